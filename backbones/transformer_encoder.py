@@ -1,0 +1,85 @@
+"""Encoder-only Transformer with a causal mask, as in Benka et al. (2021)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from harness.protocols import Hidden
+from harness.registry import BACKBONES
+
+
+@BACKBONES.register("transformer_encoder")
+class TransformerEncoder(nn.Module):
+    """A stack of post-norm Transformer encoder layers under a causal mask; no memory between segments.
+
+    x_t = dropout(sqrt(d) embedding(token_t) + position_t);    h_l = layer_l(h_{l-1}), ReLU, norm after each residual
+    position_{t,2i} = sin(t / 10000^(2i/d)),  position_{t,2i+1} = cos(t / 10000^(2i/d))
+
+    Shapes: tokens (B, T) -> num_layers layers of (B, T, d_model). No state.
+    Args:
+        d_model: width of the embedding and of every layer.
+        num_layers: number of encoder layers.
+        num_heads: attention heads; must divide d_model.
+        d_ff: width of the feed-forward block.
+        dropout: probability of zeroing a unit of the embedding plus position.
+        layer_dropout: dropout inside the encoder layers (attention, feed-forward, residuals).
+    Raises: ValueError when a size is < 1, num_heads does not divide d_model, or a dropout is not in [0, 1).
+    Source: Benka, Hammer and Su (2021), section 3; ChrisBenka/Transformer_MOS; layers: Vaswani et al. (2017),
+        arXiv:1706.03762, sections 3.1 to 3.5.
+    Differs: the authors' code passes its dropout 0.2 to the positions only and leaves the layers at torch's 0.1; both
+        are parameters here, with those defaults. Xavier-uniform on every matrix, the embedding too, as they do.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        d_model: int = 200,
+        num_layers: int = 4,
+        num_heads: int = 4,
+        d_ff: int = 200,
+        dropout: float = 0.2,
+        layer_dropout: float = 0.1,
+    ):
+        super().__init__()
+        for name, size in {"d_model": d_model, "num_layers": num_layers, "num_heads": num_heads, "d_ff": d_ff}.items():
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
+        for name, rate in {"dropout": dropout, "layer_dropout": layer_dropout}.items():
+            if not 0 <= rate < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {rate}")
+        if d_model % num_heads:
+            raise ValueError(f"num_heads must divide d_model, got {num_heads} heads for a width of {d_model}")
+        self.layer_dims = (d_model,) * num_layers
+        self.embedding = nn.Embedding(vocab_size, d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(d_model, num_heads, d_ff, layer_dropout, batch_first=True)
+            for _ in range(num_layers)
+        )
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+
+    def forward(self, tokens_BT: Tensor, state: None = None) -> Hidden:
+        """(B, T) token ids -> every layer's states. `state` is not used: each segment is its whole context."""
+        T = tokens_BT.shape[1]
+        x_BTD = self.embedding(tokens_BT) * math.sqrt(self.embedding.embedding_dim)
+        h_BTD = self.dropout(x_BTD + sinusoidal_positions(T, x_BTD.shape[-1]).to(x_BTD))
+        mask_TT = torch.full((T, T), -math.inf, dtype=h_BTD.dtype, device=h_BTD.device).triu(1)
+        layers = []
+        for layer in self.layers:
+            h_BTD = layer(h_BTD, src_mask=mask_TT, is_causal=True)
+            layers.append(h_BTD)
+        return Hidden(tuple(layers))
+
+
+def sinusoidal_positions(num_positions: int, d_model: int) -> Tensor:
+    """(T, D) float32: sines in the even columns, cosines in the odd ones, wavelengths 2 pi to 10000 * 2 pi."""
+    position_T1 = torch.arange(num_positions, dtype=torch.float32)[:, None]
+    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float32) * (-math.log(10000.0) / d_model))
+    positions_TD = torch.empty(num_positions, d_model)
+    positions_TD[:, 0::2] = torch.sin(position_T1 * frequency)
+    positions_TD[:, 1::2] = torch.cos(position_T1 * frequency[: d_model // 2])
+    return positions_TD

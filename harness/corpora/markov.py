@@ -1,0 +1,110 @@
+"""A synthetic corpus whose best possible perplexity is known."""
+
+import hashlib
+import math
+from bisect import bisect_right
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from harness.corpora.corpus import Corpus, CorpusFacts
+from harness.registry import CORPORA
+from harness.streams import stream_seed
+
+_GENERATOR_VERSION = "markov-1"  # part of the identity: bump it when the same parameters give other tokens
+
+
+@CORPORA.register("markov")
+class Markov:
+    """A first-order Markov chain with sparse transitions: each of V symbols has `branching` possible successors.
+
+    Successors of s: s + 1 (mod V), which keeps the chain connected, and others drawn without replacement; weights
+    Dirichlet(1, ..., 1). Entropy rate: sum_s mu_s H(p(. | s)) with mu the stationary distribution.
+
+    Args:
+        vocab_size: V.
+        num_tokens: tokens of the training split; validation and test have a tenth each.
+        seed: the seed of the chain and of the text; it does not depend on the trial's seed.
+        branching: successors of each symbol.
+    Raises: ValueError when vocab_size < 2, num_tokens < 20, or branching is not in 1 .. vocab_size.
+    """
+
+    def __init__(self, *, vocab_size: int, num_tokens: int, seed: int = 0, branching: int = 8):
+        if vocab_size < 2:
+            raise ValueError(f"vocab_size must be at least 2, got {vocab_size}")
+        if num_tokens < 20:
+            raise ValueError(f"num_tokens must be at least 20, got {num_tokens}")
+        if not 1 <= branching <= vocab_size:
+            raise ValueError(f"branching must be from 1 to vocab_size = {vocab_size}, got {branching}")
+        self.vocab_size, self.num_tokens, self.seed, self.branching = vocab_size, num_tokens, seed, branching
+
+    def facts(self) -> CorpusFacts:
+        """From the parameters alone; nothing is generated."""
+        identity = f"{_GENERATOR_VERSION}/{self.vocab_size}/{self.num_tokens}/{self.seed}/{self.branching}"
+        heldout = self.num_tokens // 10
+        return CorpusFacts(
+            vocab_size=self.vocab_size,
+            num_tokens={"train": self.num_tokens, "valid": heldout, "test": heldout},
+            content=hashlib.sha256(identity.encode()).hexdigest(),
+            counting="symbols of a Markov chain",
+        )
+
+    def fetch(self, data: Path) -> None:
+        """Nothing to fetch."""
+
+    def load(self, data: Path) -> Corpus:
+        """Generate the three splits as one walk, cut in three."""
+        heldout = self.num_tokens // 10
+        tokens = self._walk(self.num_tokens + 2 * heldout)
+        train, valid, test = tokens.split([self.num_tokens, heldout, heldout])
+        return Corpus(
+            vocab_size=self.vocab_size, train=train, valid=valid, test=test, source_test_nll=self.mean_nll(test)
+        )
+
+    def transitions(self) -> tuple[Tensor, Tensor]:
+        """(V, S) successors, int64, ascending, and (V, S) their probabilities, float64; S = branching."""
+        generator = torch.Generator().manual_seed(stream_seed(self.seed, "markov", "transitions"))
+        rows = []
+        for symbol in range(self.vocab_size):
+            following = (symbol + 1) % self.vocab_size
+            shuffled = torch.randperm(self.vocab_size, generator=generator)
+            others = shuffled[shuffled != following][: self.branching - 1]
+            rows.append(torch.cat([torch.tensor([following]), others]).sort().values)
+        uniform = torch.rand(self.vocab_size, self.branching, generator=generator, dtype=torch.float64)
+        weights = -torch.log1p(-uniform)  # exponential; normalised: Dirichlet(1, ..., 1)
+        return torch.stack(rows), weights / weights.sum(1, keepdim=True)
+
+    def entropy_rate(self) -> float:
+        """Nats per symbol of the chain in its stationary state."""
+        successors, probabilities = self.transitions()
+        stationary = torch.full((self.vocab_size,), 1 / self.vocab_size, dtype=torch.float64)
+        for _ in range(10_000):
+            flow = torch.zeros_like(stationary).index_add_(
+                0, successors.flatten(), (stationary[:, None] * probabilities).flatten()
+            )
+            settled = (flow - stationary).abs().sum() < 1e-13
+            stationary = (flow + stationary) / 2  # the lazy chain: same stationary state, never periodic
+            if settled:
+                break
+        return float(-(stationary[:, None] * torch.xlogy(probabilities, probabilities)).sum())
+
+    def mean_nll(self, tokens_N: Tensor) -> float:
+        """Nats per token, all but the first, under the chain itself."""
+        successors, probabilities = self.transitions()
+        previous, following = tokens_N[:-1], tokens_N[1:]
+        taken = successors[previous] == following[:, None]
+        return float(-(probabilities[previous] * taken).sum(1).log().mean())
+
+    def _walk(self, length: int) -> Tensor:
+        successors, probabilities = self.transitions()
+        rows = successors.tolist()
+        cumulated = probabilities.cumsum(1).tolist()
+        generator = torch.Generator().manual_seed(stream_seed(self.seed, "markov", "walk"))
+        draws = torch.rand(length, generator=generator, dtype=torch.float64).tolist()
+        symbol, walk = math.floor(draws[0] * self.vocab_size), []
+        for draw in draws:
+            walk.append(symbol)
+            choice = min(bisect_right(cumulated[symbol], draw), self.branching - 1)
+            symbol = rows[symbol][choice]
+        return torch.tensor(walk, dtype=torch.int64)

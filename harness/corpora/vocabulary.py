@@ -1,0 +1,67 @@
+"""Words and characters to ids, and the counting rules of word-level corpora.
+
+Standard counting: whitespace tokens plus one <eos> per line, blank lines included; ids in order of first appearance in
+the training split. Boundary 'sos_eos' also puts <sos> before every line and scores it, as the code of Benka et al.
+(2021) does: <sos> always follows <eos>, so it is almost free and lowers the perplexity per token.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from harness.corpora.corpus import SPLITS, Corpus
+from harness.errors import CorpusError
+
+EOS, SOS, UNK = "<eos>", "<sos>", "<unk>"
+Boundary = Literal["eos", "sos_eos"]
+COUNTING = {
+    "eos": "words plus one <eos> per line",
+    "sos_eos": "words plus one <sos> and one <eos> per line, <sos> scored too",
+}
+
+
+def line_tokens(lines: Iterable[Sequence[str]], boundary: Boundary) -> list[str]:
+    """The token stream of lines that are already split into words."""
+    tokens: list[str] = []
+    for words in lines:
+        if boundary == "sos_eos":
+            tokens.append(SOS)
+        tokens.extend(words)
+        tokens.append(EOS)
+    return tokens
+
+
+def vocabulary(train: Sequence[str], *, min_count: int = 1, unknown: bool = False) -> tuple[str, ...]:
+    """Symbols in order of first appearance.
+
+    Args:
+        train: the training split's tokens.
+        min_count: symbols seen less often are left out.
+        unknown: append <unk> where the text does not bring it.
+    """
+    symbols = [symbol for symbol, count in Counter(train).items() if count >= min_count]
+    if unknown and UNK not in symbols:
+        symbols.append(UNK)
+    return tuple(symbols)
+
+
+def encode(tokens: Sequence[str], ids: dict[str, int], where: str) -> Tensor:
+    """(N,) int64 ids; a symbol outside the vocabulary becomes <unk>, and is a CorpusError where there is none."""
+    unknown = ids.get(UNK)
+    encoded = [ids.get(token, unknown) for token in tokens]
+    if unknown is None and None in encoded:
+        raise CorpusError(f"{where}: '{tokens[encoded.index(None)]}' is not in the training split's vocabulary")
+    return torch.tensor(encoded, dtype=torch.int64)
+
+
+def encode_splits(splits: dict[str, list[str]], symbols: tuple[str, ...], where: str) -> Corpus:
+    """A Corpus from the tokens of its three splits."""
+    ids = {symbol: index for index, symbol in enumerate(symbols)}
+    for name in SPLITS:
+        if len(splits[name]) < 2:
+            raise CorpusError(f"{where}: the {name} split has {len(splits[name])} tokens; at least 2 are needed")
+    tensors = {name: encode(splits[name], ids, f"{where}, {name} split") for name in SPLITS}
+    return Corpus(vocab_size=len(symbols), symbols=symbols, uncounted_id=ids.get(SOS), **tensors)

@@ -1,0 +1,37 @@
+"""Mistakes a user can make. Each carries one clear sentence; the command line prints it and leaves with code 2."""
+
+
+class HarnessError(Exception):
+    """A user's mistake or an unfit environment: what is wrong, where, and what was expected."""
+
+
+class SuiteError(HarnessError):
+    """A suite that cannot be run. `problems` holds one located sentence for each thing that is wrong."""
+
+    def __init__(self, problems: list[str]):
+        self.problems = list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class UnknownComponent(HarnessError):
+    """A name that no registry entry has."""
+
+
+class DuplicateComponent(HarnessError):
+    """One name registered from two places."""
+
+
+class BrokenComponent(HarnessError):
+    """A component that is known by name but cannot be imported; the cause is chained."""
+
+
+class CorpusError(HarnessError):
+    """A corpus that is missing, has the wrong content, or cannot be read."""
+
+
+class RecordError(HarnessError):
+    """A record that is torn, edited, or of another schema."""
+
+
+class ExecutionError(HarnessError):
+    """Resources or settings under which no trial could start."""

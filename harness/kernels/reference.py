@@ -1,0 +1,79 @@
+"""The exact evaluation of a Mixture in log space, by plain torch operations and autograd.
+
+`nll` and `mean_nll` look at the target only: per token, K log-normalisers and K target logits. The mixed distribution
+over the vocabulary is built in `log_probs` alone. Products run in the facets' own type, everything after them in at
+least float32. Letters: see harness/protocols.py.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from harness.distributions import Mixture
+
+# phi in u = phi(z). Sigsoftmax: exp(z) sigmoid(z) = exp(z + logsigmoid(z)); the log form never underflows.
+LOGIT_MAPS = {
+    "identity": lambda z: z,
+    "sigsoftmax": lambda z: z + functional.logsigmoid(z),
+}
+
+
+def mean_nll(mixture: "Mixture", targets_N: Tensor, weight_N: Tensor | None = None) -> Tensor:
+    """() nats: sum(weight * nll) / sum(weight)."""
+    return weighted_mean(nll(mixture, targets_N), weight_N)
+
+
+def nll(mixture: "Mixture", targets_N: Tensor) -> Tensor:
+    """(N,) nats: -logsumexp_k [ log pi_k - nll_k(target) ]."""
+    component_nlls = [functional.cross_entropy(u, targets_N, reduction="none") for u in _component_logits(mixture)]
+    if mixture.log_prior_NK is None:
+        return component_nlls[0]
+    return -torch.logsumexp(_log_prior(mixture) - torch.stack(component_nlls, dim=1), dim=1)
+
+
+def log_probs(mixture: "Mixture") -> Tensor:
+    """(N, V) nats: the whole mixed distribution. Costs N x V floats, folded in one component at a time."""
+    mixed_NV = None
+    for k, u_NV in enumerate(_component_logits(mixture)):
+        logp_NV = u_NV.log_softmax(-1)
+        if mixture.log_prior_NK is not None:
+            logp_NV = logp_NV + _log_prior(mixture)[:, k, None]
+        mixed_NV = logp_NV if mixed_NV is None else torch.logaddexp(mixed_NV, logp_NV)
+    return mixed_NV
+
+
+def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
+    """() sum(weight * values) / sum(weight); the plain mean without weights."""
+    if weight is None:
+        return values.mean()
+    weight = weight.to(values.dtype)
+    return (weight * values).sum() / weight.sum()
+
+
+def _log_prior(mixture: "Mixture") -> Tensor:
+    return mixture.log_prior_NK.to(torch.promote_types(mixture.log_prior_NK.dtype, torch.float32))
+
+
+def _component_logits(mixture: "Mixture"):
+    """u_k = phi(z_k), (N, V) in at least float32, one component after the other."""
+    first = 0
+    for num_partitions in mixture.partitions:
+        facets_NPE = mixture.facets_NFE[:, first : first + num_partitions]
+        first += num_partitions
+        z_NV = _partitioned_product(facets_NPE, mixture.weight_VE, mixture.bias_V)
+        yield LOGIT_MAPS[mixture.logit_map](z_NV.to(torch.promote_types(z_NV.dtype, torch.float32)))
+
+
+def _partitioned_product(facets_NPE: Tensor, weight_VE: Tensor, bias_V: Tensor | None) -> Tensor:
+    """(N, V): word x is scored by facet x mod P."""
+    num_partitions = facets_NPE.shape[1]
+    if num_partitions == 1:
+        return functional.linear(facets_NPE[:, 0], weight_VE, bias_V)
+    scores_NV = facets_NPE.new_empty(facets_NPE.shape[0], weight_VE.shape[0])
+    for p in range(num_partitions):
+        bias_p = None if bias_V is None else bias_V[p::num_partitions]
+        scores_NV[:, p::num_partitions] = functional.linear(facets_NPE[:, p], weight_VE[p::num_partitions], bias_p)
+    return scores_NV

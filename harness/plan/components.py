@@ -1,0 +1,102 @@
+"""The components a suite names, checked against the registries and their constructors; lists become grids."""
+
+import itertools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.plan.parameters import REQUIRED, axis, checked, is_place, parameters
+from harness.plan.reader import Place, Source
+from harness.plan.specs import ComponentSpec
+from harness.registry import Registry, nearest
+
+MAX_TRIALS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One point of a suite entry's grid: what to build, from which class, and where the suite asks for it."""
+
+    spec: ComponentSpec
+    cls: type
+    place: Place
+
+    def problem(self, source: Source, message: str) -> str:
+        """A located sentence; at the parameter that the message begins with, where it begins with one."""
+        first = message.split(" ")[0].rstrip(":")
+        if first in self.spec.params:
+            return source.problem((*self.place, self.spec.name, first), message)
+        return source.problem(self.place, message)
+
+
+def components(entries: Any, registry: Registry, section: str, source: Source) -> tuple[list[Component], list[str]]:
+    """Every component of a section ('heads'), grid points in the order of the file, and what is wrong with it."""
+    found, problems = [], []
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        place = (section, index)
+        try:
+            name, params = _name_and_params(entry)
+            cls = registry.get(name)
+            known = parameters(cls)
+        except (ValueError, HarnessError) as error:
+            at = (*place, *entry) if isinstance(entry, dict) and len(entry) == 1 else place
+            problems.append(source.problem(at, str(error), at_key=True))
+            continue
+        except TypeError as error:
+            problems.append(source.problem(place, f"{registry.kind} '{entry}' has no readable signature: {error}"))
+            continue
+        axes, wrong = _axes(known, params, (*place, name), f"{registry.kind} '{name}'", source)
+        problems += wrong
+        if not wrong and math.prod(map(len, axes.values())) > MAX_TRIALS:
+            problems.append(source.problem(place, f"a grid of more than {MAX_TRIALS} points"))
+        elif not wrong:
+            for values in itertools.product(*axes.values()):
+                spec = ComponentSpec(name=name, params=dict(zip(axes, values, strict=True)))
+                found.append(Component(spec, cls, place))
+    return found, problems
+
+
+def _name_and_params(entry: Any) -> tuple[str, dict[str, Any]]:
+    if isinstance(entry, str):
+        return entry, {}
+    if isinstance(entry, dict) and len(entry) == 1:
+        ((name, params),) = entry.items()
+        if params is None or isinstance(params, dict):
+            return name, params or {}
+    raise ValueError("expected a name, or one name with its parameters like 'mos: {num_mixtures: 5}'")
+
+
+def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict[str, list[Any]], list[str]]:
+    axes, problems = {}, []
+    for key in params.keys() - known.keys():
+        message = f"unknown parameter '{key}' of {owner}{nearest(key, list(known)) or _known(known)}"
+        problems.append(source.problem((*place, key), message, at_key=True))
+    for name, parameter in known.items():
+        if name not in params:
+            if parameter.default is REQUIRED:
+                problems.append(source.problem(place, f"{owner} needs the parameter '{name}'", at_key=True))
+            continue
+        values = axis(parameter, params[name])
+        if not values:
+            problems.append(source.problem((*place, name), "must not be empty"))
+        is_axis = values is params[name]
+        checked_values = []
+        for index, value in enumerate(values):
+            try:
+                checked_values.append(_resolved(checked(parameter, value), parameter, source))
+            except ValueError as error:
+                at = (*place, name, index) if is_axis else (*place, name)
+                problems.append(source.problem(at, str(error)))
+        axes[name] = checked_values
+    return axes, problems
+
+
+def _resolved(value: Any, parameter, source: Source) -> Any:
+    """Paths are relative to the suite file; from here on they are absolute texts."""
+    return str((source.path.resolve().parent / Path(value)).resolve()) if is_place(parameter) else value
+
+
+def _known(known: dict) -> str:
+    return f" (it takes: {', '.join(known)})" if known else " (it takes none)"

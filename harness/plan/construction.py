@@ -1,0 +1,66 @@
+"""What only construction can tell, found before anything runs: every model of a plan is built on the meta device."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from harness.plan.components import Component
+from harness.plan.reader import Source
+from harness.trial.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
+
+STAND_IN_VOCAB = 64  # where the suite's corpora or backbones are themselves in doubt
+STAND_IN_WIDTH = 64
+
+
+@dataclass
+class Construction:
+    """Builds components once each and keeps what went wrong and how many parameters there are.
+
+    Shapes: params[(V, backbone, head)] = (total, head) parameter counts.
+    """
+
+    source: Source
+    problems: list[str] = field(default_factory=list)
+    params: dict[tuple[int, str, str], tuple[int, int]] = field(default_factory=dict)
+
+    def check(self, vocab_sizes: list[int], backbones: list[Component], heads: list[Component]) -> None:
+        """Build every head on every backbone for every vocabulary; stand in for what the suite does not give."""
+        for vocab_size in dict.fromkeys(vocab_sizes) or [STAND_IN_VOCAB]:
+            built = [
+                (backbone, model) for backbone in backbones if (model := self._backbone(backbone, vocab_size)) is not None
+            ]
+            for name, body in [(str(backbone.spec), model) for backbone, model in built] or [("", _StandIn())]:
+                for head in heads:
+                    model = self._head(head, name, body, vocab_size)
+                    if model is not None:
+                        self.params[vocab_size, name, str(head.spec)] = count_parameters(LanguageModel(body, model))
+
+    def _backbone(self, backbone: Component, vocab_size: int) -> nn.Module | None:
+        return self._built(backbone, "", lambda: build_backbone(backbone.spec, vocab_size))
+
+    def _head(self, head: Component, on: str, body: nn.Module, vocab_size: int) -> nn.Module | None:
+        return self._built(head, on, lambda: build_head(head.spec, body, vocab_size, None))
+
+    def _built(self, component: Component, on: str, build) -> nn.Module | None:
+        try:
+            with on_meta():
+                return build()
+        except ValueError as error:
+            message = str(error)
+        except Exception as error:  # a component may be anybody's: whatever it raises is a sentence, not a traceback
+            message = f"{component.spec} cannot be built: {type(error).__name__}: {error}"
+        problem = component.problem(self.source, message + (f" (on {on})" if on else ""))
+        if problem not in self.problems:
+            self.problems.append(problem)
+        return None
+
+
+class _StandIn(nn.Module):
+    """The least a head needs of a backbone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer_dims = (STAND_IN_WIDTH,)
+        with torch.device("meta"):
+            self.embedding = nn.Embedding(STAND_IN_VOCAB, STAND_IN_WIDTH)

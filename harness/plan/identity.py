@@ -1,0 +1,60 @@
+"""A trial's id: the hash of what decides its result, and of nothing else."""
+
+import hashlib
+import json
+from typing import Any
+
+from harness.plan.parameters import is_place, parameters
+from harness.plan.specs import ComponentSpec, TrainSpec
+
+SCHEMA_VERSION = 1  # bump it when a default or the meaning of a setting changes: every id changes with it
+
+
+def trial_id(
+    *,
+    corpus: ComponentSpec,
+    corpus_class: type,
+    corpus_content: str,
+    backbone: ComponentSpec,
+    backbone_class: type,
+    head: ComponentSpec,
+    head_class: type,
+    train: TrainSpec,
+    seed: int,
+) -> str:
+    """12 hex digits of SHA-256 over canonical JSON: sorted keys, values equal to their default left out, whole floats
+    written as integers. Places of files are left out too; the corpus' content hash stands for them.
+    """
+    identity = {
+        "schema": SCHEMA_VERSION,
+        "corpus": {**_component(corpus, corpus_class), "content": corpus_content},
+        "backbone": _component(backbone, backbone_class),
+        "head": _component(head, head_class),
+        "train": train.model_dump(exclude_defaults=True),
+        "seed": seed,
+    }
+    return hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]
+
+
+def canonical(value: Any) -> str:
+    """JSON that is the same for equal values."""
+    return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _component(spec: ComponentSpec, cls: type) -> dict[str, Any]:
+    known = parameters(cls)
+    params = {
+        name: value for name, value in spec.params.items() if value != known[name].default and not is_place(known[name])
+    }
+    return {"name": spec.name, "params": params}
+
+
+def _whole(value: Any) -> Any:
+    """1.0 -> 1, all the way down."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(child) for child in value]
+    return value

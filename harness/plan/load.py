@@ -1,0 +1,170 @@
+"""A suite file to a Suite: read, override, check everything, expand. Every problem is reported at once."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.corpora.corpus import CorpusFacts
+from harness.errors import CorpusError, SuiteError
+from harness.plan.components import MAX_TRIALS, Component, components
+from harness.plan.construction import Construction
+from harness.plan.identity import trial_id
+from harness.plan.parameters import sentence
+from harness.plan.reader import Place, Source, read, value_of
+from harness.plan.specs import Suite, SuiteFile, TrialSpec
+from harness.registry import BACKBONES, CORPORA, HEADS, nearest
+
+
+def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
+    """The suite of a file with the command line's overrides ('train.epochs=2') applied.
+
+    Raises: SuiteError with every problem as 'file:line:column: path: what is wrong'; nothing was started.
+    """
+    data, source = read(path)
+    settings = [_override(data, source, text) for text in overrides]
+    file, problems = _checked_file(data, source)
+    corpora, wrong_corpora = components(data.get("corpora"), CORPORA, "corpora", source)
+    backbones, wrong_backbones = components(data.get("backbones"), BACKBONES, "backbones", source)
+    heads, wrong_heads = components(data.get("heads"), HEADS, "heads", source)
+    problems += wrong_corpora + wrong_backbones + wrong_heads
+    facts, wrong_facts = _facts(corpora, source)
+    construction = Construction(source)
+    grid = len(corpora) * len(backbones) * len(heads)
+    if grid * len(file.seeds if file else "1") > MAX_TRIALS:
+        problems.append(source.problem((), f"expands to more than {MAX_TRIALS} trials"))
+    else:
+        construction.check([fact.vocab_size for fact in facts], backbones, heads)
+    problems += wrong_facts + construction.problems
+    if file is not None and not problems:
+        problems += _combination_problems(file, heads, facts, source)
+    if problems:
+        raise SuiteError(_in_file_order(problems))
+    return _expanded(file, corpora, facts, backbones, heads, construction, settings, source)
+
+
+def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str]:
+    """Apply 'path.to.key=value' to the plain data."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise SuiteError([f"--set {text}: expected path.to.key=value"])
+    place: Place = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+    target = data
+    for depth, part in enumerate(place):
+        inside = isinstance(part, int) and isinstance(target, list) and part < len(target)
+        if not (inside or (isinstance(target, dict) and isinstance(part, str))):
+            where = ".".join(map(str, place[:depth])) or "the suite"
+            raise SuiteError([f"--set {text}: {where} has no place '{part}'"])
+        if depth < len(place) - 1:
+            target = target[part] if isinstance(target, list) else target.setdefault(part, {})
+    try:
+        target[place[-1]] = value_of(value)
+    except ValueError as error:
+        raise SuiteError([f"--set {text}: {error}"]) from None
+    source.overridden[place] = text
+    return key, value
+
+
+def _checked_file(data: dict[str, Any], source: Source) -> tuple[SuiteFile | None, list[str]]:
+    problems = []
+    try:
+        file = SuiteFile.model_validate_json(json.dumps(data))
+    except ValidationError as invalid:
+        for error in invalid.errors():
+            place = tuple(error["loc"])
+            if error["type"] == "extra_forbidden":
+                message = f"unknown key '{place[-1]}'{nearest(place[-1], _known_keys(place[:-1]))}"
+                problems.append(source.problem(place, message, at_key=True))
+            elif error["type"] == "missing":
+                problems.append(source.problem(place[:-1], f"the key '{place[-1]}' is missing"))
+            else:
+                problems.append(source.problem(place, sentence(error)))
+        return None, problems
+    repeated = [i for i, seed in enumerate(file.seeds) if seed in file.seeds[:i]]
+    return file, [source.problem(("seeds", i), f"the seed {file.seeds[i]} is there twice") for i in repeated]
+
+
+def _known_keys(place: Place) -> list[str]:
+    """The keys a mapping of the suite file may hold."""
+    schema = SuiteFile.model_json_schema()
+    node = schema
+    for part in place:
+        node = node.get("properties", {}).get(part, {})
+        for option in [node, *node.get("anyOf", [])]:
+            if "$ref" in option:
+                node = schema["$defs"][option["$ref"].rpartition("/")[2]]
+    return list(node.get("properties", {}))
+
+
+def _facts(corpora: list[Component], source: Source) -> tuple[list[CorpusFacts], list[str]]:
+    facts, problems = [], []
+    for corpus in corpora:
+        try:
+            facts.append(corpus.cls(**corpus.spec.params).facts())
+        except (CorpusError, ValueError) as error:
+            problems.append(corpus.problem(source, str(error)))
+    return facts, problems
+
+
+def _combination_problems(file: SuiteFile, heads: list[Component], facts: list[CorpusFacts], source: Source) -> list[str]:
+    problems = []
+    smallest = min(fact.num_tokens["train"] for fact in facts)
+    if smallest < 2 * file.train.batch_size:
+        message = f"{file.train.batch_size} columns need {2 * file.train.batch_size} training tokens, there are {smallest}"
+        problems.append(source.problem(("train", "batch_size"), message))
+    names = [head.spec.name for head in heads]
+    if file.table.baseline is not None and file.table.baseline not in names:
+        message = f"'{file.table.baseline}' is no head of this suite{nearest(file.table.baseline, names)}"
+        problems.append(source.problem(("table", "baseline"), message))
+    return problems
+
+
+def _expanded(file, corpora, facts, backbones, heads, construction, settings, source) -> Suite:
+    """corpora x backbones x heads x seeds, in the order of the file."""
+    trials, params = {}, {}
+    for (corpus, fact), backbone, head, seed in itertools.product(
+        zip(corpora, facts, strict=True), backbones, heads, file.seeds
+    ):
+        trial = TrialSpec(
+            id=trial_id(
+                corpus=corpus.spec,
+                corpus_class=corpus.cls,
+                corpus_content=fact.content,
+                backbone=backbone.spec,
+                backbone_class=backbone.cls,
+                head=head.spec,
+                head_class=head.cls,
+                train=file.train,
+                seed=seed,
+            ),
+            corpus=corpus.spec,
+            backbone=backbone.spec,
+            head=head.spec,
+            train=file.train,
+            seed=seed,
+        )
+        if trial.id in trials:
+            raise SuiteError([head.problem(source, f"the trial '{trial}' is in the suite twice")])
+        trials[trial.id] = trial
+        params[trial.id] = construction.params[fact.vocab_size, str(backbone.spec), str(head.spec)]
+    return Suite(
+        name=file.name,
+        version=file.version,
+        trials=tuple(trials.values()),
+        resources=file.resources,
+        table=file.table,
+        overrides=tuple(settings),
+        source=source,
+        counting={str(corpus.spec): fact.counting for corpus, fact in zip(corpora, facts, strict=True)},
+        params=params,
+    )
+
+
+def _in_file_order(problems: list[str]) -> list[str]:
+    def line_and_column(problem: str) -> tuple[int, ...]:
+        numbers = problem.split(": ")[0].split(":")[-2:]
+        return tuple(int(number) for number in numbers) if all(part.isdigit() for part in numbers) else (0, 0)
+
+    return sorted(dict.fromkeys(problems), key=line_and_column)

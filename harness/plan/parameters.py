@@ -1,0 +1,89 @@
+"""A component's constructor is its schema: names, types and defaults of the keyword-only parameters, checked here."""
+
+import inspect
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, PydanticUndefinedAnnotation, TypeAdapter, ValidationError
+
+REQUIRED = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One keyword-only parameter of a component's constructor; `default` is REQUIRED when there is none."""
+
+    name: str
+    annotation: Any
+    default: Any
+
+    def __str__(self) -> str:
+        kind = getattr(self.annotation, "__name__", None) if not get_args(self.annotation) else None
+        shown = kind or str(self.annotation).replace("typing.", "")
+        return f"{self.name}: {shown}" + ("" if self.default is REQUIRED else f" = {self.default!r}")
+
+
+def parameters(cls: type) -> dict[str, Parameter]:
+    """The YAML schema of a component, in the order of its signature."""
+    hints = get_type_hints(cls.__init__)
+    return {
+        name: Parameter(name, hints.get(name, Any), parameter.default)
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def resolved(cls: type, params: dict[str, Any]) -> dict[str, Any]:
+    """Every parameter's value: the given ones, the defaults for the others."""
+    defaults = {name: p.default for name, p in parameters(cls).items() if p.default is not REQUIRED}
+    return {**defaults, **params}
+
+
+def checked(parameter: Parameter, value: Any) -> Any:
+    """The value in the parameter's own type (7 becomes 7.0 where a float belongs).
+
+    Raises: ValueError saying what was expected and found. Strict: no text for a number, no float for an int.
+    """
+    try:
+        adapter = TypeAdapter(parameter.annotation, config=ConfigDict(strict=True, allow_inf_nan=False))
+        return adapter.validate_json(json.dumps(value))
+    except ValidationError as error:
+        raise ValueError(sentence(error.errors()[0])) from None
+    except PydanticUndefinedAnnotation as error:
+        raise ValueError(f"its annotation {parameter.annotation} cannot be understood ({error})") from None
+
+
+def axis(parameter: Parameter, value: Any) -> list[Any]:
+    """The values a suite gives a parameter: a list is a grid axis, unless the parameter itself takes a list."""
+    if not isinstance(value, list):
+        return [value]
+    takes_list = any(kind in (list, tuple) for kind in _kinds(parameter.annotation))
+    if takes_list and not (value and all(isinstance(item, list) for item in value)):
+        return [value]
+    return value
+
+
+def is_place(parameter: Parameter) -> bool:
+    """True for parameters that say where something lies: left out of a trial's identity."""
+    return Path in _kinds(parameter.annotation)
+
+
+def sentence(error: dict[str, Any]) -> str:
+    """One of pydantic's errors in our words."""
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    if error["type"] == "too_short":
+        return "must not be empty"
+    message = error["msg"][0].lower() + error["msg"][1:]
+    message = message.replace("input should be", "expected").removeprefix("value error, ")
+    return message if error["type"] == "missing" else f"{message}, got {json.dumps(error['input'], default=str)}"
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The plain classes an annotation allows: list[int] | None -> {list, NoneType}."""
+    options = get_args(annotation) if get_origin(annotation) not in (list, tuple, dict) else ()
+    if options and not any(isinstance(option, str | int) for option in options):
+        return {kind for option in options for kind in _kinds(option)}
+    return {get_origin(annotation) or annotation}

@@ -1,0 +1,52 @@
+"""--only: which trials of a suite a command is about."""
+
+from typing import Any
+
+from harness.errors import SuiteError
+from harness.plan.parameters import resolved
+from harness.plan.reader import value_of
+from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.registry import BACKBONES, CORPORA, HEADS, nearest
+
+_REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
+
+
+def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...]) -> tuple[TrialSpec, ...]:
+    """The trials that meet any of the conditions: 'head=mos,num_mixtures=2' asks for both, a second --only for either.
+
+    A key is corpus, backbone, head, seed, id, or a parameter of a component (also as 'head.dropout').
+    Raises: SuiteError when a key is unknown, or a condition picks nothing.
+    """
+    if not only:
+        return trials
+    facts = {trial.id: _facts(trial) for trial in trials}
+    keys = sorted({key for fact in facts.values() for key in fact})
+    chosen: set[str] = set()
+    for condition in only:
+        pairs = [part.partition("=") for part in condition.split(",")]
+        for key, equals, _ in pairs:
+            if not equals or key not in keys:
+                raise SuiteError([f"--only {condition}: expected key=value, unknown '{key}'{nearest(key, keys)}"])
+        matching = {
+            trial for trial, fact in facts.items() if all(_equal(fact.get(key), text) for key, _, text in pairs)
+        }
+        if not matching:
+            raise SuiteError([f"--only {condition}: no trial of the suite is like that"])
+        chosen |= matching
+    return tuple(trial for trial in trials if trial.id in chosen)
+
+
+def _facts(trial: TrialSpec) -> dict[str, list[Any]]:
+    """Everything a condition can name, each with the values it has in this trial."""
+    facts: dict[str, list[Any]] = {"seed": [trial.seed], "id": [trial.id]}
+    for kind, registry in _REGISTRIES.items():
+        component: ComponentSpec = getattr(trial, kind)
+        facts[kind] = [component.name]
+        for name, value in resolved(registry.get(component.name), component.params).items():
+            facts.setdefault(name, []).append(value)
+            facts[f"{kind}.{name}"] = [value]
+    return facts
+
+
+def _equal(values: list[Any] | None, text: str) -> bool:
+    return values is not None and (text in map(str, values) or value_of(text) in values)

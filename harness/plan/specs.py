@@ -1,0 +1,158 @@
+"""The plan's types: what a suite file may say, and the trials it stands for. Frozen; unknown keys are refused."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from harness.plan.reader import Source
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class ComponentSpec(_Spec):
+    """A corpus, backbone or head by name, with the parameters the suite gives it; the others keep their defaults."""
+
+    name: str
+    params: dict[str, Any] = {}
+
+    def __str__(self) -> str:
+        return self.label(*self.params)
+
+    def label(self, *keys: str) -> str:
+        """'mos(num_mixtures=2)': the name with the chosen parameters."""
+        shown = ", ".join(f"{key}={self.params[key]}" for key in keys if key in self.params)
+        return f"{self.name}({shown})" if shown else self.name
+
+
+class Plateau(_Spec):
+    """Multiply the learning rate by `factor` after every epoch whose validation loss does not beat the best so far."""
+
+    factor: Annotated[float, Field(gt=0, lt=1)]
+
+
+class Schedule(_Spec):
+    """How the learning rate changes from epoch to epoch."""
+
+    plateau: Plateau
+
+
+class TrainSpec(_Spec):
+    """How a trial is trained and evaluated.
+
+    Args:
+        optimizer: 'sgd', 'adam' or 'adamw', torch's.
+        lr: learning rate at the start.
+        epochs: passes over the training split; 0 evaluates the untrained model.
+        batch_size: B in training: columns of the training stream.
+        seq_len: T, tokens a segment, in training and evaluation (bptt). For a backbone without state, all its context.
+        schedule: None keeps the learning rate.
+        clip: largest 2-norm of the whole gradient, or None.
+        weight_decay: torch's, for every optimizer.
+        momentum: for 'sgd' only.
+        betas, eps: for 'adam' and 'adamw' only.
+        eval_batch_size: columns of the validation and test streams.
+        shuffle: take the segments in a random order each epoch, without carried state.
+    """
+
+    optimizer: Literal["sgd", "adam", "adamw"]
+    lr: Annotated[float, Field(gt=0)]
+    epochs: Annotated[int, Field(ge=0)]
+    batch_size: Annotated[int, Field(ge=1)]
+    seq_len: Annotated[int, Field(ge=1)]
+    schedule: Schedule | None = None
+    clip: Annotated[float, Field(gt=0)] | None = None
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    eval_batch_size: Annotated[int, Field(ge=1)] = 10
+    shuffle: bool = False
+
+    @model_validator(mode="after")
+    def _settings_fit_optimizer(self) -> "TrainSpec":
+        if self.optimizer != "sgd" and self.momentum:
+            raise ValueError(f"momentum belongs to sgd, and the optimizer is {self.optimizer}")
+        adam_only = {"betas", "eps"} & self.model_fields_set
+        if self.optimizer == "sgd" and adam_only:
+            raise ValueError(f"{' and '.join(sorted(adam_only))} belong to adam and adamw, and the optimizer is sgd")
+        return self
+
+
+class TrialSpec(_Spec):
+    """One trial: everything that decides its result, and the id that is the hash of it (harness/plan/identity.py)."""
+
+    id: str
+    corpus: ComponentSpec
+    backbone: ComponentSpec
+    head: ComponentSpec
+    train: TrainSpec
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.head} {self.backbone.name} {self.corpus.name} seed={self.seed}"
+
+
+class Resources(_Spec):
+    """What one trial takes: CPU cores, which are also its torch threads, and a share of a GPU where there is one."""
+
+    cpus: Annotated[int, Field(ge=1)] = 1
+    gpus: Annotated[float, Field(ge=0)] = 0.0
+
+
+class TableSpec(_Spec):
+    """What the suite's table shows.
+
+    Args:
+        rows: what the rows compare; 'head'.
+        compare: '<paper>/<table>' of results/published, printed beside ours, or None.
+        baseline: the head against which reduction is counted, by name, or None.
+    """
+
+    rows: Literal["head"] = "head"
+    compare: Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")] | None = None
+    baseline: str | None = None
+
+
+class SuiteFile(_Spec):
+    """The keys of a suite file. Components are checked against the registries in harness/plan/components.py."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+    version: Annotated[int, Field(ge=1)]
+    corpora: Annotated[list[Any], Field(min_length=1)]
+    backbones: Annotated[list[Any], Field(min_length=1)]
+    heads: Annotated[list[Any], Field(min_length=1)]
+    train: TrainSpec
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
+    resources: Resources = Resources()
+    table: TableSpec = TableSpec()
+
+
+class Suite(_Spec):
+    """A suite, read and checked: its trials in the order of the file.
+
+    Args:
+        overrides: what --set changed, as (key, value) texts; part of the table's title and file name.
+        source: the file it was read from, for messages.
+        counting: the counting rule of each corpus, by str(corpus).
+        params: (total, head) parameter counts of each trial, by id.
+    """
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    name: str
+    version: int
+    trials: tuple[TrialSpec, ...]
+    resources: Resources
+    table: TableSpec
+    overrides: tuple[tuple[str, str], ...]
+    source: Source
+    counting: dict[str, str]
+    params: dict[str, tuple[int, int]]
+
+    @property
+    def path(self) -> Path:
+        """The suite file."""
+        return self.source.path

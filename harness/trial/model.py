@@ -1,0 +1,66 @@
+"""Build: a backbone and a head from the registries, put together."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.plan.specs import ComponentSpec
+from harness.protocols import HeadDims, TokenDistribution
+from harness.registry import BACKBONES, HEADS
+from harness.streams import seeded
+
+
+class LanguageModel(nn.Module):
+    """A backbone under a head."""
+
+    def __init__(self, backbone: nn.Module, head: nn.Module):
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, tokens_BT: Tensor, state: Any = None) -> tuple[TokenDistribution, Any]:
+        """(B, T) token ids and the carried state -> the distribution of the next token, and the state to carry."""
+        hidden = self.backbone(tokens_BT, state)
+        return self.head(hidden), hidden.state
+
+
+def build_backbone(spec: ComponentSpec, vocab_size: int) -> nn.Module:
+    """A backbone by name. Raises what its constructor raises."""
+    return BACKBONES.get(spec.name)(vocab_size, **spec.params)
+
+
+def build_head(spec: ComponentSpec, backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
+    """A head by name, for the widths of a backbone. Raises what its constructor raises."""
+    dims = HeadDims(
+        vocab_size=vocab_size,
+        layer_dims=tuple(backbone.layer_dims),
+        d_embed=backbone.embedding.embedding_dim,
+        token_counts=token_counts,
+    )
+    return HEADS.get(spec.name)(dims, backbone.embedding, **spec.params)
+
+
+def build(
+    backbone: ComponentSpec, head: ComponentSpec, *, vocab_size: int, seed: int, token_counts: Tensor | None = None
+) -> LanguageModel:
+    """The model of a trial, initialised from the seed's 'backbone' and 'head' streams, so that the heads compared
+    under one seed start on the same backbone.
+    """
+    with seeded(seed, "backbone"):
+        built = build_backbone(backbone, vocab_size)
+    with seeded(seed, "head"):
+        return LanguageModel(built, build_head(head, built, vocab_size, token_counts))
+
+
+def count_parameters(model: LanguageModel) -> tuple[int, int]:
+    """(total, head) numbers of scalars, tied ones counted once and as the backbone's."""
+    body = {id(parameter) for parameter in model.backbone.parameters()}
+    own = sum(parameter.numel() for parameter in model.head.parameters() if id(parameter) not in body)
+    return sum(parameter.numel() for parameter in model.parameters()), own
+
+
+def on_meta() -> torch.device:
+    """Context under which building allocates and initialises nothing: for counting, and for what only a constructor
+    can tell.
+    """
+    return torch.device("meta")
