@@ -1,6 +1,5 @@
 """Stacked LSTM."""
 
-import torch
 from torch import Tensor, nn
 
 from harness.protocols import Hidden

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Segment(NamedTuple):
-    """Shapes: inputs, targets (B, T) int64; weight (B, T) float32, 0 where a target only pads, or None when all count."""
+    """Shapes: inputs, targets (B, T) int64; weight (B, T) float32, 0 where a target only pads, None when all count."""
 
     inputs: Tensor
     targets: Tensor

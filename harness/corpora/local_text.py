@@ -36,11 +36,9 @@ class _LocalCorpus(ABC):
         """Counted on the text."""
         content, corpus = self._content_and_corpus
         num_tokens = {name: len(getattr(corpus, name)) for name in SPLITS}
-        return CorpusFacts(
-            vocab_size=corpus.vocab_size, num_tokens=num_tokens, content=content, counting=self.counting
-        )
+        return CorpusFacts(vocab_size=corpus.vocab_size, num_tokens=num_tokens, content=content, counting=self.counting)
 
-    def fetch(self, data: Path) -> None:
+    def fetch(self, data: Path) -> None:  # noqa: B027 - nothing to fetch is the whole truth for local text
         """Nothing to fetch."""
 
     def load(self, data: Path) -> Corpus:

@@ -28,7 +28,9 @@ class Construction:
         """Build every head on every backbone for every vocabulary; stand in for what the suite does not give."""
         for vocab_size in dict.fromkeys(vocab_sizes) or [STAND_IN_VOCAB]:
             built = [
-                (backbone, model) for backbone in backbones if (model := self._backbone(backbone, vocab_size)) is not None
+                (backbone, model)
+                for backbone in backbones
+                if (model := self._backbone(backbone, vocab_size)) is not None
             ]
             for name, body in [(str(backbone.spec), model) for backbone, model in built] or [("", _StandIn())]:
                 for head in heads:

@@ -45,8 +45,8 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     return _expanded(file, corpora, facts, backbones, heads, construction, settings, source)
 
 
-def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str]:
-    """Apply 'path.to.key=value' to the plain data."""
+def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str, str | None]:
+    """Apply 'path.to.key=value' to the plain data; the key, the value, and the value it had."""
     key, equals, value = text.partition("=")
     if not (key and equals):
         raise SuiteError([f"--set {text}: expected path.to.key=value"])
@@ -59,12 +59,13 @@ def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str
             raise SuiteError([f"--set {text}: {where} has no place '{part}'"])
         if depth < len(place) - 1:
             target = target[part] if isinstance(target, list) else target.setdefault(part, {})
+    before = target[place[-1]] if isinstance(target, list) else target.get(place[-1])
     try:
         target[place[-1]] = value_of(value)
     except ValueError as error:
         raise SuiteError([f"--set {text}: {error}"]) from None
     source.overridden[place] = text
-    return key, value
+    return key, value, None if before is None else str(before)
 
 
 def _checked_file(data: dict[str, Any], source: Source) -> tuple[SuiteFile | None, list[str]]:
@@ -108,11 +109,15 @@ def _facts(corpora: list[Component], source: Source) -> tuple[list[CorpusFacts],
     return facts, problems
 
 
-def _combination_problems(file: SuiteFile, heads: list[Component], facts: list[CorpusFacts], source: Source) -> list[str]:
+def _combination_problems(
+    file: SuiteFile, heads: list[Component], facts: list[CorpusFacts], source: Source
+) -> list[str]:
     problems = []
     smallest = min(fact.num_tokens["train"] for fact in facts)
     if smallest < 2 * file.train.batch_size:
-        message = f"{file.train.batch_size} columns need {2 * file.train.batch_size} training tokens, there are {smallest}"
+        message = (
+            f"{file.train.batch_size} columns need {2 * file.train.batch_size} training tokens, there are {smallest}"
+        )
         problems.append(source.problem(("train", "batch_size"), message))
     names = [head.spec.name for head in heads]
     if file.table.baseline is not None and file.table.baseline not in names:

@@ -134,7 +134,8 @@ class Suite(_Spec):
     """A suite, read and checked: its trials in the order of the file.
 
     Args:
-        overrides: what --set changed, as (key, value) texts; part of the table's title and file name.
+        overrides: what --set changed, as texts (key, value, value in the file or None); part of the table's title and
+            file name.
         source: the file it was read from, for messages.
         counting: the counting rule of each corpus, by str(corpus).
         params: (total, head) parameter counts of each trial, by id.
@@ -147,7 +148,7 @@ class Suite(_Spec):
     trials: tuple[TrialSpec, ...]
     resources: Resources
     table: TableSpec
-    overrides: tuple[tuple[str, str], ...]
+    overrides: tuple[tuple[str, str, str | None], ...]
     source: Source
     counting: dict[str, str]
     params: dict[str, tuple[int, int]]

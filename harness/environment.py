@@ -1,0 +1,62 @@
+"""What machine, versions and commit a number was measured with."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+import harness
+from harness.errors import ExecutionError
+
+
+def resolve_device(wanted: str) -> torch.device:
+    """'auto' -> cuda where there is one, else cpu. Raises ExecutionError when cuda is asked for and absent."""
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ExecutionError("--device cuda: this torch sees no CUDA device; use --device cpu or auto")
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(wanted)
+
+
+def device_name(device: torch.device) -> str:
+    """'NVIDIA H200', or the processor's model name."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    """The commit of the harness' own checkout, '+' when files differ from it, 'unknown' outside a checkout."""
+    root = Path(harness.__file__).parent.parent
+    try:
+        head = _git(root, "rev-parse", "--short=12", "HEAD")
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{head}+" if changed else head
+
+
+def now() -> str:
+    """The time in UTC, to the second, as ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def cpus_available() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def load_average() -> float:
+    """The machine's load over the last minute; 0.0 where the system does not tell."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -1,0 +1,96 @@
+"""The driver's part of a run: check the place, fetch the corpora, run what is pending, log each record to MLflow."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from harness import records
+from harness.errors import ExecutionError
+from harness.execution.events import Claim, Event
+from harness.execution.live import LiveView
+from harness.plan.specs import TrialSpec
+from harness.registry import CORPORA
+from harness.trial.run import Setting
+
+if TYPE_CHECKING:
+    from harness.execution.tracking import Tracker
+
+
+def run_trials(
+    todo: list[TrialSpec], setting: Setting, claim: Claim, address: str, view: LiveView, tracking: "Tracking"
+) -> None:
+    """Run trials by the setting's executor; each record is logged to MLflow as it comes in.
+
+    Raises: ExecutionError when the runs' folder cannot be written or the claim fits no machine; CorpusError when a
+    corpus cannot be had. Nothing was started then.
+    """
+    _refuse_unwritable(setting.runs)
+    for source in _sources(todo):
+        source.fetch(setting.data)
+    for spec in todo:
+        records.set_aside(setting.runs, spec.id)
+
+    def on_event(event: Event) -> None:
+        view(event)
+        if event.record is not None:
+            tracking.call(lambda tracker: tracker.log(event.record))
+
+    if setting.executor == "inline":
+        from harness.execution import inline
+
+        with view:
+            inline.execute(todo, setting, claim, on_event)
+    else:
+        from harness.execution import schedule
+
+        with view:
+            schedule.execute(todo, setting, claim, on_event, address)
+
+
+class Tracking:
+    """MLflow at arm's length: opened when first needed, and whatever goes wrong is one warning, never a failed trial.
+
+    Args:
+        results: the results folder, or None to track nothing.
+        console: where the warning goes.
+    """
+
+    def __init__(self, results: Path | None, console: Console):
+        self.results, self.console = results, console
+        self._tracker: Tracker | None = None
+
+    def call(self, action: Callable[["Tracker"], Any]) -> None:
+        """Do something with the tracker, unless tracking is off or has failed before."""
+        if self.results is None:
+            return
+        try:
+            if self._tracker is None:
+                from harness.execution.tracking import Tracker
+
+                self._tracker = Tracker(self.results)
+            action(self._tracker)
+        except Exception as error:  # a view of the records is not worth a trial; `harness sync` makes it good
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            self.console.print(f"warning: MLflow is off from here on ({reason}); `harness sync` rebuilds it later")
+            self.results = None
+
+
+def _sources(todo: list[TrialSpec]) -> list[Any]:
+    """Each corpus once."""
+    specs = {str(spec.corpus): spec.corpus for spec in todo}
+    return [CORPORA.get(corpus.name)(**corpus.params) for corpus in specs.values()]
+
+
+def _refuse_unwritable(runs: Path) -> None:
+    probe = runs / f".probe-{os.getpid()}"
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as cause:
+        raise ExecutionError(
+            f"{runs} cannot be written ({cause.strerror}); name another folder with --results"
+        ) from cause

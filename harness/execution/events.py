@@ -1,0 +1,30 @@
+"""What executors tell of their trials, and what a trial may claim."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.plan.specs import TrialSpec
+from harness.records import TrialRecord
+from harness.trial.training import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A trial began, got on (`progress`), or ended (`record`; None when it was lost without one)."""
+
+    kind: Literal["started", "progress", "finished"]
+    spec: TrialSpec
+    progress: Progress | None = None
+    record: TrialRecord | None = None
+
+
+OnEvent = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one trial takes: CPU cores, also its torch threads, and a share of a GPU (0 on a CPU)."""
+
+    cpus: int
+    gpus: float

@@ -1,0 +1,122 @@
+"""What a person sees while trials run: a live table in a terminal, plain lines anywhere else."""
+
+import time
+from collections import Counter
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from harness.execution.events import Event
+from harness.plan.specs import TrialSpec
+from harness.records import TrialRecord
+from harness.trial.training import Progress
+
+MAX_ROWS = 20
+
+
+class LiveView:
+    """Follows the events of a run. Use as a context manager.
+
+    Args:
+        specs: the trials that are about to run.
+        console: where to draw; a live table only where it is a terminal.
+    """
+
+    def __init__(self, specs: list[TrialSpec], console: Console):
+        self.console = console
+        self.total = len(specs)
+        self._first_seen: dict[str, float] = {}
+        self._specs = {spec.id: spec for spec in specs}
+        self._progress: dict[str, Progress | None] = {}
+        self._records: dict[str, TrialRecord | None] = {}
+        self._live = Live(get_renderable=self._table, console=console, refresh_per_second=2, transient=True)
+
+    def __enter__(self) -> "LiveView":
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Take in one event."""
+        trial = event.spec.id
+        if event.kind == "started":
+            self._first_seen.setdefault(trial, time.monotonic())
+            self._progress[trial] = None
+        elif event.kind == "progress":
+            self._progress[trial] = event.progress
+        else:
+            self._progress.pop(trial, None)
+            self._records[trial] = event.record
+        if not self.console.is_terminal and (line := self._line(event)):
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _line(self, event: Event) -> str | None:
+        """A line for a log: starts, ends of epochs, results."""
+        who = f"{event.spec.id}  {event.spec}"
+        if event.kind == "started":
+            return f"start   {who}"
+        if event.kind == "finished":
+            return f"end     {who}  {_result(event.record)}  ({len(self._records)} of {self.total})"
+        progress = event.progress
+        if progress.step < progress.steps:
+            return None
+        return f"epoch   {who}  {progress.epoch}/{progress.epochs}  {progress.ms_per_batch:.1f} ms/batch"
+
+    def _table(self) -> Table:
+        counts = Counter(record.status if record else "lost" for record in self._records.values())
+        done = ", ".join(f"{count} {status}" for status, count in counts.items()) or "none finished"
+        table = Table(title=f"{len(self._records)} of {self.total} trials: {done}", title_justify="left")
+        for column in (
+            "trial",
+            "head",
+            "backbone",
+            "corpus",
+            "seed",
+            "status",
+            "epoch",
+            "valid ppl",
+            "ms/batch",
+            "ETA",
+        ):
+            table.add_column(column, overflow="ellipsis", no_wrap=True)
+        finished = list(self._records)[-max(0, MAX_ROWS - len(self._progress)) :]
+        for trial in [*finished, *self._progress]:
+            spec = self._specs[trial]
+            cells = self._finished_cells(trial) if trial in self._records else self._running_cells(trial)
+            table.add_row(trial, str(spec.head), spec.backbone.name, spec.corpus.name, str(spec.seed), *cells)
+        return table
+
+    def _finished_cells(self, trial: str) -> list[str]:
+        record = self._records[trial]
+        if record is None or record.status != "ok":
+            return [_result(record), "", "", "", ""]
+        metrics = record.metrics
+        ms = metrics.get("train_ms_per_batch")
+        return ["ok", str(len(record.curve)), f"{metrics['valid_ppl']:.2f}", f"{ms:.1f}" if ms else "", ""]
+
+    def _running_cells(self, trial: str) -> list[str]:
+        progress = self._progress[trial]
+        if progress is None:
+            return ["starting", "", "", "", ""]
+        done = (progress.epoch - 1) * progress.steps + progress.step
+        elapsed = time.monotonic() - self._first_seen[trial]
+        eta = elapsed / done * (progress.epochs * progress.steps - done)
+        return [
+            "running",
+            f"{progress.epoch}/{progress.epochs} ({100 * progress.step // progress.steps} %)",
+            f"{progress.valid_ppl:.2f}" if progress.valid_ppl else "",
+            f"{progress.ms_per_batch:.1f}",
+            f"{int(eta // 3600)}:{int(eta // 60 % 60):02}:{int(eta % 60):02}",
+        ]
+
+
+def _result(record: TrialRecord | None) -> str:
+    if record is None:
+        return "lost: the worker ended without a record"
+    if record.status != "ok":
+        return f"{record.status}: {record.message}"
+    return f"ok  valid {record.metrics['valid_ppl']:.2f}  test {record.metrics['test_ppl']:.2f}"

@@ -1,0 +1,185 @@
+"""MLflow, a view of the records that can be rebuilt from them. The only module that imports it; driver only.
+
+One experiment a suite, one flat run a trial, found by its tag `harness.trial_id`. A tracking fault never fails a trial.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+for _noisy in ("alembic", "mlflow"):
+    logging.getLogger(_noisy).setLevel(logging.ERROR)
+
+from filelock import FileLock  # noqa: E402
+from mlflow import MlflowClient  # noqa: E402
+from mlflow.entities import Metric, Param, RunTag, ViewType  # noqa: E402
+
+
+from harness.errors import ExecutionError  # noqa: E402
+from harness.plan.parameters import resolved  # noqa: E402
+from harness.records import METRICS, TrialRecord  # noqa: E402
+from harness.registry import BACKBONES, CORPORA, HEADS  # noqa: E402
+
+TRIAL_TAG = "harness.trial_id"
+DIGEST_TAG = "harness.record"  # when it was finished and what weights came out: tells a rerun from the same record
+MAX_BATCH = 1000  # metrics a log_batch may hold
+UI_SECONDS = 60
+
+
+class Tracker:
+    """Writes records of one results folder to <results>/mlflow.db."""
+
+    def __init__(self, results: Path):
+        self.results = results.resolve()
+        (self.results / "runs").mkdir(parents=True, exist_ok=True)
+        with FileLock(self.results / "runs" / ".mlflow.lock"):
+            self.client = MlflowClient(tracking_uri=store_uri(self.results))
+            self.client.search_experiments(max_results=1)  # creates the schema while nobody else can
+
+    def log(self, record: TrialRecord) -> None:
+        """Make the run of a record's trial show that record; nothing is written when it already does."""
+        experiment = self._experiment(record.suite)
+        existing = self.client.search_runs(
+            [experiment], f"tags.`{TRIAL_TAG}` = '{record.id}'", run_view_type=ViewType.ACTIVE_ONLY
+        )
+        if any(run.data.tags.get(DIGEST_TAG) == _digest(record) for run in existing):
+            return
+        for run in existing:
+            self.client.delete_run(run.info.run_id)
+        started, finished = (_milliseconds(t) for t in (record.environment.started, record.environment.finished))
+        run = self.client.create_run(experiment, start_time=started, run_name=str(record.spec))
+        points = _points(record, finished)
+        for start in range(0, max(len(points), 1), MAX_BATCH):
+            self.client.log_batch(run.info.run_id, metrics=points[start : start + MAX_BATCH])
+        self.client.log_batch(run.info.run_id, params=_params(record), tags=_tags(record))
+        self.client.set_terminated(run.info.run_id, "FINISHED" if record.status == "ok" else "FAILED", finished)
+
+    def describe(self, suite: str, markdown: str) -> str:
+        """Put a suite's table into its experiment's description; returns the experiment's id."""
+        experiment = self._experiment(suite)
+        self.client.set_experiment_tag(experiment, "mlflow.note.content", markdown)
+        return experiment
+
+    def _experiment(self, suite: str) -> str:
+        found = self.client.get_experiment_by_name(suite)
+        if found is None:
+            artifacts = self.results / "artifacts" / suite
+            return self.client.create_experiment(suite, artifact_location=artifacts.as_uri())
+        if found.lifecycle_stage == "deleted":
+            self.client.restore_experiment(found.experiment_id)
+        return found.experiment_id
+
+
+def store_uri(results: Path) -> str:
+    """The address of a results folder's database."""
+    return f"sqlite:///{results.resolve() / 'mlflow.db'}"
+
+
+def deep_link(base: str, experiment: str | None) -> str:
+    """The run table of an experiment; the UI's own landing page shows an empty overview of another product."""
+    if experiment is None:
+        return f"{base}/#/experiments"
+    return f"{base}/#/experiments/{experiment}/runs?workflowType=machine_learning"
+
+
+def serve(results: Path, port: int, suite: str | None, announce: Callable[[str], None]) -> int:
+    """Start the UI on 127.0.0.1, announce its deep link when it answers, and stay until it ends; its exit code.
+
+    Raises: ExecutionError when there is nothing to show, the suite is unknown, or the UI does not come up.
+    """
+    if not (results / "mlflow.db").exists():
+        raise ExecutionError(f"{results / 'mlflow.db'} does not exist: run a suite first, or `harness sync`")
+    client = MlflowClient(tracking_uri=store_uri(results))
+    experiments = {e.name: e.experiment_id for e in client.search_experiments(order_by=["last_update_time DESC"])}
+    experiments.pop("Default", None)
+    if suite is not None and suite not in experiments:
+        raise ExecutionError(f"no suite '{suite}' in {results / 'mlflow.db'} (known: {', '.join(sorted(experiments))})")
+    base = f"http://127.0.0.1:{port}"
+    if _answers(base):
+        raise ExecutionError(f"port {port} is taken; choose another with --port")
+    options = ["--backend-store-uri", store_uri(results), "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    server = subprocess.Popen([sys.executable, "-m", "mlflow", "server", *options], stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + UI_SECONDS
+        while not _answers(base):
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise ExecutionError(f"the MLflow UI did not come up on {base}")
+            time.sleep(0.3)
+        announce(deep_link(base, experiments[suite] if suite else next(iter(experiments.values()), None)))
+        return server.wait()
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _answers(base: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{base}/health", timeout=2):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _points(record: TrialRecord, finished: int) -> list[Metric]:
+    """Final metrics at step 0, where the UI draws them as bars; curves at their epochs. All finite by construction."""
+    final = [Metric(METRICS[name], value, finished, 0) for name, value in record.metrics.items()]
+    names = {"valid_ppl": "curve/valid_ppl", "train_loss": "curve/train_loss", "lr": "curve/lr"}
+    curve = [
+        Metric(name, getattr(point, field), finished, point.epoch)
+        for point in record.curve
+        for field, name in names.items()
+    ]
+    return final + curve
+
+
+def _params(record: TrialRecord) -> list[Param]:
+    """Every setting with its value, defaults too, so that runs can be filtered by any."""
+    spec = record.spec
+    params: dict[str, Any] = {"seed": spec.seed}
+    for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items():
+        component = getattr(spec, kind)
+        params[kind] = component.name
+        known = component.name in registry.names()  # a plug-in may be gone by the time of a sync
+        values = resolved(registry.get(component.name), component.params) if known else component.params
+        params |= {f"{kind}.{name}": value for name, value in values.items()}
+    params |= {f"train.{name}": value for name, value in spec.train.model_dump().items()}
+    return [Param(name, str(value)) for name, value in params.items()]
+
+
+def _tags(record: TrialRecord) -> list[RunTag]:
+    spec, environment = record.spec, record.environment
+    tags = {
+        TRIAL_TAG: record.id,
+        DIGEST_TAG: _digest(record),
+        "suite": record.suite,
+        "corpus": spec.corpus.name,
+        "backbone": spec.backbone.name,
+        "head": spec.head.name,
+        "seed": str(spec.seed),
+        "status": record.status,
+        "commit": environment.commit,
+        "device": environment.device,
+        "torch": environment.torch,
+        "executor": environment.executor,
+    }
+    if record.message:
+        tags["message"] = record.message[:5000]
+    return [RunTag(name, value) for name, value in tags.items()]
+
+
+def _digest(record: TrialRecord) -> str:
+    return f"{record.environment.finished} {record.weights_sha256}"
+
+
+def _milliseconds(moment: str) -> int:
+    return int(datetime.fromisoformat(moment).timestamp() * 1000)

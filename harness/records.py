@@ -1,0 +1,189 @@
+"""TrialRecord: the one thing that makes a trial finished. Written whole or not at all, and verified when read.
+
+A record lives at results/runs/<suite>/<trial id>/record.json. `sha256` is taken over the canonical JSON of everything
+else in it; a record that does not verify does not count.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.errors import RecordError
+from harness.plan.identity import canonical
+from harness.plan.specs import TrialSpec
+
+SCHEMA = 1
+FILE_NAME = "record.json"
+Status = Literal["ok", "diverged", "oom", "error", "timeout"]
+
+# Every metric a record may hold -> its name in MLflow. Perplexities: of the best epoch by validation unless 'last'.
+METRICS = {
+    "valid_ppl": "valid/ppl",
+    "test_ppl": "test/ppl",
+    "last_valid_ppl": "valid/ppl_last",
+    "last_test_ppl": "test/ppl_last",
+    "test_ppl_standard": "test/ppl_standard",  # standard counting: <sos> scored but not divided by
+    "unigram_test_ppl": "test/ppl_unigram",  # add-one unigram of the training split, same tokens
+    "source_test_ppl": "test/ppl_source",  # of the process that made the text, where it is known
+    "params_total": "params/total",
+    "params_head": "params/head",
+    "train_ms_per_batch": "time/train_ms_per_batch",
+    "train_ms_per_batch_iqr": "time/train_ms_per_batch_iqr",
+    "eval_ms_per_batch": "time/eval_ms_per_batch",
+    "eval_ms_per_batch_iqr": "time/eval_ms_per_batch_iqr",
+    "train_minutes": "time/train_minutes",
+    "peak_memory_mib": "memory/peak_mib",
+    "best_epoch": "train/best_epoch",
+    "scored_test_tokens": "test/scored_tokens",
+    "context_tokens": "test/context_tokens",  # tokens a segment
+    "state_carried": "test/state_carried",  # 1: the backbone's state goes on from segment to segment
+}
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class CurvePoint(_Frozen):
+    """One epoch. `train_loss`: mean of what was minimised, per token; `lr`: the rate it was trained with; `seconds`:
+    its training time.
+    """
+
+    epoch: int
+    train_loss: float
+    valid_ppl: float
+    lr: float
+    seconds: float
+
+
+class Environment(_Frozen):
+    """Where and by what a trial was run."""
+
+    device: str
+    threads: int
+    load_average: float
+    shared: bool  # other trials could run at the same time, so times are not exclusive
+    python: str
+    torch: str
+    harness: str
+    commit: str
+    executor: str
+    started: str
+    finished: str
+
+
+class TrialRecord(_Frozen):
+    """A finished trial: what it was, how it ended, what was measured. Raw numbers; the units are in their names."""
+
+    schema_version: int = SCHEMA
+    suite: str
+    spec: TrialSpec
+    status: Status
+    metrics: dict[str, float]
+    curve: tuple[CurvePoint, ...]
+    environment: Environment
+    message: str = ""
+    weights_sha256: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The trial's id."""
+        return self.spec.id
+
+
+def runs_folder(results: Path, suite: str) -> Path:
+    """The absolute folder of a suite's records."""
+    return results.resolve() / "runs" / suite
+
+
+def folder(runs: Path, trial_id: str) -> Path:
+    """A trial's own folder below the suite's: record, log, weights."""
+    return runs / trial_id
+
+
+def save(record: TrialRecord, runs: Path) -> Path:
+    """Write a record atomically, with its checksum; returns its path."""
+    content = record.model_dump(mode="json")
+    place = folder(runs, record.id) / FILE_NAME
+    write_atomically(place, json.dumps({**content, "sha256": _digest(content)}, indent=1).encode())
+    return place
+
+
+def load(runs: Path, trial_id: str) -> TrialRecord | None:
+    """A verified record, or None when there is none.
+
+    Raises: RecordError when there is one, and it is torn, edited, of another schema, or of another trial.
+    """
+    place = folder(runs, trial_id) / FILE_NAME
+    try:
+        content = json.loads(place.read_bytes())
+        digest = content.pop("sha256")
+        if digest != _digest(content):
+            raise RecordError(f"{place}: the checksum does not fit the content; the trial counts as not finished")
+        if content["schema_version"] != SCHEMA:
+            raise RecordError(f"{place}: schema {content['schema_version']}, expected {SCHEMA}")
+        record = TrialRecord.model_validate_json(json.dumps(content))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as cause:
+        raise RecordError(f"{place}: no valid record ({type(cause).__name__}: {str(cause).splitlines()[0]})") from cause
+    if record.id != trial_id:
+        raise RecordError(f"{place}: holds the record of trial {record.id}")
+    return record
+
+
+def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], list[str]]:
+    """The verified records among `trial_ids`, and a sentence for each that does not verify."""
+    found, warnings = {}, []
+    for trial_id in trial_ids:
+        try:
+            record = load(runs, trial_id)
+        except RecordError as error:
+            warnings.append(str(error))
+            continue
+        if record is not None:
+            found[trial_id] = record
+    return found, warnings
+
+
+def pending(
+    trials: tuple[TrialSpec, ...], found: dict[str, TrialRecord], *, retry_failed: bool, force: bool
+) -> list[TrialSpec]:
+    """The trials to run: those without a verified record; failed ones, or all, where that is asked for."""
+    return [
+        trial for trial in trials if force or trial.id not in found or (retry_failed and found[trial.id].status != "ok")
+    ]
+
+
+def set_aside(runs: Path, trial_id: str) -> None:
+    """Take a record out of the way of a new run of its trial; kept as record.previous.json."""
+    place = folder(runs, trial_id) / FILE_NAME
+    if place.exists():
+        place.replace(place.with_name("record.previous.json"))
+
+
+def write_atomically(place: Path, content: bytes) -> None:
+    """Temp file in the same folder, fsync, rename, fsync of the folder: the place holds the old or the new, whole."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
+    descriptor = os.open(place.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical(content).encode()).hexdigest()

@@ -1,0 +1,91 @@
+"""Printed numbers of the papers: results/published/<paper>.csv, one printed cell a row, the value as printed."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import SuiteError
+from harness.plan.reader import value_of
+from harness.plan.specs import Suite, TrialSpec
+from harness.registry import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedCell:
+    """One number of a printed table.
+
+    Args:
+        params: the head's parameters that the row fixes; others are not given.
+        metric: our name for what is printed (records.METRICS), or one that only the paper has.
+        value: the text as printed.
+        weights: 'last' when the paper tested the weights after the last epoch, 'best' for the best by validation.
+        counting: the boundary rule of its token counts ('eos', 'sos_eos'), '' where it does not apply.
+        note: the device of a time, or what is odd about the number.
+    """
+
+    corpus: str
+    backbone: str
+    head: str
+    params: dict[str, object]
+    metric: str
+    value: str
+    weights: str
+    counting: str
+    note: str
+
+    def fits(self, trial: TrialSpec, head_params: dict[str, object]) -> bool:
+        """True when the cell is of this trial's corpus, backbone and head (`head_params`: all values, defaults too)."""
+        same = (trial.corpus.name, trial.backbone.name, trial.head.name) == (self.corpus, self.backbone, self.head)
+        return same and all(head_params.get(name) == value for name, value in self.params.items())
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedTable:
+    """The cells of a printed table and where they were read."""
+
+    paper: str
+    table: str
+    source: str
+    cells: tuple[PrintedCell, ...]
+
+
+def load(suite: Suite) -> PrintedTable | None:
+    """What the suite compares with, from results/published beside the folder of the suite file; None when it names
+    nothing.
+
+    Raises: SuiteError, located in the suite, when there is no such paper or table.
+    """
+    if suite.table.compare is None:
+        return None
+    paper, _, table = suite.table.compare.partition("/")
+    folder = suite.path.resolve().parent.parent / "results" / "published"
+    rows = _rows(folder / f"{paper}.csv")
+    known = sorted(
+        {f"{path.stem}/{row['table']}" for path in folder.glob("*.csv") for row in _rows(path) if "table" in row}
+    )
+    cells = tuple(_cell(row) for row in rows if row["table"] == table)
+    if not cells:
+        message = (
+            f"'{suite.table.compare}' is not in {folder}{nearest(suite.table.compare, known)} ({', '.join(known)})"
+        )
+        raise SuiteError([suite.source.problem(("table", "compare"), message)])
+    sources = {row["paper"]: row for row in _rows(folder / "sources.csv")}
+    about = sources.get(paper, {})
+    source = f"{about['title']} ({about['year']}; read in: {about['read_in']})" if about else paper
+    return PrintedTable(paper, table, source, cells)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _cell(row: dict[str, str]) -> PrintedCell:
+    pairs = [part.partition("=") for part in row["params"].split(";") if part]
+    params = {name: value_of(value) for name, _, value in pairs}
+    fields = {
+        name: row[name] for name in ("corpus", "backbone", "head", "metric", "value", "weights", "counting", "note")
+    }
+    return PrintedCell(params=params, **fields)

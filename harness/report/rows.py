@@ -1,0 +1,107 @@
+"""The rows of a comparison: trials that differ only in their seed, and what their records say together."""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from harness.plan.parameters import resolved
+from harness.plan.specs import ComponentSpec, Suite, TrialSpec
+from harness.records import TrialRecord
+from harness.registry import BACKBONES, CORPORA, HEADS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One corpus, backbone and head over all seeds.
+
+    Args:
+        corpus, backbone, head: labels, with the parameters that tell apart entries of one name.
+        trials: the planned trials, one for each seed.
+        records: the verified records among them, by seed.
+        params_total, params_head: parameter counts.
+    """
+
+    corpus: str
+    backbone: str
+    head: str
+    trials: tuple[TrialSpec, ...]
+    records: dict[int, TrialRecord]
+    params_total: int
+    params_head: int
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """What a head is compared within."""
+        return self.corpus, self.backbone
+
+    def values(self, metric: str, seeds: Iterable[int] | None = None) -> list[float]:
+        """A metric of the ok records, in the order of seeds, of some seeds only where given."""
+        wanted = self.ok_seeds if seeds is None else seeds
+        metrics = [self.records[seed].metrics for seed in wanted]
+        return [found[metric] for found in metrics if metric in found]
+
+    @property
+    def ok_seeds(self) -> list[int]:
+        """Seeds whose trial is finished and ok, in the order of the suite."""
+        return [t.seed for t in self.trials if t.seed in self.records and self.records[t.seed].status == "ok"]
+
+    @property
+    def state(self) -> str:
+        """'3/3', or '1/3: 1 diverged, 1 not run'."""
+        statuses = Counter(self.records[t.seed].status if t.seed in self.records else "not run" for t in self.trials)
+        bad = ", ".join(f"{count} {status}" for status, count in statuses.items() if status != "ok")
+        return f"{statuses['ok']}/{len(self.trials)}" + (f": {bad}" if bad else "")
+
+
+def rows(suite: Suite, records: dict[str, TrialRecord]) -> list[Row]:
+    """The suite's rows in the order of the file."""
+    labels = {
+        "corpus": _labels((trial.corpus for trial in suite.trials), CORPORA),
+        "backbone": _labels((trial.backbone for trial in suite.trials), BACKBONES),
+        "head": _labels((trial.head for trial in suite.trials), HEADS),
+    }
+    grouped: dict[tuple[str, str, str], list[TrialSpec]] = {}
+    for trial in suite.trials:
+        grouped.setdefault((str(trial.corpus), str(trial.backbone), str(trial.head)), []).append(trial)
+    return [
+        Row(
+            corpus=labels["corpus"][corpus],
+            backbone=labels["backbone"][backbone],
+            head=labels["head"][head],
+            trials=tuple(trials),
+            records={trial.seed: records[trial.id] for trial in trials if trial.id in records},
+            params_total=suite.params[trials[0].id][0],
+            params_head=suite.params[trials[0].id][1],
+        )
+        for (corpus, backbone, head), trials in grouped.items()
+    ]
+
+
+def reduction(row: Row, baseline: Row | None) -> float | None:
+    """(baseline - head) / baseline of mean test perplexity over the seeds that both have; None when they share none."""
+    if baseline is None or row is baseline:
+        return None
+    shared = [seed for seed in row.ok_seeds if seed in baseline.ok_seeds]
+    if not shared:
+        return None
+    ours, theirs = (statistics.fmean(each.values("test_ppl", shared)) for each in (row, baseline))
+    return (theirs - ours) / theirs
+
+
+def _labels(specs: Iterable[ComponentSpec], registry) -> dict[str, str]:
+    """str(spec) -> label: several entries of one name show the parameters in which they differ, defaults resolved; a
+    single one shows what the suite gives it.
+    """
+    by_name: dict[str, dict[str, ComponentSpec]] = {}
+    for spec in specs:
+        by_name.setdefault(spec.name, {})[str(spec)] = spec
+    labels = {}
+    for name, entries in by_name.items():
+        full = {key: resolved(registry.get(name), spec.params) for key, spec in entries.items()}
+        parameters = next(iter(full.values()))
+        differing = [p for p in parameters if len({str(values.get(p)) for values in full.values()}) > 1]
+        for key, spec in entries.items():
+            shown = ComponentSpec(name=name, params=full[key]).label(*differing) if len(entries) > 1 else str(spec)
+            labels[key] = shown
+    return labels

@@ -1,0 +1,62 @@
+"""Clocks and memory. A timed region holds exactly one call; warm-up calls are kept out of the figures."""
+
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+WARMUP_BATCHES = 5  # first calls import lazily, allocate and tune: up to 40 times the median
+
+
+class Clock:
+    """Durations of the batches of one kind, device-synchronised."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.milliseconds: list[float] = []
+
+    @contextmanager
+    def lap(self) -> Iterator[None]:
+        """Time one batch."""
+        self._synchronise()
+        start = time.perf_counter()
+        yield
+        self._synchronise()
+        self.milliseconds.append((time.perf_counter() - start) * 1e3)
+
+    def summary(self, name: str) -> dict[str, float]:
+        """Median and interquartile range in ms after warm-up; nothing when fewer than 2 batches are left."""
+        measured = self.milliseconds[WARMUP_BATCHES:]
+        if len(measured) < 2:
+            return {}
+        low, median, high = statistics.quantiles(measured, n=4)
+        return {f"{name}_ms_per_batch": median, f"{name}_ms_per_batch_iqr": high - low}
+
+    def _synchronise(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Start counting the peak anew: the device's allocations, or on Linux this process' resident memory."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif (counter := Path("/proc/self/clear_refs")).exists():
+        counter.write_text("5", encoding="ascii")
+
+
+def peak_memory_mib(device: torch.device) -> float:
+    """MiB at the peak: allocated on the GPU, or resident in this process (all of it: Python and torch included)."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    status = Path("/proc/self/status")
+    if status.exists():
+        high_water = next(line for line in status.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM"))
+        return int(high_water.split()[1]) / 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 1024)

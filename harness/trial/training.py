@@ -1,0 +1,180 @@
+"""Fit: epochs of gradient steps, each validated; the learning rate follows the schedule; the best epoch is kept."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from harness.corpora.batching import Segment, training_segments
+from harness.corpora.corpus import Corpus
+from harness.plan.specs import TrainSpec
+from harness.records import CurvePoint
+from harness.streams import stream_seed
+from harness.trial.checkpoint import save_weights
+from harness.trial.evaluation import Score, evaluate, perplexity
+from harness.trial.model import LanguageModel
+from harness.trial.timing import Clock
+
+PROGRESS_SECONDS = 2.0
+
+
+class Diverged(Exception):
+    """The loss is no finite number any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a trial is: within an epoch (valid_ppl of the epoch before), or at its end."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    valid_ppl: float | None
+    ms_per_batch: float | None
+
+
+@dataclass
+class Fitted:
+    """What training leaves: the curve, the best epoch's score, the last one's, and the clocks.
+
+    `best_epoch` counts from 1; 0 is the untrained model, when `epochs` is 0.
+    """
+
+    best_epoch: int = 0
+    best: Score | None = None
+    last: Score | None = None
+    curve: list[CurvePoint] = field(default_factory=list)
+    train_seconds: float = 0.0
+
+
+def fit(
+    model: LanguageModel,
+    corpus: Corpus,
+    train: TrainSpec,
+    *,
+    seed: int,
+    best_weights: Path,
+    clocks: dict[str, Clock],
+    report: Callable[[Progress], None],
+) -> Fitted:
+    """Train for `epochs` epochs; weights of the best epoch by validation end in `best_weights`, the last ones in the
+    model.
+
+    Raises: Diverged when the training or validation loss of an epoch is not finite.
+    """
+    optimizer = make_optimizer(model.parameters(), train)
+    schedule = make_schedule(optimizer, train)
+    segments = training_segments(corpus.train, batch_size=train.batch_size, seq_len=train.seq_len)
+    fitted = Fitted()
+    for epoch in range(1, train.epochs + 1) or (0,):  # epoch 0: never trained, scored as it is
+        started = time.perf_counter()
+        if epoch > 0:
+            reporter = _throttled(report, epoch, train.epochs, len(segments), fitted, clocks["train"])
+            train_loss = train_epoch(model, optimizer, segments, train, seed, epoch, clocks["train"], reporter)
+        seconds = time.perf_counter() - started
+        fitted.last = evaluate(model, corpus.valid, train, uncounted_id=corpus.uncounted_id, clock=clocks["eval"])
+        if not math.isfinite(fitted.last.ppl):
+            raise Diverged(f"validation loss is {fitted.last.mean_nll} after epoch {epoch}")
+        if fitted.best is None or fitted.last.mean_nll < fitted.best.mean_nll:
+            fitted.best_epoch, fitted.best = epoch, fitted.last
+            save_weights(model.state_dict(), best_weights)
+        if epoch > 0:
+            lr = optimizer.param_groups[0]["lr"]
+            fitted.curve.append(
+                CurvePoint(epoch=epoch, train_loss=train_loss, valid_ppl=fitted.last.ppl, lr=lr, seconds=seconds)
+            )
+            fitted.train_seconds += seconds
+        if schedule is not None:
+            schedule.step(fitted.last.mean_nll)
+    return fitted
+
+
+def train_epoch(
+    model: LanguageModel,
+    optimizer: Optimizer,
+    segments: list[Segment],
+    train: TrainSpec,
+    seed: int,
+    epoch: int,
+    clock: Clock,
+    report: Callable[[int], None],
+) -> float:
+    """One pass over the training split; returns its mean loss in nats per token. Raises Diverged."""
+    model.train()
+    state: Any = None
+    loss_sum = torch.zeros((), dtype=torch.float64, device=segments[0].inputs.device)
+    num_tokens = 0
+    for step, index in enumerate(_order(len(segments), train.shuffle, seed, epoch)):
+        segment = segments[index]
+        torch.manual_seed(stream_seed(seed, "dropout", epoch, step))
+        with clock.lap():
+            distribution, state = model(segment.inputs, None if train.shuffle else state)
+            loss = distribution.training_loss(segment.targets)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            if train.clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), train.clip)
+            optimizer.step()
+        state = detached(state)
+        loss_sum += loss.detach().double() * segment.targets.numel()
+        num_tokens += segment.targets.numel()
+        report(step + 1)
+    mean_loss = loss_sum.item() / num_tokens
+    if not math.isfinite(perplexity(mean_loss)):
+        raise Diverged(f"training loss is {mean_loss} in epoch {epoch}")
+    return mean_loss
+
+
+def make_optimizer(parameters: Iterator[nn.Parameter], train: TrainSpec) -> Optimizer:
+    """torch's optimizer of the suite's name and settings."""
+    if train.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=train.lr, momentum=train.momentum, weight_decay=train.weight_decay)
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[train.optimizer]
+    return kind(parameters, lr=train.lr, betas=train.betas, eps=train.eps, weight_decay=train.weight_decay)
+
+
+def make_schedule(optimizer: Optimizer, train: TrainSpec) -> ReduceLROnPlateau | None:
+    """Plateau as in Benka et al.'s code: any epoch that does not beat the best so far lowers the rate at once."""
+    if train.schedule is None:
+        return None
+    return ReduceLROnPlateau(optimizer, factor=train.schedule.plateau.factor, patience=0, threshold=0.0)
+
+
+def detached(state: Any) -> Any:
+    """A carried state cut off from the graph that made it: a tensor, nested tuples of tensors, or None."""
+    if isinstance(state, tuple):
+        return tuple(detached(part) for part in state)
+    return state.detach() if isinstance(state, Tensor) else state
+
+
+def _order(num_segments: int, shuffle: bool, seed: int, epoch: int) -> Iterator[int]:
+    if not shuffle:
+        return iter(range(num_segments))
+    generator = torch.Generator().manual_seed(stream_seed(seed, "data", epoch))
+    return iter(torch.randperm(num_segments, generator=generator).tolist())
+
+
+def _throttled(report, epoch: int, epochs: int, steps: int, fitted: Fitted, clock: Clock) -> Callable[[int], None]:
+    """Report at most every PROGRESS_SECONDS, and at the end of the epoch."""
+    due = time.monotonic()
+    valid_ppl = fitted.last.ppl if fitted.last else None
+
+    def at(step: int) -> None:
+        nonlocal due
+        if time.monotonic() < due and step < steps:
+            return
+        due = time.monotonic() + PROGRESS_SECONDS
+        ms_per_batch = clock.milliseconds[-1]
+        report(
+            Progress(epoch=epoch, epochs=epochs, step=step, steps=steps, valid_ppl=valid_ppl, ms_per_batch=ms_per_batch)
+        )
+
+    return at
