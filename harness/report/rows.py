@@ -59,7 +59,7 @@ def rows(suite: Suite, records: dict[str, TrialRecord]) -> list[Row]:
     labels = {
         "corpus": _labels((trial.corpus for trial in suite.trials), CORPORA),
         "backbone": _labels((trial.backbone for trial in suite.trials), BACKBONES),
-        "head": _labels((trial.head for trial in suite.trials), HEADS),
+        "head": _labels((trial.head for trial in suite.trials), HEADS, single_in_full=True),
     }
     grouped: dict[tuple[str, str, str], list[TrialSpec]] = {}
     for trial in suite.trials:
@@ -89,9 +89,9 @@ def reduction(row: Row, baseline: Row | None) -> float | None:
     return (theirs - ours) / theirs
 
 
-def _labels(specs: Iterable[ComponentSpec], registry) -> dict[str, str]:
+def _labels(specs: Iterable[ComponentSpec], registry, *, single_in_full: bool = False) -> dict[str, str]:
     """str(spec) -> label: several entries of one name show the parameters in which they differ, defaults resolved; a
-    single one shows what the suite gives it.
+    single one shows its name, or all that the suite gives it.
     """
     by_name: dict[str, dict[str, ComponentSpec]] = {}
     for spec in specs:
@@ -102,6 +102,8 @@ def _labels(specs: Iterable[ComponentSpec], registry) -> dict[str, str]:
         parameters = next(iter(full.values()))
         differing = [p for p in parameters if len({str(values.get(p)) for values in full.values()}) > 1]
         for key, spec in entries.items():
-            shown = ComponentSpec(name=name, params=full[key]).label(*differing) if len(entries) > 1 else str(spec)
-            labels[key] = shown
+            if len(entries) > 1:
+                labels[key] = ComponentSpec(name=name, params=full[key]).label(*differing)
+            else:
+                labels[key] = str(spec) if single_in_full else name
     return labels

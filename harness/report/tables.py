@@ -138,6 +138,7 @@ def _notes(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], prin
     notes = [
         f"Budget: {train.epochs} epochs, {train.optimizer}, lr {train.lr:g}, batch {train.batch_size}, "
         f"segments of {train.seq_len} tokens; seeds {seeds}.",
+        *dict.fromkeys(f"Backbone: {trial.backbone}." for trial in suite.trials),
         "valid ppl and test ppl are of the best epoch by validation; ± is the standard deviation over seeds; n counts "
         "ok trials of planned ones.",
         *(
