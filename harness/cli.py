@@ -80,7 +80,7 @@ def run(
     tracking = Tracking(None if no_tracking or not todo else results, errors)
     if todo:
         claim = Claim(cpus=cpus_per_trial or read.resources.cpus, gpus=_first(gpus_per_trial, read.resources.gpus))
-        setting = Setting(suite=read.name, runs=runs, data=data.resolve(), device=device, executor=executor)
+        setting = Setting(suite=read.name, runs=runs, data=data.resolve(), device=device.value, executor=executor.value)
         run_trials(todo, setting, claim, address, LiveView(todo, console), tracking)
     else:
         console.print(f"nothing to run: all {len(chosen)} trials have a record", highlight=False)

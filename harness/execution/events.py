@@ -11,12 +11,13 @@ from harness.trial.training import Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A trial began, got on (`progress`), or ended (`record`; None when it was lost without one)."""
+    """A trial began, got on (`progress`), or ended: with a `record`, or lost without one for the reason in `message`."""
 
     kind: Literal["started", "progress", "finished"]
     spec: TrialSpec
     progress: Progress | None = None
     record: TrialRecord | None = None
+    message: str = ""
 
 
 OnEvent = Callable[[Event], None]

@@ -9,7 +9,6 @@ from rich.table import Table
 
 from harness.execution.events import Event
 from harness.plan.specs import TrialSpec
-from harness.records import TrialRecord
 from harness.trial.training import Progress
 
 MAX_ROWS = 20
@@ -29,7 +28,7 @@ class LiveView:
         self._first_seen: dict[str, float] = {}
         self._specs = {spec.id: spec for spec in specs}
         self._progress: dict[str, Progress | None] = {}
-        self._records: dict[str, TrialRecord | None] = {}
+        self._ends: dict[str, Event] = {}
         self._live = Live(get_renderable=self._table, console=console, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> "LiveView":
@@ -50,7 +49,7 @@ class LiveView:
             self._progress[trial] = event.progress
         else:
             self._progress.pop(trial, None)
-            self._records[trial] = event.record
+            self._ends[trial] = event
         if not self.console.is_terminal and (line := self._line(event)):
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
@@ -60,16 +59,16 @@ class LiveView:
         if event.kind == "started":
             return f"start   {who}"
         if event.kind == "finished":
-            return f"end     {who}  {_result(event.record)}  ({len(self._records)} of {self.total})"
+            return f"end     {who}  {_result(event)}  ({len(self._ends)} of {self.total})"
         progress = event.progress
         if progress.step < progress.steps:
             return None
         return f"epoch   {who}  {progress.epoch}/{progress.epochs}  {progress.ms_per_batch:.1f} ms/batch"
 
     def _table(self) -> Table:
-        counts = Counter(record.status if record else "lost" for record in self._records.values())
+        counts = Counter(end.record.status if end.record else "lost" for end in self._ends.values())
         done = ", ".join(f"{count} {status}" for status, count in counts.items()) or "none finished"
-        table = Table(title=f"{len(self._records)} of {self.total} trials: {done}", title_justify="left")
+        table = Table(title=f"{len(self._ends)} of {self.total} trials: {done}", title_justify="left")
         for column in (
             "trial",
             "head",
@@ -83,17 +82,17 @@ class LiveView:
             "ETA",
         ):
             table.add_column(column, overflow="ellipsis", no_wrap=True)
-        finished = list(self._records)[-max(0, MAX_ROWS - len(self._progress)) :]
+        finished = list(self._ends)[-max(0, MAX_ROWS - len(self._progress)) :]
         for trial in [*finished, *self._progress]:
             spec = self._specs[trial]
-            cells = self._finished_cells(trial) if trial in self._records else self._running_cells(trial)
+            cells = self._finished_cells(trial) if trial in self._ends else self._running_cells(trial)
             table.add_row(trial, str(spec.head), spec.backbone.name, spec.corpus.name, str(spec.seed), *cells)
         return table
 
     def _finished_cells(self, trial: str) -> list[str]:
-        record = self._records[trial]
+        record = self._ends[trial].record
         if record is None or record.status != "ok":
-            return [_result(record), "", "", "", ""]
+            return [_result(self._ends[trial]), "", "", "", ""]
         metrics = record.metrics
         ms = metrics.get("train_ms_per_batch")
         return ["ok", str(len(record.curve)), f"{metrics['valid_ppl']:.2f}", f"{ms:.1f}" if ms else "", ""]
@@ -114,9 +113,10 @@ class LiveView:
         ]
 
 
-def _result(record: TrialRecord | None) -> str:
+def _result(event: Event) -> str:
+    record = event.record
     if record is None:
-        return "lost: the worker ended without a record"
+        return f"lost: {event.message}"
     if record.status != "ok":
         return f"{record.status}: {record.message}"
     return f"ok  valid {record.metrics['valid_ppl']:.2f}  test {record.metrics['test_ppl']:.2f}"

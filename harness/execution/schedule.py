@@ -151,17 +151,20 @@ class _Listener(tune.Callback):
 
     def on_trial_complete(self, iteration: int, trials: list, trial, **info) -> None:
         """The function returned: its record is there, or the trial is lost."""
-        self._tell("finished", trial, record=self._record(trial))
+        self._finished(trial, "the worker ended without a record")
 
     def on_trial_error(self, iteration: int, trials: list, trial, **info) -> None:
         """The worker died for good; a record is there only if it died after saving."""
-        self._tell("finished", trial, record=self._record(trial))
+        error = trial.get_error()
+        self._finished(trial, str(error).strip().splitlines()[-1] if error else "the worker died")
 
-    def _record(self, trial) -> records.TrialRecord | None:
+    def _finished(self, trial, otherwise: str) -> None:
+        record = None
         try:
-            return records.load(self._setting.runs, _trial_id(trial))
-        except RecordError:
-            return None  # counts as not finished; the next plan or run names the file
+            record = records.load(self._setting.runs, _trial_id(trial))
+        except RecordError as damaged:
+            otherwise = str(damaged)
+        self._tell("finished", trial, record=record, message="" if record else otherwise)
 
     def _tell(self, kind: str, trial, **what) -> None:
         try:

@@ -24,7 +24,6 @@ from filelock import FileLock  # noqa: E402
 from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import Metric, Param, RunTag, ViewType  # noqa: E402
 
-
 from harness.errors import ExecutionError  # noqa: E402
 from harness.plan.parameters import resolved  # noqa: E402
 from harness.records import METRICS, TrialRecord  # noqa: E402

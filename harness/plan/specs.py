@@ -102,17 +102,21 @@ class Resources(_Spec):
     gpus: Annotated[float, Field(ge=0)] = 0.0
 
 
+PrintedTableName = Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")]
+
+
 class TableSpec(_Spec):
     """What the suite's table shows.
 
     Args:
         rows: what the rows compare; 'head'.
-        compare: '<paper>/<table>' of results/published, printed beside ours, or None.
+        compare: '<paper>/<table>' of results/published to print beside ours, one or a list: the first that has a
+            number for a row gives it.
         baseline: the head against which reduction is counted, by name, or None.
     """
 
     rows: Literal["head"] = "head"
-    compare: Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")] | None = None
+    compare: PrintedTableName | list[PrintedTableName] = []
     baseline: str | None = None
 
 

@@ -40,39 +40,43 @@ class PrintedCell:
 
 
 @dataclass(frozen=True, slots=True)
-class PrintedTable:
-    """The cells of a printed table and where they were read."""
+class PrintedNumbers:
+    """What a suite compares with: the cells of the tables it names, in that order, and where they were read."""
 
-    paper: str
-    table: str
-    source: str
     cells: tuple[PrintedCell, ...]
+    sources: tuple[str, ...]
+
+    def find(self, trial: TrialSpec, head_params: dict[str, object], metric: str) -> PrintedCell | None:
+        """The first cell for a trial and a metric."""
+        fitting = (cell for cell in self.cells if cell.metric == metric and cell.fits(trial, head_params))
+        return next(fitting, None)
 
 
-def load(suite: Suite) -> PrintedTable | None:
-    """What the suite compares with, from results/published beside the folder of the suite file; None when it names
-    nothing.
+def load(suite: Suite) -> PrintedNumbers:
+    """What the suite compares with, from results/published beside the folder of the suite file.
 
     Raises: SuiteError, located in the suite, when there is no such paper or table.
     """
-    if suite.table.compare is None:
-        return None
-    paper, _, table = suite.table.compare.partition("/")
     folder = suite.path.resolve().parent.parent / "results" / "published"
-    rows = _rows(folder / f"{paper}.csv")
-    known = sorted(
-        {f"{path.stem}/{row['table']}" for path in folder.glob("*.csv") for row in _rows(path) if "table" in row}
-    )
-    cells = tuple(_cell(row) for row in rows if row["table"] == table)
-    if not cells:
-        message = (
-            f"'{suite.table.compare}' is not in {folder}{nearest(suite.table.compare, known)} ({', '.join(known)})"
-        )
-        raise SuiteError([suite.source.problem(("table", "compare"), message)])
-    sources = {row["paper"]: row for row in _rows(folder / "sources.csv")}
-    about = sources.get(paper, {})
-    source = f"{about['title']} ({about['year']}; read in: {about['read_in']})" if about else paper
-    return PrintedTable(paper, table, source, cells)
+    named = [suite.table.compare] if isinstance(suite.table.compare, str) else suite.table.compare
+    about = {row["paper"]: row for row in _rows(folder / "sources.csv")}
+    cells, sources = [], []
+    for name in named:
+        paper, _, table = name.partition("/")
+        found = [_cell(row) for row in _rows(folder / f"{paper}.csv") if row["table"] == table]
+        if not found:
+            known = _known(folder)
+            message = f"'{name}' is not in {folder}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
+            raise SuiteError([suite.source.problem(("table", "compare"), message)])
+        cells += found
+        source = f"{about[paper]['title']}, {about[paper]['year']}" if paper in about else paper
+        sources.append(f"{name}: {source}")
+    return PrintedNumbers(tuple(cells), tuple(sources))
+
+
+def _known(folder: Path) -> list[str]:
+    papers = [path for path in folder.glob("*.csv") if path.name != "sources.csv"]
+    return sorted({f"{path.stem}/{row['table']}" for path in papers for row in _rows(path)})
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -12,13 +12,13 @@ from harness.plan.reader import value_of
 from harness.plan.specs import Suite
 from harness.records import TrialRecord, write_atomically
 from harness.registry import CORPORA, HEADS
-from harness.report.published import PrintedCell, PrintedTable
+from harness.report.published import PrintedCell, PrintedNumbers
 from harness.report.rows import Row, reduction, rows
 
 NOTHING = "-"
 
 
-def render(suite: Suite, records: dict[str, TrialRecord], printed: PrintedTable | None) -> str:
+def render(suite: Suite, records: dict[str, TrialRecord], printed: PrintedNumbers) -> str:
     """The whole table as markdown: a title, a row for each corpus, backbone and head, notes.
 
     Depends on the suite, the records and the printed numbers only: the same ones give the same bytes.
@@ -53,7 +53,7 @@ def _title(suite: Suite) -> str:
     return "; ".join([f"{suite.name}, version {suite.version}", *changes])
 
 
-def _columns(suite: Suite, lines: list[Row], printed: PrintedTable | None) -> dict[str, list[str]]:
+def _columns(suite: Suite, lines: list[Row], printed: PrintedNumbers) -> dict[str, list[str]]:
     columns: dict[str, list[str]] = {}
     for name in ("corpus", "backbone"):
         if len({getattr(line, name) for line in lines}) > 1:
@@ -69,13 +69,13 @@ def _columns(suite: Suite, lines: list[Row], printed: PrintedTable | None) -> di
         columns[f"reduction vs {suite.table.baseline}"] = [_reduction(line, lines, suite) for line in lines]
     columns["train ms/batch"] = [_mean(line, "train_ms_per_batch", digits=1) for line in lines]
     columns["eval ms/batch"] = [_mean(line, "eval_ms_per_batch", digits=1) for line in lines]
-    if printed is not None:
+    if printed.cells:
         columns |= _printed_columns(lines, printed)
     columns["n"] = [line.state for line in lines]
     return columns
 
 
-def _printed_columns(lines: list[Row], printed: PrintedTable) -> dict[str, list[str]]:
+def _printed_columns(lines: list[Row], printed: PrintedNumbers) -> dict[str, list[str]]:
     columns: dict[str, list[str]] = {}
     for metric, name in {"valid_ppl": "valid ppl", "test_ppl": "test ppl"}.items():
         cells = [_cell(line, printed, metric) for line in lines]
@@ -91,10 +91,10 @@ def _printed_columns(lines: list[Row], printed: PrintedTable) -> dict[str, list[
     return columns
 
 
-def _cell(line: Row, printed: PrintedTable, metric: str) -> PrintedCell | None:
+def _cell(line: Row, printed: PrintedNumbers, metric: str) -> PrintedCell | None:
     trial = line.trials[0]
     head_params = resolved(HEADS.get(trial.head.name), trial.head.params)
-    return next((cell for cell in printed.cells if cell.metric == metric and cell.fits(trial, head_params)), None)
+    return printed.find(trial, head_params, metric)
 
 
 def _difference(line: Row, metric: str, cell: PrintedCell | None) -> str:
@@ -130,7 +130,7 @@ def _boundary(line: Row) -> str:
     return resolved(CORPORA.get(corpus.name), corpus.params).get("boundary", "")
 
 
-def _notes(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], printed: PrintedTable | None) -> list[str]:
+def _notes(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], printed: PrintedNumbers) -> list[str]:
     train = suite.trials[0].train
     measured = [records[trial.id] for trial in suite.trials if trial.id in records]
     ok = [record for record in measured if record.status == "ok"]
@@ -163,10 +163,7 @@ def _notes(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], prin
     notes += _distinct(measured, _machine)
     if any(record.environment.shared for record in measured):
         notes.append("Times were taken while trials shared the machine: compare them within this table only.")
-    if printed is not None:
-        notes.append(
-            f"Printed: {printed.paper}, Table {printed.table}: {printed.source}. Weights after the last epoch."
-        )
+    notes += [f"Printed, {source}. Weights after the last epoch." for source in printed.sources]
     notes += [
         f"{record.spec} ({record.id}): {record.status}: {record.message}"
         for record in measured
