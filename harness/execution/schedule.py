@@ -156,7 +156,9 @@ class _Listener(tune.Callback):
     def on_trial_error(self, iteration: int, trials: list, trial, **info) -> None:
         """The worker died for good; a record is there only if it died after saving."""
         error = trial.get_error()
-        self._finished(trial, str(error).strip().splitlines()[-1] if error else "the worker died")
+        cause = getattr(error, "cause", None) or error
+        reason = f"{type(cause).__name__}: {cause}".strip().splitlines()[0] if cause else "no reason given"
+        self._finished(trial, f"the worker died ({reason})")
 
     def _finished(self, trial, otherwise: str) -> None:
         record = None

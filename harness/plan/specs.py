@@ -75,10 +75,14 @@ class TrainSpec(_Spec):
     def _settings_fit_optimizer(self) -> "TrainSpec":
         if self.optimizer != "sgd" and self.momentum:
             raise ValueError(f"momentum belongs to sgd, and the optimizer is {self.optimizer}")
-        adam_only = {"betas", "eps"} & self.model_fields_set
+        adam_only = [name for name in ("betas", "eps") if getattr(self, name) != _default(self, name)]
         if self.optimizer == "sgd" and adam_only:
-            raise ValueError(f"{' and '.join(sorted(adam_only))} belong to adam and adamw, and the optimizer is sgd")
+            raise ValueError(f"{' and '.join(adam_only)} belong to adam and adamw, and the optimizer is sgd")
         return self
+
+
+def _default(spec: BaseModel, name: str) -> Any:
+    return type(spec).model_fields[name].default
 
 
 class TrialSpec(_Spec):
