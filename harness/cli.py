@@ -1,4 +1,6 @@
-"""The command line: parse, call, exit code. Ray and MLflow are imported by the commands that need them only."""
+"""Compare language-model output heads on equal terms: suites of trials, records, tables."""
+
+# Parse, call, exit code; nothing else. Ray and MLflow are imported by the commands that need them only.
 
 import json
 import signal
@@ -19,6 +21,7 @@ from harness.execution.driver import Tracking, run_trials
 from harness.execution.events import Claim
 from harness.execution.live import LiveView
 from harness.plan.parameters import parameters
+from harness.plan.reader import assignment
 from harness.plan.specs import Suite, TrialSpec
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 from harness.report import published, tables
@@ -162,11 +165,14 @@ def list_components(
 
 
 @app.command(epilog="Example: harness check mos")
-def check(name: Annotated[str, typer.Argument(help="A head or a backbone, a plug-in's too.")]) -> None:
-    """The conformance suite for one head or backbone."""
+def check(
+    name: Annotated[str, typer.Argument(help="A head or a backbone, a plug-in's too.")],
+    given: Annotated[list[str], typer.Option("--set", metavar="PARAM=VALUE", help="A parameter's value.")] = [],  # noqa: B006
+) -> None:
+    """The conformance suite for one head or backbone, over the variants of its parameters."""
     from harness.conformance import conformance
 
-    kind, outcomes = conformance(name)
+    kind, outcomes = conformance(name, dict(map(assignment, given)))
     for outcome in outcomes:
         console.print(f"{'ok  ' if outcome.passed else 'FAIL'}  {outcome}", highlight=False, markup=False)
     failed = sum(not outcome.passed for outcome in outcomes)

@@ -11,7 +11,7 @@ from harness.trial.training import Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A trial began, got on (`progress`), or ended: with a `record`, or lost without one for the reason in `message`."""
+    """A trial began, got on (`progress`), or ended: with a `record`, or lost without one, for the reason `message`."""
 
     kind: Literal["started", "progress", "finished"]
     spec: TrialSpec

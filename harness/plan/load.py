@@ -13,7 +13,7 @@ from harness.plan.components import MAX_TRIALS, Component, components
 from harness.plan.construction import Construction
 from harness.plan.identity import trial_id
 from harness.plan.parameters import sentence
-from harness.plan.reader import Place, Source, read, value_of
+from harness.plan.reader import Place, Source, assignment, read
 from harness.plan.specs import Suite, SuiteFile, TrialSpec
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
@@ -47,9 +47,7 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
 
 def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str, str | None]:
     """Apply 'path.to.key=value' to the plain data; the key, the value, and the value it had."""
-    key, equals, value = text.partition("=")
-    if not (key and equals):
-        raise SuiteError([f"--set {text}: expected path.to.key=value"])
+    key, value = assignment(text)
     place: Place = tuple(int(part) if part.isdigit() else part for part in key.split("."))
     target = data
     for depth, part in enumerate(place):
@@ -60,12 +58,9 @@ def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str
         if depth < len(place) - 1:
             target = target[part] if isinstance(target, list) else target.setdefault(part, {})
     before = target[place[-1]] if isinstance(target, list) else target.get(place[-1])
-    try:
-        target[place[-1]] = value_of(value)
-    except ValueError as error:
-        raise SuiteError([f"--set {text}: {error}"]) from None
+    target[place[-1]] = value
     source.overridden[place] = text
-    return key, value, None if before is None else str(before)
+    return key, text.partition("=")[2], None if before is None else str(before)
 
 
 def _checked_file(data: dict[str, Any], source: Source) -> tuple[SuiteFile | None, list[str]]:

@@ -74,6 +74,17 @@ def value_of(text: str) -> Any:
         raise ValueError(f"cannot be read: {str(error).splitlines()[0]}") from None
 
 
+def assignment(text: str) -> tuple[str, Any]:
+    """'key=value' of a --set, the value read as YAML. Raises SuiteError when it is none."""
+    key, equals, value = text.partition("=")
+    try:
+        if key and equals:
+            return key, value_of(value)
+        raise ValueError("expected key=value")
+    except ValueError as error:
+        raise SuiteError([f"--set {text}: {error}"]) from None
+
+
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:

@@ -1,0 +1,134 @@
+"""The checks of backbones. Each takes a case and returns what it measured, or raises with what is wrong.
+
+Shape letters: see harness/protocols.py.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.conformance.heads import self_count
+from harness.protocols import Backbone, Hidden
+from harness.streams import seeded
+
+B, T, V = 2, 6, 11
+
+
+@dataclass(frozen=True, slots=True)
+class BackboneCase:
+    """A backbone's class and parameters, and small inputs for it."""
+
+    cls: type
+    params: dict[str, Any]
+
+    def build(self, dtype: torch.dtype = torch.float64) -> nn.Module:
+        """The backbone, in evaluation mode, always from the same seed."""
+        with seeded(0, "conformance", "backbone"):
+            return self.cls(V, **self.params).to(dtype).eval()
+
+    def tokens(self) -> Tensor:
+        """(B, T) token ids."""
+        with seeded(0, "conformance", "tokens"):
+            return torch.randint(V, (B, T))
+
+
+def shapes(case: BackboneCase) -> str:
+    """Every layer is (B, T, its width), bottom to top, and the embedding has V rows."""
+    backbone = case.build()
+    assert isinstance(backbone, Backbone), "layer_dims or embedding is missing"
+    assert backbone.embedding.num_embeddings == V, (
+        f"the embedding has {backbone.embedding.num_embeddings} rows for V={V}"
+    )
+    hidden = backbone(case.tokens())
+    assert isinstance(hidden, Hidden), f"returned a {type(hidden).__name__}"
+    found = [tuple(layer.shape) for layer in hidden.layers]
+    expected = [(B, T, width) for width in backbone.layer_dims]
+    assert found == expected, f"layers have shapes {found}, layer_dims promise {expected}"
+    return f"{len(found)} layers, E = {backbone.embedding.embedding_dim}"
+
+
+def causal(case: BackboneCase) -> str:
+    """The output at t has zero gradient to the inputs after t, exactly, and does depend on the input at t."""
+    backbone, embedded = case.build(), []
+    backbone.embedding.register_forward_hook(lambda module, args, output: embedded.append(output))
+    hidden = backbone(case.tokens())
+    for layer in range(len(hidden.layers)):
+        for t in range(T):
+            (gradient_BTE,) = torch.autograd.grad(
+                hidden.layers[layer][:, t].square().sum(), embedded[0], retain_graph=True
+            )
+            leak = gradient_BTE[:, t + 1 :].abs().sum().item()
+            assert leak == 0, f"layer {layer} at position {t} sees later inputs (gradient {leak:.1e})"
+            assert gradient_BTE[:, t].abs().sum() > 0, f"layer {layer} at position {t} does not see its own input"
+    return f"{T} positions of every layer"
+
+
+def rows_apart(case: BackboneCase) -> str:
+    """A row of the batch does not change with the other rows."""
+    backbone, tokens = case.build(), case.tokens()
+    together, alone = backbone(tokens).layers[-1][:1], backbone(tokens[:1]).layers[-1]
+    error = (together - alone).abs().max().item()
+    assert error <= 1e-12, f"a row alone differs by {error:.1e}"
+    return f"{error:.0e}"
+
+
+def carries_state(case: BackboneCase) -> str:
+    """With state, two half segments equal one whole segment, to 1e-12 in float64."""
+    backbone, tokens = case.build(), case.tokens()
+    whole = backbone(tokens)
+    if whole.state is None:
+        return "no state"
+    first = backbone(tokens[:, : T // 2])
+    second = backbone(tokens[:, T // 2 :], first.state)
+    error = max(
+        (torch.cat(halves, dim=1) - layer).abs().max().item()
+        for *halves, layer in zip(first.layers, second.layers, whole.layers, strict=True)
+    )
+    assert error <= 1e-12, f"two halves differ from the whole by {error:.1e}"
+    return f"{error:.0e}"
+
+
+def reproducible(case: BackboneCase) -> str:
+    """The same seed gives the same top states in training, bit for bit, dropout and all."""
+    tops = []
+    for _ in range(2):
+        backbone = case.build(torch.float32).train()
+        with seeded(0, "conformance", "dropout"):
+            tops.append(backbone(case.tokens()).layers[-1])
+    assert torch.equal(*tops), "two runs of one seed differ"
+    return "bit-equal"
+
+
+def trains_every_parameter(case: BackboneCase) -> str:
+    """The top layer gives every parameter a finite gradient that is not all zero."""
+    backbone = case.build()
+    top = backbone(case.tokens()).layers[-1]
+    with seeded(0, "conformance", "direction"):
+        (top * torch.randn_like(top)).sum().backward()
+    for name, parameter in backbone.named_parameters():
+        assert parameter.grad is not None, f"{name} gets no gradient"
+        assert torch.isfinite(parameter.grad).all(), f"the gradient of {name} is not finite"
+        assert parameter.grad.abs().max() > 0, f"the gradient of {name} is all zero"
+    return f"{len(list(backbone.parameters()))} tensors"
+
+
+def counts_without_allocating(case: BackboneCase) -> str:
+    """Built on the meta device it has the parameters it really has: plans count there."""
+    with torch.device("meta"):
+        planned = self_count(case.cls(V, **case.params))
+    built = self_count(case.build())
+    assert planned == built, f"{planned} parameters on the meta device, {built} when built"
+    return f"{built} parameters"
+
+
+BACKBONE_CHECKS = {
+    "shapes": shapes,
+    "nothing of the future": causal,
+    "rows do not mix": rows_apart,
+    "carried state": carries_state,
+    "same seed, same output": reproducible,
+    "every parameter is trained": trains_every_parameter,
+    "counted without allocating": counts_without_allocating,
+}

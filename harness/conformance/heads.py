@@ -1,0 +1,183 @@
+"""The checks of heads. Each takes a case and returns what it measured, or raises with what is wrong.
+
+Shape letters: see harness/protocols.py.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.protocols import HeadDims, Hidden, TokenDistribution
+from harness.streams import seeded
+
+B, T, V, D, NUM_LAYERS = 2, 4, 13, 6, 3
+EXTREME = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCase:
+    """A head's class and parameters, and small inputs for it."""
+
+    cls: type
+    params: dict[str, Any]
+
+    def build(self, dtype: torch.dtype = torch.float64) -> nn.Module:
+        """The head, in evaluation mode, always from the same seed."""
+        with seeded(0, "conformance", "head"):
+            dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D, token_counts=torch.arange(1, V + 1))
+            return self.cls(dims, nn.Embedding(V, D), **self.params).to(dtype).eval()
+
+    def hidden(self, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> Hidden:
+        """Standard-normal states of every layer."""
+        with seeded(0, "conformance", "hidden"):
+            return Hidden(tuple((scale * torch.randn(B, T, D)).to(dtype) for _ in range(NUM_LAYERS)))
+
+    def targets(self) -> Tensor:
+        """(B, T) targets."""
+        with seeded(0, "conformance", "targets"):
+            return torch.randint(V, (B, T))
+
+    def weight(self) -> Tensor:
+        """(B, T) token weights, one of them zero."""
+        return torch.arange(B * T, dtype=torch.float64).view(B, T)
+
+
+def shapes(case: HeadCase) -> str:
+    """A TokenDistribution whose answers have the promised shapes."""
+    distribution = case.build()(case.hidden())
+    assert isinstance(distribution, TokenDistribution), f"returned a {type(distribution).__name__}"
+    found = {
+        "nll": (distribution.nll(case.targets()).shape, (B, T)),
+        "mean_nll": (distribution.mean_nll(case.targets()).shape, ()),
+        "training_loss": (distribution.training_loss(case.targets()).shape, ()),
+        "log_probs": (distribution.log_probs().shape, (B, T, V)),
+    }
+    for name, (shape, expected) in found.items():
+        assert shape == expected, f"{name} has shape {tuple(shape)}, expected {expected}"
+    return f"(B, T, V) = {(B, T, V)}"
+
+
+def normalised(case: HeadCase) -> str:
+    """Probabilities sum to 1: to 1e-12 in float64, 1e-5 in float32 and from bfloat16 inputs, also far out."""
+    worst = {}
+    for dtype, tolerance in {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-5}.items():
+        for extreme in (False, True):
+            log_probs = (_extreme(case, dtype) if extreme else case.build(dtype)(case.hidden(dtype))).log_probs()
+            assert torch.isfinite(log_probs).all(), f"log-probabilities in {dtype} are not finite"
+            error = (log_probs.double().exp().sum(-1) - 1).abs().max().item()
+            where = f"{dtype}{' far out' if extreme else ''}".removeprefix("torch.")
+            assert error <= tolerance, f"probabilities in {where} sum to 1 within {error:.1e}, expected {tolerance}"
+            worst[where] = error
+    return ", ".join(f"{where} {error:.0e}" for where, error in worst.items())
+
+
+def agreement(case: HeadCase) -> str:
+    """nll and mean_nll, with and without weights, are what log_probs says, to 1e-12 in float64."""
+    distribution, targets, weight = case.build()(case.hidden()), case.targets(), case.weight()
+    expected = -distribution.log_probs().gather(-1, targets[..., None])[..., 0]
+    errors = {
+        "nll": distribution.nll(targets) - expected,
+        "mean_nll": distribution.mean_nll(targets) - expected.mean(),
+        "weighted mean_nll": distribution.mean_nll(targets, weight) - (weight * expected).sum() / weight.sum(),
+    }
+    worst = {name: error.abs().max().item() for name, error in errors.items()}
+    for name, error in worst.items():
+        assert error <= 1e-12, f"{name} differs from log_probs by {error:.1e}"
+    return f"worst {max(worst.values()):.0e}"
+
+
+def gradients(case: HeadCase) -> str:
+    """Gradients of mean_nll equal autograd's through log_probs to 1e-9, and finite differences to 1e-6, in float64."""
+    head, targets, weight = case.build(), case.targets(), case.weight()
+    hidden = Hidden(tuple(layer.requires_grad_() for layer in case.hidden().layers))
+    inputs = [*hidden.layers, *head.parameters()]
+
+    def reference() -> Tensor:
+        picked = head(hidden).log_probs().gather(-1, targets[..., None])[..., 0]
+        return -(weight * picked).sum() / weight.sum()
+
+    ours = _grad(head(hidden).mean_nll(targets, weight), inputs)
+    error = max((a - b).abs().max().item() for a, b in zip(ours, _grad(reference(), inputs), strict=True))
+    assert error <= 1e-9, f"gradients of mean_nll differ from those through log_probs by {error:.1e}"
+    with seeded(0, "conformance", "direction"):
+        direction = [torch.randn_like(tensor) for tensor in inputs]
+    slope = sum((a * b).sum() for a, b in zip(ours, direction, strict=True)).item()
+    step, values = 1e-5, []
+    for sign in (1, -2):
+        with torch.no_grad():
+            for tensor, along in zip(inputs, direction, strict=True):
+                tensor.add_(sign * step * along)
+            values.append(head(hidden).mean_nll(targets, weight).item())
+    numeric = (values[0] - values[1]) / (2 * step)
+    assert abs(numeric - slope) <= 1e-6 * max(1.0, abs(slope)), f"slope {slope:.9f}, by differences {numeric:.9f}"
+    return f"through log_probs {error:.0e}, by differences {abs(numeric - slope):.0e}"
+
+
+def reproducible(case: HeadCase) -> str:
+    """The same seed gives the same training loss, bit for bit, dropout and all."""
+    losses = []
+    for _ in range(2):
+        head = case.build(torch.float32).train()
+        with seeded(0, "conformance", "dropout"):
+            losses.append(head(case.hidden(torch.float32)).training_loss(case.targets()))
+    assert torch.equal(*losses), f"two runs of one seed give {losses[0].item()} and {losses[1].item()}"
+    return "bit-equal"
+
+
+def trains_every_parameter(case: HeadCase) -> str:
+    """training_loss gives every parameter a finite gradient that is not all zero."""
+    head = case.build()
+    head(case.hidden()).training_loss(case.targets()).backward()
+    names = []
+    for name, parameter in head.named_parameters():
+        assert parameter.grad is not None, f"{name} gets no gradient"
+        assert torch.isfinite(parameter.grad).all(), f"the gradient of {name} is not finite"
+        assert parameter.grad.abs().max() > 0, f"the gradient of {name} is all zero"
+        names.append(name)
+    return ", ".join(names) or "no parameters"
+
+
+def counts_without_allocating(case: HeadCase) -> str:
+    """Built on the meta device it has the parameters it really has: plans count there."""
+    with torch.device("meta"):
+        dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D)
+        planned = self_count(case.cls(dims, nn.Embedding(V, D), **case.params))
+    built = self_count(case.build())
+    assert planned == built, f"{planned} parameters on the meta device, {built} when built"
+    return f"{built} parameters"
+
+
+HEAD_CHECKS = {
+    "shapes": shapes,
+    "probabilities sum to 1": normalised,
+    "nll, mean_nll and log_probs agree": agreement,
+    "gradients": gradients,
+    "same seed, same output": reproducible,
+    "every parameter is trained": trains_every_parameter,
+    "counted without allocating": counts_without_allocating,
+}
+
+
+def self_count(module: nn.Module) -> int:
+    """Scalars in the parameters of a module."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _grad(loss: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
+
+
+@torch.no_grad()
+def _extreme(case: HeadCase, dtype: torch.dtype) -> TokenDistribution:
+    """The head with inputs and parameters scaled up until some word is at least e^-100 away."""
+    head, scale = case.build(dtype), 1.0
+    while True:
+        distribution = head(case.hidden(dtype, scale))
+        if distribution.log_probs().min() < -EXTREME:
+            return distribution
+        assert scale < 1e6, "no scale of inputs and parameters moves its log-probabilities below -100"
+        scale *= 2
+        for parameter in head.parameters():
+            parameter.mul_(2)

@@ -1,0 +1,84 @@
+"""Run the checks of a component's kind over its parameter variants."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
+from harness.conformance.heads import HEAD_CHECKS, HeadCase
+from harness.errors import ExecutionError, UnknownComponent
+from harness.plan.parameters import REQUIRED, Parameter, checked, parameters
+from harness.registry import BACKBONES, HEADS, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One check of one variant: passed, or not; `detail` is the worst error found, or what is wrong."""
+
+    check: str
+    variant: str
+    passed: bool
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.check} [{self.variant}]: {self.detail}"
+
+
+def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, list[Outcome]]:
+    """The kind of the component called `name`, and an outcome for each check of each variant of it.
+
+    Variants: the defaults, then every yes/no parameter turned and every other choice taken, one at a time.
+    Args:
+        given: values for parameters in every variant; parameters without a default need one.
+    Raises: UnknownComponent when neither a head nor a backbone has that name; ExecutionError when a required
+        parameter is not given, or a given one does not fit.
+    """
+    if name in HEADS.names():
+        kind, cls, case, checks = "head", HEADS.get(name), HeadCase, HEAD_CHECKS
+    elif name in BACKBONES.names():
+        kind, cls, case, checks = "backbone", BACKBONES.get(name), BackboneCase, BACKBONE_CHECKS
+    else:
+        known = [*HEADS.names(), *BACKBONES.names()]
+        raise UnknownComponent(f"unknown head or backbone '{name}'{nearest(name, known)} (known: {', '.join(known)})")
+    base = _base(name, parameters(cls), given or {})
+    outcomes = []
+    for variant, params in _variants(parameters(cls), base):
+        try:
+            case(cls, params).build()
+        except ValueError as refusal:
+            outcomes.append(Outcome("construction", variant, variant != "defaults", f"refused: {refusal}"))
+            continue
+        outcomes += [_outcome(title, variant, check, case(cls, params)) for title, check in checks.items()]
+    return kind, outcomes
+
+
+def _base(name: str, known: dict[str, Parameter], given: dict[str, Any]) -> dict[str, Any]:
+    missing = [key for key, parameter in known.items() if parameter.default is REQUIRED and key not in given]
+    unknown = [key for key in given if key not in known]
+    if missing or unknown:
+        what = f"needs --set {missing[0]}=..." if missing else f"has no parameter '{unknown[0]}'"
+        raise ExecutionError(f"'{name}' {what} (it takes: {', '.join(map(str, known.values()))})")
+    try:
+        return {key: checked(known[key], value) for key, value in given.items()}
+    except ValueError as error:
+        raise ExecutionError(f"'{name}': {error}") from None
+
+
+def _variants(known: dict[str, Parameter], base: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "defaults", base
+    for name, parameter in known.items():
+        options: tuple[Any, ...] = ()
+        if parameter.annotation is bool:
+            options = (False, True)
+        elif get_origin(parameter.annotation) is Literal:
+            options = get_args(parameter.annotation)
+        for option in options:
+            if name not in base and option != parameter.default:
+                yield f"{name}={option}", {**base, name: option}
+
+
+def _outcome(title: str, variant: str, check: Callable[[Any], str], case: Any) -> Outcome:
+    try:
+        return Outcome(title, variant, True, check(case))
+    except Exception as error:  # whatever anybody's component raises is a failed check
+        return Outcome(title, variant, False, f"{type(error).__name__}: {error}".splitlines()[0])

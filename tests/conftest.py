@@ -1,0 +1,61 @@
+"""Shared by all tests: the oracles module, the corpora's folder, and a small suite that runs in a second or two."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+
+# tests/ must not be on sys.path: its folders `heads` and `backbones` would be found instead of the packages.
+_spec = importlib.util.spec_from_file_location("oracles", Path(__file__).with_name("oracles.py"))
+sys.modules["oracles"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sys.modules["oracles"])
+
+TINY_SUITE = """\
+name: tiny
+version: 1
+corpora:
+  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
+backbones:
+  - lstm: {d_model: 8, num_layers: 1, dropout: 0.1}
+heads:
+  - softmax
+  - mos: {num_mixtures: [2, 3], dropout: 0.1}
+train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [1, 2]
+table: {baseline: softmax}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch):
+    """What a developer's shell sets must not reach a test."""
+    for name in ("HARNESS_DATA", "HARNESS_RESULTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of the real corpora: HARNESS_DATA, or ../shared/data beside the checkout."""
+    folder = Path(os.environ.get("HARNESS_DATA", ROOT.parent / "shared" / "data"))
+    if not (folder / "ptb").is_dir():
+        pytest.skip(f"the real corpora are not in {folder}; name their folder with HARNESS_DATA")
+    return folder
+
+
+@pytest.fixture
+def tiny_suite(tmp_path) -> Path:
+    """Six trials of a second or less each, in a folder of their own."""
+    path = tmp_path / "suites" / "tiny.yaml"
+    path.parent.mkdir()
+    path.write_text(TINY_SUITE)
+    return path
