@@ -12,6 +12,7 @@ from harness.plan.specs import TrialSpec
 from harness.trial.training import Progress
 
 MAX_ROWS = 20
+LINE_SECONDS = 60.0
 
 
 class LiveView:
@@ -28,6 +29,7 @@ class LiveView:
         self._first_seen: dict[str, float] = {}
         self._specs = {spec.id: spec for spec in specs}
         self._progress: dict[str, Progress | None] = {}
+        self._last_line: dict[str, float] = {}
         self._ends: dict[str, Event] = {}
         self._live = Live(get_renderable=self._table, console=console, refresh_per_second=2, transient=True)
 
@@ -45,6 +47,7 @@ class LiveView:
         if event.kind == "started":
             self._first_seen.setdefault(trial, time.monotonic())
             self._progress[trial] = None
+            self._last_line[trial] = time.monotonic()
         elif event.kind == "progress":
             self._progress[trial] = event.progress
         else:
@@ -54,16 +57,18 @@ class LiveView:
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, event: Event) -> str | None:
-        """A line for a log: starts, ends of epochs, results."""
+        """A line for a log: starts, epochs (their ends, and once a minute within), results."""
         who = f"{event.spec.id}  {event.spec}"
         if event.kind == "started":
             return f"start   {who}"
         if event.kind == "finished":
             return f"end     {who}  {_result(event)}  ({len(self._ends)} of {self.total})"
-        progress = event.progress
-        if progress.step < progress.steps:
+        progress, now = event.progress, time.monotonic()
+        if progress.step < progress.steps and now - self._last_line.get(event.spec.id, 0.0) < LINE_SECONDS:
             return None
-        return f"epoch   {who}  {progress.epoch}/{progress.epochs}  {progress.ms_per_batch:.1f} ms/batch"
+        self._last_line[event.spec.id] = now
+        done = f"{progress.epoch}/{progress.epochs} ({100 * progress.step // progress.steps} %)"
+        return f"epoch   {who}  {done}  {progress.ms_per_batch:.1f} ms/batch"
 
     def _table(self) -> Table:
         counts = Counter(end.record.status if end.record else "lost" for end in self._ends.values())
