@@ -1,0 +1,52 @@
+"""A suite from YAML, and records made by hand: no trial is run for a test of the tables."""
+
+import pytest
+
+from harness import plan
+from harness.records import Environment, TrialRecord
+
+ENVIRONMENT = Environment(
+    device="a processor",
+    threads=1,
+    load_average=0.25,
+    shared=False,
+    python="3.11.7",
+    torch="2.13.0",
+    harness="0.1.0",
+    commit="abc",
+    executor="inline",
+    started="2026-01-02T03:04:05+00:00",
+    finished="2026-01-02T03:05:05+00:00",
+)
+ALWAYS = {"unigram_test_ppl": 11.0, "context_tokens": 7, "state_carried": 1}
+
+
+@pytest.fixture
+def suite_of(tmp_path):
+    """A function: the text of a suite file, overrides -> Suite, read from <tmp_path>/suites."""
+
+    def load(text: str, *overrides: str):
+        path = tmp_path / "suites" / "suite.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return plan.load(path, overrides)
+
+    return load
+
+
+@pytest.fixture
+def record_of():
+    """A function: trial, its metrics -> TrialRecord. Every ok record has the metrics that every trial has."""
+
+    def make(trial, status: str = "ok", message: str = "", environment: dict | None = None, **metrics: float):
+        return TrialRecord(
+            suite="suite",
+            spec=trial,
+            status=status,
+            metrics={**ALWAYS, **metrics} if status == "ok" else metrics,
+            curve=(),
+            environment=ENVIRONMENT.model_copy(update=environment or {}),
+            message=message,
+        )
+
+    return make

@@ -1,0 +1,171 @@
+"""Printed numbers: what results/published says, against the papers, and how a suite finds them."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.records import METRICS
+from harness.report import published
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "published"
+PAPERS = sorted(path.stem for path in PUBLISHED.glob("*.csv") if path.stem != "sources")
+COLUMNS = "table,corpus,backbone,head,params,metric,value,weights,counting,note".split(",")
+
+# Benka, Hammer and Su (2021), Tables 1 and 2, from shared/docs/PROTOCOLS.md section 1.
+# (corpus, metric) -> softmax, mos with K = 10
+TABLE_1 = {
+    ("ptb", "valid_ppl"): ("100.04", "91.88"),
+    ("ptb", "test_ppl"): ("92.95", "86.89"),
+    ("ptb", "train_minutes"): ("21", "32"),
+    ("wikitext2", "valid_ppl"): ("162.83", "140.57"),
+    ("wikitext2", "test_ppl"): ("153.38", "131.75"),
+    ("ptb", "valid_reduction_percent"): (None, "8.9"),
+    ("ptb", "test_reduction_percent"): (None, "6.7"),
+    ("wikitext2", "valid_reduction_percent"): (None, "15.8"),
+    ("wikitext2", "test_reduction_percent"): (None, "14.1"),
+}
+# K -> PTB test ppl, ms/batch
+TABLE_2 = {2: ("89.2", "19.20"), 5: ("88.58", "21.59"), 10: ("86.89", "28.34"), 15: ("90.69", "41.47")}
+
+SUITE = """\
+name: suite
+version: 1
+corpora: [{ptb: {boundary: sos_eos}}]
+backbones: [transformer_encoder]
+heads: [softmax, {mos: {num_mixtures: [5, 10]}}, mos]
+train: {optimizer: sgd, lr: 7, epochs: 2, batch_size: 20, seq_len: 35}
+seeds: [1]
+table:
+  compare: COMPARE
+"""
+HEADER = ",".join(COLUMNS)
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    with (PUBLISHED / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_cell_of_benka2021_is_as_printed():
+    expected = set()
+    for (corpus, metric), (softmax, mos) in TABLE_1.items():
+        if softmax is not None:
+            expected.add(("1", corpus, "softmax", "", metric, softmax))
+        expected.add(("1", corpus, "mos", "num_mixtures=10", metric, mos))
+    for mixtures, (ppl, ms) in TABLE_2.items():
+        expected.add(("2", "ptb", "mos", f"num_mixtures={mixtures}", "test_ppl", ppl))
+        expected.add(("2", "ptb", "mos", f"num_mixtures={mixtures}", "train_ms_per_batch", ms))
+    found = [
+        tuple(row[key] for key in ("table corpus head params metric value").split()) for row in rows_of("benka2021")
+    ]
+    assert set(found) == expected
+    assert len(found) == len(expected)
+
+
+def test_benka2021_counts_sos_and_tested_the_last_weights():
+    for row in rows_of("benka2021"):
+        is_time = row["metric"] in ("train_minutes", "train_ms_per_batch")
+        expected = ("", "", "RTX 2080 Ti") if is_time else ("last", "sos_eos", row["note"])
+        assert (row["weights"], row["counting"], row["note"]) == expected
+        assert row["backbone"] == "transformer_encoder"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_paper_has_known_columns_metrics_and_rules(paper):
+    with (PUBLISHED / f"{paper}.csv").open(encoding="utf-8", newline="") as file:
+        assert next(csv.reader(file)) == COLUMNS
+    rows = rows_of(paper)
+    assert rows
+    for row in rows:
+        assert row["metric"] in METRICS or row["metric"].endswith("_reduction_percent")
+        assert row["weights"] in ("best", "last", "")
+        assert row["counting"] in ("eos", "sos_eos", "")
+        assert float(row["value"]) > 0
+
+
+def test_the_sources_list_every_paper_and_no_other():
+    sources = rows_of("sources")
+    assert sorted(row["paper"] for row in sources) == PAPERS
+    for row in sources:
+        assert row["title"]
+        assert 1990 < int(row["year"]) < 2100
+        assert row["identifier"]
+        assert row["read_in"]
+
+
+@pytest.fixture
+def compared(suite_of, tmp_path):
+    """A function: what the suite compares with, CSV rows of paper 'one' -> (Suite, its printed numbers)."""
+
+    def make(compare: str, *lines: str, sources: str = "one,First Title,2020,id,paper"):
+        folder = tmp_path / "results" / "published"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "one.csv").write_text("\n".join([HEADER, *lines, ""]))
+        (folder / "sources.csv").write_text(f"paper,title,year,identifier,read_in\n{sources}\n")
+        suite = suite_of(SUITE.replace("COMPARE", compare))
+        return suite, published.load(suite)
+
+    return make
+
+
+LINES = (
+    "a,ptb,transformer_encoder,mos,num_mixtures=5,test_ppl,88.580,last,sos_eos,",
+    "b,ptb,transformer_encoder,mos,num_mixtures=5,test_ppl,1.5,last,sos_eos,",
+    "b,ptb,transformer_encoder,mos,num_mixtures=10,test_ppl,2.5,last,sos_eos,",
+    "b,wikitext2,transformer_encoder,softmax,,test_ppl,3.5,last,sos_eos,",
+    "b,ptb,lstm,softmax,,test_ppl,4.5,last,sos_eos,",
+)
+
+
+def value(printed, trial, metric: str = "test_ppl", **head_params):
+    cell = printed.find(trial, head_params, metric)
+    return cell and cell.value
+
+
+def test_a_cell_is_found_by_corpus_backbone_head_and_its_parameters(compared):
+    suite, printed = compared("one/b", *LINES)
+    softmax, mos_5, mos_10, _ = suite.trials
+    assert value(printed, softmax) is None  # the printed ones are of another corpus and of another backbone
+    assert value(printed, mos_5, num_mixtures=5) == "1.5"
+    assert value(printed, mos_10, num_mixtures=10, dropout=0.5) == "2.5"
+    assert value(printed, mos_10, num_mixtures=11) is None
+    assert value(printed, mos_5, "valid_ppl", num_mixtures=5) is None
+
+
+def test_the_value_is_the_text_as_printed(compared):
+    suite, printed = compared("one/a", *LINES)
+    assert value(printed, suite.trials[1], num_mixtures=5) == "88.580"
+
+
+@pytest.mark.parametrize(("compare", "expected"), [("[one/a, one/b]", "88.580"), ("[one/b, one/a]", "1.5")])
+def test_the_first_table_of_a_list_that_has_a_number_gives_it(compared, compare, expected):
+    suite, printed = compared(compare, *LINES)
+    assert value(printed, suite.trials[1], num_mixtures=5) == expected
+    assert value(printed, suite.trials[2], num_mixtures=10) == "2.5"
+
+
+def test_the_source_is_named_with_title_and_year(compared):
+    assert compared("one/a", *LINES)[1].sources == ("one/a: First Title, 2020",)
+    assert compared("one/a", *LINES, sources="two,Other,2021,id,paper")[1].sources == ("one/a: one",)
+
+
+def test_a_suite_that_compares_with_nothing_has_no_printed_numbers(compared):
+    assert compared("[]", *LINES)[1] == published.PrintedNumbers((), ())
+
+
+@pytest.mark.parametrize(("compare", "nearest"), [("one/c", "one/"), ("oen/a", "one/a"), ("[one/a, one/bb]", "one/b")])
+def test_an_unknown_table_is_a_suite_error_at_its_place_with_the_nearest(compared, tmp_path, compare, nearest):
+    # 'compare' is on line 9; its value begins after "  compare: ", in column 12
+    with pytest.raises(SuiteError, match=f"did you mean '{nearest}") as caught:
+        compared(compare, *LINES)
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"{tmp_path / 'suites' / 'suite.yaml'}:9:12: table.compare: ")
+    assert "known: one/a, one/b" in problem
+
+
+def test_every_unknown_table_is_reported_at_once(compared):
+    with pytest.raises(SuiteError) as caught:
+        compared("[one/x, one/y]", *LINES)
+    assert [("one/x" in text, "one/y" in text) for text in caught.value.problems] == [(True, False), (False, True)]

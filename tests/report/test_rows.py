@@ -1,0 +1,124 @@
+"""Rows: trials that differ in their seed only, in the order of the suite."""
+
+import pytest
+
+from harness.report.rows import reduction, rows
+
+SUITE = """\
+name: suite
+version: 1
+corpora:
+  - markov: {vocab_size: [12, 10], num_tokens: 400, branching: 3}
+backbones:
+  - lstm: {d_model: 8, num_layers: 1}
+  - transformer_encoder: {d_model: 8, num_layers: 1, num_heads: 2, d_ff: 8}
+heads:
+  - mos: {num_mixtures: 3}
+  - softmax
+  - mos
+train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [3, 1, 2]
+"""
+
+
+def of_head(suite, name: str):
+    """The trials of a head in the first corpus and backbone, in the order of seeds 3, 1, 2."""
+    return [trial for trial in suite.trials[:9] if trial.head.name == name][:3]
+
+
+def test_rows_stand_in_the_order_of_the_suite(suite_of):
+    found = rows(suite_of(SUITE), {})
+    # corpora outermost, then backbones, then heads; mos without a parameter has K = 10 by default
+    heads = ["mos(num_mixtures=3)", "softmax", "mos(num_mixtures=10)"]
+    expected = [
+        (f"markov(vocab_size={size})", backbone, head)
+        for size in (12, 10)
+        for backbone in ("lstm", "transformer_encoder")
+        for head in heads
+    ]
+    assert [(row.corpus, row.backbone, row.head) for row in found] == expected
+    assert all([trial.seed for trial in row.trials] == [3, 1, 2] for row in found)
+
+
+def test_the_order_does_not_depend_on_the_records(suite_of, record_of):
+    suite = suite_of(SUITE)
+    some = {trial.id: record_of(trial) for trial in reversed(suite.trials[4:])}
+    assert [row.head for row in rows(suite, some)] == [row.head for row in rows(suite, {})]
+
+
+def test_a_single_head_shows_all_that_the_suite_gives_it(suite_of):
+    text = SUITE.replace("  - softmax\n  - mos\n", "").replace("[12, 10]", "12")
+    (first, _) = rows(suite_of(text), {})
+    assert (first.corpus, first.backbone, first.head) == ("markov", "lstm", "mos(num_mixtures=3)")
+
+
+def test_parameter_counts_of_a_row(suite_of):
+    row = rows(suite_of(SUITE), {})[1]
+    # V = 12, d = 8: embedding 96, LSTM 4 * (8 * 8 + 8 * 8) + 2 * 4 * 8 = 576, softmax 8 * 12 + 12 = 108
+    assert (row.params_total, row.params_head) == (96 + 576 + 108, 108)
+
+
+def test_values_are_of_ok_trials_in_the_order_of_seeds(suite_of, record_of):
+    suite = suite_of(SUITE)
+    three, one, two = of_head(suite, "softmax")
+    made = [
+        record_of(three, test_ppl=30.0),
+        record_of(one, "diverged", test_ppl=10.0),
+        record_of(two, test_ppl=20.0, eval_ms_per_batch=1.5),
+    ]
+    row = rows(suite, {record.id: record for record in made})[1]
+    assert row.ok_seeds == [3, 2]
+    assert row.values("test_ppl") == [30.0, 20.0]
+    assert row.values("test_ppl", [2]) == [20.0]
+    assert row.values("eval_ms_per_batch") == [1.5]  # a metric that one of them lacks
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        (["ok", "ok", "ok"], "3/3"),
+        (["ok", "diverged", "ok"], "2/3: 1 diverged"),
+        (["oom", "ok", None], "1/3: 1 oom, 1 not run"),
+        (["error", "error", "error"], "0/3: 3 error"),
+        ([None, None, None], "0/3: 3 not run"),
+    ],
+)
+def test_the_state_counts_trials_that_are_not_ok(suite_of, record_of, statuses, expected):
+    suite = suite_of(SUITE)
+    pairs = zip(of_head(suite, "softmax"), statuses, strict=True)
+    made = {trial.id: record_of(trial, status) for trial, status in pairs if status}
+    assert rows(suite, made)[1].state == expected
+
+
+def two_rows(suite, record_of, softmax: list, mos: list):
+    """The rows of softmax and mos, of test perplexities for seeds 3, 1, 2; None: diverged."""
+    made = {}
+    for name, values in {"softmax": softmax, "mos": mos}.items():
+        for trial, value in zip(of_head(suite, name), values, strict=True):
+            made[trial.id] = record_of(trial, "diverged") if value is None else record_of(trial, test_ppl=value)
+    found = rows(suite, made)
+    return found[1], found[0]
+
+
+def test_reduction_is_of_the_means_over_all_seeds(suite_of, record_of):
+    baseline, mos = two_rows(suite_of(SUITE), record_of, [90.0, 100.0, 110.0], [81.0, 80.0, 109.0])
+    # means 100 and 90: (100 - 90) / 100; a mean of ratios would be (0.1 + 0.2 + 1/110) / 3 = 0.103
+    assert reduction(mos, baseline) == pytest.approx(0.1, abs=1e-15)
+
+
+def test_reduction_is_negative_when_the_head_is_worse(suite_of, record_of):
+    baseline, mos = two_rows(suite_of(SUITE), record_of, [50.0, 50.0, 50.0], [60.0, 60.0, 60.0])
+    assert reduction(mos, baseline) == pytest.approx(-0.2, abs=1e-15)
+
+
+def test_reduction_uses_shared_seeds_only(suite_of, record_of):
+    baseline, mos = two_rows(suite_of(SUITE), record_of, [None, 100.0, 110.0], [10.0, 80.0, 99.0])
+    # seeds 1 and 2: means 105 and 89.5; 15.5 / 105
+    assert reduction(mos, baseline) == pytest.approx(15.5 / 105, abs=1e-15)
+
+
+def test_there_is_no_reduction_without_shared_seeds_or_against_itself(suite_of, record_of):
+    baseline, mos = two_rows(suite_of(SUITE), record_of, [None, 100.0, None], [10.0, None, 99.0])
+    assert reduction(mos, baseline) is None
+    assert reduction(baseline, baseline) is None
+    assert reduction(mos, None) is None

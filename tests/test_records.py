@@ -1,0 +1,212 @@
+"""Records: saved whole or not at all, and believed only when they verify."""
+
+import json
+import os
+import shutil
+
+import pytest
+from pydantic import ValidationError
+
+from harness import records
+from harness.errors import RecordError
+from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.records import CurvePoint, Environment, TrialRecord
+
+TRAIN = TrainSpec(optimizer="adam", lr=0.01, epochs=2, batch_size=4, seq_len=7, betas=(0.8, 0.99))
+
+
+def trial(trial_id: str = "0123456789ab", seed: int = 1) -> TrialSpec:
+    return TrialSpec(
+        id=trial_id,
+        corpus=ComponentSpec(name="ptb"),
+        backbone=ComponentSpec(name="lstm", params={"d_model": 8, "dropout": 0.1}),
+        head=ComponentSpec(name="mos", params={"num_mixtures": 2, "tie_weights": True}),
+        train=TRAIN,
+        seed=seed,
+    )
+
+
+def record(spec: TrialSpec | None = None, status: str = "ok", **changes) -> TrialRecord:
+    environment = Environment(
+        device="a processor",
+        threads=1,
+        load_average=0.25,
+        shared=True,
+        python="3.11.7",
+        torch="2.13.0",
+        harness="0.1.0",
+        commit="abc+",
+        executor="inline",
+        started="2026-01-02T03:04:05+00:00",
+        finished="2026-01-02T03:05:05+00:00",
+    )
+    values = {
+        "suite": "tiny",
+        "spec": spec or trial(),
+        "status": status,
+        "metrics": {"valid_ppl": 93.25, "test_ppl": 86.89, "params_total": 780.0, "train_minutes": 1e-07},
+        "curve": (CurvePoint(epoch=1, train_loss=0.1 + 0.2, valid_ppl=93.25, lr=0.01, seconds=1e300),),
+        "environment": environment,
+        "message": 'a "quoted" line with | and \u00e9',
+        "weights_sha256": "ab" * 32,
+    }
+    return TrialRecord(**{**values, **changes})
+
+
+def test_a_saved_record_is_loaded_equal(tmp_path):
+    saved = record()
+    place = records.save(saved, tmp_path)
+    assert place == tmp_path / "0123456789ab" / "record.json"
+    assert records.load(tmp_path, "0123456789ab") == saved
+
+
+def test_the_record_of_a_failed_trial_is_loaded_equal(tmp_path):
+    saved = record(status="diverged", metrics={}, curve=(), weights_sha256=None)
+    records.save(saved, tmp_path)
+    assert records.load(tmp_path, saved.id) == saved
+
+
+def test_an_absent_record_is_none(tmp_path):
+    assert records.load(tmp_path / "nowhere", "0123456789ab") is None
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.02, 0.5, 0.999])
+def test_a_torn_record_is_refused_with_its_path(tmp_path, kept):
+    place = records.save(record(), tmp_path)
+    whole = place.read_bytes()
+    place.write_bytes(whole[: int(kept * len(whole))])
+    with pytest.raises(RecordError, match="no valid record") as caught:
+        records.load(tmp_path, "0123456789ab")
+    assert str(place) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"test_ppl": 86.89', '"test_ppl": 86.88'),
+        ('"seed": 1', '"seed": 2'),
+        ('"status": "ok"', '"status": "oom"'),
+        ('"sha256": "', '"sha256": "0'),
+        ('"load_average": 0.25', '"load_average": NaN'),
+    ],
+)
+def test_an_edited_record_is_refused_with_its_path(tmp_path, before, after):
+    place = records.save(record(), tmp_path)
+    text = place.read_text()
+    assert text.count(before) == 1
+    place.write_text(text.replace(before, after))
+    with pytest.raises(RecordError, match=r"checksum does not fit|no valid record") as caught:
+        records.load(tmp_path, "0123456789ab")
+    assert str(place) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["[]", "7", "{}", "null", '{"sha256": 1}', "\xff\xfe"])
+def test_json_that_is_no_record_is_refused_with_its_path(tmp_path, content):
+    place = tmp_path / "0123456789ab" / "record.json"
+    place.parent.mkdir()
+    place.write_text(content, encoding="latin-1")
+    with pytest.raises(RecordError, match=r"no valid record|checksum") as caught:
+        records.load(tmp_path, "0123456789ab")
+    assert str(place) in str(caught.value)
+
+
+def test_a_record_of_another_schema_is_refused(tmp_path):
+    place = records.save(record(schema_version=2), tmp_path)
+    with pytest.raises(RecordError, match="schema 2, expected 1") as caught:
+        records.load(tmp_path, "0123456789ab")
+    assert str(place) in str(caught.value)
+
+
+def test_a_record_in_the_folder_of_another_trial_is_refused(tmp_path):
+    records.save(record(), tmp_path)
+    shutil.copytree(tmp_path / "0123456789ab", tmp_path / "ba9876543210")
+    with pytest.raises(RecordError, match=r"ba9876543210/record\.json: holds the record of trial 0123456789ab"):
+        records.load(tmp_path, "ba9876543210")
+
+
+def test_load_all_collects_the_good_and_names_the_bad(tmp_path):
+    good, bad = record(trial("a" * 12)), record(trial("b" * 12))
+    records.save(good, tmp_path)
+    records.save(bad, tmp_path).write_text("{")
+    found, warnings = records.load_all(tmp_path, ["a" * 12, "b" * 12, "c" * 12])
+    assert found == {"a" * 12: good}
+    assert len(warnings) == 1
+    assert str(tmp_path / ("b" * 12) / "record.json") in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("retry_failed", "force", "expected"),
+    [
+        (False, False, ["missing"]),
+        (True, False, ["failed", "missing"]),
+        (False, True, ["done", "failed", "missing"]),
+        (True, True, ["done", "failed", "missing"]),
+    ],
+)
+def test_pending_in_the_order_of_the_suite(retry_failed, force, expected):
+    trials = tuple(trial(name) for name in ("done", "failed", "missing"))
+    found = {"failed": record(trials[1], status="error"), "done": record(trials[0])}
+    todo = records.pending(trials, found, retry_failed=retry_failed, force=force)
+    assert [spec.id for spec in todo] == expected
+
+
+def test_a_record_set_aside_counts_no_more_and_is_kept(tmp_path):
+    place = records.save(record(), tmp_path)
+    content = place.read_bytes()
+    records.set_aside(tmp_path, "0123456789ab")
+    assert records.load(tmp_path, "0123456789ab") is None
+    assert place.with_name("record.previous.json").read_bytes() == content
+
+
+def test_setting_nothing_aside_is_no_error(tmp_path):
+    records.set_aside(tmp_path, "0123456789ab")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_write_that_fails_midway_leaves_the_old_content_and_no_temporary_file(tmp_path, monkeypatch, failing):
+    place = tmp_path / "record.json"
+    records.write_atomically(place, b"old")
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(*{"fsync": (os, "fsync", full), "replace": ("pathlib.Path.replace", full)}[failing])
+    with pytest.raises(OSError, match="No space left"):
+        records.write_atomically(place, b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+    assert place.read_bytes() == b"old"
+
+
+def test_write_atomically_replaces_the_content_and_makes_the_folders(tmp_path):
+    place = tmp_path / "a" / "b" / "table.md"
+    records.write_atomically(place, b"a longer first text")
+    records.write_atomically(place, b"short")
+    assert place.read_bytes() == b"short"
+    assert [path.name for path in place.parent.iterdir()] == ["table.md"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_are_not_finite_are_refused(value):
+    with pytest.raises(ValidationError, match="finite"):
+        record(metrics={"test_ppl": value})
+    with pytest.raises(ValidationError, match="finite"):
+        CurvePoint(epoch=1, train_loss=value, valid_ppl=1.0, lr=0.1, seconds=1.0)
+
+
+def test_unknown_fields_and_statuses_are_refused():
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        record(perplexity=1.0)
+    with pytest.raises(ValidationError, match="status"):
+        record(status="finished")
+
+
+def test_no_two_metrics_share_a_name_in_mlflow():
+    assert len(set(records.METRICS.values())) == len(records.METRICS)
+
+
+def test_the_file_carries_its_schema_and_a_sha256(tmp_path):
+    content = json.loads(records.save(record(), tmp_path).read_text())
+    assert content["schema_version"] == 1
+    assert len(content["sha256"]) == 64
+    assert content["metrics"]["test_ppl"] == 86.89
