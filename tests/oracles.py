@@ -70,9 +70,7 @@ def mixture(
             scores.append(logit_map(z))
         components.append(log_softmax(scores))
         first += num_partitions
-    return [
-        log_sum_exp([log_prior_K[k] + components[k][x] for k in range(len(partitions))]) for x in range(num_words)
-    ]
+    return [log_sum_exp([log_prior_K[k] + components[k][x] for k in range(len(partitions))]) for x in range(num_words)]
 
 
 def sigsoftmax_logit(z: Tensor) -> Tensor:

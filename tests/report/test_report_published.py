@@ -11,7 +11,7 @@ from harness.report import published
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 PAPERS = sorted(path.stem for path in PUBLISHED.glob("*.csv") if path.stem != "sources")
-COLUMNS = "table,corpus,backbone,head,params,metric,value,weights,counting,note".split(",")
+COLUMNS = ["table", "corpus", "backbone", "head", "params", "metric", "value", "weights", "counting", "note"]
 
 # Benka, Hammer and Su (2021), Tables 1 and 2, from shared/docs/PROTOCOLS.md section 1.
 # (corpus, metric) -> softmax, mos with K = 10
@@ -34,13 +34,12 @@ name: suite
 version: 1
 corpora: [{ptb: {boundary: sos_eos}}]
 backbones: [transformer_encoder]
-heads: [softmax, {mos: {num_mixtures: [5, 10]}}, mos]
+heads: [softmax, {mos: {num_mixtures: 5}}, mos]
 train: {optimizer: sgd, lr: 7, epochs: 2, batch_size: 20, seq_len: 35}
 seeds: [1]
 table:
   compare: COMPARE
 """
-HEADER = ",".join(COLUMNS)
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -58,7 +57,8 @@ def test_every_cell_of_benka2021_is_as_printed():
         expected.add(("2", "ptb", "mos", f"num_mixtures={mixtures}", "test_ppl", ppl))
         expected.add(("2", "ptb", "mos", f"num_mixtures={mixtures}", "train_ms_per_batch", ms))
     found = [
-        tuple(row[key] for key in ("table corpus head params metric value").split()) for row in rows_of("benka2021")
+        tuple(row[key] for key in ["table", "corpus", "head", "params", "metric", "value"])
+        for row in rows_of("benka2021")
     ]
     assert set(found) == expected
     assert len(found) == len(expected)
@@ -74,11 +74,10 @@ def test_benka2021_counts_sos_and_tested_the_last_weights():
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_a_paper_has_known_columns_metrics_and_rules(paper):
-    with (PUBLISHED / f"{paper}.csv").open(encoding="utf-8", newline="") as file:
-        assert next(csv.reader(file)) == COLUMNS
     rows = rows_of(paper)
     assert rows
     for row in rows:
+        assert ",".join(row) == HEADER
         assert row["metric"] in METRICS or row["metric"].endswith("_reduction_percent")
         assert row["weights"] in ("best", "last", "")
         assert row["counting"] in ("eos", "sos_eos", "")
@@ -126,7 +125,7 @@ def value(printed, trial, metric: str = "test_ppl", **head_params):
 
 def test_a_cell_is_found_by_corpus_backbone_head_and_its_parameters(compared):
     suite, printed = compared("one/b", *LINES)
-    softmax, mos_5, mos_10, _ = suite.trials
+    softmax, mos_5, mos_10 = suite.trials
     assert value(printed, softmax) is None  # the printed ones are of another corpus and of another backbone
     assert value(printed, mos_5, num_mixtures=5) == "1.5"
     assert value(printed, mos_10, num_mixtures=10, dropout=0.5) == "2.5"

@@ -1,0 +1,211 @@
+"""Every registered head and backbone conforms, and each check catches a component that breaks it."""
+
+import pytest
+import torch
+from torch import nn
+
+from harness.conformance import conformance
+from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
+from harness.conformance.heads import HEAD_CHECKS, HeadCase
+from harness.distributions import Logits, Mixture
+from harness.errors import ExecutionError, UnknownComponent
+from harness.protocols import Hidden
+from harness.registry import BACKBONES, HEADS
+
+
+@pytest.mark.parametrize("name", [*HEADS.names(), *BACKBONES.names()])
+def test_every_registered_component_passes(name):
+    _, outcomes = conformance(name)
+    assert outcomes
+    assert [str(outcome) for outcome in outcomes if not outcome.passed] == []
+
+
+class PlainHead(nn.Module):
+    """A correct head, from which each broken one below differs by one fault."""
+
+    def __init__(self, dims, embedding):
+        super().__init__()
+        self.output = nn.Linear(dims.layer_dims[-1], dims.vocab_size)
+
+    def forward(self, hidden):
+        return Logits(self.output(hidden.layers[-1]))
+
+
+class WrongShape(PlainHead):
+    def forward(self, hidden):
+        z = self.output(hidden.layers[-1])
+        return Logits(torch.cat([z, z[..., :1]], dim=-1))  # V + 1 words
+
+
+class TooMuchProbability(PlainHead):
+    def forward(self, hidden):
+        distribution = super().forward(hidden)
+        log_probs = distribution.log_probs()
+        distribution.log_probs = lambda: (log_probs.exp() + 1e-8).log()  # what the published codes do
+        return distribution
+
+
+class OverflowsFarOut(PlainHead):
+    def forward(self, hidden):
+        distribution = super().forward(hidden)
+        z = distribution.z_BTV
+        distribution.log_probs = lambda: z - z.float().exp().sum(-1, keepdim=True).log().to(z.dtype)
+        return distribution
+
+
+class AnotherNll(PlainHead):
+    def forward(self, hidden):
+        distribution = super().forward(hidden)
+        exact = distribution.nll
+        distribution.nll = lambda targets: exact(targets) + 1e-6
+        return distribution
+
+
+class WrongGradient(PlainHead):
+    def forward(self, hidden):
+        distribution = super().forward(hidden)
+        exact = distribution.mean_nll
+        distribution.mean_nll = lambda t, w=None: 0.5 * exact(t, w) + 0.5 * exact(t, w).detach()
+        return distribution
+
+
+class UnseededNoise(PlainHead):
+    counter = 0
+
+    def forward(self, hidden):
+        type(self).counter += 1
+        return Logits(self.output(hidden.layers[-1]) + 1e-3 * type(self).counter * torch.eye(13)[0])
+
+
+class UnusedParameter(PlainHead):
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        self.spare = nn.Parameter(torch.zeros(3))
+
+
+class AnotherCountOnMeta(PlainHead):
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        if dims.token_counts is not None:
+            self.extra = nn.Parameter(torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("check", "cls"),
+    [
+        ("shapes", WrongShape),
+        ("probabilities sum to 1", TooMuchProbability),
+        ("probabilities sum to 1", OverflowsFarOut),
+        ("nll, mean_nll and log_probs agree", AnotherNll),
+        ("gradients", WrongGradient),
+        ("same seed, same output", UnseededNoise),
+        ("every parameter is trained", UnusedParameter),
+        ("counted without allocating", AnotherCountOnMeta),
+    ],
+)
+def test_a_broken_head_fails_the_check_that_is_for_it(check, cls):
+    HEAD_CHECKS[check](HeadCase(PlainHead, {}))
+    with pytest.raises(AssertionError):
+        HEAD_CHECKS[check](HeadCase(cls, {}))
+
+
+class PlainBackbone(nn.Module):
+    """A correct backbone with a carried running sum, from which each broken one below differs by one fault."""
+
+    def __init__(self, vocab_size):
+        super().__init__()
+        self.layer_dims = (4,)
+        self.embedding = nn.Embedding(vocab_size, 4)
+        nn.init.normal_(self.embedding.weight)
+
+    def forward(self, tokens, state=None):
+        summed = self.embedding(tokens).cumsum(1) + (0.0 if state is None else state[:, None])
+        return Hidden((summed,), summed[:, -1])
+
+
+class OtherWidth(PlainBackbone):
+    def __init__(self, vocab_size):
+        super().__init__(vocab_size)
+        self.layer_dims = (5,)
+
+
+class SeesTheFuture(PlainBackbone):
+    def forward(self, tokens, state=None):
+        x = self.embedding(tokens)
+        return Hidden((x + 1e-6 * x.mean(1, keepdim=True),))
+
+
+class MixesRows(PlainBackbone):
+    def forward(self, tokens, state=None):
+        hidden = super().forward(tokens, state)
+        return Hidden((hidden.layers[0] + hidden.layers[0].mean(0),), hidden.state)
+
+
+class ForgetsState(PlainBackbone):
+    def forward(self, tokens, state=None):
+        return super().forward(tokens, None)
+
+
+class UnusedWeight(PlainBackbone):
+    def __init__(self, vocab_size):
+        super().__init__(vocab_size)
+        self.spare = nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("check", "cls"),
+    [
+        ("shapes", OtherWidth),
+        ("nothing of the future", SeesTheFuture),
+        ("rows do not mix", MixesRows),
+        ("carried state", ForgetsState),
+        ("every parameter is trained", UnusedWeight),
+    ],
+)
+def test_a_broken_backbone_fails_the_check_that_is_for_it(check, cls):
+    BACKBONE_CHECKS[check](BackboneCase(PlainBackbone, {}))
+    with pytest.raises(AssertionError):
+        BACKBONE_CHECKS[check](BackboneCase(cls, {}))
+
+
+def test_a_variant_that_the_constructor_refuses_is_reported_and_not_failed(monkeypatch):
+    class Picky(PlainHead):
+        def __init__(self, dims, embedding, *, unusual: bool = False):
+            super().__init__(dims, embedding)
+            if unusual:
+                raise ValueError("unusual: not here")
+
+    monkeypatch.setitem(HEADS._classes, "picky", Picky)
+    _, outcomes = conformance("picky")
+    assert [o.detail for o in outcomes if o.variant == "unusual=True"] == ["refused: unusual: not here"]
+    assert all(outcome.passed for outcome in outcomes)
+
+
+def test_a_required_parameter_must_be_given(monkeypatch):
+    class Needy(PlainHead):
+        def __init__(self, dims, embedding, *, width: int):
+            super().__init__(dims, embedding)
+            self.width = width
+
+    monkeypatch.setitem(HEADS._classes, "needy", Needy)
+    with pytest.raises(ExecutionError, match="needs --set width="):
+        conformance("needy")
+    with pytest.raises(ExecutionError, match="valid integer"):
+        conformance("needy", {"width": "wide"})
+    assert all(outcome.passed for outcome in conformance("needy", {"width": 3})[1])
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(UnknownComponent, match="did you mean 'softmax'"):
+        conformance("sofmax")
+
+
+def test_a_mixture_whose_prior_is_not_normalised_fails():
+    class Unnormalised(PlainHead):
+        def forward(self, hidden):
+            facets = hidden.layers[-1].unsqueeze(2).expand(-1, -1, 2, -1)
+            prior = torch.zeros(*facets.shape[:2], 2, dtype=facets.dtype)
+            return Mixture(facets, prior, self.output.weight)
+
+    with pytest.raises(AssertionError, match="sum to 1 within"):
+        HEAD_CHECKS["probabilities sum to 1"](HeadCase(Unnormalised, {}))

@@ -1,0 +1,227 @@
+"""Text at hand: the embedded novel, and files and folders of the user's."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import harness.corpora
+from harness.corpora.corpus import SPLITS
+from harness.corpora.local_text import Embedded, Text
+from harness.errors import CorpusError
+
+NOVEL = Path(harness.corpora.__file__).with_name("pride_and_prejudice.txt")
+NOWHERE = Path("unused")
+
+
+@pytest.fixture(scope="module")
+def novel():
+    return Embedded().load(NOWHERE)
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """Ten lines of two tokens each with <eos>: 8 train, 1 valid, 1 test."""
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"{word}\n" for word in ["a", "b", "a", "A", "c", "b", "a", "a", "b", "z"]))
+    return path
+
+
+def words(corpus, split) -> list[str]:
+    return [corpus.symbols[index] for index in getattr(corpus, split).tolist()]
+
+
+def test_novel_is_lower_case_with_unk_and_at_most_5000_symbols(novel):
+    assert novel.vocab_size == len(novel.symbols) <= 5_000
+    assert "<unk>" in novel.symbols
+    assert all(symbol == symbol.lower() for symbol in novel.symbols)
+
+
+def test_novel_has_about_146000_words_and_marks_and_one_eos_for_every_paragraph(novel):
+    text = NOVEL.read_text(encoding="utf-8").lower().strip()
+    paragraphs = [part for part in re.split(r"\n(?:[ \t]*\n)+", text) if part.strip()]
+    eos = novel.symbols.index("<eos>")
+    counts = [int((getattr(novel, name) == eos).sum()) for name in SPLITS]
+    # 80 / 10 / 10 by position
+    num = len(paragraphs)
+    assert counts == [int(0.8 * num), int(0.9 * num) - int(0.8 * num), num - int(0.9 * num)]
+    num_tokens = sum(len(getattr(novel, name)) for name in SPLITS)
+    assert num_tokens - sum(counts) == pytest.approx(146_000, rel=0.005)
+
+
+def test_novel_begins_and_ends_where_the_book_does(novel):
+    assert words(novel, "train")[:13] == (
+        [
+            "pride",
+            "and",
+            "prejudice",
+            "<eos>",
+            "by",
+            "jane",
+            "<unk>",
+            "<eos>",
+            "chapter",
+            "<unk>",
+            "<eos>",
+            "it",
+            "is",
+        ]  # austen and 1 are rare
+    )
+    # "..., by bringing her into Derbyshire, had been the means of uniting them."
+    assert words(novel, "test")[-8:] == ["been", "the", "means", "of", "<unk>", "them", ".", "<eos>"]
+
+
+def test_symbols_of_the_novel_are_seen_three_times_in_training(novel):
+    counts = dict(zip(novel.symbols, novel.token_counts.tolist(), strict=True))
+    assert min(count for symbol, count in counts.items() if symbol != "<unk>") == 3
+
+
+def test_novel_is_the_same_every_time(novel):
+    again = Embedded()
+    assert all(torch.equal(getattr(novel, name), getattr(again.load(NOWHERE), name)) for name in SPLITS)
+    assert again.facts() == Embedded().facts()
+    assert again.facts().num_tokens == {name: len(getattr(novel, name)) for name in SPLITS}
+    assert again.facts().vocab_size == novel.vocab_size
+
+
+def test_file_is_split_80_10_10_by_lines(lines):
+    corpus = Text(path=lines).load(NOWHERE)
+    train = [
+        "a",
+        "<eos>",
+        "b",
+        "<eos>",
+        "a",
+        "<eos>",
+        "A",
+        "<eos>",
+        "c",
+        "<eos>",
+        "b",
+        "<eos>",
+        "a",
+        "<eos>",
+        "a",
+        "<eos>",
+    ]
+    assert words(corpus, "train") == train
+    assert words(corpus, "valid") == ["b", "<eos>"]
+    assert words(corpus, "test") == ["<unk>", "<eos>"]  # z is not in training
+    assert corpus.symbols == ("a", "<eos>", "b", "A", "c", "<unk>")
+
+
+def test_sos_boundary_opens_every_line(lines):
+    corpus = Text(path=lines, boundary="sos_eos").load(NOWHERE)
+    assert words(corpus, "valid") == ["<sos>", "b", "<eos>"]
+    assert corpus.symbols[corpus.uncounted_id] == "<sos>"
+
+
+def test_min_count_turns_rare_words_into_unk(lines):
+    corpus = Text(path=lines, min_count=2).load(NOWHERE)
+    assert corpus.symbols == ("a", "<eos>", "b", "<unk>")  # A and c are there once
+    assert words(corpus, "train")[6:10] == ["<unk>", "<eos>", "<unk>", "<eos>"]
+
+
+def test_lowercase_joins_capital_and_small_letters(lines):
+    assert Text(path=lines, lowercase=True).load(NOWHERE).symbols == ("a", "<eos>", "b", "c", "<unk>")
+
+
+def test_character_level_takes_every_character_line_ends_too(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("ab c\nabab c\nabab \nabb\n")  # 22 characters: int(17.6) = 17, int(19.8) - 17 = 2, and 3
+    corpus = Text(path=path, level="char").load(NOWHERE)
+    assert "".join(words(corpus, "train")) == "ab c\nabab c\nabab "
+    assert words(corpus, "valid") == ["\n", "a"]
+    assert words(corpus, "test") == ["b", "b", "\n"]
+    assert corpus.symbols == ("a", "b", " ", "c", "\n", "<unk>")
+
+
+def test_folder_has_one_file_for_each_split(tmp_path):
+    for name, text in {"my.train.txt": "a b\nc\n", "my.valid.txt": "b\n", "my.test.txt": "c d\n"}.items():
+        (tmp_path / name).write_text(text)
+    source = Text(path=tmp_path)
+    corpus = source.load(NOWHERE)
+    assert words(corpus, "train") == ["a", "b", "<eos>", "c", "<eos>"]
+    assert words(corpus, "valid") == ["b", "<eos>"]
+    assert words(corpus, "test") == ["c", "<unk>", "<eos>"]
+    assert source.facts().num_tokens == {"train": 5, "valid": 2, "test": 3}
+    assert source.facts().vocab_size == 5  # a b <eos> c <unk>
+
+
+def test_folder_at_character_level_keeps_the_files_apart(tmp_path):
+    for split in SPLITS:
+        (tmp_path / f"{split}.txt").write_text("ab\n")
+    assert Text(path=tmp_path, level="char").facts().num_tokens == {"train": 3, "valid": 3, "test": 3}
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(CorpusError, match=f"^{re.escape(str(tmp_path / 'no.txt'))}: no such file or folder$"):
+        Text(path=tmp_path / "no.txt").facts()
+
+
+def test_folder_without_a_split_says_so(tmp_path):
+    with pytest.raises(CorpusError, match="expected one file with 'train' in its name, found none"):
+        Text(path=tmp_path).facts()
+
+
+def test_ambiguous_folder_names_the_candidates(tmp_path):
+    for name in ("a.train.txt", "b.train.txt", "valid.txt", "test.txt"):
+        (tmp_path / name).write_text("a b c\n")
+    message = r"expected one file with 'train' in its name, found a\.train\.txt, b\.train\.txt$"
+    with pytest.raises(CorpusError, match=message):
+        Text(path=tmp_path).facts()
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path):
+    (tmp_path / "text.txt").write_bytes("caf\u00e9\n".encode("latin-1") * 20)
+    with pytest.raises(CorpusError, match=r"text\.txt: cannot be read as UTF-8 text"):
+        Text(path=tmp_path / "text.txt").facts()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "the train split has 0 tokens"), ("a b c\n" * 3, "the valid split has 0 tokens")],
+)
+def test_empty_split_is_refused(tmp_path, text, message):
+    # 3 lines: int(2.4) = 2 train, int(2.7) - 2 = 0 validate.
+    (tmp_path / "text.txt").write_text(text)
+    with pytest.raises(CorpusError, match=f"text.txt: {message}; at least 2 are needed"):
+        Text(path=tmp_path / "text.txt").facts()
+
+
+def test_content_is_the_hash_of_the_text_wherever_it_lies(lines, tmp_path):
+    other = tmp_path / "elsewhere" / "named.txt"
+    other.parent.mkdir()
+    other.write_bytes(lines.read_bytes())
+    content = Text(path=lines).facts().content
+    assert content == Text(path=other).facts().content == hashlib.sha256(lines.read_bytes()).hexdigest()
+    other.write_bytes(lines.read_bytes() + b"y\n")
+    assert Text(path=other).facts().content != content
+
+
+def test_content_of_a_folder_changes_with_any_of_its_files_and_not_with_its_place(tmp_path):
+    def content(place: str, **texts: str) -> str:
+        folder = tmp_path / place
+        folder.mkdir()
+        for split in SPLITS:
+            (folder / f"{place}.{split}").write_text(texts.get(split, "a b\n"))
+        return Text(path=folder).facts().content
+
+    same = content("one")
+    assert content("two") == same
+    changed = {content(f"number{index}", **{split: "a a\n"}) for index, split in enumerate(SPLITS)}
+    assert len(changed | {same}) == 4
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"min_count": 0}, "min_count must be at least 1, got 0"),
+        ({"level": "char", "boundary": "sos_eos"}, "boundary: character level has no line boundaries"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(params, message):
+    with pytest.raises(ValueError, match=message):
+        Text(path=NOWHERE, **params)

@@ -1,0 +1,104 @@
+"""Penn Treebank and WikiText-2: the published counts, in the facts and in the files themselves."""
+
+import builtins
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.corpora.corpus import SPLITS
+from harness.corpora.published import PennTreebank, WikiText2
+from harness.errors import CorpusError
+
+# shared/docs/PROTOCOLS.md section 0 and shared/data/PROVENANCE.md: (train, valid, test), V. WikiText-2's train with <sos>
+# is 2,088,628 tokens plus its 36,718 lines.
+PUBLISHED = [
+    (PennTreebank, "eos", (929_589, 73_760, 82_430), 10_000),
+    (PennTreebank, "sos_eos", (971_657, 77_130, 86_191), 10_001),
+    (WikiText2, "eos", (2_088_628, 217_646, 245_569), 33_278),
+    (WikiText2, "sos_eos", (2_125_346, 221_406, 249_927), 33_279),
+]
+TRAIN_FILES = {PennTreebank: "ptb/ptb.train.txt", WikiText2: "wikitext-2/wiki.train.tokens"}
+
+
+@pytest.fixture(scope="module")
+def load(real_data):
+    """Each corpus is read once."""
+    loaded = {}
+
+    def get(cls, boundary):
+        if (cls, boundary) not in loaded:
+            loaded[cls, boundary] = cls(boundary=boundary).load(real_data)
+        return loaded[cls, boundary]
+
+    return get
+
+
+@pytest.mark.parametrize(("cls", "boundary", "counts", "vocab_size"), PUBLISHED)
+def test_facts_are_the_published_counts_and_touch_no_file(cls, boundary, counts, vocab_size, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("facts() touched a file")
+
+    source = cls(boundary=boundary)
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "open", refuse)
+        for method in ("open", "read_text", "read_bytes", "exists", "is_file", "stat"):
+            patch.setattr(Path, method, refuse)
+        facts = source.facts()
+    assert tuple(facts.num_tokens[name] for name in SPLITS) == counts
+    assert facts.vocab_size == vocab_size
+
+
+@pytest.mark.parametrize(("cls", "boundary", "counts", "vocab_size"), PUBLISHED)
+def test_loaded_corpus_has_the_published_counts(cls, boundary, counts, vocab_size, load):
+    corpus = load(cls, boundary)
+    assert tuple(len(getattr(corpus, name)) for name in SPLITS) == counts
+    assert corpus.vocab_size == len(corpus.symbols) == len(set(corpus.symbols)) == vocab_size
+    assert all(int(getattr(corpus, name).max()) < vocab_size for name in SPLITS)
+
+
+@pytest.mark.parametrize("cls", [PennTreebank, WikiText2])
+@pytest.mark.parametrize("boundary", ["eos", "sos_eos"])
+def test_ids_are_given_in_order_of_first_appearance(cls, boundary, load):
+    highest = load(cls, boundary).train.cummax(0).values
+    assert highest[0] == 0
+    assert set(highest.diff().unique().tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("cls", [PennTreebank, WikiText2])
+def test_symbols_are_the_words_of_the_file_and_eos_after_the_first_line(cls, load, real_data):
+    lines = (real_data / TRAIN_FILES[cls]).read_text(encoding="utf-8").split("\n")
+    expected = dict.fromkeys(word for line in lines for word in [*line.split(), "<eos>"])
+    assert load(cls, "eos").symbols == tuple(expected)
+    assert load(cls, "eos").uncounted_id is None
+
+
+@pytest.mark.parametrize(
+    ("cls", "lines"), [(PennTreebank, (42_068, 3_370, 3_761)), (WikiText2, (36_718, 3_760, 4_358))]
+)
+def test_uncounted_id_is_sos_which_stands_once_before_every_line(cls, lines, load):
+    corpus = load(cls, "sos_eos")
+    assert corpus.symbols[corpus.uncounted_id] == "<sos>"
+    eos = corpus.symbols.index("<eos>")
+    for name, count in zip(SPLITS, lines, strict=True):
+        tokens = getattr(corpus, name)
+        assert int((tokens == corpus.uncounted_id).sum()) == int((tokens == eos).sum()) == count
+        assert tokens[0] == corpus.uncounted_id
+        assert torch.equal(tokens[:-1] == eos, tokens[1:] == corpus.uncounted_id)
+
+
+def test_content_is_the_same_for_both_boundaries_and_differs_between_corpora():
+    ptb, ptb_sos, wikitext2 = PennTreebank(), PennTreebank(boundary="sos_eos"), WikiText2()
+    assert ptb.facts().content == ptb_sos.facts().content != wikitext2.facts().content
+    assert ptb.facts().counting != ptb_sos.facts().counting
+
+
+def test_fetch_verifies_the_files_that_are_there(real_data):
+    PennTreebank().fetch(real_data)
+    names = sorted(path.name for path in (real_data / "ptb").iterdir() if path.name.startswith("ptb."))
+    assert names == ["ptb.test.txt", "ptb.train.txt", "ptb.valid.txt"]
+
+
+def test_load_without_the_files_says_which_is_absent(tmp_path):
+    with pytest.raises(CorpusError, match=r"^ptb\.train\.txt is not in .*ptb$"):
+        PennTreebank().load(tmp_path)

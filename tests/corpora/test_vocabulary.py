@@ -1,0 +1,64 @@
+"""Vocabularies and counting rules, on texts of a line or two."""
+
+import pytest
+
+from harness.corpora.vocabulary import encode, encode_splits, line_tokens, vocabulary
+from harness.errors import CorpusError
+
+LINES = [["the", "cat"], [], ["sat"]]
+
+
+def test_eos_boundary_ends_every_line_blank_ones_too():
+    assert line_tokens(LINES, "eos") == ["the", "cat", "<eos>", "<eos>", "sat", "<eos>"]
+
+
+def test_sos_eos_boundary_also_opens_every_line():
+    expected = ["<sos>", "the", "cat", "<eos>", "<sos>", "<eos>", "<sos>", "sat", "<eos>"]
+    assert line_tokens(LINES, "sos_eos") == expected
+
+
+def test_symbols_stand_in_order_of_first_appearance():
+    assert vocabulary(["b", "a", "b", "c", "a"]) == ("b", "a", "c")
+
+
+def test_min_count_leaves_out_rarer_symbols_and_keeps_the_order():
+    assert vocabulary(["c", "b", "a", "b", "c", "b"], min_count=2) == ("c", "b")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [(["a", "b"], ("a", "b", "<unk>")), (["a", "<unk>", "b"], ("a", "<unk>", "b"))],
+)
+def test_unknown_is_appended_only_where_the_text_does_not_bring_it(tokens, expected):
+    assert vocabulary(tokens, unknown=True) == expected
+
+
+def test_unknown_symbol_becomes_unk():
+    assert encode(["a", "z", "b"], {"a": 0, "b": 1, "<unk>": 2}, "here").tolist() == [0, 2, 1]
+
+
+def test_unknown_symbol_without_unk_is_an_error_that_names_it():
+    with pytest.raises(CorpusError, match="^here: 'z' is not in the training split's vocabulary$"):
+        encode(["a", "z", "y"], {"a": 0}, "here")
+
+
+def test_splits_are_encoded_with_the_training_vocabulary():
+    splits = {"train": ["a", "b", "<sos>", "a"], "valid": ["b", "a"], "test": ["a", "a", "b"]}
+    corpus = encode_splits(splits, ("a", "b", "<sos>"), "here")
+    assert corpus.train.tolist() == [0, 1, 2, 0]
+    assert corpus.valid.tolist() == [1, 0]
+    assert corpus.test.tolist() == [0, 0, 1]
+    assert (corpus.vocab_size, corpus.symbols, corpus.uncounted_id) == (3, ("a", "b", "<sos>"), 2)
+    assert corpus.token_counts.tolist() == [2, 1, 1]
+
+
+def test_corpus_without_sos_counts_every_token():
+    corpus = encode_splits(dict.fromkeys(("train", "valid", "test"), ["a", "a"]), ("a",), "here")
+    assert corpus.uncounted_id is None
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_split_of_fewer_than_two_tokens_is_refused(split):
+    splits = {"train": ["a", "a"], "valid": ["a", "a"], "test": ["a", "a"], split: ["a"]}
+    with pytest.raises(CorpusError, match=f"^here: the {split} split has 1 tokens; at least 2 are needed$"):
+        encode_splits(splits, ("a",), "here")

@@ -1,0 +1,85 @@
+"""The inline executor: trials of this process, one after the other."""
+
+import pytest
+
+from harness import records
+from harness.errors import ExecutionError
+from harness.execution import inline
+from harness.execution.events import Claim
+from harness.records import METRICS
+
+ONE = Claim(cpus=1, gpus=0.0)
+
+
+@pytest.fixture(scope="module")
+def ran(suite, setting):
+    """The six trials run once: (Suite, Setting, events)."""
+    events = []
+    inline.execute(list(suite.trials), setting("inline", "inline"), ONE, events.append)
+    return suite, setting("inline", "inline"), events
+
+
+def test_every_trial_leaves_a_verified_record(ran):
+    suite, setting, _ = ran
+    found, warnings = records.load_all(setting.runs, [trial.id for trial in suite.trials])
+    assert warnings == []
+    assert [(found[trial.id].status, found[trial.id].spec) for trial in suite.trials] == [
+        ("ok", trial) for trial in suite.trials
+    ]
+
+
+def test_a_record_tells_how_it_was_run(ran):
+    suite, setting, _ = ran
+    record = records.load(setting.runs, suite.trials[0].id)
+    environment = record.environment
+    assert (environment.executor, environment.threads, environment.shared) == ("inline", 1, False)
+    assert record.suite == "tiny"
+    assert [point.epoch for point in record.curve] == [1, 2]
+    assert set(record.metrics) <= set(METRICS)
+    assert (record.metrics["params_total"], record.metrics["params_head"]) == suite.params[record.id]
+
+
+def test_trials_run_one_after_the_other_in_the_given_order(ran):
+    suite, _, events = ran
+    ends = [(event.kind, event.spec.id) for event in events if event.kind != "progress"]
+    assert ends == [(kind, trial.id) for trial in suite.trials for kind in ("started", "finished")]
+    current = None
+    for event in events:
+        current = event.spec.id if event.kind == "started" else current
+        assert event.spec.id == current
+
+
+def test_every_epoch_ends_with_a_progress_event(ran):
+    suite, _, events = ran
+    # 400 tokens in 4 columns of 100: 99 targets in segments of 7 -> 15 steps an epoch
+    for trial in suite.trials:
+        own = [event.progress for event in events if event.kind == "progress" and event.spec.id == trial.id]
+        assert [p.epoch for p in own if p.step == p.steps] == [1, 2]
+        assert {(p.epochs, p.steps) for p in own} == {(2, 15)}
+
+
+def test_the_last_event_carries_the_saved_record(ran):
+    _, setting, events = ran
+    finished = [event for event in events if event.kind == "finished"]
+    assert len(finished) == 6
+    for event in finished:
+        assert event.record == records.load(setting.runs, event.spec.id)
+
+
+def test_a_failed_trial_is_a_record_and_the_next_one_runs(suite, setting):
+    bad, good = suite.trials[:2]
+    bad = bad.model_copy(update={"id": "f" * 12, "train": bad.train.model_copy(update={"lr": 1e30})})
+    events = []
+    inline.execute([bad, good], setting("failed", "inline"), ONE, events.append)
+    found = [event.record for event in events if event.kind == "finished"]
+    assert [record.status for record in found] == ["diverged", "ok"]
+    assert found[0].message.startswith("Diverged: ")
+    assert "Traceback" in (setting("failed", "inline").runs / bad.id / "trial.log").read_text()
+
+
+def test_more_cpus_than_there_are_is_refused_before_anything_starts(suite, setting):
+    events = []
+    with pytest.raises(ExecutionError, match="a trial claims 10000 CPUs and this machine has"):
+        inline.execute(list(suite.trials), setting("refused", "inline"), Claim(cpus=10_000, gpus=0.0), events.append)
+    assert events == []
+    assert not setting("refused", "inline").runs.exists()

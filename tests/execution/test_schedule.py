@@ -1,0 +1,130 @@
+"""Ray Tune as the scheduler: one run of five trials serves all tests but one."""
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from harness import records
+from harness.errors import ExecutionError
+from harness.execution import inline
+from harness.execution.events import Claim
+from harness.plan.specs import ComponentSpec
+
+ONE = Claim(cpus=1, gpus=0.0)
+PLUGIN = """\
+import os, signal
+from torch import nn
+
+class Killer(nn.Module):
+    def __init__(self, dims, embedding):
+        with open(os.environ["HARNESS_TEST_KILLS"], "a") as file:
+            file.write("killed\\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(scope="module")
+def killer(place):
+    """A head that kills its worker, as a plug-in that only the workers find; the file that counts its victims."""
+    folder, kills = place / "plugin", place / "kills"
+    about = folder / "killer_head-1.dist-info"
+    about.mkdir(parents=True)
+    (folder / "killer_head.py").write_text(PLUGIN)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: killer-head\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[harness.heads]\nkiller = killer_head:Killer\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        patch.setenv("HARNESS_TEST_KILLS", str(kills))
+        yield kills
+
+
+@pytest.fixture(scope="module")
+def ran(suite, setting, killer):
+    """Under Ray: two good trials, one whose worker dies, one that diverges, one more good one, and a listener that
+    raises at every first word of a trial; then the good ones inline.
+    """
+    from harness.execution import schedule
+
+    first, second, third = suite.trials[0], suite.trials[2], suite.trials[5]
+    killed = first.model_copy(update={"id": "d" * 12, "head": ComponentSpec(name="killer")})
+    bad = first.model_copy(update={"id": "e" * 12, "train": first.train.model_copy(update={"lr": 1e30})})
+    events = []
+
+    def listen(event):
+        events.append(event)
+        if event.kind == "started":
+            raise RuntimeError("a listener's fault")
+
+    handler = signal.getsignal(signal.SIGTERM)
+    schedule.execute([first, killed, bad, second, third], setting("ray", "ray"), ONE, listen)
+    assert signal.getsignal(signal.SIGTERM) == handler
+    good = [first, second, third]
+    inline.execute(good, setting("inline", "inline"), ONE, lambda event: None)
+    runs, reference = setting("ray", "ray").runs, setting("inline", "inline").runs
+    return SimpleNamespace(events=events, good=good, killed=killed, bad=bad, runs=runs, reference=reference)
+
+
+def test_good_trials_leave_ok_records(ran):
+    for trial in ran.good:
+        record = records.load(ran.runs, trial.id)
+        assert (record.status, record.spec, record.environment.executor) == ("ok", trial, "ray")
+        assert record.environment.threads == 1
+
+
+def test_ray_and_inline_give_the_same_bits(ran):
+    for trial in ran.good:
+        ray, inline_ = (records.load(runs, trial.id) for runs in (ran.runs, ran.reference))
+        assert ray.weights_sha256 == inline_.weights_sha256
+        for name in ("valid_ppl", "test_ppl", "last_valid_ppl", "last_test_ppl"):
+            assert ray.metrics[name] == inline_.metrics[name]
+        assert [(p.train_loss, p.valid_ppl) for p in ray.curve] == [(p.train_loss, p.valid_ppl) for p in inline_.curve]
+
+
+def test_a_trial_that_diverges_leaves_a_record_of_it(ran):
+    record = records.load(ran.runs, ran.bad.id)
+    assert record.status == "diverged"
+    assert record.message.startswith("Diverged: ")
+
+
+def test_a_killed_worker_is_tried_once_more_and_then_reported_without_a_record(ran, killer):
+    ends = [event for event in ran.events if event.spec.id == ran.killed.id and event.kind == "finished"]
+    assert [event.record for event in ends] == [None]
+    assert ends[0].message.startswith("the worker died (")
+    assert records.load(ran.runs, ran.killed.id) is None
+    assert killer.read_text() == "killed\nkilled\n"
+
+
+def test_every_trial_starts_and_finishes_with_its_record_although_the_listener_raised(ran):
+    for trial in [*ran.good, ran.bad]:
+        own = [event for event in ran.events if event.spec.id == trial.id]
+        assert [event.kind for event in own if event.kind != "progress"] == ["started", "finished"]
+        assert own[-1].record == records.load(ran.runs, trial.id)
+
+
+def test_progress_of_the_workers_is_heard(ran):
+    for trial in ran.good:
+        own = [event.progress for event in ran.events if event.spec.id == trial.id and event.kind == "progress"]
+        assert [(p.epoch, p.epochs) for p in own if p.step == p.steps] == [(1, 2), (2, 2)]
+
+
+def test_nothing_of_tune_is_left_beside_the_records(ran):
+    trials = [trial.id for trial in (*ran.good, ran.bad, ran.killed)]
+    assert sorted(path.name for path in ran.runs.iterdir()) == sorted(trials)
+    assert sorted(path.name for path in (ran.runs / ran.good[0].id).iterdir()) == [
+        "best.pt",
+        "record.json",
+        "trial.log",
+    ]
+
+
+def test_a_claim_that_no_node_can_hold_is_refused_before_anything_starts(suite, setting):
+    from harness.execution import schedule
+
+    events = []
+    message = r"a trial claims 10000 CPUs and 0 GPUs; there is no such node: \d+ CPUs, \d+ GPUs"
+    with pytest.raises(ExecutionError, match=message):
+        schedule.execute(list(suite.trials), setting("refused", "ray"), Claim(cpus=10_000, gpus=0.0), events.append)
+    assert events == []
+    assert not setting("refused", "ray").runs.exists()

@@ -1,0 +1,215 @@
+"""MLflow as a view of the records."""
+
+import io
+import shutil
+from datetime import UTC, datetime
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import ViewType
+from rich.console import Console
+
+from harness.errors import ExecutionError
+from harness.execution import tracking
+from harness.execution.driver import Tracking
+from harness.execution.tracking import Tracker, deep_link, store_uri
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory):
+    """A results folder with an empty store; making one takes seconds, copying it none."""
+    results = tmp_path_factory.mktemp("empty")
+    Tracker(results)
+    return results
+
+
+@pytest.fixture
+def results(empty, tmp_path):
+    return shutil.copytree(empty, tmp_path / "results")
+
+
+def runs_of(results, view: int = ViewType.ACTIVE_ONLY) -> list:
+    client = MlflowClient(tracking_uri=store_uri(results))
+    experiments = [e.experiment_id for e in client.search_experiments() if e.name != "Default"]
+    return client.search_runs(experiments, run_view_type=view) if experiments else []
+
+
+def test_a_record_is_one_flat_run_with_its_tags(suite, results, record_of):
+    Tracker(results).log(record_of(suite.trials[2]))
+    (run,) = runs_of(results)
+    expected = {
+        "suite": "tiny",
+        "head": "mos",
+        "backbone": "lstm",
+        "corpus": "markov",
+        "seed": "1",
+        "commit": "abc",
+        "status": "ok",
+        "harness.trial_id": suite.trials[2].id,
+    }
+    assert expected.items() <= run.data.tags.items()
+    assert "mlflow.parentRunId" not in run.data.tags
+    assert run.info.status == "FINISHED"
+
+
+def test_a_run_has_the_times_of_the_trial(suite, results, record_of):
+    Tracker(results).log(record_of(suite.trials[0]))
+    (run,) = runs_of(results)
+    started = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp() * 1000
+    assert (run.info.start_time, run.info.end_time) == (started, started + 60_000)
+
+
+def test_params_hold_every_setting_with_defaults(suite, results, record_of):
+    Tracker(results).log(record_of(suite.trials[2]))
+    params = runs_of(results)[0].data.params
+    given = {"head": "mos", "head.num_mixtures": "2", "backbone.d_model": "8", "train.lr": "0.01", "seed": "1"}
+    defaults = {
+        "head.activation": "tanh",
+        "head.tie_weights": "False",
+        "corpus.seed": "0",
+        "train.eval_batch_size": "10",
+    }
+    assert {**given, **defaults}.items() <= params.items()
+
+
+def test_final_metrics_have_their_names_in_mlflow(suite, results, record_of):
+    Tracker(results).log(record_of(suite.trials[0]))
+    metrics = runs_of(results)[0].data.metrics
+    expected = {
+        "valid/ppl": 9.5,
+        "test/ppl": 9.25,
+        "params/total": 780.0,
+        "params/head": 108.0,
+        "time/train_ms_per_batch": 2.5,
+        "time/eval_ms_per_batch": 1.5,
+    }
+    assert {name: value for name, value in metrics.items() if not name.startswith("curve/")} == expected
+
+
+def test_the_curve_stands_at_its_epochs(suite, results, record_of):
+    Tracker(results).log(record_of(suite.trials[0]))
+    (run,) = runs_of(results)
+    client = MlflowClient(tracking_uri=store_uri(results))
+    history = {
+        name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, f"curve/{name}")]
+        for name in ("valid_ppl", "train_loss", "lr")
+    }
+    assert history == {
+        "valid_ppl": [(1, 9.75), (2, 9.5)],
+        "train_loss": [(1, 2.5), (2, 1.25)],
+        "lr": [(1, 0.01), (2, 0.01)],
+    }
+
+
+def test_the_same_record_again_adds_nothing(suite, results, record_of):
+    tracker, record = Tracker(results), record_of(suite.trials[0])
+    tracker.log(record)
+    before = runs_of(results, ViewType.ALL)
+    tracker.log(record)
+    Tracker(results).log(record)
+    after = runs_of(results, ViewType.ALL)
+    assert [run.info.run_id for run in after] == [run.info.run_id for run in before]
+    assert len(after) == 1
+
+
+def test_a_trial_that_ran_again_has_its_run_replaced(suite, results, record_of):
+    tracker, metrics = Tracker(results), record_of(suite.trials[0]).metrics
+    tracker.log(record_of(suite.trials[0], "error", "RuntimeError: no"))
+    tracker.log(record_of(suite.trials[1]))
+    tracker.log(record_of(suite.trials[0], metrics={**metrics, "test_ppl": 8.0}, finished="2026-01-03T00:00:00+00:00"))
+    found = {run.data.tags["harness.trial_id"]: run for run in runs_of(results)}
+    assert len(runs_of(results)) == len(found) == 2
+    assert found[suite.trials[0].id].data.metrics["test/ppl"] == 8.0
+    assert found[suite.trials[0].id].info.status == "FINISHED"
+
+
+def test_a_failed_trial_is_a_failed_run_with_its_message(suite, results, record_of):
+    Tracker(results).log(record_of(suite.trials[0], "diverged", "Diverged: training loss is nan in epoch 1"))
+    (run,) = runs_of(results)
+    assert run.info.status == "FAILED"
+    assert run.data.tags["status"] == "diverged"
+    assert run.data.tags["message"] == "Diverged: training loss is nan in epoch 1"
+    assert run.data.metrics == {}
+
+
+def test_a_failed_trial_that_fails_again_in_the_same_second_shows_its_new_message(suite, results, record_of):
+    tracker = Tracker(results)
+    tracker.log(record_of(suite.trials[0], "error", "RuntimeError: first"))
+    tracker.log(record_of(suite.trials[0], "oom", "MemoryError: second"))
+    (run,) = runs_of(results)
+    assert (run.data.tags["status"], run.data.tags["message"]) == ("oom", "MemoryError: second")
+
+
+def test_the_table_is_the_description_of_the_experiment(suite, results):
+    tracker = Tracker(results)
+    tracker.describe("tiny", "# first")
+    experiment = tracker.describe("tiny", "# tiny, version 1\n\n| a |\n")
+    found = MlflowClient(tracking_uri=store_uri(results)).get_experiment_by_name("tiny")
+    assert found.experiment_id == experiment
+    assert found.tags["mlflow.note.content"] == "# tiny, version 1\n\n| a |\n"
+
+
+def test_a_deleted_experiment_is_taken_up_again(suite, results, record_of):
+    tracker = Tracker(results)
+    client = MlflowClient(tracking_uri=store_uri(results))
+    client.delete_experiment(tracker.describe("tiny", "# first"))
+    tracker.log(record_of(suite.trials[0]))
+    assert len(runs_of(results)) == 1
+
+
+def test_the_store_is_the_database_of_the_results_folder(results):
+    assert store_uri(results) == f"sqlite:///{results}/mlflow.db"
+    assert (results / "mlflow.db").exists()
+
+
+def test_the_deep_link_opens_the_runs_of_the_suite():
+    base = "http://127.0.0.1:5000"
+    assert deep_link(base, "7") == f"{base}/#/experiments/7/runs?workflowType=machine_learning"
+    assert deep_link(base, None) == f"{base}/#/experiments"
+
+
+def test_the_ui_refuses_an_unknown_suite_and_names_the_known(suite, results, record_of):
+    Tracker(results).log(record_of(suite.trials[0]))
+    with pytest.raises(ExecutionError, match=r"no suite 'tyni' in .*mlflow\.db \(known: tiny\)"):
+        tracking.serve(results, 5000, "tyni", print)
+
+
+def test_tracking_turns_a_fault_into_one_warning_and_goes_on(results):
+    output, asked = io.StringIO(), []
+    guarded = Tracking(results, Console(file=output, width=200))
+
+    def fault(tracker):
+        asked.append(tracker)
+        raise OSError("disk\nfull")
+
+    for _ in range(3):
+        guarded.call(fault)
+    assert len(asked) == 1
+    assert output.getvalue() == (
+        "warning: MLflow is off from here on (OSError: disk); `harness sync` rebuilds it later\n"
+    )
+
+
+def test_tracking_survives_a_store_that_cannot_be_opened(tmp_path):
+    (tmp_path / "mlflow.db").mkdir()
+    output, asked = io.StringIO(), []
+    guarded = Tracking(tmp_path, Console(file=output, width=200))
+    guarded.call(asked.append)
+    assert asked == []
+    assert output.getvalue().startswith("warning: MLflow is off from here on (")
+
+
+def test_tracking_opens_the_store_once(results):
+    asked = []
+    guarded = Tracking(results, Console(file=io.StringIO()))
+    guarded.call(asked.append)
+    guarded.call(asked.append)
+    assert isinstance(asked[0], Tracker)
+    assert asked[0] is asked[1]
+
+
+def test_no_tracking_asks_nothing():
+    asked, output = [], io.StringIO()
+    Tracking(None, Console(file=output)).call(asked.append)
+    assert asked == []
+    assert output.getvalue() == ""

@@ -1,0 +1,152 @@
+"""A constructor's signature as schema: strict types, axes, places, and the sentences."""
+
+import math
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from harness.plan.parameters import REQUIRED, Parameter, axis, checked, is_place, parameters, resolved
+
+
+class Example:
+    def __init__(
+        self,
+        dims,
+        positional: int = 3,
+        *,
+        size: int,
+        rate: float = 0.5,
+        kind: Literal["tanh", "none"] = "tanh",
+        widths: list[int] | None = None,
+        path: Path = Path("here"),
+    ):
+        pass
+
+
+def of(annotation) -> Parameter:
+    return Parameter("x", annotation, REQUIRED)
+
+
+def test_parameters_are_the_keyword_only_ones_in_order():
+    known = parameters(Example)
+    assert list(known) == ["size", "rate", "kind", "widths", "path"]
+    assert known["size"] == Parameter("size", int, REQUIRED)
+    assert known["rate"] == Parameter("rate", float, 0.5)
+
+
+def test_class_without_parameters_takes_none():
+    assert parameters(type("Bare", (), {"__init__": lambda self, dims: None})) == {}
+
+
+def test_resolved_puts_given_values_over_defaults():
+    given = {"size": 4, "rate": 0.1}
+    assert resolved(Example, given) == {
+        "rate": 0.1,
+        "kind": "tanh",
+        "widths": None,
+        "path": Path("here"),
+        "size": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "expected"),
+    [
+        (int, 7, 7),
+        (float, 7, 7.0),
+        (float, 0.5, 0.5),
+        (bool, True, True),
+        (str, "7", "7"),
+        (Literal["tanh", "none"], "none", "none"),
+        (list[int], [1, 2], [1, 2]),
+        (list[float], [1, 2.5], [1.0, 2.5]),
+        (tuple[int, ...], [1, 2], (1, 2)),
+        (int | None, None, None),
+        (float | None, 2, 2.0),
+        (Path, "a/b", Path("a/b")),
+    ],
+)
+def test_value_of_the_right_type_comes_back_in_the_parameters_own_type(annotation, value, expected):
+    found = checked(of(annotation), value)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "sentence"),
+    [
+        (int, "7", 'expected a valid integer, got "7"'),
+        (int, 7.0, "expected a valid integer, got 7.0"),
+        (int, 7.5, "expected a valid integer, got 7.5"),
+        (int, True, "expected a valid integer, got true"),
+        (int, None, "expected a valid integer, got null"),
+        (float, "0.5", 'expected a valid number, got "0.5"'),
+        (float, True, "expected a valid number, got true"),
+        (float, math.nan, "expected a finite number, got NaN"),
+        (float, math.inf, "expected a finite number, got Infinity"),
+        (bool, 1, "expected a valid boolean, got 1"),
+        (bool, "yes", 'expected a valid boolean, got "yes"'),
+        (str, 7, "expected a valid string, got 7"),
+        (Literal["tanh", "none"], "relu", "expected 'tanh' or 'none', got \"relu\""),
+        (list[int], [1, "b"], 'expected a valid integer, got "b"'),
+        (list[int], 3, "expected a valid array, got 3"),
+    ],
+)
+def test_value_of_another_type_is_a_sentence_with_what_was_expected_and_found(annotation, value, sentence):
+    with pytest.raises(ValueError) as caught:
+        checked(of(annotation), value)
+    assert str(caught.value) == sentence
+
+
+def test_integer_of_any_size_is_a_sentence_where_a_word_belongs():
+    with pytest.raises(ValueError, match="."):
+        checked(of(str), 16**5_000)  # more digits than Python writes out
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "values"),
+    [
+        (int, 3, [3]),
+        (int, [3, 4], [3, 4]),
+        (int, [], []),
+        (Literal["a", "b"], ["a", "b"], ["a", "b"]),
+        (float | None, [0.5, None], [0.5, None]),
+        (list[int], [1, 2], [[1, 2]]),
+        (list[int], [], [[]]),
+        (list[int], [[1, 2], [3]], [[1, 2], [3]]),
+        (list[int] | None, [1, 2], [[1, 2]]),
+        (list[int] | None, [[1], [2]], [[1], [2]]),
+        (list[int] | None, None, [None]),
+        (tuple[int, ...], [1, 2], [[1, 2]]),
+        (tuple[int, int], [[1, 2], [3, 4]], [[1, 2], [3, 4]]),
+    ],
+)
+def test_list_is_an_axis_unless_the_parameter_itself_takes_one(annotation, value, values):
+    assert axis(of(annotation), value) == values
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [(Path, True), (Path | None, True), (str, False), (Literal["Path"], False), (list[int], False)],
+)
+def test_paths_are_places(annotation, expected):
+    assert is_place(of(annotation)) is expected
+
+
+@pytest.mark.parametrize(
+    ("parameter", "text"),
+    [
+        (Parameter("size", int, REQUIRED), "size: int"),
+        (Parameter("rate", float, 0.5), "rate: float = 0.5"),
+        (Parameter("kind", Literal["a", "b"], "a"), "kind: Literal['a', 'b'] = 'a'"),
+        (Parameter("widths", list[int], REQUIRED), "widths: list[int]"),
+        (Parameter("clip", float | None, None), "clip: float | None = None"),
+    ],
+)
+def test_parameter_reads_like_its_signature(parameter, text):
+    assert str(parameter) == text
+
+
+def test_annotation_that_cannot_be_understood_is_a_sentence():
+    with pytest.raises(ValueError, match="its annotation .*Nowhere.* cannot be understood"):
+        checked(of(list["Nowhere"]), [1])  # noqa: F821 - that is the point

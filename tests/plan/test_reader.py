@@ -1,0 +1,217 @@
+"""YAML to plain data: positions, limits, and one located sentence for whatever is no suite."""
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.plan.reader import MAX_BYTES, assignment, read, value_of
+
+TEXT = """\
+a: 1
+bb:
+  c:   word
+  d: [10, {e: 2.5}]
+  f:
+    - x
+    -   y
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "value"),
+    [
+        (("a",), (1, 1), (1, 4)),
+        (("bb",), (2, 1), (3, 3)),
+        (("bb", "c"), (3, 3), (3, 8)),
+        (("bb", "d"), (4, 3), (4, 6)),
+        (("bb", "d", 0), None, (4, 7)),
+        (("bb", "d", 1), None, (4, 11)),
+        (("bb", "d", 1, "e"), (4, 12), (4, 15)),
+        (("bb", "f"), (5, 3), (6, 5)),
+        (("bb", "f", 1), None, (7, 9)),
+    ],
+)
+def test_line_and_column_of_keys_and_values_are_known(write, place, key, value):
+    _, source = read(write(TEXT))
+    assert (source.keys.get(place), source.values[place]) == (key, value)
+
+
+def test_data_is_plain(write):
+    data, _ = read(write(TEXT))
+    assert data == {"a": 1, "bb": {"c": "word", "d": [10, {"e": 2.5}], "f": ["x", "y"]}}
+    assert [type(value) for value in (data, data["a"], data["bb"], data["bb"]["c"])] == [dict, int, dict, str]
+    assert [type(value) for value in (data["bb"]["d"], data["bb"]["d"][1]["e"])] == [list, float]
+
+
+def test_problem_is_located_at_key_or_value_or_the_nearest_place_around(write):
+    path = write(TEXT)
+    _, source = read(path)
+    assert source.problem(("bb", "c"), "wrong") == f"{path}:3:8: bb.c: wrong"
+    assert source.problem(("bb", "c"), "wrong", at_key=True) == f"{path}:3:3: bb.c: wrong"
+    assert source.problem(("bb", "c", "unknown"), "wrong") == f"{path}:3:8: bb.c.unknown: wrong"
+    assert source.problem((), "wrong") == f"{path}:1:1: wrong"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("7e0", 7.0),
+        ("010", 10),
+        ("no", "no"),
+        ("yes", "yes"),
+        ("true", True),
+        ("null", None),
+        ("''", ""),
+        ("2020-01-02", "2020-01-02"),
+        ("&x true", True),
+        ("&x 5", 5),
+        ("&x 1.5", 1.5),
+        ("&x word", "word"),
+    ],
+)
+def test_scalars_are_yaml_1_2(write, text, value):
+    found = read(write(f"a: {text}\n"))[0]["a"]
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_alias_stands_for_the_whole_value(write):
+    assert read(write("a: &x {b: [1, true]}\nc: *x\n"))[0] == {"a": {"b": [1, True]}, "c": {"b": [1, True]}}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: 1\nb: 2\na: 3\n", '3:1: found duplicate key "a" with value "3" (original value: "1")'),
+        ("a: 1\nb:\n\tc: 2\n", "3:1: found character '\\t' that cannot start any token"),
+        ("a: 1\nb: [1, 2\nc: 3\n", "3:2: expected ',' or ']', but got ':'"),
+        ("a: b: c\n", "1:5: mapping values are not allowed here"),
+        ("a: 1\nb: *nope\n", "2:4: found undefined alias 'nope'"),
+        ("a: 1\n---\nb: 2\n", "2:1: but found another document"),
+        ("- 1\n", "1:1: expected a mapping with the keys of a suite, found a list"),
+        ("", "1:1: expected a mapping with the keys of a suite, found nothing"),
+        ("# nothing\n", "1:1: expected a mapping with the keys of a suite, found nothing"),
+        ("word\n", "1:1: expected a mapping with the keys of a suite, found a single value"),
+        ("a: {1: 2}\n", "1:4: a: keys must be words, got 1"),
+    ],
+)
+def test_mistake_is_reported_once_at_its_own_line_and_column(problems, text, problem):
+    assert problems(text, call=read) == [problem]
+
+
+def test_suite_may_have_256_kib_and_no_more(write, problems):
+    head = "a: 1\n#"
+    assert read(write(head + "x" * (MAX_BYTES - len(head))))[0] == {"a": 1}
+    assert problems(head + "x" * (MAX_BYTES - len(head) + 1), call=read) == [
+        "1:1: larger than 256 KiB; a suite is a page of YAML"
+    ]
+
+
+def test_alias_bomb_is_refused(problems):
+    rows = ["x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    rows += [f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]" for i in range(1, 9)]  # 10**9 values
+    (problem,) = problems("\n".join(rows), call=read)
+    assert problem.endswith("expands to more than 50000 values")
+
+
+def test_20_levels_are_read_and_21_refused(write, problems):
+    data, _ = read(write(f"a: {'[' * 20}{']' * 20}\n"))  # a, and 19 lists inside its list
+    for _ in range(20):
+        assert isinstance(data, dict | list)
+        data = data["a"] if isinstance(data, dict) else data[0]
+    assert data == []
+    (problem,) = problems(f"a: {'[' * 21}0{']' * 21}\n", call=read)
+    assert problem.startswith("1:")
+    assert problem.endswith(": nested more than 20 deep")
+
+
+@pytest.mark.parametrize("text", ["a: " + "[" * 10_000 + "]" * 10_000, "a: " + "[\n" * 10_000, "a: " + "{b: " * 10_000])
+def test_ten_thousand_brackets_are_one_sentence(problems, text):
+    assert problems(text, call=read) == ["1:1: no valid YAML: nested too deeply"]
+
+
+@pytest.mark.parametrize("text", ["&a {b: *a}", "x: &a {b: *a}", "x: &a [*a]", "x: &a [1, {b: [*a]}]"])
+def test_alias_of_itself_is_refused(problems, text):
+    (problem,) = problems(text, call=read)
+    assert problem.startswith("1:")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a: \x00\n",
+        b"\xff\xfea\x00:\x00",
+        b"a: \xff\n",
+        b"a: !!int x\n",
+        b"a: !!bool x\n",
+        b"a: !!omap [b: 1]\n",
+        b"a: !!timestamp x\n",
+        b"a: 2020-13-45\n",
+        b"a: '\n",
+        b"a: [1,\n",
+        b"a: @x\n",
+        b"<<: 3\n",
+        b"? [a]\n: 1\n",
+        b"%YAML 9.9\n---\na: 1\n",
+        b"a: " + b"9" * 5_000,
+        b"\x80\x81\x82",
+    ],
+)
+def test_what_is_no_yaml_is_a_sentence_and_no_traceback(write, content):
+    path = write(content)
+    with pytest.raises(SuiteError) as caught:
+        read(path)
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"{path}:")
+    assert len(problem.splitlines()) == 1
+
+
+def test_tags_run_nothing(write, tmp_path):
+    data, _ = read(write(f"a: !!python/object/apply:pathlib.Path.touch ['{tmp_path}/made']\nb: !!python/name:os.x 1\n"))
+    assert data == {"a": [f"{tmp_path}/made"], "b": "1"}
+    assert not (tmp_path / "made").exists()
+
+
+def test_missing_file_is_a_sentence(tmp_path):
+    with pytest.raises(SuiteError, match=r"none\.yaml: no such file$"):
+        read(tmp_path / "none.yaml")
+
+
+def test_directory_is_a_sentence(tmp_path):
+    with pytest.raises(SuiteError, match="cannot be read as UTF-8 text"):
+        read(tmp_path)
+
+
+def test_file_that_is_not_utf8_is_a_sentence(write):
+    with pytest.raises(SuiteError, match=r"suite\.yaml: cannot be read as UTF-8 text \(.*0xe9"):
+        read(write("a: caf\u00e9\n".encode("latin-1")))
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("a=1", "a", 1),
+        ("train.lr=1e-3", "train.lr", 0.001),
+        ("a=[1, b]", "a", [1, "b"]),
+        ("a={b: null}", "a", {"b": None}),
+        ("a=b=c", "a", "b=c"),
+        ("a=", "a", None),
+        ("a='1'", "a", "1"),
+    ],
+)
+def test_assignment_is_a_key_and_a_yaml_value(text, key, value):
+    found = assignment(text)
+    assert found == (key, value)
+    assert type(found[1]) is type(value)
+
+
+@pytest.mark.parametrize("text", ["a", "=1", "a=[", "a=b: c: d", "a=2020-13-45", "a=" + "[" * 30 + "]" * 30])
+def test_what_is_no_assignment_is_a_sentence(text):
+    with pytest.raises(SuiteError) as caught:
+        assignment(text)
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"--set {text}: ")
+
+
+def test_value_that_is_no_yaml_is_a_value_error():
+    with pytest.raises(ValueError, match="^cannot be read: "):
+        value_of("[1, 2")

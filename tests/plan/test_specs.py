@@ -1,0 +1,109 @@
+"""The plan's types: what they refuse, and that they come back from their own JSON."""
+
+import pytest
+from pydantic import ValidationError
+
+from harness.plan.specs import ComponentSpec, TableSpec, TrainSpec, TrialSpec
+
+SGD = {
+    "optimizer": "sgd",
+    "lr": 7,
+    "epochs": 2,
+    "batch_size": 4,
+    "seq_len": 7,
+    "momentum": 0.9,
+    "clip": 0.25,
+    "schedule": {"plateau": {"factor": 0.5}},
+}
+ADAM = {"optimizer": "adam", "lr": 1e-3, "epochs": 0, "batch_size": 1, "seq_len": 1, "betas": (0.8, 0.9), "eps": 1e-6}
+
+
+@pytest.mark.parametrize("settings", [SGD, ADAM, {**ADAM, "optimizer": "adamw", "weight_decay": 0.01}])
+def test_train_spec_survives_its_own_json(settings):
+    spec = TrainSpec(**settings)
+    again = TrainSpec.model_validate_json(spec.model_dump_json())
+    assert again == spec
+    assert again.model_dump_json() == spec.model_dump_json()
+    assert {name: getattr(again, name) for name in settings if name != "schedule"} == {
+        name: value for name, value in settings.items() if name != "schedule"
+    }
+
+
+def test_schedule_survives_json():
+    again = TrainSpec.model_validate_json(TrainSpec(**SGD).model_dump_json())
+    assert again.schedule.plateau.factor == 0.5
+
+
+def test_trial_spec_survives_its_own_json():
+    head = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.1, "tie_weights": False})
+    other = ComponentSpec(name="other")
+    spec = TrialSpec(id="0" * 12, corpus=other, backbone=other, head=head, train=TrainSpec(**SGD), seed=2**63 - 1)
+    assert TrialSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({**ADAM, "momentum": 0.9}, "momentum belongs to sgd, and the optimizer is adam"),
+        ({**ADAM, "optimizer": "adamw", "momentum": 0.9}, "momentum belongs to sgd, and the optimizer is adamw"),
+        ({**SGD, "betas": (0.8, 0.9)}, "betas belong to adam and adamw, and the optimizer is sgd"),
+        ({**SGD, "eps": 1e-6}, "eps belong to adam and adamw, and the optimizer is sgd"),
+        ({**SGD, "betas": (0.8, 0.9), "eps": 1e-6}, "betas and eps belong to adam and adamw"),
+    ],
+)
+def test_settings_of_another_optimizer_are_refused(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        TrainSpec(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("optimizer", "lbfgs"),
+        ("lr", 0),
+        ("lr", float("inf")),
+        ("lr", float("nan")),
+        ("lr", "7"),
+        ("epochs", -1),
+        ("epochs", 2.0),
+        ("epochs", True),
+        ("batch_size", 0),
+        ("seq_len", 0),
+        ("clip", 0),
+        ("weight_decay", -0.1),
+        ("momentum", 1),
+        ("eval_batch_size", 0),
+        ("shuffle", 1),
+        ("schedule", {"plateau": {"factor": 1.0}}),
+        ("schedule", {"cosine": {}}),
+        ("epoch", 2),
+    ],
+)
+def test_value_outside_its_bounds_or_type_is_refused(name, value):
+    with pytest.raises(ValidationError, match=name):
+        TrainSpec(**{**SGD, name: value})
+
+
+def test_specs_are_frozen():
+    spec = TrainSpec(**SGD)
+    with pytest.raises(ValidationError, match="frozen"):
+        spec.lr = 1.0
+    assert spec.lr == 7
+
+
+def test_label_shows_the_chosen_parameters():
+    spec = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.1})
+    assert spec.label() == "mos"
+    assert spec.label("num_mixtures", "bias") == "mos(num_mixtures=2)"
+    assert str(spec) == "mos(num_mixtures=2, dropout=0.1)"
+
+
+@pytest.mark.parametrize("compare", ["benka2021/2", ["benka2021/2", "yang2018/1.b"], []])
+def test_printed_tables_are_named_one_or_many(compare):
+    assert TableSpec(compare=compare).compare == compare
+
+
+@pytest.mark.parametrize("compare", ["benka2021", "../up/2", ["a/b", "a b/c"], "a/b/c", "/etc"])
+def test_table_name_that_is_no_paper_and_table_is_refused(compare):
+    with pytest.raises(ValidationError, match="pattern"):
+        TableSpec(compare=compare)

@@ -1,0 +1,26 @@
+"""Named random streams: fixed for ever, independent by name, and without side effects."""
+
+import hashlib
+
+import torch
+
+from harness.streams import seeded, stream_seed
+
+
+def test_a_stream_seed_is_a_prefix_of_sha256_of_seed_and_names():
+    digest = hashlib.sha256(b"7/dropout/3/41").digest()
+    assert stream_seed(7, "dropout", 3, 41) == int.from_bytes(digest[:8], "big") >> 1
+
+
+def test_streams_differ_by_seed_and_by_name():
+    seeds = {stream_seed(s, n) for s in range(50) for n in ("backbone", "head", "data", "dropout")}
+    assert len(seeds) == 200
+
+
+def test_a_seeded_block_leaves_the_global_generator_as_it_was():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    with seeded(1, "head"):
+        torch.rand(100)
+    assert torch.equal(torch.rand(3), expected)

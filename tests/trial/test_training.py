@@ -1,0 +1,171 @@
+"""Training: gradient steps against a hand-written loop, schedule, clipping, carried state, pairing of streams."""
+
+import math
+
+import pytest
+import torch
+
+from harness.corpora.batching import training_segments
+from harness.corpora.corpus import Corpus
+from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.streams import stream_seed
+from harness.trial.model import build
+from harness.trial.timing import Clock
+from harness.trial.training import Diverged, detached, fit, make_optimizer, make_schedule, train_epoch
+
+V = 7
+LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})
+SOFTMAX = ComponentSpec(name="softmax")
+CPU = torch.device("cpu")
+
+
+def tokens(length, seed=0):
+    return torch.randint(V, (length,), generator=torch.Generator().manual_seed(seed))
+
+
+def corpus():
+    return Corpus(vocab_size=V, train=tokens(83), valid=tokens(31, 1), test=tokens(29, 2))
+
+
+def spec(**changes):
+    settings = {"optimizer": "sgd", "lr": 0.5, "epochs": 3, "batch_size": 4, "seq_len": 5}
+    return TrainSpec(**{**settings, **changes})
+
+
+def model(backbone=LSTM, head=SOFTMAX, seed=1):
+    return build(backbone, head, vocab_size=V, seed=seed)
+
+
+def fitted(tmp_path, train, **kwargs):
+    trained = model(**kwargs)
+    clocks = {"train": Clock(CPU), "eval": Clock(CPU)}
+    reports = []
+    result = fit(
+        trained, corpus(), train, seed=1, best_weights=tmp_path / "best.pt", clocks=clocks, report=reports.append
+    )
+    return trained, result, reports, clocks
+
+
+def test_sgd_epochs_equal_a_hand_written_loop_with_carried_state_and_clipping(tmp_path):
+    train = spec(clip=0.25)
+    trained, *_ = fitted(tmp_path, train)
+    ours, columns = model(), tokens(83)[:80].view(4, 20)
+    parameters = list(ours.parameters())
+    for _ in range(3):
+        state = None
+        for start in range(0, 19, 5):
+            inputs, targets = columns[:, start : min(start + 5, 19)], columns[:, start + 1 : min(start + 6, 20)]
+            hidden = ours.backbone(inputs, state)
+            logits = hidden.layers[-1] @ ours.head.output.weight.T + ours.head.output.bias
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+            gradients = torch.autograd.grad(loss, parameters)
+            norm = math.sqrt(sum(g.square().sum().item() for g in gradients))
+            with torch.no_grad():
+                for parameter, gradient in zip(parameters, gradients, strict=True):
+                    parameter -= 0.5 * gradient * min(1.0, 0.25 / norm)
+            state = detached(hidden.state)
+    for a, b in zip(trained.parameters(), parameters, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+def test_plateau_lowers_the_rate_after_every_epoch_that_does_not_beat_the_best():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=7.0)
+    schedule = make_schedule(optimizer, spec(lr=7.0, schedule={"plateau": {"factor": 1 / 1.75}}))
+    rates = []
+    for loss in [5.0, 4.0, 4.0, 4.1, 3.9, 3.95]:
+        schedule.step(loss)
+        rates.append(optimizer.param_groups[0]["lr"])
+    # better, better, equal (lower), worse (lower), better, worse (lower)
+    assert rates == pytest.approx([7, 7, 7 / 1.75, 7 / 1.75**2, 7 / 1.75**2, 7 / 1.75**3])
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "expected"),
+    [
+        ({"optimizer": "sgd", "momentum": 0.5}, torch.optim.SGD, {"lr": 0.5, "momentum": 0.5, "weight_decay": 0.0}),
+        (
+            {"optimizer": "adam", "betas": (0.8, 0.9), "eps": 1e-6},
+            torch.optim.Adam,
+            {"betas": (0.8, 0.9), "eps": 1e-6},
+        ),
+        ({"optimizer": "adamw", "weight_decay": 0.01}, torch.optim.AdamW, {"weight_decay": 0.01, "eps": 1e-8}),
+    ],
+)
+def test_optimizers_take_the_suites_settings(settings, kind, expected):
+    optimizer = make_optimizer(model().parameters(), spec(**settings))
+    assert type(optimizer) is kind
+    assert {key: optimizer.param_groups[0][key] for key in expected} == expected
+
+
+def test_the_best_epoch_by_validation_is_kept(tmp_path):
+    trained, result, *_ = fitted(tmp_path, spec(epochs=25, lr=5.0))
+    losses = [point.valid_ppl for point in result.curve]
+    assert result.best_epoch == 1 + losses.index(min(losses))
+    assert result.best.ppl == min(losses)
+    assert result.last.ppl == losses[-1]
+    assert 0 < result.best_epoch < 25  # a text of 83 random tokens is soon overfitted
+    best = torch.load(tmp_path / "best.pt", weights_only=True)
+    assert not torch.equal(best["head.output.weight"], trained.head.output.weight)
+
+
+def test_zero_epochs_score_the_untrained_model(tmp_path):
+    trained, result, reports, _ = fitted(tmp_path, spec(epochs=0))
+    assert (result.best_epoch, result.curve, reports) == (0, [], [])
+    for a, b in zip(trained.parameters(), model().parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_loss_that_is_not_finite_ends_as_diverged(tmp_path):
+    with pytest.raises(Diverged, match=r"(in|after) epoch 1"):
+        fitted(tmp_path, spec(lr=1e38))
+
+
+def test_progress_ends_every_epoch_and_every_step_is_timed(tmp_path):
+    _, _, reports, clocks = fitted(tmp_path, spec())
+    steps = len(training_segments(tokens(83), batch_size=4, seq_len=5))
+    assert steps == 4  # 19 targets a column in segments of 5: 5 + 5 + 5 + 4
+    assert [(r.epoch, r.step) for r in reports if r.step == r.steps] == [(1, 4), (2, 4), (3, 4)]
+    assert len(clocks["train"].milliseconds) == 12
+
+
+def test_heads_of_one_seed_start_on_the_same_backbone():
+    mos = ComponentSpec(name="mos", params={"num_mixtures": 3})
+    for a, b in zip(model().backbone.parameters(), model(head=mos).backbone.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(model().backbone.embedding.weight, model(seed=2).backbone.embedding.weight)
+    assert torch.equal(model().head.output.weight, model().head.output.weight)
+
+
+def test_the_backbones_dropout_masks_are_the_same_under_every_head():
+    backbone = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.5})
+    mos = ComponentSpec(name="mos", params={"num_mixtures": 3, "dropout": 0.5})
+    zeroed = {}
+    for head in (SOFTMAX, mos):
+        built, seen = model(backbone, head), []
+        built.backbone.dropout.register_forward_hook(lambda m, a, output, seen=seen: seen.append(output == 0))
+        optimizer = torch.optim.SGD(built.parameters(), lr=0.0)
+        segments = training_segments(tokens(83), batch_size=4, seq_len=5)
+        train_epoch(built, optimizer, segments, spec(), 1, 1, Clock(CPU), lambda step: None)
+        zeroed[head.name] = seen
+    assert len(zeroed["softmax"]) == len(zeroed["mos"]) == 8
+    assert all(torch.equal(a, b) for a, b in zip(zeroed["softmax"], zeroed["mos"], strict=True))
+
+
+def test_shuffled_segments_follow_the_data_stream_without_state():
+    built, seen = model(), []
+    built.backbone.register_forward_pre_hook(lambda module, args: seen.append((args[0], args[1])))
+    segments = training_segments(tokens(83), batch_size=4, seq_len=5)
+    optimizer = torch.optim.SGD(built.parameters(), lr=0.0)
+    train_epoch(built, optimizer, segments, spec(shuffle=True), 1, 2, Clock(CPU), lambda step: None)
+    generator = torch.Generator().manual_seed(stream_seed(1, "data", 2))
+    order = torch.randperm(4, generator=generator).tolist()
+    assert all(torch.equal(inputs, segments[index].inputs) for (inputs, _), index in zip(seen, order, strict=True))
+    assert all(state is None for _, state in seen)
+
+
+def test_a_carried_state_is_cut_from_the_graph():
+    state = ((torch.ones(1, requires_grad=True) * 2, torch.ones(1)), None)
+    cut = detached(state)
+    assert not cut[0][0].requires_grad
+    assert cut[1] is None
+    assert torch.equal(cut[0][0], state[0][0])
