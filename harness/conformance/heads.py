@@ -171,13 +171,14 @@ def _grad(loss: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
 
 @torch.no_grad()
 def _extreme(case: HeadCase, dtype: torch.dtype) -> TokenDistribution:
-    """The head with inputs and parameters scaled up until some word is at least e^-100 away."""
+    """The head with inputs and matrices scaled up until some word is at least e^-100 away."""
     head, scale = case.build(dtype), 1.0
     while True:
         distribution = head(case.hidden(dtype, scale))
         if distribution.log_probs().min() < -EXTREME:
             return distribution
-        assert scale < 1e6, "no scale of inputs and parameters moves its log-probabilities below -100"
+        assert scale < 1e6, "no scale of inputs and matrices moves its log-probabilities below -100"
         scale *= 2
         for parameter in head.parameters():
-            parameter.mul_(2)
+            if parameter.dim() > 1:
+                parameter.mul_(2)

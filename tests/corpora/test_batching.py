@@ -1,5 +1,7 @@
 """Streams to segments: hand-made columns, carried state, and no target lost or counted twice."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -45,7 +47,7 @@ def test_training_segments_continue_each_other_in_every_column(length, batch_siz
     assert all(segment.targets.shape[1] == seq_len for segment in segments[:-1])
     for segment in segments:
         assert torch.equal(segment.targets, segment.inputs + 1)
-    for before, after in zip(segments, segments[1:], strict=False):
+    for before, after in pairwise(segments):
         assert torch.equal(after.inputs[:, 0], before.targets[:, -1])
     if segments:
         assert segments[0].inputs[:, 0].tolist() == [row * column for row in range(batch_size)]
@@ -83,7 +85,7 @@ def test_evaluation_segments_continue_each_other_in_every_column(length, batch_s
     segments = list(evaluation_segments(torch.arange(length), batch_size=batch_size, seq_len=seq_len))
     assert segments
     assert all(segment.targets.shape[1] == seq_len for segment in segments[:-1])
-    for before, after in zip(segments, segments[1:], strict=False):
+    for before, after in pairwise(segments):
         assert torch.equal(after.inputs[:, 0], before.targets[:, -1])
 
 

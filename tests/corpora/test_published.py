@@ -10,8 +10,8 @@ from harness.corpora.corpus import SPLITS
 from harness.corpora.published import PennTreebank, WikiText2
 from harness.errors import CorpusError
 
-# shared/docs/PROTOCOLS.md section 0 and shared/data/PROVENANCE.md: (train, valid, test), V. WikiText-2's train with <sos>
-# is 2,088,628 tokens plus its 36,718 lines.
+# shared/docs/PROTOCOLS.md section 0 and shared/data/PROVENANCE.md: (train, valid, test), V. WikiText-2's train with
+# <sos> is 2,088,628 tokens plus its 36,718 lines.
 PUBLISHED = [
     (PennTreebank, "eos", (929_589, 73_760, 82_430), 10_000),
     (PennTreebank, "sos_eos", (971_657, 77_130, 86_191), 10_001),

@@ -38,7 +38,7 @@ def test_unknown_symbol_becomes_unk():
 
 
 def test_unknown_symbol_without_unk_is_an_error_that_names_it():
-    with pytest.raises(CorpusError, match="^here: 'z' is not in the training split's vocabulary$"):
+    with pytest.raises(CorpusError, match=r"^here: 'z' is not in the training split's vocabulary$"):
         encode(["a", "z", "y"], {"a": 0}, "here")
 
 
@@ -53,7 +53,7 @@ def test_splits_are_encoded_with_the_training_vocabulary():
 
 
 def test_corpus_without_sos_counts_every_token():
-    corpus = encode_splits(dict.fromkeys(("train", "valid", "test"), ["a", "a"]), ("a",), "here")
+    corpus = encode_splits({split: ["a", "a"] for split in ("train", "valid", "test")}, ("a",), "here")
     assert corpus.uncounted_id is None
 
 

@@ -190,7 +190,8 @@ def test_tracking_turns_a_fault_into_one_warning_and_goes_on(results):
     )
 
 
-def test_tracking_survives_a_store_that_cannot_be_opened(tmp_path):
+def test_tracking_survives_a_store_that_cannot_be_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr("mlflow.store.db.utils.time.sleep", lambda seconds: None)  # it tries ten times, for 100 s
     (tmp_path / "mlflow.db").mkdir()
     output, asked = io.StringIO(), []
     guarded = Tracking(tmp_path, Console(file=output, width=200))

@@ -98,11 +98,6 @@ def test_value_of_another_type_is_a_sentence_with_what_was_expected_and_found(an
     assert str(caught.value) == sentence
 
 
-def test_integer_of_any_size_is_a_sentence_where_a_word_belongs():
-    with pytest.raises(ValueError, match="."):
-        checked(of(str), 16**5_000)  # more digits than Python writes out
-
-
 @pytest.mark.parametrize(
     ("annotation", "value", "values"),
     [
@@ -148,5 +143,5 @@ def test_parameter_reads_like_its_signature(parameter, text):
 
 
 def test_annotation_that_cannot_be_understood_is_a_sentence():
-    with pytest.raises(ValueError, match="its annotation .*Nowhere.* cannot be understood"):
-        checked(of(list["Nowhere"]), [1])  # noqa: F821 - that is the point
+    with pytest.raises(ValueError, match=r"its annotation .*Example.* cannot be understood"):
+        checked(of(Example), 1)

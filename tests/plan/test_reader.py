@@ -213,5 +213,5 @@ def test_what_is_no_assignment_is_a_sentence(text):
 
 
 def test_value_that_is_no_yaml_is_a_value_error():
-    with pytest.raises(ValueError, match="^cannot be read: "):
+    with pytest.raises(ValueError, match=r"^cannot be read: "):
         value_of("[1, 2")

@@ -10,6 +10,7 @@ from harness.records import METRICS
 from harness.report import published
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
+HEADER = "table,corpus,backbone,head,params,metric,value,weights,counting,note"
 PAPERS = sorted(path.stem for path in PUBLISHED.glob("*.csv") if path.stem != "sources")
 COLUMNS = ["table", "corpus", "backbone", "head", "params", "metric", "value", "weights", "counting", "note"]
 

@@ -92,12 +92,12 @@ def test_the_record_is_of_the_best_weights_that_lie_beside_it(tiny_suite, tmp_pa
 
 
 def test_the_digest_of_weights_sees_values_names_and_types():
-    weights = {"a": torch.zeros(2), "b": torch.ones(1)}
+    weights = {"a": torch.zeros(2), "b": torch.ones(())}
     others = [
-        {"a": torch.zeros(2), "b": torch.full((1,), 1.0000001)},
-        {"a": torch.zeros(2), "c": torch.ones(1)},
-        {"a": torch.zeros(2).double(), "b": torch.ones(1)},
-        {"a": torch.zeros(1, 2), "b": torch.ones(1)},
+        {"a": torch.zeros(2), "b": torch.full((), 1.0000001)},
+        {"a": torch.zeros(2), "c": torch.ones(())},
+        {"a": torch.zeros(2).double(), "b": torch.ones(())},
+        {"a": torch.zeros(1, 2), "b": torch.ones(())},
     ]
     assert weights_sha256(dict(reversed(weights.items()))) == weights_sha256(weights)
     assert len({weights_sha256(each) for each in [weights, *others]}) == 5

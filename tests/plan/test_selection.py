@@ -1,0 +1,103 @@
+"""--only: commas ask for all, repeats for any, and a default counts like a written value."""
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.plan import load, select
+
+SUITE = """\
+name: small
+version: 1
+corpora:
+  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
+backbones:
+  - lstm: {d_model: [8, 6], num_layers: 1, dropout: 0.1}
+heads:
+  - softmax
+  - mos
+  - mos: {num_mixtures: 2, dropout: 0.2}
+train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [0, 1]
+"""
+
+
+@pytest.fixture
+def trials(write):
+    """2 backbones x 3 heads x 2 seeds."""
+    return load(write(SUITE)).trials
+
+
+@pytest.mark.parametrize(
+    ("only", "picks"),
+    [
+        ((), lambda t: True),
+        (("head=mos",), lambda t: t.head.name == "mos"),
+        (("head=mos,seed=1",), lambda t: t.head.name == "mos" and t.seed == 1),
+        (("head=softmax", "seed=1"), lambda t: t.head.name == "softmax" or t.seed == 1),
+        (("seed=0",), lambda t: t.seed == 0),  # markov has a parameter seed too, which is 0
+        (("corpus.seed=0",), lambda t: True),
+        (("num_mixtures=2",), lambda t: t.head.params.get("num_mixtures") == 2),
+        (("num_mixtures=10",), lambda t: t.head.name == "mos" and not t.head.params),
+        (
+            ("head.num_mixtures=10", "num_mixtures=2,seed=1"),
+            lambda t: t.head.name == "mos" and (not t.head.params or t.seed == 1),
+        ),
+        (("d_model=6",), lambda t: t.backbone.params["d_model"] == 6),
+        (("dropout=0.1",), lambda t: True),
+        (("head.dropout=0.2",), lambda t: t.head.params.get("dropout") == 0.2),
+        (("head.dropout=2e-1",), lambda t: t.head.params.get("dropout") == 0.2),
+        (("head.dropout=0",), lambda t: t.head.name == "mos" and not t.head.params),
+        (("backbone.dropout=0.1,corpus=markov,backbone=lstm",), lambda t: True),
+        (("projection=false",), lambda t: t.head.name == "softmax"),
+        (("activation=tanh",), lambda t: t.head.name == "mos"),
+    ],
+)
+def test_condition_picks_the_trials_that_meet_it_in_the_suites_order(trials, only, picks):
+    expected = [trial.id for trial in trials if picks(trial)]
+    assert expected
+    assert [trial.id for trial in select(trials, only)] == expected
+
+
+def test_id_picks_one_trial(trials):
+    assert select(trials, (f"id={trials[3].id}",)) == (trials[3],)
+
+
+def test_conditions_that_overlap_pick_a_trial_once(trials):
+    assert select(trials, ("seed=1", "head=mos", "seed=0")) == trials
+
+
+@pytest.mark.parametrize(
+    ("only", "message"),
+    [
+        ("num_mixture=2", "unknown 'num_mixture'; did you mean 'num_mixtures'?"),
+        ("hed=mos", "unknown 'hed'; did you mean 'head'?"),
+        ("head=mos,", "unknown ''"),
+        ("", "unknown ''"),
+        ("train.lr=1", "unknown 'train.lr'"),
+        ("softmax.bias=true", "unknown 'softmax.bias'"),
+        ("head", "expected key=value"),
+    ],
+)
+def test_unknown_key_is_an_error_with_the_nearest_one(trials, only, message):
+    with pytest.raises(SuiteError) as caught:
+        select(trials, ("head=mos", only))
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"--only {only}: expected key=value")
+    assert message in problem
+
+
+@pytest.mark.parametrize(
+    "only",
+    [
+        "head=mixtape",
+        "head=softmax,num_mixtures=2",
+        "seed=7",
+        "head=[",
+        "id=2020-13-45",
+        "seed=",
+    ],
+)
+def test_condition_that_picks_nothing_is_an_error(trials, only):
+    with pytest.raises(SuiteError) as caught:
+        select(trials, ("head=mos", only))
+    assert caught.value.problems == [f"--only {only}: no trial of the suite is like that"]
