@@ -9,7 +9,6 @@ import requests
 from harness.errors import CorpusError
 
 DEFAULT_DATA = Path(pooch.os_cache("output-head-harness"))
-RETRIES = 2
 
 
 @dataclass(frozen=True, slots=True)

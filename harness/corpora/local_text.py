@@ -48,7 +48,7 @@ class _LocalCorpus(ABC):
 
 @CORPORA.register("embedded")
 class Embedded(_LocalCorpus):
-    """Jane Austen, Pride and Prejudice (1813, public domain), shipped with the package: about 146,000 tokens.
+    """Jane Austen, Pride and Prejudice (1813, public domain), shipped with the package: 147,864 tokens, V = 2,764.
 
     Lower case, words and punctuation marks apart, one paragraph a line; words seen less than 3 times in the training
     split become <unk>. The first 80 % of the paragraphs train, the next 10 % validate, the last 10 % test.

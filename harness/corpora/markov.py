@@ -101,9 +101,9 @@ class Markov:
         rows = successors.tolist()
         cumulated = probabilities.cumsum(1).tolist()
         generator = torch.Generator().manual_seed(stream_seed(self.seed, "markov", "walk"))
-        draws = torch.rand(length, generator=generator, dtype=torch.float64).tolist()
+        draws = torch.rand(length + 1, generator=generator, dtype=torch.float64).tolist()
         symbol, walk = math.floor(draws[0] * self.vocab_size), []
-        for draw in draws:
+        for draw in draws[1:]:
             walk.append(symbol)
             choice = min(bisect_right(cumulated[symbol], draw), self.branching - 1)
             symbol = rows[symbol][choice]

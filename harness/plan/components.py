@@ -44,7 +44,7 @@ def components(entries: Any, registry: Registry, section: str, source: Source) -
             at = (*place, *entry) if isinstance(entry, dict) and len(entry) == 1 else place
             problems.append(source.problem(at, str(error), at_key=True))
             continue
-        except TypeError as error:
+        except (TypeError, NameError) as error:
             problems.append(source.problem(place, f"{registry.kind} '{entry}' has no readable signature: {error}"))
             continue
         axes, wrong = _axes(known, params, (*place, name), f"{registry.kind} '{name}'", source)

@@ -49,9 +49,9 @@ class Construction:
             with on_meta():
                 return build()
         except ValueError as error:
-            message = str(error)
+            message = str(error).partition("\n")[0]
         except Exception as error:  # a component may be anybody's: whatever it raises is a sentence, not a traceback
-            message = f"{component.spec} cannot be built: {type(error).__name__}: {error}"
+            message = f"{component.spec} cannot be built: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         problem = component.problem(self.source, message + (f" (on {on})" if on else ""))
         if problem not in self.problems:
             self.problems.append(problem)

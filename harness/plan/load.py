@@ -48,7 +48,7 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
 def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str, str | None]:
     """Apply 'path.to.key=value' to the plain data; the key, the value, and the value it had."""
     key, value = assignment(text)
-    place: Place = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+    place: Place = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
     target = data
     for depth, part in enumerate(place):
         inside = isinstance(part, int) and isinstance(target, list) and part < len(target)
@@ -76,8 +76,8 @@ def _checked_file(data: dict[str, Any], source: Source) -> tuple[SuiteFile | Non
             elif error["type"] == "missing":
                 problems.append(source.problem(place[:-1], f"the key '{place[-1]}' is missing"))
             else:
-                problems.append(source.problem(place, sentence(error)))
-        return None, problems
+                problems.append(source.problem(source.nearest_place(place), sentence(error)))
+        return None, list(dict.fromkeys(problems))
     repeated = [i for i, seed in enumerate(file.seeds) if seed in file.seeds[:i]]
     return file, [source.problem(("seeds", i), f"the seed {file.seeds[i]} is there twice") for i in repeated]
 
@@ -165,6 +165,6 @@ def _expanded(file, corpora, facts, backbones, heads, construction, settings, so
 def _in_file_order(problems: list[str]) -> list[str]:
     def line_and_column(problem: str) -> tuple[int, ...]:
         numbers = problem.split(": ")[0].split(":")[-2:]
-        return tuple(int(number) for number in numbers) if all(part.isdigit() for part in numbers) else (0, 0)
+        return tuple(int(number) for number in numbers) if all(part.isdecimal() for part in numbers) else (0, 0)
 
     return sorted(dict.fromkeys(problems), key=line_and_column)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from pydantic import ConfigDict, PydanticUndefinedAnnotation, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 REQUIRED = inspect.Parameter.empty
 
@@ -51,8 +51,8 @@ def checked(parameter: Parameter, value: Any) -> Any:
         return adapter.validate_json(json.dumps(value))
     except ValidationError as error:
         raise ValueError(sentence(error.errors()[0])) from None
-    except PydanticUndefinedAnnotation as error:
-        raise ValueError(f"its annotation {parameter.annotation} cannot be understood ({error})") from None
+    except PydanticUserError:
+        raise ValueError(f"its annotation {parameter.annotation} is none that a suite can give a value for") from None
 
 
 def axis(parameter: Parameter, value: Any) -> list[Any]:
@@ -78,7 +78,9 @@ def sentence(error: dict[str, Any]) -> str:
         return "must not be empty"
     message = error["msg"][0].lower() + error["msg"][1:]
     message = message.replace("input should be", "expected").removeprefix("value error, ")
-    return message if error["type"] == "missing" else f"{message}, got {json.dumps(error['input'], default=str)}"
+    found = json.dumps(error["input"], default=str)
+    shown = found if len(found) <= 80 else f"{found[:77]}..."
+    return message if error["type"] == "missing" else f"{message}, got {shown}"
 
 
 def _kinds(annotation: Any) -> set[Any]:

@@ -4,7 +4,6 @@ YAML 1.2 by ruamel's round-trip loader: duplicate keys are errors, 1e-3 is a num
 node count are bounded before anything is expanded, so an alias bomb is refused, not built.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -12,11 +11,13 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.nodes import Node
+from ruamel.yaml.scalarbool import ScalarBoolean
 
 from harness.errors import SuiteError
 
-MAX_BYTES, MAX_DEPTH, MAX_NODES = 256 * 1024, 20, 50_000
+MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_BRACKETS = 256 * 1024, 20, 50_000, 2_000
 Place = tuple[str | int, ...]
 
 
@@ -31,15 +32,29 @@ class Source:
 
     def problem(self, place: Place, message: str, *, at_key: bool = False) -> str:
         """'file:line:column: path.to.it: message', or '--set key=value: ...' for what the command line said."""
-        for end in range(len(place), 0, -1):
-            if place[:end] in self.overridden:
-                return f"--set {self.overridden[place[:end]]}: {'.'.join(map(str, place))}: {message}"
+        said = self._overridden(place)
+        if said is not None:
+            return f"--set {said}: {'.'.join(map(str, place))}: {message}"
         position = self.keys.get(place) if at_key else None
         for end in range(len(place), -1, -1):
             position = position or self.values.get(place[:end])
         line, column = position or (1, 1)
         name = ".".join(map(str, place))
         return f"{self.path}:{line}:{column}: {name + ': ' if name else ''}{message}"
+
+    def nearest_place(self, place: Place) -> Place:
+        """The longest beginning of a place that the file or a --set has: a schema's inner names are no places."""
+        while place and place not in self.values and place not in self.overridden:
+            place = place[:-1]
+        return place
+
+    def _overridden(self, place: Place) -> str | None:
+        """The --set that made a place: the place itself, one above it, or, where the file has no such place, below."""
+        for end in range(len(place), 0, -1):
+            if place[:end] in self.overridden:
+                return self.overridden[place[:end]]
+        below = (text for set_, text in self.overridden.items() if set_[: len(place)] == place)
+        return next(below, None) if place and place not in self.values else None
 
 
 def read(path: Path) -> tuple[dict[str, Any], Source]:
@@ -49,29 +64,34 @@ def read(path: Path) -> tuple[dict[str, Any], Source]:
     expands beyond the bounds.
     """
     text = _text(path)
+    if text.count("[") + text.count("{") > MAX_BRACKETS:
+        raise SuiteError([f"{path}:1:1: more than {MAX_BRACKETS} opening brackets: nested too deeply for a suite"])
     try:
+        _refuse_bombs(YAML(typ="rt").compose(text), path)
         tree = YAML(typ="rt").load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = (error.problem or error.context or "cannot be parsed").splitlines()[0]
         raise SuiteError([f"{path}:{mark.line + 1}:{mark.column + 1}: {problem}"]) from None
-    except (YAMLError, ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]
+    except SuiteError:
+        raise
+    except Exception as error:  # the parser meets whatever a file may hold; what it cannot take is no YAML
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
         raise SuiteError([f"{path}:1:1: no valid YAML: {reason}"]) from None
     source = Source(path)
     if not isinstance(tree, CommentedMap):
         raise SuiteError([f"{path}:1:1: expected a mapping with the keys of a suite, found {_kind(tree)}"])
     source.values[()] = (1, 1)
-    budget = iter(range(MAX_NODES))
-    return _plain(tree, (), source, budget), source
+    return _plain(tree, (), source), source
 
 
 def value_of(text: str) -> Any:
     """A value given on the command line, read as YAML: numbers, words, [lists]. Raises ValueError when it is none."""
     try:
-        return _plain(YAML(typ="rt").load(text), (), Source(Path("--set")), iter(range(MAX_NODES)))
-    except (YAMLError, SuiteError, RecursionError) as error:
-        raise ValueError(f"cannot be read: {str(error).splitlines()[0]}") from None
+        _refuse_bombs(YAML(typ="rt").compose(text), Path("value"))
+        return _plain(YAML(typ="rt").load(text), (), Source(Path("value")))
+    except Exception as error:  # as in read()
+        raise ValueError(f"'{text}' cannot be read: {str(error).partition(chr(10))[0]}") from None
 
 
 def assignment(text: str) -> tuple[str, Any]:
@@ -98,31 +118,49 @@ def _text(path: Path) -> str:
         raise SuiteError([f"{path}: cannot be read as UTF-8 text ({cause})"]) from None
 
 
-def _plain(node: Any, place: Place, source: Source, budget: Iterator[int]) -> Any:
-    if next(budget, None) is None:
-        raise SuiteError([source.problem(place, f"expands to more than {MAX_NODES} values")])
-    if len(place) > MAX_DEPTH:
-        raise SuiteError([source.problem(place, f"nested more than {MAX_DEPTH} deep")])
+def _refuse_bombs(root: Node | None, path: Path) -> None:
+    """Count what aliases would expand to, before anything is built: bounded in number and depth, never in a circle."""
+    todo, count = [(root, 0, frozenset())], 0
+    while todo:
+        node, depth, ancestors = todo.pop()
+        count += 1
+        if node is None or not isinstance(node.value, list):
+            continue
+        where = f"{path}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+        if id(node) in ancestors:
+            raise SuiteError([f"{where}: an alias of itself"])
+        if depth > MAX_DEPTH:
+            raise SuiteError([f"{where}: nested more than {MAX_DEPTH} deep"])
+        if count > MAX_NODES:
+            raise SuiteError([f"{where}: expands to more than {MAX_NODES} values"])
+        children = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+        todo += [(child, depth + 1, ancestors | {id(node)}) for child in children]
+
+
+def _plain(node: Any, place: Place, source: Source) -> Any:
     if isinstance(node, CommentedMap):
         plain = {}
         for key, child in node.items():
             if not isinstance(key, str):
                 raise SuiteError([source.problem(place, f"keys must be words, got {key!r}")])
-            source.keys[(*place, key)] = _position(node.lc.data.get(key), 0)
-            source.values[(*place, key)] = _position(node.lc.data.get(key), 2)
-            plain[str(key)] = _plain(child, (*place, str(key)), source, budget)
+            marks = (node.lc.data or {}).get(key)
+            source.keys[(*place, key)] = _position(marks, 0)
+            source.values[(*place, key)] = _position(marks, 2)
+            plain[str(key)] = _plain(child, (*place, str(key)), source)
         return plain
     if isinstance(node, CommentedSeq):
         for index in range(len(node)):
-            source.values[(*place, index)] = _position(node.lc.data.get(index) if node.lc.data else None, 0)
-        return [_plain(child, (*place, index), source, budget) for index, child in enumerate(node)]
-    return _scalar(node)
+            source.values[(*place, index)] = _position((node.lc.data or {}).get(index), 0)
+        return [_plain(child, (*place, index), source) for index, child in enumerate(node)]
+    return _scalar(node, place, source)
 
 
-def _scalar(node: Any) -> Any:
+def _scalar(node: Any, place: Place, source: Source) -> Any:
     """ruamel's own number and string classes to Python's."""
-    if node is None or isinstance(node, bool):
-        return node
+    if node is None or isinstance(node, bool | ScalarBoolean):
+        return node if node is None else bool(node)
+    if isinstance(node, int) and abs(node) >= 2**64:
+        raise SuiteError([source.problem(place, "a number of more than 64 bits")])
     for kind in (int, float, str):
         if isinstance(node, kind):
             return kind(node)

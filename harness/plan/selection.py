@@ -9,6 +9,7 @@ from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
 _REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
+_RESERVED = {"seed", "id", *_REGISTRIES}  # a corpus' own seed is corpus.seed
 
 
 def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...]) -> tuple[TrialSpec, ...]:
@@ -25,8 +26,10 @@ def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...]) -> tuple[TrialS
     for condition in only:
         pairs = [part.partition("=") for part in condition.split(",")]
         for key, equals, _ in pairs:
-            if not equals or key not in keys:
-                raise SuiteError([f"--only {condition}: expected key=value, unknown '{key}'{nearest(key, keys)}"])
+            if not equals:
+                raise SuiteError([f"--only {condition}: expected key=value[,key=value ...]"])
+            if key not in keys:
+                raise SuiteError([f"--only {condition}: no trial has '{key}'{nearest(key, keys)}"])
         matching = {
             trial for trial, fact in facts.items() if all(_equal(fact.get(key), text) for key, _, text in pairs)
         }
@@ -43,10 +46,17 @@ def _facts(trial: TrialSpec) -> dict[str, list[Any]]:
         component: ComponentSpec = getattr(trial, kind)
         facts[kind] = [component.name]
         for name, value in resolved(registry.get(component.name), component.params).items():
-            facts.setdefault(name, []).append(value)
+            if name not in _RESERVED:
+                facts.setdefault(name, []).append(value)
             facts[f"{kind}.{name}"] = [value]
     return facts
 
 
 def _equal(values: list[Any] | None, text: str) -> bool:
-    return values is not None and (text in map(str, values) or value_of(text) in values)
+    if values is None or text in map(str, values):
+        return values is not None
+    try:
+        wanted = value_of(text)
+    except ValueError:
+        return False
+    return any(value == wanted and isinstance(value, bool) == isinstance(wanted, bool) for value in values)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from harness.plan.reader import Source
 
@@ -109,6 +109,10 @@ class Resources(_Spec):
 PrintedTableName = Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")]
 
 
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 class TableSpec(_Spec):
     """What the suite's table shows.
 
@@ -120,7 +124,7 @@ class TableSpec(_Spec):
     """
 
     rows: Literal["head"] = "head"
-    compare: PrintedTableName | list[PrintedTableName] = []
+    compare: Annotated[list[PrintedTableName], BeforeValidator(_listed)] = []
     baseline: str | None = None
 
 

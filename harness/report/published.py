@@ -58,10 +58,9 @@ def load(suite: Suite) -> PrintedNumbers:
     Raises: SuiteError, located in the suite, when there is no such paper or table.
     """
     folder = suite.path.resolve().parent.parent / "results" / "published"
-    named = [suite.table.compare] if isinstance(suite.table.compare, str) else suite.table.compare
     about = {row["paper"]: row for row in _rows(folder / "sources.csv")}
     cells, sources = [], []
-    for name in named:
+    for name in suite.table.compare:
         paper, _, table = name.partition("/")
         found = [_cell(row) for row in _rows(folder / f"{paper}.csv") if row["table"] == table]
         if not found:

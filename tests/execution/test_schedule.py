@@ -1,4 +1,4 @@
-"""Ray Tune as the scheduler: one run of five trials serves all tests but one."""
+"""Ray Tune as the scheduler: one run of four trials serves all tests but one."""
 
 import os
 import signal
@@ -42,12 +42,12 @@ def killer(place):
 
 @pytest.fixture(scope="module")
 def ran(suite, setting, killer):
-    """Under Ray: two good trials, one whose worker dies, one that diverges, one more good one, and a listener that
-    raises at every first word of a trial; then the good ones inline.
+    """Under Ray: two good trials, one whose worker dies, one that diverges, and a listener that raises at every
+    start; then the good ones inline.
     """
     from harness.execution import schedule
 
-    first, second, third = suite.trials[0], suite.trials[2], suite.trials[5]
+    first, second = suite.trials[0], suite.trials[5]
     killed = first.model_copy(update={"id": "d" * 12, "head": ComponentSpec(name="killer")})
     bad = first.model_copy(update={"id": "e" * 12, "train": first.train.model_copy(update={"lr": 1e30})})
     events = []
@@ -58,9 +58,9 @@ def ran(suite, setting, killer):
             raise RuntimeError("a listener's fault")
 
     handler = signal.getsignal(signal.SIGTERM)
-    schedule.execute([first, killed, bad, second, third], setting("ray", "ray"), ONE, listen)
+    schedule.execute([first, killed, bad, second], setting("ray", "ray"), ONE, listen)
     assert signal.getsignal(signal.SIGTERM) == handler
-    good = [first, second, third]
+    good = [first, second]
     inline.execute(good, setting("inline", "inline"), ONE, lambda event: None)
     runs, reference = setting("ray", "ray").runs, setting("inline", "inline").runs
     return SimpleNamespace(events=events, good=good, killed=killed, bad=bad, runs=runs, reference=reference)

@@ -143,5 +143,5 @@ def test_parameter_reads_like_its_signature(parameter, text):
 
 
 def test_annotation_that_cannot_be_understood_is_a_sentence():
-    with pytest.raises(ValueError, match=r"its annotation .*Example.* cannot be understood"):
+    with pytest.raises(ValueError, match=r"its annotation .*Example.* is none that a suite can give a value for"):
         checked(of(Example), 1)

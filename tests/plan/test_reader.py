@@ -126,7 +126,7 @@ def test_20_levels_are_read_and_21_refused(write, problems):
 
 @pytest.mark.parametrize("text", ["a: " + "[" * 10_000 + "]" * 10_000, "a: " + "[\n" * 10_000, "a: " + "{b: " * 10_000])
 def test_ten_thousand_brackets_are_one_sentence(problems, text):
-    assert problems(text, call=read) == ["1:1: no valid YAML: nested too deeply"]
+    assert problems(text, call=read) == ["1:1: more than 2000 opening brackets: nested too deeply for a suite"]
 
 
 @pytest.mark.parametrize("text", ["&a {b: *a}", "x: &a {b: *a}", "x: &a [*a]", "x: &a [1, {b: [*a]}]"])
@@ -143,7 +143,6 @@ def test_alias_of_itself_is_refused(problems, text):
         b"a: \xff\n",
         b"a: !!int x\n",
         b"a: !!bool x\n",
-        b"a: !!omap [b: 1]\n",
         b"a: !!timestamp x\n",
         b"a: 2020-13-45\n",
         b"a: '\n",
@@ -213,5 +212,5 @@ def test_what_is_no_assignment_is_a_sentence(text):
 
 
 def test_value_that_is_no_yaml_is_a_value_error():
-    with pytest.raises(ValueError, match=r"^cannot be read: "):
+    with pytest.raises(ValueError, match=r"^'\[1, 2' cannot be read: "):
         value_of("[1, 2")

@@ -69,12 +69,12 @@ def test_conditions_that_overlap_pick_a_trial_once(trials):
 @pytest.mark.parametrize(
     ("only", "message"),
     [
-        ("num_mixture=2", "unknown 'num_mixture'; did you mean 'num_mixtures'?"),
-        ("hed=mos", "unknown 'hed'; did you mean 'head'?"),
-        ("head=mos,", "unknown ''"),
-        ("", "unknown ''"),
-        ("train.lr=1", "unknown 'train.lr'"),
-        ("softmax.bias=true", "unknown 'softmax.bias'"),
+        ("num_mixture=2", "no trial has 'num_mixture'; did you mean 'num_mixtures'?"),
+        ("hed=mos", "no trial has 'hed'; did you mean 'head'?"),
+        ("head=mos,", "expected key=value"),
+        ("", "expected key=value"),
+        ("train.lr=1", "no trial has 'train.lr'"),
+        ("softmax.bias=true", "no trial has 'softmax.bias'"),
         ("head", "expected key=value"),
     ],
 )
@@ -82,8 +82,7 @@ def test_unknown_key_is_an_error_with_the_nearest_one(trials, only, message):
     with pytest.raises(SuiteError) as caught:
         select(trials, ("head=mos", only))
     (problem,) = caught.value.problems
-    assert problem.startswith(f"--only {only}: expected key=value")
-    assert message in problem
+    assert problem.startswith(f"--only {only}: {message}")
 
 
 @pytest.mark.parametrize(

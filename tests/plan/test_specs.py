@@ -100,7 +100,7 @@ def test_label_shows_the_chosen_parameters():
 
 @pytest.mark.parametrize("compare", ["benka2021/2", ["benka2021/2", "yang2018/1.b"], []])
 def test_printed_tables_are_named_one_or_many(compare):
-    assert TableSpec(compare=compare).compare == compare
+    assert TableSpec(compare=compare).compare == (compare if isinstance(compare, list) else [compare])
 
 
 @pytest.mark.parametrize("compare", ["benka2021", "../up/2", ["a/b", "a b/c"], "a/b/c", "/etc"])
