@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from harness import plan as planning
 from harness import records
@@ -83,14 +84,15 @@ def run(
     tracking = Tracking(None if no_tracking or not todo else results, errors)
     if todo:
         claim = Claim(cpus=cpus_per_trial or read.resources.cpus, gpus=_first(gpus_per_trial, read.resources.gpus))
-        setting = Setting(suite=read.name, runs=runs, data=data.resolve(), device=device.value, executor=executor.value)
+        wanted = Device.cuda if gpus_per_trial and device is Device.auto else device
+        setting = Setting(suite=read.name, runs=runs, data=data.resolve(), device=wanted.value, executor=executor.value)
         run_trials(todo, setting, claim, address, LiveView(todo, console), tracking)
     else:
         console.print(f"nothing to run: all {len(chosen)} trials have a record", highlight=False)
     found = _records(runs, read.trials)
     markdown = tables.render(read, found, printed)
     place = tables.write(read, markdown, results)
-    tracking.call(lambda tracker: tracker.describe(read.name, markdown))
+    tracking.call(lambda tracker: tracker.describe(read.name, tables.all_of(read.name, results)))
     _show(markdown, place)
     elsewhere = "" if results == RESULTS else f" --results {results}"
     console.print(f"MLflow UI: harness ui {read.name}{elsewhere}", highlight=False)
@@ -118,9 +120,8 @@ def plan(
     table = Table("trial", "corpus", "backbone", "head", "seed", "params", "head params", "state")
     for spec, entry in zip(chosen, entries, strict=True):
         counts = [f"{entry[key]:,}" for key in ("params_total", "params_head")]
-        table.add_row(
-            spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), str(spec.seed), *counts, entry["state"]
-        )
+        about = [spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), str(spec.seed)]
+        table.add_row(*map(Text, [*about, *counts, entry["state"]]))
     console.print(table)
     missing = sum(entry["state"] == "missing" for entry in entries)
     console.print(f"{len(entries)} trials, {missing} to run", highlight=False)
@@ -139,8 +140,8 @@ def table(
     printed = published.load(read)
     found = _records(records.runs_folder(results, read.name), read.trials)
     place = tables.write(read, tables.render(read, found, printed), results)
-    shown = read.model_copy(update={"trials": planning.select(read.trials, tuple(only))})
-    _show(tables.render(shown, found, printed), place)
+    chosen = {spec.id for spec in planning.select(read.trials, tuple(only))}
+    _show(tables.render(read, found, printed, only=chosen), place)
 
 
 @app.command("list", epilog="Example: harness list heads --json")
@@ -160,7 +161,7 @@ def list_components(
         return
     shown = Table("name", "from", "parameters")
     for entry in entries:
-        shown.add_row(entry["name"], entry["from"], "\n".join(entry["parameters"]))
+        shown.add_row(*map(Text, [entry["name"], entry["from"], "\n".join(entry["parameters"])]))
     console.print(shown)
 
 
@@ -174,7 +175,8 @@ def check(
 
     kind, outcomes = conformance(name, dict(map(assignment, given)))
     for outcome in outcomes:
-        console.print(f"{'ok  ' if outcome.passed else 'FAIL'}  {outcome}", highlight=False, markup=False)
+        verdict = "ok  " if outcome.passed else "FAIL"
+        console.print(f"{verdict}  {outcome}", highlight=False, markup=False, soft_wrap=True)
     failed = sum(not outcome.passed for outcome in outcomes)
     console.print(f"{kind} {name}: {len(outcomes) - failed} of {len(outcomes)} checks passed", highlight=False)
     raise typer.Exit(1 if failed else 0)
@@ -198,8 +200,7 @@ def sync(results: Results = RESULTS) -> None:
         for record in found.values():
             tracker.log(record)
         total += len(found)
-        described = results / "tables" / f"{folder.name}.md"
-        tracker.describe(folder.name, described.read_text(encoding="utf-8") if described.exists() else "")
+        tracker.describe(folder.name, tables.all_of(folder.name, results))
     console.print(f"{total} records of {len(folders)} suites are in {results / 'mlflow.db'}", highlight=False)
 
 

@@ -15,7 +15,7 @@ from harness.errors import ExecutionError
 def resolve_device(wanted: str) -> torch.device:
     """'auto' -> cuda where there is one, else cpu. Raises ExecutionError when cuda is asked for and absent."""
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ExecutionError("--device cuda: this torch sees no CUDA device; use --device cpu or auto")
+        raise ExecutionError("a GPU is asked for and this torch sees none; use --device cpu or auto")
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(wanted)

@@ -109,8 +109,13 @@ def save(record: TrialRecord, runs: Path) -> Path:
     """Write a record atomically, with its checksum; returns its path."""
     content = record.model_dump(mode="json")
     place = folder(runs, record.id) / FILE_NAME
-    write_atomically(place, json.dumps({**content, "sha256": _digest(content)}, indent=1).encode())
+    write_atomically(place, json.dumps({**content, "sha256": digest(record)}, indent=1).encode())
     return place
+
+
+def digest(record: TrialRecord) -> str:
+    """SHA-256 of everything in a record: its checksum, and what tells a rerun from the same record."""
+    return _digest(record.model_dump(mode="json"))
 
 
 def load(runs: Path, trial_id: str) -> TrialRecord | None:
@@ -121,14 +126,16 @@ def load(runs: Path, trial_id: str) -> TrialRecord | None:
     place = folder(runs, trial_id) / FILE_NAME
     try:
         content = json.loads(place.read_bytes())
-        digest = content.pop("sha256")
-        if digest != _digest(content):
+        checksum = content.pop("sha256")
+        if checksum != _digest(content):
             raise RecordError(f"{place}: the checksum does not fit the content; the trial counts as not finished")
         if content["schema_version"] != SCHEMA:
             raise RecordError(f"{place}: schema {content['schema_version']}, expected {SCHEMA}")
         record = TrialRecord.model_validate_json(json.dumps(content))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as cause:
+        raise RecordError(f"{place} cannot be read ({cause.strerror})") from cause
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as cause:
         raise RecordError(f"{place}: no valid record ({type(cause).__name__}: {str(cause).splitlines()[0]})") from cause
     if record.id != trial_id:

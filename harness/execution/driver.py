@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from harness import records
 from harness.errors import ExecutionError
 from harness.execution.events import Claim, Event
 from harness.execution.live import LiveView
@@ -30,8 +29,6 @@ def run_trials(
     _refuse_unwritable(setting.runs)
     for source in _sources(todo):
         source.fetch(setting.data)
-    for spec in todo:
-        records.set_aside(setting.runs, spec.id)
 
     def on_event(event: Event) -> None:
         view(event)

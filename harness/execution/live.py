@@ -6,6 +6,7 @@ from collections import Counter
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from harness.execution.events import Event
 from harness.plan.specs import TrialSpec
@@ -87,11 +88,13 @@ class LiveView:
             "ETA",
         ):
             table.add_column(column, overflow="ellipsis", no_wrap=True)
-        finished = list(self._ends)[-max(0, MAX_ROWS - len(self._progress)) :]
+        room = max(0, MAX_ROWS - len(self._progress))
+        finished = list(self._ends)[max(0, len(self._ends) - room) :]
         for trial in [*finished, *self._progress]:
             spec = self._specs[trial]
             cells = self._finished_cells(trial) if trial in self._ends else self._running_cells(trial)
-            table.add_row(trial, str(spec.head), spec.backbone.name, spec.corpus.name, str(spec.seed), *cells)
+            about = [trial, str(spec.head), spec.backbone.name, spec.corpus.name, str(spec.seed)]
+            table.add_row(*map(Text, [*about, *cells]))  # Text: a message may hold what rich would read as markup
         return table
 
     def _finished_cells(self, trial: str) -> list[str]:

@@ -17,22 +17,25 @@ from typing import Any
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-for _noisy in ("alembic", "mlflow"):
+
+from filelock import FileLock
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, ViewType
+
+from harness.errors import ExecutionError
+from harness.plan.parameters import resolved
+from harness.records import METRICS, TrialRecord, digest
+from harness.registry import BACKBONES, CORPORA, HEADS
+
+for _noisy in ("alembic", "mlflow"):  # after the import, which sets levels of its own
     logging.getLogger(_noisy).setLevel(logging.ERROR)
 
-from filelock import FileLock  # noqa: E402
-from mlflow import MlflowClient  # noqa: E402
-from mlflow.entities import Metric, Param, RunTag, ViewType  # noqa: E402
-
-from harness.errors import ExecutionError  # noqa: E402
-from harness.plan.parameters import resolved  # noqa: E402
-from harness.records import METRICS, TrialRecord  # noqa: E402
-from harness.registry import BACKBONES, CORPORA, HEADS  # noqa: E402
-
+DATABASE, SQLITE = "mlflow.db", b"SQLite format 3\0"
 TRIAL_TAG = "harness.trial_id"
-DIGEST_TAG = "harness.record"  # when it was finished and what weights came out: tells a rerun from the same record
+DIGEST_TAG = "harness.record"  # the record's checksum: tells a rerun from the same record
 MAX_BATCH = 1000  # metrics a log_batch may hold
 UI_SECONDS = 60
+UI_LOG = ".mlflow-ui.log"
 
 
 class Tracker:
@@ -41,6 +44,7 @@ class Tracker:
     def __init__(self, results: Path):
         self.results = results.resolve()
         (self.results / "runs").mkdir(parents=True, exist_ok=True)
+        _refuse_no_database(self.results / DATABASE)
         with FileLock(self.results / "runs" / ".mlflow.lock"):
             self.client = MlflowClient(tracking_uri=store_uri(self.results))
             self.client.search_experiments(max_results=1)  # creates the schema while nobody else can
@@ -51,16 +55,16 @@ class Tracker:
         existing = self.client.search_runs(
             [experiment], f"tags.`{TRIAL_TAG}` = '{record.id}'", run_view_type=ViewType.ACTIVE_ONLY
         )
-        if any(run.data.tags.get(DIGEST_TAG) == _digest(record) for run in existing):
+        if any(run.data.tags.get(DIGEST_TAG) == digest(record) for run in existing):
             return
         for run in existing:
             self.client.delete_run(run.info.run_id)
         started, finished = (_milliseconds(t) for t in (record.environment.started, record.environment.finished))
-        run = self.client.create_run(experiment, start_time=started, run_name=str(record.spec))
+        run = self.client.create_run(experiment, started, _tags(record), str(record.spec))
         points = _points(record, finished)
         for start in range(0, max(len(points), 1), MAX_BATCH):
             self.client.log_batch(run.info.run_id, metrics=points[start : start + MAX_BATCH])
-        self.client.log_batch(run.info.run_id, params=_params(record), tags=_tags(record))
+        self.client.log_batch(run.info.run_id, params=_params(record))
         self.client.set_terminated(run.info.run_id, "FINISHED" if record.status == "ok" else "FAILED", finished)
 
     def describe(self, suite: str, markdown: str) -> str:
@@ -79,16 +83,22 @@ class Tracker:
         return found.experiment_id
 
 
+def _refuse_no_database(place: Path) -> None:
+    """MLflow tries a file that is no database for over a minute before it gives up."""
+    if place.exists() and not (place.is_file() and place.open("rb").read(len(SQLITE)) in (SQLITE, b"")):
+        raise ExecutionError(f"{place} is no SQLite database; move it away and run `harness sync`")
+
+
 def store_uri(results: Path) -> str:
     """The address of a results folder's database."""
-    return f"sqlite:///{results.resolve() / 'mlflow.db'}"
+    return f"sqlite:///{results.resolve() / DATABASE}"
 
 
-def deep_link(base: str, experiment: str | None) -> str:
-    """The run table of an experiment; the UI's own landing page shows an empty overview of another product."""
+def deep_link(base: str, experiment: str | None, *, charts: bool = False) -> str:
+    """An experiment's run table, or its charts; the UI's own landing page is an empty overview of something else."""
     if experiment is None:
         return f"{base}/#/experiments"
-    return f"{base}/#/experiments/{experiment}/runs?workflowType=machine_learning"
+    return f"{base}/#/experiments/{experiment}/runs?workflowType=machine_learning{'&compareRunsMode=CHART' * charts}"
 
 
 def serve(results: Path, port: int, suite: str | None, announce: Callable[[str], None]) -> int:
@@ -96,7 +106,7 @@ def serve(results: Path, port: int, suite: str | None, announce: Callable[[str],
 
     Raises: ExecutionError when there is nothing to show, the suite is unknown, or the UI does not come up.
     """
-    if not (results / "mlflow.db").exists():
+    if not (results / DATABASE).exists():
         raise ExecutionError(f"{results / 'mlflow.db'} does not exist: run a suite first, or `harness sync`")
     client = MlflowClient(tracking_uri=store_uri(results))
     experiments = {e.name: e.experiment_id for e in client.search_experiments(order_by=["last_update_time DESC"])}
@@ -107,14 +117,17 @@ def serve(results: Path, port: int, suite: str | None, announce: Callable[[str],
     if _answers(base):
         raise ExecutionError(f"port {port} is taken; choose another with --port")
     options = ["--backend-store-uri", store_uri(results), "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    server = subprocess.Popen([sys.executable, "-m", "mlflow", "server", *options], stdout=subprocess.DEVNULL)
+    log = results / "runs" / UI_LOG
+    with log.open("wb") as output:
+        server = subprocess.Popen([sys.executable, "-m", "mlflow", "server", *options], stdout=output, stderr=output)
     try:
         deadline = time.monotonic() + UI_SECONDS
         while not _answers(base):
             if server.poll() is not None or time.monotonic() > deadline:
-                raise ExecutionError(f"the MLflow UI did not come up on {base}")
+                raise ExecutionError(f"the MLflow UI did not come up on {base}; its log is {log}")
             time.sleep(0.3)
-        announce(deep_link(base, experiments[suite] if suite else next(iter(experiments.values()), None)))
+        shown = experiments[suite] if suite else next(iter(experiments.values()), None)
+        announce(f"runs:   {deep_link(base, shown)}\ncurves: {deep_link(base, shown, charts=True)}\nCtrl-C ends it")
         return server.wait()
     finally:
         server.terminate()
@@ -155,11 +168,11 @@ def _params(record: TrialRecord) -> list[Param]:
     return [Param(name, str(value)) for name, value in params.items()]
 
 
-def _tags(record: TrialRecord) -> list[RunTag]:
+def _tags(record: TrialRecord) -> dict[str, str]:
     spec, environment = record.spec, record.environment
     tags = {
         TRIAL_TAG: record.id,
-        DIGEST_TAG: _digest(record),
+        DIGEST_TAG: digest(record),
         "suite": record.suite,
         "corpus": spec.corpus.name,
         "backbone": spec.backbone.name,
@@ -173,11 +186,7 @@ def _tags(record: TrialRecord) -> list[RunTag]:
     }
     if record.message:
         tags["message"] = record.message[:5000]
-    return [RunTag(name, value) for name, value in tags.items()]
-
-
-def _digest(record: TrialRecord) -> str:
-    return f"{record.environment.finished} {record.weights_sha256}"
+    return tags
 
 
 def _milliseconds(moment: str) -> int:

@@ -33,6 +33,14 @@ class PrintedCell:
     counting: str
     note: str
 
+    @property
+    def number(self) -> float | None:
+        """The printed value as a number; None when more than a number is printed."""
+        try:
+            return float(self.value)
+        except ValueError:
+            return None
+
     def fits(self, trial: TrialSpec, head_params: dict[str, object]) -> bool:
         """True when the cell is of this trial's corpus, backbone and head (`head_params`: all values, defaults too)."""
         same = (trial.corpus.name, trial.backbone.name, trial.head.name) == (self.corpus, self.backbone, self.head)
@@ -59,17 +67,21 @@ def load(suite: Suite) -> PrintedNumbers:
     """
     folder = suite.path.resolve().parent.parent / "results" / "published"
     about = {row["paper"]: row for row in _rows(folder / "sources.csv")}
-    cells, sources = [], []
-    for name in suite.table.compare:
+    cells, sources, problems = [], [], []
+    for index, name in enumerate(suite.table.compare):
         paper, _, table = name.partition("/")
         found = [_cell(row) for row in _rows(folder / f"{paper}.csv") if row["table"] == table]
         if not found:
             known = _known(folder)
             message = f"'{name}' is not in {folder}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
-            raise SuiteError([suite.source.problem(("table", "compare"), message)])
+            place = suite.source.nearest_place(("table", "compare", index))
+            problems.append(suite.source.problem(place, message))
+            continue
         cells += found
         source = f"{about[paper]['title']}, {about[paper]['year']}" if paper in about else paper
         sources.append(f"{name}: {source}")
+    if problems:
+        raise SuiteError(problems)
     return PrintedNumbers(tuple(cells), tuple(sources))
 
 

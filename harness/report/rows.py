@@ -42,6 +42,12 @@ class Row:
         return [found[metric] for found in metrics if metric in found]
 
     @property
+    def boundary(self) -> str:
+        """The counting rule of the row's corpus: 'eos', 'sos_eos', or '' where a corpus has no lines."""
+        corpus = self.trials[0].corpus
+        return resolved(CORPORA.get(corpus.name), corpus.params).get("boundary", "")
+
+    @property
     def ok_seeds(self) -> list[int]:
         """Seeds whose trial is finished and ok, in the order of the suite."""
         return [t.seed for t in self.trials if t.seed in self.records and self.records[t.seed].status == "ok"]

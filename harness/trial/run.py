@@ -51,9 +51,11 @@ class Setting:
 def run(spec: TrialSpec, setting: Setting, report: Callable[[Progress], None]) -> TrialRecord:
     """Train, evaluate and time one trial; its record, whatever happens short of being killed.
 
-    A trial that fails is a record too, with its status, one line of message, and the traceback in its log.
+    A trial that fails is a record too, with its status, one line of message, and the traceback in its log. A record of
+    an earlier run of the trial is set aside first.
     """
     folder = records.folder(setting.runs, spec.id)
+    records.set_aside(setting.runs, spec.id)
     started, load = environment.now(), environment.load_average()
     metrics, fitted, digest = {}, Fitted(), None
     status, message = "ok", ""

@@ -38,7 +38,7 @@ class Progress:
     step: int
     steps: int
     valid_ppl: float | None
-    ms_per_batch: float | None
+    ms_per_batch: float
 
 
 @dataclass

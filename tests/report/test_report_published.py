@@ -155,13 +155,20 @@ def test_a_suite_that_compares_with_nothing_has_no_printed_numbers(compared):
     assert compared("[]", *LINES)[1] == published.PrintedNumbers((), ())
 
 
-@pytest.mark.parametrize(("compare", "nearest"), [("one/c", "one/"), ("oen/a", "one/a"), ("[one/a, one/bb]", "one/b")])
-def test_an_unknown_table_is_a_suite_error_at_its_place_with_the_nearest(compared, tmp_path, compare, nearest):
-    # 'compare' is on line 9; its value begins after "  compare: ", in column 12
+@pytest.mark.parametrize(
+    ("compare", "place", "nearest"),
+    [
+        ("one/c", "12: table.compare", "one/"),
+        ("oen/a", "12: table.compare", "one/a"),
+        ("[one/a, one/bb]", "20: table.compare.1", "one/b"),
+    ],
+)
+def test_an_unknown_table_is_a_suite_error_at_its_place_with_the_nearest(compared, tmp_path, compare, place, nearest):
+    # 'compare' is on line 9; its value begins after "  compare: ", in column 12, the list's second item in column 20
     with pytest.raises(SuiteError, match=f"did you mean '{nearest}") as caught:
         compared(compare, *LINES)
     (problem,) = caught.value.problems
-    assert problem.startswith(f"{tmp_path / 'suites' / 'suite.yaml'}:9:12: table.compare: ")
+    assert problem.startswith(f"{tmp_path / 'suites' / 'suite.yaml'}:9:{place}: ")
     assert "known: one/a, one/b" in problem
 
 

@@ -216,7 +216,7 @@ def test_a_changed_suite_says_so_in_its_title_and_file_name(suite_of, override, 
 
 def test_a_file_name_has_no_path_in_it(suite_of):
     name = tables.file_name(suite_of(SUITE, "seeds=[1, 2]", "train.epochs=1"))
-    assert re.fullmatch(r"suite\.seeds=[0-9_]+\.epochs=1\.md", name)
+    assert re.fullmatch(r"suite\.seeds=[0-9_]+\.epochs=1-[0-9a-f]{8}\.md", name)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,8 @@ GOLDEN = """\
 - Test ppl under the process that made the text, markov(vocab_size=12, num_tokens=400, branching=3): 2.33.
 - Context, lstm: segments of 7 tokens, state carried from segment to segment.
 - Measured on a processor, 1 thread(s) a trial, torch 2.13.0, Python 3.11.7, harness 0.1.0 at abc, executor inline.
-- Printed, paper/1: A Title, 2020. Weights after the last epoch.
+- Printed, paper/1: A Title, 2020.
+- ours - printed: of the weights after the last epoch, which are those the paper tested.
 - mos(num_mixtures=2) lstm markov seed=2 (DIVERGED_ID): diverged: Diverged: training loss is nan in epoch 1
 - Last trial finished 2026-01-02T04:00:00+00:00.
 """  # noqa: E501
