@@ -20,7 +20,7 @@ SCHEMA = 1
 FILE_NAME = "record.json"
 Status = Literal["ok", "diverged", "oom", "error", "timeout"]
 
-# Every metric a record may hold -> its name in MLflow. Perplexities: of the best epoch by validation unless 'last'.
+# Every metric a record may hold -> its name in MLflow, None where a chart of it would show nothing. Perplexities: of the best epoch by validation unless 'last'.
 METRICS = {
     "valid_ppl": "valid/ppl",
     "test_ppl": "test/ppl",
@@ -38,9 +38,9 @@ METRICS = {
     "train_minutes": "time/train_minutes",
     "peak_memory_mib": "memory/peak_mib",
     "best_epoch": "train/best_epoch",
-    "scored_test_tokens": "test/scored_tokens",
-    "context_tokens": "test/context_tokens",  # tokens a segment
-    "state_carried": "test/state_carried",  # 1: the backbone's state goes on from segment to segment
+    "scored_test_tokens": None,
+    "context_tokens": None,  # tokens a segment
+    "state_carried": None,  # 1: the backbone's state goes on from segment to segment
 }
 
 

@@ -144,7 +144,7 @@ def _answers(base: str) -> bool:
 
 def _points(record: TrialRecord, finished: int) -> list[Metric]:
     """Final metrics at step 0, where the UI draws them as bars; curves at their epochs. All finite by construction."""
-    final = [Metric(METRICS[name], value, finished, 0) for name, value in record.metrics.items()]
+    final = [Metric(METRICS[name], value, finished, 0) for name, value in record.metrics.items() if METRICS[name]]
     names = {"valid_ppl": "curve/valid_ppl", "train_loss": "curve/train_loss", "lr": "curve/lr"}
     curve = [
         Metric(name, getattr(point, field), finished, point.epoch)
