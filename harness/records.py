@@ -20,7 +20,8 @@ SCHEMA = 1
 FILE_NAME = "record.json"
 Status = Literal["ok", "diverged", "oom", "error", "timeout"]
 
-# Every metric a record may hold -> its name in MLflow, None where a chart of it would show nothing. Perplexities: of the best epoch by validation unless 'last'.
+# Every metric a record may hold -> its name in MLflow, None where a chart of it would show nothing. Perplexities are of
+# the best epoch by validation unless 'last'.
 METRICS = {
     "valid_ppl": "valid/ppl",
     "test_ppl": "test/ppl",

@@ -15,8 +15,8 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
     ok = [record for record in measured if record.status == "ok"]
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in suite.trials))
     notes = [
-        f"Budget: {train.epochs} epoch{'s' * (train.epochs != 1)}, {train.optimizer}, lr {train.lr:g}, batch {train.batch_size}, "
-        f"segments of {train.seq_len} tokens; seeds {seeds}.",
+        f"Budget: {train.epochs} epoch{'s' * (train.epochs != 1)}, {train.optimizer}, lr {train.lr:g}, "
+        f"batch {train.batch_size}, segments of {train.seq_len} tokens; seeds {seeds}.",
         *dict.fromkeys(f"Backbone: {trial.backbone}." for trial in suite.trials),
         "valid ppl and test ppl are of the best epoch by validation; ± is the standard deviation over seeds; n counts "
         "ok trials of planned ones.",
