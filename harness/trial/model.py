@@ -1,9 +1,12 @@
 """Build: a backbone and a head from the registries, put together."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from harness.plan.specs import ComponentSpec
 from harness.protocols import HeadDims, TokenDistribution
@@ -59,8 +62,21 @@ def count_parameters(model: LanguageModel) -> tuple[int, int]:
     return sum(parameter.numel() for parameter in model.parameters()), own
 
 
-def on_meta() -> torch.device:
-    """Context under which building allocates and initialises nothing: for counting, and for what only a constructor
-    can tell.
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Within it, building allocates and initialises nothing: for counting, and for what only a constructor can tell."""
+    with torch.device("meta"), _NoInitialisation():
+        yield
+
+
+class _NoInitialisation(TorchFunctionMode):
+    """Leaves tensors as they are where a constructor would fill them: on the meta device that does nothing, but torch
+    imports its compiler for it, a second or more.
     """
-    return torch.device("meta")
+
+    FILLS = (Tensor.uniform_, Tensor.normal_)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if getattr(func, "__module__", None) == "torch.nn.init" or func in self.FILLS:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
