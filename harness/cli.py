@@ -57,6 +57,7 @@ Results = Annotated[
 Data = Annotated[Path, typer.Option("--data", envvar="HARNESS_DATA", help="Folder of the corpora's files.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON alone on standard output.")]
 RESULTS = Path("results")
+INTERRUPTED, TERMINATED = 130, 143
 
 
 @app.command(epilog="Example: harness run suites/quickstart.yaml --set train.epochs=1 --only head=mos,seed=1")
@@ -250,10 +251,23 @@ def _first(value: float | None, otherwise: float) -> float:
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one sentence on standard error and exit code 2, never a traceback."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    """Entry point: a user's mistake is one sentence on standard error and exit code 2, never a traceback; Ctrl-C leaves
+    with 130, SIGTERM with 143.
+    """
+    terminated = []
+
+    def on_sigterm(*_) -> None:
+        terminated.append(True)
+        raise KeyboardInterrupt  # what Ray's own waiting lets through; a SystemExit it turns into code 1
+
+    signal.signal(signal.SIGTERM, on_sigterm)
     try:
         app()
+    except SystemExit as leaving:
+        if leaving.code != INTERRUPTED:
+            raise
+        errors.print("interrupted: finished trials are kept, the same command goes on with the others")
+        sys.exit(TERMINATED if terminated else INTERRUPTED)
     except SuiteError as error:
         for problem in error.problems:
             errors.print(problem)

@@ -48,7 +48,7 @@ def execute(specs: list[TrialSpec], setting: Setting, claim: Claim, on_event: On
 
     Args:
         address: 'local' starts a Ray of our own; anything else joins that cluster, which must see `setting.runs`.
-    Raises: ExecutionError when no node can ever hold one trial; KeyboardInterrupt and SystemExit pass through.
+    Raises: ExecutionError when no node can ever hold one trial; KeyboardInterrupt passes through.
     """
     with _ray(address):
         setting, claim = _fitted(setting, claim, len(specs), address)
@@ -76,7 +76,7 @@ def execute(specs: list[TrialSpec], setting: Setting, claim: Claim, on_event: On
 
 @contextmanager
 def _ray(address: str) -> Iterator[None]:
-    """Ray for the length of a block. SIGTERM leaves by SystemExit(143) like anywhere else in the command line."""
+    """Ray for the length of a block, with the command line's own handling of SIGTERM."""
     local = {"num_cpus": cpus_available(), "include_dashboard": False} if address == LOCAL else {}
     before = signal.getsignal(signal.SIGTERM)
     logging.getLogger("ray").setLevel(logging.CRITICAL)
