@@ -1,4 +1,4 @@
-"""Shared by all tests: the oracles module, the corpora's folder, and a small suite that runs in a second or two."""
+"""Shared by all tests: the oracles and handmade modules, the corpora's folder, and a small suite of quick trials."""
 
 import importlib.util
 import os
@@ -11,9 +11,10 @@ import torch
 ROOT = Path(__file__).parent.parent
 
 # tests/ must not be on sys.path: its folders `heads` and `backbones` would be found instead of the packages.
-_spec = importlib.util.spec_from_file_location("oracles", Path(__file__).with_name("oracles.py"))
-sys.modules["oracles"] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(sys.modules["oracles"])
+for _name in ("oracles", "handmade"):
+    _spec = importlib.util.spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
+    sys.modules[_name] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules[_name])
 
 TINY_SUITE = """\
 name: tiny

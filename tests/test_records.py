@@ -4,13 +4,14 @@ import json
 import os
 import shutil
 
+import handmade
 import pytest
 from pydantic import ValidationError
 
 from harness import records
 from harness.errors import RecordError
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.records import CurvePoint, Environment, TrialRecord
+from harness.records import CurvePoint, TrialRecord
 
 TRAIN = TrainSpec(optimizer="adam", lr=0.01, epochs=2, batch_size=4, seq_len=7, betas=(0.8, 0.99))
 
@@ -27,19 +28,7 @@ def trial(trial_id: str = "0123456789ab", seed: int = 1) -> TrialSpec:
 
 
 def record(spec: TrialSpec | None = None, status: str = "ok", **changes) -> TrialRecord:
-    environment = Environment(
-        device="a processor",
-        threads=1,
-        load_average=0.25,
-        shared=True,
-        python="3.11.7",
-        torch="2.13.0",
-        harness="0.1.0",
-        commit="abc+",
-        executor="inline",
-        started="2026-01-02T03:04:05+00:00",
-        finished="2026-01-02T03:05:05+00:00",
-    )
+    environment = handmade.environment(shared=True, commit="abc+")
     values = {
         "suite": "tiny",
         "spec": spec or trial(),

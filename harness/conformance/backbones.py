@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.conformance.heads import self_count
+from harness.conformance.parameters import assert_all_trained, assert_counts_agree
 from harness.protocols import Backbone, Hidden
 from harness.streams import seeded
 
@@ -107,20 +107,14 @@ def trains_every_parameter(case: BackboneCase) -> str:
     top = backbone(case.tokens()).layers[-1]
     with seeded(0, "conformance", "direction"):
         (top * torch.randn_like(top)).sum().backward()
-    for name, parameter in backbone.named_parameters():
-        assert parameter.grad is not None, f"{name} gets no gradient"
-        assert torch.isfinite(parameter.grad).all(), f"the gradient of {name} is not finite"
-        assert parameter.grad.abs().max() > 0, f"the gradient of {name} is all zero"
-    return f"{len(list(backbone.parameters()))} tensors"
+    return assert_all_trained(backbone)
 
 
 def counts_without_allocating(case: BackboneCase) -> str:
     """Built on the meta device it has the parameters it really has: plans count there."""
     with torch.device("meta"):
-        planned = self_count(case.cls(V, **case.params))
-    built = self_count(case.build())
-    assert planned == built, f"{planned} parameters on the meta device, {built} when built"
-    return f"{built} parameters"
+        planned = case.cls(V, **case.params)
+    return assert_counts_agree(planned, case.build())
 
 
 BACKBONE_CHECKS = {

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness.conformance.parameters import assert_all_trained, assert_counts_agree
 from harness.protocols import HeadDims, Hidden, TokenDistribution
 from harness.streams import seeded
 
@@ -130,23 +131,15 @@ def trains_every_parameter(case: HeadCase) -> str:
     """training_loss gives every parameter a finite gradient that is not all zero."""
     head = case.build()
     head(case.hidden()).training_loss(case.targets()).backward()
-    names = []
-    for name, parameter in head.named_parameters():
-        assert parameter.grad is not None, f"{name} gets no gradient"
-        assert torch.isfinite(parameter.grad).all(), f"the gradient of {name} is not finite"
-        assert parameter.grad.abs().max() > 0, f"the gradient of {name} is all zero"
-        names.append(name)
-    return ", ".join(names) or "no parameters"
+    return assert_all_trained(head)
 
 
 def counts_without_allocating(case: HeadCase) -> str:
     """Built on the meta device it has the parameters it really has: plans count there."""
     with torch.device("meta"):
         dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D)
-        planned = self_count(case.cls(dims, nn.Embedding(V, D), **case.params))
-    built = self_count(case.build())
-    assert planned == built, f"{planned} parameters on the meta device, {built} when built"
-    return f"{built} parameters"
+        planned = case.cls(dims, nn.Embedding(V, D), **case.params)
+    return assert_counts_agree(planned, case.build())
 
 
 HEAD_CHECKS = {
@@ -158,11 +151,6 @@ HEAD_CHECKS = {
     "every parameter is trained": trains_every_parameter,
     "counted without allocating": counts_without_allocating,
 }
-
-
-def self_count(module: nn.Module) -> int:
-    """Scalars in the parameters of a module."""
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _grad(loss: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:

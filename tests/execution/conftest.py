@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import handmade
 import pytest
 
 from harness import plan
-from harness.records import CurvePoint, Environment, TrialRecord
+from harness.records import CurvePoint, TrialRecord
 from harness.trial.run import Setting
 
 SUITE = """\
@@ -50,19 +51,8 @@ def record_of():
     """A function: trial -> TrialRecord with round numbers."""
 
     def make(trial, status: str = "ok", message: str = "", **changes) -> TrialRecord:
-        environment = Environment(
-            device="a processor",
-            threads=1,
-            load_average=0.25,
-            shared=False,
-            python="3.11.7",
-            torch="2.13.0",
-            harness="0.1.0",
-            commit="abc",
-            executor="inline",
-            started="2026-01-02T03:04:05+00:00",
-            finished=changes.pop("finished", "2026-01-02T03:05:05+00:00"),
-        )
+        finished = {"finished": changes.pop("finished")} if "finished" in changes else {}
+        environment = handmade.environment(**finished)
         metrics = {
             "valid_ppl": 9.5,
             "test_ppl": 9.25,

@@ -1,23 +1,12 @@
 """A suite from YAML, and records made by hand: no trial is run for a test of the tables."""
 
+import handmade
 import pytest
 
 from harness import plan
-from harness.records import Environment, TrialRecord
+from harness.records import TrialRecord
 
-ENVIRONMENT = Environment(
-    device="a processor",
-    threads=1,
-    load_average=0.25,
-    shared=False,
-    python="3.11.7",
-    torch="2.13.0",
-    harness="0.1.0",
-    commit="abc",
-    executor="inline",
-    started="2026-01-02T03:04:05+00:00",
-    finished="2026-01-02T03:05:05+00:00",
-)
+ENVIRONMENT = handmade.environment()
 ALWAYS = {"unigram_test_ppl": 11.0, "context_tokens": 7, "state_carried": 1}
 
 
