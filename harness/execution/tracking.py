@@ -85,8 +85,11 @@ class Tracker:
 
 def _refuse_no_database(place: Path) -> None:
     """MLflow tries a file that is no database for over a minute before it gives up."""
-    if place.exists() and not (place.is_file() and place.open("rb").read(len(SQLITE)) in (SQLITE, b"")):
-        raise ExecutionError(f"{place} is no SQLite database; move it away and run `harness sync`")
+    if not place.exists():
+        return
+    with place.open("rb") as file:  # a folder raises here
+        if file.read(len(SQLITE)) not in (SQLITE, b""):
+            raise ExecutionError(f"{place} is no SQLite database; move it away and run `harness sync`")
 
 
 def store_uri(results: Path) -> str:
