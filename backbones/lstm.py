@@ -25,8 +25,9 @@ class StackedLSTM(nn.Module):
 
     def __init__(self, vocab_size: int, *, d_model: int = 200, num_layers: int = 2, dropout: float = 0.2):
         super().__init__()
-        if d_model < 1 or num_layers < 1:
-            raise ValueError(f"d_model and num_layers must be at least 1, got {d_model} and {num_layers}")
+        for name, size in {"d_model": d_model, "num_layers": num_layers}.items():
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         self.layer_dims = (d_model,) * num_layers

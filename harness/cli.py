@@ -3,6 +3,7 @@
 # Parse, call, exit code; nothing else. Ray and MLflow are imported by the commands that need them only.
 
 import json
+import shutil
 import signal
 import sys
 from enum import StrEnum
@@ -84,7 +85,8 @@ def run(
     todo = records.pending(chosen, _records(runs, chosen), retry_failed=retry_failed, force=force)
     tracking = Tracking(None if no_tracking or not todo else results, errors)
     if todo:
-        claim = Claim(cpus=cpus_per_trial or read.resources.cpus, gpus=_first(gpus_per_trial, read.resources.gpus))
+        gpus = read.resources.gpus if gpus_per_trial is None else gpus_per_trial
+        claim = Claim(cpus=cpus_per_trial or read.resources.cpus, gpus=gpus)
         wanted = Device.cuda if gpus_per_trial and device is Device.auto else device
         setting = Setting(suite=read.name, runs=runs, data=data.resolve(), device=wanted.value, executor=executor.value)
         run_trials(todo, setting, claim, address, LiveView(todo, console), tracking)
@@ -96,7 +98,7 @@ def run(
     tracking.call(lambda tracker: tracker.describe(read.name, tables.all_of(read.name, results)))
     _show(markdown, place)
     elsewhere = "" if results == RESULTS else f" --results {results}"
-    console.print(f"MLflow UI: harness ui {read.name}{elsewhere}", highlight=False)
+    console.print(f"MLflow UI: {_command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
     raise typer.Exit(0 if all(spec.id in found and found[spec.id].status == "ok" for spec in chosen) else 1)
 
 
@@ -152,6 +154,8 @@ def list_components(
     """What is known by name, where it comes from, and its parameters."""
     registries = {"heads": HEADS, "backbones": BACKBONES, "corpora": CORPORA}
     if what == "suites":
+        if not Path("suites").is_dir():
+            raise ExecutionError(f"there is no folder suites in {Path.cwd()}")
         entries = [{"name": p.stem, "from": str(p), "parameters": []} for p in sorted(Path("suites").glob("*.yaml"))]
     elif what in registries:
         entries = [_component(registries[what], name) for name in registries[what].names()]
@@ -200,6 +204,7 @@ def sync(results: Results = RESULTS) -> None:
             errors.print(f"warning: {warning}")
         for record in found.values():
             tracker.log(record)
+        tracker.keep_only(folder.name, set(found))
         total += len(found)
         tracker.describe(folder.name, tables.all_of(folder.name, results))
     console.print(f"{total} records of {len(folders)} suites are in {results / 'mlflow.db'}", highlight=False)
@@ -246,8 +251,12 @@ def _show(markdown: str, place: Path) -> None:
     console.print(f"table: {place}", highlight=False, soft_wrap=True)
 
 
-def _first(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value
+def _command() -> str:
+    """How this program is started from where the user stands: by name, or by its path in an environment not active."""
+    script, here = Path(sys.executable).with_name("harness"), Path.cwd()
+    if shutil.which("harness") or not script.exists():
+        return "harness"
+    return str(script.relative_to(here) if script.is_relative_to(here) else script)
 
 
 def main() -> None:
@@ -276,6 +285,9 @@ def main() -> None:
         sys.exit(2)
     except HarnessError as error:
         errors.print(str(error))
+        sys.exit(2)
+    except OSError as error:  # a place that cannot be read or written; torch's and Ray's own faults are statuses
+        errors.print(f"{error.filename or 'a file'}: {error.strerror or error}")
         sys.exit(2)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.conformance.parameters import assert_all_trained, assert_counts_agree
+from harness.conformance.require import require, require_all_trained, require_equal_counts
 from harness.protocols import Backbone, Hidden
 from harness.streams import seeded
 
@@ -37,15 +37,14 @@ class BackboneCase:
 def shapes(case: BackboneCase) -> str:
     """Every layer is (B, T, its width), bottom to top, and the embedding has V rows."""
     backbone = case.build()
-    assert isinstance(backbone, Backbone), "layer_dims or embedding is missing"
-    assert backbone.embedding.num_embeddings == V, (
-        f"the embedding has {backbone.embedding.num_embeddings} rows for V={V}"
-    )
+    require(isinstance(backbone, Backbone), "layer_dims or embedding is missing")
+    num_rows = backbone.embedding.num_embeddings
+    require(num_rows == V, f"the embedding has {num_rows} rows for V={V}")
     hidden = backbone(case.tokens())
-    assert isinstance(hidden, Hidden), f"returned a {type(hidden).__name__}"
+    require(isinstance(hidden, Hidden), f"returned a {type(hidden).__name__}")
     found = [tuple(layer.shape) for layer in hidden.layers]
     expected = [(B, T, width) for width in backbone.layer_dims]
-    assert found == expected, f"layers have shapes {found}, layer_dims promise {expected}"
+    require(found == expected, f"layers have shapes {found}, layer_dims promise {expected}")
     return f"{len(found)} layers, E = {backbone.embedding.embedding_dim}"
 
 
@@ -60,8 +59,8 @@ def causal(case: BackboneCase) -> str:
                 hidden.layers[layer][:, t].square().sum(), embedded[0], retain_graph=True
             )
             leak = gradient_BTE[:, t + 1 :].abs().sum().item()
-            assert leak == 0, f"layer {layer} at position {t} sees later inputs (gradient {leak:.1e})"
-            assert gradient_BTE[:, t].abs().sum() > 0, f"layer {layer} at position {t} does not see its own input"
+            require(leak == 0, f"layer {layer} at position {t} sees later inputs (gradient {leak:.1e})")
+            require(gradient_BTE[:, t].abs().sum() > 0, f"layer {layer} at position {t} does not see its own input")
     return f"{T} positions of every layer"
 
 
@@ -70,7 +69,7 @@ def rows_apart(case: BackboneCase) -> str:
     backbone, tokens = case.build(), case.tokens()
     together, alone = backbone(tokens).layers[-1][:1], backbone(tokens[:1]).layers[-1]
     error = (together - alone).abs().max().item()
-    assert error <= 1e-12, f"a row alone differs by {error:.1e}"
+    require(error <= 1e-12, f"a row alone differs by {error:.1e}")
     return f"{error:.0e}"
 
 
@@ -86,7 +85,7 @@ def carries_state(case: BackboneCase) -> str:
         (torch.cat(halves, dim=1) - layer).abs().max().item()
         for *halves, layer in zip(first.layers, second.layers, whole.layers, strict=True)
     )
-    assert error <= 1e-12, f"two halves differ from the whole by {error:.1e}"
+    require(error <= 1e-12, f"two halves differ from the whole by {error:.1e}")
     return f"{error:.0e}"
 
 
@@ -97,7 +96,7 @@ def reproducible(case: BackboneCase) -> str:
         backbone = case.build(torch.float32).train()
         with seeded(0, "conformance", "dropout"):
             tops.append(backbone(case.tokens()).layers[-1])
-    assert torch.equal(*tops), "two runs of one seed differ"
+    require(torch.equal(*tops), "two runs of one seed differ")
     return "bit-equal"
 
 
@@ -107,14 +106,14 @@ def trains_every_parameter(case: BackboneCase) -> str:
     top = backbone(case.tokens()).layers[-1]
     with seeded(0, "conformance", "direction"):
         (top * torch.randn_like(top)).sum().backward()
-    return assert_all_trained(backbone)
+    return require_all_trained(backbone)
 
 
 def counts_without_allocating(case: BackboneCase) -> str:
     """Built on the meta device it has the parameters it really has: plans count there."""
     with torch.device("meta"):
         planned = case.cls(V, **case.params)
-    return assert_counts_agree(planned, case.build())
+    return require_equal_counts(planned, case.build())
 
 
 BACKBONE_CHECKS = {

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.conformance.parameters import assert_all_trained, assert_counts_agree
+from harness.conformance.require import require, require_all_trained, require_equal_counts
 from harness.protocols import HeadDims, Hidden, TokenDistribution
 from harness.streams import seeded
 
 B, T, V, D, NUM_LAYERS = 2, 4, 13, 6, 3
+OTHER_DIMS, OTHER_EMBED = (4, 5, 7), 6  # layers and embedding of different widths
 EXTREME, DOUBLINGS = 100.0, 20
 
 
@@ -48,7 +49,7 @@ class HeadCase:
 def shapes(case: HeadCase) -> str:
     """A TokenDistribution whose answers have the promised shapes."""
     distribution = case.build()(case.hidden())
-    assert isinstance(distribution, TokenDistribution), f"returned a {type(distribution).__name__}"
+    require(isinstance(distribution, TokenDistribution), f"returned a {type(distribution).__name__}")
     found = {
         "nll": (distribution.nll(case.targets()).shape, (B, T)),
         "mean_nll": (distribution.mean_nll(case.targets()).shape, ()),
@@ -56,8 +57,23 @@ def shapes(case: HeadCase) -> str:
         "log_probs": (distribution.log_probs().shape, (B, T, V)),
     }
     for name, (shape, expected) in found.items():
-        assert shape == expected, f"{name} has shape {tuple(shape)}, expected {expected}"
+        require(shape == expected, f"{name} has shape {tuple(shape)}, expected {expected}")
     return f"(B, T, V) = {(B, T, V)}"
+
+
+def other_widths(case: HeadCase) -> str:
+    """On layers and an embedding of different widths it works, or its constructor refuses with a ValueError."""
+    with seeded(0, "conformance", "other widths"):
+        counts = torch.arange(1, V + 1)
+        dims = HeadDims(vocab_size=V, layer_dims=OTHER_DIMS, d_embed=OTHER_EMBED, token_counts=counts)
+        hidden = Hidden(tuple(torch.randn(B, T, width) for width in OTHER_DIMS))
+        try:
+            head = case.cls(dims, nn.Embedding(V, OTHER_EMBED), **case.params)
+        except ValueError as refusal:
+            return f"refused: {refusal}"
+        shape = tuple(head(hidden).log_probs().shape)
+    require(shape == (B, T, V), f"log_probs has shape {shape}, expected {(B, T, V)}")
+    return f"layers {OTHER_DIMS}, E = {OTHER_EMBED}"
 
 
 def normalised(case: HeadCase) -> str:
@@ -66,10 +82,10 @@ def normalised(case: HeadCase) -> str:
     for dtype, tolerance in {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-5}.items():
         for extreme in (False, True):
             log_probs = (_extreme(case, dtype) if extreme else case.build(dtype)(case.hidden(dtype))).log_probs()
-            assert torch.isfinite(log_probs).all(), f"log-probabilities in {dtype} are not finite"
+            require(torch.isfinite(log_probs).all(), f"log-probabilities in {dtype} are not finite")
             error = (log_probs.double().exp().sum(-1) - 1).abs().max().item()
             where = f"{dtype}{' far out' if extreme else ''}".removeprefix("torch.")
-            assert error <= tolerance, f"probabilities in {where} sum to 1 within {error:.1e}, expected {tolerance}"
+            require(error <= tolerance, f"probabilities in {where} sum to 1 within {error:.1e}, expected {tolerance}")
             worst[where] = error
     return ", ".join(f"{where} {error:.0e}" for where, error in worst.items())
 
@@ -85,7 +101,7 @@ def agreement(case: HeadCase) -> str:
     }
     worst = {name: error.abs().max().item() for name, error in errors.items()}
     for name, error in worst.items():
-        assert error <= 1e-12, f"{name} differs from log_probs by {error:.1e}"
+        require(error <= 1e-12, f"{name} differs from log_probs by {error:.1e}")
     return f"worst {max(worst.values()):.0e}"
 
 
@@ -101,7 +117,7 @@ def gradients(case: HeadCase) -> str:
 
     ours = _grad(head(hidden).mean_nll(targets, weight), inputs)
     error = max((a - b).abs().max().item() for a, b in zip(ours, _grad(reference(), inputs), strict=True))
-    assert error <= 1e-9, f"gradients of mean_nll differ from those through log_probs by {error:.1e}"
+    require(error <= 1e-9, f"gradients of mean_nll differ from those through log_probs by {error:.1e}")
     with seeded(0, "conformance", "direction"):
         direction = [torch.randn_like(tensor) for tensor in inputs]
     slope = sum((a * b).sum() for a, b in zip(ours, direction, strict=True)).item()
@@ -112,7 +128,7 @@ def gradients(case: HeadCase) -> str:
                 tensor.add_(sign * step * along)
             values.append(head(hidden).mean_nll(targets, weight).item())
     numeric = (values[0] - values[1]) / (2 * step)
-    assert abs(numeric - slope) <= 1e-6 * max(1.0, abs(slope)), f"slope {slope:.9f}, by differences {numeric:.9f}"
+    require(abs(numeric - slope) <= 1e-6 * max(1.0, abs(slope)), f"slope {slope:.9f}, by differences {numeric:.9f}")
     return f"through log_probs {error:.0e}, by differences {abs(numeric - slope):.0e}"
 
 
@@ -123,7 +139,7 @@ def reproducible(case: HeadCase) -> str:
         head = case.build(torch.float32).train()
         with seeded(0, "conformance", "dropout"):
             losses.append(head(case.hidden(torch.float32)).training_loss(case.targets()))
-    assert torch.equal(*losses), f"two runs of one seed give {losses[0].item()} and {losses[1].item()}"
+    require(torch.equal(*losses), f"two runs of one seed give {losses[0].item()} and {losses[1].item()}")
     return "bit-equal"
 
 
@@ -131,7 +147,7 @@ def trains_every_parameter(case: HeadCase) -> str:
     """training_loss gives every parameter a finite gradient that is not all zero."""
     head = case.build()
     head(case.hidden()).training_loss(case.targets()).backward()
-    return assert_all_trained(head)
+    return require_all_trained(head)
 
 
 def counts_without_allocating(case: HeadCase) -> str:
@@ -139,11 +155,12 @@ def counts_without_allocating(case: HeadCase) -> str:
     with torch.device("meta"):
         dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D)
         planned = case.cls(dims, nn.Embedding(V, D), **case.params)
-    return assert_counts_agree(planned, case.build())
+    return require_equal_counts(planned, case.build())
 
 
 HEAD_CHECKS = {
     "shapes": shapes,
+    "other widths": other_widths,
     "probabilities sum to 1": normalised,
     "nll, mean_nll and log_probs agree": agreement,
     "gradients": gradients,

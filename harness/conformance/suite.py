@@ -46,7 +46,9 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
         try:
             case(cls, params).build()
         except ValueError as refusal:
-            outcomes.append(Outcome("construction", variant, variant != "defaults", f"refused: {refusal}"))
+            if variant == "defaults":
+                raise ExecutionError(f"'{name}' cannot be built: {refusal}") from refusal
+            outcomes.append(Outcome("construction", variant, True, f"refused: {refusal}"))
             continue
         outcomes += [_outcome(title, variant, check, case(cls, params)) for title, check in checks.items()]
     return kind, outcomes
@@ -58,10 +60,13 @@ def _base(name: str, known: dict[str, Parameter], given: dict[str, Any]) -> dict
     if missing or unknown:
         what = f"needs --set {missing[0]}=..." if missing else f"has no parameter '{unknown[0]}'"
         raise ExecutionError(f"'{name}' {what} (it takes: {', '.join(map(str, known.values()))})")
-    try:
-        return {key: checked(known[key], value) for key, value in given.items()}
-    except ValueError as error:
-        raise ExecutionError(f"'{name}': {error}") from None
+    values = {}
+    for key, value in given.items():
+        try:
+            values[key] = checked(known[key], value)
+        except ValueError as error:
+            raise ExecutionError(f"'{name}': {key}: {error}") from None
+    return values
 
 
 def _variants(known: dict[str, Parameter], base: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

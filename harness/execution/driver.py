@@ -1,4 +1,4 @@
-"""The driver's part of a run: check the place, fetch the corpora, run what is pending, log each record to MLflow."""
+"""The driver's part of a run: check the place, hand what is pending to an executor, log each record to MLflow."""
 
 import os
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from harness.errors import ExecutionError
 from harness.execution.events import Claim, Event
 from harness.execution.live import LiveView
 from harness.plan.specs import TrialSpec
-from harness.registry import CORPORA
 from harness.trial.run import Setting
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ def run_trials(
     corpus cannot be had. Nothing was started then.
     """
     _refuse_unwritable(setting.runs)
-    for source in _sources(todo):
-        source.fetch(setting.data)
 
     def on_event(event: Event) -> None:
         view(event)
@@ -73,12 +70,6 @@ class Tracking:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             self.console.print(f"warning: MLflow is off from here on ({reason}); `harness sync` rebuilds it later")
             self.results = None
-
-
-def _sources(todo: list[TrialSpec]) -> list[Any]:
-    """Each corpus once."""
-    specs = {str(spec.corpus): spec.corpus for spec in todo}
-    return [CORPORA.get(corpus.name)(**corpus.params) for corpus in specs.values()]
 
 
 def _refuse_unwritable(runs: Path) -> None:

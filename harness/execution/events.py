@@ -25,7 +25,9 @@ OnEvent = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one trial takes: CPU cores, also its torch threads, and a share of a GPU (0 on a CPU)."""
+    """What one trial takes: CPU cores, also its torch threads, and a share of a GPU (None: a whole one where there is
+    one; 0: none, it runs on the CPU).
+    """
 
     cpus: int
-    gpus: float
+    gpus: float | None

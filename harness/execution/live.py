@@ -69,7 +69,8 @@ class LiveView:
             return None
         self._last_line[event.spec.id] = now
         done = f"{progress.epoch}/{progress.epochs} ({100 * progress.step // progress.steps} %)"
-        return f"epoch   {who}  {done}  {progress.ms_per_batch:.1f} ms/batch"
+        valid = f"  valid {progress.valid_ppl:.2f}" if progress.step == progress.steps and progress.valid_ppl else ""
+        return f"epoch   {who}  {done}  {progress.ms_per_batch:.1f} ms/batch{valid}"
 
     def _table(self) -> Table:
         counts = Counter(end.record.status if end.record else "lost" for end in self._ends.values())

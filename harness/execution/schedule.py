@@ -32,6 +32,7 @@ import ray  # noqa: E402
 from ray import tune  # noqa: E402
 
 from harness import records  # noqa: E402
+from harness.corpora.sources import fetch_corpora  # noqa: E402
 from harness.environment import cpus_available, resolve_device  # noqa: E402
 from harness.errors import ExecutionError, RecordError  # noqa: E402
 from harness.execution.events import Claim, Event, OnEvent  # noqa: E402
@@ -52,6 +53,7 @@ def execute(specs: list[TrialSpec], setting: Setting, claim: Claim, on_event: On
     """
     with _ray(address):
         setting, claim = _fitted(setting, claim, len(specs), address)
+        fetch_corpora(specs, setting.data)
         scratch = setting.runs / f".tune-{os.getpid()}"
         trainable = tune.with_resources(_trainable, {"cpu": claim.cpus, "gpu": claim.gpus})
         tuner = tune.Tuner(
@@ -94,18 +96,26 @@ def _ray(address: str) -> Iterator[None]:
 def _fitted(setting: Setting, claim: Claim, num_trials: int, address: str) -> tuple[Setting, Claim]:
     """The device there is, and the claim on it. Raises ExecutionError when no node can hold one trial."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if address == LOCAL:
+    if claim.gpus == 0 and setting.device == "auto":
+        device = "cpu"
+    elif address == LOCAL:
         device = resolve_device(setting.device).type
     else:
         has_gpu = any(node.get("GPU", 0) for node in nodes)
         device = setting.device if setting.device != "auto" else "cuda" if has_gpu else "cpu"
     gpus = 0.0 if device == "cpu" else claim.gpus or 1.0
-    if not any(node.get("CPU", 0) >= claim.cpus and node.get("GPU", 0) >= gpus for node in nodes):
+    at_once = sum(_room(node, claim.cpus, gpus) for node in nodes)
+    if not at_once:
         offered = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
         raise ExecutionError(f"a trial claims {claim.cpus} CPUs and {gpus:g} GPUs; there is no such node: {offered}")
-    at_once = sum(node.get("CPU", 0) // claim.cpus for node in nodes)
     shared = min(at_once, num_trials) > 1
     return replace(setting, device=device, threads=claim.cpus, shared=shared), Claim(cpus=claim.cpus, gpus=gpus)
+
+
+def _room(node: dict[str, float], cpus: int, gpus: float) -> int:
+    """Trials that a node holds at once."""
+    by_cpu = int(node.get("CPU", 0) // cpus)
+    return min(by_cpu, int(node.get("GPU", 0) / gpus + 1e-9)) if gpus else by_cpu
 
 
 def _packed(spec: TrialSpec, setting: Setting) -> dict[str, Any]:
@@ -134,6 +144,8 @@ class _Listener(tune.Callback):
     def __init__(self, specs: list[TrialSpec], setting: Setting, on_event: OnEvent):
         self._specs = {spec.id: spec for spec in specs}
         self._setting, self._on_event = setting, on_event
+        known, _ = records.load_all(setting.runs, list(self._specs))
+        self._before = {trial: records.digest(record) for trial, record in known.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune pickles its callbacks into its own state file; nothing of ours belongs there."""
@@ -166,6 +178,8 @@ class _Listener(tune.Callback):
             record = records.load(self._setting.runs, _trial_id(trial))
         except RecordError as damaged:
             otherwise = str(damaged)
+        if record is not None and records.digest(record) == self._before.get(record.id):
+            record = None  # of an earlier run: this one died before it began
         self._tell("finished", trial, record=record, message="" if record else otherwise)
 
     def _tell(self, kind: str, trial, **what) -> None:

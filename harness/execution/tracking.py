@@ -22,7 +22,7 @@ from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, ViewType
 
-from harness.errors import ExecutionError
+from harness.errors import BrokenComponent, ExecutionError, UnknownComponent
 from harness.plan.parameters import resolved
 from harness.records import METRICS, TrialRecord, digest
 from harness.registry import BACKBONES, CORPORA, HEADS
@@ -44,10 +44,8 @@ class Tracker:
     def __init__(self, results: Path):
         self.results = results.resolve()
         (self.results / "runs").mkdir(parents=True, exist_ok=True)
-        _refuse_no_database(self.results / DATABASE)
-        with FileLock(self.results / "runs" / ".mlflow.lock"):
-            self.client = MlflowClient(tracking_uri=store_uri(self.results))
-            self.client.search_experiments(max_results=1)  # creates the schema while nobody else can
+        with FileLock(self.results / "runs" / ".mlflow.lock"):  # the first to come creates the schema, alone
+            self.client = _opened(self.results)
 
     def log(self, record: TrialRecord) -> None:
         """Make the run of a record's trial show that record; nothing is written when it already does."""
@@ -67,6 +65,18 @@ class Tracker:
         self.client.log_batch(run.info.run_id, params=_params(record))
         self.client.set_terminated(run.info.run_id, "FINISHED" if record.status == "ok" else "FAILED", finished)
 
+    def keep_only(self, suite: str, trial_ids: set[str]) -> None:
+        """Delete the runs of trials that have no record any more."""
+        experiment, page, stale = self._experiment(suite), None, []
+        while True:
+            runs = self.client.search_runs([experiment], run_view_type=ViewType.ACTIVE_ONLY, page_token=page)
+            stale += [run.info.run_id for run in runs if run.data.tags.get(TRIAL_TAG) not in trial_ids]
+            page = runs.token
+            if not page:
+                break
+        for run_id in stale:
+            self.client.delete_run(run_id)
+
     def describe(self, suite: str, markdown: str) -> str:
         """Put a suite's table into its experiment's description; returns the experiment's id."""
         experiment = self._experiment(suite)
@@ -83,13 +93,20 @@ class Tracker:
         return found.experiment_id
 
 
-def _refuse_no_database(place: Path) -> None:
-    """MLflow tries a file that is no database for over a minute before it gives up."""
-    if not place.exists():
-        return
-    with place.open("rb") as file:  # a folder raises here
-        if file.read(len(SQLITE)) not in (SQLITE, b""):
-            raise ExecutionError(f"{place} is no SQLite database; move it away and run `harness sync`")
+def _opened(results: Path) -> MlflowClient:
+    """A client of the results folder's database. Raises ExecutionError when the file there is none, or is damaged."""
+    place = results / DATABASE
+    unfit = f"{place} is no SQLite database or is damaged; move it away and run `harness sync`"
+    if place.exists():  # MLflow itself tries for over a minute before it gives up
+        with place.open("rb") as file:
+            if file.read(len(SQLITE)) not in (SQLITE, b""):
+                raise ExecutionError(unfit)
+    client = MlflowClient(tracking_uri=store_uri(results))
+    try:
+        client.search_experiments(max_results=1)
+    except Exception as cause:  # MLflow's, SQLAlchemy's, Alembic's: the database cannot be used
+        raise ExecutionError(unfit) from cause
+    return client
 
 
 def store_uri(results: Path) -> str:
@@ -111,7 +128,7 @@ def serve(results: Path, port: int, suite: str | None, announce: Callable[[str],
     """
     if not (results / DATABASE).exists():
         raise ExecutionError(f"{results / 'mlflow.db'} does not exist: run a suite first, or `harness sync`")
-    client = MlflowClient(tracking_uri=store_uri(results))
+    client = _opened(results)
     experiments = {e.name: e.experiment_id for e in client.search_experiments(order_by=["last_update_time DESC"])}
     experiments.pop("Default", None)
     if suite is not None and suite not in experiments:
@@ -164,8 +181,10 @@ def _params(record: TrialRecord) -> list[Param]:
     for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items():
         component = getattr(spec, kind)
         params[kind] = component.name
-        known = component.name in registry.names()  # a plug-in may be gone by the time of a sync
-        values = resolved(registry.get(component.name), component.params) if known else component.params
+        try:
+            values = resolved(registry.get(component.name), component.params)
+        except (UnknownComponent, BrokenComponent):  # a plug-in may be gone by the time of a sync
+            values = component.params
         params |= {f"{kind}.{name}": value for name, value in values.items()}
     params |= {f"train.{name}": value for name, value in spec.train.model_dump().items()}
     return [Param(name, str(value)) for name, value in params.items()]

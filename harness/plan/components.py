@@ -32,7 +32,9 @@ class Component:
 
 
 def components(entries: Any, registry: Registry, section: str, source: Source) -> tuple[list[Component], list[str]]:
-    """Every component of a section ('heads'), grid points in the order of the file, and what is wrong with it."""
+    """Every component of a section ('heads'), grid points in the order of the file, and what is wrong with it. An entry
+    with problems stands with its sound parameters, to be checked further; it is never run.
+    """
     found, problems = [], []
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
         place = (section, index)
@@ -49,9 +51,10 @@ def components(entries: Any, registry: Registry, section: str, source: Source) -
             continue
         axes, wrong = _axes(known, params, (*place, name), f"{registry.kind} '{name}'", source)
         problems += wrong
-        if not wrong and math.prod(map(len, axes.values())) > MAX_TRIALS:
+        if math.prod(map(len, axes.values())) > MAX_TRIALS:
             problems.append(source.problem(place, f"a grid of more than {MAX_TRIALS} points"))
-        elif not wrong:
+        elif all(name in axes for name, parameter in known.items() if parameter.default is REQUIRED):
+            # also where something is wrong: what is right may hold a mistake that only construction finds
             for values in itertools.product(*axes.values()):
                 spec = ComponentSpec(name=name, params=dict(zip(axes, values, strict=True)))
                 found.append(Component(spec, cls, place))
@@ -89,7 +92,8 @@ def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict
             except ValueError as error:
                 at = (*place, name, index) if is_axis else (*place, name)
                 problems.append(source.problem(at, str(error)))
-        axes[name] = checked_values
+        if checked_values:
+            axes[name] = checked_values
     return axes, problems
 
 

@@ -13,7 +13,7 @@ from harness.plan.components import MAX_TRIALS, Component, components
 from harness.plan.construction import Construction
 from harness.plan.identity import trial_id
 from harness.plan.parameters import sentence
-from harness.plan.reader import Place, Source, assignment, read
+from harness.plan.reader import Place, Source, assignment, read, value_of
 from harness.plan.specs import Suite, SuiteFile, TrialSpec
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
@@ -24,7 +24,7 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     Raises: SuiteError with every problem as 'file:line:column: path: what is wrong'; nothing was started.
     """
     data, source = read(path)
-    settings = [_override(data, source, text) for text in overrides]
+    settings = _overrides(data, source, overrides)
     file, problems = _checked_file(data, source)
     corpora, wrong_corpora = components(data.get("corpora"), CORPORA, "corpora", source)
     backbones, wrong_backbones = components(data.get("backbones"), BACKBONES, "backbones", source)
@@ -43,6 +43,21 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     if problems:
         raise SuiteError(_in_file_order(problems))
     return _expanded(file, corpora, facts, backbones, heads, construction, settings, source)
+
+
+def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
+    """Apply every --set; what they changed of what trials are: the last of one key, nothing that leaves a value as it
+    was, no resources.
+    """
+    changes: dict[str, tuple[str, str | None]] = {}
+    for text in texts:
+        key, value, before = _override(data, source, text)
+        changes[key] = (value, changes[key][1] if key in changes else before)
+    return [
+        (key, value, before)
+        for key, (value, before) in changes.items()
+        if not key.startswith("resources.") and str(value_of(value)) != before
+    ]
 
 
 def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str, str | None]:

@@ -77,8 +77,9 @@ def sentence(error: dict[str, Any]) -> str:
     if error["type"] == "too_short":
         return "must not be empty"
     message = error["msg"][0].lower() + error["msg"][1:]
-    message = message.replace("input should be", "expected").removeprefix("value error, ")
-    found = json.dumps(error["input"], default=str)
+    for theirs, ours in {"input should be": "expected", "a valid array": "a list", "an object": "a mapping"}.items():
+        message = message.replace(theirs, ours)
+    found = json.dumps(error["input"], default=str, ensure_ascii=False)
     shown = found if len(found) <= 80 else f"{found[:77]}..."
     return message if error["type"] == "missing" else f"{message}, got {shown}"
 

@@ -100,10 +100,12 @@ class TrialSpec(_Spec):
 
 
 class Resources(_Spec):
-    """What one trial takes: CPU cores, which are also its torch threads, and a share of a GPU where there is one."""
+    """What one trial takes: CPU cores, which are also its torch threads, and a share of a GPU where there is one (None:
+    a whole one; 0: none, it runs on the CPU).
+    """
 
     cpus: Annotated[int, Field(ge=1)] = 1
-    gpus: Annotated[float, Field(ge=0)] = 0.0
+    gpus: Annotated[float, Field(ge=0)] | None = None
 
 
 PrintedTableName = Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")]

@@ -10,13 +10,11 @@ from harness.report.rows import Row
 
 def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], printed: PrintedNumbers) -> list[str]:
     """One sentence or two each: budget, counting, what the columns mean, machine, what failed, when."""
-    train = suite.trials[0].train
     measured = [records[trial.id] for trial in suite.trials if trial.id in records]
     ok = [record for record in measured if record.status == "ok"]
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in suite.trials))
     notes = [
-        f"Budget: {train.epochs} epoch{'s' * (train.epochs != 1)}, {train.optimizer}, lr {train.lr:g}, "
-        f"batch {train.batch_size}, segments of {train.seq_len} tokens; seeds {seeds}.",
+        f"Training: {_training(suite)}; seeds {seeds}.",
         *dict.fromkeys(f"Backbone: {trial.backbone}." for trial in suite.trials),
         "valid ppl and test ppl are of the best epoch by validation; ± is the standard deviation over seeds; n counts "
         "ok trials of planned ones.",
@@ -53,6 +51,15 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
     if measured:
         notes.append(f"Last trial finished {max(record.environment.finished for record in measured)}.")
     return notes
+
+
+def _training(suite: Suite) -> str:
+    """'epochs 2, optimizer sgd, lr 7, ...': all that the suite does not leave at its default."""
+    settings = suite.trials[0].train.model_dump(exclude_defaults=True)
+    if "schedule" in settings:
+        settings["schedule"] = f"plateau, lr times {settings['schedule']['plateau']['factor']:.4g}"
+    told = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
+    return ", ".join(f"{name} {value}" for name, value in told.items())
 
 
 def _distinct(records: list[TrialRecord], sentence: Callable[[TrialRecord], str]) -> list[str]:

@@ -4,6 +4,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
+import harness
 from harness.errors import SuiteError
 from harness.plan.reader import value_of
 from harness.plan.specs import Suite, TrialSpec
@@ -61,11 +62,13 @@ class PrintedNumbers:
 
 
 def load(suite: Suite) -> PrintedNumbers:
-    """What the suite compares with, from results/published beside the folder of the suite file.
+    """What the suite compares with, from results/published beside the folder of the suite file, or of this checkout.
 
     Raises: SuiteError, located in the suite, when there is no such paper or table.
     """
-    folder = suite.path.resolve().parent.parent / "results" / "published"
+    roots = (suite.path.resolve().parent.parent, Path(harness.__file__).parent.parent)
+    folders = [root / "results" / "published" for root in roots]
+    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
     about = {row["paper"]: row for row in _rows(folder / "sources.csv")}
     cells, sources, problems = [], [], []
     for index, name in enumerate(suite.table.compare):

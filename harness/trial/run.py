@@ -57,12 +57,13 @@ def run(spec: TrialSpec, setting: Setting, report: Callable[[Progress], None]) -
     folder = records.folder(setting.runs, spec.id)
     records.set_aside(setting.runs, spec.id)
     started, load = environment.now(), environment.load_average()
-    metrics, fitted, digest = {}, Fitted(), None
+    metrics: dict[str, float] = {}  # filled as things are measured, so that a trial that fails keeps what it had
+    fitted, digest = Fitted(), None
     status, message = "ok", ""
     with _log(folder) as log, _threads(setting.threads):
         log.info("trial %s: %s", spec.id, spec)
         try:
-            metrics, fitted, digest = _measure(spec, setting, folder / BEST, report, log)
+            digest = _measure(spec, setting, metrics, fitted, folder / BEST, _logged(report, log))
         except Exception as error:  # at the trial's edge every failure is a status
             status, message = _status(error), f"{type(error).__name__}: {error}".splitlines()[0]
             log.error("%s\n%s", status, traceback.format_exc())
@@ -79,19 +80,18 @@ def run(spec: TrialSpec, setting: Setting, report: Callable[[Progress], None]) -
     )
 
 
-def _measure(spec: TrialSpec, setting: Setting, best: Path, report, log) -> tuple[dict[str, float], Fitted, str]:
+def _measure(spec: TrialSpec, setting: Setting, metrics: dict[str, float], fitted: Fitted, best: Path, report) -> str:
+    """Fill `metrics` and `fitted`; returns the digest of the best weights."""
     device = torch.device(setting.device)
     reset_peak_memory(device)
     corpus = CORPORA.get(spec.corpus.name)(**spec.corpus.params).load(setting.data)
     model = build(
         spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
     ).to(device)
-    metrics = dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
+    metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
     clocks = {"train": Clock(device), "eval": Clock(device)}
     on_device = _moved(corpus, device)
-    fitted = fit(
-        model, on_device, spec.train, seed=spec.seed, best_weights=best, clocks=clocks, report=_logged(report, log)
-    )
+    fit(model, on_device, spec.train, fitted, seed=spec.seed, best_weights=best, clocks=clocks, report=report)
     metrics |= _scores(model, on_device, spec, fitted, best, clocks["eval"])
     metrics |= {
         "unigram_test_ppl": unigram_ppl(corpus),
@@ -104,7 +104,7 @@ def _measure(spec: TrialSpec, setting: Setting, best: Path, report, log) -> tupl
         metrics["source_test_ppl"] = perplexity(corpus.source_test_nll)
     for name, clock in clocks.items():
         metrics |= clock.summary(name)
-    return metrics, fitted, weights_sha256(model.state_dict())
+    return weights_sha256(model.state_dict())
 
 
 def _scores(model, corpus: Corpus, spec: TrialSpec, fitted: Fitted, best: Path, clock: Clock) -> dict[str, float]:

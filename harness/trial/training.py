@@ -31,7 +31,7 @@ class Diverged(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a trial is: within an epoch (valid_ppl of the epoch before), or at its end."""
+    """How far a trial is: within an epoch (valid_ppl of the epoch before), or at its end, validated (its own)."""
 
     epoch: int
     epochs: int
@@ -59,21 +59,21 @@ def fit(
     model: LanguageModel,
     corpus: Corpus,
     train: TrainSpec,
+    fitted: Fitted,
     *,
     seed: int,
     best_weights: Path,
     clocks: dict[str, Clock],
     report: Callable[[Progress], None],
-) -> Fitted:
-    """Train for `epochs` epochs; weights of the best epoch by validation end in `best_weights`, the last ones in the
-    model.
+) -> None:
+    """Train for `epochs` epochs, filling `fitted` as they end; weights of the best epoch by validation end in
+    `best_weights`, the last ones in the model.
 
     Raises: Diverged when the training or validation loss of an epoch is not finite.
     """
     optimizer = make_optimizer(model.parameters(), train)
     schedule = make_schedule(optimizer, train)
     segments = training_segments(corpus.train, batch_size=train.batch_size, seq_len=train.seq_len)
-    fitted = Fitted()
     for epoch in range(1, train.epochs + 1) or (0,):  # epoch 0: never trained, scored as it is
         started = time.perf_counter()
         if epoch > 0:
@@ -87,14 +87,14 @@ def fit(
             fitted.best_epoch, fitted.best = epoch, fitted.last
             save_weights(model.state_dict(), best_weights)
         if epoch > 0:
-            lr = optimizer.param_groups[0]["lr"]
+            lr, valid_ppl = optimizer.param_groups[0]["lr"], fitted.last.ppl
             fitted.curve.append(
-                CurvePoint(epoch=epoch, train_loss=train_loss, valid_ppl=fitted.last.ppl, lr=lr, seconds=seconds)
+                CurvePoint(epoch=epoch, train_loss=train_loss, valid_ppl=valid_ppl, lr=lr, seconds=seconds)
             )
             fitted.train_seconds += seconds
+            reporter(len(segments), valid_ppl)
         if schedule is not None:
             schedule.step(fitted.last.mean_nll)
-    return fitted
 
 
 def train_epoch(
@@ -162,19 +162,27 @@ def _order(num_segments: int, shuffle: bool, seed: int, epoch: int) -> Iterator[
     return iter(torch.randperm(num_segments, generator=generator).tolist())
 
 
-def _throttled(report, epoch: int, epochs: int, steps: int, fitted: Fitted, clock: Clock) -> Callable[[int], None]:
-    """Report at most every PROGRESS_SECONDS, and at the end of the epoch."""
+def _throttled(report, epoch: int, epochs: int, steps: int, fitted: Fitted, clock: Clock):
+    """A function of the step, reporting at most every PROGRESS_SECONDS with the perplexity of the epoch before; given
+    this epoch's, it reports at once: the end of the epoch.
+    """
     due = time.monotonic()
-    valid_ppl = fitted.last.ppl if fitted.last else None
+    before = fitted.last.ppl if fitted.last else None
 
-    def at(step: int) -> None:
+    def at(step: int, valid_ppl: float | None = None) -> None:
         nonlocal due
-        if time.monotonic() < due and step < steps:
+        if valid_ppl is None and (time.monotonic() < due or step == steps):
             return
         due = time.monotonic() + PROGRESS_SECONDS
-        ms_per_batch = clock.milliseconds[-1]
         report(
-            Progress(epoch=epoch, epochs=epochs, step=step, steps=steps, valid_ppl=valid_ppl, ms_per_batch=ms_per_batch)
+            Progress(
+                epoch=epoch,
+                epochs=epochs,
+                step=step,
+                steps=steps,
+                valid_ppl=before if valid_ppl is None else valid_ppl,
+                ms_per_batch=clock.milliseconds[-1],
+            )
         )
 
     return at

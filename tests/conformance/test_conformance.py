@@ -1,5 +1,8 @@
 """Every registered head and backbone conforms, and each check catches a component that breaks it."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -88,6 +91,38 @@ class AnotherCountOnMeta(PlainHead):
         super().__init__(dims, embedding)
         if dims.token_counts is not None:
             self.extra = nn.Parameter(torch.zeros(3))
+
+
+class ConfusesWidths(nn.Module):
+    """Sized by the embedding's width, fed the top layer's."""
+
+    def __init__(self, dims, embedding):
+        super().__init__()
+        self.output = nn.Linear(dims.d_embed, dims.vocab_size)
+
+    def forward(self, hidden):
+        return Logits(self.output(hidden.layers[-1]))
+
+
+def test_a_head_that_confuses_widths_fails_and_one_that_refuses_them_does_not():
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        HEAD_CHECKS["other widths"](HeadCase(ConfusesWidths, {}))
+    assert HEAD_CHECKS["other widths"](HeadCase(HEADS.get("softmax"), {})).startswith("refused: projection")
+    assert HEAD_CHECKS["other widths"](HeadCase(HEADS.get("mos"), {})) == "layers (4, 5, 7), E = 6"
+
+
+def test_the_checks_hold_when_python_drops_asserts():
+    code = (
+        "import torch; from torch import nn; from harness.conformance.heads import HEAD_CHECKS, HeadCase\n"
+        "from harness.distributions import Logits\n"
+        "class Bad(nn.Module):\n"
+        "    def __init__(self, dims, embedding): super().__init__()\n"
+        "    def forward(self, hidden): return Logits(torch.full((2, 4, 13), torch.nan))\n"
+        "HEAD_CHECKS['probabilities sum to 1'](HeadCase(Bad, {}))"
+    )
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Nonconforming" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_a_log_has_a_line_for_start_epochs_and_end(suite, record_of):
     assert shown(suite.trials, events, width=40).splitlines() == [
         f"start   {who}",
         f"epoch   {who}  1/2 (100 %)  2.5 ms/batch",
-        f"epoch   {who}  2/2 (100 %)  2.5 ms/batch",
+        f"epoch   {who}  2/2 (100 %)  2.5 ms/batch  valid 9.75",
         f"end     {who}  ok  valid 9.50  test 9.25  (1 of 6)",
     ]
 

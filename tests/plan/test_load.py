@@ -160,7 +160,7 @@ MISTAKES = {
 @pytest.mark.parametrize("case", MISTAKES)
 def test_one_mistake_is_one_problem_at_its_place(case, problems):
     replacement, expected = MISTAKES[case]
-    assert problems(changed(replacement)) == [expected or '7:8: heads: expected a valid array, got "mos"']
+    assert problems(changed(replacement)) == [expected or '7:8: heads: expected a list, got "mos"']
 
 
 def test_every_missing_key_is_named(problems):

@@ -89,7 +89,7 @@ def test_value_of_the_right_type_comes_back_in_the_parameters_own_type(annotatio
         (str, 7, "expected a valid string, got 7"),
         (Literal["tanh", "none"], "relu", "expected 'tanh' or 'none', got \"relu\""),
         (list[int], [1, "b"], 'expected a valid integer, got "b"'),
-        (list[int], 3, "expected a valid array, got 3"),
+        (list[int], 3, "expected a list, got 3"),
     ],
 )
 def test_value_of_another_type_is_a_sentence_with_what_was_expected_and_found(annotation, value, sentence):

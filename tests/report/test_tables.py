@@ -266,7 +266,7 @@ GOLDEN = """\
 | mos(num_mixtures=2) | 940      | 268           | 85.00          | 81.00         | 19.0 %                 | 4.0              | -               | 82.25                  | 80.5               | +1.75                     | -                          | 1/2: 1 diverged |
 | mos(num_mixtures=3) | 1,020    | 348           | -              | -             | -                      | -                | -               | -                      | -                  | -                         | -                          | 0/2: 2 not run  |
 
-- Budget: 2 epochs, sgd, lr 0.5, batch 4, segments of 7 tokens; seeds 1, 2.
+- Training: optimizer sgd, lr 0.5, epochs 2, batch_size 4, seq_len 7; seeds 1, 2.
 - Backbone: lstm(d_model=8, num_layers=1).
 - valid ppl and test ppl are of the best epoch by validation; ± is the standard deviation over seeds; n counts ok trials of planned ones.
 - Counting, markov(vocab_size=12, num_tokens=400, branching=3): symbols of a Markov chain; every token but a split's first is scored.

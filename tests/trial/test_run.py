@@ -112,6 +112,22 @@ def test_divergence_is_a_status_with_one_line_and_a_log(tiny_suite, tmp_path):
     assert "Traceback" in (records.folder(tmp_path / "runs", spec.id) / LOG_NAME).read_text()
 
 
+def test_a_trial_that_fails_late_keeps_what_it_had_measured(tiny_suite, tmp_path, monkeypatch):
+    calls = []
+    forward = HEADS.get("softmax").forward
+
+    def fails_in_the_third_epoch(self, hidden):
+        calls.append(self.training)
+        if calls.count(True) > 2 * 15:  # 100 tokens a column: 99 targets in segments of 7 are 15 steps an epoch
+            raise RuntimeError("planted")
+        return forward(self, hidden)
+
+    monkeypatch.setattr(HEADS.get("softmax"), "forward", fails_in_the_third_epoch)
+    record = execute(plan.load(tiny_suite, ("train.epochs=5",)).trials[0], tmp_path)
+    assert (record.status, [point.epoch for point in record.curve]) == ("error", [1, 2])
+    assert record.metrics["params_total"] > record.metrics["params_head"] > 0
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

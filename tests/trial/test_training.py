@@ -11,7 +11,7 @@ from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.streams import stream_seed
 from harness.trial.model import build
 from harness.trial.timing import Clock
-from harness.trial.training import Diverged, detached, fit, make_optimizer, make_schedule, train_epoch
+from harness.trial.training import Diverged, Fitted, detached, fit, make_optimizer, make_schedule, train_epoch
 
 V = 7
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})
@@ -39,10 +39,9 @@ def model(backbone=LSTM, head=SOFTMAX, seed=1):
 def fitted(tmp_path, train, **kwargs):
     trained = model(**kwargs)
     clocks = {"train": Clock(CPU), "eval": Clock(CPU)}
-    reports = []
-    result = fit(
-        trained, corpus(), train, seed=1, best_weights=tmp_path / "best.pt", clocks=clocks, report=reports.append
-    )
+    reports, result = [], Fitted()
+    best = tmp_path / "best.pt"
+    fit(trained, corpus(), train, result, seed=1, best_weights=best, clocks=clocks, report=reports.append)
     return trained, result, reports, clocks
 
 
@@ -121,10 +120,12 @@ def test_a_loss_that_is_not_finite_ends_as_diverged(tmp_path):
 
 
 def test_progress_ends_every_epoch_and_every_step_is_timed(tmp_path):
-    _, _, reports, clocks = fitted(tmp_path, spec())
+    _, result, reports, clocks = fitted(tmp_path, spec())
     steps = len(training_segments(tokens(83), batch_size=4, seq_len=5))
     assert steps == 4  # 19 targets a column in segments of 5: 5 + 5 + 5 + 4
-    assert [(r.epoch, r.step) for r in reports if r.step == r.steps] == [(1, 4), (2, 4), (3, 4)]
+    ends = [report for report in reports if report.step == report.steps]
+    assert [(report.epoch, report.valid_ppl) for report in ends] == [(p.epoch, p.valid_ppl) for p in result.curve]
+    assert len(ends) == 3
     assert len(clocks["train"].milliseconds) == 12
 
 
