@@ -491,3 +491,36 @@ def test_every_command_has_help_with_an_example_of_itself(harness, name):
 
 def test_the_package_installs_the_command():
     assert 'harness = "harness.cli:main"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_sync_deletes_the_runs_of_trials_without_a_record(finished, harness):
+    assert harness("sync").code == 0
+    gone = sorted((finished / "results" / "runs" / "tiny").glob("*/record.json"))[0]
+    gone.unlink()
+    assert harness("sync").code == 0
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{finished / 'results' / 'mlflow.db'}")
+    (experiment,) = [e.experiment_id for e in client.search_experiments() if e.name == "tiny"]
+    runs = client.search_runs([experiment])
+    assert len(runs) == 3
+    assert gone.parent.name not in {run.data.tags["harness.trial_id"] for run in runs}
+
+
+@pytest.mark.parametrize("command", ["sync", "ui"])
+@pytest.mark.parametrize("content", [b"garbage", b"SQLite format 3\0" + b"x" * 5000])
+def test_a_damaged_database_is_one_sentence_that_says_what_to_do(finished, harness, command, content):
+    (finished / "results" / "mlflow.db").write_bytes(content)
+    done = harness(command)
+    assert done.code == 2
+    assert done.err.endswith("mlflow.db is no SQLite database or is damaged; move it away and run `harness sync`\n")
+    assert done.err.count("\n") == 1
+
+
+def test_a_table_that_cannot_be_written_is_one_sentence(finished, harness):
+    shutil.rmtree(finished / "results" / "tables")
+    (finished / "results" / "tables").write_text("a file")
+    done = harness("table", "suites/tiny.yaml")
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert "tables" in done.err

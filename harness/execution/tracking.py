@@ -101,8 +101,8 @@ def _opened(results: Path) -> MlflowClient:
         with place.open("rb") as file:
             if file.read(len(SQLITE)) not in (SQLITE, b""):
                 raise ExecutionError(unfit)
-    client = MlflowClient(tracking_uri=store_uri(results))
     try:
+        client = MlflowClient(tracking_uri=store_uri(results))
         client.search_experiments(max_results=1)
     except Exception as cause:  # MLflow's, SQLAlchemy's, Alembic's: the database cannot be used
         raise ExecutionError(unfit) from cause

@@ -337,3 +337,23 @@ def test_suites_of_the_repository_load(name):
     suite = load(path)
     assert suite.name == name
     assert len(suite.trials) == {"quickstart": 8, "ptb_mixtures": 15}[name]
+
+
+def test_a_range_mistake_is_found_beside_a_mistake_of_type_in_the_same_component(problems):
+    text = changed(("d_model: 8, num_layers: 1", "d_model: 8.5, num_layers: -1"))
+    found = [problem.partition(": ")[2] for problem in problems(text)]
+    assert [problem.partition(":")[0] for problem in found] == [
+        "backbones.0.lstm.d_model",
+        "backbones.0.lstm.num_layers",
+    ]
+    assert found[1].endswith("num_layers must be at least 1, got -1")
+
+
+@pytest.mark.parametrize(
+    "overrides", [("train.epochs=2",), ("train.epochs=5", "train.epochs=2"), ("resources.cpus=2",)]
+)
+def test_an_override_that_changes_no_trial_is_no_change(write, overrides):
+    path = write(BASE)
+    assert load(path).trials[0].train.epochs == 2
+    assert load(path, overrides).overrides == ()
+    assert [trial.id for trial in load(path, overrides).trials] == [trial.id for trial in load(path).trials]

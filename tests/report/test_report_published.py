@@ -176,3 +176,8 @@ def test_every_unknown_table_is_reported_at_once(compared):
     with pytest.raises(SuiteError) as caught:
         compared("[one/x, one/y]", *LINES)
     assert [("one/x" in text, "one/y" in text) for text in caught.value.problems] == [(True, False), (False, True)]
+
+
+def test_a_suite_outside_any_checkout_is_compared_with_the_numbers_of_ours(suite_of):
+    suite = suite_of(SUITE.replace("COMPARE", "benka2021/2"))  # no results/published lies beside its folder
+    assert {cell.head for cell in published.load(suite).cells} == {"mos"}
