@@ -170,6 +170,7 @@ def _throttled(report, epoch: int, epochs: int, steps: int, fitted: Fitted, cloc
     before = fitted.last.ppl if fitted.last else None
 
     def at(step: int, valid_ppl: float | None = None) -> None:
+        """`step` steps of the epoch are done; `valid_ppl` once it is validated."""
         nonlocal due
         if valid_ppl is None and (time.monotonic() < due or step == steps):
             return
