@@ -1,17 +1,74 @@
-"""The distributions that heads return: `Mixture` under every head of the papers, `Logits` for a head that is none.
+"""The distributions that heads return: `Mixture` under every head of the papers, `Logits` for a head that is none; and
+the two layers that nearly every head is made of.
 
 Shape letters: see harness/protocols.py.
 """
 
+from collections.abc import Callable
+from typing import Literal
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from harness import kernels
+from harness.protocols import HeadDims
+
+LOGIT_MAPS = kernels.LOGIT_MAPS
+Compat = dict[Literal["log_epsilon"], float]  # switches that reproduce what published codes do; None, off, by default
 
 
 def log_prior(scores_BTK: Tensor) -> Tensor:
     """(B, T, K) scores -> (B, T, K) log mixture weights, normalised over K in at least float32."""
     return scores_BTK.to(torch.promote_types(scores_BTK.dtype, torch.float32)).log_softmax(-1)
+
+
+def log_epsilon(compat: Compat | None) -> float | None:
+    """The epsilon of a head's `compat`, or None. Raises ValueError unless it lies between 0 and 1."""
+    epsilon = (compat or {}).get("log_epsilon")
+    if epsilon is not None and not 0 < epsilon < 1:
+        raise ValueError(f"compat: log_epsilon must be between 0 and 1, got {epsilon}")
+    return epsilon
+
+
+def facet_map(dims: HeadDims, *, projection: bool) -> nn.Module:
+    """The one facet of a single softmax: f = U h + a (U Xavier-uniform, (E, D)) with `projection`, h itself without.
+
+    Raises: ValueError when D differs from E and there is no projection.
+    """
+    d_top = dims.layer_dims[-1]
+    if projection:
+        facet = nn.Linear(d_top, dims.d_embed)
+        nn.init.xavier_uniform_(facet.weight)
+        return facet
+    if d_top != dims.d_embed:
+        raise ValueError(
+            f"projection: the top layer is {d_top} wide and the output embedding {dims.d_embed}; set it to true"
+        )
+    return nn.Identity()
+
+
+def output_layer(
+    dims: HeadDims, embedding: nn.Embedding, *, bias: bool, tie_weights: bool, d_embed: int | None = None
+) -> nn.Linear:
+    """The output matrix W (V, E) and bias b (V,) that facets are scored against.
+
+    Args:
+        bias: give each word a bias b; torch's Linear default.
+        tie_weights: use the backbone's input embedding as W; otherwise W is Xavier-uniform.
+        d_embed: E where a head chooses its own; None is that of the backbone's embedding.
+    Raises: ValueError when d_embed < 1, or weights are to be tied at another width than the embedding's.
+    """
+    width = dims.d_embed if d_embed is None else d_embed
+    if width < 1:
+        raise ValueError(f"d_embed must be at least 1, got {width}")
+    if tie_weights and width != dims.d_embed:
+        raise ValueError(f"tie_weights: the embedding is {dims.d_embed} wide, d_embed {width}; they must be equal")
+    output = nn.Linear(width, dims.vocab_size, bias=bias)
+    if tie_weights:
+        output.weight = embedding.weight
+    else:
+        nn.init.xavier_uniform_(output.weight)
+    return output
 
 
 class Mixture:
@@ -30,12 +87,14 @@ class Mixture:
         weight_VE: the output matrix shared by all components.
         bias_V: the output bias shared by all components, or None.
         partitions: P_k for each component; word x belongs to facet x mod P_k of component k. Default: all 1.
-        logit_map: name of phi: "identity" (softmax) or "sigsoftmax" (z + logsigmoid(z)).
+        logit_map: phi, an element-wise increasing function of at least float32 logits; LOGIT_MAPS has the named ones.
+        log_epsilon: with a number, log p(x) becomes log(p(x) + epsilon): what the published codes compute, whose
+            "probabilities" sum to 1 + V epsilon. None: exact.
         aux_loss: () tensor added to the training loss only.
-    Raises: ValueError when the facets, the prior and the partitions do not agree, or the logit map is unknown.
+    Raises: ValueError when the facets, the prior and the partitions do not agree.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; partitions: Chang and McCallum's multi-facet softmax;
         sigsoftmax: Kanai et al. (2018), arXiv:1805.10829.
-    Differs: mixes in log space; the authors' codes take log(p + 1e-8).
+    Differs: mixes in log space; the authors' codes take log(p + 1e-8), here `log_epsilon`.
     """
 
     def __init__(
@@ -46,7 +105,8 @@ class Mixture:
         bias_V: Tensor | None = None,
         *,
         partitions: tuple[int, ...] | None = None,
-        logit_map: str = "identity",
+        logit_map: Callable[[Tensor], Tensor] = LOGIT_MAPS["identity"],
+        log_epsilon: float | None = None,
         aux_loss: Tensor | float = 0.0,
     ):
         B, T, F, E = facets_BTFE.shape
@@ -54,13 +114,11 @@ class Mixture:
         partitions = (1,) * K if partitions is None else tuple(partitions)
         if len(partitions) != K or sum(partitions) != F or min(partitions) < 1:
             raise ValueError(f"{F} facets and {K} log-prior weights do not fit partitions {partitions}")
-        if logit_map not in kernels.LOGIT_MAPS:
-            raise ValueError(f"logit_map must be one of {', '.join(kernels.LOGIT_MAPS)}, got '{logit_map}'")
         self.shape = (B, T)
         self.facets_NFE = facets_BTFE.reshape(B * T, F, E)
         self.log_prior_NK = None if log_prior_BTK is None else log_prior_BTK.reshape(B * T, K)
         self.weight_VE, self.bias_V = weight_VE, bias_V
-        self.partitions, self.logit_map, self.aux_loss = partitions, logit_map, aux_loss
+        self.partitions, self.logit_map, self.log_epsilon, self.aux_loss = partitions, logit_map, log_epsilon, aux_loss
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() mean_nll + aux_loss."""
@@ -76,8 +134,30 @@ class Mixture:
         return kernels.nll(self, targets_BT.reshape(-1)).view(self.shape)
 
     def log_probs(self) -> Tensor:
-        """(B, T, V) nats, normalised over V."""
+        """(B, T, V) nats, normalised over V (over log_epsilon, see there)."""
         return kernels.log_probs(self).view(*self.shape, -1)
+
+
+class BinaryLogLoss(Mixture):
+    """A Mixture trained on the element-wise binary log-loss over the one-hot target instead of its likelihood.
+
+    loss = mean over tokens of  -log p(y) - sum_{x != y} log(1 - p(x));    nll, mean_nll, log_probs: the Mixture's
+
+    Builds the whole distribution, N x V floats. p is kept below 1 - 1e-7, so that a word other than the target that
+    takes all probability costs 16 nats, not infinity.
+    Source: the objective of the TensorFlow code behind the NCE and MoS comparison (results/published: no table). It is
+        no likelihood; for the record only.
+    """
+
+    MAX_PROBABILITY = 1 - 1e-7
+
+    def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
+        """() the binary log-loss, averaged as mean_nll is, + aux_loss."""
+        logp_BTV = self.log_probs()
+        others_BTV = torch.log1p(-logp_BTV.exp().clamp(max=self.MAX_PROBABILITY))
+        at = targets_BT[..., None]
+        loss_BT = (others_BTV.gather(-1, at) - logp_BTV.gather(-1, at))[..., 0] - others_BTV.sum(-1)
+        return kernels.weighted_mean(loss_BT, weight_BT) + self.aux_loss
 
 
 class Logits:

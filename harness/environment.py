@@ -3,6 +3,8 @@
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -60,3 +62,14 @@ def load_average() -> float:
 def _git(root: Path, *arguments: str) -> str:
     done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """torch's threads within it; set explicitly, since oversubscription costs up to 20 times."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,11 +1,11 @@
-"""Mixture of Softmaxes (Yang et al., 2018)."""
+"""Mixture of Softmaxes (Yang et al., 2018), with the sigsoftmax variant and the gate's controls."""
 
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from harness.distributions import Mixture, log_prior
+from harness.distributions import LOGIT_MAPS, BinaryLogLoss, Compat, Mixture, log_epsilon, log_prior, output_layer
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -14,7 +14,8 @@ from harness.registry import HEADS
 class MixtureOfSoftmaxes(nn.Module):
     """Mixture of Softmaxes (MoS): a prior-weighted sum of K softmaxes over one output matrix.
 
-    f_k = act(A_k h + a_k);    pi = softmax(C h (+ c));    log p = logsumexp_k [ log pi_k + log_softmax(W f_k + b) ]
+    f_k = act(A_k h + a_k);    pi = softmax(C h (+ c));    z_k = W f_k + b
+    log p = logsumexp_k [ log pi_k + log_softmax(phi(z_k)) ]
 
     Shapes: top layer h (B, T, D) -> facets f (B, T, K, E), prior pi (B, T, K), output matrix W (V, E).
     Args:
@@ -24,11 +25,19 @@ class MixtureOfSoftmaxes(nn.Module):
         prior_bias: give the prior a bias c.
         bias: give the output a bias b per word, shared by all components.
         tie_weights: use the backbone's input embedding as W.
-    Raises: ValueError when num_mixtures < 1 or dropout is not in [0, 1).
+        d_embed: E; None is the width of the backbone's embedding.
+        logit_map: phi: 'identity', or 'sigsoftmax' (MoSS, the mixture of SigSoftmax).
+        gate: 'learned' as above; 'constant', pi = 1/K everywhere; 'static', pi = softmax(c), one learned vector that
+            sees no context.
+        loss: what training minimises: 'nll', or 'binary', the element-wise binary log-loss (BinaryLogLoss).
+        compat: {log_epsilon: 1e-8} computes log(p + 1e-8) as the authors' codes do; off by default.
+    Raises: ValueError when num_mixtures or d_embed < 1, dropout is not in [0, 1), a prior bias is asked of a gate that
+        is not learned, or weights are to be tied at another width than the embedding's.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; zihangdai/mos, model.py; Benka et al. (2021) and
-        ChrisBenka/Transformer_MOS, whose settings (plain dropout, untied Xavier-uniform W) are followed here.
-    Differs: mixes in log space, the authors' codes take log(p + 1e-8); zihangdai/mos draws one dropout mask per
-        sequence, we draw one per position as Benka et al. do.
+        ChrisBenka/Transformer_MOS, whose settings (plain dropout, untied Xavier-uniform W) are followed here. MoSS:
+        Kanai et al. (2018), section 3.4. Gates: Orhan's note on degeneracy (constant), the multi-facet code (static).
+    Differs: mixes in log space, the authors' codes take log(p + 1e-8) (`compat`); zihangdai/mos draws one dropout mask
+        per sequence, we draw one per position as Benka et al. do.
     """
 
     def __init__(
@@ -42,25 +51,33 @@ class MixtureOfSoftmaxes(nn.Module):
         prior_bias: bool = False,
         bias: bool = True,
         tie_weights: bool = False,
+        d_embed: int | None = None,
+        logit_map: Literal["identity", "sigsoftmax"] = "identity",
+        gate: Literal["learned", "constant", "static"] = "learned",
+        loss: Literal["nll", "binary"] = "nll",
+        compat: Compat | None = None,
     ):
         super().__init__()
         if num_mixtures < 1:
             raise ValueError(f"num_mixtures must be at least 1, got {num_mixtures}")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+        if prior_bias and gate != "learned":
+            raise ValueError(f"prior_bias belongs to a learned gate, and gate is '{gate}'")
         d_top = dims.layer_dims[-1]
-        self.num_mixtures, self.d_embed, self.activation = num_mixtures, dims.d_embed, activation
-        self.latent = nn.Linear(d_top, num_mixtures * dims.d_embed)
+        self.num_mixtures, self.activation = num_mixtures, activation
+        self.phi, self.log_epsilon = LOGIT_MAPS[logit_map], log_epsilon(compat)
+        self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, d_embed=d_embed)
+        self.latent = nn.Linear(d_top, num_mixtures * self.output.in_features)
         self.dropout = nn.Dropout(dropout)
-        self.prior = nn.Linear(d_top, num_mixtures, bias=prior_bias) if num_mixtures > 1 else None
-        self.output = nn.Linear(dims.d_embed, dims.vocab_size, bias=bias)
         nn.init.xavier_uniform_(self.latent.weight)
-        if self.prior is not None:
+        self.prior = self.static_prior = None
+        if num_mixtures > 1 and gate == "learned":
+            self.prior = nn.Linear(d_top, num_mixtures, bias=prior_bias)
             nn.init.xavier_uniform_(self.prior.weight)
-        if tie_weights:
-            self.output.weight = embedding.weight
-        else:
-            nn.init.xavier_uniform_(self.output.weight)
+        elif num_mixtures > 1 and gate == "static":
+            self.static_prior = nn.Parameter(torch.zeros(num_mixtures))
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of K components."""
@@ -68,6 +85,21 @@ class MixtureOfSoftmaxes(nn.Module):
         facets = self.latent(h_BTD)
         if self.activation == "tanh":
             facets = torch.tanh(facets)
-        facets_BTKE = self.dropout(facets).unflatten(-1, (self.num_mixtures, self.d_embed))
-        log_prior_BTK = None if self.prior is None else log_prior(self.prior(h_BTD))
-        return Mixture(facets_BTKE, log_prior_BTK, self.output.weight, self.output.bias)
+        facets_BTKE = self.dropout(facets).unflatten(-1, (self.num_mixtures, -1))
+        return self.distribution(
+            facets_BTKE,
+            self._log_prior(h_BTD),
+            self.output.weight,
+            self.output.bias,
+            logit_map=self.phi,
+            log_epsilon=self.log_epsilon,
+        )
+
+    def _log_prior(self, h_BTD: Tensor) -> Tensor | None:
+        """(B, T, K), or None for one component."""
+        if self.num_mixtures == 1:
+            return None
+        if self.prior is not None:
+            return log_prior(self.prior(h_BTD))
+        scores_K = h_BTD.new_zeros(self.num_mixtures) if self.static_prior is None else self.static_prior
+        return log_prior(scores_K).expand(*h_BTD.shape[:2], -1)

@@ -1,8 +1,10 @@
 """Softmax: the plain output layer."""
 
+from typing import Literal
+
 from torch import nn
 
-from harness.distributions import Mixture
+from harness.distributions import BinaryLogLoss, Mixture, facet_map, output_layer
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -18,6 +20,7 @@ class Softmax(nn.Module):
         projection: put an affine map D -> E before the output matrix (the multi-facet poster's "Softmax" row).
         bias: give the output a bias b per word.
         tie_weights: use the backbone's input embedding as W.
+        loss: what training minimises: 'nll', or 'binary', the element-wise binary log-loss (BinaryLogLoss).
     Raises: ValueError when D differs from E and there is no projection.
     Source: the log-linear output layer every paper starts from; seed paper's baseline: Benka et al. (2021).
     Differs: W is Xavier-uniform as in Benka et al.'s code unless tied; the bias keeps torch's Linear default.
@@ -31,22 +34,14 @@ class Softmax(nn.Module):
         projection: bool = False,
         bias: bool = True,
         tie_weights: bool = False,
+        loss: Literal["nll", "binary"] = "nll",
     ):
         super().__init__()
-        d_top = dims.layer_dims[-1]
-        if d_top != dims.d_embed and not projection:
-            raise ValueError(
-                f"projection: the top layer is {d_top} wide and the output embedding {dims.d_embed}; set it to true"
-            )
-        self.facet = nn.Linear(d_top, dims.d_embed) if projection else nn.Identity()
-        self.output = nn.Linear(dims.d_embed, dims.vocab_size, bias=bias)
-        if projection:
-            nn.init.xavier_uniform_(self.facet.weight)
-        if tie_weights:
-            self.output.weight = embedding.weight
-        else:
-            nn.init.xavier_uniform_(self.output.weight)
+        self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
+        self.facet = facet_map(dims, projection=projection)
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component."""
-        return Mixture(self.facet(hidden.layers[-1]).unsqueeze(2), None, self.output.weight, self.output.bias)
+        facet_BTE = self.facet(hidden.layers[-1])
+        return self.distribution(facet_BTE.unsqueeze(2), None, self.output.weight, self.output.bias)

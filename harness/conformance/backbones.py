@@ -1,4 +1,5 @@
-"""The checks of backbones. Each takes a case and returns what it measured, or raises with what is wrong.
+"""The checks of backbones. Each takes a case and returns what it found (errors by name, or a text), or raises with
+what is wrong.
 
 Shape letters: see harness/protocols.py.
 """
@@ -64,16 +65,16 @@ def causal(case: BackboneCase) -> str:
     return f"{T} positions of every layer"
 
 
-def rows_apart(case: BackboneCase) -> str:
+def rows_apart(case: BackboneCase) -> dict[str, float]:
     """A row of the batch does not change with the other rows."""
     backbone, tokens = case.build(), case.tokens()
     together, alone = backbone(tokens).layers[-1][:1], backbone(tokens[:1]).layers[-1]
     error = (together - alone).abs().max().item()
     require(error <= 1e-12, f"a row alone differs by {error:.1e}")
-    return f"{error:.0e}"
+    return {"a row alone": error}
 
 
-def carries_state(case: BackboneCase) -> str:
+def carries_state(case: BackboneCase) -> dict[str, float] | str:
     """With state, two half segments equal one whole segment, to 1e-12 in float64."""
     backbone, tokens = case.build(), case.tokens()
     whole = backbone(tokens)
@@ -86,7 +87,7 @@ def carries_state(case: BackboneCase) -> str:
         for *halves, layer in zip(first.layers, second.layers, whole.layers, strict=True)
     )
     require(error <= 1e-12, f"two halves differ from the whole by {error:.1e}")
-    return f"{error:.0e}"
+    return {"two halves": error}
 
 
 def reproducible(case: BackboneCase) -> str:

@@ -1,24 +1,29 @@
 """Run the checks of a component's kind over its parameter variants."""
 
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin
 
 from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
 from harness.conformance.heads import HEAD_CHECKS, HeadCase
-from harness.errors import ExecutionError, UnknownComponent
+from harness.environment import torch_threads
+from harness.errors import ExecutionError, HarnessError, UnknownComponent
 from harness.plan.parameters import REQUIRED, Parameter, checked, parameters
 from harness.registry import BACKBONES, HEADS, nearest
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One check of one variant: passed, or not; `detail` is the worst error found, or what is wrong."""
+    """One check of one variant: passed, or not; `detail` says what was found or what is wrong, `errors` the numerical
+    errors by name.
+    """
 
     check: str
     variant: str
     passed: bool
     detail: str
+    errors: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.check} [{self.variant}]: {self.detail}"
@@ -42,16 +47,47 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
         raise UnknownComponent(f"unknown head or backbone '{name}'{nearest(name, known)} (known: {', '.join(known)})")
     base = _base(name, parameters(cls), given or {})
     outcomes = []
-    for variant, params in _variants(parameters(cls), base):
-        try:
-            case(cls, params).build()
-        except ValueError as refusal:
-            if variant == "defaults":
-                raise ExecutionError(f"'{name}' cannot be built: {refusal}") from refusal
-            outcomes.append(Outcome("construction", variant, True, f"refused: {refusal}"))
-            continue
-        outcomes += [_outcome(title, variant, check, case(cls, params)) for title, check in checks.items()]
+    with torch_threads(1):
+        for variant, params in _variants(parameters(cls), base):
+            try:
+                case(cls, params).build()
+            except ValueError as refusal:
+                if variant == "defaults":
+                    raise ExecutionError(f"'{name}' cannot be built: {refusal}") from refusal
+                outcomes.append(Outcome("construction", variant, True, f"refused: {refusal}"))
+                continue
+            outcomes += [_outcome(title, variant, check, case(cls, params)) for title, check in checks.items()]
     return kind, outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All outcomes of one component in a line: `worst` is the largest error of each check that measures one, over all
+    variants and number types; `failures` says what is wrong; `seconds` it took.
+    """
+
+    name: str
+    variants: int
+    checks: int
+    worst: dict[str, float]
+    failures: list[str]
+    seconds: float
+
+
+def summary(name: str) -> Summary:
+    """Run a component's checks and sum them up. One that needs parameters is a failure that says so."""
+    started = time.perf_counter()
+    try:
+        _, outcomes = conformance(name)
+    except HarnessError as error:
+        return Summary(name, 0, 0, {}, [str(error)], time.perf_counter() - started)
+    worst: dict[str, float] = {}
+    for outcome in outcomes:
+        if outcome.errors:
+            worst[outcome.check] = max(worst.get(outcome.check, 0.0), *outcome.errors.values())
+    variants = len({outcome.variant for outcome in outcomes})
+    failures = [str(outcome) for outcome in outcomes if not outcome.passed]
+    return Summary(name, variants, len(outcomes), worst, failures, time.perf_counter() - started)
 
 
 def _base(name: str, known: dict[str, Parameter], given: dict[str, Any]) -> dict[str, Any]:
@@ -82,8 +118,11 @@ def _variants(known: dict[str, Parameter], base: dict[str, Any]) -> Iterator[tup
                 yield f"{name}={option}", {**base, name: option}
 
 
-def _outcome(title: str, variant: str, check: Callable[[Any], str], case: Any) -> Outcome:
+def _outcome(title: str, variant: str, check: Callable[[Any], Any], case: Any) -> Outcome:
     try:
-        return Outcome(title, variant, True, check(case))
+        found = check(case)
     except Exception as error:  # whatever anybody's component raises is a failed check
         return Outcome(title, variant, False, f"{type(error).__name__}: {error}".splitlines()[0])
+    if isinstance(found, str):
+        return Outcome(title, variant, True, found)
+    return Outcome(title, variant, True, ", ".join(f"{name} {error:.0e}" for name, error in found.items()), found)

@@ -5,6 +5,7 @@ over the vocabulary is built in `log_probs` alone. Products run in the facets' o
 least float32. Letters: see harness/protocols.py.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from harness.distributions import Mixture
 
-# phi in u = phi(z). Sigsoftmax: exp(z) sigmoid(z) = exp(z + logsigmoid(z)); the log form never underflows.
+# The named phi in u = phi(z). Sigsoftmax: exp(z) sigmoid(z) = exp(z + logsigmoid(z)); the log form never underflows.
 LOGIT_MAPS = {
     "identity": lambda z: z,
     "sigsoftmax": lambda z: z + functional.logsigmoid(z),
@@ -30,8 +31,9 @@ def nll(mixture: "Mixture", targets_N: Tensor) -> Tensor:
     """(N,) nats: -logsumexp_k [ log pi_k - nll_k(target) ]."""
     component_nlls = [functional.cross_entropy(u, targets_N, reduction="none") for u in _component_logits(mixture)]
     if mixture.log_prior_NK is None:
-        return component_nlls[0]
-    return -torch.logsumexp(_log_prior(mixture) - torch.stack(component_nlls, dim=1), dim=1)
+        return -_plus_epsilon(-component_nlls[0], mixture.log_epsilon)
+    logp_N = torch.logsumexp(_log_prior(mixture) - torch.stack(component_nlls, dim=1), dim=1)
+    return -_plus_epsilon(logp_N, mixture.log_epsilon)
 
 
 def log_probs(mixture: "Mixture") -> Tensor:
@@ -42,7 +44,7 @@ def log_probs(mixture: "Mixture") -> Tensor:
         if mixture.log_prior_NK is not None:
             logp_NV = logp_NV + _log_prior(mixture)[:, k, None]
         mixed_NV = logp_NV if mixed_NV is None else torch.logaddexp(mixed_NV, logp_NV)
-    return mixed_NV
+    return _plus_epsilon(mixed_NV, mixture.log_epsilon)
 
 
 def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
@@ -51,6 +53,11 @@ def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
         return values.mean()
     weight = weight.to(values.dtype)
     return (weight * values).sum() / weight.sum()
+
+
+def _plus_epsilon(logp: Tensor, epsilon: float | None) -> Tensor:
+    """log(p + epsilon); log p itself without an epsilon."""
+    return logp if epsilon is None else torch.logaddexp(logp, torch.full_like(logp, math.log(epsilon)))
 
 
 def _log_prior(mixture: "Mixture") -> Tensor:
@@ -64,7 +71,7 @@ def _component_logits(mixture: "Mixture"):
         facets_NPE = mixture.facets_NFE[:, first : first + num_partitions]
         first += num_partitions
         z_NV = _partitioned_product(facets_NPE, mixture.weight_VE, mixture.bias_V)
-        yield LOGIT_MAPS[mixture.logit_map](z_NV.to(torch.promote_types(z_NV.dtype, torch.float32)))
+        yield mixture.logit_map(z_NV.to(torch.promote_types(z_NV.dtype, torch.float32)))
 
 
 def _partitioned_product(facets_NPE: Tensor, weight_VE: Tensor, bias_V: Tensor | None) -> Tensor:

@@ -60,7 +60,7 @@ def run(spec: TrialSpec, setting: Setting, report: Callable[[Progress], None]) -
     metrics: dict[str, float] = {}  # filled as things are measured, so that a trial that fails keeps what it had
     fitted, digest = Fitted(), None
     status, message = "ok", ""
-    with _log(folder) as log, _threads(setting.threads):
+    with _log(folder) as log, environment.torch_threads(setting.threads):
         log.info("trial %s: %s", spec.id, spec)
         try:
             digest = _measure(spec, setting, metrics, fitted, folder / BEST, _logged(report, log))
@@ -171,17 +171,6 @@ def _log(folder: Path) -> Iterator[logging.Logger]:
     finally:
         log.removeHandler(handler)
         handler.close()
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """torch's threads for this trial; set explicitly, since oversubscription costs up to 20 times."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _environment(setting: Setting, started: str, load: float) -> Environment:

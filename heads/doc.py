@@ -1,0 +1,122 @@
+"""Direct Output Connection (DOC; Takase et al., 2018)."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+FROM_TOP = ("top", "second", "third")
+
+
+@HEADS.register("doc")
+class DirectOutputConnection(nn.Module):
+    """Direct Output Connection (DOC): a mixture of softmaxes whose components come from several layers.
+
+    f_m = tanh(A_m h^l(m) + a_m);    pi = softmax(C h^top);    log p = logsumexp_m [ log pi_m + log_softmax(W f_m + b) ]
+
+    Training adds lambda times the squared coefficient of variation of the components' use, for J > 1 components:
+        'paper': beta_m = sum over the batch of pi_m;    (std(beta) / mean(beta))^2, std over the J values, unbiased
+        'code':  S_bm = sum over time of pi_m in row b;    var(S) (J - 1) / mean(S)^2, over all B J values, unbiased
+    The code's value carries a factor J - 1 and also counts differences between the rows of the batch.
+
+    Shapes: layers (B, T, D_l) -> facets (B, T, J, E), the top layer's first; prior (B, T, J); output matrix W (V, E).
+    Args:
+        components: components of each layer, from the top layer down: (15, 5), or by name: {top: 15, second: 5}
+            (top, second, third; a trial's id tells the two spellings apart). The gate sees the top layer only.
+        dropout: probability of zeroing a unit of the facets; one mask a sequence, shared by time and by all components.
+        balance: the form of the balance loss, 'paper' or 'code'.
+        balance_weight: lambda; 0 turns it off.
+        bias: give the output a bias b per word, shared by all components.
+        tie_weights: use the backbone's input embedding as W.
+        d_embed: E; None is the width of the backbone's embedding.
+        compat: {log_epsilon: 1e-8} computes log(p + 1e-8) as the authors' code does; off by default.
+    Raises: ValueError when there is no component, a number of them or lambda is negative, more layers are named than
+        there are, dropout is not in [0, 1), or weights are to be tied at another width than the embedding's.
+    Source: Takase et al. (2018), arXiv:1808.10143, sections 3 and 4; nttcslab-nlp/doc_lm, main.py and model.py (dropout
+        0.6, lambda 0.001, components (15, 5)). The paper's form of the balance loss is from memory, not read again.
+    Differs: mixes in log space; W is untied and Xavier-uniform by default, the authors' tied, U(-0.1, 0.1).
+    """
+
+    def __init__(
+        self,
+        dims: HeadDims,
+        embedding: nn.Embedding,
+        *,
+        components: dict[Literal["top", "second", "third"], int] | tuple[int, ...] = (15, 5),
+        dropout: float = 0.0,
+        balance: Literal["paper", "code"] = "paper",
+        balance_weight: float = 0.001,
+        bias: bool = True,
+        tie_weights: bool = False,
+        d_embed: int | None = None,
+        compat: Compat | None = None,
+    ):
+        super().__init__()
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+        if balance_weight < 0:
+            raise ValueError(f"balance_weight must be at least 0, got {balance_weight}")
+        self.counts = _from_top(components, len(dims.layer_dims))
+        self.num_components = sum(self.counts)
+        self.balance, self.balance_weight, self.log_epsilon = balance, balance_weight, log_epsilon(compat)
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, d_embed=d_embed)
+        width = self.output.in_features
+        self.latents = nn.ModuleList(
+            nn.Linear(d_layer, count * width)
+            for d_layer, count in zip(reversed(dims.layer_dims), self.counts, strict=False)
+            if count > 0
+        )
+        self.dropout = nn.Dropout(dropout)
+        for latent in self.latents:
+            nn.init.xavier_uniform_(latent.weight)
+        self.prior = None
+        if self.num_components > 1:
+            self.prior = nn.Linear(dims.layer_dims[-1], self.num_components, bias=False)
+            nn.init.xavier_uniform_(self.prior.weight)
+
+    def forward(self, hidden: Hidden) -> Mixture:
+        """Every layer's states -> a Mixture of J components, with the balance loss."""
+        used = [layer for layer, count in zip(reversed(hidden.layers), self.counts, strict=False) if count > 0]
+        facets = torch.cat([torch.tanh(latent(h)) for latent, h in zip(self.latents, used, strict=True)], dim=-1)
+        facets_BTJE = facets.unflatten(-1, (self.num_components, -1))
+        B, _, _, E = facets_BTJE.shape
+        facets_BTJE = facets_BTJE * self.dropout(facets_BTJE.new_ones(B, 1, 1, E))
+        log_prior_BTJ, balance = None, 0.0
+        if self.prior is not None:
+            log_prior_BTJ = log_prior(self.prior(hidden.layers[-1]))
+            balance = self.balance_weight * self.imbalance(log_prior_BTJ.exp())
+        return Mixture(
+            facets_BTJE,
+            log_prior_BTJ,
+            self.output.weight,
+            self.output.bias,
+            log_epsilon=self.log_epsilon,
+            aux_loss=balance,
+        )
+
+    def imbalance(self, prior_BTJ: Tensor) -> Tensor:
+        """() the squared coefficient of variation of the components' use, in the chosen form."""
+        if self.balance == "code":
+            use_BJ = prior_BTJ.sum(1)
+            return use_BJ.var() * (self.num_components - 1) / use_BJ.mean() ** 2
+        use_J = prior_BTJ.sum((0, 1))
+        return use_J.var() / use_J.mean() ** 2
+
+
+def _from_top(components: dict[str, int] | tuple[int, ...], num_layers: int) -> tuple[int, ...]:
+    """Components of each layer, from the top down."""
+    if isinstance(components, dict):
+        components = tuple(components.get(name, 0) for name in FROM_TOP[: _depth(components)])
+    if len(components) > num_layers:
+        raise ValueError(f"components: {len(components)} layers are named, the backbone has {num_layers}")
+    if min(components, default=0) < 0 or sum(components) < 1:
+        raise ValueError(f"components must be numbers of at least 0, one of them more, got {tuple(components)}")
+    return tuple(components)
+
+
+def _depth(components: dict[str, int]) -> int:
+    return max((FROM_TOP.index(name) + 1 for name in components), default=0)

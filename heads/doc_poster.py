@@ -1,0 +1,68 @@
+"""The multi-facet poster's DOC row: one facet from each of the top layers. A different model from Takase's `doc`."""
+
+import torch
+from torch import nn
+
+from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+NOISE = 1e-4
+
+
+@HEADS.register("doc_poster")
+class DirectOutputConnectionPoster(nn.Module):
+    """DOC as the multi-facet poster runs it: facet k reads its own layer, the gate reads all of them.
+
+    f_k = A_k h^l(k) + a_k,  l(k) = L - K + k for k = 1 .. K;    pi = softmax(C [h^(L-K+1); ...; h^L] + c)
+    log p = logsumexp_k [ log pi_k + log_softmax(W f_k) ]
+
+    Shapes: the K top layers (B, T, D_l), lowest first -> facets (B, T, K, E), prior (B, T, K), output matrix W (V, E).
+    Args:
+        num_mixtures: K, both the number of softmaxes and of layers read.
+        bias: give the output a bias per word.
+        tie_weights: use the backbone's input embedding as W; otherwise W starts as a copy of it.
+        compat: {log_epsilon: 1e-8} computes log(p + 1e-8) as the authors' code does; off by default.
+    Raises: ValueError when num_mixtures < 1 or the backbone has fewer layers.
+    Source: Chang and McCallum's multi-facet softmax, the poster's table 1; laksh-ag/Multi-facet_softmax,
+        gpt2_model/modeling_gpt2_multi.py, `individual_hidden_states` (3 facets, 3 layers, window 0).
+    Differs: mixes in log space. A_k starts as the identity plus noise of at most 5e-5 (none on the top layer's) where
+        D_l = E, torch's Linear default elsewhere; the authors' code writes the identity over the noise. Takase's has
+        tanh, a gate on the top layer alone, and a balance loss: `doc`.
+    """
+
+    def __init__(
+        self,
+        dims: HeadDims,
+        embedding: nn.Embedding,
+        *,
+        num_mixtures: int = 3,
+        bias: bool = False,
+        tie_weights: bool = False,
+        compat: Compat | None = None,
+    ):
+        super().__init__()
+        if num_mixtures < 1:
+            raise ValueError(f"num_mixtures must be at least 1, got {num_mixtures}")
+        if num_mixtures > len(dims.layer_dims):
+            raise ValueError(f"num_mixtures: {num_mixtures} layers are read, the backbone has {len(dims.layer_dims)}")
+        read = dims.layer_dims[-num_mixtures:]
+        self.num_mixtures, self.log_epsilon = num_mixtures, log_epsilon(compat)
+        self.facets = nn.ModuleList(nn.Linear(d_layer, dims.d_embed) for d_layer in read)
+        self.prior = nn.Linear(sum(read), num_mixtures) if num_mixtures > 1 else None
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        with torch.no_grad():
+            self.output.weight.copy_(embedding.weight)
+            for k, facet in enumerate(self.facets):
+                if facet.in_features == facet.out_features:
+                    noise = 0.0 if k == num_mixtures - 1 else NOISE * (torch.rand_like(facet.weight) - 0.5)
+                    facet.weight.copy_(torch.eye(dims.d_embed) + noise)
+                    facet.bias.zero_()
+
+    def forward(self, hidden: Hidden) -> Mixture:
+        """The top K layers' states -> a Mixture of K components."""
+        read = hidden.layers[-self.num_mixtures :]
+        facets_BTKE = torch.stack([facet(h) for facet, h in zip(self.facets, read, strict=True)], dim=2)
+        log_prior_BTK = None if self.prior is None else log_prior(self.prior(torch.cat(read, dim=-1)))
+        weight, bias = self.output.weight, self.output.bias
+        return Mixture(facets_BTKE, log_prior_BTK, weight, bias, log_epsilon=self.log_epsilon)

@@ -1,0 +1,56 @@
+"""Generalised SigSoftmax (GSS; Parthiban et al., 2021)."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.distributions import Mixture, facet_map, output_layer
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+
+@HEADS.register("gss")
+class GeneralisedSigSoftmax(nn.Module):
+    """Generalised SigSoftmax (GSS): a softmax over logits bent at c from slope k to slope 1.
+
+    f = h, or U h + a with `projection`;    z = W f + b
+    log p = log_softmax(phi(z)),    phi(z) = k (z - c) + c - (k - 1) softplus(z - c)
+
+    k = 1 is softmax, (c, k) = (0, 2) is SigSoftmax.
+    Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E). c and k are numbers, not learned.
+    Args:
+        c: the logit at which the slope changes; the authors take -1.5 on both corpora.
+        k: the slope far below c; the authors take 2.5 on PTB, 3 on WikiText-2.
+        projection: put an affine map D -> E before the output matrix.
+        bias: give the output a bias b per word.
+        tie_weights: use the backbone's input embedding as W.
+    Raises: ValueError when k <= 0 (phi must increase), or D differs from E and there is no projection.
+    Source: Parthiban et al. (2021), equations 3 to 5; quettabit/awd-lstm-lmkit.
+    Differs: nothing but the initialisation, which is `softmax`'s.
+    """
+
+    def __init__(
+        self,
+        dims: HeadDims,
+        embedding: nn.Embedding,
+        *,
+        c: float = -1.5,
+        k: float = 2.5,
+        projection: bool = False,
+        bias: bool = True,
+        tie_weights: bool = False,
+    ):
+        super().__init__()
+        if k <= 0:
+            raise ValueError(f"k must be more than 0, got {k}")
+        self.c, self.k = c, k
+        self.facet = facet_map(dims, projection=projection)
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+
+    def phi(self, z: Tensor) -> Tensor:
+        """The logit map, element by element."""
+        return self.k * (z - self.c) + self.c - (self.k - 1) * functional.softplus(z - self.c)
+
+    def forward(self, hidden: Hidden) -> Mixture:
+        """(B, T, D) top states -> a Mixture of one component under phi."""
+        facet_BTE = self.facet(hidden.layers[-1])
+        return Mixture(facet_BTE.unsqueeze(2), None, self.output.weight, self.output.bias, logit_map=self.phi)

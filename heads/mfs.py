@@ -1,0 +1,119 @@
+"""Multi-facet softmax (MFS; Chang and McCallum), each part of it, and the poster's rows that are its special cases."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+NOISE = 1e-4
+
+
+@HEADS.register("mfs")
+class MultiFacetSoftmax(nn.Module):
+    """Multi-facet softmax (MFS): a mixture of softmaxes fed by several hidden states, its first component partitioned.
+
+    block_t = [ h^l_{t-j} ]  for l = L, L-1, .. (H layers), within each j = 0 .. w; zeros before the segment's start
+    q_t     = [ h^L_t ; gelu(L_h block_t) ], or h^L_t alone where the block holds nothing else (H = 1, w = 0)
+    f_i     = A_i q + a_i,  i = 1 .. P + K - 1;    pi = softmax(C q + c)
+    z_1[x]  = f_{1 + x mod P} . w_x;    z_k[x] = f_{P+k-1} . w_x for k > 1
+    log p   = logsumexp_k [ log pi_k + log_softmax(z_k) ]
+
+    The poster's rows as (K, H, w, P): Softmax (1, 1, 0, 1), Softmax + Multi-input (1, 3, 2, 1), Softmax +
+    Multi-partition (1, 1, 0, 4), MoS (K, 1, 0, 1), MFS without Multi-partition (3, 3, 2, 1), MFS without Multi-input
+    (3, 1, 0, 4), MFS (3, 3, 2, 4).
+
+    Shapes: the H top layers (B, T, D_l) -> facets (B, T, P + K - 1, E), prior (B, T, K), output matrix W (V, E);
+        L_h maps (w + 1) sum_l D_l -> E; gelu in its tanh approximation.
+    Args:
+        num_mixtures: K ('#S').
+        num_input_layers: H, top layers that enter; with the window they make '#I' = H (w + 1) hidden states.
+        window: w, previous positions that enter.
+        num_partitions: P ('#P'): word x is scored by facet x mod P of the first softmax. In a vocabulary ordered by
+            frequency or first appearance that spreads frequent words evenly.
+        norm_inputs: layer-normalise (without parameters) the states of the block below the top layer, which a
+            backbone may leave at other scales; the authors do not.
+        bias: give the output a bias per word.
+        tie_weights: use the backbone's input embedding as W; otherwise W starts as a copy of it.
+        compat: {log_epsilon: 1e-8} computes log(p + 1e-8) as the authors' code does; off by default.
+    Raises: ValueError when a number is too small, or the backbone has fewer layers than num_input_layers.
+    Source: Chang and McCallum's multi-facet softmax, the poster's figure 2 and table 1;
+        laksh-ag/Multi-facet_softmax, gpt2_model/modeling_gpt2_multi.py (mode `even_last_2`).
+    Differs: mixes in log space; the unused second layer after L_h is left out; no gate for K = 1. A_i starts as
+        [identity, 0] plus noise of at most 5e-5, none on the last facet, where D = E, and as torch's Linear default
+        elsewhere; the authors' code writes the identity over the noise, so that without Multi-input its facets start
+        all equal.
+    """
+
+    def __init__(
+        self,
+        dims: HeadDims,
+        embedding: nn.Embedding,
+        *,
+        num_mixtures: int = 3,
+        num_input_layers: int = 3,
+        window: int = 2,
+        num_partitions: int = 4,
+        norm_inputs: bool = False,
+        bias: bool = False,
+        tie_weights: bool = False,
+        compat: Compat | None = None,
+    ):
+        super().__init__()
+        counts = {"num_mixtures": num_mixtures, "num_input_layers": num_input_layers, "num_partitions": num_partitions}
+        for name, count in counts.items():
+            if count < 1:
+                raise ValueError(f"{name} must be at least 1, got {count}")
+        if window < 0:
+            raise ValueError(f"window must be at least 0, got {window}")
+        if num_input_layers > len(dims.layer_dims):
+            raise ValueError(f"num_input_layers: {num_input_layers} are read, the backbone has {len(dims.layer_dims)}")
+        self.num_input_layers, self.window, self.norm_inputs = num_input_layers, window, norm_inputs
+        self.partitions = (num_partitions,) + (1,) * (num_mixtures - 1)
+        self.log_epsilon = log_epsilon(compat)
+        d_top, d_block = dims.layer_dims[-1], (window + 1) * sum(dims.layer_dims[-num_input_layers:])
+        d_query = d_top if d_block == d_top else d_top + dims.d_embed
+        self.block = None if d_block == d_top else nn.Linear(d_block, dims.d_embed)
+        self.facets = nn.ModuleList(nn.Linear(d_query, dims.d_embed) for _ in range(sum(self.partitions)))
+        self.prior = nn.Linear(d_query, num_mixtures) if num_mixtures > 1 else None
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        with torch.no_grad():
+            self.output.weight.copy_(embedding.weight)
+            if d_top == dims.d_embed:
+                self._start_facets_as_the_top_state()
+
+    def _start_facets_as_the_top_state(self) -> None:
+        """With W a copy of the embedding, a pretrained model so starts as it was, up to the noise."""
+        for i, facet in enumerate(self.facets, start=1):
+            noise = 0.0 if i == len(self.facets) else NOISE * (torch.rand_like(facet.weight) - 0.5)
+            facet.weight.copy_(torch.eye(*facet.weight.shape) + noise)
+            facet.bias.zero_()
+
+    def forward(self, hidden: Hidden) -> Mixture:
+        """The top H layers' states -> a Mixture of K components, the first of P facets."""
+        query = hidden.layers[-1]
+        if self.block is not None:
+            read = functional.gelu(self.block(self.input_block(hidden)), approximate="tanh")
+            query = torch.cat([query, read], dim=-1)
+        facets_BTFE = torch.stack([facet(query) for facet in self.facets], dim=2)
+        log_prior_BTK = None if self.prior is None else log_prior(self.prior(query))
+        return Mixture(
+            facets_BTFE,
+            log_prior_BTK,
+            self.output.weight,
+            self.output.bias,
+            partitions=self.partitions,
+            log_epsilon=self.log_epsilon,
+        )
+
+    def input_block(self, hidden: Hidden) -> Tensor:
+        """(B, T, (w + 1) sum_l D_l): layers from the top down, within each the positions t, t - 1, .. t - w."""
+        T = hidden.layers[-1].shape[1]
+        states = []
+        for depth, h_BTD in enumerate(reversed(hidden.layers[-self.num_input_layers :])):
+            if self.norm_inputs and depth > 0:
+                h_BTD = functional.layer_norm(h_BTD, h_BTD.shape[-1:])
+            states += [functional.pad(h_BTD, (0, 0, offset, 0))[:, :T] for offset in range(self.window + 1)]
+        return torch.cat(states, dim=-1)

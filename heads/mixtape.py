@@ -1,0 +1,95 @@
+"""Mixtape (Yang et al., 2019): a gate for each word, mixed in logit space, one softmax."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.distributions import Logits, output_layer
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+NUM_MIXTURES, NUM_SIGMOIDS = 4, 3
+
+
+@HEADS.register("mixtape")
+class Mixtape(nn.Module):
+    """Mixtape: each word mixes four facets by its own gate, before one softmax.
+
+    f_k = tanh(H_k h),  k = 1 .. 4;    log p = log_softmax_x( sum_k pi_{x,k} f_k . w_x + b_x )
+    l_{x,i} = v_x . tanh(U_i h) + u_i . h + e_{x,i},  i = 1 .. 3;    (s, s', s'') = sigmoid(l_x)
+    pi_x = (s s', s (1 - s'), (1 - s) s'', (1 - s) (1 - s''))                    a tree of sigmoids, no normaliser
+    v_x and e_x are a word's own for the most frequent words; all others share one gate.
+
+    Shapes: top layer h (B, T, D) -> facets (B, T, 4, E); gates of the R own words and the shared one (B, T, R + 1, 4);
+        output matrix W (V, E). Shared words cost one mixed facet a token.
+    Args:
+        d_gate: width of v_x.
+        own_gates: share of the vocabulary, most frequent words of the training split first, with a gate of their own.
+        dropout: probability of zeroing a unit of f in training, independently at each position.
+        bias: give the output a bias b per word.
+        tie_weights: use the backbone's input embedding as W.
+    Raises: ValueError when d_gate < 1, own_gates is not in [0, 1], or dropout not in [0, 1); RuntimeError when it is
+        used without the training split's token counts.
+    Source: Yang, Luong, Salakhutdinov and Le (2019), "Mixtape: Breaking the Softmax Bottleneck Efficiently", NeurIPS;
+        abstract and second-hand descriptions only.
+    Differs: NOT CONFIRMED in the paper: that U and u exist three times (one a sigmoid) and not four; d_gate = 32; the
+        tenth of the vocabulary with own gates; that f has no bias and is dropped out as `mos` is; the initialisation
+        (Xavier-uniform matrices, gates all even at v = e = 0 plus noise of torch's Embedding times 0.1).
+    """
+
+    def __init__(
+        self,
+        dims: HeadDims,
+        embedding: nn.Embedding,
+        *,
+        d_gate: int = 32,
+        own_gates: float = 0.1,
+        dropout: float = 0.0,
+        bias: bool = True,
+        tie_weights: bool = False,
+    ):
+        super().__init__()
+        if d_gate < 1:
+            raise ValueError(f"d_gate must be at least 1, got {d_gate}")
+        if not 0 <= own_gates <= 1:
+            raise ValueError(f"own_gates must be in [0, 1], got {own_gates}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+        d_top, V = dims.layer_dims[-1], dims.vocab_size
+        self.num_own = round(own_gates * V)
+        self.latent = nn.Linear(d_top, NUM_MIXTURES * dims.d_embed, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        self.gate_hidden = nn.Linear(d_top, NUM_SIGMOIDS * d_gate, bias=False)
+        self.gate_context = nn.Linear(d_top, NUM_SIGMOIDS, bias=False)
+        self.gate_word = nn.Parameter(0.1 * torch.randn(self.num_own + 1, d_gate))  # the last row is the shared one
+        self.gate_bias = nn.Parameter(torch.zeros(self.num_own + 1, NUM_SIGMOIDS))
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        for linear in (self.latent, self.gate_hidden, self.gate_context):
+            nn.init.xavier_uniform_(linear.weight)
+        counts = dims.token_counts
+        by_frequency = None if counts is None else torch.argsort(counts, descending=True, stable=True)
+        self.register_buffer("by_frequency", by_frequency)
+
+    def forward(self, hidden: Hidden) -> Logits:
+        """(B, T, D) top states -> the mixed logits, (B, T, V)."""
+        if self.by_frequency is None:
+            raise RuntimeError("mixtape needs HeadDims.token_counts: its frequent words have gates of their own")
+        h_BTD = hidden.layers[-1]
+        facets_BTKE = self.dropout(torch.tanh(self.latent(h_BTD))).unflatten(-1, (NUM_MIXTURES, -1))
+        gates_BTRK = self.gates(h_BTD)
+        own, rest = self.by_frequency[: self.num_own], self.by_frequency[self.num_own :]
+        weight_VE = self.output.weight
+        scores_BTKR = functional.linear(facets_BTKE, weight_VE[own])
+        own_BTR = (gates_BTRK[:, :, :-1] * scores_BTKR.transpose(2, 3)).sum(-1)
+        mixed_BTE = (gates_BTRK[:, :, -1, :, None] * facets_BTKE).sum(2)
+        z_sorted_BTV = torch.cat([own_BTR, functional.linear(mixed_BTE, weight_VE[rest])], dim=-1)
+        z_BTV = z_sorted_BTV.index_select(-1, torch.argsort(self.by_frequency))
+        return Logits(z_BTV if self.output.bias is None else z_BTV + self.output.bias)
+
+    def gates(self, h_BTD: Tensor) -> Tensor:
+        """(B, T, R + 1, 4): pi of the words with own gates, most frequent first, then of all others together."""
+        hidden_BTSG = torch.tanh(self.gate_hidden(h_BTD)).unflatten(-1, (NUM_SIGMOIDS, -1))
+        scores_BTRS = functional.linear(hidden_BTSG, self.gate_word).transpose(2, 3)
+        scores_BTRS = scores_BTRS + self.gate_context(h_BTD)[:, :, None] + self.gate_bias
+        root, left, right = torch.sigmoid(scores_BTRS).unbind(-1)
+        return torch.stack([root * left, root * (1 - left), (1 - root) * right, (1 - root) * (1 - right)], dim=-1)

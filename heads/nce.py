@@ -1,0 +1,152 @@
+"""A softmax trained by noise-contrastive estimation (NCE)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.distributions import Mixture, facet_map, output_layer
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+SMALLEST_PROBABILITY = 1e-10
+
+
+class UnigramNoise(nn.Module):
+    """The noise distribution q: the unigram of the training split, floored at 1e-10; sampled by Walker's alias method.
+
+    A draw takes one of V equal columns at random, then its own word with probability `keep`, else its alias.
+    Shapes: log_q, keep, alias (V,).
+    Source: Walker (1977); the table is built as by Vose (1991), in O(V).
+    """
+
+    def __init__(self, token_counts: Tensor):
+        super().__init__()
+        q_V = (token_counts.double() / token_counts.sum()).clamp(min=SMALLEST_PROBABILITY)
+        q_V = q_V / q_V.sum()
+        keep, alias = _alias_table(q_V.tolist())
+        self.register_buffer("log_q", q_V.log().to(torch.get_default_dtype()))
+        self.register_buffer("keep", torch.tensor(keep))
+        self.register_buffer("alias", torch.tensor(alias))
+
+    def sample(self, num: int) -> Tensor:
+        """(num,) independent word ids."""
+        column = torch.randint(len(self.alias), (num,), device=self.alias.device)
+        kept = torch.rand(num, dtype=self.keep.dtype, device=self.keep.device) < self.keep[column]
+        return torch.where(kept, column, self.alias[column])
+
+
+class NoiseContrastive(Mixture):
+    """A softmax whose training loss is NCE; nll, mean_nll and log_probs are the exact, normalised softmax.
+
+    With scores s(x) = z_x - lnZ, noise words x_1 .. x_k drawn from q, and sigma the logistic function,
+
+        loss = mean over tokens of  -log sigma(s(y) - log(k q(y))) - sum_i log sigma(log(k q(x_i)) - s(x_i))
+
+    One draw of noise words serves the whole batch. Costs k + 1 scores a token instead of V.
+    Shapes: facet (B, T, E); weight (V, E); bias (V,) or None.
+    """
+
+    def __init__(
+        self,
+        facet_BTE: Tensor,
+        weight_VE: Tensor,
+        bias_V: Tensor | None,
+        *,
+        noise: UnigramNoise | None,
+        num_noise: int,
+        log_normaliser: float,
+    ):
+        super().__init__(facet_BTE.unsqueeze(2), None, weight_VE, bias_V)
+        self.noise, self.num_noise, self.log_normaliser = noise, num_noise, log_normaliser
+
+    def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
+        """() the NCE loss of fresh noise words, averaged as mean_nll is. Raises RuntimeError without token counts."""
+        if self.noise is None:
+            raise RuntimeError("nce needs HeadDims.token_counts: its noise is the training split's unigram")
+        loss_N = self.contrast(targets_BT.reshape(-1), self.noise.sample(self.num_noise))
+        weight_N = torch.ones_like(loss_N) if weight_BT is None else weight_BT.reshape(-1).to(loss_N)
+        return (weight_N * loss_N).sum() / weight_N.sum()
+
+    def contrast(self, targets_N: Tensor, noise_words: Tensor) -> Tensor:
+        """(N,) the NCE loss of each token against the given noise words."""
+        facet_NE, bias_V = self.facets_NFE[:, 0], self.bias_V
+        target_z_N = (facet_NE * self.weight_VE[targets_N]).sum(-1)
+        if bias_V is not None:
+            target_z_N = target_z_N + bias_V[targets_N]
+        noise_z_Nk = functional.linear(
+            facet_NE, self.weight_VE[noise_words], None if bias_V is None else bias_V[noise_words]
+        )
+        even_V = self.noise.log_q + math.log(len(noise_words)) + self.log_normaliser  # the z at which odds are even
+        from_data_N = functional.logsigmoid(target_z_N - even_V[targets_N])
+        from_noise_Nk = functional.logsigmoid(even_V[noise_words] - noise_z_Nk)
+        return -from_data_N - from_noise_Nk.sum(-1)
+
+
+@HEADS.register("nce")
+class NoiseContrastiveSoftmax(nn.Module):
+    """Softmax trained by noise-contrastive estimation: its parameters, another training loss, exact in evaluation.
+
+    f = h, or U h + a with `projection`;    z = W f + b;    training loss: NoiseContrastive;    log p = log_softmax(z)
+
+    Shapes: top layer h (B, T, D) -> facet f (B, T, E), output matrix W (V, E).
+    Args:
+        num_noise: k, noise words drawn for each batch.
+        log_normaliser: lnZ, the constant that scores are taken to be normalised by; None is log V.
+        projection: put an affine map D -> E before the output matrix.
+        bias: give the output a bias b per word.
+        tie_weights: use the backbone's input embedding as W.
+    Raises: ValueError when num_noise < 1, or D differs from E and there is no projection.
+    Source: Gutmann and Hyvarinen (2010); Mnih and Teh (2012), arXiv:1206.6426; Stonesjtu/Pytorch-NCE (shared noise,
+        alias sampling, lnZ = 9).
+    Differs: lnZ is log V unless set; perplexity always by the normalised softmax. A noise word that is the target
+        is not left out, as in the authors' code.
+    """
+
+    def __init__(
+        self,
+        dims: HeadDims,
+        embedding: nn.Embedding,
+        *,
+        num_noise: int = 100,
+        log_normaliser: float | None = None,
+        projection: bool = False,
+        bias: bool = True,
+        tie_weights: bool = False,
+    ):
+        super().__init__()
+        if num_noise < 1:
+            raise ValueError(f"num_noise must be at least 1, got {num_noise}")
+        self.num_noise = num_noise
+        self.log_normaliser = math.log(dims.vocab_size) if log_normaliser is None else log_normaliser
+        self.facet = facet_map(dims, projection=projection)
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        self.noise = None if dims.token_counts is None else UnigramNoise(dims.token_counts)
+
+    def forward(self, hidden: Hidden) -> NoiseContrastive:
+        """(B, T, D) top states -> a softmax that trains by NCE."""
+        return NoiseContrastive(
+            self.facet(hidden.layers[-1]),
+            self.output.weight,
+            self.output.bias,
+            noise=self.noise,
+            num_noise=self.num_noise,
+            log_normaliser=self.log_normaliser,
+        )
+
+
+def _alias_table(q: list[float]) -> tuple[list[float], list[int]]:
+    """Columns of height 1/V, each filled by its word with probability `keep` and by its alias otherwise."""
+    keep, alias = [p * len(q) for p in q], list(range(len(q)))
+    small = [x for x, height in enumerate(keep) if height < 1]
+    large = [x for x, height in enumerate(keep) if height >= 1]
+    while small and large:
+        x, donor = small.pop(), large[-1]
+        alias[x] = donor
+        keep[donor] -= 1 - keep[x]
+        if keep[donor] < 1:
+            small.append(large.pop())
+    for x in small + large:  # what rounding leaves over is full
+        keep[x] = 1.0
+    return keep, alias

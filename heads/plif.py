@@ -1,0 +1,74 @@
+"""LMS-PLIF (Ganea et al., 2019): a softmax over logits bent by a learned increasing function."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.distributions import Mixture, facet_map, output_layer
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+
+@HEADS.register("plif")
+class PiecewiseLinearSoftmax(nn.Module):
+    """LMS-PLIF: a linear monotonic softmax under a piecewise-linear increasing function of M pieces on [-T, T].
+
+    f = h, or U h + a with `projection`;    z = W f + b;    log p = log_softmax(phi(z))
+    phi(z) = (z - knot_i) s_i + delta sum_{j<i} s_j,    s_i = softplus(w_i),  delta = 2T / M,  knot_i = -T + i delta
+    i = floor((z + T) / delta), from 0 to M - 1: the outer pieces go on beyond the range.
+
+    Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E); w (M,), M parameters more.
+    Args:
+        num_pieces: M.
+        bound: T, in logits.
+        noise: standard deviation of the noise on w at the start, around log(e - 1), which is slope 1.
+        projection: put an affine map D -> E before the output matrix.
+        bias: give the output a bias b per word.
+        tie_weights: use the backbone's input embedding as W.
+    Raises: ValueError when num_pieces < 1, bound <= 0, noise < 0, or D differs from E and there is no projection.
+    Source: Ganea et al. (2019), arXiv:1902.08077; quettabit/awd-lstm-lmkit, top_models/smax/plif_smax.py, with its
+        default arguments (M = 1e5, T = 20, noise 1).
+    Differs: w has the learning rate of all other parameters, the authors give it 0.02 of its own. The knots'
+        sums are taken in float64. On CUDA the gradient of the slopes is summed in no fixed order, as in the authors'
+        code; on the CPU it repeats. NOT CONFIRMED in the 2019 paper, which was not read: the code is another group's.
+    """
+
+    def __init__(
+        self,
+        dims: HeadDims,
+        embedding: nn.Embedding,
+        *,
+        num_pieces: int = 100_000,
+        bound: float = 20.0,
+        noise: float = 1.0,
+        projection: bool = False,
+        bias: bool = True,
+        tie_weights: bool = False,
+    ):
+        super().__init__()
+        if num_pieces < 1:
+            raise ValueError(f"num_pieces must be at least 1, got {num_pieces}")
+        if bound <= 0:
+            raise ValueError(f"bound must be more than 0, got {bound}")
+        if noise < 0:
+            raise ValueError(f"noise must be at least 0, got {noise}")
+        self.num_pieces, self.bound = num_pieces, bound
+        self.facet = facet_map(dims, projection=projection)
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        self.raw_slope = nn.Parameter(math.log(math.e - 1) + noise * torch.randn(num_pieces))
+
+    def phi(self, z: Tensor) -> Tensor:
+        """The logit map, element by element."""
+        delta = 2 * self.bound / self.num_pieces
+        slope_M = functional.softplus(self.raw_slope.double())
+        height_M = delta * (slope_M.cumsum(0) - slope_M)  # phi at the knots
+        piece = ((z.detach() + self.bound) / delta).floor().clamp(0, self.num_pieces - 1).long()
+        knot = piece.to(z.dtype) * delta - self.bound
+        return (z - knot) * slope_M.to(z.dtype)[piece] + height_M.to(z.dtype)[piece]
+
+    def forward(self, hidden: Hidden) -> Mixture:
+        """(B, T, D) top states -> a Mixture of one component under phi."""
+        facet_BTE = self.facet(hidden.layers[-1])
+        return Mixture(facet_BTE.unsqueeze(2), None, self.output.weight, self.output.bias, logit_map=self.phi)
