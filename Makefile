@@ -3,13 +3,17 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: quickstart test lint clean
+.PHONY: quickstart test mutants lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml
 
 test: .venv/installed
 	$(BIN)/pytest
+
+# Faults planted in heads/ and in the tests' loop oracles, one by one: none may go unnoticed. See tests/mutants.py.
+mutants: .venv/installed
+	$(BIN)/python tests/mutants.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ from torch import nn
 
 from harness.plan.components import Component
 from harness.plan.reader import Source
+from harness.plan.specs import ComponentSpec
 from harness.trial.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
 
 STAND_IN_VOCAB = 64  # where the suite's corpora or backbones are themselves in doubt
@@ -55,6 +56,16 @@ class Construction:
         problem = component.problem(self.source, message + (f" (on {on})" if on else ""))
         if problem not in self.problems:
             self.problems.append(problem)
+        return None
+
+
+def count(vocab_size: int, backbone: ComponentSpec, head: ComponentSpec) -> tuple[int, int] | None:
+    """(total, head) parameter counts of a model; None when it cannot be built, whatever its components raise."""
+    try:
+        with on_meta():
+            body = build_backbone(backbone, vocab_size)
+            return count_parameters(LanguageModel(body, build_head(head, body, vocab_size, None)))
+    except Exception:  # a component may be anybody's, as above
         return None
 
 

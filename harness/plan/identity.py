@@ -38,23 +38,25 @@ def trial_id(
 
 def canonical(value: Any) -> str:
     """JSON that is the same for equal values."""
-    return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _component(spec: ComponentSpec, cls: type) -> dict[str, Any]:
     known = parameters(cls)
     params = {
-        name: value for name, value in spec.params.items() if value != known[name].default and not is_place(known[name])
+        name: value
+        for name, value in spec.params.items()
+        if plain(value) != plain(known[name].default) and not is_place(known[name])
     }
     return {"name": spec.name, "params": params}
 
 
-def _whole(value: Any) -> Any:
-    """1.0 -> 1, all the way down."""
+def plain(value: Any) -> Any:
+    """As JSON tells values apart: 1.0 -> 1 and a tuple -> a list, all the way down."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _whole(child) for key, child in value.items()}
+        return {key: plain(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_whole(child) for child in value]
+        return [plain(child) for child in value]
     return value

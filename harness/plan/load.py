@@ -1,6 +1,5 @@
 """A suite file to a Suite: read, override, check everything, expand. Every problem is reported at once."""
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import CorpusError, SuiteError
 from harness.plan.components import MAX_TRIALS, Component, components
 from harness.plan.construction import Construction
-from harness.plan.identity import trial_id
+from harness.plan.expansion import Combination, combinations, trials
+from harness.plan.matching import matched
 from harness.plan.parameters import sentence
 from harness.plan.reader import Place, Source, assignment, read, value_of
-from harness.plan.specs import Suite, SuiteFile, TrialSpec
+from harness.plan.specs import Suite, SuiteFile
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
 
@@ -42,7 +42,10 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
         problems += _combination_problems(file, heads, facts, source)
     if problems:
         raise SuiteError(_in_file_order(problems))
-    return _expanded(file, corpora, facts, backbones, heads, construction, settings, source)
+    combined = combinations(corpora, facts, backbones, heads, construction)
+    if file.match is not None:
+        combined = matched(file.match, combined, source)
+    return _expanded(file, combined, settings, source)
 
 
 def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
@@ -136,44 +139,21 @@ def _combination_problems(
     return problems
 
 
-def _expanded(file, corpora, facts, backbones, heads, construction, settings, source) -> Suite:
-    """corpora x backbones x heads x seeds, in the order of the file."""
-    trials, params = {}, {}
-    for (corpus, fact), backbone, head, seed in itertools.product(
-        zip(corpora, facts, strict=True), backbones, heads, file.seeds
-    ):
-        trial = TrialSpec(
-            id=trial_id(
-                corpus=corpus.spec,
-                corpus_class=corpus.cls,
-                corpus_content=fact.content,
-                backbone=backbone.spec,
-                backbone_class=backbone.cls,
-                head=head.spec,
-                head_class=head.cls,
-                train=file.train,
-                seed=seed,
-            ),
-            corpus=corpus.spec,
-            backbone=backbone.spec,
-            head=head.spec,
-            train=file.train,
-            seed=seed,
-        )
-        if trial.id in trials:
-            raise SuiteError([head.problem(source, f"the trial '{trial}' is in the suite twice")])
-        trials[trial.id] = trial
-        params[trial.id] = construction.params[fact.vocab_size, str(backbone.spec), str(head.spec)]
+def _expanded(
+    file: SuiteFile, combined: list[Combination], settings: list[tuple[str, str, str | None]], source: Source
+) -> Suite:
+    expanded, params = trials(combined, file.train, file.seeds, source)
     return Suite(
         name=file.name,
         version=file.version,
-        trials=tuple(trials.values()),
+        trials=tuple(expanded.values()),
         resources=file.resources,
         table=file.table,
         overrides=tuple(settings),
         source=source,
-        counting={str(corpus.spec): fact.counting for corpus, fact in zip(corpora, facts, strict=True)},
+        counting={str(each.corpus.spec): each.facts.counting for each in combined},
         params=params,
+        match=file.match,
     )
 
 

@@ -4,6 +4,7 @@ import inspect
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
@@ -50,17 +51,20 @@ def checked(parameter: Parameter, value: Any) -> Any:
         adapter = TypeAdapter(parameter.annotation, config=ConfigDict(strict=True, allow_inf_nan=False))
         return adapter.validate_json(json.dumps(value))
     except ValidationError as error:
-        raise ValueError(sentence(error.errors()[0])) from None
+        raise ValueError(sentence(_nearest_miss(error.errors()))) from None
     except PydanticUserError:
         raise ValueError(f"its annotation {parameter.annotation} is none that a suite can give a value for") from None
 
 
 def axis(parameter: Parameter, value: Any) -> list[Any]:
-    """The values a suite gives a parameter: a list is a grid axis, unless the parameter itself takes a list."""
+    """The values a suite gives a parameter: a list is a grid axis, unless the parameter itself takes a list; then a
+    list of such values is: of lists, or of mappings where it takes a mapping too.
+    """
     if not isinstance(value, list):
         return [value]
-    takes_list = any(kind in (list, tuple) for kind in _kinds(parameter.annotation))
-    if takes_list and not (value and all(isinstance(item, list) for item in value)):
+    kinds = _kinds(parameter.annotation)
+    values = (list, dict) if dict in kinds else (list,)
+    if kinds & {list, tuple} and not (value and all(isinstance(item, values) for item in value)):
         return [value]
     return value
 
@@ -68,6 +72,11 @@ def axis(parameter: Parameter, value: Any) -> list[Any]:
 def is_place(parameter: Parameter) -> bool:
     """True for parameters that say where something lies: left out of a trial's identity."""
     return Path in _kinds(parameter.annotation)
+
+
+def is_integer(parameter: Parameter) -> bool:
+    """True for parameters that take whole numbers, and at most None besides."""
+    return int in _kinds(parameter.annotation) <= {int, NoneType}
 
 
 def sentence(error: dict[str, Any]) -> str:
@@ -82,6 +91,19 @@ def sentence(error: dict[str, Any]) -> str:
     found = json.dumps(error["input"], default=str, ensure_ascii=False)
     shown = found if len(found) <= 80 else f"{found[:77]}..."
     return message if error["type"] == "missing" else f"{message}, got {shown}"
+
+
+def _nearest_miss(errors: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of the errors of a union's alternatives, that of the one which fits furthest into the value; where none fits at
+    all, what each expected.
+    """
+    depth = max(len(error["loc"]) for error in errors)
+    deepest = [error for error in errors if len(error["loc"]) == depth]
+    expected = "Input should be "
+    if any(error["input"] != deepest[0]["input"] or not error["msg"].startswith(expected) for error in deepest):
+        return deepest[0]
+    alternatives = dict.fromkeys(error["msg"].removeprefix(expected) for error in deepest)
+    return {**deepest[0], "msg": expected + " or ".join(alternatives)}
 
 
 def _kinds(annotation: Any) -> set[Any]:

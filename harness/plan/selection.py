@@ -3,6 +3,7 @@
 from typing import Any
 
 from harness.errors import SuiteError
+from harness.plan.identity import plain
 from harness.plan.parameters import resolved
 from harness.plan.reader import value_of
 from harness.plan.specs import ComponentSpec, TrialSpec
@@ -24,7 +25,7 @@ def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...]) -> tuple[TrialS
     keys = sorted({key for fact in facts.values() for key in fact})
     chosen: set[str] = set()
     for condition in only:
-        pairs = [part.partition("=") for part in condition.split(",")]
+        pairs = [part.partition("=") for part in _parts(condition)]
         for key, equals, _ in pairs:
             if not equals:
                 raise SuiteError([f"--only {condition}: expected key=value[,key=value ...]"])
@@ -37,6 +38,18 @@ def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...]) -> tuple[TrialS
             raise SuiteError([f"--only {condition}: no trial of the suite is like that"])
         chosen |= matching
     return tuple(trial for trial in trials if trial.id in chosen)
+
+
+def _parts(condition: str) -> list[str]:
+    """'head=doc,components=[15, 5]' -> its two parts: a comma within brackets belongs to a value."""
+    parts, depth = [""], 0
+    for character in condition:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 def _facts(trial: TrialSpec) -> dict[str, list[Any]]:
@@ -59,4 +72,6 @@ def _equal(values: list[Any] | None, text: str) -> bool:
         wanted = value_of(text)
     except ValueError:
         return False
-    return any(value == wanted and isinstance(value, bool) == isinstance(wanted, bool) for value in values)
+    return any(
+        plain(value) == plain(wanted) and isinstance(value, bool) == isinstance(wanted, bool) for value in values
+    )

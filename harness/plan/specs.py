@@ -1,5 +1,6 @@
 """The plan's types: what a suite file may say, and the trials it stands for. Frozen; unknown keys are refused."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,8 +24,19 @@ class ComponentSpec(_Spec):
 
     def label(self, *keys: str) -> str:
         """'mos(num_mixtures=2)': the name with the chosen parameters."""
-        shown = ", ".join(f"{key}={self.params[key]}" for key in keys if key in self.params)
+        shown = ", ".join(f"{key}={value_text(self.params[key])}" for key in keys if key in self.params)
         return f"{self.name}({shown})" if shown else self.name
+
+
+def value_text(value: Any) -> str:
+    """A parameter's value in words: lists and mappings as a suite file has them, [15, 5] and {top: 15}, so that a tuple
+    reads like the list that a record makes of it.
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {value_text(child)}" for key, child in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(value_text, value)) + "]"
+    return str(value)
 
 
 class Plateau(_Spec):
@@ -130,6 +142,32 @@ class TableSpec(_Spec):
     baseline: str | None = None
 
 
+TOLERANCE = 0.005  # of the target: how near the total of a matched trial comes to it
+
+
+def _head_or_number(value: Any) -> Any:
+    if (isinstance(value, str) and value) or (type(value) is int and value > 0):
+        return value
+    raise ValueError(f"expected the name of a head or a whole number of parameters, got {json.dumps(value)}")
+
+
+class MatchSpec(_Spec):
+    """A comparison at equal numbers of parameters: every trial gets the width at which its total meets a target.
+
+    Args:
+        params: the target: the total of this head, which stays as it is, on the same corpus and backbone; or a number.
+        vary: the width: an integer parameter of the head, where it has one of that name, or of the backbone.
+    Source: Parthiban et al. (2021), main table 5.
+    """
+
+    params: Annotated[int | str, BeforeValidator(_head_or_number)]
+    vary: str
+
+    def __str__(self) -> str:
+        target = f"{self.params:,}" if isinstance(self.params, int) else f"{self.params}'s"
+        return f"totals agree with {target} within {100 * TOLERANCE:g} %, by {self.vary}"
+
+
 class SuiteFile(_Spec):
     """The keys of a suite file. Components are checked against the registries in harness/plan/components.py."""
 
@@ -142,6 +180,7 @@ class SuiteFile(_Spec):
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
     resources: Resources = Resources()
     table: TableSpec = TableSpec()
+    match: MatchSpec | None = None
 
 
 class Suite(_Spec):
@@ -153,6 +192,7 @@ class Suite(_Spec):
         source: the file it was read from, for messages.
         counting: the counting rule of each corpus, by str(corpus).
         params: (total, head) parameter counts of each trial, by id.
+        match: what the trials' widths were chosen by, or None.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -166,6 +206,12 @@ class Suite(_Spec):
     source: Source
     counting: dict[str, str]
     params: dict[str, tuple[int, int]]
+    match: MatchSpec | None = None
+
+    def compared(self, spec: ComponentSpec) -> ComponentSpec:
+        """A backbone or head as rows are told apart by it: without the width that matching chose."""
+        vary = self.match.vary if self.match is not None else None
+        return ComponentSpec(name=spec.name, params={k: value for k, value in spec.params.items() if k != vary})
 
     @property
     def path(self) -> Path:

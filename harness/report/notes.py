@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 
-from harness.plan.specs import Suite
+from harness.plan.parameters import parameters
+from harness.plan.specs import Suite, TrialSpec, value_text
 from harness.records import TrialRecord
+from harness.registry import BACKBONES
 from harness.report.published import PrintedNumbers
 from harness.report.rows import Row
+
+COMPAT_MARK = "†"
 
 
 def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], printed: PrintedNumbers) -> list[str]:
@@ -15,7 +19,7 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in suite.trials))
     notes = [
         f"Training: {_training(suite)}; seeds {seeds}.",
-        *dict.fromkeys(f"Backbone: {trial.backbone}." for trial in suite.trials),
+        *dict.fromkeys(_backbone(suite, trial) for trial in suite.trials),
         "valid ppl and test ppl are of the best epoch by validation; ± is the standard deviation over seeds; n counts "
         "ok trials of planned ones.",
         *(
@@ -29,6 +33,17 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
         notes.append(
             f"Reduction: ({suite.table.baseline} - head) / {suite.table.baseline}, of mean test ppl over shared seeds."
         )
+    if suite.match is not None:
+        notes.append(
+            f"Parameters matched: {suite.match}, within each corpus and backbone: no head gains by size. "
+            "So compare Parthiban et al. (2021, main table 5)."
+        )
+    switches = dict.fromkeys(_switches(line) for line in lines if line.compat is not None)
+    notes += [
+        f'{COMPAT_MARK} compat {each}: computed as a published code does. Its "probabilities" need not sum to 1: '
+        "compare these perplexities with that code's numbers only."
+        for each in switches
+    ]
     notes += _distinct(ok, lambda r: f"Unigram test ppl, {r.spec.corpus}: {r.metrics['unigram_test_ppl']:.2f}.")
     notes += _distinct(
         [r for r in ok if "source_test_ppl" in r.metrics],
@@ -60,6 +75,16 @@ def _training(suite: Suite) -> str:
         settings["schedule"] = f"plateau, lr times {settings['schedule']['plateau']['factor']:.4g}"
     told = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
     return ", ".join(f"{name} {value}" for name, value in told.items())
+
+
+def _backbone(suite: Suite, trial: TrialSpec) -> str:
+    varied = suite.match is not None and suite.match.vary in parameters(BACKBONES.get(trial.backbone.name))
+    return f"Backbone: {suite.compared(trial.backbone)}{f', {suite.match.vary} as in its column' if varied else ''}."
+
+
+def _switches(line: Row) -> str:
+    """'log_epsilon=1e-08'."""
+    return ", ".join(f"{name}={value_text(value)}" for name, value in line.compat.items())
 
 
 def _distinct(records: list[TrialRecord], sentence: Callable[[TrialRecord], str]) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import harness
 from harness.errors import SuiteError
+from harness.plan.identity import plain
 from harness.plan.reader import value_of
 from harness.plan.specs import Suite, TrialSpec
 from harness.registry import nearest
@@ -45,7 +46,7 @@ class PrintedCell:
     def fits(self, trial: TrialSpec, head_params: dict[str, object]) -> bool:
         """True when the cell is of this trial's corpus, backbone and head (`head_params`: all values, defaults too)."""
         same = (trial.corpus.name, trial.backbone.name, trial.head.name) == (self.corpus, self.backbone, self.head)
-        return same and all(head_params.get(name) == value for name, value in self.params.items())
+        return same and all(plain(head_params.get(name)) == plain(value) for name, value in self.params.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.plan.parameters import resolved
-from harness.plan.specs import ComponentSpec, Suite, TrialSpec
+from harness.plan.specs import ComponentSpec, Suite, TrialSpec, value_text
 from harness.records import TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS
 
@@ -42,6 +42,23 @@ class Row:
         return [found[metric] for found in metrics if metric in found]
 
     @property
+    def head_params(self) -> dict[str, object]:
+        """Every parameter's value of the row's head, defaults too."""
+        head = self.trials[0].head
+        return resolved(HEADS.get(head.name), head.params)
+
+    @property
+    def backbone_params(self) -> dict[str, object]:
+        """The same of its backbone."""
+        backbone = self.trials[0].backbone
+        return resolved(BACKBONES.get(backbone.name), backbone.params)
+
+    @property
+    def compat(self) -> dict[str, object] | None:
+        """The switches with which the head computes what a published code does, not what its definition says."""
+        return self.head_params.get("compat")
+
+    @property
     def boundary(self) -> str:
         """The counting rule of the row's corpus: 'eos', 'sos_eos', or '' where a corpus has no lines."""
         corpus = self.trials[0].corpus
@@ -61,15 +78,17 @@ class Row:
 
 
 def rows(suite: Suite, records: dict[str, TrialRecord]) -> list[Row]:
-    """The suite's rows in the order of the file."""
+    """The suite's rows in the order of the file. In a matched suite the width that was chosen tells none apart."""
+    compared = [(trial.corpus, suite.compared(trial.backbone), suite.compared(trial.head)) for trial in suite.trials]
+    corpora, backbones, heads = zip(*compared, strict=True)
     labels = {
-        "corpus": _labels((trial.corpus for trial in suite.trials), CORPORA),
-        "backbone": _labels((trial.backbone for trial in suite.trials), BACKBONES),
-        "head": _labels((trial.head for trial in suite.trials), HEADS, single_in_full=True),
+        "corpus": _labels(corpora, CORPORA),
+        "backbone": _labels(backbones, BACKBONES),
+        "head": _labels(heads, HEADS, single_in_full=True),
     }
     grouped: dict[tuple[str, str, str], list[TrialSpec]] = {}
-    for trial in suite.trials:
-        grouped.setdefault((str(trial.corpus), str(trial.backbone), str(trial.head)), []).append(trial)
+    for trial, (corpus, backbone, head) in zip(suite.trials, compared, strict=True):
+        grouped.setdefault((str(corpus), str(backbone), str(head)), []).append(trial)
     return [
         Row(
             corpus=labels["corpus"][corpus],
@@ -106,7 +125,7 @@ def _labels(specs: Iterable[ComponentSpec], registry, *, single_in_full: bool = 
     for name, entries in by_name.items():
         full = {key: resolved(registry.get(name), spec.params) for key, spec in entries.items()}
         parameters = next(iter(full.values()))
-        differing = [p for p in parameters if len({str(values.get(p)) for values in full.values()}) > 1]
+        differing = [p for p in parameters if len({value_text(values.get(p)) for values in full.values()}) > 1]
         for key, spec in entries.items():
             if len(entries) > 1:
                 labels[key] = ComponentSpec(name=name, params=full[key]).label(*differing)

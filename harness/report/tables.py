@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.plan.parameters import resolved
 from harness.plan.reader import value_of
 from harness.plan.specs import Suite
 from harness.records import TrialRecord, write_atomically
-from harness.registry import HEADS
-from harness.report.notes import notes_of
+from harness.report.notes import COMPAT_MARK, notes_of
 from harness.report.published import PrintedCell, PrintedNumbers
 from harness.report.rows import Row, reduction, rows
 
@@ -76,7 +74,9 @@ def _columns(suite: Suite, lines: list[Row], printed: PrintedNumbers) -> dict[st
     for name in ("corpus", "backbone"):
         if len({getattr(line, name) for line in lines}) > 1:
             columns[name] = [getattr(line, name) for line in lines]
-    columns["head"] = [line.head for line in lines]
+    columns["head"] = [line.head if line.compat is None else f"{line.head} {COMPAT_MARK}" for line in lines]
+    if suite.match is not None:
+        columns[f"{suite.match.vary} (matched)"] = [_width(line, suite.match.vary) for line in lines]
     columns["params"] = [f"{line.params_total:,}" for line in lines]
     columns["head params"] = [f"{line.params_head:,}" for line in lines]
     columns["valid ppl"] = [_mean(line, "valid_ppl") for line in lines]
@@ -111,9 +111,13 @@ def _printed_columns(lines: list[Row], printed: PrintedNumbers) -> dict[str, lis
 
 
 def _cell(line: Row, printed: PrintedNumbers, metric: str) -> PrintedCell | None:
-    trial = line.trials[0]
-    head_params = resolved(HEADS.get(trial.head.name), trial.head.params)
-    return printed.find(trial, head_params, metric)
+    return printed.find(line.trials[0], line.head_params, metric)
+
+
+def _width(line: Row, vary: str) -> str:
+    """What a parameter that matching varies is in a row: the head's own, or the backbone's."""
+    width = line.head_params.get(vary, line.backbone_params.get(vary))
+    return NOTHING if width is None else str(width)
 
 
 def _difference(line: Row, metric: str, cell: PrintedCell | None) -> str:

@@ -1,11 +1,36 @@
 """What the tests of plans share: writing a suite and collecting what is wrong with it."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from torch import nn
 
 from harness.errors import SuiteError
 from harness.plan import load
+from harness.registry import HEADS
+
+
+class Layered(nn.Module):
+    """A head whose parameters are a mapping or a list, and a list with a tuple for its default."""
+
+    def __init__(
+        self,
+        dims,
+        embedding,
+        *,
+        components: dict[Literal["top", "second"], int] | tuple[int, ...] = (15, 5),
+        widths: list[float] = (1.0, 2.0),
+    ):
+        super().__init__()
+        self.output = nn.Linear(dims.d_embed, dims.vocab_size)
+
+
+@pytest.fixture
+def layered(monkeypatch):
+    """Layered is known as the head 'layered'."""
+    HEADS.names()  # discover before the table is changed
+    monkeypatch.setitem(HEADS._classes, "layered", Layered)
 
 
 @pytest.fixture

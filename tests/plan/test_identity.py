@@ -129,6 +129,20 @@ def test_a_heads_parameter_changes_the_ids_of_that_head_alone(ids, params):
     assert not set(before[2:]) & set(after[2:])
 
 
+@pytest.mark.parametrize("written", ["components: [15, 5]", "widths: [1, 2.0]", "components: [15, 5], widths: [1, 2]"])
+def test_a_list_that_equals_the_default_is_left_out_tuple_or_not(ids, layered, written):
+    assert ids(("- softmax", f"- layered: {{{written}}}")) == ids(("- softmax", "- layered"))
+
+
+def test_the_order_of_a_mapping_does_not_count_and_its_values_do(ids, layered):
+    def of(components: str) -> str:
+        return ids(("- softmax", f"- layered: {{components: {components}}}"))[0]
+
+    assert of("{top: 3, second: 1}") == of("{second: 1, top: 3}")
+    others = ["[3, 1]", "[1, 3]", "{top: 3, second: 1}", "{top: 3, second: 2}", "{top: 3}"]
+    assert len({of(components) for components in others}) == len(others)
+
+
 def test_text_counts_by_its_content_and_not_by_its_place(ids, tmp_path):
     markov = "markov: {vocab_size: 12, num_tokens: 400, branching: 3}"
     (tmp_path / "sub").mkdir()

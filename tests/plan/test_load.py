@@ -219,6 +219,23 @@ def test_grid_is_expanded_in_the_order_of_the_file(write):
     assert len({trial.id for trial in suite.trials}) == 10
 
 
+def test_lists_and_mappings_of_a_parameter_that_takes_them_are_a_grid(write, layered):
+    grid = "layered: {components: [[15, 5], {top: 3}, {top: 2, second: 1}]}"
+    suite = load(write(changed(("mos: {num_mixtures: 2}", grid), ("[1, 2]", "[1]"))))
+    assert [str(trial.head) for trial in suite.trials[1:]] == [
+        "layered(components=[15, 5])",
+        "layered(components={top: 3})",
+        "layered(components={top: 2, second: 1})",
+    ]
+
+
+def test_a_wrong_mapping_of_a_grid_is_reported_at_its_place(problems, layered):
+    grid = "layered: {components: [{top: 3}, {tpo: 2}]}"
+    assert problems(changed(("mos: {num_mixtures: 2}", grid))) == [
+        "9:38: heads.1.layered.components.1: expected 'top' or 'second', got \"tpo\""
+    ]
+
+
 def test_corpora_come_before_backbones(write):
     suite = load(
         write(

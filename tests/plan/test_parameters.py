@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from harness.plan.parameters import REQUIRED, Parameter, axis, checked, is_place, parameters, resolved
+from harness.plan.parameters import REQUIRED, Parameter, axis, checked, is_integer, is_place, parameters, resolved
 
 
 class Example:
@@ -22,6 +22,9 @@ class Example:
         path: Path = Path("here"),
     ):
         pass
+
+
+COUNTS = dict[Literal["top", "second", "third"], int] | tuple[int, ...]
 
 
 def of(annotation) -> Parameter:
@@ -65,6 +68,9 @@ def test_resolved_puts_given_values_over_defaults():
         (int | None, None, None),
         (float | None, 2, 2.0),
         (Path, "a/b", Path("a/b")),
+        (COUNTS, [15, 5], (15, 5)),
+        (COUNTS, {"top": 15, "second": 5}, {"top": 15, "second": 5}),
+        (dict[Literal["log_epsilon"], float] | None, {"log_epsilon": 1}, {"log_epsilon": 1.0}),
     ],
 )
 def test_value_of_the_right_type_comes_back_in_the_parameters_own_type(annotation, value, expected):
@@ -90,6 +96,11 @@ def test_value_of_the_right_type_comes_back_in_the_parameters_own_type(annotatio
         (Literal["tanh", "none"], "relu", "expected 'tanh' or 'none', got \"relu\""),
         (list[int], [1, "b"], 'expected a valid integer, got "b"'),
         (list[int], 3, "expected a list, got 3"),
+        (COUNTS, 5, "expected a mapping or a list, got 5"),
+        (COUNTS, [15, "x"], 'expected a valid integer, got "x"'),
+        (COUNTS, {"top": 1.5}, "expected a valid integer, got 1.5"),
+        (COUNTS, {"tpo": 3}, "expected 'top', 'second' or 'third', got \"tpo\""),
+        (int | str, 1.5, "expected a valid integer or a valid string, got 1.5"),
     ],
 )
 def test_value_of_another_type_is_a_sentence_with_what_was_expected_and_found(annotation, value, sentence):
@@ -114,6 +125,14 @@ def test_value_of_another_type_is_a_sentence_with_what_was_expected_and_found(an
         (list[int] | None, None, [None]),
         (tuple[int, ...], [1, 2], [[1, 2]]),
         (tuple[int, int], [[1, 2], [3, 4]], [[1, 2], [3, 4]]),
+        (COUNTS, [15, 5], [[15, 5]]),
+        (COUNTS, [[15, 5], [20]], [[15, 5], [20]]),
+        (COUNTS, {"top": 3}, [{"top": 3}]),
+        (COUNTS, [{"top": 3}, {"top": 2, "second": 1}], [{"top": 3}, {"top": 2, "second": 1}]),
+        (COUNTS, [{"top": 3}, [2, 1]], [{"top": 3}, [2, 1]]),
+        (COUNTS | None, [{"top": 3}], [{"top": 3}]),
+        (dict[str, float] | None, [None, {"a": 1.0}], [None, {"a": 1.0}]),
+        (list[dict[str, int]], [{"a": 1}, {"a": 2}], [[{"a": 1}, {"a": 2}]]),
     ],
 )
 def test_list_is_an_axis_unless_the_parameter_itself_takes_one(annotation, value, values):
@@ -126,6 +145,24 @@ def test_list_is_an_axis_unless_the_parameter_itself_takes_one(annotation, value
 )
 def test_paths_are_places(annotation, expected):
     assert is_place(of(annotation)) is expected
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (int, True),
+        (int | None, True),
+        (bool, False),
+        (float, False),
+        (int | float, False),
+        (int | str, False),
+        (list[int], False),
+        (Literal[1, 2], False),
+        (COUNTS, False),
+    ],
+)
+def test_integers_are_parameters_of_whole_numbers_alone(annotation, expected):
+    assert is_integer(of(annotation)) is expected
 
 
 @pytest.mark.parametrize(

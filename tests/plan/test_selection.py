@@ -58,6 +58,34 @@ def test_condition_picks_the_trials_that_meet_it_in_the_suites_order(trials, onl
     assert [trial.id for trial in select(trials, only)] == expected
 
 
+LAYERED = SUITE.replace("  - softmax\n", "  - layered: {components: [[15, 5], [20]]}\n").replace(
+    "  - mos\n", "  - layered: {components: [{top: 3}, {top: 2, second: 1}]}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("only", "picks"),
+    [
+        ("components=[15, 5]", [(15, 5)]),
+        ("components=[15,5],seed=1", [(15, 5)]),
+        ("seed=1,head.components=[20],head=layered", [(20,)]),
+        ("components={top: 3}", [{"top": 3}]),
+        ("components={second: 1, top: 2},seed=0", [{"top": 2, "second": 1}]),
+        ("widths=[1, 2]", [(15, 5), (20,), {"top": 3}, {"top": 2, "second": 1}]),
+    ],
+)
+def test_lists_and_mappings_are_values_too(write, layered, only, picks):
+    found = [trial.head.params["components"] for trial in select(load(write(LAYERED)).trials, (only,))]
+    assert found
+    assert [value for index, value in enumerate(found) if value not in found[:index]] == picks
+
+
+@pytest.mark.parametrize("only", ["components=[15, 6]", "components={top: 4}", "components=[15,5", "components=15]"])
+def test_list_or_mapping_that_no_trial_has_picks_nothing(write, layered, only):
+    with pytest.raises(SuiteError, match="no trial of the suite is like that"):
+        select(load(write(LAYERED)).trials, (only,))
+
+
 def test_id_picks_one_trial(trials):
     assert select(trials, (f"id={trials[3].id}",)) == (trials[3],)
 

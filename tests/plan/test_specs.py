@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from harness.plan.specs import ComponentSpec, TableSpec, TrainSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, MatchSpec, TableSpec, TrainSpec, TrialSpec
 
 SGD = {
     "optimizer": "sgd",
@@ -84,6 +84,23 @@ def test_value_outside_its_bounds_or_type_is_refused(name, value):
         TrainSpec(**{**SGD, name: value})
 
 
+@pytest.mark.parametrize(
+    ("match", "text"),
+    [
+        ({"params": "softmax", "vary": "d_model"}, "totals agree with softmax's within 0.5 %, by d_model"),
+        ({"params": 1_500_000, "vary": "d_ff"}, "totals agree with 1,500,000 within 0.5 %, by d_ff"),
+    ],
+)
+def test_match_says_what_was_matched(match, text):
+    assert str(MatchSpec(**match)) == text
+
+
+@pytest.mark.parametrize("params", [0, -1, True, 1.5e6, "", None, [1]])
+def test_a_target_is_a_name_or_a_positive_whole_number(params):
+    with pytest.raises(ValidationError, match="expected the name of a head or a whole number of parameters"):
+        MatchSpec(params=params, vary="d_model")
+
+
 def test_specs_are_frozen():
     spec = TrainSpec(**SGD)
     with pytest.raises(ValidationError, match="frozen"):
@@ -96,6 +113,29 @@ def test_label_shows_the_chosen_parameters():
     assert spec.label() == "mos"
     assert spec.label("num_mixtures", "bias") == "mos(num_mixtures=2)"
     assert str(spec) == "mos(num_mixtures=2, dropout=0.1)"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ((15, 5), "[15, 5]"),
+        ([15, 5], "[15, 5]"),
+        ({"top": 15, "second": 5}, "{top: 15, second: 5}"),
+        ({"log_epsilon": 1e-8}, "{log_epsilon: 1e-08}"),
+        ([], "[]"),
+        (None, "None"),
+        ("tanh", "tanh"),
+    ],
+)
+def test_label_shows_lists_and_mappings_as_a_suite_file_has_them(value, text):
+    assert str(ComponentSpec(name="doc", params={"components": value})) == f"doc(components={text})"
+
+
+@pytest.mark.parametrize("value", [(15, 5), {"top": 15, "second": 5}, {"log_epsilon": 1e-8}, None])
+def test_a_parameter_reads_the_same_after_its_json(value):
+    spec = ComponentSpec(name="doc", params={"components": value})
+    again = ComponentSpec.model_validate_json(spec.model_dump_json())
+    assert str(again) == str(spec)
 
 
 @pytest.mark.parametrize("compare", ["benka2021/2", ["benka2021/2", "yang2018/1.b"], []])

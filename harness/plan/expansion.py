@@ -1,0 +1,86 @@
+"""Corpora, backbones and heads to combinations, and these to trials, in the order of the file."""
+
+import itertools
+from dataclasses import dataclass
+
+from harness.corpora.corpus import CorpusFacts
+from harness.errors import SuiteError
+from harness.plan.components import Component
+from harness.plan.construction import Construction
+from harness.plan.identity import trial_id
+from harness.plan.reader import Source
+from harness.plan.specs import TrainSpec, TrialSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """One corpus, backbone and head, to be trained under every seed.
+
+    Args:
+        params: (total, head) parameter counts.
+    """
+
+    corpus: Component
+    facts: CorpusFacts
+    backbone: Component
+    head: Component
+    params: tuple[int, int]
+
+    @property
+    def model(self) -> tuple[int, str, str]:
+        """What alone decides the parameter counts: V, backbone and head."""
+        return self.facts.vocab_size, str(self.backbone.spec), str(self.head.spec)
+
+
+def combinations(
+    corpora: list[Component],
+    facts: list[CorpusFacts],
+    backbones: list[Component],
+    heads: list[Component],
+    construction: Construction,
+) -> list[Combination]:
+    """corpora x backbones x heads, with the counts of a construction that found no problems."""
+    return [
+        Combination(
+            corpus=corpus,
+            facts=fact,
+            backbone=backbone,
+            head=head,
+            params=construction.params[fact.vocab_size, str(backbone.spec), str(head.spec)],
+        )
+        for (corpus, fact), backbone, head in itertools.product(zip(corpora, facts, strict=True), backbones, heads)
+    ]
+
+
+def trials(
+    combined: list[Combination], train: TrainSpec, seeds: list[int], source: Source
+) -> tuple[dict[str, TrialSpec], dict[str, tuple[int, int]]]:
+    """combinations x seeds: the trials, and their (total, head) parameter counts, both by id.
+
+    Raises: SuiteError when a trial is there twice.
+    """
+    found, params = {}, {}
+    for each, seed in itertools.product(combined, seeds):
+        corpus, backbone, head = each.corpus, each.backbone, each.head
+        trial = TrialSpec(
+            id=trial_id(
+                corpus=corpus.spec,
+                corpus_class=corpus.cls,
+                corpus_content=each.facts.content,
+                backbone=backbone.spec,
+                backbone_class=backbone.cls,
+                head=head.spec,
+                head_class=head.cls,
+                train=train,
+                seed=seed,
+            ),
+            corpus=corpus.spec,
+            backbone=backbone.spec,
+            head=head.spec,
+            train=train,
+            seed=seed,
+        )
+        if trial.id in found:
+            raise SuiteError([head.problem(source, f"the trial '{trial}' is in the suite twice")])
+        found[trial.id], params[trial.id] = trial, each.params
+    return found, params

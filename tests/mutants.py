@@ -1,0 +1,288 @@
+"""Mutation testing of the heads and their oracles: `make mutants`, or `.venv/bin/python tests/mutants.py --only mos`.
+
+Every file of heads/ and tests/oracles.py is mutated, one small fault at a time (mutations.py says which), and the tests
+that concern the file run against each mutant. A mutant that they do not notice survives; none may, but for those
+that EQUIVALENT excuses. One process imports everything once and forks a child for each mutant.
+"""
+
+import argparse
+import contextlib
+import gc
+import io
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from mutations import Mutant, mutants_of
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0"]
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
+OUTCOMES = {0: "survived", 1: "killed", 2: "killed", -signal.SIGALRM: "timed out"} | {-s: "killed" for s in CRASHES}
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """An expression whose surviving mutants are excused, because they change no value; stale when it excuses none."""
+
+    file: str
+    function: str
+    text: str
+    reason: str
+
+    def excuses(self, file: str, mutant: Mutant) -> bool:
+        """Whether the mutated node is this expression or a part of it."""
+        return (self.file, self.function) == (file, mutant.function) and self.text in mutant.within
+
+
+EQUIVALENT = [
+    Equivalent(
+        "tests/oracles.py",
+        "log_sum_exp",
+        "max(scores, key=lambda score: score.item()).detach()",
+        "the shift cancels, in the gradient too; only scores beyond +-700 would show it",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file to mutate: 'heads/mos.py', imported as 'heads.mos' and held by some of the tests."""
+
+    name: str
+    file: str
+    module: str
+    tests: list[str]
+    head: str | None = None
+    other_heads: frozenset[str] = frozenset()
+
+    def concerns(self, item: pytest.Item) -> bool:
+        """Whether a test is run: not when its parameters name other heads only."""
+        named = set(_strings(list(item.callspec.params.values()) if hasattr(item, "callspec") else []))
+        return self.head is None or self.head in named or not named & self.other_heads
+
+
+def targets() -> list[Target]:
+    """One for each head, by the files in heads/, then the oracles."""
+    heads = sorted(path.stem for path in (ROOT / "heads").glob("*.py") if path.stem != "__init__")
+    tests = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "heads").glob("test_*.py"))
+    own = {head: f"tests/heads/test_{head}.py" for head in heads}
+    shared = [test for test in tests if test not in own.values()]
+    found = []
+    for head in heads:
+        chosen = [*(test for test in tests if test == own[head]), *shared]
+        found.append(Target(head, f"heads/{head}.py", f"heads.{head}", chosen, head, frozenset(heads) - {head}))
+    loops = ["tests/kernels/test_reference.py", "tests/heads/test_heads_equal_oracles.py"]
+    return [*found, Target("oracles", "tests/oracles.py", "oracles", loops)]
+
+
+class Rehearsal:
+    """A pytest plugin that notes how long each test takes and which functions of the targets it calls."""
+
+    def __init__(self, chosen: list[Target]):
+        self.files = {str(ROOT / target.file): target.file for target in chosen}
+        self.called: dict[str, set[str]] = {}
+        self.seconds: dict[str, float] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        called = self.called[item.nodeid] = set()
+
+        def profile(frame, event, arg):
+            code = frame.f_code
+            if event == "call" and code.co_filename in self.files:
+                called.add(f"{self.files[code.co_filename]}:{code.co_qualname.replace('.<locals>', '')}")
+
+        start = time.perf_counter()
+        sys.setprofile(profile)
+        try:
+            return (yield)
+        finally:
+            sys.setprofile(None)
+            self.seconds[item.nodeid] = time.perf_counter() - start
+
+    def rank(self, target: Target, mutant: Mutant | None) -> Callable[[pytest.Item], tuple]:
+        """A sort key: first the tests that call the mutated function, the quickest of them first."""
+        place = f"{target.file}:{mutant.function if mutant else ''}"
+
+        def key(item):
+            calls = any(name.startswith(place) for name in self.called.get(item.nodeid, ()))
+            return not calls, self.seconds.get(item.nodeid, 0.0)
+
+        return key
+
+
+class Installed:
+    """A pytest plugin that puts the mutated module in the original's place and chooses the tests."""
+
+    def __init__(self, target: Target, module: ModuleType, rank: Callable[[pytest.Item], tuple]):
+        self.target, self.module, self.rank = target, module, rank
+
+    def pytest_sessionstart(self):
+        """After tests/conftest.py loaded the original oracles, before any test module is imported."""
+        sys.modules[self.target.module] = self.module
+        package, _, name = self.target.module.rpartition(".")
+        if package:
+            setattr(sys.modules[package], name, self.module)
+
+    def pytest_collection_modifyitems(self, items):
+        items[:] = sorted(filter(self.target.concerns, items), key=self.rank)
+
+
+def rehearse(chosen: list[Target]) -> Rehearsal:
+    """Run all tests of the targets, un-mutated, in this process: it imports what the children are to share."""
+    rehearsal, output = Rehearsal(chosen), io.StringIO()
+    tests = list(dict.fromkeys(test for target in chosen for test in target.tests))
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        code = pytest.main([*PYTEST, *tests], plugins=[rehearsal])
+    if code != 0:
+        raise SystemExit(f"{output.getvalue()}\nthe tests do not pass on the code as it is (pytest's exit code {code})")
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"tests", "conftest", "oracles"}]:
+        del sys.modules[name]
+    gc.collect()
+    gc.freeze()
+    return rehearsal
+
+
+def in_child(target: Target, mutant: Mutant | None, rank: Callable[[pytest.Item], tuple]) -> int:
+    """Pytest's exit code with the mutant in place; 1 when its module cannot even be executed."""
+    path = ROOT / target.file
+    module = ModuleType(target.module)
+    module.__file__ = str(path)
+    try:
+        exec(mutant.code if mutant else compile(path.read_text(encoding="utf-8"), path, "exec"), module.__dict__)
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return pytest.main([*PYTEST, *target.tests], plugins=[Installed(target, module, rank)])
+
+
+def fork(work: Callable[[], int], seconds: int) -> tuple[int, io.IOBase]:
+    """The id of a child that does the work and exits with its code, or is ended by SIGALRM; and its output."""
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever waits for the child
+    sys.stdout.flush()
+    if child := os.fork():
+        return child, output
+    code = 70
+    try:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        signal.alarm(seconds)
+        code = int(work())
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def outcomes(target: Target, mutants: list, rehearsal: Rehearsal, jobs: int, seconds: int) -> Iterator[tuple]:
+    """(mutant, outcome), as the children end; None among the mutants is the code as it is."""
+    waiting, running = list(reversed(mutants)), {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                mutant = waiting.pop()
+                rank = rehearsal.rank(target, mutant)
+                child, output = fork(lambda mutant=mutant, rank=rank: in_child(target, mutant, rank), seconds)
+                running[child] = mutant, output
+            child, status = os.wait()
+            mutant, output = running.pop(child)
+            with output:
+                yield mutant, outcome(f"{target.file}: {mutant or 'the code as it is'}", mutant, status, output)
+    finally:
+        for child in running:
+            os.kill(child, signal.SIGKILL)
+
+
+def outcome(what: str, mutant: Mutant | None, status: int, output: io.IOBase) -> str:
+    """A key of the report. Raises SystemExit for what no mutant explains: no tests, a fault of pytest or of ours."""
+    code = os.waitstatus_to_exitcode(status)
+    if code not in OUTCOMES or (mutant is None and code != 0):
+        output.seek(0)
+        raise SystemExit(f"{output.read().decode(errors='replace')}\n{what}: unexpected exit code {code}")
+    return OUTCOMES[code]
+
+
+def try_all(target: Target, rehearsal: Rehearsal, jobs: int, seconds: int) -> tuple[Counter, list[Mutant], set]:
+    """Counts by outcome, the survivors, and the entries of EQUIVALENT that excused others."""
+    counts, survivors, used = Counter(), [], set()
+    path = ROOT / target.file
+    mutants = mutants_of(path.read_text(encoding="utf-8"), str(path))
+    for mutant, fate in outcomes(target, [None, *mutants], rehearsal, jobs, seconds):
+        if mutant is None:
+            continue
+        excuses = {e for e in EQUIVALENT if fate == "survived" and e.excuses(target.file, mutant)}
+        counts["equivalent" if excuses else fate] += 1
+        used |= excuses
+        if fate == "survived" and not excuses:
+            survivors.append(mutant)
+    return counts, sorted(survivors, key=mutants.index), used
+
+
+def report(chosen: list[Target], jobs: int, seconds: int) -> int:
+    """Print a row per file, then every survivor; the exit code."""
+    start, total, survivors, used = time.monotonic(), Counter(), [], set()
+    rehearsal = rehearse(chosen)
+    row = "{:28} {:>8} {:>8} {:>10} {:>11} {:>9}".format
+    columns = ("killed", "timed out", "equivalent", "survived")
+    print(row("file", "mutants", *columns))
+    for target in chosen:
+        counts, found, needed = try_all(target, rehearsal, jobs, seconds)
+        print(row(target.file, counts.total(), *(counts[column] for column in columns)), flush=True)
+        total, used = total + counts, used | needed
+        survivors += [f"{target.file}:{m.line}:{m.column}: {m}   in {m.function or 'the module'}" for m in found]
+    print(row("total", total.total(), *(total[column] for column in columns)))
+    print(f"equivalent, by hand: {total['equivalent']}; {time.monotonic() - start:.0f} s")
+    stale = [e for e in EQUIVALENT if e not in used and e.file in {target.file for target in chosen}]
+    survivors += [f"{e.file}: EQUIVALENT excuses nothing by: {e.text}   in {e.function}" for e in stale]
+    print("\n".join(survivors) or "no survivors")
+    return 1 if survivors else 0
+
+
+def prepare(storage: str) -> None:
+    """Settings of this process and its children: one thread each, no files but in `storage`."""
+    os.chdir(ROOT)
+    sys.path[0] = str(ROOT)  # was tests/, where `heads` and `backbones` would be found instead of the packages
+    sys.dont_write_bytecode = True
+    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")  # threads do not survive forks
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = storage
+    from hypothesis import Phase, settings
+
+    phases = [Phase.explicit, Phase.generate]
+    settings.register_profile("mutants", database=None, derandomize=True, deadline=None, phases=phases)
+    settings.load_profile("mutants")
+
+
+def main() -> int:
+    known = {target.name: target for target in targets()}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=known, default=list(known), help="heads, or 'oracles'")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="children at a time")
+    parser.add_argument("--seconds", type=int, default=60, help="time limit of a mutant; running into it kills it")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as storage:
+        prepare(storage)
+        return report([known[name] for name in options.only], options.jobs, options.seconds)
+
+
+def _strings(value) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _strings(item)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""Tables of matched suites, and of heads with a compatibility switch: what is compared, marked and explained."""
+
+import re
+from typing import Literal
+
+import pytest
+from torch import nn
+
+from harness import records
+from harness.registry import HEADS
+from harness.report import tables
+from harness.report.published import PrintedCell, PrintedNumbers
+from harness.report.rows import rows
+
+NONE = PrintedNumbers((), ())
+V = 5000
+SUITE = f"""\
+name: suite
+version: 1
+corpora: [{{markov: {{vocab_size: {V}, num_tokens: 400, branching: 3}}}}]
+backbones: [{{lstm: {{d_model: 250, num_layers: 1}}}}]
+heads: [softmax, {{mos: {{num_mixtures: [2, 15]}}}}]
+train: {{optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}}
+seeds: [1, 2]
+table: {{baseline: softmax}}
+"""
+MATCHED = SUITE + "match: {params: softmax, vary: d_model}\n"
+
+
+class Switched(nn.Module):
+    """A head with a compatibility switch, a width of its own, and a parameter that is a list or a mapping."""
+
+    def __init__(
+        self,
+        dims,
+        embedding,
+        *,
+        size: int = 1,
+        d_latent: int = 4,
+        components: dict[Literal["top", "second"], int] | tuple[int, ...] = (15, 5),
+        compat: dict[Literal["log_epsilon"], float] | None = None,
+    ):
+        super().__init__()
+        self.latent = nn.Linear(dims.d_embed, d_latent, bias=False)
+        self.output = nn.Linear(d_latent, dims.vocab_size, bias=False)
+
+
+@pytest.fixture(autouse=True)
+def switched(monkeypatch):
+    HEADS.names()  # discover before the table is changed
+    monkeypatch.setitem(HEADS._classes, "switched", Switched)
+
+
+def heads(text: str, entries: str) -> str:
+    return text.replace("[softmax, {mos: {num_mixtures: [2, 15]}}]", f"[{entries}]")
+
+
+def cells(markdown: str) -> list[dict[str, str]]:
+    """The cells of a table without escapes."""
+    header, _, *body = [line for line in markdown.splitlines() if line.startswith("|")]
+    names = [name.strip() for name in header.split("|")[1:-1]]
+    return [dict(zip(names, (cell.strip() for cell in row.split("|")[1:-1]), strict=True)) for row in body]
+
+
+def notes(markdown: str, start: str) -> list[str]:
+    return [line.removeprefix("- ") for line in markdown.splitlines() if line.startswith(f"- {start}")]
+
+
+def mos_width(k: int) -> int:
+    """The d at which a MoS on one LSTM layer comes nearest to softmax at 250: V d + 8 d d + 8 d + V d + V, and for the
+    mixture K (d d + d) + K d more.
+    """
+
+    def total(d: int, k: int) -> int:
+        return 2 * V * d + V + 8 * d * d + 8 * d + k * (d * d + 2 * d)
+
+    return min(range(1, 400), key=lambda d: abs(total(d, k) - total(250, 0)))
+
+
+# matched
+
+
+def test_matched_rows_have_one_group_and_their_widths_in_a_column(suite_of):
+    suite = suite_of(MATCHED)
+    found = rows(suite, {})
+    assert {row.group for row in found} == {("markov", "lstm")}
+    assert [(row.head, len(row.trials)) for row in found] == [
+        ("softmax", 2),
+        ("mos(num_mixtures=2)", 2),
+        ("mos(num_mixtures=15)", 2),
+    ]
+    table = cells(tables.render(suite, {}, NONE))
+    assert "backbone" not in table[0]
+    assert list(table[0])[:3] == ["head", "d_model (matched)", "params"]
+    assert [row["d_model (matched)"] for row in table] == ["250", str(mos_width(2)), str(mos_width(15))]
+
+
+def test_matched_heads_are_reduced_against_the_baseline_on_the_same_backbone(suite_of, record_of):
+    text = MATCHED.replace("[{lstm: {d_model: 250, num_layers: 1}}]", "[{lstm: {d_model: 250, num_layers: [1, 2]}}]")
+    suite = suite_of(text)
+    # one layer: 100 -> 90, 80; two layers: 50 -> 45, 55
+    values = [100.0, 90.0, 80.0, 50.0, 45.0, 55.0]
+    made = [record_of(trial, test_ppl=values[index // 2]) for index, trial in enumerate(suite.trials)]
+    table = cells(tables.render(suite, {record.id: record for record in made}, NONE))
+    assert [row["backbone"] for row in table] == ["lstm(num_layers=1)"] * 3 + ["lstm(num_layers=2)"] * 3
+    assert [row["reduction vs softmax"] for row in table] == ["-", "10.0 %", "20.0 %", "-", "10.0 %", "-10.0 %"]
+
+
+def test_notes_of_a_matched_table_say_what_was_matched_and_name_each_backbone_once(suite_of):
+    markdown = tables.render(suite_of(MATCHED), {}, NONE)
+    assert notes(markdown, "Backbone") == ["Backbone: lstm(num_layers=1), d_model as in its column."]
+    (note,) = notes(markdown, "Parameters matched")
+    assert note.startswith("Parameters matched: totals agree with softmax's within 0.5 %, by d_model")
+    assert "Parthiban et al." in note
+
+
+def test_notes_of_a_suite_matched_to_a_number_say_it(suite_of):
+    markdown = tables.render(suite_of(SUITE + "match: {params: 2000000, vary: d_model}\n"), {}, NONE)
+    (note,) = notes(markdown, "Parameters matched")
+    assert note.startswith("Parameters matched: totals agree with 2,000,000 within 0.5 %, by d_model")
+
+
+def test_a_heads_own_width_is_in_the_column_and_not_in_its_label(suite_of):
+    text = heads(SUITE, "softmax, {switched: {size: [1, 2]}}") + "match: {params: softmax, vary: d_latent}\n"
+    markdown = tables.render(suite_of(text), {}, NONE)
+    table = cells(markdown)
+    # softmax 250 V + V = 1255000 against d_latent (250 + V): 239.05
+    assert [(row["head"], row["d_latent (matched)"]) for row in table] == [
+        ("softmax", "-"),
+        ("switched(size=1)", "239"),
+        ("switched(size=2)", "239"),
+    ]
+    assert notes(markdown, "Backbone") == ["Backbone: lstm(d_model=250, num_layers=1)."]
+
+
+def test_an_unmatched_table_says_nothing_of_matching(suite_of):
+    assert "matched" not in tables.render(suite_of(SUITE), {}, NONE)
+
+
+def test_matching_by_the_command_line_is_in_the_title_and_the_files_name(suite_of):
+    suite = suite_of(SUITE, "match.params=softmax", "match.vary=d_model")
+    title = tables.render(suite, {}, NONE).splitlines()[0]
+    assert title == "# suite, version 1; CHANGED: match.params = softmax; CHANGED: match.vary = d_model"
+    assert tables.file_name(suite) == "suite.match.params=softmax.match.vary=d_model.md"
+
+
+# compatibility switches
+
+
+@pytest.mark.parametrize(
+    ("entries", "labels"),
+    [
+        (
+            "softmax, {switched: {compat: {log_epsilon: 1.0e-8}}}",
+            ["softmax", "switched(compat={log_epsilon: 1e-08}) †"],
+        ),
+        # the label shows what tells the entries apart, and the switch is not that
+        (
+            "softmax, {switched: {size: [1, 2], compat: {log_epsilon: 1.0e-8}}}",
+            ["softmax", "switched(size=1) †", "switched(size=2) †"],
+        ),
+        (
+            "softmax, switched, {switched: {compat: {log_epsilon: 1.0e-8}}}",
+            ["softmax", "switched(compat=None)", "switched(compat={log_epsilon: 1e-08}) †"],
+        ),
+    ],
+)
+def test_every_row_with_a_switch_is_marked(suite_of, entries, labels):
+    markdown = tables.render(suite_of(heads(SUITE, entries)), {}, NONE)
+    assert [row["head"] for row in cells(markdown)] == labels
+    (note,) = notes(markdown, "†")
+    assert note.startswith("† compat log_epsilon=1e-08: computed as a published code does.")
+
+
+def test_each_value_of_a_switch_has_its_note(suite_of):
+    text = heads(SUITE, "softmax, {switched: {compat: [{log_epsilon: 1.0e-8}, {log_epsilon: 0.001}]}}")
+    markdown = tables.render(suite_of(text), {}, NONE)
+    assert [re.match("† compat ([^:]*):", note)[1] for note in notes(markdown, "†")] == [
+        "log_epsilon=1e-08",
+        "log_epsilon=0.001",
+    ]
+
+
+def test_without_a_switch_nothing_is_marked(suite_of):
+    assert "†" not in tables.render(suite_of(heads(SUITE, "softmax, switched, mos")), {}, NONE)
+
+
+# lists and mappings
+
+
+def test_a_table_from_records_on_disk_is_the_table_from_records_in_memory(suite_of, record_of, tmp_path):
+    entries = "softmax, {switched: {components: [[3, 1], {top: 2, second: 1}]}}"
+    suite = suite_of(heads(SUITE, entries))
+    made = {trial.id: record_of(trial, "diverged", "Diverged: loss is nan") for trial in suite.trials}
+    for record in made.values():
+        records.save(record, tmp_path / "runs")
+    found, warnings = records.load_all(tmp_path / "runs", list(made))
+    assert warnings == []
+    markdown = tables.render(suite, found, NONE)
+    assert markdown == tables.render(suite, made, NONE)
+    assert [row["head"] for row in cells(markdown)] == [
+        "softmax",
+        "switched(components=[3, 1])",
+        "switched(components={top: 2, second: 1})",
+    ]
+    assert notes(markdown, "switched(components=[3, 1]) lstm markov seed=1")
+
+
+def test_a_printed_cell_finds_its_row_by_a_list(suite_of):
+    suite = suite_of(heads(SUITE, "softmax, {switched: {components: [[15, 5], [3, 1]]}}"))
+    cell = PrintedCell(
+        corpus="markov",
+        backbone="lstm",
+        head="switched",
+        params={"components": [15, 5]},
+        metric="test_ppl",
+        value="52.38",
+        weights="best",
+        counting="",
+        note="",
+    )
+    table = cells(tables.render(suite, {}, PrintedNumbers((cell,), ("paper/1",))))
+    assert [row["printed test ppl"] for row in table] == ["-", "52.38", "-"]

@@ -1,0 +1,181 @@
+"""The mutation tester itself: which faults it plants, and that it reports what weak tests let pass."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PLANTED = '''\
+"""A head's stand-in."""
+
+
+def scaled(x, factor=2):
+    """x times a factor, plus one. Not mutated: 1 + 1."""
+    while x > 9:
+        x -= 5
+    return x * factor + 1
+'''
+WEAK = """\
+import heads.planted
+
+
+def test_at_zero():
+    assert heads.planted.scaled(0) == 1
+"""
+STRONG = """\
+import pytest
+from heads.planted import scaled
+
+
+@pytest.mark.parametrize(("head", "x", "expected"), [
+    ("planted", 3, 7), ("planted", 0, 1), ("planted", 9, 19), ("planted", 10, 11), ("planted", 17, 15)
+])
+def test_values(head, x, expected):
+    assert scaled(x) == expected
+"""
+
+
+@pytest.fixture(scope="module")
+def mutations():
+    spec = importlib.util.spec_from_file_location("mutations", TESTS / "mutations.py")
+    module = sys.modules["mutations"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["mutations"]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a + b", ["a + b -> a", "a + b -> b", "a + b -> a - b"]),
+        ("a / b", ["a / b -> a", "a / b -> b", "a / b -> a * b"]),
+        ("x = -a", ["-a -> a"]),
+        ("x = 3", ["3 -> 4", "3 -> 2", "3 -> -3"]),
+        ("x = 0.0", ["0.0 -> 1.0", "0.0 -> -1.0"]),
+        ("x = 2 * 1", ["2 * 1 -> 1", "2 * 1 -> 2 / 1", "2 -> 3", "2 -> -2", "1 -> 2", "1 -> 0"]),  # 2 * 1 is 2
+        ("x = True", ["True -> False"]),
+        ("x = -1", ["-1 -> 1", "1 -> 2", "1 -> 0"]),
+        ("x = a < b", ["a < b -> a <= b", "a < b -> a >= b"]),
+        ("x = a == b", ["a == b -> a != b"]),
+        ("x = not a", ["not a -> a"]),
+        ("x = a and b", ["a and b -> a", "a and b -> b", "a and b -> a or b"]),
+        (
+            "x = a <= b in c",
+            [f"a <= b in c -> {new}" for new in ("a < b in c", "a > b in c", "a <= b not in c", "a <= b", "b in c")],
+        ),
+        ("y = tanh(x)", ["tanh(x) -> x"]),
+        ("y = x.exp()", ["x.exp() -> x"]),
+        ("y = self.f(x)", ["self.f(x) -> x"]),
+        ("import torch\ny = torch.tanh(x)", ["torch.tanh(x) -> x"]),
+        ("y = f(x, dim=d)", ["f(x, dim=d) -> x", "f(x, dim=d) -> f(x)"]),
+        ("y = f(a, b)", ["f(a, b) -> f(a)"]),
+        ("x = zip(a, b, strict=True)", ["zip(a, b, strict=True) -> zip(a, strict=True)"]),
+        ("f(x)", ["f(x) -> pass"]),
+        ("a.b[i] = c", ["a.b[i] = c -> pass", "i -> i - 1"]),
+        ("a += b", ["a += b -> pass", "a += b -> a = b", "a += b -> a -= b"]),
+        ("if a: b = c", ["a -> True", "a -> False"]),
+        ("x = b if a else c", ["a -> True", "a -> False"]),
+        ("while a: b = c", ["a -> False"]),
+        ("x = [a, b]", ["[a, b] -> [b]", "[a, b] -> [a]"]),
+        ("x = {a: b}", ["{a: b} -> {}"]),
+        ("x = {a for a in b if c}", ["for a in b if c -> for a in b"]),
+        ("for i in range(n): pass", [f"range(n) -> range({new})" for new in ("n + 1", "n - 1", "1, n")]),
+        ("x = a[i]", ["i -> i - 1"]),
+        ("x = a[:, k]", ["(:, k) -> (k,)", "(:, k) -> (:,)", "k -> k - 1"]),
+        ("x = a[b:c]", ["b:c -> b + 1:c", "b:c -> b - 1:c", "b:c -> b:c + 1", "b:c -> b:c - 1"]),
+    ],
+)
+def test_every_kind_of_fault_once(mutations, source, expected):
+    assert [str(mutant) for mutant in mutations.mutants_of(source)] == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""A docstring: 1 + 1."""',
+        "from a import b",
+        "def f(x: int | None) -> dict[str, int]: pass",
+        "x: a[1] = b",
+        "@register(1)\nclass A(B): pass",
+        "class A:\n  def __init__(self):\n    super().__init__()",
+        "raise ValueError(f'{a + 1}', b - 1)",
+        "x = f'{a + 1}'",
+        "if TYPE_CHECKING:\n  from a import b",
+        "x = 'a' + 'b'",
+        "assert x == 1, x + 1",
+    ],
+)
+def test_what_is_not_mutated(mutations, source):
+    assert mutations.mutants_of(source) == []
+
+
+def test_a_mutant_says_where_it_is_and_runs(mutations):
+    source = "def f(x):\n    def g(y):\n        return (y + 1) * 2\n    return g(x)\n"
+    mutant = next(m for m in mutations.mutants_of(source) if str(m) == "y + 1 -> y")
+    assert (mutant.line, mutant.column, mutant.function) == (3, 17, "f.g")
+    assert mutant.within == {"(y + 1) * 2", "y + 1"}
+    names = {}
+    exec(mutant.code, names)
+    assert names["f"](5) == 10
+
+
+def run(folder: Path, test: str, *excused: str) -> subprocess.CompletedProcess:
+    """The script in a checkout of its own that holds one 'head' and one test of it."""
+    (folder / "heads").mkdir()
+    (folder / "tests" / "heads").mkdir(parents=True)
+    (folder / "heads" / "__init__.py").touch()
+    (folder / "heads" / "planted.py").write_text(PLANTED)
+    (folder / "tests" / "heads" / "test_planted.py").write_text(test)
+    shutil.copy(TESTS.parent / "pyproject.toml", folder)
+    shutil.copy(TESTS / "mutations.py", folder / "tests")
+    entries = [f'Equivalent("heads/planted.py", "scaled", "{text}", "for the test"),' for text in excused]
+    script = (TESTS / "mutants.py").read_text().replace("EQUIVALENT = [", "\n".join(["EQUIVALENT = [", *entries]))
+    (folder / "tests" / "mutants.py").write_text(script)
+    command = [sys.executable, "tests/mutants.py", "--only", "planted", "--seconds", "2", "--jobs", "4"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def row(done: subprocess.CompletedProcess) -> list[int]:
+    """Mutants, killed, timed out, equivalent, survived."""
+    return [int(cell) for cell in re.search("^heads/planted.py (.*)$", done.stdout, re.MULTILINE)[1].split()]
+
+
+def test_what_a_weak_test_does_not_notice_is_reported(tmp_path):
+    # scaled(0) == 1 holds whatever the factor is, and never enters the loop.
+    done = run(tmp_path, WEAK)
+    assert done.returncode == 1
+    assert "heads/planted.py:4:22: 2 -> 3   in scaled" in done.stdout
+    assert "heads/planted.py:8:12: x * factor -> x   in scaled" in done.stdout
+    assert "x * factor + 1 -> x * factor   in scaled" not in done.stdout
+    mutants, killed, timed_out, equivalent, survived = row(done)
+    assert (mutants, equivalent) == (killed + timed_out + survived, 0)
+    assert done.stdout.count(" -> ") == survived
+
+
+def test_strong_tests_leave_no_survivors_and_an_endless_loop_is_ended(tmp_path):
+    # Endless: x -= 5 as pass, as x += 5, and with -5.
+    done = run(tmp_path, STRONG)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no survivors" in done.stdout
+    mutants, killed, timed_out, *others = row(done)
+    assert (mutants, killed + timed_out, others) == (24, 24, [0, 0])
+    assert timed_out >= 3  # more on a busy machine
+
+
+def test_an_expression_held_equivalent_excuses_its_survivors_and_must_have_some(tmp_path):
+    done = run(tmp_path, WEAK, "x * factor", "x + factor")
+    assert done.returncode == 1
+    assert row(done)[3] == 2  # x * factor -> x and -> x / factor; -> factor is killed
+    assert "x * factor -> " not in done.stdout
+    assert "heads/planted.py: EQUIVALENT excuses nothing by: x + factor   in scaled" in done.stdout
+
+
+def test_tests_that_fail_on_the_code_as_it_is_are_an_error(tmp_path):
+    done = run(tmp_path, WEAK.replace("== 1", "== 2"))
+    assert done.returncode == 1
+    assert "the tests do not pass on the code as it is" in done.stderr
