@@ -3,7 +3,6 @@
 # Parse, call, exit code; nothing else. Ray and MLflow are imported by the commands that need them only.
 
 import json
-import shutil
 import signal
 import sys
 from enum import StrEnum
@@ -12,11 +11,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from harness import plan as planning
-from harness import records
+from harness import records, screen
+from harness.conformance import conformance, summary
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import BrokenComponent, ExecutionError, HarnessError, SuiteError
 from harness.execution.driver import Tracking, run_trials
@@ -98,7 +96,7 @@ def run(
     tracking.call(lambda tracker: tracker.describe(read.name, tables.all_of(read.name, results)))
     _show(markdown, place)
     elsewhere = "" if results == RESULTS else f" --results {results}"
-    console.print(f"MLflow UI: {_command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
+    console.print(f"MLflow UI: {screen.command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
     raise typer.Exit(0 if all(spec.id in found and found[spec.id].status == "ok" for spec in chosen) else 1)
 
 
@@ -120,14 +118,11 @@ def plan(
     if as_json:
         print(json.dumps({"suite": read.name, "version": read.version, "trials": entries}, indent=1))
         return
-    table = Table("trial", "corpus", "backbone", "head", "seed", "params", "head params", "state")
-    for spec, entry in zip(chosen, entries, strict=True):
-        counts = [f"{entry[key]:,}" for key in ("params_total", "params_head")]
-        about = [spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), str(spec.seed)]
-        table.add_row(*map(Text, [*about, *counts, entry["state"]]))
-    console.print(table)
+    console.print(screen.trials(chosen, entries))
     missing = sum(entry["state"] == "missing" for entry in entries)
     console.print(f"{len(entries)} trials, {missing} to run", highlight=False)
+    if read.match is not None:
+        console.print(f"parameters matched: {read.match}", highlight=False)
 
 
 @app.command(epilog="Example: harness table suites/quickstart.yaml")
@@ -164,20 +159,20 @@ def list_components(
     if as_json:
         print(json.dumps(entries, indent=1))
         return
-    shown = Table("name", "from", "parameters")
-    for entry in entries:
-        shown.add_row(*map(Text, [entry["name"], entry["from"], "\n".join(entry["parameters"])]))
-    console.print(shown)
+    console.print(screen.components(entries))
 
 
-@app.command(epilog="Example: harness check mos")
+@app.command(epilog="Example: harness check mos, or harness check --all")
 def check(
-    name: Annotated[str, typer.Argument(help="A head or a backbone, a plug-in's too.")],
+    name: Annotated[str | None, typer.Argument(help="A head or a backbone, a plug-in's too.")] = None,
     given: Annotated[list[str], typer.Option("--set", metavar="PARAM=VALUE", help="A parameter's value.")] = [],  # noqa: B006
+    every_head: Annotated[bool, typer.Option("--all", help="Every head: worst errors and time.")] = False,
 ) -> None:
-    """The conformance suite for one head or backbone, over the variants of its parameters."""
-    from harness.conformance import conformance
-
+    """The conformance suite for one head or backbone, or for every head, over the variants of their parameters."""
+    if every_head == (name is not None) or (every_head and given):
+        raise ExecutionError("harness check: expected the name of a head or backbone, or --all alone")
+    if every_head:
+        raise typer.Exit(_check_all(HEADS.names()))
     kind, outcomes = conformance(name, dict(map(assignment, given)))
     for outcome in outcomes:
         verdict = "ok  " if outcome.passed else "FAIL"
@@ -222,6 +217,17 @@ def ui(
     raise typer.Exit(serve(results, port, suite, lambda link: print(link, flush=True)))
 
 
+def _check_all(names: list[str]) -> int:
+    """A row for each component; 1 when one fails, else 0."""
+    summaries = []
+    for name in names:
+        summaries.append(summary(name))
+        for failure in summaries[-1].failures:
+            console.print(f"FAIL  {name}: {failure}", highlight=False, markup=False, soft_wrap=True)
+    console.print(screen.summaries(summaries))
+    return 1 if any(each.failures for each in summaries) else 0
+
+
 def _records(runs: Path, trials: tuple[TrialSpec, ...]) -> dict[str, records.TrialRecord]:
     """The verified records; a damaged one is named and counts as none."""
     found, warnings = records.load_all(runs, [trial.id for trial in trials])
@@ -249,14 +255,6 @@ def _component(registry: Registry, name: str) -> dict[str, Any]:
 def _show(markdown: str, place: Path) -> None:
     console.print(markdown, markup=False, highlight=False, soft_wrap=True)
     console.print(f"table: {place}", highlight=False, soft_wrap=True)
-
-
-def _command() -> str:
-    """How this program is started from where the user stands: by name, or by its path in an environment not active."""
-    script, here = Path(sys.executable).with_name("harness"), Path.cwd()
-    if shutil.which("harness") or not script.exists():
-        return "harness"
-    return str(script.relative_to(here) if script.is_relative_to(here) else script)
 
 
 def main() -> None:

@@ -1,11 +1,25 @@
-"""Tables on the terminal: what `harness list` and `harness check --all` show."""
+"""What commands show on the terminal: tables of `plan`, `list` and `check --all`, and how to start another command."""
 
+import shutil
+import sys
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from harness.conformance import Summary
+from harness.plan.specs import TrialSpec
+
+
+def trials(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]]) -> Table:
+    """A row for each planned trial: what it is, its parameter counts, its state."""
+    shown = Table("trial", "corpus", "backbone", "head", "seed", "params", "head params", "state")
+    for spec, entry in zip(specs, entries, strict=True):
+        counts = [f"{entry[key]:,}" for key in ("params_total", "params_head")]
+        about = [spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), str(spec.seed)]
+        shown.add_row(*map(Text, [*about, *counts, entry["state"]]))
+    return shown
 
 
 def components(entries: list[dict[str, Any]]) -> Table:
@@ -25,3 +39,11 @@ def summaries(rows: list[Summary]) -> Table:
         passed = f"{row.checks - len(row.failures)} of {row.checks}" if row.checks else "none"
         shown.add_row(row.name, str(row.variants), passed, *errors, f"{row.seconds:.1f}")
     return shown
+
+
+def command() -> str:
+    """How this program is started from where the user stands: by name, or by its path in an environment not active."""
+    script, here = Path(sys.executable).with_name("harness"), Path.cwd()
+    if shutil.which("harness") or not script.exists():
+        return "harness"
+    return str(script.relative_to(here) if script.is_relative_to(here) else script)

@@ -115,8 +115,8 @@ def reduction(row: Row, baseline: Row | None) -> float | None:
 
 
 def _labels(specs: Iterable[ComponentSpec], registry, *, single_in_full: bool = False) -> dict[str, str]:
-    """str(spec) -> label: several entries of one name show the parameters in which they differ, defaults resolved; a
-    single one shows its name, or all that the suite gives it.
+    """str(spec) -> label: several entries of one name show the parameters in which they differ, all but the switches
+    that an entry leaves alone; a single one shows its name, or all that the suite gives it.
     """
     by_name: dict[str, dict[str, ComponentSpec]] = {}
     for spec in specs:
@@ -128,7 +128,12 @@ def _labels(specs: Iterable[ComponentSpec], registry, *, single_in_full: bool = 
         differing = [p for p in parameters if len({value_text(values.get(p)) for values in full.values()}) > 1]
         for key, spec in entries.items():
             if len(entries) > 1:
-                labels[key] = ComponentSpec(name=name, params=full[key]).label(*differing)
+                told = [p for p in differing if p in spec.params or _is_number(full[key][p])]
+                labels[key] = ComponentSpec(name=name, params=full[key]).label(*told)
             else:
                 labels[key] = str(spec) if single_in_full else name
     return labels
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
