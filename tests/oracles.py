@@ -1,10 +1,30 @@
 """Float64 reference formulas, written as plain loops over tokens, components and words straight from the papers.
 
-Nothing here calls the code under test. Every head in heads/ has an entry in HEADS: the log-probability of each word at
-each position from the top hidden state and the head's parameters by name. Autograd goes through the loops.
+Nothing here calls the code under test. Every head in heads/ has an entry in HEADS and one in TRAINING_LOSSES:
+
+    head(layers, t, p, **params) -> log-probability of each word at position t of one sequence
+    loss(logp, layers, targets, p, **params) -> training loss of a batch, logp being log_probs(...) of it
+
+layers: hidden states, bottom to top, (T, D_l) each, (B, T, D_l) of a batch; p: the head's parameters by name; params:
+the keyword parameters it was built with (what an equation does not use is ignored; the defaults are the papers').
+Autograd goes through the loops. A vector is a (D,) tensor or a list of D scalars.
 """
 
-from torch import Tensor, stack, tanh
+from functools import partial
+from math import floor, log, pi, sqrt
+
+from torch import Tensor, sigmoid, stack, tanh, zeros
+
+
+def dot(a: Tensor, b: Tensor | list) -> Tensor:
+    """sum_i a_i b_i."""
+    return sum(a[i] * b[i] for i in range(len(b)))
+
+
+def linear(p: dict[str, Tensor], name: str, x: Tensor | list) -> list[Tensor]:
+    """W x + b, one dot product a row, by the name of the layer; the bias where there is one."""
+    weight, bias = p[f"{name}.weight"], p.get(f"{name}.bias")
+    return [dot(weight[i], x) + (0.0 if bias is None else bias[i]) for i in range(len(weight))]
 
 
 def log_sum_exp(scores: list[Tensor]) -> Tensor:
@@ -22,60 +42,258 @@ def log_softmax(scores: list[Tensor]) -> list[Tensor]:
     return [score - normaliser for score in scores]
 
 
-def dot(a: Tensor, b: Tensor) -> Tensor:
-    """sum_i a_i b_i."""
-    total = 0.0
-    for i in range(len(a)):
-        total = total + a[i] * b[i]
-    return total
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + e^x)."""
+    return (1 + x.exp()).log()
 
 
-def affine(weight: Tensor, bias: Tensor | None, x: Tensor) -> list[Tensor]:
-    """One dot product a row, plus the bias where there is one."""
-    return [dot(weight[i], x) + (0.0 if bias is None else bias[i]) for i in range(len(weight))]
+def gelu(x: Tensor) -> Tensor:
+    """x Phi(x) in its tanh approximation (Hendrycks and Gimpel 2016, section 2)."""
+    return x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
 
 
-def softmax_head(h_D: Tensor, p: dict[str, Tensor], num_words: int) -> list[Tensor]:
-    """log p(x) = (W f + b)_x - log sum_x' exp (W f + b)_x',  f = h or U h + a."""
-    f = stack(affine(p["facet.weight"], p["facet.bias"], h_D)) if "facet.weight" in p else h_D
-    return log_softmax(affine(p["output.weight"], p.get("output.bias"), f))
+def mean(values: list[Tensor]) -> Tensor:
+    """sum_i x_i / n."""
+    return sum(values) / len(values)
 
 
-def mos_head(h_D: Tensor, p: dict[str, Tensor], num_words: int, *, activation: str = "tanh") -> list[Tensor]:
-    """log p(x) = log sum_k pi_k softmax(W act(A_k h + a_k) + b)_x,  pi = softmax(C h + c) (Yang 2018, section 2.3)."""
-    width = p["output.weight"].shape[1]
-    num_mixtures = len(p["latent.weight"]) // width
-    log_prior = [0.0]
-    if num_mixtures > 1:
-        log_prior = log_softmax(affine(p["prior.weight"], p.get("prior.bias"), h_D))
-    components = []
-    for k in range(num_mixtures):
-        rows = slice(k * width, (k + 1) * width)
-        latent = affine(p["latent.weight"][rows], p["latent.bias"][rows], h_D)
-        f = stack([tanh(unit) if activation == "tanh" else unit for unit in latent])
-        components.append(log_softmax(affine(p["output.weight"], p.get("output.bias"), f)))
-    return [log_sum_exp([log_prior[k] + components[k][x] for k in range(num_mixtures)]) for x in range(num_words)]
-
-
-def mixture(
-    facets_FE: Tensor, log_prior_K, weight_VE: Tensor, bias_V: Tensor | None, partitions: tuple[int, ...], logit_map
-) -> list[Tensor]:
-    """log p(x) = log sum_k pi_k softmax(phi(z_k))_x,  z_k[x] = f_{k, x mod P_k} . w_x + b_x, for one token."""
-    num_words = len(weight_VE)
-    components, first = [], 0
-    for num_partitions in partitions:
-        scores = []
-        for x in range(num_words):
-            z = dot(facets_FE[first + x % num_partitions], weight_VE[x]) + (0.0 if bias_V is None else bias_V[x])
-            scores.append(logit_map(z))
-        components.append(log_softmax(scores))
-        first += num_partitions
-    return [log_sum_exp([log_prior_K[k] + components[k][x] for k in range(len(partitions))]) for x in range(num_words)]
+def layer_norm(x: Tensor | list) -> list[Tensor]:
+    """(x - mean) / sqrt(variance + 1e-5), the variance over n, without parameters (Ba et al. 2016)."""
+    centre = mean(x)
+    variance = mean([(unit - centre) ** 2 for unit in x])
+    return [(unit - centre) / (variance + 1e-5) ** 0.5 for unit in x]
 
 
 def sigsoftmax_logit(z: Tensor) -> Tensor:
-    """log( exp(z) sigmoid(z) ) = z - log(1 + exp(-z)) (Kanai 2018)."""
-    return z - (1 + (-z).exp()).log()
+    """log( exp(z) sigmoid(z) ) = z - log(1 + e^-z) (Kanai 2018)."""
+    return z - softplus(-z)
 
 
-HEADS = {"softmax": softmax_head, "mos": mos_head}
+def gss_logit(z: Tensor, c: float, k: float) -> Tensor:
+    """k (z - c) + c - (k - 1) softplus(z - c) (Parthiban 2021, equations 3 to 5)."""
+    return k * (z - c) + c - (k - 1) * softplus(z - c)
+
+
+def plif_logit(z: Tensor, raw_slope: Tensor, bound: float) -> Tensor:
+    """(z - knot_i) s_i + delta sum_{j<i} s_j, s = softplus(w), knot_i = -T + i delta, delta = 2T/M (Ganea 2019)."""
+    num_pieces = len(raw_slope)
+    delta = 2 * bound / num_pieces
+    slopes = [softplus(w) for w in raw_slope]
+    i = min(max(floor((z.item() + bound) / delta), 0), num_pieces - 1)
+    return (z - (-bound + i * delta)) * slopes[i] + delta * sum(slopes[:i])
+
+
+LOGIT_MAPS = {"identity": lambda z: z, "sigsoftmax": sigsoftmax_logit}
+
+
+def mixture(p: dict[str, Tensor], facets, log_prior, logit_map=LOGIT_MAPS["identity"], compat=None) -> list[Tensor]:
+    """log p(x) = log( sum_k pi_k softmax(phi(z_k))_x + e ),  z_k[x] = f_{k, x mod P_k} . w_x + b_x.
+
+    `facets` lists the P_k facets of each component; e is compat's log_epsilon.
+    """
+    words = range(len(p["output.weight"]))
+    components = []
+    for owners in facets:
+        scores = [linear(p, "output", f) for f in owners]
+        components.append(log_softmax([logit_map(scores[x % len(owners)][x]) for x in words]))
+    rest = [] if compat is None else [p["output.weight"].new_tensor(log(compat["log_epsilon"]))]
+    return [log_sum_exp([log_prior[k] + logp[x] for k, logp in enumerate(components)] + rest) for x in words]
+
+
+def facet(p: dict[str, Tensor], h: Tensor) -> Tensor | list[Tensor]:
+    """f = h, or U h + a where there is a projection."""
+    return linear(p, "facet", h) if "facet.weight" in p else h
+
+
+def latents(p: dict[str, Tensor], name: str, h: Tensor, count: int, activation=tanh) -> list[list[Tensor]]:
+    """f_k = act(A_k h + a_k), k = 1 .. count, the rows of A grouped by k, as many in each as W has columns."""
+    units = [activation(unit) for unit in linear(p, name, h)]
+    _, width = p["output.weight"].shape
+    return [units[k * width : (k + 1) * width] for k in range(count)]
+
+
+def log_gate(p: dict[str, Tensor], x: Tensor | list, num_mixtures: int) -> list[Tensor]:
+    """log pi = log_softmax(C x (+ c)); a single component has no gate."""
+    return log_softmax(linear(p, "prior", x)) if num_mixtures > 1 else [zeros(())]
+
+
+def softmax_head(layers, t, p, logit_map=LOGIT_MAPS["identity"], **_):
+    """log_softmax(phi(W f + b)); phi is the identity for a softmax."""
+    return mixture(p, [[facet(p, layers[-1][t])]], [zeros(())], logit_map)
+
+
+def sigsoftmax_head(layers, t, p, **_):
+    """exp(z_x) sigmoid(z_x) / sum (Kanai 2018, section 3.3)."""
+    return softmax_head(layers, t, p, sigsoftmax_logit)
+
+
+def gss_head(layers, t, p, *, c=-1.5, k=2.5, **_):
+    """phi bent at c from slope k to 1 (Parthiban 2021)."""
+    return softmax_head(layers, t, p, partial(gss_logit, c=c, k=k))
+
+
+def plif_head(layers, t, p, *, bound=20.0, **_):
+    """phi piecewise linear on [-bound, bound] (Ganea 2019)."""
+    return softmax_head(layers, t, p, partial(plif_logit, raw_slope=p["raw_slope"], bound=bound))
+
+
+def mos_head(layers, t, p, *, num_mixtures=10, activation="tanh", logit_map="identity", gate="learned", **params):
+    """log sum_k pi_k softmax(phi(W act(A_k h + a_k) + b)),  pi = softmax(C h (+ c)) (Yang 2018, section 2.3)."""
+    h = layers[-1][t]
+    facets = latents(p, "latent", h, num_mixtures, tanh if activation == "tanh" else lambda unit: unit)
+    if gate == "learned" or num_mixtures == 1:
+        log_prior = log_gate(p, h, num_mixtures)
+    else:
+        log_prior = log_softmax(p["static_prior"]) if gate == "static" else [-log(num_mixtures)] * num_mixtures
+    return mixture(p, [[f] for f in facets], log_prior, LOGIT_MAPS[logit_map], params.get("compat"))
+
+
+def moc_head(layers, t, p, *, num_mixtures=10, **_):
+    """log_softmax(W sum_k pi_k f_k + b), facets and gate as in mos_head (Yang 2018, section 3.2)."""
+    h = layers[-1][t]
+    facets = latents(p, "latent", h, num_mixtures)
+    prior = [weight.exp() for weight in log_gate(p, h, num_mixtures)]
+    _, width = p["output.weight"].shape
+    mixed = [sum(prior[k] * facets[k][e] for k in range(num_mixtures)) for e in range(width)]
+    return mixture(p, [[mixed]], [zeros(())])
+
+
+def components_from_top(components: tuple[int, ...] | dict[str, int]) -> list[int] | tuple[int, ...]:
+    """The number of components of each layer, from the top down."""
+    names = ("top", "second", "third")
+    return components if isinstance(components, tuple) else [components.get(name, 0) for name in names]
+
+
+def doc_head(layers, t, p, *, components=(15, 5), compat=None, **_):
+    """log sum_m pi_m softmax(W tanh(A_m h^l(m) + a_m) + b),  pi = softmax(C h^top) (Takase 2018, section 3)."""
+    counts = components_from_top(components)
+    sources = [(layers[-1 - depth][t], count) for depth, count in enumerate(counts) if count]
+    facets = [[f] for i, (h, count) in enumerate(sources) for f in latents(p, f"latents.{i}", h, count)]
+    return mixture(p, facets, log_gate(p, layers[-1][t], sum(counts)), compat=compat)
+
+
+def doc_poster_head(layers, t, p, *, num_mixtures=3, compat=None, **_):
+    """log sum_k pi_k softmax(W (A_k h^(L-K+k) + a_k)),  pi = softmax(C [h^(L-K+1); ..; h^L] + c) (HEADS.md 2.6)."""
+    states = [layer[t] for layer in layers[-num_mixtures:]]
+    facets = [[linear(p, f"facets.{k}", h)] for k, h in enumerate(states)]
+    return mixture(p, facets, log_gate(p, [unit for h in states for unit in h], num_mixtures), compat=compat)
+
+
+def mfs_block(layers, t, num_input_layers: int, window: int, norm_inputs: bool) -> list[Tensor]:
+    """[ h^l_{t-j} ] for l = L, L-1, .. and within each j = 0 .. w; zeros before the start (HEADS.md 2.3)."""
+    block = []
+    for i in range(num_input_layers):
+        layer = layers[-1 - i]
+        _, width = layer.shape
+        for j in range(window + 1):
+            state = layer[t - j] if j <= t else zeros(width)
+            block += layer_norm(state) if norm_inputs and i > 0 else state
+    return block
+
+
+def mfs_head(layers, t, p, *, num_mixtures=3, num_input_layers=3, window=2, num_partitions=4, norm_inputs=False, **etc):
+    """log sum_k pi_k softmax(z_k), z_1 of P facets, all affine in q = [h; gelu(L_h block)] (the poster's figure 2)."""
+    q = list(layers[-1][t])
+    if num_input_layers * (window + 1) > 1:
+        q += [gelu(unit) for unit in linear(p, "block", mfs_block(layers, t, num_input_layers, window, norm_inputs))]
+    f = [linear(p, f"facets.{i}", q) for i in range(num_partitions + num_mixtures - 1)]
+    facets = [f[:num_partitions], *([single] for single in f[num_partitions:])]
+    return mixture(p, facets, log_gate(p, q, num_mixtures), compat=etc.get("compat"))
+
+
+def mixtape_head(layers, t, p, *, token_counts, d_gate=32, own_gates=0.1, **_):
+    """log_softmax_x( sum_k pi_{x,k} (f_k . w_x + b_x) ): a gate per word, all rare words' the same (HEADS.md 2.9)."""
+    h, words = layers[-1][t], range(len(token_counts))
+    by_frequency = sorted(words, key=lambda x: -token_counts[x])  # a stable sort: ties by id
+    num_own = round(own_gates * len(words))
+    hidden, context = [tanh(unit) for unit in linear(p, "gate_hidden", h)], linear(p, "gate_context", h)
+    gates = []
+    for row in range(num_own + 1):
+        v, e = p["gate_word"][row], p["gate_bias"][row]
+        s = [sigmoid(dot(v, hidden[i * d_gate : (i + 1) * d_gate]) + context[i] + e[i]) for i in range(3)]
+        gates.append([s[0] * s[1], s[0] * (1 - s[1]), (1 - s[0]) * s[2], (1 - s[0]) * (1 - s[2])])
+    scores = [linear(p, "output", f) for f in latents(p, "latent", h, 4)]
+    gate_of = [gates[min(by_frequency.index(x), num_own)] for x in words]
+    return log_softmax([sum(gate_of[x][k] * score[x] for k, score in enumerate(scores)) for x in words])
+
+
+HEADS = {
+    "softmax": softmax_head,
+    "sigsoftmax": sigsoftmax_head,
+    "gss": gss_head,
+    "plif": plif_head,
+    "nce": softmax_head,
+    "mos": mos_head,
+    "moc": moc_head,
+    "doc": doc_head,
+    "doc_poster": doc_poster_head,
+    "mfs": mfs_head,
+    "mixtape": mixtape_head,
+}
+
+
+def log_probs(name: str, layers: list[Tensor], p: dict[str, Tensor], **params) -> list[list[list[Tensor]]]:
+    """[b][t][x] for layers (B, T, D_l)."""
+    *_, (B, T, _) = [layer.shape for layer in layers]
+    sequences = [[layer[b] for layer in layers] for b in range(B)]
+    return [[HEADS[name](sequence, t, p, **params) for t in range(T)] for sequence in sequences]
+
+
+def tokens(targets: list[list[int]]) -> list[tuple[int, int, int]]:
+    """(b, t, target) of every token."""
+    return [(b, t, y) for b, row in enumerate(targets) for t, y in enumerate(row)]
+
+
+def others_taken(logp: list[Tensor], y: int) -> Tensor:
+    """-sum_{x != y} log(1 - p(x)), with p at most 1 - 1e-7 (HEADS.md 2.5)."""
+    return -sum((1 - word.exp().clamp(max=1 - 1e-7)).log() for x, word in enumerate(logp) if x != y)
+
+
+def word_loss(logp, layers, targets, p, *, loss="nll", **_):
+    """The mean over tokens of -log p(y), or of the binary log-loss -log p(y) - sum_{x != y} log(1 - p(x))."""
+    losses = [-logp[b][t][y] for b, t, y in tokens(targets)]
+    if loss == "binary":
+        losses += [others_taken(logp[b][t], y) for b, t, y in tokens(targets)]
+    return sum(losses) / len(tokens(targets))
+
+
+def imbalance(gates, form: str) -> Tensor:
+    """The squared coefficient of variation of the components' use, with gates pi as [b][t], each (J,) (HEADS.md 2.6).
+
+    'paper': of beta_m, summed over the batch; 'code': of S_bm, summed over time, times J - 1. The variance is unbiased.
+    """
+    S = [sum(row) for row in gates]
+    beta = sum(S)
+    uses, factor = (beta, 1) if form == "paper" else ([use for row in S for use in row], len(beta) - 1)
+    variance = sum((use - mean(uses)) ** 2 for use in uses) / (len(uses) - 1)
+    return factor * variance / mean(uses) ** 2
+
+
+def doc_loss(logp, layers, targets, p, *, balance="paper", balance_weight=0.001, **_):
+    """The mean nll + lambda times the imbalance of the gates, where there are several components."""
+    loss = word_loss(logp, layers, targets, p)
+    if "prior.weight" not in p:
+        return loss
+    gates = [[stack(log_softmax(linear(p, "prior", h))).exp() for h in row] for row in layers[-1]]
+    return loss + balance_weight * imbalance(gates, balance)
+
+
+def log_unigram(token_counts: list[int]) -> list[float]:
+    """log q: the words' shares of all tokens, floored at 1e-10, renormalised (HEADS.md 2.8)."""
+    floored = [max(count / sum(token_counts), 1e-10) for count in token_counts]
+    return [log(q / sum(floored)) for q in floored]
+
+
+def nce_loss(logp, layers, targets, p, *, token_counts, noise_words, log_normaliser=None, **_):
+    """Mean of -log sigma(s(y) - log(k q(y))) - sum_i log sigma(log(k q(x_i)) - s(x_i)),  s(x) = z_x - lnZ (2.8)."""
+    log_q, log_k = log_unigram(token_counts), log(len(noise_words))
+    ln_z = log(len(token_counts)) if log_normaliser is None else log_normaliser
+    losses = []
+    for b, t, y in tokens(targets):
+        z = linear(p, "output", facet(p, layers[-1][b][t]))
+        odds = [z[x] - ln_z - (log_k + log_q[x]) for x in range(len(z))]
+        losses.append(softplus(-odds[y]) + sum(softplus(odds[x]) for x in noise_words))
+    return mean(losses)
+
+
+TRAINING_LOSSES = dict.fromkeys(HEADS, word_loss) | {"doc": doc_loss, "nce": nce_loss}

@@ -1,4 +1,12 @@
-"""Every head of ours against its loop oracle in float64: log-probabilities and every gradient."""
+"""Every head of ours against its loop oracle in float64: log-probabilities, losses and every gradient.
+
+Every parameter is random, so that no term hides behind a zero, an identity or a tie that a head starts with, and every
+layer of the hidden states has other content.
+"""
+
+import contextlib
+import functools
+import math
 
 import oracles
 import pytest
@@ -7,64 +15,277 @@ from torch import nn
 
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
+from heads.nce import UnigramNoise
 
-B, T, V, D = 2, 2, 7, 5
-TARGETS = torch.tensor([[0, 6], [3, 3]])
+B, T, V = 2, 4, 9
+TARGETS = torch.tensor([[0, 6, 8, 3], [3, 3, 1, 7]])
+TOKEN_COUNTS = [5, 0, 9, 5, 1, 2, 9, 1, 3]  # ties, and a word that never occurs
+EQUAL, UNEQUAL = ((4, 4, 4), 4), ((4, 5, 7), 6)  # widths of the layers and of the embedding
+TOP = {"num_input_layers": 1, "window": 0}
 VARIANTS = [
-    ("softmax", {}),
-    ("softmax", {"bias": False}),
-    ("softmax", {"projection": True}),
-    ("softmax", {"tie_weights": True}),
-    ("mos", {"num_mixtures": 1}),
-    ("mos", {"num_mixtures": 2}),
-    ("mos", {"num_mixtures": 3, "prior_bias": True}),
-    ("mos", {"num_mixtures": 3, "activation": "none", "bias": False}),
-    ("mos", {"num_mixtures": 2, "tie_weights": True}),
+    ("softmax", {}, EQUAL),
+    ("softmax", {"bias": False}, EQUAL),
+    ("softmax", {"projection": True}, UNEQUAL),
+    ("softmax", {"tie_weights": True}, EQUAL),
+    ("softmax", {"loss": "binary"}, EQUAL),
+    ("sigsoftmax", {}, EQUAL),
+    ("sigsoftmax", {"bias": False, "tie_weights": True}, EQUAL),
+    ("sigsoftmax", {"projection": True}, UNEQUAL),
+    ("gss", {}, EQUAL),
+    ("gss", {"c": 0.7, "k": 0.6, "bias": False}, EQUAL),
+    ("gss", {"c": -0.5, "k": 3.0, "projection": True, "tie_weights": True}, UNEQUAL),
+    ("plif", {"num_pieces": 40}, EQUAL),
+    ("plif", {"num_pieces": 5, "bound": 1.5, "bias": False}, EQUAL),
+    ("plif", {"num_pieces": 1, "bound": 1.5, "tie_weights": True}, EQUAL),
+    ("plif", {"num_pieces": 8, "bound": 1.0, "projection": True}, UNEQUAL),
+    ("nce", {}, EQUAL),
+    ("nce", {"num_noise": 3, "log_normaliser": 9.0, "bias": False}, EQUAL),
+    ("nce", {"num_noise": 3, "log_normaliser": 0.0, "tie_weights": True}, EQUAL),
+    ("nce", {"num_noise": 1, "projection": True}, UNEQUAL),
+    ("mos", {}, EQUAL),
+    ("mos", {"num_mixtures": 1}, UNEQUAL),
+    ("mos", {"num_mixtures": 2, "d_embed": 3}, EQUAL),
+    ("mos", {"num_mixtures": 3, "prior_bias": True}, UNEQUAL),
+    ("mos", {"num_mixtures": 3, "activation": "none", "bias": False}, EQUAL),
+    ("mos", {"num_mixtures": 2, "tie_weights": True}, EQUAL),
+    ("mos", {"num_mixtures": 2, "logit_map": "sigsoftmax"}, EQUAL),
+    ("mos", {"num_mixtures": 3, "gate": "constant"}, EQUAL),
+    ("mos", {"num_mixtures": 3, "gate": "static"}, EQUAL),
+    ("mos", {"num_mixtures": 1, "gate": "static"}, EQUAL),
+    ("mos", {"num_mixtures": 1, "gate": "constant"}, EQUAL),
+    ("mos", {"num_mixtures": 2, "loss": "binary"}, EQUAL),
+    ("mos", {"num_mixtures": 2, "compat": {"log_epsilon": 0.01}}, EQUAL),
+    ("moc", {}, EQUAL),
+    ("moc", {"num_mixtures": 1}, EQUAL),
+    ("moc", {"num_mixtures": 2, "bias": False, "prior_bias": True, "d_embed": 3}, UNEQUAL),
+    ("moc", {"num_mixtures": 3, "tie_weights": True}, UNEQUAL),
+    ("doc", {}, EQUAL),
+    ("doc", {"components": (2, 1), "balance_weight": 0.5}, UNEQUAL),
+    ("doc", {"components": (2, 1), "balance_weight": 0.5, "balance": "code"}, UNEQUAL),
+    ("doc", {"components": {"second": 1, "top": 2}, "bias": False, "d_embed": 3}, UNEQUAL),
+    ("doc", {"components": {"third": 2}, "tie_weights": True, "balance_weight": 0.0}, UNEQUAL),
+    ("doc", {"components": (1, 0, 2), "balance_weight": 0.5}, UNEQUAL),
+    ("doc", {"components": (1,), "balance_weight": 0.5}, EQUAL),
+    ("doc", {"components": (0, 1), "balance_weight": 0.5, "balance": "code"}, UNEQUAL),
+    ("doc", {"components": (1, 1), "compat": {"log_epsilon": 0.01}}, EQUAL),
+    ("doc_poster", {}, ((3, 4, 5, 7), 6)),
+    ("doc_poster", {"num_mixtures": 1}, UNEQUAL),
+    ("doc_poster", {"num_mixtures": 2, "bias": True, "tie_weights": True}, UNEQUAL),
+    ("doc_poster", {"num_mixtures": 2, "compat": {"log_epsilon": 0.01}}, EQUAL),
+    ("mfs", {}, EQUAL),
+    ("mfs", {"num_mixtures": 1, **TOP, "num_partitions": 1}, EQUAL),
+    ("mfs", {"num_mixtures": 1, "num_partitions": 1}, EQUAL),
+    ("mfs", {"num_mixtures": 1, **TOP, "num_partitions": 4}, EQUAL),
+    ("mfs", {"num_mixtures": 4, **TOP, "num_partitions": 1}, UNEQUAL),
+    ("mfs", {"num_mixtures": 3, "num_partitions": 1}, UNEQUAL),
+    ("mfs", {"num_mixtures": 3, **TOP, "num_partitions": 4}, EQUAL),
+    ("mfs", {"num_mixtures": 2, "num_input_layers": 2, "window": T + 1, "num_partitions": 2}, UNEQUAL),
+    ("mfs", {"num_mixtures": 2, "num_input_layers": 1, "window": 1, "num_partitions": 2}, UNEQUAL),
+    ("mfs", {"num_mixtures": 2, "num_input_layers": 2, "window": 0, "num_partitions": 2}, UNEQUAL),
+    ("mfs", {"num_mixtures": 2, "num_partitions": 2, "window": 1, "norm_inputs": True}, UNEQUAL),
+    ("mfs", {"num_mixtures": 2, **TOP, "num_partitions": 3, "bias": True, "tie_weights": True}, EQUAL),
+    ("mfs", {"num_mixtures": 2, **TOP, "num_partitions": 2, "compat": {"log_epsilon": 0.01}}, EQUAL),
+    ("mixtape", {}, EQUAL),
+    ("mixtape", {"d_gate": 3, "own_gates": 0.5, "bias": False}, UNEQUAL),
+    ("mixtape", {"d_gate": 1, "own_gates": 0.0, "tie_weights": True}, UNEQUAL),
+    ("mixtape", {"d_gate": 2, "own_gates": 1.0}, EQUAL),
 ]
+SWITCHES = {"bias": "output.bias", "prior_bias": "prior.bias", "projection": "facet.weight"}
+variants = pytest.mark.parametrize(("name", "params", "widths"), VARIANTS, ids=str)
 
 
-def build(name, params, dtype=torch.float64):
+def randomise(head):
+    """Every parameter normal, the slopes of plif moderately around 1."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(0.8 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+
+
+@contextlib.contextmanager
+def default_float64():
+    """A buffer in torch's default type (nce's log q) is then as exact as the loops."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def build(name, params, widths):
     torch.manual_seed(0)
-    dims = HeadDims(vocab_size=V, layer_dims=(D, D), d_embed=D, token_counts=torch.arange(1, V + 1))
-    head = HEADS.get(name)(dims, nn.Embedding(V, D), **params).to(dtype).eval()
-    layers = tuple(torch.randn(B, T, D).to(dtype).requires_grad_() for _ in range(2))
-    return head, Hidden(layers)
+    layer_dims, d_embed = widths
+    dims = HeadDims(vocab_size=V, layer_dims=layer_dims, d_embed=d_embed, token_counts=torch.tensor(TOKEN_COUNTS))
+    with default_float64():
+        embedding = nn.Embedding(V, d_embed)
+        head = HEADS.get(name)(dims, embedding, **params).eval()
+    randomise(head)
+    assert (head.output.weight is embedding.weight) == params.get("tie_weights", False)
+    return head, Hidden(tuple(torch.randn(B, T, D, dtype=torch.float64, requires_grad=True) for D in layer_dims))
 
 
-def oracle(name, params, head, hidden):
-    kwargs = {"activation": params["activation"]} if "activation" in params else {}
-    named = dict(head.named_parameters())
-    rows = [torch.stack(oracles.HEADS[name](h, named, V, **kwargs)) for h in hidden.layers[-1].reshape(B * T, D)]
-    return torch.stack(rows).view(B, T, V)
+class Case:
+    """A head, its inputs, and what the loops make of them."""
+
+    def __init__(self, name, params, widths):
+        self.head, self.hidden = build(name, params, widths)
+        self.inputs = [*self.hidden.layers, *self.head.parameters()]
+        self.named = dict(self.head.named_parameters())
+        self.known = {"token_counts": TOKEN_COUNTS, **params}
+        self.logp = oracles.log_probs(name, self.hidden.layers, self.named, **self.known)
+        self.expected = torch.stack([torch.stack([torch.stack(words) for words in row]) for row in self.logp])
+
+    def loss(self, name, **more):
+        return oracles.TRAINING_LOSSES[name](
+            self.logp, self.hidden.layers, TARGETS.tolist(), self.named, **self.known, **more
+        )
 
 
-def test_every_head_of_ours_has_an_oracle():
-    ours = {name for name in HEADS.names() if HEADS.origin(name).startswith("heads/")}
-    assert ours == set(oracles.HEADS)
-    assert ours == {name for name, _ in VARIANTS}
+@functools.cache
+def case_at(index):
+    return Case(*VARIANTS[index])
 
 
-@pytest.mark.parametrize(("name", "params"), VARIANTS, ids=str)
-def test_log_probs_equal_the_loops(name, params):
-    head, hidden = build(name, params)
-    torch.testing.assert_close(head(hidden).log_probs(), oracle(name, params, head, hidden), rtol=0, atol=1e-9)
+def case(name, params, widths):
+    return case_at(VARIANTS.index((name, params, widths)))
 
 
-@pytest.mark.parametrize(("name", "params"), VARIANTS, ids=str)
-def test_every_gradient_equals_autograd_through_the_loops(name, params):
-    head, hidden = build(name, params)
-    inputs = [hidden.layers[-1], *head.parameters()]
-    picked = oracle(name, params, head, hidden).gather(-1, TARGETS[..., None])
-    ours = torch.autograd.grad(head(hidden).training_loss(TARGETS), inputs)
-    theirs = torch.autograd.grad(-picked.mean(), inputs)
+def gradients(loss, inputs):
+    """With zeros for what the loss does not depend on."""
+    return torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True, materialize_grads=True)
+
+
+def assert_same(ours, theirs):
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(("name", "params"), VARIANTS, ids=str)
-def test_float32_equals_the_float64_loops_to_1e_5(name, params):
-    wide, hidden = build(name, params)
-    head = build(name, params)[0].float()
-    narrow = Hidden(tuple(layer.detach().float() for layer in hidden.layers))
-    expected = oracle(name, params, wide, hidden)
-    torch.testing.assert_close(head(narrow).log_probs().double(), expected, rtol=0, atol=1e-5)
+def test_every_head_of_ours_has_an_oracle_and_a_variant():
+    ours = {name for name in HEADS.names() if HEADS.origin(name).startswith("heads/")}
+    assert ours == set(oracles.HEADS)
+    assert ours == {name for name, *_ in VARIANTS}
+
+
+@variants
+def test_log_probs_equal_the_loops(name, params, widths):
+    of = case(name, params, widths)
+    torch.testing.assert_close(of.head(of.hidden).log_probs(), of.expected, rtol=0, atol=1e-9)
+
+
+@variants
+def test_nll_is_the_loops_at_the_targets(name, params, widths):
+    of = case(name, params, widths)
+    picked = of.expected.gather(-1, TARGETS[..., None])[..., 0]
+    torch.testing.assert_close(of.head(of.hidden).nll(TARGETS), -picked, rtol=0, atol=1e-9)
+
+
+@variants
+def test_the_training_loss_and_every_gradient_equal_autograd_through_the_loops(name, params, widths):
+    of = case(name, params, widths)
+    distribution = of.head(of.hidden)
+    more = {}
+    if name == "nce":
+        torch.manual_seed(2)
+        more = {"noise_words": distribution.noise.sample(params.get("num_noise", 100)).tolist()}
+    expected = of.loss(name, **more)
+    torch.manual_seed(2)
+    loss = distribution.training_loss(TARGETS)
+    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-9)
+    assert_same(gradients(loss, of.inputs), gradients(expected, of.inputs))
+
+
+@variants
+def test_float32_equals_the_float64_loops_to_1e_5_of_their_scale(name, params, widths):
+    of = case(name, params, widths)
+    narrow = Hidden(tuple(layer.detach().float() for layer in of.hidden.layers))
+    head = build(name, params, widths)[0].float()
+    off = (head(narrow).log_probs().double() - of.expected).abs().max()
+    assert off <= 1e-5 * of.expected.abs().max()
+
+
+@variants
+def test_a_switch_adds_or_removes_its_parameter(name, params, widths):
+    of = case(name, params, widths)
+    switched = {parameter: params[switch] for switch, parameter in SWITCHES.items() if switch in params}
+    assert switched == {parameter: parameter in of.named for parameter in switched}
+    assert of.head.output.in_features == params.get("d_embed", widths[1])
+
+
+def grid():
+    """Logits on and far off both sides of every bend of the variants below."""
+    return torch.linspace(-31, 33, 50, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("name", "params"), [("gss", {}), ("gss", {"c": 2.0, "k": 0.5})], ids=str)
+def test_the_bent_logits_equal_the_formula(name, params):
+    # a softmax would hide a constant added to all of them; above 20, torch's softplus is off by 2e-9
+    head, _ = build(name, params, EQUAL)
+    expected = [oracles.gss_logit(z, params.get("c", -1.5), params.get("k", 2.5)) for z in grid() / 2]
+    torch.testing.assert_close(head.phi(grid() / 2), torch.stack(expected), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "params"), [("plif", {"num_pieces": 8}), ("plif", {"num_pieces": 3, "bound": 7.0})])
+def test_the_piecewise_linear_logits_equal_the_formula(name, params):
+    head, _ = build(name, params, EQUAL)
+    expected = [oracles.plif_logit(z, head.raw_slope, params.get("bound", 20.0)) for z in grid()]
+    torch.testing.assert_close(head.phi(grid()), torch.stack(expected), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["softmax", "mos"])
+def test_the_binary_loss_of_near_certain_words_equals_the_loops(name):
+    of = Case(name, {"loss": "binary"} | ({"num_mixtures": 2} if name == "mos" else {}), EQUAL)
+    with torch.no_grad():
+        of.head.output.bias[5] += 40.0
+    logp = oracles.log_probs(name, of.hidden.layers, of.named, **of.known)
+    assert all(words[5].exp() > 1 - 1e-7 for row in logp for words in row)
+    expected = oracles.TRAINING_LOSSES[name](logp, of.hidden.layers, TARGETS.tolist(), of.named, loss="binary")
+    loss = of.head(of.hidden).training_loss(TARGETS)
+    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-9)
+    assert_same(gradients(loss, of.inputs), gradients(expected, of.inputs))
+
+
+def test_nce_contrasts_the_target_with_given_noise_words_even_with_one_that_never_occurs():
+    of = case("nce", {}, EQUAL)
+    contrast = of.head(of.hidden).contrast(TARGETS.reshape(-1), torch.tensor([4, 1, 4, 2]))
+    torch.testing.assert_close(contrast.mean(), of.loss("nce", noise_words=[4, 1, 4, 2]), rtol=0, atol=1e-9)
+
+
+COUNTS = [TOKEN_COUNTS, [1], [3, 3, 3], [10**9, 0, 1, 7, 7, 100_000, 0], list(range(40))]
+
+
+@pytest.mark.parametrize("counts", COUNTS, ids=str)
+def test_noise_is_the_unigram_floored_and_normalised(counts):
+    with default_float64():
+        noise = UnigramNoise(torch.tensor(counts))
+    expected = torch.tensor(oracles.log_unigram(counts), dtype=torch.float64)
+    torch.testing.assert_close(noise.log_q, expected, rtol=0, atol=1e-13)
+    assert noise.log_q.exp().sum().item() == pytest.approx(1, abs=1e-15 * len(counts))
+
+
+@pytest.mark.parametrize("counts", COUNTS, ids=str)
+def test_the_alias_table_gives_every_word_its_probability(counts):
+    # a word has its own share of its column, and the rest of the columns whose alias it is
+    with default_float64():
+        noise = UnigramNoise(torch.tensor(counts))
+    mass = [sum((1 - noise.keep[c]) for c in range(len(counts)) if noise.alias[c] == x) for x in range(len(counts))]
+    shares = torch.stack([noise.keep[x] + mass[x] for x in range(len(counts))]) / len(counts)
+    torch.testing.assert_close(shares, torch.tensor(oracles.log_unigram(counts)).double().exp(), rtol=0, atol=1e-6)
+
+
+def test_noise_words_follow_the_token_counts():
+    # each count is binomial: within 5 standard deviations of n q, and none of the word that never occurs (n q = 2e-5)
+    num = 200_000
+    torch.manual_seed(0)
+    drawn = torch.bincount(UnigramNoise(torch.tensor(TOKEN_COUNTS)).sample(num), minlength=V)
+    for count, times in zip(TOKEN_COUNTS, drawn.tolist(), strict=True):
+        q = count / sum(TOKEN_COUNTS)
+        assert abs(times - num * q) <= 5 * math.sqrt(num * q * (1 - q))
+
+
+def test_nce_averages_its_losses_with_the_tokens_weights():
+    distribution = case("nce", {}, EQUAL).head(case("nce", {}, EQUAL).hidden)
+    weight = torch.tensor([[0.0, 1.0, 2.0, 0.5], [0.5, 1.0, 3.0, 0.0]], dtype=torch.float64)
+    torch.manual_seed(3)
+    losses = distribution.contrast(TARGETS.reshape(-1), distribution.noise.sample(100)).view(B, T)
+    torch.manual_seed(3)
+    torch.testing.assert_close(distribution.training_loss(TARGETS, weight), (weight * losses).sum() / 8.0)

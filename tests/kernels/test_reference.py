@@ -6,10 +6,9 @@ import oracles
 import pytest
 import torch
 
-from harness.distributions import Logits, Mixture, log_prior
+from harness.distributions import LOGIT_MAPS, BinaryLogLoss, Logits, Mixture, log_prior
 
 B, T, E, V = 2, 3, 4, 9
-LOGIT_MAPS = {"identity": lambda z: z, "sigsoftmax": oracles.sigsoftmax_logit}
 CASES = [
     ((1,), "identity", True),
     ((1,), "sigsoftmax", True),
@@ -35,19 +34,22 @@ def targets():
     return torch.tensor([[0, 3, 8], [5, 5, 1]])
 
 
-def oracle_log_probs(facets, scores, weight, bias, partitions, logit_map):
-    log_priors = torch.stack([torch.stack(oracles.log_softmax(list(s))) for s in scores.reshape(B * T, -1)])
-    rows = [
-        torch.stack(oracles.mixture(f, log_priors[n], weight, bias, partitions, LOGIT_MAPS[logit_map]))
-        for n, f in enumerate(facets.reshape(B * T, -1, E))
-    ]
+def oracle_log_probs(facets, scores, weight, bias, partitions, logit_map, log_epsilon=None):
+    p = {"output.weight": weight} if bias is None else {"output.weight": weight, "output.bias": bias}
+    compat = None if log_epsilon is None else {"log_epsilon": log_epsilon}
+    rows = []
+    for f, s in zip(facets.reshape(B * T, -1, E), scores.reshape(B * T, -1), strict=True):
+        by_component = f.split(list(partitions))
+        rows.append(
+            torch.stack(oracles.mixture(p, by_component, oracles.log_softmax(s), oracles.LOGIT_MAPS[logit_map], compat))
+        )
     return torch.stack(rows).view(B, T, V)
 
 
 @pytest.mark.parametrize(("partitions", "logit_map", "with_bias"), CASES)
 def test_log_probs_and_nll_equal_the_loops_in_float64(partitions, logit_map, with_bias):
     facets, scores, weight, bias = make(partitions, with_bias)
-    mixture = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions, logit_map=logit_map)
+    mixture = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions, logit_map=LOGIT_MAPS[logit_map])
     expected = oracle_log_probs(facets, scores, weight, bias, partitions, logit_map)
     expected_nll = -expected.gather(-1, targets()[..., None])[..., 0]
     torch.testing.assert_close(mixture.log_probs(), expected, rtol=0, atol=1e-9)
@@ -60,7 +62,7 @@ def test_gradients_of_the_weighted_mean_equal_autograd_through_the_loops(partiti
     inputs = make(partitions, with_bias)
     facets, scores, weight, bias = inputs
     token_weight = torch.tensor([[0.0, 1.0, 2.0], [0.5, 1.0, 3.0]], dtype=torch.float64)
-    mixture = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions, logit_map=logit_map)
+    mixture = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions, logit_map=LOGIT_MAPS[logit_map])
     picked = oracle_log_probs(facets, scores, weight, bias, partitions, logit_map).gather(-1, targets()[..., None])
     expected = -(token_weight * picked[..., 0]).sum() / 7.5
     wanted = [tensor for tensor in inputs if tensor is not None]
@@ -114,6 +116,72 @@ def test_facets_that_do_not_fit_the_partitions_are_refused(partitions):
         Mixture(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3), torch.zeros(5, 2), partitions=partitions)
 
 
-def test_an_unknown_logit_map_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="identity, sigsoftmax"):
-        Mixture(torch.zeros(1, 1, 1, 2), None, torch.zeros(5, 2), logit_map="relu")
+def test_any_increasing_function_may_bend_the_logits():
+    # p proportional to exp(z^3): logits 0, ln(2)^(1/3), ln(5)^(1/3) give 1/8, 2/8, 5/8
+    weight = torch.tensor([[0.0], [math.log(2) ** (1 / 3)], [math.log(5) ** (1 / 3)]], dtype=torch.float64)
+    facets = torch.ones(1, 1, 1, 1, dtype=torch.float64)
+    mixture = Mixture(facets, None, weight, logit_map=lambda z: z**3)
+    torch.testing.assert_close(mixture.log_probs()[0, 0].exp(), torch.tensor([1 / 8, 2 / 8, 5 / 8]).double())
+    assert mixture.nll(torch.tensor([[2]])).item() == pytest.approx(math.log(8 / 5), abs=1e-12)
+
+
+@pytest.mark.parametrize("partitions", [(1,), (4,), (1, 1, 1), (2, 3)])
+def test_log_epsilon_adds_to_every_probability(partitions):
+    facets, scores, weight, bias = make(partitions, True)
+    exact = oracle_log_probs(facets, scores, weight, bias, partitions, "identity")
+    expected = (exact.exp() + 0.05).log()
+    at_targets = expected.gather(-1, targets()[..., None])[..., 0]
+    mixture = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions, log_epsilon=0.05)
+    torch.testing.assert_close(mixture.log_probs(), expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(mixture.nll(targets()), -at_targets, rtol=0, atol=1e-9)
+    torch.testing.assert_close(mixture.mean_nll(targets()), -at_targets.mean(), rtol=0, atol=1e-9)
+    inputs = (facets, scores, weight, bias)
+    theirs = torch.autograd.grad(-at_targets.mean(), inputs)
+    for a, b in zip(torch.autograd.grad(mixture.mean_nll(targets()), inputs), theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+
+
+def test_the_loops_add_log_epsilon_too():
+    facets, scores, weight, bias = make((1, 1), True)
+    args = (facets, scores, weight, bias, (1, 1), "identity")
+    expected = (oracle_log_probs(*args).exp() + 0.05).log()
+    torch.testing.assert_close(oracle_log_probs(*args, log_epsilon=0.05), expected, rtol=0, atol=1e-12)
+
+
+def test_log_epsilon_is_the_floor_of_a_probability():
+    # p = e^-100 of two words, so nll = -log(e^-100 + 1e-8) = 8 ln 10
+    mixture = Mixture(torch.ones(1, 1, 1, 1), None, torch.tensor([[0.0], [100.0]]), log_epsilon=1e-8)
+    assert mixture.nll(torch.tensor([[0]])).item() == pytest.approx(8 * math.log(10), abs=1e-5)
+    assert mixture.log_probs()[0, 0, 0].item() == pytest.approx(-8 * math.log(10), abs=1e-5)
+
+
+def binary_log_loss(*probabilities, positions=1, aux_loss=0.0):
+    """One softmax with the same probabilities at all positions."""
+    weight = torch.tensor([[math.log(p)] for p in probabilities], dtype=torch.float64)
+    return BinaryLogLoss(torch.ones(1, positions, 1, 1, dtype=torch.float64), None, weight, aux_loss=aux_loss)
+
+
+def test_binary_log_loss_by_hand():
+    # p = 1/8, 2/8, 5/8, target the last: -log 5/8 - log(1 - 1/8) - log(1 - 2/8) = log(8/5 * 8/7 * 4/3) = log(256/105)
+    distribution = binary_log_loss(1 / 8, 2 / 8, 5 / 8, aux_loss=0.25)
+    target = torch.tensor([[2]])
+    assert distribution.training_loss(target).item() == pytest.approx(math.log(256 / 105) + 0.25, abs=1e-12)
+    assert distribution.nll(target).item() == pytest.approx(math.log(8 / 5), abs=1e-12)
+    assert distribution.mean_nll(target).item() == pytest.approx(math.log(8 / 5), abs=1e-12)
+    assert distribution.log_probs()[0, 0].exp().tolist() == pytest.approx([1 / 8, 2 / 8, 5 / 8], abs=1e-12)
+
+
+def test_binary_log_loss_is_averaged_with_the_tokens_weights():
+    # two words, p = 1/4 and 3/4: the loss is -2 log p(y), log 16 for the first and 2 log 4/3 for the second
+    distribution = binary_log_loss(1 / 4, 3 / 4, positions=2)
+    first, second = math.log(16), 2 * math.log(4 / 3)
+    loss = distribution.training_loss(torch.tensor([[0, 1]]))
+    weighted = distribution.training_loss(torch.tensor([[0, 1]]), torch.tensor([[3.0, 1.0]], dtype=torch.float64))
+    assert loss.item() == pytest.approx((first + second) / 2, abs=1e-12)
+    assert weighted.item() == pytest.approx((3 * first + second) / 4, abs=1e-12)
+
+
+def test_binary_log_loss_of_a_word_that_takes_all_probability_is_held_at_16_nats():
+    # target of p = 1e-9, the other of p = 1: 9 ln 10, and -log(1 - (1 - 1e-7)) = 7 ln 10
+    loss = binary_log_loss(1e-9, 1 - 1e-9).training_loss(torch.tensor([[0]]))
+    assert loss.item() == pytest.approx(16 * math.log(10), abs=1e-6)

@@ -1,0 +1,294 @@
+"""What the papers' equations say about one another: special cases, symmetries, shifts of the logits, and ranks."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+V, E, LAYER_DIMS = 11, 4, (3, 5, 4)
+TOP = {"num_input_layers": 1, "window": 0}  # mfs without Multi-input
+
+
+def make(name, vocab_size=V, d_embed=E, layer_dims=LAYER_DIMS, **params):
+    """A head in float64 whose parameters are all standard normal."""
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.arange(1, vocab_size + 1)
+    dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=d_embed, token_counts=counts)
+    head = HEADS.get(name)(dims, nn.Embedding(vocab_size, d_embed), **params).double().eval()
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return head
+
+
+def states(num=6, layer_dims=LAYER_DIMS):
+    generator = torch.Generator().manual_seed(1)
+    return Hidden(tuple(torch.randn(1, num, D, generator=generator, dtype=torch.float64) for D in layer_dims))
+
+
+def load(head, **tensors):
+    """Overwrite parameters; a name's dots are written as double underscores."""
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            head.get_parameter(name.replace("__", ".")).copy_(tensor)
+    return head
+
+
+def log_probs(head):
+    return head(states()).log_probs()
+
+
+def assert_same(a, b):
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def output_of(head):
+    return {f"output__{name}": tensor for name, tensor in head.output.named_parameters()}
+
+
+@pytest.mark.parametrize("head", ["mos"])
+def test_one_softmax_mixed_equals_the_softmax_of_its_latent(head):
+    mos = make(head, num_mixtures=1)
+    latent = torch.tanh(states().layers[-1] @ mos.latent.weight.T + mos.latent.bias)
+    assert_same(log_probs(mos), (latent @ mos.output.weight.T + mos.output.bias).log_softmax(-1))
+
+
+@pytest.mark.parametrize(("mixed", "single"), [("identity", "softmax"), ("sigsoftmax", "sigsoftmax")])
+@pytest.mark.parametrize("head", ["mos"])
+def test_one_affine_component_equals_the_single_head_with_projection(head, mixed, single):
+    mos = make(head, num_mixtures=1, activation="none", logit_map=mixed)
+    facet = {"facet__weight": mos.latent.weight, "facet__bias": mos.latent.bias}
+    assert_same(log_probs(mos), log_probs(load(make(single, projection=True), **facet, **output_of(mos))))
+
+
+@pytest.mark.parametrize("head", ["mfs"])
+def test_one_facet_of_the_top_state_equals_softmax_with_projection(head):
+    mfs = make(head, num_mixtures=1, **TOP, num_partitions=1)
+    facet = {"facet__weight": mfs.facets[0].weight, "facet__bias": mfs.facets[0].bias}
+    softmax = make("softmax", projection=True, bias=False)
+    assert_same(log_probs(mfs), log_probs(load(softmax, **facet, **output_of(mfs))))
+
+
+@pytest.mark.parametrize("head", ["mfs"])
+def test_facets_of_the_top_state_alone_equal_an_affine_mos(head):
+    mfs = make(head, num_mixtures=3, **TOP, num_partitions=1)
+    mos = load(
+        make("mos", num_mixtures=3, activation="none", prior_bias=True, bias=False),
+        latent__weight=torch.cat([facet.weight for facet in mfs.facets]),
+        latent__bias=torch.cat([facet.bias for facet in mfs.facets]),
+        prior__weight=mfs.prior.weight,
+        prior__bias=mfs.prior.bias,
+        **output_of(mfs),
+    )
+    assert_same(log_probs(mfs), log_probs(mos))
+
+
+@pytest.mark.parametrize("head", ["mfs"])
+def test_equal_facets_of_the_partitions_equal_one_partition(head):
+    mfs = make(head, num_mixtures=1, **TOP, num_partitions=3)
+    first = {"weight": mfs.facets[0].weight, "bias": mfs.facets[0].bias}
+    for i in (1, 2):
+        load(mfs.facets[i], **first)
+    single = make(head, num_mixtures=1, **TOP, num_partitions=1)
+    load(single.facets[0], **first)
+    assert_same(log_probs(mfs), log_probs(load(single, **output_of(mfs))))
+
+
+@pytest.mark.parametrize("components", [(3,), (3, 0), {"top": 3}], ids=str)
+@pytest.mark.parametrize("head", ["doc"])
+def test_components_of_the_top_layer_alone_equal_mos(head, components):
+    doc = make(head, components=components)
+    latent = {"latent__weight": doc.latents[0].weight, "latent__bias": doc.latents[0].bias}
+    mos = load(make("mos", num_mixtures=3), **latent, prior__weight=doc.prior.weight, **output_of(doc))
+    assert_same(log_probs(doc), log_probs(mos))
+
+
+@pytest.mark.parametrize("head", ["gss"])
+def test_the_generalised_sigsoftmax_of_slope_one_equals_softmax(head):
+    assert_same(log_probs(make(head, k=1.0, c=0.7)), log_probs(make("softmax")))
+
+
+@pytest.mark.parametrize("head", ["gss"])
+def test_the_generalised_sigsoftmax_of_slope_two_at_zero_equals_sigsoftmax(head):
+    assert_same(log_probs(make(head, c=0.0, k=2.0)), log_probs(make("sigsoftmax")))
+
+
+@pytest.mark.parametrize("bound", [0.5, 20.0])
+@pytest.mark.parametrize("head", ["plif"])
+def test_pieces_of_slope_one_equal_softmax(head, bound):
+    # softplus(log(e - 1)) = 1, inside the range and beyond it
+    plif = load(make(head, num_pieces=8, bound=bound), raw_slope=math.log(math.e - 1) * torch.ones(8).double())
+    assert_same(log_probs(plif), log_probs(load(make("softmax"), **output_of(plif))))
+
+
+@pytest.mark.parametrize("head", ["moc"])
+def test_equal_facets_mixed_equal_the_softmax_of_one(head):
+    moc, one = make(head, num_mixtures=3), make(head, num_mixtures=1)
+    load(moc, latent__weight=one.latent.weight.repeat(3, 1), latent__bias=one.latent.bias.repeat(3))
+    latent = torch.tanh(states().layers[-1] @ one.latent.weight.T + one.latent.bias)
+    expected = (latent @ moc.output.weight.T + moc.output.bias).log_softmax(-1)
+    assert_same(log_probs(moc), expected)
+    assert_same(log_probs(load(one, **output_of(moc))), expected)
+
+
+@pytest.mark.parametrize("head", ["mos"])
+def test_a_constant_gate_equals_a_learned_one_of_zero_weights(head):
+    learned = load(make(head, num_mixtures=3), prior__weight=torch.zeros(3, E))
+    latent = {"latent__weight": learned.latent.weight, "latent__bias": learned.latent.bias}
+    constant = load(make(head, num_mixtures=3, gate="constant"), **latent, **output_of(learned))
+    assert_same(log_probs(constant), log_probs(learned))
+
+
+@pytest.mark.parametrize("head", ["mos"])
+def test_a_static_gate_equals_a_learned_one_of_zero_weights_and_a_bias(head):
+    learned = load(make(head, num_mixtures=3, prior_bias=True), prior__weight=torch.zeros(3, E))
+    latent = {"latent__weight": learned.latent.weight, "latent__bias": learned.latent.bias}
+    static = load(make(head, num_mixtures=3, gate="static"), **latent, **output_of(learned))
+    assert_same(log_probs(load(static, static_prior=learned.prior.bias)), log_probs(learned))
+
+
+@pytest.mark.parametrize("head", ["nce"])
+def test_nce_evaluates_as_a_softmax(head):
+    targets = torch.tensor([[0, 10, 3, 3, 1, 7]])
+    nce, softmax = make(head)(states()), make("softmax")(states())
+    assert_same(nce.log_probs(), softmax.log_probs())
+    assert_same(nce.nll(targets), softmax.nll(targets))
+    assert_same(nce.mean_nll(targets), softmax.mean_nll(targets))
+    assert nce.training_loss(targets) - nce.mean_nll(targets) > 0.1
+
+
+def rows(tensor, order, width=1):
+    """The groups of `width` rows in another order."""
+    return tensor.view(len(order), width, -1)[order].reshape(tensor.shape).clone()
+
+
+@pytest.mark.parametrize("head", ["mos"])
+def test_permuting_the_mixtures_changes_nothing(head):
+    mos, order = make(head, num_mixtures=3, prior_bias=True), [2, 0, 1]
+    before = log_probs(mos)
+    load(mos, latent__weight=rows(mos.latent.weight, order, E), latent__bias=rows(mos.latent.bias, order, E))
+    assert (log_probs(mos) - before).abs().max() > 0.01
+    load(mos, prior__weight=rows(mos.prior.weight, order), prior__bias=rows(mos.prior.bias, order))
+    assert_same(log_probs(mos), before)
+
+
+@pytest.mark.parametrize("head", ["doc"])
+def test_permuting_the_components_of_a_layer_changes_nothing(head):
+    doc, order = make(head, components=(2, 3)), [2, 0, 1]
+    before = log_probs(doc)
+    second = doc.latents[1]
+    load(second, weight=rows(second.weight, order, E), bias=rows(second.bias, order, E))
+    assert (log_probs(doc) - before).abs().max() > 0.01
+    load(doc, prior__weight=rows(doc.prior.weight, [0, 1, 4, 2, 3]))
+    assert_same(log_probs(doc), before)
+
+
+@pytest.mark.parametrize("head", ["mfs"])
+def test_permuting_the_components_without_partitions_changes_nothing(head):
+    mfs, order = make(head, num_mixtures=4, num_partitions=2), [0, 3, 1, 2]
+    before = log_probs(mfs)
+    mfs.facets = nn.ModuleList(mfs.facets[i] for i in (0, 1, 4, 2, 3))
+    assert (log_probs(mfs) - before).abs().max() > 0.01
+    load(mfs, prior__weight=rows(mfs.prior.weight, order), prior__bias=rows(mfs.prior.bias, order))
+    assert_same(log_probs(mfs), before)
+
+
+def after_a_shift_of_the_logits(head):
+    with torch.no_grad():
+        head.output.bias -= 3
+    return log_probs(head)
+
+
+SHIFT_INVARIANT = [
+    ("softmax", {}),
+    ("nce", {}),
+    ("mos", {"num_mixtures": 3}),
+    ("moc", {"num_mixtures": 3}),
+    ("doc", {"components": (2, 1)}),
+    ("doc_poster", {"bias": True}),
+    ("mfs", {"bias": True}),
+    ("mixtape", {"own_gates": 0.5}),
+]
+SHIFT_SENSITIVE = [
+    ("sigsoftmax", {}),
+    ("gss", {}),
+    ("plif", {"num_pieces": 8, "bound": 4.0}),
+    ("mos", {"num_mixtures": 3, "logit_map": "sigsoftmax"}),
+]
+
+
+@pytest.mark.parametrize(("name", "params"), SHIFT_INVARIANT, ids=str)
+def test_a_shift_of_all_logits_changes_nothing(name, params):
+    head = make(name, **params)
+    assert_same(log_probs(head), after_a_shift_of_the_logits(head))
+
+
+@pytest.mark.parametrize(("name", "params"), SHIFT_SENSITIVE, ids=str)
+def test_a_shift_of_all_logits_changes_the_probabilities_under_a_logit_map(name, params):
+    head = make(name, **params)
+    assert (log_probs(head).exp() - after_a_shift_of_the_logits(head).exp()).abs().max() > 0.01
+
+
+d, TOKENS, WORDS, P, WIDE = 5, 90, 70, 4, 30
+
+
+def rank(name, top, **params):
+    """The numerical rank of the N x V log-probabilities, E = d, with a top layer of that width.
+
+    What the equations leave at zero shows as some 1e-16 of the largest singular value (float64), the smallest that they
+    mean are above 1e-5 of it here; 1e-11 lies far from both.
+    """
+    widths = (d, d, top)
+    head = make(name, WORDS, d, widths, **params)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.mul_(1.5)
+    return torch.linalg.matrix_rank(head(states(TOKENS, widths)).log_probs()[0], rtol=1e-11).item()
+
+
+@pytest.mark.parametrize(
+    ("name", "top", "params", "expected"),
+    [
+        ("softmax", d, {"bias": False}, d + 1),
+        ("softmax", d, {}, d + 2),
+        ("nce", d, {}, d + 2),
+        ("moc", WIDE, {"num_mixtures": 3, "bias": False}, d + 1),
+        ("moc", WIDE, {"num_mixtures": 3}, d + 2),
+        ("mos", WIDE, {"num_mixtures": 1}, d + 2),
+        ("mfs", WIDE, {"num_mixtures": 1, "num_partitions": 1}, d + 1),
+        ("mfs", WIDE, {"num_mixtures": 1, **TOP, "num_partitions": P}, P * d + 1),
+        # P affine facets of one state of width D are affine in it: the bound is D + 2 where that is less than P d + 1
+        ("mfs", d, {"num_mixtures": 1, **TOP, "num_partitions": P}, d + 2),
+        ("mfs", d, {"num_mixtures": 1, "num_partitions": P}, 2 * d + 2),
+        # one gate for all words mixes the facets, not the logits
+        ("mixtape", WIDE, {"own_gates": 0.0}, d + 2),
+    ],
+    ids=str,
+)
+def test_rank_of_the_log_probabilities_equals_the_bound(name, top, params, expected):
+    assert rank(name, top, **params) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "bound"),
+    [
+        ("sigsoftmax", {}, d + 2),
+        ("gss", {}, d + 2),
+        ("plif", {"num_pieces": 8, "bound": 8.0}, d + 2),
+        ("mos", {"num_mixtures": 3}, d + 2),
+        ("mos", {"num_mixtures": 3, "gate": "constant"}, d + 2),
+        ("mos", {"num_mixtures": 3, "gate": "static"}, d + 2),
+        ("doc", {"components": (2, 1)}, d + 2),
+        ("doc_poster", {}, d + 2),
+        ("mfs", {"num_mixtures": 3, "num_partitions": 1}, d + 2),
+        ("mfs", {"num_mixtures": 3, "num_partitions": P}, P * d + 1),
+        ("mixtape", {"own_gates": 0.5}, d + 2),
+    ],
+    ids=str,
+)
+def test_rank_of_the_log_probabilities_exceeds_the_bound_of_a_softmax(name, params, bound):
+    assert rank(name, d, **params) > bound

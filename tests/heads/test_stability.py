@@ -1,0 +1,164 @@
+"""Every head of ours where arithmetic is tight: finite, and what the float64 loops give at the same inputs."""
+
+import math
+
+import oracles
+import pytest
+import torch
+from torch import nn
+
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+B, T, V, E, LAYER_DIMS = 2, 3, 6, 4, (3, 5, 4)
+PARAMS = {  # small, and all with an output bias
+    "softmax": {},
+    "sigsoftmax": {},
+    "gss": {},
+    "plif": {"num_pieces": 8},
+    "nce": {"num_noise": 5},
+    "mos": {"num_mixtures": 3},
+    "moc": {"num_mixtures": 3},
+    "doc": {"components": (2, 1)},
+    "doc_poster": {"bias": True},
+    "mfs": {"num_mixtures": 2, "num_partitions": 2, "bias": True},
+    "mixtape": {"d_gate": 3, "own_gates": 0.5},
+}
+FLOAT32 = 2**-21  # of the largest number involved: 8 roundings of 2^-24
+BFLOAT16 = 2**-8  # likewise 2 roundings of 2^-9, of facets and logits; what comes after is float32
+every_head = pytest.mark.parametrize("name", list(PARAMS))
+
+
+def make(name, *, vocab_size=V, layer_dims=LAYER_DIMS, dtype=torch.float32, **params):
+    """A head whose parameters are all normal, of standard deviation 1/2."""
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.arange(1, vocab_size + 1)
+    dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=E, token_counts=counts)
+    head = HEADS.get(name)(dims, nn.Embedding(vocab_size, E), **(PARAMS[name] | params)).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
+    return head
+
+
+def states(shape=(B, T), *, layer_dims=LAYER_DIMS, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(1)
+    layers = [torch.randn(*shape, D, generator=generator).to(dtype) for D in layer_dims]
+    return Hidden(tuple(layer.requires_grad_() for layer in layers))
+
+
+def words(shape=(B, T), vocab_size=V):
+    return torch.randint(vocab_size, shape, generator=torch.Generator().manual_seed(2))
+
+
+def gradients(loss, inputs):
+    return torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
+
+
+def by_loops(name, head, hidden, targets, params):
+    """Log-probabilities and the gradients of the mean nll, in float64 at the head's own parameters and inputs."""
+    named = {key: parameter.detach().double().requires_grad_() for key, parameter in head.named_parameters()}
+    layers = [layer.detach().double().requires_grad_() for layer in hidden.layers]
+    known = {"token_counts": list(range(1, head.output.out_features + 1)), **PARAMS[name], **params}
+    logp = oracles.log_probs(name, layers, named, **known)
+    loss = oracles.word_loss(logp, layers, targets.tolist(), named)
+    logp_BTV = torch.stack([torch.stack([torch.stack(words) for words in row]) for row in logp])
+    return logp_BTV.detach(), gradients(loss, [*layers, *named.values()])
+
+
+def assert_right(name, head, hidden, targets, tolerance, *, largest=1.0, **params):
+    """Within `tolerance` of the largest number involved: `largest`, or that of the result."""
+    inputs = [*hidden.layers, *head.parameters()]
+    distribution = head(hidden)
+    logp, nll = distribution.log_probs(), distribution.nll(targets)
+    expected, expected_gradients = by_loops(name, head, hidden, targets, params)
+    bound = tolerance * max(largest, expected.abs().max().item())
+    torch.testing.assert_close(logp.double(), expected, rtol=0, atol=bound)
+    torch.testing.assert_close(nll.double(), -expected.gather(-1, targets[..., None])[..., 0], rtol=0, atol=bound)
+    # an error e of a log-probability is a relative error e of the probability, and so of a gradient; with no gradient
+    # at all (one word), the roundings of terms of the order of 0.1 that cancel
+    scale = max(0.1, *(gradient.abs().max().item() for gradient in expected_gradients))
+    for ours, theirs in zip(gradients(distribution.mean_nll(targets), inputs), expected_gradients, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=bound * scale)
+    trained = gradients(head(hidden).training_loss(targets), inputs)
+    assert all(torch.isfinite(gradient).all() for gradient in trained)
+    return expected
+
+
+def test_every_head_of_ours_is_here():
+    assert set(PARAMS) == {name for name in HEADS.names() if HEADS.origin(name).startswith("heads/")}
+
+
+@pytest.mark.parametrize("level", [-60.0, 80.0])
+@every_head
+def test_logits_all_near_a_far_level_are_right(name, level):
+    head = make(name)
+    with torch.no_grad():
+        head.output.bias += level
+    assert_right(name, head, states(), words(), FLOAT32, largest=2 * abs(level))
+
+
+@every_head
+def test_bfloat16_states_and_parameters_are_right_to_their_rounding(name):
+    head, hidden = make(name, dtype=torch.bfloat16), states(dtype=torch.bfloat16)
+    assert head(hidden).log_probs().dtype == torch.float32
+    assert_right(name, head, hidden, words(), BFLOAT16)
+
+
+@every_head
+def test_bfloat16_states_at_a_far_level_give_normalised_float32_probabilities(name):
+    head = make(name, dtype=torch.bfloat16)
+    with torch.no_grad():
+        head.output.bias -= 60
+    total = head(states(dtype=torch.bfloat16)).log_probs().exp().sum(-1)
+    torch.testing.assert_close(total, torch.ones(B, T), rtol=0, atol=FLOAT32)
+
+
+@every_head
+def test_the_only_word_is_certain(name):
+    head, hidden, targets = make(name, vocab_size=1), states(), words(vocab_size=1)
+    expected = assert_right(name, head, hidden, targets, FLOAT32)
+    assert expected.abs().max() <= 1e-15
+    inputs = [*hidden.layers, *head.parameters()]
+    assert all(gradient.abs().max() <= FLOAT32 for gradient in gradients(head(hidden).mean_nll(targets), inputs))
+
+
+@every_head
+def test_one_token_alone_is_right(name):
+    assert_right(name, make(name), states((1, 1)), words((1, 1)), FLOAT32)
+
+
+MANY = [
+    ("mos", LAYER_DIMS, {"num_mixtures": 64}),
+    ("mos", LAYER_DIMS, {"num_mixtures": 64, "logit_map": "sigsoftmax"}),
+    ("moc", LAYER_DIMS, {"num_mixtures": 64}),
+    ("doc", LAYER_DIMS, {"components": (40, 0, 24)}),
+    ("doc", LAYER_DIMS, {"components": (63, 1), "balance": "code"}),
+    ("doc_poster", (2,) * 65, {"num_mixtures": 64}),
+    ("mfs", LAYER_DIMS, {"num_mixtures": 64}),
+]
+
+
+@pytest.mark.parametrize(("name", "layer_dims", "params"), MANY, ids=str)
+def test_64_components_are_right(name, layer_dims, params):
+    head, hidden = make(name, layer_dims=layer_dims, **params), states((1, 2), layer_dims=layer_dims)
+    assert_right(name, head, hidden, words((1, 2)), FLOAT32, **params)
+
+
+@every_head
+def test_a_target_below_1e_30_is_right(name):
+    head = make(name)
+    with torch.no_grad():
+        head.output.bias[4] -= 200
+    expected = assert_right(name, head, states(), torch.full((B, T), 4), FLOAT32, largest=400.0)
+    assert expected[..., 4].max() < -30 * math.log(10)
+
+
+@pytest.mark.parametrize("name", ["mos", "doc", "doc_poster", "mfs"])
+def test_a_component_below_1e_30_of_the_gate_is_right(name):
+    head, hidden = make(name), states()
+    with torch.no_grad():
+        head.prior.weight.mul_(60)
+    log_prior = head(hidden).log_prior_NK
+    assert log_prior.min() < -30 * math.log(10)
+    assert_right(name, head, hidden, words(), FLOAT32, largest=log_prior.abs().max().item())
