@@ -111,7 +111,7 @@ class Mixture:
     ):
         B, T, F, E = facets_BTFE.shape
         K = 1 if log_prior_BTK is None else log_prior_BTK.shape[-1]
-        partitions = (1,) * K if partitions is None else tuple(partitions)
+        partitions = (1,) * K if partitions is None else partitions
         if len(partitions) != K or sum(partitions) != F or min(partitions) < 1:
             raise ValueError(f"{F} facets and {K} log-prior weights do not fit partitions {partitions}")
         self.shape = (B, T)
@@ -156,7 +156,7 @@ class BinaryLogLoss(Mixture):
         logp_BTV = self.log_probs()
         others_BTV = torch.log1p(-logp_BTV.exp().clamp(max=self.MAX_PROBABILITY))
         at = targets_BT[..., None]
-        loss_BT = (others_BTV.gather(-1, at) - logp_BTV.gather(-1, at))[..., 0] - others_BTV.sum(-1)
+        loss_BT = (others_BTV.gather(-1, at) - logp_BTV.gather(-1, at)).squeeze(-1) - others_BTV.sum(-1)
         return kernels.weighted_mean(loss_BT, weight_BT) + self.aux_loss
 
 
@@ -179,7 +179,7 @@ class Logits:
 
     def nll(self, targets_BT: Tensor) -> Tensor:
         """(B, T) nats, exact."""
-        return -self.log_probs().gather(-1, targets_BT[..., None])[..., 0]
+        return -self.log_probs().gather(-1, targets_BT[..., None]).squeeze(-1)
 
     def log_probs(self) -> Tensor:
         """(B, T, V) nats, normalised over V."""

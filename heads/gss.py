@@ -48,9 +48,10 @@ class GeneralisedSigSoftmax(nn.Module):
 
     def phi(self, z: Tensor) -> Tensor:
         """The logit map, element by element."""
-        return self.k * (z - self.c) + self.c - (self.k - 1) * functional.softplus(z - self.c)
+        softplus = -functional.logsigmoid(self.c - z)  # of z - c; torch's own is off by 2e-9 beyond its threshold
+        return self.k * (z - self.c) + self.c - (self.k - 1) * softplus
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component under phi."""
         facet_BTE = self.facet(hidden.layers[-1])
-        return Mixture(facet_BTE.unsqueeze(2), None, self.output.weight, self.output.bias, logit_map=self.phi)
+        return Mixture(facet_BTE[:, :, None], None, self.output.weight, self.output.bias, logit_map=self.phi)

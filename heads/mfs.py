@@ -110,9 +110,9 @@ class MultiFacetSoftmax(nn.Module):
 
     def input_block(self, hidden: Hidden) -> Tensor:
         """(B, T, (w + 1) sum_l D_l): layers from the top down, within each the positions t, t - 1, .. t - w."""
-        T = hidden.layers[-1].shape[1]
         states = []
         for depth, h_BTD in enumerate(reversed(hidden.layers[-self.num_input_layers :])):
+            T = h_BTD.shape[1]
             if self.norm_inputs and depth > 0:
                 h_BTD = functional.layer_norm(h_BTD, h_BTD.shape[-1:])
             states += [functional.pad(h_BTD, (0, 0, offset, 0))[:, :T] for offset in range(self.window + 1)]

@@ -25,6 +25,7 @@ class Mixtape(nn.Module):
     Args:
         d_gate: width of v_x.
         own_gates: share of the vocabulary, most frequent words of the training split first, with a gate of their own.
+            At 0 all words share one, and the rank is a softmax's.
         dropout: probability of zeroing a unit of f in training, independently at each position.
         bias: give the output a bias b per word.
         tie_weights: use the backbone's input embedding as W.
@@ -80,8 +81,8 @@ class Mixtape(nn.Module):
         own, rest = self.by_frequency[: self.num_own], self.by_frequency[self.num_own :]
         weight_VE = self.output.weight
         scores_BTKR = functional.linear(facets_BTKE, weight_VE[own])
-        own_BTR = (gates_BTRK[:, :, :-1] * scores_BTKR.transpose(2, 3)).sum(-1)
-        mixed_BTE = (gates_BTRK[:, :, -1, :, None] * facets_BTKE).sum(2)
+        own_BTR = (gates_BTRK[:, :, :-1] * scores_BTKR.mT).sum(-1)
+        mixed_BTE = torch.einsum("btk,btke->bte", gates_BTRK[:, :, -1], facets_BTKE)
         z_sorted_BTV = torch.cat([own_BTR, functional.linear(mixed_BTE, weight_VE[rest])], dim=-1)
         z_BTV = z_sorted_BTV.index_select(-1, torch.argsort(self.by_frequency))
         return Logits(z_BTV if self.output.bias is None else z_BTV + self.output.bias)
@@ -89,7 +90,7 @@ class Mixtape(nn.Module):
     def gates(self, h_BTD: Tensor) -> Tensor:
         """(B, T, R + 1, 4): pi of the words with own gates, most frequent first, then of all others together."""
         hidden_BTSG = torch.tanh(self.gate_hidden(h_BTD)).unflatten(-1, (NUM_SIGMOIDS, -1))
-        scores_BTRS = functional.linear(hidden_BTSG, self.gate_word).transpose(2, 3)
+        scores_BTRS = functional.linear(hidden_BTSG, self.gate_word).mT
         scores_BTRS = scores_BTRS + self.gate_context(h_BTD)[:, :, None] + self.gate_bias
         root, left, right = torch.sigmoid(scores_BTRS).unbind(-1)
         return torch.stack([root * left, root * (1 - left), (1 - root) * right, (1 - root) * (1 - right)], dim=-1)

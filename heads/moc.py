@@ -63,5 +63,5 @@ class MixtureOfContexts(nn.Module):
         facets_BTKE = self.dropout(torch.tanh(self.latent(h_BTD))).unflatten(-1, (self.num_mixtures, -1))
         if self.prior is not None:
             prior_BTK = log_prior(self.prior(h_BTD)).exp().to(facets_BTKE.dtype)
-            facets_BTKE = (prior_BTK.unsqueeze(-1) * facets_BTKE).sum(2, keepdim=True)
+            facets_BTKE = prior_BTK[:, :, None] @ facets_BTKE
         return Mixture(facets_BTKE, None, self.output.weight, self.output.bias)

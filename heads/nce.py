@@ -17,7 +17,7 @@ class UnigramNoise(nn.Module):
     """The noise distribution q: the unigram of the training split, floored at 1e-10; sampled by Walker's alias method.
 
     A draw takes one of V equal columns at random, then its own word with probability `keep`, else its alias.
-    Shapes: log_q, keep, alias (V,).
+    Shapes: log_q, keep (V,) in float64, alias (V,).
     Source: Walker (1977); the table is built as by Vose (1991), in O(V).
     """
 
@@ -25,9 +25,9 @@ class UnigramNoise(nn.Module):
         super().__init__()
         q_V = (token_counts.double() / token_counts.sum()).clamp(min=SMALLEST_PROBABILITY)
         q_V = q_V / q_V.sum()
-        keep, alias = _alias_table(q_V.tolist())
-        self.register_buffer("log_q", q_V.log().to(torch.get_default_dtype()))
-        self.register_buffer("keep", torch.tensor(keep))
+        keep, alias = _alias_table((len(q_V) * q_V).tolist())
+        self.register_buffer("log_q", q_V.log())
+        self.register_buffer("keep", torch.tensor(keep, dtype=torch.float64))
         self.register_buffer("alias", torch.tensor(alias))
 
     def sample(self, num: int) -> Tensor:
@@ -58,7 +58,7 @@ class NoiseContrastive(Mixture):
         num_noise: int,
         log_normaliser: float,
     ):
-        super().__init__(facet_BTE.unsqueeze(2), None, weight_VE, bias_V)
+        super().__init__(facet_BTE[:, :, None], None, weight_VE, bias_V)
         self.noise, self.num_noise, self.log_normaliser = noise, num_noise, log_normaliser
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
@@ -71,14 +71,13 @@ class NoiseContrastive(Mixture):
 
     def contrast(self, targets_N: Tensor, noise_words: Tensor) -> Tensor:
         """(N,) the NCE loss of each token against the given noise words."""
-        facet_NE, bias_V = self.facets_NFE[:, 0], self.bias_V
-        target_z_N = (facet_NE * self.weight_VE[targets_N]).sum(-1)
+        facet_NE, bias_V = self.facets_NFE.squeeze(1), self.bias_V
+        target_z_N = torch.linalg.vecdot(facet_NE, self.weight_VE[targets_N])
+        noise_z_Nk = functional.linear(facet_NE, self.weight_VE[noise_words])
         if bias_V is not None:
-            target_z_N = target_z_N + bias_V[targets_N]
-        noise_z_Nk = functional.linear(
-            facet_NE, self.weight_VE[noise_words], None if bias_V is None else bias_V[noise_words]
-        )
-        even_V = self.noise.log_q + math.log(len(noise_words)) + self.log_normaliser  # the z at which odds are even
+            target_z_N, noise_z_Nk = target_z_N + bias_V[targets_N], noise_z_Nk + bias_V[noise_words]
+        wide = torch.promote_types(facet_NE.dtype, torch.float32)
+        even_V = (self.noise.log_q + math.log(len(noise_words)) + self.log_normaliser).to(wide)  # z of even odds
         from_data_N = functional.logsigmoid(target_z_N - even_V[targets_N])
         from_noise_Nk = functional.logsigmoid(even_V[noise_words] - noise_z_Nk)
         return -from_data_N - from_noise_Nk.sum(-1)
@@ -136,11 +135,11 @@ class NoiseContrastiveSoftmax(nn.Module):
         )
 
 
-def _alias_table(q: list[float]) -> tuple[list[float], list[int]]:
-    """Columns of height 1/V, each filled by its word with probability `keep` and by its alias otherwise."""
-    keep, alias = [p * len(q) for p in q], list(range(len(q)))
-    small = [x for x, height in enumerate(keep) if height < 1]
-    large = [x for x, height in enumerate(keep) if height >= 1]
+def _alias_table(heights: list[float]) -> tuple[list[float], list[int]]:
+    """Columns of height 1 from words of heights V q(x): each holds its word up to `keep`, above it its alias."""
+    keep, alias, small, large = list(heights), list(range(len(heights))), [], []
+    for x, height in enumerate(heights):
+        (small if height < 1 else large).append(x)
     while small and large:
         x, donor = small.pop(), large[-1]
         alias[x] = donor

@@ -64,11 +64,11 @@ class PiecewiseLinearSoftmax(nn.Module):
         delta = 2 * self.bound / self.num_pieces
         slope_M = functional.softplus(self.raw_slope.double())
         height_M = delta * (slope_M.cumsum(0) - slope_M)  # phi at the knots
-        piece = ((z.detach() + self.bound) / delta).floor().clamp(0, self.num_pieces - 1).long()
+        piece = ((z + self.bound) / delta).clamp(0, self.num_pieces - 1).long()
         knot = piece.to(z.dtype) * delta - self.bound
         return (z - knot) * slope_M.to(z.dtype)[piece] + height_M.to(z.dtype)[piece]
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component under phi."""
         facet_BTE = self.facet(hidden.layers[-1])
-        return Mixture(facet_BTE.unsqueeze(2), None, self.output.weight, self.output.bias, logit_map=self.phi)
+        return Mixture(facet_BTE[:, :, None], None, self.output.weight, self.output.bias, logit_map=self.phi)

@@ -44,4 +44,4 @@ class SigSoftmax(nn.Module):
         """(B, T, D) top states -> a Mixture of one component under the sigsoftmax map."""
         facet_BTE = self.facet(hidden.layers[-1])
         phi = LOGIT_MAPS["sigsoftmax"]
-        return Mixture(facet_BTE.unsqueeze(2), None, self.output.weight, self.output.bias, logit_map=phi)
+        return Mixture(facet_BTE[:, :, None], None, self.output.weight, self.output.bias, logit_map=phi)

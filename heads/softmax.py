@@ -44,4 +44,4 @@ class Softmax(nn.Module):
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component."""
         facet_BTE = self.facet(hidden.layers[-1])
-        return self.distribution(facet_BTE.unsqueeze(2), None, self.output.weight, self.output.bias)
+        return self.distribution(facet_BTE[:, :, None], None, self.output.weight, self.output.bias)

@@ -22,36 +22,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from equivalents import EQUIVALENT
 from mutations import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0"]
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
 OUTCOMES = {0: "survived", 1: "killed", 2: "killed", -signal.SIGALRM: "timed out"} | {-s: "killed" for s in CRASHES}
-
-
-@dataclass(frozen=True)
-class Equivalent:
-    """An expression whose surviving mutants are excused, because they change no value; stale when it excuses none."""
-
-    file: str
-    function: str
-    text: str
-    reason: str
-
-    def excuses(self, file: str, mutant: Mutant) -> bool:
-        """Whether the mutated node is this expression or a part of it."""
-        return (self.file, self.function) == (file, mutant.function) and self.text in mutant.within
-
-
-EQUIVALENT = [
-    Equivalent(
-        "tests/oracles.py",
-        "log_sum_exp",
-        "max(scores, key=lambda score: score.item()).detach()",
-        "the shift cancels, in the gradient too; only scores beyond +-700 would show it",
-    ),
-]
 
 
 @dataclass(frozen=True)
@@ -72,7 +49,7 @@ class Target:
 
 
 def targets() -> list[Target]:
-    """One for each head, by the files in heads/, then the oracles."""
+    """One for each head, by the files in heads/, what all of them stand on, then the oracles."""
     heads = sorted(path.stem for path in (ROOT / "heads").glob("*.py") if path.stem != "__init__")
     tests = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "heads").glob("test_*.py"))
     own = {head: f"tests/heads/test_{head}.py" for head in heads}
@@ -82,7 +59,22 @@ def targets() -> list[Target]:
         chosen = [*(test for test in tests if test == own[head]), *shared]
         found.append(Target(head, f"heads/{head}.py", f"heads.{head}", chosen, head, frozenset(heads) - {head}))
     loops = ["tests/kernels/test_reference.py", "tests/heads/test_heads_equal_oracles.py"]
-    return [*found, Target("oracles", "tests/oracles.py", "oracles", loops)]
+    return [
+        *found,
+        Target(
+            "distributions",
+            "harness/distributions.py",
+            "harness.distributions",
+            ["tests/test_distributions.py", loops[0], *tests],
+        ),
+        Target(
+            "kernels",
+            "harness/kernels/reference.py",
+            "harness.kernels.reference",
+            [*loops, "tests/test_distributions.py"],
+        ),
+        Target("oracles", "tests/oracles.py", "oracles", loops),
+    ]
 
 
 class Rehearsal:
@@ -128,11 +120,18 @@ class Installed:
         self.target, self.module, self.rank = target, module, rank
 
     def pytest_sessionstart(self):
-        """After tests/conftest.py loaded the original oracles, before any test module is imported."""
+        """After tests/conftest.py loaded the original oracles, before any test module is imported. What other modules
+        imported of the original is exchanged there.
+        """
+        original = sys.modules[self.target.module]
         sys.modules[self.target.module] = self.module
-        package, _, name = self.target.module.rpartition(".")
-        if package:
-            setattr(sys.modules[package], name, self.module)
+        mutated = {id(old): getattr(self.module, name, old) for name, old in vars(original).items() if name[:2] != "__"}
+        mutated = {old: new for old, new in mutated.items() if not isinstance(new, str | int | float | None)}
+        mutated[id(original)] = self.module
+        for module in [module for name, module in sys.modules.items() if name.startswith(("harness", "heads"))]:
+            for name, value in list(vars(module).items()):
+                if id(value) in mutated:
+                    setattr(module, name, mutated[id(value)])
 
     def pytest_collection_modifyitems(self, items):
         items[:] = sorted(filter(self.target.concerns, items), key=self.rank)
@@ -267,7 +266,7 @@ def prepare(storage: str) -> None:
 def main() -> int:
     known = {target.name: target for target in targets()}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=known, default=list(known), help="heads, or 'oracles'")
+    parser.add_argument("--only", nargs="+", choices=known, default=list(known), help="what to mutate")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="children at a time")
     parser.add_argument("--seconds", type=int, default=60, help="time limit of a mutant; running into it kills it")
     options = parser.parse_args()

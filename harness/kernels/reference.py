@@ -31,8 +31,9 @@ def nll(mixture: "Mixture", targets_N: Tensor) -> Tensor:
     """(N,) nats: -logsumexp_k [ log pi_k - nll_k(target) ]."""
     component_nlls = [functional.cross_entropy(u, targets_N, reduction="none") for u in _component_logits(mixture)]
     if mixture.log_prior_NK is None:
-        return -_plus_epsilon(-component_nlls[0], mixture.log_epsilon)
-    logp_N = torch.logsumexp(_log_prior(mixture) - torch.stack(component_nlls, dim=1), dim=1)
+        (logp_N,) = (-nll_N for nll_N in component_nlls)
+    else:
+        logp_N = torch.logsumexp(mixture.log_prior_NK - torch.stack(component_nlls, dim=1), dim=1)
     return -_plus_epsilon(logp_N, mixture.log_epsilon)
 
 
@@ -42,7 +43,7 @@ def log_probs(mixture: "Mixture") -> Tensor:
     for k, u_NV in enumerate(_component_logits(mixture)):
         logp_NV = u_NV.log_softmax(-1)
         if mixture.log_prior_NK is not None:
-            logp_NV = logp_NV + _log_prior(mixture)[:, k, None]
+            logp_NV = logp_NV + mixture.log_prior_NK[:, k, None]
         mixed_NV = logp_NV if mixed_NV is None else torch.logaddexp(mixed_NV, logp_NV)
     return _plus_epsilon(mixed_NV, mixture.log_epsilon)
 
@@ -58,10 +59,6 @@ def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
 def _plus_epsilon(logp: Tensor, epsilon: float | None) -> Tensor:
     """log(p + epsilon); log p itself without an epsilon."""
     return logp if epsilon is None else torch.logaddexp(logp, torch.full_like(logp, math.log(epsilon)))
-
-
-def _log_prior(mixture: "Mixture") -> Tensor:
-    return mixture.log_prior_NK.to(torch.promote_types(mixture.log_prior_NK.dtype, torch.float32))
 
 
 def _component_logits(mixture: "Mixture"):

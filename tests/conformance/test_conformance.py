@@ -15,11 +15,14 @@ from harness.errors import ExecutionError, UnknownComponent
 from harness.protocols import Hidden
 from harness.registry import BACKBONES, HEADS
 
+SMALLER = {"gpt2": {"d_model": 16, "num_layers": 2, "num_heads": 2}}  # its sizes take minutes
+
 
 @pytest.mark.parametrize("name", [*HEADS.names(), *BACKBONES.names()])
 def test_every_registered_component_passes(name):
-    _, outcomes = conformance(name)
-    assert outcomes
+    kind, outcomes = conformance(name, SMALLER.get(name))
+    checks = HEAD_CHECKS if kind == "head" else BACKBONE_CHECKS
+    assert [outcome.check for outcome in outcomes if outcome.variant == "defaults"] == list(checks)
     assert [str(outcome) for outcome in outcomes if not outcome.passed] == []
 
 
@@ -64,12 +67,30 @@ class AnotherNll(PlainHead):
         return distribution
 
 
-class WrongGradient(PlainHead):
+class GradientOffByOnePercent(PlainHead):
+    """In mean_nll alone: log_probs has the right one."""
+
     def forward(self, hidden):
         distribution = super().forward(hidden)
         exact = distribution.mean_nll
-        distribution.mean_nll = lambda t, w=None: 0.5 * exact(t, w) + 0.5 * exact(t, w).detach()
+        distribution.mean_nll = lambda t, w=None: 1.01 * exact(t, w) - 0.01 * exact(t, w).detach()
         return distribution
+
+
+class GradientOffByOnePercentEverywhere(PlainHead):
+    """In log_probs too: the two agree, and only differences can tell."""
+
+    def forward(self, hidden):
+        z = self.output(hidden.layers[-1])
+        return Logits(1.01 * z - 0.01 * z.detach())
+
+
+class LosesOneInput(PlainHead):
+    """The value is right; one column of the input gets no gradient."""
+
+    def forward(self, hidden):
+        h = hidden.layers[-1]
+        return Logits(self.output(torch.cat([h[..., :1].detach(), h[..., 1:]], dim=-1)))
 
 
 class UnseededNoise(PlainHead):
@@ -132,7 +153,9 @@ def test_the_checks_hold_when_python_drops_asserts():
         ("probabilities sum to 1", TooMuchProbability),
         ("probabilities sum to 1", OverflowsFarOut),
         ("nll, mean_nll and log_probs agree", AnotherNll),
-        ("gradients", WrongGradient),
+        ("gradients", GradientOffByOnePercent),
+        ("gradients", GradientOffByOnePercentEverywhere),
+        ("gradients", LosesOneInput),
         ("same seed, same output", UnseededNoise),
         ("every parameter is trained", UnusedParameter),
         ("counted without allocating", AnotherCountOnMeta),
@@ -142,6 +165,20 @@ def test_a_broken_head_fails_the_check_that_is_for_it(check, cls):
     HEAD_CHECKS[check](HeadCase(PlainHead, {}))
     with pytest.raises(AssertionError):
         HEAD_CHECKS[check](HeadCase(cls, {}))
+
+
+def test_a_wrong_gradient_is_told_apart_by_what_it_disagrees_with():
+    with pytest.raises(AssertionError, match="gradients of mean_nll differ from those through log_probs"):
+        HEAD_CHECKS["gradients"](HeadCase(GradientOffByOnePercent, {}))
+    with pytest.raises(AssertionError, match="by differences"):
+        HEAD_CHECKS["gradients"](HeadCase(GradientOffByOnePercentEverywhere, {}))
+
+
+def test_a_piecewise_linear_head_passes_the_gradients_check():
+    # the noise of its 100,000 slopes kinks the logits every 0.0004, within the larger steps' reach
+    errors = HEAD_CHECKS["gradients"](HeadCase(HEADS.get("plif"), {}))
+    assert errors["through log_probs"] <= 1e-9
+    assert errors["by differences"] <= 1e-6
 
 
 class PlainBackbone(nn.Module):
@@ -201,6 +238,11 @@ def test_a_broken_backbone_fails_the_check_that_is_for_it(check, cls):
     BACKBONE_CHECKS[check](BackboneCase(PlainBackbone, {}))
     with pytest.raises(AssertionError):
         BACKBONE_CHECKS[check](BackboneCase(cls, {}))
+
+
+def test_a_backbone_without_state_has_none_to_carry():
+    case = BackboneCase(BACKBONES.get("transformer_encoder"), {})
+    assert BACKBONE_CHECKS["carried state"](case) == "no state"
 
 
 def test_a_variant_that_the_constructor_refuses_is_reported_and_not_failed(monkeypatch):

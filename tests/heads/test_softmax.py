@@ -1,4 +1,6 @@
-"""Softmax: parameters by formula, what it refuses, and that it is shift-invariant."""
+"""Softmax: parameters by formula, initialisation, its two losses, what it refuses, and that it is shift-invariant."""
+
+import math
 
 import pytest
 import torch
@@ -10,8 +12,20 @@ from heads.softmax import Softmax
 V, D, E = 11, 4, 6
 
 
+def make(*, layer_dims=(E,), d_embed=E, vocab_size=V, **params):
+    torch.manual_seed(0)
+    dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=d_embed)
+    return Softmax(dims, nn.Embedding(vocab_size, d_embed), **params)
+
+
 def count(module):
     return sum(p.numel() for p in module.parameters())
+
+
+def assert_fills(tensor, bound):
+    """Uniform on [-bound, bound]: nothing beyond, the largest near it, the standard deviation bound / sqrt(3)."""
+    assert 0.98 * bound < tensor.abs().max().item() <= bound * (1 + 1e-6)
+    assert tensor.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -20,33 +34,72 @@ def count(module):
         ({}, V * E + V),
         ({"bias": False}, V * E),
         ({"projection": True}, V * E + V + E * E + E),
+        ({"projection": True, "bias": False, "loss": "binary"}, V * E + E * E + E),
+        ({"tie_weights": True}, V * E + V),
     ],
 )
 def test_parameters_by_formula(params, expected):
-    head = Softmax(HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E), nn.Embedding(V, E), **params)
-    assert count(head) == expected
+    assert count(make(**params)) == expected
 
 
-def test_tied_weights_are_the_embedding_itself():
+def test_tied_weights_are_the_embedding_itself_as_it_was():
     embedding = nn.Embedding(V, E)
+    before = embedding.weight.detach().clone()
     head = Softmax(HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E), embedding, tie_weights=True)
     assert head.output.weight is embedding.weight
+    assert torch.equal(embedding.weight, before)
+
+
+def test_untied_weights_are_its_own():
+    embedding = nn.Embedding(V, E)
+    head = Softmax(HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E), embedding)
+    assert head.output.weight is not embedding.weight
+
+
+def test_matrices_are_xavier_uniform_and_biases_linear_default():
+    head = make(layer_dims=(9, 40), d_embed=60, vocab_size=400, projection=True)
+    assert_fills(head.output.weight, math.sqrt(6 / (400 + 60)))
+    assert_fills(head.facet.weight, math.sqrt(6 / (40 + 60)))
+    assert_fills(head.output.bias, 1 / math.sqrt(60))
+    assert head.facet.bias.abs().max() <= 1 / math.sqrt(40)
 
 
 def test_another_width_without_projection_is_refused():
     with pytest.raises(ValueError, match="projection: the top layer is 4 wide and the output embedding 6"):
-        Softmax(HeadDims(vocab_size=V, layer_dims=(D,), d_embed=E), nn.Embedding(V, E))
+        make(layer_dims=(E, D))
+
+
+def test_only_the_top_layers_width_must_fit():
+    assert count(make(layer_dims=(9, 3, E))) == V * E + V
 
 
 def test_projection_maps_the_top_width_to_the_embedding_width():
-    dims = HeadDims(vocab_size=V, layer_dims=(9, D), d_embed=E)
-    head = Softmax(dims, nn.Embedding(V, E), projection=True)
+    head = make(layer_dims=(9, D), projection=True)
     assert count(head) == D * E + E + V * E + V
     assert head(Hidden((torch.zeros(1, 2, 9), torch.zeros(1, 2, D)))).log_probs().shape == (1, 2, V)
 
 
+@pytest.mark.parametrize(
+    # all words equally likely, p = 1/V: nll log V; binary log V - (V - 1) log(1 - 1/V)
+    ("params", "expected"),
+    [
+        ({}, math.log(V)),
+        ({"loss": "nll"}, math.log(V)),
+        ({"loss": "binary"}, math.log(V) - (V - 1) * math.log(1 - 1 / V)),
+    ],
+)
+def test_training_minimises_the_chosen_loss_and_evaluation_the_likelihood(params, expected):
+    head = make(**params).double()
+    for parameter in head.parameters():
+        nn.init.zeros_(parameter)
+    distribution = head(Hidden((torch.ones(1, 2, E, dtype=torch.float64),)))
+    targets = torch.tensor([[0, V - 1]])
+    assert distribution.training_loss(targets).item() == pytest.approx(expected, abs=1e-12)
+    assert distribution.mean_nll(targets).item() == pytest.approx(math.log(V), abs=1e-12)
+
+
 def test_a_shift_of_all_logits_changes_nothing():
-    head = Softmax(HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E), nn.Embedding(V, E)).double()
+    head = make().double()
     hidden = Hidden((torch.randn(1, 3, E, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),))
     before = head(hidden).log_probs()
     with torch.no_grad():
@@ -54,7 +107,8 @@ def test_a_shift_of_all_logits_changes_nothing():
     torch.testing.assert_close(head(hidden).log_probs(), before, rtol=0, atol=1e-12)
 
 
-def test_rank_of_the_log_probabilities_is_at_most_d_plus_two():
-    head = Softmax(HeadDims(vocab_size=40, layer_dims=(E,), d_embed=E), nn.Embedding(40, E)).double()
+@pytest.mark.parametrize(("bias", "rank"), [(False, E + 1), (True, E + 2)])
+def test_rank_of_the_log_probabilities_is_d_plus_one_and_one_more_with_a_bias(bias, rank):
+    head = make(vocab_size=40, bias=bias).double()
     hidden = Hidden((torch.randn(1, 60, E, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),))
-    assert torch.linalg.matrix_rank(head(hidden).log_probs()[0], rtol=1e-10).item() == E + 2  # d + 1, + 1 for the bias
+    assert torch.linalg.matrix_rank(head(hidden).log_probs()[0], rtol=1e-10).item() == rank

@@ -1,0 +1,200 @@
+"""Outcomes and their summary: errors by name, the worst over the variants, failures, threads."""
+
+import pytest
+import torch
+from torch import nn
+
+from harness.conformance import Outcome, conformance, summary
+from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
+from harness.conformance.heads import HEAD_CHECKS, HeadCase
+from harness.distributions import Logits
+from harness.registry import BACKBONES, HEADS
+
+AGREE = "nll, mean_nll and log_probs agree"
+
+
+class Plain(nn.Module):
+    """A correct head."""
+
+    def __init__(self, dims, embedding):
+        super().__init__()
+        self.output = nn.Linear(dims.layer_dims[-1], dims.vocab_size)
+
+    def forward(self, hidden):
+        return Logits(self.output(hidden.layers[-1]))
+
+
+class Shifted(Plain):
+    """Its nll is off by `more` or `less`, both within the tolerance of 1e-12."""
+
+    LESS, MORE = 2e-13, 8e-13
+
+    def __init__(self, dims, embedding, *, more: bool = False):
+        super().__init__(dims, embedding)
+        self.by = self.MORE if more else self.LESS
+
+    def forward(self, hidden):
+        distribution = super().forward(hidden)
+        exact = distribution.nll
+        distribution.nll = lambda targets: exact(targets) + self.by
+        return distribution
+
+
+@pytest.fixture
+def named(monkeypatch):
+    """Registers a class under a name for the length of a test."""
+    return lambda name, cls: monkeypatch.setitem(HEADS._classes, name, cls)
+
+
+def test_an_outcome_keeps_its_errors_by_name_and_shows_them(named):
+    named("shifted", Shifted)
+    (outcome,) = [o for o in conformance("shifted")[1] if o.check == AGREE and o.variant == "defaults"]
+    assert set(outcome.errors) == {"nll", "mean_nll", "weighted mean_nll"}
+    assert outcome.errors["nll"] == pytest.approx(2e-13, rel=0.02)
+    assert outcome.detail.startswith("nll 2e-13, mean_nll ")
+    assert str(outcome) == f"{AGREE} [defaults]: {outcome.detail}"
+
+
+def test_an_outcome_that_measures_nothing_has_a_text_and_no_errors(named):
+    named("plain", Plain)
+    (outcome,) = [o for o in conformance("plain")[1] if o.check == "shapes"]
+    assert outcome == Outcome("shapes", "defaults", True, "(B, T, V) = (2, 4, 13)", {})
+
+
+def test_the_checks_of_heads_that_measure_name_their_errors():
+    case = HeadCase(Plain, {})
+    assert set(HEAD_CHECKS["gradients"](case)) == {"through log_probs", "by differences"}
+    assert set(HEAD_CHECKS[AGREE](case)) == {"nll", "mean_nll", "weighted mean_nll"}
+    types = ("float64", "float32", "bfloat16")
+    sums = HEAD_CHECKS["probabilities sum to 1"](case)
+    assert set(sums) == {*types, *(f"{dtype} far out" for dtype in types)}
+    assert 0 < max(sums.values()) <= 1e-5
+
+
+def test_the_checks_of_backbones_that_measure_name_their_errors():
+    case = BackboneCase(BACKBONES.get("lstm"), {"d_model": 3})
+    none = pytest.approx(0, abs=1e-12)
+    assert BACKBONE_CHECKS["carried state"](case) == {"two halves": none}
+    assert BACKBONE_CHECKS["rows do not mix"](case) == {"a row alone": none}
+
+
+def test_every_other_choice_of_a_parameter_is_a_variant():
+    assert list(dict.fromkeys(outcome.variant for outcome in conformance("mos")[1])) == [
+        "defaults",
+        "activation=none",
+        "prior_bias=True",
+        "bias=False",
+        "tie_weights=True",
+        "logit_map=sigsoftmax",
+        "gate=constant",
+        "gate=static",
+        "loss=binary",
+    ]
+
+
+def test_summary_has_the_worst_error_of_each_check_over_all_variants(named):
+    named("shifted", Shifted)
+    found = summary("shifted")
+    assert found.name == "shifted"
+    assert found.variants == 2
+    assert found.checks == 2 * len(HEAD_CHECKS)
+    assert set(found.worst) == {"probabilities sum to 1", AGREE, "gradients"}
+    assert found.worst[AGREE] == pytest.approx(8e-13, rel=0.02)
+    assert 0 < found.worst["probabilities sum to 1"] <= 1e-5
+    assert found.failures == []
+    assert found.seconds > 0
+
+
+def test_the_worst_error_is_the_largest_of_the_outcomes():
+    outcomes = conformance("gss")[1]
+    expected = {}
+    for outcome in outcomes:
+        for error in outcome.errors.values():
+            expected[outcome.check] = max(expected.get(outcome.check, 0.0), error)
+    found = summary("gss")
+    assert (found.variants, found.checks) == (len({o.variant for o in outcomes}), len(outcomes))
+    assert found.worst == expected
+
+
+def test_summary_lists_what_failed_in_which_variant(named):
+    class Wrong(Shifted):
+        MORE = 1e-6
+
+    named("wrong", Wrong)
+    (failure,) = summary("wrong").failures
+    assert failure == f"{AGREE} [more=True]: Nonconforming: nll differs from log_probs by 1.0e-06"
+
+
+def test_a_failed_check_counts_and_has_no_error_among_the_worst(named):
+    class Wrong(Shifted):
+        LESS = MORE = 1e-6
+
+    named("wrong", Wrong)
+    found = summary("wrong")
+    assert len(found.failures) == 2
+    assert found.checks == 2 * len(HEAD_CHECKS)
+    assert AGREE not in found.worst
+
+
+def test_a_head_that_raises_fails_with_the_first_line_of_what_it_says(named):
+    class Raises(Plain):
+        def forward(self, hidden):
+            raise KeyError("not today\nnor tomorrow")
+
+    named("raises", Raises)
+    failures = summary("raises").failures
+    assert len(failures) == len(HEAD_CHECKS) - 1  # counting does not run it
+    assert failures[0].startswith("shapes [defaults]: KeyError: 'not today")
+    assert all("\n" not in failure for failure in failures)
+
+
+def test_a_head_that_needs_parameters_is_a_failure_that_says_so(named):
+    class Needy(Plain):
+        def __init__(self, dims, embedding, *, width: int):
+            super().__init__(dims, embedding)
+
+    named("needy", Needy)
+    found = summary("needy")
+    assert (found.variants, found.checks, found.worst) == (0, 0, {})
+    assert found.failures == ["'needy' needs --set width=... (it takes: width: int)"]
+    assert found.seconds > 0
+
+
+def test_a_head_whose_defaults_are_refused_is_a_failure_that_says_so(named):
+    class Picky(Plain):
+        def __init__(self, dims, embedding):
+            raise ValueError("not on such a backbone")
+
+    named("picky", Picky)
+    assert summary("picky").failures == ["'picky' cannot be built: not on such a backbone"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_conformance_runs_on_one_thread_and_puts_the_number_back(named, fails):
+    seen = set()
+
+    class Watches(Plain):
+        def __init__(self, dims, embedding):
+            super().__init__(dims, embedding)
+            seen.add(torch.get_num_threads())
+            if fails:
+                raise ValueError("not here")
+
+        def forward(self, hidden):
+            seen.add(torch.get_num_threads())
+            return super().forward(hidden)
+
+    named("watches", Watches)
+    torch.set_num_threads(2)
+    assert len(summary("watches").failures) == fails
+    assert seen == {1}
+    assert torch.get_num_threads() == 2
+
+
+def test_conformance_leaves_the_random_numbers_as_they_were(named):
+    named("plain", Plain)
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    conformance("plain")
+    assert torch.equal(torch.rand(2), expected)

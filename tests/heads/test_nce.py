@@ -1,0 +1,252 @@
+"""NCE: the noise distribution and its alias table, the loss by hand, one draw a batch, exact evaluation, parameters."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from harness.protocols import HeadDims, Hidden
+from heads.nce import NoiseContrastiveSoftmax, UnigramNoise
+
+V, D, E = 11, 4, 6
+COUNTS = torch.arange(1, V + 1)
+
+
+def make(*, layer_dims=(E,), d_embed=E, vocab_size=V, counts=COUNTS, **params):
+    torch.manual_seed(0)
+    dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=d_embed, token_counts=counts)
+    return NoiseContrastiveSoftmax(dims, nn.Embedding(vocab_size, d_embed), **params)
+
+
+def states():
+    generator = torch.Generator().manual_seed(1)
+    return Hidden((torch.randn(2, 3, E, dtype=torch.float64, generator=generator),))
+
+
+def count(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.fixture
+def float64():
+    """What is made meanwhile is made in float64."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+ZIPF = [10**9 // rank for rank in range(1, 2001)]
+COUNT_VECTORS = {
+    "a single word": [7],
+    "two words": [1, 3],
+    "equal counts": [4] * 10,
+    "equal counts, no power of two": [1] * 7,
+    "columns that become full": [1, 3, 1, 3],
+    "ascending": list(range(1, 51)),
+    "words that never occur": [5, 0, 0, 1, 0],
+    "many words that never occur": [1, 2] + [0] * 1000,
+    "one word only, of many": [0, 0, 9, 0],
+    "Zipf": ZIPF,
+    "Zipf, the rarest first": ZIPF[::-1],
+    "very skewed": [10**12, 1, 10**6, 2, 0, 10**3],
+}
+
+
+def unigram(counts):
+    """Relative frequencies, floored at 1e-10, renormalised."""
+    floored = [max(each / sum(counts), 1e-10) for each in counts]
+    return [each / math.fsum(floored) for each in floored]
+
+
+@pytest.mark.parametrize("counts", COUNT_VECTORS.values(), ids=COUNT_VECTORS.keys())
+def test_the_alias_table_draws_each_word_with_exactly_its_probability(counts):
+    noise = UnigramNoise(torch.tensor(counts))
+    # one of V columns, then its word with probability keep, else its alias
+    drawn = (noise.keep / len(counts)).index_add(0, noise.alias, (1 - noise.keep) / len(counts))
+    expected = torch.tensor(unigram(counts), dtype=torch.float64)
+    torch.testing.assert_close(drawn, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(noise.log_q, expected.log(), rtol=0, atol=1e-12)
+    assert 0 <= noise.keep.min() <= noise.keep.max() <= 1
+    has_alias = noise.alias != torch.arange(len(counts))
+    assert torch.equal(noise.keep < 1, has_alias)  # a full column has none, and one without is full
+
+
+def test_words_that_never_occur_are_floored():
+    # 3 of 5 words, at 1e-10 of 1
+    log_q = UnigramNoise(torch.tensor([5, 0, 0, 1, 0])).log_q
+    assert log_q[1].item() == pytest.approx(math.log(1e-10), abs=1e-5)
+    assert log_q[0].item() == pytest.approx(math.log(5 / 6), abs=1e-6)
+
+
+def test_samples_have_the_frequencies_of_the_counts():
+    counts = [50, 1, 0, 30, 19]
+    torch.manual_seed(0)
+    words = UnigramNoise(torch.tensor(counts)).sample(100_000)
+    assert words.shape == (100_000,)
+    for word, q in enumerate(unigram(counts)):
+        frequency = (words == word).double().mean().item()
+        assert frequency == pytest.approx(q, abs=5 * math.sqrt(q / 100_000) + 1e-9)
+
+
+def test_a_column_keeps_its_word_below_its_height_by_draws_of_the_tables_type_and_device(monkeypatch):
+    # heights 1/2 and 3/2: keep (1/2, 1); the first column's alias is the second word
+    noise, settings = UnigramNoise(torch.tensor([1, 3])).double(), []
+
+    def draw(value):
+        def drawn(num, *, dtype, device):
+            settings.append((dtype, device))
+            return torch.full((num,), value, dtype=dtype, device=device)
+
+        def column(limit, shape, *, device):
+            settings.append((limit, device))
+            return torch.zeros(shape, dtype=torch.int64, device=device)
+
+        monkeypatch.setattr(torch, "rand", drawn)
+        monkeypatch.setattr(torch, "randint", column)
+        return noise.sample(1).item()
+
+    assert [draw(0.0), draw(0.4999999), draw(0.5), draw(0.9)] == [0, 0, 1, 1]
+    assert set(settings) == {(torch.float64, noise.keep.device), (2, noise.alias.device)}
+
+
+def test_the_loss_of_a_token_is_the_hand_calculation(float64):
+    # facet 2, W = (1, 0, -1), b = (.1, .2, .3): z = (2.1, .2, -1.7); q = (1/2, 1/4, 1/4); k = 2; lnZ = 1.5
+    dims = HeadDims(vocab_size=3, layer_dims=(1,), d_embed=1, token_counts=torch.tensor([2, 1, 1]))
+    head = NoiseContrastiveSoftmax(dims, nn.Embedding(3, 1), num_noise=2, log_normaliser=1.5)
+    with torch.no_grad():
+        head.output.weight.copy_(torch.tensor([[1.0], [0.0], [-1.0]]))
+        head.output.bias.copy_(torch.tensor([0.1, 0.2, 0.3]))
+    distribution = head(Hidden((torch.tensor([[[2.0]]]),)))
+
+    def from_data(z, kq):  # the logistic function of s - log(k q)
+        return 1 / (1 + math.exp(-(z - 1.5 - math.log(kq))))
+
+    expected = (
+        -math.log(from_data(2.1, 2 / 2)) - math.log(1 - from_data(-1.7, 2 / 4)) - math.log(1 - from_data(0.2, 2 / 4))
+    )
+    found = distribution.contrast(torch.tensor([0]), torch.tensor([2, 1]))
+    assert found.tolist() == pytest.approx([expected], abs=1e-12)
+    without = NoiseContrastiveSoftmax(dims, nn.Embedding(3, 1), bias=False, num_noise=2, log_normaliser=1.5)
+    with torch.no_grad():
+        without.output.weight.copy_(torch.tensor([[1.0], [0.0], [-1.0]]))
+    found = without(Hidden((torch.tensor([[[2.0]]]),))).contrast(torch.tensor([2]), torch.tensor([0, 0]))
+    expected = -math.log(from_data(-2.0, 2 / 4)) - 2 * math.log(1 - from_data(2.0, 2 / 2))
+    assert found.tolist() == pytest.approx([expected], abs=1e-12)
+
+
+def test_one_draw_of_num_noise_words_serves_the_whole_batch(monkeypatch):
+    head, drawn = make(num_noise=7).double(), []
+
+    def sample(self, num):
+        drawn.append(num)
+        return torch.arange(num) % V
+
+    monkeypatch.setattr(UnigramNoise, "sample", sample)
+    targets = torch.tensor([[0, 1, 2], [3, 4, V - 1]])
+    distribution = head(states())
+    each = distribution.contrast(targets.flatten(), torch.arange(7)).view(2, 3)
+    assert distribution.training_loss(targets).item() == pytest.approx(each.mean().item(), abs=1e-12)
+    assert drawn == [7]
+    weight = torch.tensor([[0, 1, 2], [3, 4, 5]])
+    expected = (weight * each).sum() / 15
+    assert distribution.training_loss(targets, weight).item() == pytest.approx(expected.item(), abs=1e-12)
+    assert drawn == [7, 7]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.bfloat16, torch.float32)],
+)
+def test_the_loss_is_at_least_float32_and_no_wider_than_the_logits(dtype, expected):
+    head = make() if dtype == torch.float32 else make().to(dtype)  # as trials build it; its tables stay float64
+    distribution = head(Hidden((states().layers[0].to(dtype),)))
+    targets, weight = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.float64)
+    assert distribution.training_loss(targets).dtype == expected
+    assert distribution.training_loss(targets, weight).dtype == expected
+
+
+def test_from_bfloat16_logits_the_rest_is_computed_in_float32():
+    # a score of 0 against log q + log k + lnZ = log(1/V) + log 8 + 20 for each of 8 noise words and the target
+    head = make(num_noise=8, log_normaliser=20.0, counts=torch.ones(V, dtype=torch.int64), bias=False).bfloat16()
+    nn.init.zeros_(head.output.weight)
+    head.noise.log_q = head.noise.log_q.double().fill_(-math.log(V))
+    distribution = head(Hidden((states().layers[0].bfloat16(),)))
+    even = math.log(8 / V) + 20
+    expected = math.log1p(math.exp(even)) + 8 * math.log1p(math.exp(-even))
+    found = distribution.contrast(torch.zeros(6, dtype=torch.int64), torch.arange(8))
+    assert found.tolist() == pytest.approx([expected] * 6, abs=1e-5)  # bfloat16 keeps 19.68 to 0.06
+
+
+def test_a_hundred_noise_words_are_the_default():
+    assert make()(states()._replace(layers=(states().layers[0].float(),))).num_noise == 100
+
+
+def test_noise_is_drawn_anew_for_every_batch():
+    head, targets = make().double(), torch.zeros(2, 3, dtype=torch.int64)
+    assert head(states()).training_loss(targets) != head(states()).training_loss(targets)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, math.log(V)), (9.0, 9.0), (0.0, 0.0)])
+def test_scores_are_taken_to_be_normalised_by_v_unless_set(given, expected):
+    assert make(log_normaliser=given).double()(states()).log_normaliser == pytest.approx(expected, abs=1e-12)
+
+
+def test_evaluation_is_the_normalised_softmax():
+    head = make().double()
+    expected = (states().layers[-1] @ head.output.weight.T + head.output.bias).log_softmax(-1)
+    targets = torch.tensor([[0, 1, 2], [3, 4, V - 1]])
+    picked = -expected.gather(-1, targets[..., None])[..., 0]
+    torch.testing.assert_close(head(states()).log_probs(), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(head(states()).nll(targets), picked, rtol=0, atol=1e-12)
+    torch.testing.assert_close(head(states()).mean_nll(targets), picked.mean(), rtol=0, atol=1e-12)
+
+
+def test_without_token_counts_it_evaluates_and_refuses_to_train():
+    distribution, targets = make(counts=None).double()(states()), torch.zeros(2, 3, dtype=torch.int64)
+    assert distribution.mean_nll(targets).isfinite()
+    with pytest.raises(RuntimeError, match=r"nce needs HeadDims\.token_counts"):
+        distribution.training_loss(targets)
+
+
+@pytest.mark.parametrize(
+    # softmax's: HEADS.md section 5, "+0"
+    ("params", "expected"),
+    [
+        ({}, V * E + V),
+        ({"bias": False}, V * E),
+        ({"projection": True}, V * E + V + D * E + E),
+        ({"tie_weights": True}, V * E + V),
+    ],
+)
+def test_parameters_are_softmaxs(params, expected):
+    assert count(make(layer_dims=(9, D if params.get("projection") else E), **params)) == expected
+
+
+def test_matrices_are_xavier_uniform_and_tied_ones_the_embedding():
+    head = make(layer_dims=(9, 40), d_embed=60, vocab_size=400, counts=None, projection=True)
+    for matrix in (head.output.weight, head.facet.weight):
+        bound = math.sqrt(6 / sum(matrix.shape))
+        assert 0.98 * bound < matrix.abs().max() <= bound
+        assert matrix.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+    embedding = nn.Embedding(V, E)
+    dims = HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E)
+    assert NoiseContrastiveSoftmax(dims, embedding, tie_weights=True).output.weight is embedding.weight
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"num_noise": 0}, "num_noise must be at least 1, got 0"),
+        ({"num_noise": -1}, "num_noise must be at least 1, got -1"),
+        ({"layer_dims": (E, D)}, "projection: the top layer is 4 wide and the output embedding 6"),
+    ],
+)
+def test_bad_parameters_are_refused(params, message):
+    with pytest.raises(ValueError, match=message):
+        make(**params)
+
+
+def test_one_noise_word_is_accepted():
+    targets = torch.zeros(2, 3, dtype=torch.int64)
+    assert make(num_noise=1).double()(states()).training_loss(targets).isfinite()

@@ -1,0 +1,119 @@
+"""Parameter counts that papers print: the ten models of the multi-facet poster, Yang's MoS, Takase's DOC."""
+
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from harness import plan
+from harness.protocols import HeadDims
+from harness.registry import HEADS
+from harness.trial.model import on_meta
+
+SUITE = Path(__file__).parents[2] / "suites" / "gpt2_sizes.yaml"
+V = 50_257
+SIZES = {"small": (768, 12), "medium": (1024, 24)}  # d, L
+# Chang and McCallum's poster, table 1: name, #S, #I, #P, millions of parameters on GPT-2 small; DOC's gate reads 3d
+POSTER = [
+    ("Softmax", 1, 1, 1, 163.6),
+    ("SigSoftmax", 1, 1, 1, 163.6),
+    ("Softmax + Multi-input", 1, 9, 1, 169.5),
+    ("Softmax + Multi-partition", 1, 1, 4, 165.4),
+    ("MoS (4)", 4, 1, 1, 165.4),
+    ("MoS (3)", 3, 1, 1, 164.8),
+    ("DOC", 3, 3, 1, 164.8),
+    ("MFS w/o Multi-partition", 3, 9, 1, 171.9),
+    ("MFS w/o Multi-input", 3, 1, 4, 166.6),
+    ("MFS", 3, 9, 4, 175.4),
+]
+NAMES = [row[0] for row in POSTER]
+
+
+def backbone_size(d, L):
+    """HEADS.md section 5: GPT-2 without an output matrix."""
+    return V * d + 1024 * d + L * (12 * d * d + 13 * d) + 2 * d
+
+
+def head_size(name, S, I, P, d):  # noqa: E741 - the papers' letter
+    """HEADS.md section 5: output matrix, L^h, L^f, L^pi; biases everywhere but on the output."""
+    if name == "DOC":
+        return V * d + 3 * (d * d + d) + (3 * d * 3 + 3)
+    q = 2 * d if I > 1 else d
+    block = I * d * d + d if I > 1 else 0
+    gate = q * S + S if S > 1 else 0  # a one-way gate has no effect and is left out
+    return V * d + block + (P + S - 1) * (q * d + d) + gate
+
+
+@pytest.fixture(scope="module")
+def planned():
+    """{size: [(total, head), ..]} in the order of the suite."""
+    suite = plan.load(SUITE)
+    found = {size: [] for size in SIZES}
+    for trial in suite.trials:
+        found[trial.backbone.params["size"]].append(suite.params[trial.id])
+    return found
+
+
+def test_the_ten_models_have_the_sizes_the_poster_prints(planned):
+    found = {name: round(total / 1e6, 1) for name, (total, _) in zip(NAMES, planned["small"], strict=True)}
+    assert found == {name: printed for name, _, _, _, printed in POSTER}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_both_sizes_follow_the_closed_formulas_to_the_parameter(planned, size):
+    d, L = SIZES[size]
+    heads = [head_size(*row[:4], d) for row in POSTER]
+    assert planned[size] == [(backbone_size(d, L) + head, head) for head in heads]
+
+
+@pytest.mark.parametrize(
+    # HEADS.md section 5: what the printed sizes rule out, each computed here from the formula that it changes
+    ("name", "instead", "difference"),
+    [
+        ("Softmax", 125.0, lambda d: -V * d),  # a tied output matrix
+        ("Softmax", 163.0, lambda d: -(d * d + d)),  # no facet projection
+        ("Softmax + Multi-input", 170.1, lambda d: d * d + d),  # the second layer of the MLP
+        ("Softmax + Multi-input", 168.9, lambda d: -d * d),  # a facet that reads the GELU block alone
+        ("MFS", 182.5, lambda d: 6 * (2 * d * d + d)),  # all three softmaxes partitioned: 12 facets, not 6
+        ("DOC", 168.4, lambda d: 3 * 2 * d * d),  # facets that read all three layers
+    ],
+)
+def test_a_model_the_printed_sizes_rule_out_is_not_ours(planned, name, instead, difference):
+    total, _ = planned["small"][NAMES.index(name)]
+    assert round((total + difference(768)) / 1e6, 1) == instead
+    assert round(total / 1e6, 1) != instead
+
+
+def head_parameters(name, layer_dims, d_embed, vocab_size=10_000, **params):
+    """Parameters of a head with its own output matrix, counted without allocating."""
+    with on_meta():
+        dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=d_embed)
+        head = HEADS.get(name)(dims, nn.Embedding(vocab_size, d_embed), **params)
+    return sum(parameter.numel() for parameter in head.parameters())
+
+
+def test_yangs_mos_on_ptb_has_a_gate_without_bias_on_the_lstms_width():
+    # 15 experts, top LSTM layer D = 620, embedding d = 280: D K d + K d + D K, W and b (HEADS.md 2.5 and 5)
+    D, K, d = 620, 15, 280
+    expected = 2_604_000 + 4_200 + 9_300 + 10_000 * 280 + 10_000
+    assert expected == D * K * d + K * d + D * K + 10_000 * d + 10_000
+    assert head_parameters("mos", (960, 960, 620), 280, num_mixtures=15) == expected
+    assert head_parameters("moc", (960, 960, 620), 280, num_mixtures=15) == expected
+    assert head_parameters("mos", (960, 960, 620), 280, num_mixtures=15, prior_bias=True) == expected + K
+
+
+def test_takases_doc_adds_the_second_layers_components_to_yangs_mos():
+    # J_2 = 5 from a second layer of n_2 = 960: n_2 (J_2 d) + J_2 d + D J_2 (HEADS.md 2.6 and 5)
+    mos = head_parameters("mos", (960, 960, 620), 280, num_mixtures=15)
+    expected = 960 * 5 * 280 + 5 * 280 + 620 * 5
+    assert head_parameters("doc", (960, 960, 620), 280) - mos == expected == 1_348_500
+
+
+@pytest.mark.parametrize(
+    ("name", "added"),
+    [("sigsoftmax", 0), ("gss", 0), ("nce", 0), ("plif", 100_000)],  # HEADS.md section 5: PLIF M = 1e5
+)
+def test_other_activations_and_losses_add_nothing_and_plif_its_pieces(name, added):
+    softmax = head_parameters("softmax", (650, 650), 650)
+    assert softmax == 10_000 * 650 + 10_000
+    assert head_parameters(name, (650, 650), 650) == softmax + added

@@ -1,0 +1,122 @@
+"""The interface of our heads and backbones: names, types and defaults of their parameters, as a suite may give them."""
+
+import pytest
+
+from harness.plan.parameters import parameters
+from harness.registry import BACKBONES, HEADS
+
+COMPAT = "compat: dict[Literal['log_epsilon'], float] | None = None"
+HEAD_SIGNATURES = {
+    "doc": [
+        "components: dict[Literal['top', 'second', 'third'], int] | tuple[int, ...] = (15, 5)",
+        "dropout: float = 0.0",
+        "balance: Literal['paper', 'code'] = 'paper'",
+        "balance_weight: float = 0.001",
+        "bias: bool = True",
+        "tie_weights: bool = False",
+        "d_embed: int | None = None",
+        COMPAT,
+    ],
+    "doc_poster": ["num_mixtures: int = 3", "bias: bool = False", "tie_weights: bool = False", COMPAT],
+    "gss": [
+        "c: float = -1.5",
+        "k: float = 2.5",
+        "projection: bool = False",
+        "bias: bool = True",
+        "tie_weights: bool = False",
+    ],
+    "mfs": [
+        "num_mixtures: int = 3",
+        "num_input_layers: int = 3",
+        "window: int = 2",
+        "num_partitions: int = 4",
+        "norm_inputs: bool = False",
+        "bias: bool = False",
+        "tie_weights: bool = False",
+        COMPAT,
+    ],
+    "mixtape": [
+        "d_gate: int = 32",
+        "own_gates: float = 0.1",
+        "dropout: float = 0.0",
+        "bias: bool = True",
+        "tie_weights: bool = False",
+    ],
+    "moc": [
+        "num_mixtures: int = 10",
+        "dropout: float = 0.0",
+        "prior_bias: bool = False",
+        "bias: bool = True",
+        "tie_weights: bool = False",
+        "d_embed: int | None = None",
+    ],
+    "mos": [
+        "num_mixtures: int = 10",
+        "dropout: float = 0.0",
+        "activation: Literal['tanh', 'none'] = 'tanh'",
+        "prior_bias: bool = False",
+        "bias: bool = True",
+        "tie_weights: bool = False",
+        "d_embed: int | None = None",
+        "logit_map: Literal['identity', 'sigsoftmax'] = 'identity'",
+        "gate: Literal['learned', 'constant', 'static'] = 'learned'",
+        "loss: Literal['nll', 'binary'] = 'nll'",
+        COMPAT,
+    ],
+    "nce": [
+        "num_noise: int = 100",
+        "log_normaliser: float | None = None",
+        "projection: bool = False",
+        "bias: bool = True",
+        "tie_weights: bool = False",
+    ],
+    "plif": [
+        "num_pieces: int = 100000",
+        "bound: float = 20.0",
+        "noise: float = 1.0",
+        "projection: bool = False",
+        "bias: bool = True",
+        "tie_weights: bool = False",
+    ],
+    "sigsoftmax": ["projection: bool = False", "bias: bool = True", "tie_weights: bool = False"],
+    "softmax": [
+        "projection: bool = False",
+        "bias: bool = True",
+        "tie_weights: bool = False",
+        "loss: Literal['nll', 'binary'] = 'nll'",
+    ],
+}
+BACKBONE_SIGNATURES = {
+    "gpt2": [
+        "size: Literal['small', 'medium'] = 'small'",
+        "d_model: int | None = None",
+        "num_layers: int | None = None",
+        "num_heads: int | None = None",
+        "dropout: float = 0.1",
+    ],
+    "lstm": ["d_model: int = 200", "num_layers: int = 2", "dropout: float = 0.2"],
+    "transformer_encoder": [
+        "d_model: int = 200",
+        "num_layers: int = 4",
+        "num_heads: int = 4",
+        "d_ff: int = 200",
+        "dropout: float = 0.2",
+        "layer_dropout: float = 0.1",
+    ],
+}
+
+
+@pytest.mark.parametrize(("registry", "signatures"), [(HEADS, HEAD_SIGNATURES), (BACKBONES, BACKBONE_SIGNATURES)])
+def test_every_component_of_ours_is_pinned(registry, signatures):
+    ours = {name for name in registry.names() if registry.origin(name).startswith(("heads/", "backbones/"))}
+    assert ours == set(signatures)
+
+
+@pytest.mark.parametrize(("name", "expected"), HEAD_SIGNATURES.items(), ids=HEAD_SIGNATURES)
+def test_a_heads_parameters_are_as_ever(name, expected):
+    assert [str(parameter) for parameter in parameters(HEADS.get(name)).values()] == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), BACKBONE_SIGNATURES.items(), ids=BACKBONE_SIGNATURES)
+def test_a_backbones_parameters_are_as_ever(name, expected):
+    assert [str(parameter) for parameter in parameters(BACKBONES.get(name)).values()] == expected

@@ -1,0 +1,73 @@
+"""What a Mixture and its parts take and refuse; the numbers themselves are tested in kernels/ and heads/."""
+
+from typing import Literal
+
+import pytest
+import torch
+from torch import nn
+
+from harness.distributions import Compat, Logits, Mixture, facet_map, log_epsilon, output_layer
+from harness.protocols import HeadDims
+
+DIMS = HeadDims(vocab_size=7, layer_dims=(3, 4), d_embed=5)
+
+
+def two_tokens(kind):
+    """A distribution over two words at two positions, p(0) = 1/2 and 1/5, and an auxiliary loss of 1/4."""
+    z = torch.tensor([[[0.0, 0.0], [0.0, 3.0]]], dtype=torch.float64).log1p()
+    if kind == "logits":
+        return Logits(z - 0.0, aux_loss=0.25)
+    return Mixture(z[:, :, None], None, torch.eye(2, dtype=torch.float64), aux_loss=0.25)
+
+
+def test_compat_knows_one_switch():
+    assert Compat == dict[Literal["log_epsilon"], float]
+
+
+@pytest.mark.parametrize(("compat", "expected"), [(None, None), ({}, None), ({"log_epsilon": 1e-8}, 1e-8)])
+def test_log_epsilon_is_off_unless_it_is_asked_for(compat, expected):
+    assert log_epsilon(compat) == expected
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1e-8, 1.0, 1.5])
+def test_a_log_epsilon_that_is_no_probability_is_refused(epsilon):
+    with pytest.raises(ValueError, match=f"compat: log_epsilon must be between 0 and 1, got {epsilon}"):
+        log_epsilon({"log_epsilon": epsilon})
+
+
+@pytest.mark.parametrize("kind", ["mixture", "logits"])
+def test_the_training_loss_is_weighted_as_the_mean_nll_is(kind):
+    # nll of word 0: log 2 and log 5; weights 3 and 1
+    targets, weight = torch.zeros(1, 2, dtype=torch.long), torch.tensor([[3.0, 1.0]])
+    expected = (3 * torch.tensor(2.0, dtype=torch.float64).log() + torch.tensor(5.0, dtype=torch.float64).log()) / 4
+    assert two_tokens(kind).mean_nll(targets, weight).item() == pytest.approx(expected.item(), abs=1e-12)
+    assert two_tokens(kind).training_loss(targets, weight).item() == pytest.approx(expected.item() + 0.25, abs=1e-12)
+
+
+def test_weights_of_any_type_leave_the_loss_in_the_logits_type():
+    facets, targets = torch.ones(1, 2, 1, 3), torch.zeros(1, 2, dtype=torch.long)
+    for weight in (torch.ones(1, 2, dtype=torch.float64), torch.ones(1, 2, dtype=torch.long)):
+        assert Mixture(facets, None, torch.ones(4, 3)).mean_nll(targets, weight).dtype == torch.float32
+
+
+@pytest.mark.parametrize("partitions", [(1, 1, 2), (0, 1, 2), (4, -2, 1), (3, 1, 0)])
+def test_partitions_that_do_not_share_out_the_facets_are_refused(partitions):
+    with pytest.raises(ValueError, match="do not fit partitions"):
+        Mixture(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3), torch.zeros(5, 2), partitions=partitions)
+
+
+def test_facet_map_projects_from_the_top_layer_or_refuses():
+    assert tuple(facet_map(DIMS, projection=True).weight.shape) == (5, 4)
+    with pytest.raises(ValueError, match="the top layer is 4 wide and the output embedding 5; set it to true"):
+        facet_map(DIMS, projection=False)
+
+
+def test_output_layer_has_its_own_width_but_not_when_tied():
+    embedding = nn.Embedding(7, 5)
+    assert tuple(output_layer(DIMS, embedding, bias=True, tie_weights=False, d_embed=2).weight.shape) == (7, 2)
+    assert output_layer(DIMS, embedding, bias=True, tie_weights=True, d_embed=5).weight is embedding.weight
+    with pytest.raises(ValueError, match="tie_weights: the embedding is 5 wide, d_embed 2; they must be equal"):
+        output_layer(DIMS, embedding, bias=True, tie_weights=True, d_embed=2)
+    with pytest.raises(ValueError, match="d_embed must be at least 1, got 0"):
+        output_layer(DIMS, embedding, bias=True, tie_weights=False, d_embed=0)
+    assert output_layer(DIMS, embedding, bias=True, tie_weights=False, d_embed=1).in_features == 1
