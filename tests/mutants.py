@@ -59,14 +59,10 @@ def targets() -> list[Target]:
         chosen = [*(test for test in tests if test == own[head]), *shared]
         found.append(Target(head, f"heads/{head}.py", f"heads.{head}", chosen, head, frozenset(heads) - {head}))
     loops = ["tests/kernels/test_reference.py", "tests/heads/test_heads_equal_oracles.py"]
+    every = ["tests/test_distributions.py", loops[0], *tests]
     return [
         *found,
-        Target(
-            "distributions",
-            "harness/distributions.py",
-            "harness.distributions",
-            ["tests/test_distributions.py", loops[0], *tests],
-        ),
+        Target("distributions", "harness/distributions.py", "harness.distributions", every),
         Target(
             "kernels",
             "harness/kernels/reference.py",
