@@ -25,7 +25,7 @@ class UnigramNoise(nn.Module):
         super().__init__()
         q_V = (token_counts.double() / token_counts.sum()).clamp(min=SMALLEST_PROBABILITY)
         q_V = q_V / q_V.sum()
-        keep, alias = _alias_table((len(q_V) * q_V).tolist())
+        keep, alias = _alias_table(len(q_V) * q_V)
         self.register_buffer("log_q", q_V.log())
         self.register_buffer("keep", torch.tensor(keep, dtype=torch.float64))
         self.register_buffer("alias", torch.tensor(alias))
@@ -135,10 +135,11 @@ class NoiseContrastiveSoftmax(nn.Module):
         )
 
 
-def _alias_table(heights: list[float]) -> tuple[list[float], list[int]]:
+def _alias_table(heights_V: Tensor) -> tuple[list[float], list[int]]:
     """Columns of height 1 from words of heights V q(x): each holds its word up to `keep`, above it its alias."""
-    keep, alias, small, large = list(heights), list(range(len(heights))), [], []
-    for x, height in enumerate(heights):
+    keep, small, large = heights_V.tolist(), [], []
+    alias = list(range(len(keep)))
+    for x, height in enumerate(keep):
         (small if height < 1 else large).append(x)
     while small and large:
         x, donor = small.pop(), large[-1]

@@ -19,7 +19,40 @@ class Equivalent:
         return (self.file, self.function) == (file, mutant.function) and self.text in mutant.within
 
 
+SAME_AXIS = "the same axis, counted from the other end"
 EQUIVALENT = [
+    Equivalent(
+        "heads/doc_poster.py",
+        "DirectOutputConnectionPoster.forward",
+        "torch.stack([facet(h) for facet, h in zip(self.facets, read, strict=True)], dim=2)",
+        SAME_AXIS,
+    ),
+    Equivalent(
+        "heads/mfs.py",
+        "MultiFacetSoftmax.forward",
+        "torch.stack([facet(query) for facet in self.facets], dim=2)",
+        SAME_AXIS,
+    ),
+    Equivalent(
+        "heads/mfs.py",
+        "MultiFacetSoftmax.input_block",
+        "(0, 0, offset, 0)",
+        "what is padded at the end, [:, :T] cuts off",
+    ),
+    Equivalent("heads/nce.py", "NoiseContrastive.contrast", "from_noise_Nk.sum(-1)", SAME_AXIS),
+    Equivalent("heads/plif.py", "PiecewiseLinearSoftmax.phi", "slope_M.cumsum(0)", SAME_AXIS),
+    Equivalent("harness/kernels/reference.py", "nll", "torch.stack(component_nlls, dim=1)", SAME_AXIS),
+    Equivalent(
+        "harness/kernels/reference.py", "nll", "torch.logsumexp(mixture.log_prior_NK - nll_NK, dim=1)", SAME_AXIS
+    ),
+    Equivalent("harness/kernels/reference.py", "log_probs", "u_NV.log_softmax(-1)", SAME_AXIS),
+    Equivalent(
+        "harness/kernels/reference.py",
+        "_partitioned_product",
+        "num_partitions == 1",
+        "a shortcut: the same product at once",
+    ),
+    Equivalent("harness/kernels/reference.py", "_partitioned_product", "facets_NPE[:, 0]", "there is one facet then"),
     Equivalent(
         "tests/oracles.py",
         "log_sum_exp",

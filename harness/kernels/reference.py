@@ -33,7 +33,8 @@ def nll(mixture: "Mixture", targets_N: Tensor) -> Tensor:
     if mixture.log_prior_NK is None:
         (logp_N,) = (-nll_N for nll_N in component_nlls)
     else:
-        logp_N = torch.logsumexp(mixture.log_prior_NK - torch.stack(component_nlls, dim=1), dim=1)
+        nll_NK = torch.stack(component_nlls, dim=1)
+        logp_N = torch.logsumexp(mixture.log_prior_NK - nll_NK, dim=1)
     return -_plus_epsilon(logp_N, mixture.log_epsilon)
 
 

@@ -40,6 +40,7 @@ ZIPF = [10**9 // rank for rank in range(1, 2001)]
 COUNT_VECTORS = {
     "a single word": [7],
     "two words": [1, 3],
+    "full columns": [1, 2, 3, 2],  # heights 1/2, 1, 3/2, 1
     "equal counts": [4] * 10,
     "equal counts, no power of two": [1] * 7,
     "columns that become full": [1, 3, 1, 3],
