@@ -14,6 +14,7 @@ from harness import kernels
 from harness.protocols import HeadDims
 
 LOGIT_MAPS = kernels.LOGIT_MAPS
+weighted_mean = kernels.weighted_mean
 Compat = dict[Literal["log_epsilon"], float]  # switches that reproduce what published codes do; None, off, by default
 
 
@@ -23,39 +24,31 @@ def log_prior(scores_BTK: Tensor) -> Tensor:
 
 
 def log_epsilon(compat: Compat | None) -> float | None:
-    """The epsilon of a head's `compat`, or None. Raises ValueError unless it lies between 0 and 1."""
-    epsilon = (compat or {}).get("log_epsilon")
-    if epsilon is not None and not 0 < epsilon < 1:
-        raise ValueError(f"compat: log_epsilon must be between 0 and 1, got {epsilon}")
+    """The epsilon of a head's `compat`, or None. Raises ValueError when it is empty or not between 0 and 1."""
+    if compat is None:
+        return None
+    epsilon = compat.get("log_epsilon")
+    if epsilon is None or not 0 < epsilon < 1:
+        raise ValueError(f"compat: expected a log_epsilon between 0 and 1, got {compat}")
     return epsilon
 
 
 def facet_map(dims: HeadDims, *, projection: bool) -> nn.Module:
-    """The one facet of a single softmax: f = U h + a (U Xavier-uniform, (E, D)) with `projection`, h itself without.
+    """The one facet of a single softmax: f = U h + a, U (E, D), with `projection`, h itself without.
 
     Raises: ValueError when D differs from E and there is no projection.
     """
     d_top = dims.layer_dims[-1]
-    if projection:
-        facet = nn.Linear(d_top, dims.d_embed)
-        nn.init.xavier_uniform_(facet.weight)
-        return facet
-    if d_top != dims.d_embed:
+    if d_top != dims.d_embed and not projection:
         raise ValueError(
             f"projection: the top layer is {d_top} wide and the output embedding {dims.d_embed}; set it to true"
         )
-    return nn.Identity()
+    return nn.Linear(d_top, dims.d_embed) if projection else nn.Identity()
 
 
-def output_layer(
-    dims: HeadDims, embedding: nn.Embedding, *, bias: bool, tie_weights: bool, d_embed: int | None = None
-) -> nn.Linear:
-    """The output matrix W (V, E) and bias b (V,) that facets are scored against.
+def output_width(dims: HeadDims, d_embed: int | None, *, tie_weights: bool) -> int:
+    """E of a head that may choose its own: `d_embed`, or None for the width of the backbone's embedding.
 
-    Args:
-        bias: give each word a bias b; torch's Linear default.
-        tie_weights: use the backbone's input embedding as W; otherwise W is Xavier-uniform.
-        d_embed: E where a head chooses its own; None is that of the backbone's embedding.
     Raises: ValueError when d_embed < 1, or weights are to be tied at another width than the embedding's.
     """
     width = dims.d_embed if d_embed is None else d_embed
@@ -63,12 +56,26 @@ def output_layer(
         raise ValueError(f"d_embed must be at least 1, got {width}")
     if tie_weights and width != dims.d_embed:
         raise ValueError(f"tie_weights: the embedding is {dims.d_embed} wide, d_embed {width}; they must be equal")
-    output = nn.Linear(width, dims.vocab_size, bias=bias)
+    return width
+
+
+def output_layer(
+    dims: HeadDims, embedding: nn.Embedding, *, bias: bool, tie_weights: bool, width: int | None = None
+) -> nn.Linear:
+    """The output matrix W (V, E), the input embedding itself with `tie_weights`, and bias b (V,) that facets meet."""
+    output = nn.Linear(dims.d_embed if width is None else width, dims.vocab_size, bias=bias)
     if tie_weights:
         output.weight = embedding.weight
-    else:
-        nn.init.xavier_uniform_(output.weight)
     return output
+
+
+def xavier_uniform_(embedding: nn.Embedding, *layers: nn.Module | None) -> None:
+    """Fill the matrices of the linear layers, in their order, all but one that is tied to the embedding. Biases keep
+    torch's Linear default. A head calls it last: the draws before it are those of the constructors.
+    """
+    for layer in layers:
+        if isinstance(layer, nn.Linear) and layer.weight is not embedding.weight:
+            nn.init.xavier_uniform_(layer.weight)
 
 
 class Mixture:
@@ -157,7 +164,7 @@ class BinaryLogLoss(Mixture):
         others_BTV = torch.log1p(-logp_BTV.exp().clamp(max=self.MAX_PROBABILITY))
         at = targets_BT[..., None]
         loss_BT = (others_BTV.gather(-1, at) - logp_BTV.gather(-1, at)).squeeze(-1) - others_BTV.sum(-1)
-        return kernels.weighted_mean(loss_BT, weight_BT) + self.aux_loss
+        return weighted_mean(loss_BT, weight_BT) + self.aux_loss
 
 
 class Logits:
@@ -175,7 +182,7 @@ class Logits:
 
     def mean_nll(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() nats: sum(weight * nll) / sum(weight); the plain mean without weights."""
-        return kernels.weighted_mean(self.nll(targets_BT), weight_BT)
+        return weighted_mean(self.nll(targets_BT), weight_BT)
 
     def nll(self, targets_BT: Tensor) -> Tensor:
         """(B, T) nats, exact."""

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer
+from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer, output_width, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -38,7 +38,8 @@ class DirectOutputConnection(nn.Module):
         there are, dropout is not in [0, 1), or weights are to be tied at another width than the embedding's.
     Source: Takase et al. (2018), arXiv:1808.10143, sections 3 and 4; nttcslab-nlp/doc_lm, main.py and model.py (dropout
         0.6, lambda 0.001, components (15, 5)). The paper's form of the balance loss is from memory, not read again.
-    Differs: mixes in log space; W is untied and Xavier-uniform by default, the authors' tied, U(-0.1, 0.1).
+    Differs: mixes in log space; W is untied and matrices are Xavier-uniform by default, the authors' W tied,
+        U(-0.1, 0.1); latent biases keep torch's default, theirs start at 0.
     """
 
     def __init__(
@@ -63,20 +64,17 @@ class DirectOutputConnection(nn.Module):
         self.counts = _from_top(components, len(dims.layer_dims))
         self.num_components = sum(self.counts)
         self.balance, self.balance_weight, self.log_epsilon = balance, balance_weight, log_epsilon(compat)
-        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, d_embed=d_embed)
-        width = self.output.in_features
+        width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.latents = nn.ModuleList(
             nn.Linear(d_layer, count * width)
             for d_layer, count in zip(reversed(dims.layer_dims), self.counts, strict=False)
             if count > 0
         )
         self.dropout = nn.Dropout(dropout)
-        for latent in self.latents:
-            nn.init.xavier_uniform_(latent.weight)
-        self.prior = None
-        if self.num_components > 1:
-            self.prior = nn.Linear(dims.layer_dims[-1], self.num_components, bias=False)
-            nn.init.xavier_uniform_(self.prior.weight)
+        several = self.num_components > 1
+        self.prior = nn.Linear(dims.layer_dims[-1], self.num_components, bias=False) if several else None
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
+        xavier_uniform_(embedding, *self.latents, self.prior, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Every layer's states -> a Mixture of J components, with the balance loss."""

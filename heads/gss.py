@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.distributions import Mixture, facet_map, output_layer
+from harness.distributions import Mixture, facet_map, output_layer, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -45,6 +45,7 @@ class GeneralisedSigSoftmax(nn.Module):
         self.c, self.k = c, k
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        xavier_uniform_(embedding, self.facet, self.output)
 
     def phi(self, z: Tensor) -> Tensor:
         """The logit map, element by element."""

@@ -29,7 +29,8 @@ class MultiFacetSoftmax(nn.Module):
         L_h maps (w + 1) sum_l D_l -> E; gelu in its tanh approximation.
     Args:
         num_mixtures: K ('#S').
-        num_input_layers: H, top layers that enter; with the window they make '#I' = H (w + 1) hidden states.
+        num_input_layers: H, top layers that enter; with the window they make '#I' = H (w + 1) hidden states. None is
+            the poster's 3, or all where the backbone has fewer.
         window: w, previous positions that enter.
         num_partitions: P ('#P'): word x is scored by facet x mod P of the first softmax. In a vocabulary ordered by
             frequency or first appearance that spreads frequent words evenly.
@@ -38,7 +39,8 @@ class MultiFacetSoftmax(nn.Module):
         bias: give the output a bias per word.
         tie_weights: use the backbone's input embedding as W; otherwise W starts as a copy of it.
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8) as the authors' code does; off by default.
-    Raises: ValueError when a number is too small, or the backbone has fewer layers than num_input_layers.
+    Raises: ValueError when a number is too small, there are more parts than words, or the backbone has fewer layers
+        than num_input_layers.
     Source: Chang and McCallum's multi-facet softmax, the poster's figure 2 and table 1;
         laksh-ag/Multi-facet_softmax, gpt2_model/modeling_gpt2_multi.py (mode `even_last_2`).
     Differs: mixes in log space; the unused second layer after L_h is left out; no gate for K = 1. A_i starts as
@@ -53,7 +55,7 @@ class MultiFacetSoftmax(nn.Module):
         embedding: nn.Embedding,
         *,
         num_mixtures: int = 3,
-        num_input_layers: int = 3,
+        num_input_layers: int | None = None,
         window: int = 2,
         num_partitions: int = 4,
         norm_inputs: bool = False,
@@ -62,12 +64,16 @@ class MultiFacetSoftmax(nn.Module):
         compat: Compat | None = None,
     ):
         super().__init__()
+        if num_input_layers is None:
+            num_input_layers = min(3, len(dims.layer_dims))
         counts = {"num_mixtures": num_mixtures, "num_input_layers": num_input_layers, "num_partitions": num_partitions}
         for name, count in counts.items():
             if count < 1:
                 raise ValueError(f"{name} must be at least 1, got {count}")
         if window < 0:
             raise ValueError(f"window must be at least 0, got {window}")
+        if num_partitions > dims.vocab_size:
+            raise ValueError(f"num_partitions: {num_partitions} parts of a vocabulary of {dims.vocab_size} words")
         if num_input_layers > len(dims.layer_dims):
             raise ValueError(f"num_input_layers: {num_input_layers} are read, the backbone has {len(dims.layer_dims)}")
         self.num_input_layers, self.window, self.norm_inputs = num_input_layers, window, norm_inputs

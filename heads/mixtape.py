@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.distributions import Logits, output_layer
+from harness.distributions import Logits, output_layer, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -35,7 +35,8 @@ class Mixtape(nn.Module):
         abstract and second-hand descriptions only.
     Differs: NOT CONFIRMED in the paper: that U and u exist three times (one a sigmoid) and not four; d_gate = 32; the
         tenth of the vocabulary with own gates; that f has no bias and is dropped out as `mos` is; the initialisation
-        (Xavier-uniform matrices, gates all even at v = e = 0 plus noise of torch's Embedding times 0.1).
+        (Xavier-uniform matrices, v of deviation 0.1, e = 0). Speed: the paper reports 20 to 34 % above a softmax; this
+        one takes about three times a softmax's time on a CPU core at V = 10,000.
     """
 
     def __init__(
@@ -65,8 +66,7 @@ class Mixtape(nn.Module):
         self.gate_word = nn.Parameter(0.1 * torch.randn(self.num_own + 1, d_gate))  # the last row is the shared one
         self.gate_bias = nn.Parameter(torch.zeros(self.num_own + 1, NUM_SIGMOIDS))
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        for linear in (self.latent, self.gate_hidden, self.gate_context):
-            nn.init.xavier_uniform_(linear.weight)
+        xavier_uniform_(embedding, self.latent, self.gate_hidden, self.gate_context, self.output)
         counts = dims.token_counts
         by_frequency = None if counts is None else torch.argsort(counts, descending=True, stable=True)
         self.register_buffer("by_frequency", by_frequency)

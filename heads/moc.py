@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from harness.distributions import Mixture, log_prior, output_layer
+from harness.distributions import Mixture, log_prior, output_layer, output_width, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -48,14 +48,12 @@ class MixtureOfContexts(nn.Module):
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         d_top = dims.layer_dims[-1]
         self.num_mixtures = num_mixtures
-        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, d_embed=d_embed)
-        self.latent = nn.Linear(d_top, num_mixtures * self.output.in_features)
+        width = output_width(dims, d_embed, tie_weights=tie_weights)
+        self.latent = nn.Linear(d_top, num_mixtures * width)
         self.dropout = nn.Dropout(dropout)
-        nn.init.xavier_uniform_(self.latent.weight)
-        self.prior = None
-        if num_mixtures > 1:
-            self.prior = nn.Linear(d_top, num_mixtures, bias=prior_bias)
-            nn.init.xavier_uniform_(self.prior.weight)
+        self.prior = nn.Linear(d_top, num_mixtures, bias=prior_bias) if num_mixtures > 1 else None
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
+        xavier_uniform_(embedding, self.latent, self.prior, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component, its facet mixed of K."""

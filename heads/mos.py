@@ -5,7 +5,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from harness.distributions import LOGIT_MAPS, BinaryLogLoss, Compat, Mixture, log_epsilon, log_prior, output_layer
+from harness.distributions import (
+    LOGIT_MAPS,
+    BinaryLogLoss,
+    Compat,
+    Mixture,
+    log_epsilon,
+    log_prior,
+    output_layer,
+    output_width,
+    xavier_uniform_,
+)
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -68,16 +78,16 @@ class MixtureOfSoftmaxes(nn.Module):
         self.num_mixtures, self.activation = num_mixtures, activation
         self.phi, self.log_epsilon = LOGIT_MAPS[logit_map], log_epsilon(compat)
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
-        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, d_embed=d_embed)
-        self.latent = nn.Linear(d_top, num_mixtures * self.output.in_features)
+        width = output_width(dims, d_embed, tie_weights=tie_weights)
+        self.latent = nn.Linear(d_top, num_mixtures * width)
         self.dropout = nn.Dropout(dropout)
-        nn.init.xavier_uniform_(self.latent.weight)
         self.prior = self.static_prior = None
         if num_mixtures > 1 and gate == "learned":
             self.prior = nn.Linear(d_top, num_mixtures, bias=prior_bias)
-            nn.init.xavier_uniform_(self.prior.weight)
         elif num_mixtures > 1 and gate == "static":
             self.static_prior = nn.Parameter(torch.zeros(num_mixtures))
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
+        xavier_uniform_(embedding, self.latent, self.prior, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of K components."""

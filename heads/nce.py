@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.distributions import Mixture, facet_map, output_layer
+from harness.distributions import Mixture, facet_map, output_layer, weighted_mean, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -23,6 +23,8 @@ class UnigramNoise(nn.Module):
 
     def __init__(self, token_counts: Tensor):
         super().__init__()
+        if token_counts.sum() < 1:
+            raise ValueError("nce: the training split has no tokens to take the noise from")
         q_V = (token_counts.double() / token_counts.sum()).clamp(min=SMALLEST_PROBABILITY)
         q_V = q_V / q_V.sum()
         keep, alias = _alias_table(len(q_V) * q_V)
@@ -66,16 +68,17 @@ class NoiseContrastive(Mixture):
         if self.noise is None:
             raise RuntimeError("nce needs HeadDims.token_counts: its noise is the training split's unigram")
         loss_N = self.contrast(targets_BT.reshape(-1), self.noise.sample(self.num_noise))
-        weight_N = torch.ones_like(loss_N) if weight_BT is None else weight_BT.reshape(-1).to(loss_N)
-        return (weight_N * loss_N).sum() / weight_N.sum()
+        return weighted_mean(loss_N.view(self.shape), weight_BT)
 
     def contrast(self, targets_N: Tensor, noise_words: Tensor) -> Tensor:
         """(N,) the NCE loss of each token against the given noise words."""
         facet_NE, bias_V = self.facets_NFE.squeeze(1), self.bias_V
-        target_z_N = torch.linalg.vecdot(facet_NE, self.weight_VE[targets_N])
-        noise_z_Nk = functional.linear(facet_NE, self.weight_VE[noise_words])
+        # index_select: on several threads the gradient of indexing is summed in no fixed order
+        target_z_N = torch.linalg.vecdot(facet_NE, self.weight_VE.index_select(0, targets_N))
+        noise_z_Nk = functional.linear(facet_NE, self.weight_VE.index_select(0, noise_words))
         if bias_V is not None:
-            target_z_N, noise_z_Nk = target_z_N + bias_V[targets_N], noise_z_Nk + bias_V[noise_words]
+            target_z_N = target_z_N + bias_V.index_select(0, targets_N)
+            noise_z_Nk = noise_z_Nk + bias_V.index_select(0, noise_words)
         wide = torch.promote_types(facet_NE.dtype, torch.float32)
         even_V = (self.noise.log_q + math.log(len(noise_words)) + self.log_normaliser).to(wide)  # z of even odds
         from_data_N = functional.logsigmoid(target_z_N - even_V[targets_N])
@@ -121,6 +124,7 @@ class NoiseContrastiveSoftmax(nn.Module):
         self.log_normaliser = math.log(dims.vocab_size) if log_normaliser is None else log_normaliser
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        xavier_uniform_(embedding, self.facet, self.output)
         self.noise = None if dims.token_counts is None else UnigramNoise(dims.token_counts)
 
     def forward(self, hidden: Hidden) -> NoiseContrastive:

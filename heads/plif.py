@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.distributions import Mixture, facet_map, output_layer
+from harness.distributions import Mixture, facet_map, output_layer, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -31,8 +31,8 @@ class PiecewiseLinearSoftmax(nn.Module):
     Source: Ganea et al. (2019), arXiv:1902.08077; quettabit/awd-lstm-lmkit, top_models/smax/plif_smax.py, with its
         default arguments (M = 1e5, T = 20, noise 1).
     Differs: w has the learning rate of all other parameters, the authors give it 0.02 of its own. The knots'
-        sums are taken in float64. On CUDA the gradient of the slopes is summed in no fixed order, as in the authors'
-        code; on the CPU it repeats. NOT CONFIRMED in the 2019 paper, which was not read: the code is another group's.
+        sums are taken in float64. On the CPU its gradient repeats bit for bit, which the authors' gather does not
+        promise. NOT CONFIRMED in the 2019 paper, which was not read: the code is another group's.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class PiecewiseLinearSoftmax(nn.Module):
         self.num_pieces, self.bound = num_pieces, bound
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        xavier_uniform_(embedding, self.facet, self.output)
         self.raw_slope = nn.Parameter(math.log(math.e - 1) + noise * torch.randn(num_pieces))
 
     def phi(self, z: Tensor) -> Tensor:
@@ -66,9 +67,15 @@ class PiecewiseLinearSoftmax(nn.Module):
         height_M = delta * (slope_M.cumsum(0) - slope_M)  # phi at the knots
         piece = ((z + self.bound) / delta).clamp(0, self.num_pieces - 1).long()
         knot = piece.to(z.dtype) * delta - self.bound
-        return (z - knot) * slope_M.to(z.dtype)[piece] + height_M.to(z.dtype)[piece]
+        slope, height = (_looked_up(table_M.to(z.dtype), piece) for table_M in (slope_M, height_M))
+        return (z - knot) * slope + height
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component under phi."""
         facet_BTE = self.facet(hidden.layers[-1])
         return Mixture(facet_BTE[:, :, None], None, self.output.weight, self.output.bias, logit_map=self.phi)
+
+
+def _looked_up(table_M: Tensor, index: Tensor) -> Tensor:
+    """table[index]; on several CPU threads index_select sums its gradient in one order, indexing does not."""
+    return table_M.index_select(0, index.flatten()).view_as(index)

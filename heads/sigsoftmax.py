@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from harness.distributions import LOGIT_MAPS, Mixture, facet_map, output_layer
+from harness.distributions import LOGIT_MAPS, Mixture, facet_map, output_layer, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -39,6 +39,7 @@ class SigSoftmax(nn.Module):
         super().__init__()
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        xavier_uniform_(embedding, self.facet, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component under the sigsoftmax map."""

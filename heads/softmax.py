@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import nn
 
-from harness.distributions import BinaryLogLoss, Mixture, facet_map, output_layer
+from harness.distributions import BinaryLogLoss, Mixture, facet_map, output_layer, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -40,6 +40,7 @@ class Softmax(nn.Module):
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        xavier_uniform_(embedding, self.facet, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component."""

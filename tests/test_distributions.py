@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from harness.distributions import Compat, Logits, Mixture, facet_map, log_epsilon, output_layer
+from harness.distributions import (
+    Compat,
+    Logits,
+    Mixture,
+    facet_map,
+    log_epsilon,
+    output_layer,
+    output_width,
+    xavier_uniform_,
+)
 from harness.protocols import HeadDims
 
 DIMS = HeadDims(vocab_size=7, layer_dims=(3, 4), d_embed=5)
@@ -24,15 +33,20 @@ def test_compat_knows_one_switch():
     assert Compat == dict[Literal["log_epsilon"], float]
 
 
-@pytest.mark.parametrize(("compat", "expected"), [(None, None), ({}, None), ({"log_epsilon": 1e-8}, 1e-8)])
+@pytest.mark.parametrize(("compat", "expected"), [(None, None), ({"log_epsilon": 1e-8}, 1e-8)])
 def test_log_epsilon_is_off_unless_it_is_asked_for(compat, expected):
     assert log_epsilon(compat) == expected
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1e-8, 1.0, 1.5])
 def test_a_log_epsilon_that_is_no_probability_is_refused(epsilon):
-    with pytest.raises(ValueError, match=f"compat: log_epsilon must be between 0 and 1, got {epsilon}"):
+    with pytest.raises(ValueError, match=f"compat: expected a log_epsilon between 0 and 1, got .*{epsilon}"):
         log_epsilon({"log_epsilon": epsilon})
+
+
+def test_a_compat_without_a_switch_is_refused():
+    with pytest.raises(ValueError, match=r"compat: expected a log_epsilon between 0 and 1, got \{\}"):
+        log_epsilon({})
 
 
 @pytest.mark.parametrize("kind", ["mixture", "logits"])
@@ -62,12 +76,31 @@ def test_facet_map_projects_from_the_top_layer_or_refuses():
         facet_map(DIMS, projection=False)
 
 
-def test_output_layer_has_its_own_width_but_not_when_tied():
-    embedding = nn.Embedding(7, 5)
-    assert tuple(output_layer(DIMS, embedding, bias=True, tie_weights=False, d_embed=2).weight.shape) == (7, 2)
-    assert output_layer(DIMS, embedding, bias=True, tie_weights=True, d_embed=5).weight is embedding.weight
+def test_a_heads_own_width_is_free_but_when_tied():
+    assert output_width(DIMS, None, tie_weights=True) == 5
+    assert output_width(DIMS, 5, tie_weights=True) == 5
+    assert output_width(DIMS, 1, tie_weights=False) == 1
     with pytest.raises(ValueError, match="tie_weights: the embedding is 5 wide, d_embed 2; they must be equal"):
-        output_layer(DIMS, embedding, bias=True, tie_weights=True, d_embed=2)
+        output_width(DIMS, 2, tie_weights=True)
     with pytest.raises(ValueError, match="d_embed must be at least 1, got 0"):
-        output_layer(DIMS, embedding, bias=True, tie_weights=False, d_embed=0)
-    assert output_layer(DIMS, embedding, bias=True, tie_weights=False, d_embed=1).in_features == 1
+        output_width(DIMS, 0, tie_weights=False)
+
+
+def test_output_layer_is_a_row_and_a_bias_for_each_word():
+    embedding = nn.Embedding(7, 5)
+    own = output_layer(DIMS, embedding, bias=True, tie_weights=False, width=2)
+    assert (tuple(own.weight.shape), tuple(own.bias.shape)) == ((7, 2), (7,))
+    assert output_layer(DIMS, embedding, bias=False, tie_weights=False).weight.shape == (7, 5)
+    assert output_layer(DIMS, embedding, bias=False, tie_weights=False).bias is None
+    assert output_layer(DIMS, embedding, bias=True, tie_weights=True).weight is embedding.weight
+
+
+def test_xavier_fills_matrices_in_their_order_and_leaves_a_tied_one_alone():
+    embedding, first, second = nn.Embedding(7, 5), nn.Linear(4, 5), nn.Linear(5, 7)
+    second.weight, before = embedding.weight, embedding.weight.clone()
+    torch.manual_seed(0)
+    expected = torch.empty(5, 4).uniform_(-((6 / 9) ** 0.5), (6 / 9) ** 0.5)
+    torch.manual_seed(0)
+    xavier_uniform_(embedding, nn.Identity(), None, second, first)
+    torch.testing.assert_close(first.weight.detach(), expected)
+    assert torch.equal(embedding.weight, before)

@@ -15,11 +15,18 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from harness.distributions import Mixture
 
-# The named phi in u = phi(z). Sigsoftmax: exp(z) sigmoid(z) = exp(z + logsigmoid(z)); the log form never underflows.
-LOGIT_MAPS = {
-    "identity": lambda z: z,
-    "sigsoftmax": lambda z: z + functional.logsigmoid(z),
-}
+
+def identity(z: Tensor) -> Tensor:
+    """phi(z) = z: softmax."""
+    return z
+
+
+def sigsoftmax(z: Tensor) -> Tensor:
+    """phi(z) = z + logsigmoid(z), since exp(z) sigmoid(z) = exp(z + logsigmoid(z)); this form never underflows."""
+    return z + functional.logsigmoid(z)
+
+
+LOGIT_MAPS = {"identity": identity, "sigsoftmax": sigsoftmax}  # the named phi in u = phi(z)
 
 
 def mean_nll(mixture: "Mixture", targets_N: Tensor, weight_N: Tensor | None = None) -> Tensor:

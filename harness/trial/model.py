@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from harness.plan.specs import ComponentSpec
 from harness.protocols import HeadDims, TokenDistribution
 from harness.registry import BACKBONES, HEADS
 from harness.streams import seeded
+
+if TYPE_CHECKING:
+    from harness.plan.specs import ComponentSpec
 
 
 class LanguageModel(nn.Module):
@@ -27,12 +29,12 @@ class LanguageModel(nn.Module):
         return self.head(hidden), hidden.state
 
 
-def build_backbone(spec: ComponentSpec, vocab_size: int) -> nn.Module:
+def build_backbone(spec: "ComponentSpec", vocab_size: int) -> nn.Module:
     """A backbone by name. Raises what its constructor raises."""
     return BACKBONES.get(spec.name)(vocab_size, **spec.params)
 
 
-def build_head(spec: ComponentSpec, backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
+def build_head(spec: "ComponentSpec", backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
     """A head by name, for the widths of a backbone. Raises what its constructor raises."""
     dims = HeadDims(
         vocab_size=vocab_size,
@@ -44,7 +46,7 @@ def build_head(spec: ComponentSpec, backbone: nn.Module, vocab_size: int, token_
 
 
 def build(
-    backbone: ComponentSpec, head: ComponentSpec, *, vocab_size: int, seed: int, token_counts: Tensor | None = None
+    backbone: "ComponentSpec", head: "ComponentSpec", *, vocab_size: int, seed: int, token_counts: Tensor | None = None
 ) -> LanguageModel:
     """The model of a trial, initialised from the seed's 'backbone' and 'head' streams, so that the heads compared
     under one seed start on the same backbone.

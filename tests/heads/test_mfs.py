@@ -187,6 +187,11 @@ def test_the_block_and_the_gate_keep_torchs_default_where_facets_start_as_the_st
         assert 0 < layer.bias.abs().max() <= 1 / math.sqrt(layer.in_features)
 
 
+@pytest.mark.parametrize(("layers", "expected"), [(1, 1), (2, 2), (3, 3), (5, 3)])
+def test_three_layers_are_read_or_all_where_there_are_fewer(layers, expected):
+    assert make(layer_dims=(E,) * layers)[0].num_input_layers == expected
+
+
 def test_the_published_epsilon_is_added_to_the_probability_when_asked_for():
     expected = (make()[0].double()(states()).log_probs().exp() + 1e-3).log()
     found = make(compat={"log_epsilon": 1e-3})[0].double()(states()).log_probs()
@@ -202,6 +207,7 @@ def test_the_published_epsilon_is_added_to_the_probability_when_asked_for():
         ({"num_partitions": -1}, "num_partitions must be at least 1, got -1"),
         ({"window": -1}, "window must be at least 0, got -1"),
         ({"num_input_layers": 4}, "num_input_layers: 4 are read, the backbone has 3"),
+        ({"num_partitions": V + 1}, "num_partitions: 12 parts of a vocabulary of 11 words"),
     ],
 )
 def test_bad_parameters_are_refused(params, message):
@@ -211,7 +217,14 @@ def test_bad_parameters_are_refused(params, message):
 
 @pytest.mark.parametrize(
     "params",
-    [{"num_mixtures": 1}, {"num_input_layers": 1}, {"num_input_layers": 3}, {"num_partitions": 1}, {"window": 0}],
+    [
+        {"num_mixtures": 1},
+        {"num_input_layers": 1},
+        {"num_input_layers": 3},
+        {"num_partitions": 1},
+        {"num_partitions": V},
+        {"window": 0},
+    ],
 )
 def test_values_at_the_bounds_are_accepted(params):
     assert make(**params)[0].double()(states()).log_probs().shape == (2, 4, V)

@@ -175,7 +175,7 @@ def test_dropout_masks_are_independent_over_positions_rows_components_and_units(
         ({"tie_weights": True, "d_embed": E - 1}, "tie_weights: the embedding is 6 wide, d_embed 5"),
         ({"prior_bias": True, "gate": "constant"}, "prior_bias belongs to a learned gate, and gate is 'constant'"),
         ({"prior_bias": True, "gate": "static"}, "prior_bias belongs to a learned gate, and gate is 'static'"),
-        ({"compat": {"log_epsilon": 0.0}}, "log_epsilon must be between 0 and 1"),
+        ({"compat": {"log_epsilon": 0.0}}, "expected a log_epsilon between 0 and 1"),
     ],
 )
 def test_bad_parameters_are_refused(params, message):

@@ -203,6 +203,12 @@ def test_evaluation_is_the_normalised_softmax():
     torch.testing.assert_close(head(states()).mean_nll(targets), picked.mean(), rtol=0, atol=1e-12)
 
 
+def test_a_split_without_tokens_is_refused():
+    with pytest.raises(ValueError, match="the training split has no tokens"):
+        make(counts=torch.zeros(V, dtype=torch.int64))
+    assert make(vocab_size=2, counts=torch.tensor([0, 1])).noise is not None
+
+
 def test_without_token_counts_it_evaluates_and_refuses_to_train():
     distribution, targets = make(counts=None).double()(states()), torch.zeros(2, 3, dtype=torch.int64)
     assert distribution.mean_nll(targets).isfinite()

@@ -27,7 +27,7 @@ HEAD_SIGNATURES = {
     ],
     "mfs": [
         "num_mixtures: int = 3",
-        "num_input_layers: int = 3",
+        "num_input_layers: int | None = None",
         "window: int = 2",
         "num_partitions: int = 4",
         "norm_inputs: bool = False",

@@ -119,6 +119,17 @@ def test_a_loss_that_is_not_finite_ends_as_diverged(tmp_path):
         fitted(tmp_path, spec(lr=1e38))
 
 
+def test_a_large_finite_training_loss_is_none(tmp_path):
+    # NCE's loss sums over its noise words: 2000 of s - log(k q) = 10 - log(2000 / V) > 4 each; exp of it overflows
+    head = ComponentSpec(name="nce", params={"num_noise": 2000, "log_normaliser": -10.0})
+    ours = build(LSTM, head, vocab_size=V, seed=1, token_counts=torch.ones(V))
+    clocks = {"train": Clock(CPU), "eval": Clock(CPU)}
+    train, result = spec(epochs=1, lr=1e-6), Fitted()
+    best = tmp_path / "best.pt"
+    fit(ours, corpus(), train, result, seed=1, best_weights=best, clocks=clocks, report=lambda progress: None)
+    assert 8000 < result.curve[0].train_loss < math.inf
+
+
 def test_progress_ends_every_epoch_and_every_step_is_timed(tmp_path):
     _, result, reports, clocks = fitted(tmp_path, spec())
     steps = len(training_segments(tokens(83), batch_size=4, seq_len=5))
