@@ -55,14 +55,14 @@ def planned():
 
 
 def test_the_ten_models_have_the_sizes_the_poster_prints(planned):
-    found = {name: round(total / 1e6, 1) for name, (total, _) in zip(NAMES, planned["small"], strict=True)}
+    found = {name: round(total / 1e6, 1) for name, (total, _) in zip(NAMES, planned["small"], strict=False)}
     assert found == {name: printed for name, _, _, _, printed in POSTER}
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_both_sizes_follow_the_closed_formulas_to_the_parameter(planned, size):
     d, L = SIZES[size]
-    heads = [head_size(*row[:4], d) for row in POSTER]
+    heads = [*(head_size(*row[:4], d) for row in POSTER), 0]  # the last: stock GPT-2, tied, without a projection
     assert planned[size] == [(backbone_size(d, L) + head, head) for head in heads]
 
 
