@@ -1,6 +1,8 @@
 """What only construction can tell, found before anything runs: every model of a plan is built on the meta device."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -12,6 +14,7 @@ from harness.trial.model import LanguageModel, build_backbone, build_head, count
 
 STAND_IN_VOCAB = 64  # where the suite's corpora or backbones are themselves in doubt
 STAND_IN_WIDTH = 64
+Built = TypeVar("Built")
 
 
 @dataclass
@@ -47,26 +50,35 @@ class Construction:
 
     def _built(self, component: Component, on: str, build) -> nn.Module | None:
         try:
-            with on_meta():
-                return build()
+            return _attempt(component.spec, build)
         except ValueError as error:
-            message = str(error).partition("\n")[0]
-        except Exception as error:  # a component may be anybody's: whatever it raises is a sentence, not a traceback
-            message = f"{component.spec} cannot be built: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        problem = component.problem(self.source, message + (f" (on {on})" if on else ""))
+            problem = component.problem(self.source, str(error) + (f" (on {on})" if on else ""))
         if problem not in self.problems:
             self.problems.append(problem)
         return None
 
 
-def count(vocab_size: int, backbone: ComponentSpec, head: ComponentSpec) -> tuple[int, int] | None:
-    """(total, head) parameter counts of a model; None when it cannot be built, whatever its components raise."""
+def count(vocab_size: int, backbone: ComponentSpec, head: ComponentSpec) -> tuple[int, int]:
+    """(total, head) parameter counts of a model. Raises ValueError with the reason when it cannot be built."""
+    body = _attempt(backbone, lambda: build_backbone(backbone, vocab_size))
+    return _attempt(head, lambda: count_parameters(LanguageModel(body, build_head(head, body, vocab_size, None))))
+
+
+def embedding_width(vocab_size: int, backbone: ComponentSpec) -> int:
+    """E of a backbone. Raises ValueError with the reason when it cannot be built."""
+    return _attempt(backbone, lambda: build_backbone(backbone, vocab_size)).embedding.embedding_dim
+
+
+def _attempt(spec: ComponentSpec, build: Callable[[], Built]) -> Built:
+    """What is built on the meta device. Whatever a constructor raises is a ValueError with one line."""
     try:
         with on_meta():
-            body = build_backbone(backbone, vocab_size)
-            return count_parameters(LanguageModel(body, build_head(head, body, vocab_size, None)))
-    except Exception:  # a component may be anybody's, as above
-        return None
+            return build()
+    except ValueError as error:
+        raise ValueError(str(error).partition("\n")[0]) from error
+    except Exception as error:  # a component may be anybody's: whatever it raises is a sentence, not a traceback
+        first = str(error).partition("\n")[0]
+        raise ValueError(f"{spec} cannot be built: {type(error).__name__}: {first}") from error
 
 
 class _StandIn(nn.Module):

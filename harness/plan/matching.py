@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from harness.errors import SuiteError
-from harness.plan.construction import count
+from harness.plan.components import Component
+from harness.plan.construction import count, embedding_width
 from harness.plan.expansion import Combination
-from harness.plan.parameters import is_integer, parameters, resolved
+from harness.plan.parameters import is_width, parameters, resolved
 from harness.plan.reader import Source
 from harness.plan.specs import TOLERANCE, MatchSpec
 from harness.registry import nearest
 
-MAX_WIDTH = 2**17
+MAX_WIDTH = 2**16
 MAX_GAP = 64  # between two widths that can be built: the number of attention heads must divide them
+MAX_BUILDS = 500  # of one search: where most widths cannot be built, scanning for those that can must end
 
 
 def matched(match: MatchSpec, combined: list[Combination], source: Source) -> list[Combination]:
@@ -24,18 +26,22 @@ def matched(match: MatchSpec, combined: list[Combination], source: Source) -> li
 
     Raises: SuiteError with everything that is unclear, or with every combination that no width brings near enough.
     """
-    problems = _reference_problems(match, combined, source)
-    problems += _width_problems(match, combined, source) + _repeated_problems(match, combined, source)
+    references = _references(match, combined)
+    others = [each for each in combined if str(each.head.spec) not in references]
+    problems = _reference_problems(match, references, combined, source)
+    problems += _width_problems(match, others, source) + _repeated_problems(match, combined, source)
     if problems:
         raise SuiteError(list(dict.fromkeys(problems)))
-    solved = {each.model: each for each in combined if each.head.spec.name == match.params}
+    solved = {each.model: each for each in combined if str(each.head.spec) in references}
     targets = {model[:2]: each.params[0] for model, each in solved.items()}
-    for each in combined:
+    for each in others:
         if each.model not in solved:
             target = targets.get(each.model[:2], match.params)
-            found = solved[each.model] = _nearest(match.vary, each, target)
-            if abs(found.params[0] - target) > TOLERANCE * target:
-                problems.append(source.problem(("match",), _miss(match, each, found, target)))
+            found, reason = _nearest(match.vary, each, target)
+            solved[each.model] = found or each
+            if not _agree(solved[each.model], target):
+                message = _miss(match, each, found, target, reason) + _alternatives(match.vary, each, others)
+                problems.append(source.problem(("match",), message))
     if problems:
         raise SuiteError(problems)
     return [replace(solved[each.model], corpus=each.corpus, facts=each.facts) for each in combined]
@@ -45,25 +51,30 @@ def closest_width(count_at: Callable[[int], int | None], target: int, start: int
     """The width with the count nearest to the target, of equals the one nearest to `start`; None when there is none.
 
     Doubles the first width from `start` on that can be built until the count exceeds the target, then halves the
-    interval.
+    interval. Asks for at most MAX_BUILDS counts, of widths up to about twice MAX_WIDTH.
     Args:
         count_at: width -> count, which grows with it; None for a width that cannot be built.
     """
-    known: dict[int, int] = {}
+    known: dict[int, int | None] = {}
 
     def first(widths: Iterable[int]) -> int | None:
         """The first that can be built."""
         for width in widths:
-            number = count_at(width)
-            if number is not None:
-                known[width] = number
+            if width not in known:
+                if len(known) == MAX_BUILDS:
+                    return None
+                known[width] = count_at(width)
+            if known[width] is not None:
                 return width
         return None
 
     low, high = 0, first(range(start, start + MAX_GAP))
     while high is not None and known[high] <= target and high <= MAX_WIDTH:
         low, high = high, first(range(2 * high, 2 * high + MAX_GAP))
-    high = high or 2 * low  # nothing there can be built: as good as too wide
+    if high is None:
+        high = 2 * low or start  # nothing there can be built: as good as too wide
+    elif known[high] <= target:
+        low = high  # out of reach
     while high - low > 1:
         middle = (low + high) // 2
         upwards = range(middle, min(high, middle + MAX_GAP))
@@ -73,77 +84,113 @@ def closest_width(count_at: Callable[[int], int | None], target: int, start: int
             low = width
         else:
             high = width or middle
-    return min(known, key=lambda width: (abs(known[width] - target), abs(width - start)), default=None)
+    counts = {width: number for width, number in known.items() if number is not None}
+    return min(counts, key=lambda width: (abs(counts[width] - target), abs(width - start)), default=None)
 
 
-def _nearest(vary: str, combination: Combination, target: int) -> Combination:
-    """The combination at the width that is closest; as it is where no width of a number can be built."""
+def _nearest(vary: str, combination: Combination, target: int) -> tuple[Combination | None, str]:
+    """The combination at the width that is closest, None where no width can be built; and, where at most one can, why
+    the first of the others cannot.
+    """
     (owner,) = _owners(vary, combination)
     component = getattr(combination, owner)
     built: dict[int | None, Combination] = {}
+    reasons = []
 
     def count_at(width: int) -> int | None:
         spec = component.spec.model_copy(update={"params": {**component.spec.params, vary: width}})
         changed = replace(combination, **{owner: replace(component, spec=spec)})
-        params = count(changed.facts.vocab_size, changed.backbone.spec, changed.head.spec)
-        if params is None:
+        try:
+            params = count(changed.facts.vocab_size, changed.backbone.spec, changed.head.spec)
+        except ValueError as error:
+            reasons.append(str(error))
             return None
         built[width] = replace(changed, params=params)
         return params[0]
 
-    written = resolved(component.cls, component.spec.params)[vary]
-    return built.get(closest_width(count_at, target, max(written or 1, 1)), combination)
+    start = resolved(component.cls, component.spec.params)[vary]
+    if start is None:
+        start = embedding_width(combination.facts.vocab_size, combination.backbone.spec)
+    found = built.get(closest_width(count_at, target, max(start, 1)))
+    return found, reasons[0] if len(built) <= 1 and reasons else ""
 
 
-def _miss(match: MatchSpec, each: Combination, found: Combination, target: int) -> str:
+def _agree(combination: Combination, target: int) -> bool:
+    return abs(combination.params[0] - target) <= TOLERANCE * target
+
+
+def _miss(match: MatchSpec, each: Combination, found: Combination | None, target: int, reason: str) -> str:
+    model = f"{each.head.spec} on {each.backbone.spec} and {each.corpus.spec}"
+    if found is None:
+        return f"{match.vary} can be no number in {model}: {reason}"
     (owner,) = _owners(match.vary, each)
-    width, total = getattr(found, owner).spec.params.get(match.vary), found.params[0]
+    width, total = getattr(found, owner).spec.params[match.vary], found.params[0]
     whose = f"{match.params}'s " if isinstance(match.params, str) else ""
+    percent = 100 * (total / target - 1)
     return (
-        f"no {match.vary} brings {each.head.spec} on {each.backbone.spec} and {each.corpus.spec} within "
-        f"{100 * TOLERANCE:g} % of {whose}{target:,} parameters: the nearest that can be built, {width}, has {total:,} "
-        f"({100 * (total / target - 1):+.3g} %)"
+        f"no {match.vary} brings {model} within {100 * TOLERANCE:g} % of {whose}{target:,} parameters: the nearest "
+        f"found, {width}, has {total:,} ({percent:{'+,.0f' if abs(percent) >= 100 else '+.3g'}} %)"
+        + (f", and no other can be built: {reason}" if reason else "")
     )
 
 
+def _alternatives(vary: str, each: Combination, others: list[Combination]) -> str:
+    """The widths of a combination that match.vary could name instead: those that every combination has once."""
+    names = [name for name in (*_widths(each.head), *_widths(each.backbone)) if name != vary]
+    shared = [name for name in names if all(len(_owners(name, other)) == 1 for other in others)]
+    return f"; other widths to vary: {', '.join(shared)}" if shared else ""
+
+
+def _widths(component: Component) -> list[str]:
+    return [name for name, parameter in parameters(component.cls).items() if is_width(parameter)]
+
+
 def _owners(vary: str, combination: Combination) -> list[str]:
-    return [kind for kind in ("head", "backbone") if vary in parameters(getattr(combination, kind).cls)]
+    return [kind for kind in ("head", "backbone") if vary in _widths(getattr(combination, kind))]
 
 
-def _reference_problems(match: MatchSpec, combined: list[Combination], source: Source) -> list[str]:
+def _references(match: MatchSpec, combined: list[Combination]) -> list[str]:
+    """The heads, as the plan prints them, that `params` may mean: the one of that text, else all of that name."""
+    names = {str(each.head.spec): each.head.spec.name for each in combined}
+    return [match.params] if match.params in names else [text for text in names if names[text] == match.params]
+
+
+def _reference_problems(
+    match: MatchSpec, references: list[str], combined: list[Combination], source: Source
+) -> list[str]:
     """The head that is the target must be one, and known."""
-    heads = list(dict.fromkeys((each.head.spec.name, str(each.head.spec)) for each in combined))
-    names = [name for name, _ in heads]
-    if isinstance(match.params, int) or names.count(match.params) == 1:
+    if isinstance(match.params, int) or len(references) == 1:
         return []
-    if match.params not in names:
-        message = f"'{match.params}' is no head of this suite{nearest(match.params, names)}"
+    if references:
+        texts = ", ".join(f"'{text}'" for text in references)
+        message = f"'{match.params}' names several heads of this suite; expected one of {texts}, or a number"
     else:
-        several = ", ".join(spec for name, spec in heads if name == match.params)
-        message = f"'{match.params}' names several heads of this suite ({several}); expected one, or a number"
+        heads = {str(each.head.spec): each.head.spec.name for each in combined}
+        texts = ", ".join(f"'{text}'" for text in heads)
+        near = nearest(match.params, [*heads, *heads.values()])
+        message = f"'{match.params}' is no head of this suite{near or f' (it has: {texts})'}"
     return [source.problem(("match", "params"), message)]
 
 
-def _width_problems(match: MatchSpec, combined: list[Combination], source: Source) -> list[str]:
-    """What is varied must be an integer parameter of the head or of the backbone, not of both."""
+def _width_problems(match: MatchSpec, others: list[Combination], source: Source) -> list[str]:
+    """What is varied must be a width of the head or of the backbone, not of both."""
     problems = []
-    for each in combined:
-        if each.head.spec.name == match.params:
-            continue
-        known = {kind: parameters(getattr(each, kind).cls) for kind in ("head", "backbone")}
-        names = {kind: f"{kind} '{getattr(each, kind).spec.name}'" for kind in known}
+    for each in others:
         owners = _owners(match.vary, each)
-        if len(owners) == 2:
-            message = f"both {names['head']} and {names['backbone']} have a parameter '{match.vary}'"
-        elif not owners:
-            widths = {kind: [name for name, p in known[kind].items() if is_integer(p)] for kind in known}
-            lists = "; ".join(f"{names[kind]}: {', '.join(widths[kind]) or 'none'}" for kind in known)
-            near = nearest(match.vary, [name for kind in known for name in widths[kind]])
-            message = f"neither {names['head']} nor {names['backbone']} has a parameter '{match.vary}'{near} ({lists})"
-        elif not is_integer(known[owners[0]][match.vary]):
-            message = f"expected a whole number, and {names[owners[0]]} has {known[owners[0]][match.vary]}"
-        else:
+        if len(owners) == 1:
             continue
+        parts = {"head": each.head, "backbone": each.backbone}
+        widths = {f"{kind} '{part.spec.name}'": _widths(part) for kind, part in parts.items()}
+        head, backbone = widths
+        if owners:
+            message = f"both {head} and {backbone} have a parameter '{match.vary}'"
+        else:
+            near = nearest(match.vary, [*widths[head], *widths[backbone]])
+            lists = "; ".join(f"{whose}: {', '.join(names) or 'none'}" for whose, names in widths.items())
+            message = (
+                f"neither {head} nor {backbone} has a width '{match.vary}'{near} "
+                f"(widths are whole numbers named d_...; {lists})"
+            )
         problems.append(source.problem(("match", "vary"), message))
     return problems
 

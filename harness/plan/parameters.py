@@ -79,6 +79,11 @@ def is_integer(parameter: Parameter) -> bool:
     return int in _kinds(parameter.annotation) <= {int, NoneType}
 
 
+def is_width(parameter: Parameter) -> bool:
+    """True for whole numbers whose name begins with d_, as widths are called here: d_model, d_ff, d_embed, d_gate."""
+    return parameter.name.startswith("d_") and is_integer(parameter)
+
+
 def sentence(error: dict[str, Any]) -> str:
     """One of pydantic's errors in our words."""
     if error["type"] == "value_error":

@@ -44,7 +44,8 @@ class Source:
 
     def nearest_place(self, place: Place) -> Place:
         """The longest beginning of a place that the file or a --set has: a schema's inner names are no places."""
-        while place and place not in self.values and place not in self.overridden:
+        made = {set_[:end] for set_ in self.overridden for end in range(1, len(set_) + 1)}
+        while place and place not in self.values and place not in made:
             place = place[:-1]
         return place
 

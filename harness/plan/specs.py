@@ -146,7 +146,11 @@ TOLERANCE = 0.005  # of the target: how near the total of a matched trial comes 
 
 
 def _head_or_number(value: Any) -> Any:
-    if (isinstance(value, str) and value) or (type(value) is int and value > 0):
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1e6 is a float in YAML
+    if type(value) is int and 0 < value < 2**63:
         return value
     raise ValueError(f"expected the name of a head or a whole number of parameters, got {json.dumps(value)}")
 
@@ -156,7 +160,9 @@ class MatchSpec(_Spec):
 
     Args:
         params: the target: the total of this head, which stays as it is, on the same corpus and backbone; or a number.
-        vary: the width: an integer parameter of the head, where it has one of that name, or of the backbone.
+            A head is named as the plan prints it, 'softmax(projection=True)', or by its name where only one has it.
+        vary: the width: an integer parameter whose name begins with d_ (d_model, d_ff, d_embed, d_gate), of the head or
+            of the backbone.
     Source: Parthiban et al. (2021), main table 5.
     """
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from harness.plan.parameters import parameters
-from harness.plan.specs import Suite, TrialSpec, value_text
+from harness.plan.specs import ComponentSpec, Suite, TrialSpec, value_text
 from harness.records import TrialRecord
 from harness.registry import BACKBONES
 from harness.report.published import PrintedNumbers
@@ -13,7 +13,7 @@ COMPAT_MARK = "†"
 
 
 def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], printed: PrintedNumbers) -> list[str]:
-    """One sentence or two each: budget, counting, what the columns mean, machine, what failed, when."""
+    """One sentence or two each: budget, counting, what columns and heads mean, machine, what failed, when."""
     measured = [records[trial.id] for trial in suite.trials if trial.id in records]
     ok = [record for record in measured if record.status == "ok"]
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in suite.trials))
@@ -35,15 +35,10 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
         )
     if suite.match is not None:
         notes.append(
-            f"Parameters matched: {suite.match}, within each corpus and backbone: no head gains by size. "
-            "So compare Parthiban et al. (2021, main table 5)."
+            f"Parameters matched: {suite.match}, within each corpus and backbone. "
+            "Parthiban et al. (2021, main table 5) asked for such comparisons."
         )
-    switches = dict.fromkeys(_switches(line) for line in lines if line.compat is not None)
-    notes += [
-        f'{COMPAT_MARK} compat {each}: computed as a published code does. Its "probabilities" need not sum to 1: '
-        "compare these perplexities with that code's numbers only."
-        for each in switches
-    ]
+    notes += _heads(suite, lines)
     notes += _distinct(ok, lambda r: f"Unigram test ppl, {r.spec.corpus}: {r.metrics['unigram_test_ppl']:.2f}.")
     notes += _distinct(
         [r for r in ok if "source_test_ppl" in r.metrics],
@@ -80,6 +75,37 @@ def _training(suite: Suite) -> str:
 def _backbone(suite: Suite, trial: TrialSpec) -> str:
     varied = suite.match is not None and suite.match.vary in parameters(BACKBONES.get(trial.backbone.name))
     return f"Backbone: {suite.compared(trial.backbone)}{f', {suite.match.vary} as in its column' if varied else ''}."
+
+
+def _heads(suite: Suite, lines: list[Row]) -> list[str]:
+    """What the labels of heads leave out or mark."""
+    notes = _shared(suite)
+    partitions = [line.head_params.get("num_partitions") for line in lines]
+    if any(isinstance(number, int) and number > 1 for number in partitions):
+        notes.append(
+            "num_partitions P: word x of the first softmax is scored by facet x mod P, x the token id. In a corpus of "
+            "text ids follow the first appearance in the training split, which spreads frequent words evenly."
+        )
+    switches = dict.fromkeys(_switches(line) for line in lines if line.compat is not None)
+    return notes + [
+        f'{COMPAT_MARK} compat {each}: computed as a published code does. Its "probabilities" need not sum to 1: '
+        "compare these perplexities with that code's numbers only."
+        for each in switches
+    ]
+
+
+def _shared(suite: Suite) -> list[str]:
+    """'Every mos: num_mixtures=3.': what the suite gives to all of several entries, whose labels show what differs."""
+    entries: dict[str, dict[str, ComponentSpec]] = {}
+    for spec in (suite.compared(trial.head) for trial in suite.trials):
+        entries.setdefault(spec.name, {})[str(spec)] = spec
+    notes = []
+    for name, specs in entries.items():
+        given = [{key: value_text(value) for key, value in spec.params.items()} for spec in specs.values()]
+        common = [f"{key}={text}" for key, text in given[0].items() if all(each.get(key) == text for each in given)]
+        if len(given) > 1 and common:
+            notes.append(f"Every {name}: {', '.join(common)}.")
+    return notes
 
 
 def _switches(line: Row) -> str:

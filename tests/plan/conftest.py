@@ -1,4 +1,4 @@
-"""What the tests of plans share: writing a suite and collecting what is wrong with it."""
+"""What the tests of plans share: heads of their own, writing a suite and collecting what is wrong with it."""
 
 from pathlib import Path
 from typing import Literal
@@ -26,11 +26,59 @@ class Layered(nn.Module):
         self.output = nn.Linear(dims.d_embed, dims.vocab_size)
 
 
+class OwnWidth(nn.Module):
+    """A head with a width of its own, E d_latent + d_latent V scalars."""
+
+    def __init__(self, dims, embedding, *, d_latent: int | None = None, rate: float = 0.5):
+        super().__init__()
+        width = dims.d_embed if d_latent is None else d_latent
+        self.latent = nn.Linear(dims.d_embed, width, bias=False)
+        self.output = nn.Linear(width, dims.vocab_size, bias=False)
+
+
+class OnlyUnset(nn.Module):
+    """A head with a width that no number suits."""
+
+    def __init__(self, dims, embedding, *, d_latent: int | None = None):
+        super().__init__()
+        if d_latent is not None:
+            raise ValueError(f"d_latent must be left out, got {d_latent}\nand more")
+        self.output = nn.Linear(dims.d_embed, dims.vocab_size)
+
+
+class UpTo100(nn.Module):
+    """A head with a width of at most 100, E d_latent + d_latent V scalars."""
+
+    def __init__(self, dims, embedding, *, d_latent: int | None = None):
+        super().__init__()
+        width = 10 if d_latent is None else d_latent
+        if width > 100:
+            raise TypeError("too wide")
+        self.latent = nn.Linear(dims.d_embed, width, bias=False)
+        self.output = nn.Linear(width, dims.vocab_size, bias=False)
+
+
+class OwnModelWidth(nn.Module):
+    """A head whose parameter is called as the backbone's."""
+
+    def __init__(self, dims, embedding, *, d_model: int = 4):
+        super().__init__()
+        self.output = nn.Linear(d_model, dims.vocab_size)
+
+
 @pytest.fixture
 def layered(monkeypatch):
     """Layered is known as the head 'layered'."""
     HEADS.names()  # discover before the table is changed
     monkeypatch.setitem(HEADS._classes, "layered", Layered)
+
+
+@pytest.fixture
+def wide_heads(monkeypatch):
+    """Heads with widths of their own: own, unset, narrow, clash."""
+    HEADS.names()  # discover before the table is changed
+    for name, cls in {"own": OwnWidth, "unset": OnlyUnset, "narrow": UpTo100, "clash": OwnModelWidth}.items():
+        monkeypatch.setitem(HEADS._classes, name, cls)
 
 
 @pytest.fixture

@@ -6,7 +6,17 @@ from typing import Literal
 
 import pytest
 
-from harness.plan.parameters import REQUIRED, Parameter, axis, checked, is_integer, is_place, parameters, resolved
+from harness.plan.parameters import (
+    REQUIRED,
+    Parameter,
+    axis,
+    checked,
+    is_integer,
+    is_place,
+    is_width,
+    parameters,
+    resolved,
+)
 
 
 class Example:
@@ -163,6 +173,21 @@ def test_paths_are_places(annotation, expected):
 )
 def test_integers_are_parameters_of_whole_numbers_alone(annotation, expected):
     assert is_integer(of(annotation)) is expected
+
+
+@pytest.mark.parametrize(
+    ("parameter", "expected"),
+    [
+        (Parameter("d_model", int, 200), True),
+        (Parameter("d_embed", int | None, None), True),
+        (Parameter("num_layers", int, 2), False),
+        (Parameter("window", int, 2), False),
+        (Parameter("d_rate", float, 0.5), False),
+        (Parameter("bad_d_", int, 1), False),
+    ],
+)
+def test_a_width_is_a_whole_number_whose_name_begins_with_d(parameter, expected):
+    assert is_width(parameter) is expected
 
 
 @pytest.mark.parametrize(

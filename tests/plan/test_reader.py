@@ -51,6 +51,16 @@ def test_problem_is_located_at_key_or_value_or_the_nearest_place_around(write):
     assert source.problem((), "wrong") == f"{path}:1:1: wrong"
 
 
+def test_nearest_place_is_one_that_the_file_has_or_a_set_made(write):
+    _, source = read(write(TEXT))
+    source.overridden["match", "vary", "x"] = "match.vary.x=1"
+    assert source.nearest_place(("bb", "c", "str")) == ("bb", "c")
+    assert source.nearest_place(("match", "vary", "x", "int")) == ("match", "vary", "x")
+    assert source.nearest_place(("match", "vary")) == ("match", "vary")
+    assert source.nearest_place(("match", "params")) == ("match",)
+    assert source.nearest_place(("table",)) == ()
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

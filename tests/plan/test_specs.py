@@ -95,10 +95,17 @@ def test_match_says_what_was_matched(match, text):
     assert str(MatchSpec(**match)) == text
 
 
-@pytest.mark.parametrize("params", [0, -1, True, 1.5e6, "", None, [1]])
+@pytest.mark.parametrize("params", [0, -1, 0.0, -1e6, 0.5, 1e300, 2**63, True, "", None, [1]])
 def test_a_target_is_a_name_or_a_positive_whole_number(params):
     with pytest.raises(ValidationError, match="expected the name of a head or a whole number of parameters"):
         MatchSpec(params=params, vary="d_model")
+
+
+def test_a_whole_float_is_a_target():
+    # as YAML reads 1.5e6
+    spec = MatchSpec(params=1.5e6, vary="d_model")
+    assert (spec.params, type(spec.params)) == (1_500_000, int)
+    assert str(spec) == "totals agree with 1,500,000 within 0.5 %, by d_model"
 
 
 def test_specs_are_frozen():

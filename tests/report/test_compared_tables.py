@@ -110,8 +110,10 @@ def test_notes_of_a_matched_table_say_what_was_matched_and_name_each_backbone_on
     markdown = tables.render(suite_of(MATCHED), {}, NONE)
     assert notes(markdown, "Backbone") == ["Backbone: lstm(num_layers=1), d_model as in its column."]
     (note,) = notes(markdown, "Parameters matched")
-    assert note.startswith("Parameters matched: totals agree with softmax's within 0.5 %, by d_model")
-    assert "Parthiban et al." in note
+    assert note == (
+        "Parameters matched: totals agree with softmax's within 0.5 %, by d_model, within each corpus and backbone. "
+        "Parthiban et al. (2021, main table 5) asked for such comparisons."
+    )
 
 
 def test_notes_of_a_suite_matched_to_a_number_say_it(suite_of):
@@ -142,6 +144,56 @@ def test_matching_by_the_command_line_is_in_the_title_and_the_files_name(suite_o
     title = tables.render(suite, {}, NONE).splitlines()[0]
     assert title == "# suite, version 1; CHANGED: match.params = softmax; CHANGED: match.vary = d_model"
     assert tables.file_name(suite) == "suite.match.params=softmax.match.vary=d_model.md"
+
+
+# what labels leave out
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ("softmax, {mos: {num_mixtures: 3, dropout: [0.1, 0.2]}}", ["Every mos: num_mixtures=3."]),
+        (
+            "{mos: {num_mixtures: 3, dropout: 0.2}}, {mos: {gate: static, dropout: 0.2, num_mixtures: 3}}",
+            ["Every mos: num_mixtures=3, dropout=0.2."],
+        ),
+        # a default is given by neither, and a value that one leaves at its default is not given to every one
+        ("{mos: {num_mixtures: 10}}, {mos: {gate: static}}", []),
+        ("softmax, {mos: {num_mixtures: 3, dropout: 0.2}}", []),
+        ("{mos: {num_mixtures: [2, 3]}}", []),
+        (
+            "{switched: {components: [[3, 1]], size: [1, 2]}}, {mos: {num_mixtures: [2, 3], bias: false}}",
+            ["Every switched: components=[3, 1].", "Every mos: bias=False."],
+        ),
+    ],
+)
+def test_what_all_entries_of_a_name_are_given_is_told_once(suite_of, entries, expected):
+    markdown = tables.render(suite_of(heads(SUITE.replace("{baseline: softmax}", "{}"), entries)), {}, NONE)
+    assert notes(markdown, "Every") == expected
+
+
+def test_the_matched_width_is_not_told_as_shared(suite_of):
+    text = heads(SUITE, "softmax, {switched: {size: [1, 2], d_latent: 7, components: [3, 1]}}")
+    markdown = tables.render(suite_of(text + "match: {params: softmax, vary: d_latent}\n"), {}, NONE)
+    assert notes(markdown, "Every") == ["Every switched: components=[3, 1]."]
+    assert notes(tables.render(suite_of(text), {}, NONE), "Every") == ["Every switched: d_latent=7, components=[3, 1]."]
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ("softmax, {mfs: {num_input_layers: 1, num_partitions: [1, 4, 2]}}", True),
+        ("softmax, {mfs: {num_input_layers: 1}}", True),  # four by default
+        ("softmax, {mfs: {num_input_layers: 1, num_partitions: 1}}", False),
+        ("softmax, mos", False),
+    ],
+)
+def test_a_table_with_partitions_says_once_which_facet_scores_a_word(suite_of, entries, told):
+    found = notes(tables.render(suite_of(heads(SUITE, entries)), {}, NONE), "num_partitions")
+    assert len(found) == told
+    for note in found:
+        assert "word x of the first softmax is scored by facet x mod P, x the token id" in note
+        assert "first appearance in the training split" in note
 
 
 # compatibility switches
