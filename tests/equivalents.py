@@ -40,6 +40,9 @@ EQUIVALENT = [
         "what is padded at the end, [:, :T] cuts off",
     ),
     Equivalent("heads/nce.py", "NoiseContrastive.contrast", "from_noise_Nk.sum(-1)", SAME_AXIS),
+    Equivalent("heads/nce.py", "NoiseContrastive.contrast", "bias_V.index_select(0, targets_N)", SAME_AXIS),
+    Equivalent("heads/nce.py", "NoiseContrastive.contrast", "bias_V.index_select(0, noise_words)", SAME_AXIS),
+    Equivalent("heads/plif.py", "_looked_up", "table_M.index_select(0, index.flatten())", SAME_AXIS),
     Equivalent("heads/plif.py", "PiecewiseLinearSoftmax.phi", "slope_M.cumsum(0)", SAME_AXIS),
     Equivalent("harness/kernels/reference.py", "nll", "torch.stack(component_nlls, dim=1)", SAME_AXIS),
     Equivalent(
