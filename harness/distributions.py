@@ -152,8 +152,8 @@ class BinaryLogLoss(Mixture):
 
     Builds the whole distribution, N x V floats. p is kept below 1 - 1e-7, so that a word other than the target that
     takes all probability costs 16 nats, not infinity.
-    Source: the objective of the TensorFlow code behind the NCE and MoS comparison (results/published: no table). It is
-        no likelihood; for the record only.
+    Source: the TensorFlow code of a Chinese note that compares NCE with MoS, at second hand; it prints no numbers. It
+        is no likelihood; for the record only.
     """
 
     MAX_PROBABILITY = 1 - 1e-7

@@ -1,6 +1,24 @@
 """Objects made by hand that several tests start from."""
 
+from torch import nn
+
 from harness.records import Environment
+
+MATCH = "match: {params: softmax, vary: d_model}\n"
+MATCHED_VOCAB = 5000
+TO_MATCH = f"""\
+name: small
+version: 1
+corpora:
+  - markov: {{vocab_size: {MATCHED_VOCAB}, num_tokens: 4000, branching: 3}}
+backbones:
+  - lstm: {{d_model: 250, num_layers: 1, dropout: 0.1}}
+heads:
+  - softmax
+  - mos: {{num_mixtures: [2, 15]}}
+train: {{optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}}
+seeds: [1, 2]
+"""
 
 
 def environment(**changes) -> Environment:
@@ -19,3 +37,17 @@ def environment(**changes) -> Environment:
         "finished": "2026-01-02T03:05:05+00:00",
     }
     return Environment(**{**values, **changes})
+
+
+def matched_suite(*replacements: tuple[str, str], match: str = MATCH) -> str:
+    """The text of a suite whose heads are to be matched, with what a test replaces in it."""
+    text = TO_MATCH
+    for old, new in replacements:
+        assert old in text
+        text = text.replace(old, new)
+    return text + match
+
+
+def count(module: nn.Module) -> int:
+    """Scalars in the parameters of a module."""
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from handmade import count
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
@@ -24,10 +25,6 @@ def states(*shape, widths=WIDTHS):
     generator = torch.Generator().manual_seed(1)
     shape = shape or (2, 3)
     return Hidden(tuple(torch.randn(*shape, width, dtype=torch.float64, generator=generator) for width in widths))
-
-
-def count(module):
-    return sum(p.numel() for p in module.parameters())
 
 
 def from_layer(width, components):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from handmade import count
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
@@ -23,10 +24,6 @@ def make(*, layer_dims=WIDTHS, d_embed=E, vocab_size=V, **params):
 def states(widths=WIDTHS):
     generator = torch.Generator().manual_seed(1)
     return Hidden(tuple(torch.randn(2, 3, width, dtype=torch.float64, generator=generator) for width in widths))
-
-
-def count(module):
-    return sum(p.numel() for p in module.parameters())
 
 
 def assert_fills(tensor, bound):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from handmade import count
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
@@ -17,10 +18,6 @@ def make(*, layer_dims=(E,), d_embed=E, vocab_size=V, **params):
     torch.manual_seed(0)
     dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=d_embed)
     return GeneralisedSigSoftmax(dims, nn.Embedding(vocab_size, d_embed), **params)
-
-
-def count(module):
-    return sum(p.numel() for p in module.parameters())
 
 
 @pytest.mark.parametrize(

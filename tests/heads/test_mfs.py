@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from handmade import count
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
@@ -28,10 +29,6 @@ def parts(K, H, w, P, **params):
 def states(widths=WIDTHS):
     generator = torch.Generator().manual_seed(1)
     return Hidden(tuple(torch.randn(2, 4, width, dtype=torch.float64, generator=generator) for width in widths))
-
-
-def count(module):
-    return sum(p.numel() for p in module.parameters())
 
 
 def assert_fills(tensor, bound):

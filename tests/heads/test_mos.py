@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from handmade import count
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
@@ -23,10 +24,6 @@ def make(num_mixtures, *, layer_dims=(E,), d_model_embed=E, vocab_size=V, **para
 def states(*shape, width=E):
     generator = torch.Generator().manual_seed(1)
     return Hidden((torch.randn(*(shape or (1, 3)), width, dtype=torch.float64, generator=generator),))
-
-
-def count(module):
-    return sum(p.numel() for p in module.parameters())
 
 
 @pytest.mark.parametrize("K", [1, 2, 5])

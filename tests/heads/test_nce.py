@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from handmade import count
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
@@ -22,10 +23,6 @@ def make(*, layer_dims=(E,), d_embed=E, vocab_size=V, counts=COUNTS, **params):
 def states():
     generator = torch.Generator().manual_seed(1)
     return Hidden((torch.randn(2, 3, E, dtype=torch.float64, generator=generator),))
-
-
-def count(module):
-    return sum(p.numel() for p in module.parameters())
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from handmade import count
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
@@ -23,10 +24,6 @@ def with_slopes(slopes, bound):
     with torch.no_grad():
         head.raw_slope.copy_(torch.tensor([math.log(math.expm1(slope)) for slope in slopes]))  # softplus^-1
     return head
-
-
-def count(module):
-    return sum(p.numel() for p in module.parameters())
 
 
 @pytest.mark.parametrize(

@@ -5,35 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from handmade import MATCHED_VOCAB, matched_suite
 
 from harness import cli
 from harness.plan import load, matching
 
 pytestmark = pytest.mark.usefixtures("wide_heads")
 SUITES = Path(__file__).parents[2] / "suites"
-MATCH = "match: {params: softmax, vary: d_model}\n"
-V = 5000
-BASE = f"""\
-name: small
-version: 1
-corpora:
-  - markov: {{vocab_size: {V}, num_tokens: 4000, branching: 3}}
-backbones:
-  - lstm: {{d_model: 250, num_layers: 1, dropout: 0.1}}
-heads:
-  - softmax
-  - mos: {{num_mixtures: [2, 15]}}
-train: {{optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}}
-seeds: [1, 2]
-"""
-
-
-def changed(*replacements: tuple[str, str], match: str = MATCH) -> str:
-    text = BASE
-    for old, new in replacements:
-        assert old in text
-        text = text.replace(old, new)
-    return text + match
+V = MATCHED_VOCAB
 
 
 def lstm_softmax(d: int) -> int:
@@ -78,7 +57,7 @@ def test_width_is_the_one_with_the_nearest_total(write, num_mixtures):
     target = lstm_softmax(250)
     expected = nearest_of(lambda d: lstm_mos(d, num_mixtures), target)
     assert expected < 250
-    suite = load(write(changed()))
+    suite = load(write(matched_suite()))
     assert widths(suite)[f"mos(num_mixtures={num_mixtures})"] == expected
     (total, head), *_ = (
         suite.params[trial.id] for trial in suite.trials if trial.head.params.get("num_mixtures") == num_mixtures
@@ -89,29 +68,29 @@ def test_width_is_the_one_with_the_nearest_total(write, num_mixtures):
 
 
 def test_reference_head_keeps_its_trials(write):
-    plain, matched = load(write(changed(match=""))), load(write(changed()))
+    plain, matched = load(write(matched_suite(match=""))), load(write(matched_suite()))
     assert [trial.id for trial in matched.trials[:2]] == [trial.id for trial in plain.trials[:2]]
     assert matched.trials[0].backbone.params["d_model"] == 250
     assert not {trial.id for trial in matched.trials[2:]} & {trial.id for trial in plain.trials[2:]}
 
 
 def test_matched_trial_is_the_trial_whose_width_is_written_by_hand(write):
-    suite = load(write(changed()))
+    suite = load(write(matched_suite()))
     width = widths(suite)["mos(num_mixtures=2)"]
-    by_hand = load(write(changed(("d_model: 250", f"d_model: {width}"), ("[2, 15]", "2"), match="")))
+    by_hand = load(write(matched_suite(("d_model: 250", f"d_model: {width}"), ("[2, 15]", "2"), match="")))
     assert suite.trials[2:4] == by_hand.trials[2:4]
 
 
 def test_width_that_the_file_leaves_at_its_default_is_varied_and_written_out(write):
     # the lstm's default is 200
-    suite = load(write(changed(("d_model: 250, ", ""))))
+    suite = load(write(matched_suite(("d_model: 250, ", ""))))
     assert "d_model" not in suite.trials[0].backbone.params
     expected = nearest_of(lambda d: lstm_mos(d, 15), lstm_softmax(200))
     assert suite.trials[-1].backbone.params["d_model"] == expected
 
 
 def test_number_is_the_target_of_every_trial(write):
-    suite = load(write(changed(match="match: {params: 2000000, vary: d_model}\n")))
+    suite = load(write(matched_suite(match="match: {params: 2000000, vary: d_model}\n")))
     assert widths(suite) == {
         "softmax": nearest_of(lstm_softmax, 2_000_000),
         "mos(num_mixtures=2)": nearest_of(lambda d: lstm_mos(d, 2), 2_000_000),
@@ -120,7 +99,7 @@ def test_number_is_the_target_of_every_trial(write):
 
 
 def test_every_corpus_and_backbone_has_a_target_of_its_own(write):
-    text = changed(("num_layers: 1", "num_layers: [1, 2]"), (f"vocab_size: {V}", f"vocab_size: [{V}, 6000]"))
+    text = matched_suite(("num_layers: 1", "num_layers: [1, 2]"), (f"vocab_size: {V}", f"vocab_size: [{V}, 6000]"))
     suite = load(write(text))
     totals = {}
     for trial in suite.trials:
@@ -133,7 +112,7 @@ def test_every_corpus_and_backbone_has_a_target_of_its_own(write):
 
 def test_widths_that_cannot_be_built_are_passed_over(write):
     transformer = "transformer_encoder: {d_model: 800, num_layers: 1, num_heads: 4, d_ff: 100}"
-    suite = load(write(changed(("lstm: {d_model: 250, num_layers: 1, dropout: 0.1}", transformer))))
+    suite = load(write(matched_suite(("lstm: {d_model: 250, num_layers: 1, dropout: 0.1}", transformer))))
 
     def total(d: int, k: int = 0) -> int:
         # embedding and output; attention 4 d d + 4 d; feed-forward 2 d 100 + 100 + d; two norms 4 d; mixture
@@ -147,7 +126,7 @@ def test_widths_that_cannot_be_built_are_passed_over(write):
 
 
 def test_head_with_a_width_of_its_own_keeps_the_backbone(write):
-    text = changed(("mos: {num_mixtures: [2, 15]}", "own"), match="match: {params: softmax, vary: d_latent}\n")
+    text = matched_suite(("mos: {num_mixtures: [2, 15]}", "own"), match="match: {params: softmax, vary: d_latent}\n")
     suite = load(write(text))
     own = suite.trials[-1]
     # softmax V 250 + V = 1255000 against d_latent (250 + V): 1255000 / 5250 = 239.05
@@ -156,26 +135,26 @@ def test_head_with_a_width_of_its_own_keeps_the_backbone(write):
 
 
 def test_search_from_an_unset_width_starts_at_the_embeddings(write, built):
-    text = changed(("mos: {num_mixtures: [2, 15]}", "own"), match="match: {params: softmax, vary: d_latent}\n")
+    text = matched_suite(("mos: {num_mixtures: [2, 15]}", "own"), match="match: {params: softmax, vary: d_latent}\n")
     load(write(text))
     assert built[0][2].params == {"d_latent": 250}
 
 
 def test_width_below_an_embedding_that_is_too_wide_is_found(write):
-    text = changed(("mos: {num_mixtures: [2, 15]}", "narrow"), match="match: {params: 2178000, vary: d_latent}\n")
+    text = matched_suite(("mos: {num_mixtures: [2, 15]}", "narrow"), match="match: {params: 2178000, vary: d_latent}\n")
     suite = load(write(text.replace("  - softmax\n", "")))
     # embedding and LSTM: V 250 + 8 250 250 + 8 250 = 1752000; the head 5250 d_latent: 426000 / 5250 = 81.14
     assert suite.trials[0].head.params == {"d_latent": 81}
 
 
 def test_head_that_takes_no_number_and_agrees_stays_as_it_is(write):
-    text = changed(("mos: {num_mixtures: [2, 15]}", "unset"), match="match: {params: softmax, vary: d_latent}\n")
+    text = matched_suite(("mos: {num_mixtures: [2, 15]}", "unset"), match="match: {params: softmax, vary: d_latent}\n")
     assert load(write(text)).trials[-1].head.params == {}
 
 
 def test_whole_float_is_a_number(write):
     matches = ("match: {params: 2e6, vary: d_model}\n", "match: {params: 2000000, vary: d_model}\n")
-    in_floats, in_digits = (load(write(changed(match=match))) for match in matches)
+    in_floats, in_digits = (load(write(matched_suite(match=match))) for match in matches)
     assert in_floats.trials == in_digits.trials
 
 
@@ -195,7 +174,7 @@ def lstm_projected(d: int) -> int:
     [("softmax", lstm_softmax(250)), ("softmax(projection=True)", lstm_projected(250))],
 )
 def test_reference_is_the_head_that_the_plan_prints_so(write, params, target):
-    suite = load(write(changed(*PROJECTED, match=f"match: {{params: {params}, vary: d_model}}\n")))
+    suite = load(write(matched_suite(*PROJECTED, match=f"match: {{params: {params}, vary: d_model}}\n")))
     assert widths(suite) == {
         "softmax": nearest_of(lstm_softmax, target),
         "softmax(projection=True)": nearest_of(lstm_projected, target),
@@ -205,13 +184,13 @@ def test_reference_is_the_head_that_the_plan_prints_so(write, params, target):
 
 
 def test_point_of_a_grid_is_a_reference(write):
-    suite = load(write(changed(match="match: {params: 'mos(num_mixtures=15)', vary: d_model}\n")))
+    suite = load(write(matched_suite(match="match: {params: 'mos(num_mixtures=15)', vary: d_model}\n")))
     assert widths(suite)["mos(num_mixtures=15)"] == 250
     assert widths(suite)["softmax"] == nearest_of(lstm_softmax, lstm_mos(250, 15))
 
 
 def test_only_entry_of_a_name_is_a_reference_by_its_name(write):
-    suite = load(write(changed(("[2, 15]", "15"), match="match: {params: mos, vary: d_model}\n")))
+    suite = load(write(matched_suite(("[2, 15]", "15"), match="match: {params: mos, vary: d_model}\n")))
     assert widths(suite)["mos(num_mixtures=15)"] == 250
 
 
@@ -219,7 +198,7 @@ def test_only_entry_of_a_name_is_a_reference_by_its_name(write):
 
 
 def test_target_out_of_reach_is_refused_after_tens_of_builds(problems, built):
-    found = problems(changed(match="match: {params: 1e18, vary: d_model}\n"))
+    found = problems(matched_suite(match="match: {params: 1e18, vary: d_model}\n"))
     # 250 2^9 = 128000 is the first width above MAX_WIDTH = 65536
     assert all("the nearest found, 128000, has " in problem for problem in found)
     assert len(found) == 3
@@ -227,7 +206,7 @@ def test_target_out_of_reach_is_refused_after_tens_of_builds(problems, built):
 
 
 def test_each_model_is_solved_once_in_tens_of_builds(write, built):
-    one = changed(("[2, 15]", "2"))
+    one = matched_suite(("[2, 15]", "2"))
     load(write(one))
     assert 0 < len(built) < 40
     alone = len(built)
@@ -241,13 +220,13 @@ def test_each_model_is_solved_once_in_tens_of_builds(write, built):
 
 
 def test_matching_is_asked_for_on_the_command_line(write):
-    asked = load(write(changed(match="")), ("match.params=softmax", "match.vary=d_model"))
-    assert asked.trials == load(write(changed())).trials
+    asked = load(write(matched_suite(match="")), ("match.params=softmax", "match.vary=d_model"))
+    assert asked.trials == load(write(matched_suite())).trials
     assert [key for key, _, _ in asked.overrides] == ["match.params", "match.vary"]
 
 
 def test_plan_prints_the_widths_and_what_was_matched(write, tmp_path, monkeypatch, capsys):
-    path = write(changed(("num_layers: 1, dropout: 0.1", "num_layers: 1"), ("[2, 15]", "15"), ("[1, 2]", "[1]")))
+    path = write(matched_suite(("num_layers: 1, dropout: 0.1", "num_layers: 1"), ("[2, 15]", "15"), ("[1, 2]", "[1]")))
     width = nearest_of(lambda d: lstm_mos(d, 15), lstm_softmax(250))
     monkeypatch.setattr(sys, "argv", ["harness", "plan", str(path), "--results", str(tmp_path)])
     with pytest.raises(SystemExit):

@@ -1,31 +1,10 @@
 """Matched parameters: what is refused, where, and in which words."""
 
 import pytest
+from handmade import MATCHED_VOCAB, matched_suite
 
 pytestmark = pytest.mark.usefixtures("wide_heads")
-MATCH = "match: {params: softmax, vary: d_model}\n"
-V = 5000
-BASE = f"""\
-name: small
-version: 1
-corpora:
-  - markov: {{vocab_size: {V}, num_tokens: 4000, branching: 3}}
-backbones:
-  - lstm: {{d_model: 250, num_layers: 1, dropout: 0.1}}
-heads:
-  - softmax
-  - mos: {{num_mixtures: [2, 15]}}
-train: {{optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}}
-seeds: [1, 2]
-"""
-
-
-def changed(*replacements: tuple[str, str], match: str = MATCH) -> str:
-    text = BASE
-    for old, new in replacements:
-        assert old in text
-        text = text.replace(old, new)
-    return text + match
+V = MATCHED_VOCAB
 
 
 REFUSED = {
@@ -112,11 +91,11 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_unclear_is_one_problem_at_its_place(case, problems):
     replacements, match, expected = REFUSED[case]
-    assert problems(changed(*replacements, match=f"{match}\n")) == [expected]
+    assert problems(matched_suite(*replacements, match=f"{match}\n")) == [expected]
 
 
 def test_where_no_width_is_near_enough_the_nearest_is_named_with_its_count(problems):
-    text = changed(("d_model: 250", "d_model: 8"), ("[2, 15]", "15"), (f"vocab_size: {V}", "vocab_size: 12"))
+    text = matched_suite(("d_model: 250", "d_model: 8"), ("[2, 15]", "15"), (f"vocab_size: {V}", "vocab_size: 12"))
     # V = 12, d = 8: 96 + 512 + 64 + 108 = 780 for softmax. mos, K = 15, d: 24 d + 23 d d + 38 d + 12; at d = 4 it is
     # 368 + 248 + 12 = 628, at d = 5 575 + 310 + 12 = 897: 152 and 117 away, 117 / 780 = 15 %
     assert problems(text) == [
@@ -128,7 +107,7 @@ def test_where_no_width_is_near_enough_the_nearest_is_named_with_its_count(probl
 
 def test_other_widths_are_named_where_every_head_has_them(problems):
     encoder = "transformer_encoder: {d_model: 8, num_layers: 1, num_heads: 8, d_ff: 9}"
-    text = changed(
+    text = matched_suite(
         ("lstm: {d_model: 250, num_layers: 1, dropout: 0.1}", encoder), (f"vocab_size: {V}", "vocab_size: 12")
     )
     both = problems(text.replace("  - mos", "  - sigsoftmax: {projection: true}\n  - mos"))
@@ -140,7 +119,7 @@ ON = "on lstm(d_model=250, num_layers=1, dropout=0.1) and markov(vocab_size=5000
 
 
 def test_where_no_width_can_be_built_the_constructors_reason_is_told(problems):
-    text = changed(("mos: {num_mixtures: [2, 15]}", "unset"), match="match: {params: 1000, vary: d_latent}\n")
+    text = matched_suite(("mos: {num_mixtures: [2, 15]}", "unset"), match="match: {params: 1000, vary: d_latent}\n")
     assert problems(text.replace("  - softmax\n", "")) == [
         f"11:8: match: d_latent can be no number in unset {ON}: d_latent must be left out, got 250; "
         "other widths to vary: d_model"
@@ -148,7 +127,7 @@ def test_where_no_width_can_be_built_the_constructors_reason_is_told(problems):
 
 
 def test_where_one_width_can_be_built_the_others_reason_is_told(problems):
-    text = changed(("[2, 15]", "3, tie_weights: true"), match="match: {params: softmax, vary: d_embed}\n")
+    text = matched_suite(("[2, 15]", "3, tie_weights: true"), match="match: {params: softmax, vary: d_embed}\n")
     # E = D = 250 alone: softmax 1250000 + 502000 + 1255000; mos ties its V E: 1250000 + 502000 + 3 (62750 + 250) + 5000
     assert problems(text) == [
         f"12:8: match: no d_embed brings mos(num_mixtures=3, tie_weights=True) {ON} within 0.5 % of softmax's "
@@ -158,7 +137,7 @@ def test_where_one_width_can_be_built_the_others_reason_is_told(problems):
 
 
 def test_every_combination_without_a_width_is_named(problems):
-    found = problems(changed(match="match: {params: 20, vary: d_model}\n"))
+    found = problems(matched_suite(match="match: {params: 20, vary: d_model}\n"))
     assert [problem.partition(" on ")[0] for problem in found] == [
         f"12:8: match: no d_model brings {head}" for head in ("softmax", "mos(num_mixtures=2)", "mos(num_mixtures=15)")
     ]
@@ -186,4 +165,4 @@ def test_every_combination_without_a_width_is_named(problems):
     ],
 )
 def test_wrong_request_is_reported_as_the_command_line_said_it(overrides, problem, problems):
-    assert problems(changed(match=""), *overrides) == [problem]
+    assert problems(matched_suite(match=""), *overrides) == [problem]
