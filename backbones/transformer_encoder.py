@@ -66,7 +66,7 @@ class TransformerEncoder(nn.Module):
         """(B, T) token ids -> every layer's states. `state` is not used: each segment is its whole context."""
         T = tokens_BT.shape[1]
         x_BTD = self.embedding(tokens_BT) * math.sqrt(self.embedding.embedding_dim)
-        h_BTD = self.dropout(x_BTD + sinusoidal_positions(T, x_BTD.shape[-1]).to(x_BTD))
+        h_BTD = self.dropout(x_BTD + sinusoidal_positions(T, x_BTD.shape[-1], x_BTD.device).to(x_BTD.dtype))
         mask_TT = torch.full((T, T), -math.inf, dtype=h_BTD.dtype, device=h_BTD.device).triu(1)
         layers = []
         for layer in self.layers:
@@ -75,11 +75,12 @@ class TransformerEncoder(nn.Module):
         return Hidden(tuple(layers))
 
 
-def sinusoidal_positions(num_positions: int, d_model: int) -> Tensor:
+def sinusoidal_positions(num_positions: int, d_model: int, device: torch.device | None = None) -> Tensor:
     """(T, D) float32: sines in the even columns, cosines in the odd ones, wavelengths 2 pi to 10000 * 2 pi."""
-    position_T1 = torch.arange(num_positions, dtype=torch.float32)[:, None]
-    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float32) * (-math.log(10000.0) / d_model))
-    positions_TD = torch.empty(num_positions, d_model)
+    position_T1 = torch.arange(num_positions, dtype=torch.float32, device=device)[:, None]
+    even = torch.arange(0, d_model, 2, dtype=torch.float32, device=device)
+    frequency = torch.exp(even * (-math.log(10000.0) / d_model))
+    positions_TD = torch.empty(num_positions, d_model, device=device)
     positions_TD[:, 0::2] = torch.sin(position_T1 * frequency)
     positions_TD[:, 1::2] = torch.cos(position_T1 * frequency[: d_model // 2])
     return positions_TD

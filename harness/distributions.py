@@ -13,8 +13,11 @@ from torch import Tensor, nn
 from harness import kernels
 from harness.protocols import HeadDims
 
-LOGIT_MAPS = kernels.LOGIT_MAPS
+LOGIT_MAPS, Bend = kernels.LOGIT_MAPS, kernels.Bend
 weighted_mean = kernels.weighted_mean
+linear = (
+    kernels.linear
+)  # for a head that multiplies by the output matrix itself: in the precision that a suite asks for
 Compat = dict[Literal["log_epsilon"], float]  # switches that reproduce what published codes do; None, off, by default
 
 
@@ -98,7 +101,7 @@ class Mixture:
         log_epsilon: with a number, log p(x) becomes log(p(x) + epsilon): what the published codes compute, whose
             "probabilities" sum to 1 + V epsilon. None: exact.
         aux_loss: () tensor added to the training loss only.
-    Raises: ValueError when the facets, the prior and the partitions do not agree.
+    Raises: ValueError when the facets, the prior and the partitions do not agree, or a facet would have no words.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; partitions: Chang and McCallum's multi-facet softmax;
         sigsoftmax: Kanai et al. (2018), arXiv:1805.10829.
     Differs: mixes in log space; the authors' codes take log(p + 1e-8), here `log_epsilon`.
@@ -121,11 +124,25 @@ class Mixture:
         partitions = (1,) * K if partitions is None else partitions
         if len(partitions) != K or sum(partitions) != F or min(partitions) < 1:
             raise ValueError(f"{F} facets and {K} log-prior weights do not fit partitions {partitions}")
+        if max(partitions) > len(weight_VE):
+            raise ValueError(f"partitions {partitions} leave a facet without words: there are {len(weight_VE)}")
         self.shape = (B, T)
         self.facets_NFE = facets_BTFE.reshape(B * T, F, E)
         self.log_prior_NK = None if log_prior_BTK is None else log_prior_BTK.reshape(B * T, K)
         self.weight_VE, self.bias_V = weight_VE, bias_V
         self.partitions, self.logit_map, self.log_epsilon, self.aux_loss = partitions, logit_map, log_epsilon, aux_loss
+
+    def part(self, tokens: slice) -> "Mixture":
+        """The tokens of that range of 0 .. N, as a batch of one row, without the auxiliary loss."""
+        return Mixture(
+            self.facets_NFE[None, tokens],
+            None if self.log_prior_NK is None else self.log_prior_NK[None, tokens],
+            self.weight_VE,
+            self.bias_V,
+            partitions=self.partitions,
+            logit_map=self.logit_map,
+            log_epsilon=self.log_epsilon,
+        )
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() mean_nll + aux_loss."""

@@ -6,13 +6,14 @@ else in it; a record that does not verify does not count.
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import RecordError
+from harness.files import write_atomically
+from harness.kernels.products import Route
 from harness.plan.identity import canonical
 from harness.plan.specs import TrialSpec
 
@@ -62,7 +63,7 @@ class CurvePoint(_Frozen):
 
 
 class Environment(_Frozen):
-    """Where and by what a trial was run."""
+    """Where and by what a trial was run. What has a default is younger than the first records."""
 
     device: str
     threads: int
@@ -75,6 +76,8 @@ class Environment(_Frozen):
     executor: str
     started: str
     finished: str
+    matmul_route: Route | None = None  # of float32 products on the CPU; None on a GPU, and where it was not noted
+    cuda_graph: bool = False  # the training steps were replays of one CUDA graph
 
 
 class TrialRecord(_Frozen):
@@ -172,25 +175,6 @@ def set_aside(runs: Path, trial_id: str) -> None:
     place = folder(runs, trial_id) / FILE_NAME
     if place.exists():
         place.replace(place.with_name("record.previous.json"))
-
-
-def write_atomically(place: Path, content: bytes) -> None:
-    """Temp file in the same folder, fsync, rename, fsync of the folder: the place holds the old or the new, whole."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(place)
-    finally:
-        temporary.unlink(missing_ok=True)
-    descriptor = os.open(place.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _digest(content: dict[str, Any]) -> str:

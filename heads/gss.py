@@ -1,9 +1,8 @@
 """Generalised SigSoftmax (GSS; Parthiban et al., 2021)."""
 
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
-from harness.distributions import Mixture, facet_map, output_layer, xavier_uniform_
+from harness.distributions import Bend, Mixture, facet_map, output_layer, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -42,15 +41,10 @@ class GeneralisedSigSoftmax(nn.Module):
         super().__init__()
         if k <= 0:
             raise ValueError(f"k must be more than 0, got {k}")
-        self.c, self.k = c, k
+        self.phi = Bend(c=c, k=k)
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         xavier_uniform_(embedding, self.facet, self.output)
-
-    def phi(self, z: Tensor) -> Tensor:
-        """The logit map, element by element."""
-        softplus = -functional.logsigmoid(self.c - z)  # of z - c; torch's own is off by 2e-9 beyond its threshold
-        return self.k * (z - self.c) + self.c - (self.k - 1) * softplus
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component under phi."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.distributions import Logits, output_layer, xavier_uniform_
+from harness.distributions import Logits, linear, output_layer, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -80,10 +80,10 @@ class Mixtape(nn.Module):
         gates_BTRK = self.gates(h_BTD)
         own, rest = self.by_frequency[: self.num_own], self.by_frequency[self.num_own :]
         weight_VE = self.output.weight
-        scores_BTKR = functional.linear(facets_BTKE, weight_VE[own])
+        scores_BTKR = linear(facets_BTKE, weight_VE[own])
         own_BTR = (gates_BTRK[:, :, :-1] * scores_BTKR.mT).sum(-1)
         mixed_BTE = torch.einsum("btk,btke->bte", gates_BTRK[:, :, -1], facets_BTKE)
-        z_sorted_BTV = torch.cat([own_BTR, functional.linear(mixed_BTE, weight_VE[rest])], dim=-1)
+        z_sorted_BTV = torch.cat([own_BTR, linear(mixed_BTE, weight_VE[rest])], dim=-1)
         z_BTV = z_sorted_BTV.index_select(-1, torch.argsort(self.by_frequency))
         return Logits(z_BTV if self.output.bias is None else z_BTV + self.output.bias)
 

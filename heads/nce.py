@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.distributions import Mixture, facet_map, output_layer, weighted_mean, xavier_uniform_
+from harness.distributions import Mixture, facet_map, linear, output_layer, weighted_mean, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -75,7 +75,7 @@ class NoiseContrastive(Mixture):
         facet_NE, bias_V = self.facets_NFE.squeeze(1), self.bias_V
         # index_select: on several threads the gradient of indexing is summed in no fixed order
         target_z_N = torch.linalg.vecdot(facet_NE, self.weight_VE.index_select(0, targets_N))
-        noise_z_Nk = functional.linear(facet_NE, self.weight_VE.index_select(0, noise_words))
+        noise_z_Nk = linear(facet_NE, self.weight_VE.index_select(0, noise_words))
         if bias_V is not None:
             target_z_N = target_z_N + bias_V.index_select(0, targets_N)
             noise_z_Nk = noise_z_Nk + bias_V.index_select(0, noise_words)

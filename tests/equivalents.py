@@ -20,6 +20,7 @@ class Equivalent:
 
 
 SAME_AXIS = "the same axis, counted from the other end"
+SPEED = "how much is done at a time is a matter of speed alone"
 EQUIVALENT = [
     Equivalent(
         "heads/doc_poster.py",
@@ -44,6 +45,87 @@ EQUIVALENT = [
     Equivalent("heads/nce.py", "NoiseContrastive.contrast", "bias_V.index_select(0, noise_words)", SAME_AXIS),
     Equivalent("heads/plif.py", "_looked_up", "table_M.index_select(0, index.flatten())", SAME_AXIS),
     Equivalent("heads/plif.py", "PiecewiseLinearSoftmax.phi", "slope_M.cumsum(0)", SAME_AXIS),
+    Equivalent(
+        "harness/distributions.py",
+        "Mixture.part",
+        "self.log_prior_NK[None, tokens]",
+        "a Mixture lays the prior out anew: (n, K) is as good as (1, n, K)",
+    ),
+    Equivalent("harness/kernels/buffers.py", "", "64 * 2 ** 20", SPEED),
+    Equivalent("harness/kernels/buffers.py", "", "40 * 2 ** 20", SPEED),
+    Equivalent(
+        "harness/kernels/buffers.py",
+        "Buffers.__init__",
+        "ALIGNMENT if self.matrix_VC.is_cuda else 1",
+        "multiples of -1 are those of 1",
+    ),
+    Equivalent("harness/kernels/buffers.py", "Buffers.logits", "self.matrix_VC.shape[1]", SAME_AXIS),
+    Equivalent("harness/kernels/buffers.py", "Sums.__init__", "lean.weight_VE.shape[1]", SAME_AXIS),
+    Equivalent("harness/kernels/buffers.py", "Sums.__init__", "buffers.rows_rC.shape[1]", SAME_AXIS),
+    Equivalent(
+        "harness/kernels/buffers.py",
+        "Sums.bias",
+        "self.width if self.needs.weight else 0",
+        "the second column of ones adds up to the gradient of b as well",
+    ),
+    Equivalent("harness/kernels/layout.py", "_facet_numbers", "count_K.cumsum(0)", SAME_AXIS),
+    Equivalent(
+        "harness/kernels/lean.py",
+        "Lean._targets",
+        "self.layout.plain",
+        "a shortcut: gathering would copy the facets as they are",
+    ),
+    Equivalent("harness/kernels/lean.py", "Lean._targets", "self.bias_V.index_select(0, targets_n)", SAME_AXIS),
+    Equivalent("harness/kernels/lean.py", "Lean._facet_gradient", "self.weight_VE.shape[1]", SAME_AXIS),
+    Equivalent(
+        "harness/kernels/lean.py",
+        "Lean._facet_gradient",
+        "self.layout.plain",
+        "a shortcut: scattering would subtract the same",
+    ),
+    Equivalent(
+        "harness/kernels/lean.py",
+        "Lean._add_matrix_gradient",
+        "sums.bias.index_add_(0, targets_n, rest_nK1.sum((1, 2)), alpha=-1)",
+        SAME_AXIS,
+    ),
+    Equivalent("harness/kernels/lean.py", "Lean._owners", "self.weight_VE.shape[1]", SAME_AXIS),
+    Equivalent(
+        "harness/kernels/lean.py",
+        "Lean._take_out",
+        "at_n[:, None, None].expand(-1, block.shape[1], 1)",
+        "the same index twice writes the same twice",
+    ),
+    Equivalent("harness/kernels/logit_maps.py", "", "40.0", "softplus(x) is x in float64 from 37 on"),
+    Equivalent("harness/kernels/products.py", "", "2 ** 19", SPEED),
+    Equivalent("harness/kernels/products.py", "Products.addmm_", "out.shape[1]", SAME_AXIS),
+    Equivalent("harness/kernels/rows.py", "combine_rows_", "target_nK.shape[1]", SAME_AXIS),
+    Equivalent("harness/kernels/rows.py", "_exponentiate_", "block[0].numel()", "all tokens have as many logits"),
+    Equivalent(
+        "harness/kernels/rows.py",
+        "normalisers",
+        "len(partitions) == log_sum_nF.shape[1]",
+        "a shortcut: the logsumexp of one number is the number",
+    ),
+    Equivalent(
+        "harness/kernels/rows.py",
+        "normalisers",
+        "torch.stack([part.logsumexp(-1) for part in log_sum_nF.split(partitions, dim=-1)], dim=-1)",
+        SAME_AXIS,
+    ),
+    Equivalent("harness/kernels/rows.py", "nll_of", "joint_nK.logsumexp(-1)", SAME_AXIS),
+    Equivalent(
+        "harness/kernels/rows.py",
+        "_spread",
+        "sum(counts) == len(counts)",
+        "a shortcut: each component has one facet then",
+    ),
+    Equivalent(
+        "harness/kernels/rows.py",
+        "_spread",
+        "torch.cat([values_nK[:, k:k + 1].expand(-1, count) for k, count in enumerate(counts)], dim=-1)",
+        SAME_AXIS,
+    ),
     Equivalent("harness/kernels/reference.py", "nll", "torch.stack(component_nlls, dim=1)", SAME_AXIS),
     Equivalent(
         "harness/kernels/reference.py", "nll", "torch.logsumexp(mixture.log_prior_NK - nll_NK, dim=1)", SAME_AXIS

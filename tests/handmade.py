@@ -1,5 +1,6 @@
 """Objects made by hand that several tests start from."""
 
+import torch
 from torch import nn
 
 from harness.records import Environment
@@ -51,3 +52,16 @@ def matched_suite(*replacements: tuple[str, str], match: str = MATCH) -> str:
 def count(module: nn.Module) -> int:
     """Scalars in the parameters of a module."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+class SaysCuda(torch.Tensor):
+    """A tensor of the CPU that says it is on a GPU, as all that is made of it does: tensor.as_subclass(SaysCuda)."""
+
+    is_cuda = property(lambda self: True)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if wide := kwargs.pop("out_dtype", None):  # no product of the CPU has it
+            args = [arg.to(wide) for arg in args]
+        return super().__torch_function__(func, types, args, kwargs)

@@ -1,8 +1,9 @@
-"""Mutation testing of the heads and their oracles: `make mutants`, or `.venv/bin/python tests/mutants.py --only mos`.
+"""Mutation testing of heads, kernels and oracles: `make mutants`, or `.venv/bin/python tests/mutants.py --only mos`.
 
-Every file of heads/ and tests/oracles.py is mutated, one small fault at a time (mutations.py says which), and the tests
-that concern the file run against each mutant. A mutant that they do not notice survives; none may, but for those
-that EQUIVALENT excuses. One process imports everything once and forks a child for each mutant.
+Every file of heads/, those that evaluate mixtures, and tests/oracles.py are mutated, one small fault at a time
+(mutations.py says which), and the tests that concern the file run against each mutant. A mutant that they do not notice
+survives; none may, but for those that EQUIVALENT excuses. One process imports everything once and forks a child for
+each mutant.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 import pytest
 from equivalents import EQUIVALENT
@@ -27,6 +28,7 @@ from mutations import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0"]
+LEAN = ("lean", "buffers", "layout", "rows", "logit_maps", "losses", "products")
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
 OUTCOMES = {0: "survived", 1: "killed", 2: "killed", -signal.SIGALRM: "timed out"} | {-s: "killed" for s in CRASHES}
 
@@ -58,12 +60,15 @@ def targets() -> list[Target]:
     for head in heads:
         chosen = [*(test for test in tests if test == own[head]), *shared]
         found.append(Target(head, f"heads/{head}.py", f"heads.{head}", chosen, head, frozenset(heads) - {head}))
+    lean = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/kernels").glob("test_lean_*.py"))
+    lean += ["tests/kernels/test_products.py", "tests/kernels/test_devices.py"]
     loops = ["tests/kernels/test_reference.py", "tests/heads/test_heads_equal_oracles.py"]
     every = ["tests/test_distributions.py", loops[0], *tests]
     return [
         *found,
         Target("distributions", "harness/distributions.py", "harness.distributions", every),
         Target("kernels", "harness/kernels/reference.py", "harness.kernels.reference", every),
+        *(Target(name, f"harness/kernels/{name}.py", f"harness.kernels.{name}", lean) for name in LEAN),
         Target("oracles", "tests/oracles.py", "oracles", loops),
     ]
 
@@ -123,6 +128,8 @@ class Installed:
             for name, value in list(vars(module).items()):
                 if id(value) in mutated:
                     setattr(module, name, mutated[id(value)])
+            for defaults in _keyword_defaults(module):
+                defaults.update({name: mutated.get(id(value), value) for name, value in defaults.items()})
 
     def pytest_collection_modifyitems(self, items):
         items[:] = sorted(filter(self.target.concerns, items), key=self.rank)
@@ -264,6 +271,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as storage:
         prepare(storage)
         return report([known[name] for name in options.only], options.jobs, options.seconds)
+
+
+def _keyword_defaults(module: ModuleType) -> Iterator[dict]:
+    """Those of its functions and of its classes' methods."""
+    for owner in [module, *(value for value in vars(module).values() if isinstance(value, type))]:
+        for function in vars(owner).values():
+            if isinstance(function, FunctionType) and function.__kwdefaults__:
+                yield function.__kwdefaults__
 
 
 def _strings(value) -> Iterator[str]:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = sorted(p for folder in ("harness", "heads", "backbones") for p in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(p for folder in ("harness", "heads", "backbones", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
 HOMES = {
     "ray": "harness/execution/schedule.py",
     "mlflow": "harness/execution/tracking.py",
     "ruamel": "harness/plan/reader.py",
-    "typer": "harness/cli.py",
+    "typer": "harness/cli/",
     "pandas": "harness/report/",
     "tabulate": "harness/report/",
     "matplotlib": "harness/report/",
@@ -43,7 +43,7 @@ def test_each_library_is_imported_in_its_home_only(path):
         assert home is None or name(path).startswith(home), f"{name(path)} imports {module}; its home is {home}"
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if not name(p).startswith("harness/")], ids=name)
+@pytest.mark.parametrize("path", [p for p in SOURCES if name(p).startswith(("heads/", "backbones/"))], ids=name)
 def test_heads_and_backbones_import_torch_and_three_modules_of_ours(path):
     ours = {module for module in imports(path) if module.partition(".")[0] in {"harness", "heads", "backbones"}}
     assert ours <= COMPONENTS_MAY_IMPORT
@@ -57,6 +57,11 @@ def test_the_framework_imports_no_head_and_no_backbone(path):
 @pytest.mark.parametrize("path", [p for p in SOURCES if name(p).startswith("harness/report/")], ids=name)
 def test_reports_do_not_import_execution(path):
     assert not {m for m in imports(path) if m.startswith("harness.execution")}
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if name(p) != "harness/cli/bench.py"], ids=name)
+def test_benchmarks_are_imported_by_their_command_only(path):
+    assert name(path).startswith("benchmarks/") or not {m for m in imports(path) if m.startswith("benchmarks")}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

@@ -49,6 +49,20 @@ def test_a_compat_without_a_switch_is_refused():
         log_epsilon({})
 
 
+@pytest.mark.parametrize("partitions", [(1,), (2,), (2, 1)])
+def test_a_part_is_its_tokens_distribution_without_the_auxiliary_loss(partitions):
+    generator = torch.Generator().manual_seed(0)
+    facets, prior, weight, bias = (
+        torch.randn(*shape, generator=generator) for shape in ((2, 4, sum(partitions), 3), (2, 4, 2), (5, 3), (5,))
+    )
+    given = {"partitions": partitions, "logit_map": torch.exp, "log_epsilon": 0.01, "aux_loss": 7.0}
+    whole = Mixture(facets, prior.log_softmax(-1) if len(partitions) == 2 else None, weight, bias, **given)
+    part = whole.part(slice(3, 6))
+    assert part.shape == (1, 3)
+    torch.testing.assert_close(part.log_probs()[0], whole.log_probs().flatten(0, 1)[3:6])
+    assert part.aux_loss == 0
+
+
 @pytest.mark.parametrize("kind", ["mixture", "logits"])
 def test_the_training_loss_is_weighted_as_the_mean_nll_is(kind):
     # nll of word 0: log 2 and log 5; weights 3 and 1
@@ -104,3 +118,8 @@ def test_xavier_fills_matrices_in_their_order_and_leaves_a_tied_one_alone():
     xavier_uniform_(embedding, nn.Identity(), None, second, first)
     torch.testing.assert_close(first.weight.detach(), expected)
     assert torch.equal(embedding.weight, before)
+
+
+def test_a_facet_without_words_is_refused():
+    with pytest.raises(ValueError, match=r"partitions \(1, 4\) leave a facet without words: there are 3"):
+        Mixture(torch.zeros(1, 1, 5, 2), torch.zeros(1, 1, 2), torch.zeros(3, 2), partitions=(1, 4))

@@ -2,14 +2,17 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from rich.console import Console
 
 from harness.errors import ExecutionError
 from harness.execution.events import Claim, Event
 from harness.execution.live import LiveView
+from harness.kernels import probe
 from harness.plan.specs import TrialSpec
 from harness.trial.run import Setting
 
@@ -26,6 +29,8 @@ def run_trials(
     corpus cannot be had. Nothing was started then.
     """
     _refuse_unwritable(setting.runs)
+    if not _on_gpu(setting, claim):
+        setting = replace(setting, route=probe.chosen_route())  # once, here: trials of one run multiply alike
 
     def on_event(event: Event) -> None:
         view(event)
@@ -70,6 +75,11 @@ class Tracking:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             self.console.print(f"warning: MLflow is off from here on ({reason}); `harness sync` rebuilds it later")
             self.results = None
+
+
+def _on_gpu(setting: Setting, claim: Claim) -> bool:
+    """Where the trials will run, as far as this machine tells."""
+    return setting.device == "cuda" or (setting.device == "auto" and claim.gpus != 0 and torch.cuda.is_available())
 
 
 def _refuse_unwritable(runs: Path) -> None:

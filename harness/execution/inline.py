@@ -9,16 +9,19 @@ from harness.errors import ExecutionError
 from harness.execution.events import Claim, Event, OnEvent
 from harness.plan.specs import TrialSpec
 from harness.trial.run import Setting, run
+from harness.trial.step import refuse_unfit
 
 
 def execute(specs: list[TrialSpec], setting: Setting, claim: Claim, on_event: OnEvent) -> None:
-    """Run every trial and save its record. Raises ExecutionError when the claim exceeds this machine, CorpusError when
-    a corpus cannot be had; nothing was started then.
+    """Run every trial and save its record. Raises ExecutionError when the claim exceeds this machine or a trial does
+    not fit its device, CorpusError when a corpus cannot be had; nothing was started then.
     """
     if claim.cpus > cpus_available():
         raise ExecutionError(f"a trial claims {claim.cpus} CPUs and this machine has {cpus_available()}")
     device = "cpu" if claim.gpus == 0 and setting.device == "auto" else str(resolve_device(setting.device))
-    setting = replace(setting, device=device, threads=claim.cpus, shared=False)
+    setting = replace(setting, device=device, threads=claim.cpus)
+    for spec in specs:
+        refuse_unfit(spec.train, device)
     fetch_corpora(specs, setting.data)
     for spec in specs:
         on_event(Event(kind="started", spec=spec))

@@ -38,6 +38,7 @@ from harness.errors import ExecutionError, RecordError  # noqa: E402
 from harness.execution.events import Claim, Event, OnEvent  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
 from harness.trial.run import Setting, run  # noqa: E402
+from harness.trial.step import refuse_unfit  # noqa: E402
 from harness.trial.training import Progress  # noqa: E402
 
 LOCAL = "local"
@@ -49,10 +50,13 @@ def execute(specs: list[TrialSpec], setting: Setting, claim: Claim, on_event: On
 
     Args:
         address: 'local' starts a Ray of our own; anything else joins that cluster, which must see `setting.runs`.
-    Raises: ExecutionError when no node can ever hold one trial; KeyboardInterrupt passes through.
+    Raises: ExecutionError when no node can ever hold one trial, or a trial does not fit its device; KeyboardInterrupt
+        passes through.
     """
     with _ray(address):
         setting, claim = _fitted(setting, claim, len(specs), address)
+        for spec in specs:
+            refuse_unfit(spec.train, setting.device)
         fetch_corpora(specs, setting.data)
         scratch = setting.runs / f".tune-{os.getpid()}"
         trainable = tune.with_resources(_trainable, {"cpu": claim.cpus, "gpu": claim.gpus})
@@ -108,7 +112,7 @@ def _fitted(setting: Setting, claim: Claim, num_trials: int, address: str) -> tu
     if not at_once:
         offered = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
         raise ExecutionError(f"a trial claims {claim.cpus} CPUs and {gpus:g} GPUs; there is no such node: {offered}")
-    shared = min(at_once, num_trials) > 1
+    shared = setting.shared or min(at_once, num_trials) > 1
     return replace(setting, device=device, threads=claim.cpus, shared=shared), Claim(cpus=claim.cpus, gpus=gpus)
 
 

@@ -1,37 +1,21 @@
 """The exact evaluation of a Mixture in log space, by plain torch operations and autograd.
 
-`nll` and `mean_nll` look at the target only: per token, K log-normalisers and K target logits. The mixed distribution
-over the vocabulary is built in `log_probs` alone. Products run in the facets' own type, everything after them in at
+`nll` looks at the target only: per token, K log-normalisers and K target logits. The mixed distribution over the
+vocabulary is built in `log_probs` alone. Products run in the facets' own type, everything after them in at
 least float32. Letters: see harness/protocols.py.
 """
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from harness.kernels.products import linear
+from harness.kernels.rows import plus_epsilon
+
 if TYPE_CHECKING:
     from harness.distributions import Mixture
-
-
-def identity(z: Tensor) -> Tensor:
-    """phi(z) = z: softmax."""
-    return z
-
-
-def sigsoftmax(z: Tensor) -> Tensor:
-    """phi(z) = z + logsigmoid(z), since exp(z) sigmoid(z) = exp(z + logsigmoid(z)); this form never underflows."""
-    return z + functional.logsigmoid(z)
-
-
-LOGIT_MAPS = {"identity": identity, "sigsoftmax": sigsoftmax}  # the named phi in u = phi(z)
-
-
-def mean_nll(mixture: "Mixture", targets_N: Tensor, weight_N: Tensor | None = None) -> Tensor:
-    """() nats: sum(weight * nll) / sum(weight)."""
-    return weighted_mean(nll(mixture, targets_N), weight_N)
 
 
 def nll(mixture: "Mixture", targets_N: Tensor) -> Tensor:
@@ -42,7 +26,7 @@ def nll(mixture: "Mixture", targets_N: Tensor) -> Tensor:
     else:
         nll_NK = torch.stack(component_nlls, dim=1)
         logp_N = torch.logsumexp(mixture.log_prior_NK - nll_NK, dim=1)
-    return -_plus_epsilon(logp_N, mixture.log_epsilon)
+    return -plus_epsilon(logp_N, mixture.log_epsilon)
 
 
 def log_probs(mixture: "Mixture") -> Tensor:
@@ -53,7 +37,7 @@ def log_probs(mixture: "Mixture") -> Tensor:
         if mixture.log_prior_NK is not None:
             logp_NV = logp_NV + mixture.log_prior_NK[:, k, None]
         mixed_NV = logp_NV if mixed_NV is None else torch.logaddexp(mixed_NV, logp_NV)
-    return _plus_epsilon(mixed_NV, mixture.log_epsilon)
+    return plus_epsilon(mixed_NV, mixture.log_epsilon)
 
 
 def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
@@ -62,11 +46,6 @@ def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
         return values.mean()
     weight = weight.to(values.dtype)
     return (weight * values).sum() / weight.sum()
-
-
-def _plus_epsilon(logp: Tensor, epsilon: float | None) -> Tensor:
-    """log(p + epsilon); log p itself without an epsilon."""
-    return logp if epsilon is None else torch.logaddexp(logp, torch.full_like(logp, math.log(epsilon)))
 
 
 def _component_logits(mixture: "Mixture"):
@@ -83,9 +62,9 @@ def _partitioned_product(facets_NPE: Tensor, weight_VE: Tensor, bias_V: Tensor |
     """(N, V): word x is scored by facet x mod P."""
     num_partitions = facets_NPE.shape[1]
     if num_partitions == 1:
-        return functional.linear(facets_NPE[:, 0], weight_VE, bias_V)
+        return linear(facets_NPE[:, 0], weight_VE, bias_V)
     scores_NV = facets_NPE.new_empty(facets_NPE.shape[0], weight_VE.shape[0])
     for p in range(num_partitions):
         bias_p = None if bias_V is None else bias_V[p::num_partitions]
-        scores_NV[:, p::num_partitions] = functional.linear(facets_NPE[:, p], weight_VE[p::num_partitions], bias_p)
+        scores_NV[:, p::num_partitions] = linear(facets_NPE[:, p], weight_VE[p::num_partitions], bias_p)
     return scores_NV

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from harness.plan.parameters import is_place, parameters
-from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec
 
 SCHEMA_VERSION = 1  # bump it when a default or the meaning of a setting changes: every id changes with it
 
@@ -23,14 +23,15 @@ def trial_id(
     seed: int,
 ) -> str:
     """12 hex digits of SHA-256 over canonical JSON: sorted keys, values equal to their default left out, whole floats
-    written as integers. Places of files are left out too; the corpus' content hash stands for them.
+    written as integers. Places of files are left out too, the corpus' content hash stands for them; and settings of
+    `train` that change no result.
     """
     identity = {
         "schema": SCHEMA_VERSION,
         "corpus": {**_component(corpus, corpus_class), "content": corpus_content},
         "backbone": _component(backbone, backbone_class),
         "head": _component(head, head_class),
-        "train": train.model_dump(exclude_defaults=True),
+        "train": train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT)),
         "seed": seed,
     }
     return hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]

@@ -14,7 +14,7 @@ from harness.plan.expansion import Combination, combinations, trials
 from harness.plan.matching import matched
 from harness.plan.parameters import sentence
 from harness.plan.reader import Place, Source, assignment, read, value_of
-from harness.plan.specs import Suite, SuiteFile
+from harness.plan.specs import DECIDES_NO_RESULT, Suite, SuiteFile
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
 
@@ -50,8 +50,9 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
 
 def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
     """Apply every --set; what they changed of what trials are: the last of one key, nothing that leaves a value as it
-    was, no resources.
+    was, nothing that decides no result.
     """
+    of_the_run = {f"train.{name}" for name in DECIDES_NO_RESULT}
     changes: dict[str, tuple[str, str | None]] = {}
     for text in texts:
         key, value, before = _override(data, source, text)
@@ -59,7 +60,7 @@ def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> 
     return [
         (key, value, before)
         for key, (value, before) in changes.items()
-        if not key.startswith("resources.") and str(value_of(value)) != before
+        if not key.startswith("resources.") and key not in of_the_run and str(value_of(value)) != before
     ]
 
 

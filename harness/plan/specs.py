@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from harness.kernels.products import Precision
 from harness.plan.reader import Source
 
 
@@ -51,6 +52,9 @@ class Schedule(_Spec):
     plateau: Plateau
 
 
+DECIDES_NO_RESULT = frozenset({"cuda_graph"})  # settings of `train` that are no part of a trial's id
+
+
 class TrainSpec(_Spec):
     """How a trial is trained and evaluated.
 
@@ -67,6 +71,11 @@ class TrainSpec(_Spec):
         betas, eps: for 'adam' and 'adamw' only.
         eval_batch_size: columns of the validation and test streams.
         shuffle: take the segments in a random order each epoch, without carried state.
+        precision: of the products with the output matrix in training: 'fp32', 'tf32' (on a GPU only) or 'bf16'. All
+            else, and all of evaluation, is fp32. A plug-in's head that multiplies by that matrix itself, instead of
+            returning a Mixture, follows it by harness.distributions.linear.
+        cuda_graph: replay the training step as one CUDA graph: 'auto' where there is a GPU and the step can be
+            captured, 'on' or the trial fails, 'off'. The same result, so no part of a trial's id.
     """
 
     optimizer: Literal["sgd", "adam", "adamw"]
@@ -82,6 +91,8 @@ class TrainSpec(_Spec):
     eps: Annotated[float, Field(gt=0)] = 1e-8
     eval_batch_size: Annotated[int, Field(ge=1)] = 10
     shuffle: bool = False
+    precision: Precision = "fp32"
+    cuda_graph: Literal["auto", "on", "off"] = "auto"
 
     @model_validator(mode="after")
     def _settings_fit_optimizer(self) -> "TrainSpec":

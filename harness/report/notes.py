@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 from harness.plan.parameters import parameters
-from harness.plan.specs import ComponentSpec, Suite, TrialSpec, value_text
+from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, Suite, TrialSpec, value_text
 from harness.records import TrialRecord
 from harness.registry import BACKBONES
 from harness.report.published import PrintedNumbers
 from harness.report.rows import Row
 
 COMPAT_MARK = "†"
+ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
 
 
 def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], printed: PrintedNumbers) -> list[str]:
@@ -64,10 +65,12 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
 
 
 def _training(suite: Suite) -> str:
-    """'epochs 2, optimizer sgd, lr 7, ...': all that the suite does not leave at its default."""
-    settings = suite.trials[0].train.model_dump(exclude_defaults=True)
+    """'epochs 2, optimizer sgd, lr 7, ...': all that decides the result and is not at its default."""
+    settings = suite.trials[0].train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT))
     if "schedule" in settings:
         settings["schedule"] = f"plateau, lr times {settings['schedule']['plateau']['factor']:.4g}"
+    if "precision" in settings:
+        settings["precision"] += " (products with the output matrix, in training)"
     told = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
     return ", ".join(f"{name} {value}" for name, value in told.items())
 
@@ -126,7 +129,9 @@ def _context(record: TrialRecord) -> str:
 
 def _machine(record: TrialRecord) -> str:
     e = record.environment
+    products = f", float32 products by {ROUTES[e.matmul_route]}" if e.matmul_route is not None else ""
+    graph = ", training steps as a CUDA graph" if e.cuda_graph else ""
     return (
-        f"Measured on {e.device}, {e.threads} thread(s) a trial, torch {e.torch}, Python {e.python}, "
+        f"Measured on {e.device}, {e.threads} thread(s) a trial, torch {e.torch}{products}{graph}, Python {e.python}, "
         f"harness {e.harness} at {e.commit}, executor {e.executor}."
     )

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from harness.files import write_atomically
 from harness.plan.reader import value_of
 from harness.plan.specs import Suite
-from harness.records import TrialRecord, write_atomically
+from harness.records import TrialRecord
 from harness.report.notes import COMPAT_MARK, notes_of
 from harness.report.published import PrintedCell, PrintedNumbers
 from harness.report.rows import Row, reduction, rows

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from harness.records import write_atomically
+from harness.files import write_atomically
 
 BEST = "best.pt"  # weights of the best epoch by validation, beside the record
 

@@ -62,6 +62,7 @@ def evaluate(
         with clock.lap():
             distribution, state = model(segment.inputs, state)
             nll_sum += (distribution.nll(segment.targets).double() * segment.weight).sum()
+    clock.settle()
     targets = tokens_N[1:]
     num_uncounted = 0 if uncounted_id is None else int((targets == uncounted_id).sum())
     return Score(nll_sum.item(), len(targets), len(targets) - num_uncounted)

@@ -5,7 +5,8 @@ import platform
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,12 +14,16 @@ import torch
 import harness
 from harness import environment, records
 from harness.corpora.corpus import Corpus
+from harness.kernels import probe, products
+from harness.kernels.products import Products, Route
 from harness.plan.specs import TrialSpec
 from harness.records import Environment, Status, TrialRecord
 from harness.registry import CORPORA
 from harness.trial.checkpoint import BEST, load_weights, weights_sha256
 from harness.trial.evaluation import evaluate, perplexity, unigram_ppl
+from harness.trial.graph import graphed
 from harness.trial.model import build, count_parameters
+from harness.trial.step import refuse_unfit
 from harness.trial.timing import Clock, peak_memory_mib, reset_peak_memory
 from harness.trial.training import Diverged, Fitted, Progress, fit
 
@@ -27,7 +32,7 @@ LOG_NAME = "trial.log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where and how a trial runs: nothing in it changes the result.
+    """Where and how a trial runs: nothing in it changes the result, but for rounding.
 
     Args:
         suite: the suite's name, noted in the record.
@@ -37,6 +42,7 @@ class Setting:
         executor: 'ray' or 'inline'.
         threads: torch threads; the trial's CPU cores, set by the executor.
         shared: other trials can run at the same time, as the executor sees it.
+        route: of float32 products on the CPU; torch's default one where the worker does not find this one exact.
     """
 
     suite: str
@@ -46,6 +52,7 @@ class Setting:
     executor: str
     threads: int = 1
     shared: bool = False
+    route: Route = "default"
 
 
 def run(spec: TrialSpec, setting: Setting, report: Callable[[Progress], None]) -> TrialRecord:
@@ -57,13 +64,15 @@ def run(spec: TrialSpec, setting: Setting, report: Callable[[Progress], None]) -
     folder = records.folder(setting.runs, spec.id)
     records.set_aside(setting.runs, spec.id)
     started, load = environment.now(), environment.load_average()
+    if setting.device == "cpu":
+        setting = replace(setting, route=probe.proven(setting.route))
     metrics: dict[str, float] = {}  # filled as things are measured, so that a trial that fails keeps what it had
     fitted, digest = Fitted(), None
     status, message = "ok", ""
     with _log(folder) as log, environment.torch_threads(setting.threads):
         log.info("trial %s: %s", spec.id, spec)
         try:
-            digest = _measure(spec, setting, metrics, fitted, folder / BEST, _logged(report, log))
+            digest = _measure(spec, setting, metrics, fitted, folder / BEST, report, log)
         except Exception as error:  # at the trial's edge every failure is a status
             status, message = _status(error), f"{type(error).__name__}: {error}".splitlines()[0]
             log.error("%s\n%s", status, traceback.format_exc())
@@ -74,15 +83,24 @@ def run(spec: TrialSpec, setting: Setting, report: Callable[[Progress], None]) -
         status=status,
         metrics=metrics,
         curve=tuple(fitted.curve),
-        environment=_environment(setting, started, load),
+        environment=_environment(setting, fitted, started, load),
         message=message,
         weights_sha256=digest,
     )
 
 
-def _measure(spec: TrialSpec, setting: Setting, metrics: dict[str, float], fitted: Fitted, best: Path, report) -> str:
+def _measure(
+    spec: TrialSpec,
+    setting: Setting,
+    metrics: dict[str, float],
+    fitted: Fitted,
+    best: Path,
+    report,
+    log: logging.Logger,
+) -> str:
     """Fill `metrics` and `fitted`; returns the digest of the best weights."""
-    device = torch.device(setting.device)
+    refuse_unfit(spec.train, setting.device)
+    device, multiplied = torch.device(setting.device), Products(route=setting.route)
     reset_peak_memory(device)
     corpus = CORPORA.get(spec.corpus.name)(**spec.corpus.params).load(setting.data)
     model = build(
@@ -91,8 +109,19 @@ def _measure(spec: TrialSpec, setting: Setting, metrics: dict[str, float], fitte
     metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
     clocks = {"train": Clock(device), "eval": Clock(device)}
     on_device = _moved(corpus, device)
-    fit(model, on_device, spec.train, fitted, seed=spec.seed, best_weights=best, clocks=clocks, report=report)
-    metrics |= _scores(model, on_device, spec, fitted, best, clocks["eval"])
+    with products.using(multiplied), multiplied.switched(device):
+        fit(
+            model,
+            on_device,
+            spec.train,
+            fitted,
+            seed=spec.seed,
+            best_weights=best,
+            clocks=clocks,
+            report=_logged(report, log),
+            prepare=partial(graphed, tell=log.info),
+        )
+        metrics |= _scores(model, on_device, spec, fitted, best, clocks["eval"])
     metrics |= {
         "unigram_test_ppl": unigram_ppl(corpus),
         "train_minutes": fitted.train_seconds / 60,
@@ -173,7 +202,7 @@ def _log(folder: Path) -> Iterator[logging.Logger]:
         handler.close()
 
 
-def _environment(setting: Setting, started: str, load: float) -> Environment:
+def _environment(setting: Setting, fitted: Fitted, started: str, load: float) -> Environment:
     return Environment(
         device=environment.device_name(torch.device(setting.device)),
         threads=setting.threads,
@@ -186,4 +215,6 @@ def _environment(setting: Setting, started: str, load: float) -> Environment:
         executor=setting.executor,
         started=started,
         finished=environment.now(),
+        matmul_route=setting.route if setting.device == "cpu" else None,
+        cuda_graph=fitted.graphed,
     )

@@ -5,10 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -19,7 +18,9 @@ from harness.records import CurvePoint
 from harness.streams import stream_seed
 from harness.trial.checkpoint import save_weights
 from harness.trial.evaluation import Score, evaluate
+from harness.trial.graph import GraphStep
 from harness.trial.model import LanguageModel
+from harness.trial.step import EagerStep, Step
 from harness.trial.timing import Clock
 
 PROGRESS_SECONDS = 2.0
@@ -31,7 +32,9 @@ class Diverged(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a trial is: within an epoch (valid_ppl of the epoch before), or at its end, validated (its own)."""
+    """How far a trial is: within an epoch (valid_ppl of the epoch before), or at its end, validated (its own).
+    `ms_per_batch`: of the last step that is through.
+    """
 
     epoch: int
     epochs: int
@@ -45,7 +48,7 @@ class Progress:
 class Fitted:
     """What training leaves: the curve, the best epoch's score, the last one's, and the clocks.
 
-    `best_epoch` counts from 1; 0 is the untrained model, when `epochs` is 0.
+    `best_epoch` counts from 1; 0 is the untrained model, when `epochs` is 0. `graphed`: the steps were a CUDA graph's.
     """
 
     best_epoch: int = 0
@@ -53,6 +56,7 @@ class Fitted:
     last: Score | None = None
     curve: list[CurvePoint] = field(default_factory=list)
     train_seconds: float = 0.0
+    graphed: bool = False
 
 
 def fit(
@@ -65,20 +69,25 @@ def fit(
     best_weights: Path,
     clocks: dict[str, Clock],
     report: Callable[[Progress], None],
+    prepare: Callable[[EagerStep, Segment], Step] = lambda step, segment: step,
 ) -> None:
     """Train for `epochs` epochs, filling `fitted` as they end; weights of the best epoch by validation end in
     `best_weights`, the last ones in the model.
 
+    Args:
+        prepare: makes the step to train with of the eager one and the first segment, before any clock starts.
     Raises: Diverged when the training or validation loss of an epoch is not finite.
     """
     optimizer = make_optimizer(model.parameters(), train)
     schedule = make_schedule(optimizer, train)
     segments = training_segments(corpus.train, batch_size=train.batch_size, seq_len=train.seq_len)
+    step = prepare(EagerStep(model, optimizer, train), segments[0])
+    fitted.graphed = isinstance(step, GraphStep)
     for epoch in range(1, train.epochs + 1) or (0,):  # epoch 0: never trained, scored as it is
         started = time.perf_counter()
         if epoch > 0:
             reporter = _throttled(report, epoch, train.epochs, len(segments), fitted, clocks["train"])
-            train_loss = train_epoch(model, optimizer, segments, train, seed, epoch, clocks["train"], reporter)
+            train_loss = train_epoch(step, segments, train, seed, epoch, clocks["train"], reporter)
         seconds = time.perf_counter() - started
         fitted.last = evaluate(model, corpus.valid, train, uncounted_id=corpus.uncounted_id, clock=clocks["eval"])
         if not math.isfinite(fitted.last.ppl):
@@ -87,7 +96,7 @@ def fit(
             fitted.best_epoch, fitted.best = epoch, fitted.last
             save_weights(model.state_dict(), best_weights)
         if epoch > 0:
-            lr, valid_ppl = optimizer.param_groups[0]["lr"], fitted.last.ppl
+            lr, valid_ppl = float(optimizer.param_groups[0]["lr"]), fitted.last.ppl
             fitted.curve.append(
                 CurvePoint(epoch=epoch, train_loss=train_loss, valid_ppl=valid_ppl, lr=lr, seconds=seconds)
             )
@@ -98,8 +107,7 @@ def fit(
 
 
 def train_epoch(
-    model: LanguageModel,
-    optimizer: Optimizer,
+    step: Step,
     segments: list[Segment],
     train: TrainSpec,
     seed: int,
@@ -108,37 +116,36 @@ def train_epoch(
     report: Callable[[int], None],
 ) -> float:
     """One pass over the training split; returns its mean loss in nats per token. Raises Diverged."""
-    model.train()
-    state: Any = None
-    loss_sum = torch.zeros((), dtype=torch.float64, device=segments[0].inputs.device)
+    step.begin_epoch()
     num_tokens = 0
-    for step, index in enumerate(_order(len(segments), train.shuffle, seed, epoch)):
+    for number, index in enumerate(_order(len(segments), train.shuffle, seed, epoch)):
         segment = segments[index]
-        torch.manual_seed(stream_seed(seed, "dropout", epoch, step))
+        torch.manual_seed(stream_seed(seed, "dropout", epoch, number))
         with clock.lap():
-            distribution, state = model(segment.inputs, None if train.shuffle else state)
-            loss = distribution.training_loss(segment.targets)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            if train.clip is not None:
-                nn.utils.clip_grad_norm_(model.parameters(), train.clip)
-            optimizer.step()
-        state = detached(state)
-        loss_sum += loss.detach().double() * segment.targets.numel()
+            step(segment.inputs, segment.targets)
         num_tokens += segment.targets.numel()
-        report(step + 1)
-    mean_loss = loss_sum.item() / num_tokens
+        report(number + 1)
+    mean_loss = step.loss_sum.item() / num_tokens
+    clock.settle()
     if not math.isfinite(mean_loss):  # its size says nothing: not every head trains on nats a token
         raise Diverged(f"training loss is {mean_loss} in epoch {epoch}")
     return mean_loss
 
 
 def make_optimizer(parameters: Iterator[nn.Parameter], train: TrainSpec) -> Optimizer:
-    """torch's optimizer of the suite's name and settings."""
+    """torch's optimizer of the suite's name and settings, in its fused form. The learning rate is a tensor beside the
+    parameters, where a captured step reads it.
+    """
+    parameters = list(parameters)
+    device = parameters[0].device
+    on_gpu = device.type == "cuda"
+    lr = torch.tensor(train.lr, dtype=torch.float32 if on_gpu else torch.float64, device=device)  # what fused takes
+    shared = {"lr": lr, "weight_decay": train.weight_decay, "fused": True}
     if train.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=train.lr, momentum=train.momentum, weight_decay=train.weight_decay)
+        return torch.optim.SGD(parameters, momentum=train.momentum, **shared)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[train.optimizer]
-    return kind(parameters, lr=train.lr, betas=train.betas, eps=train.eps, weight_decay=train.weight_decay)
+    capturable = on_gpu and train.cuda_graph != "off"
+    return kind(parameters, betas=train.betas, eps=train.eps, capturable=capturable, **shared)
 
 
 def make_schedule(optimizer: Optimizer, train: TrainSpec) -> ReduceLROnPlateau | None:
@@ -146,13 +153,6 @@ def make_schedule(optimizer: Optimizer, train: TrainSpec) -> ReduceLROnPlateau |
     if train.schedule is None:
         return None
     return ReduceLROnPlateau(optimizer, factor=train.schedule.plateau.factor, patience=0, threshold=0.0)
-
-
-def detached(state: Any) -> Any:
-    """A carried state cut off from the graph that made it: a tensor, nested tuples of tensors, or None."""
-    if isinstance(state, tuple):
-        return tuple(detached(part) for part in state)
-    return state.detach() if isinstance(state, Tensor) else state
 
 
 def _order(num_segments: int, shuffle: bool, seed: int, epoch: int) -> Iterator[int]:
@@ -174,6 +174,8 @@ def _throttled(report, epoch: int, epochs: int, steps: int, fitted: Fitted, cloc
         nonlocal due
         if valid_ppl is None and (time.monotonic() < due or step == steps):
             return
+        if (latest := clock.latest()) is None:  # a GPU is still at its first step
+            return
         due = time.monotonic() + PROGRESS_SECONDS
         report(
             Progress(
@@ -182,7 +184,7 @@ def _throttled(report, epoch: int, epochs: int, steps: int, fitted: Fitted, cloc
                 step=step,
                 steps=steps,
                 valid_ppl=before if valid_ppl is None else valid_ppl,
-                ms_per_batch=clock.milliseconds[-1],
+                ms_per_batch=latest,
             )
         )
 

@@ -149,8 +149,8 @@ def test_a_tiny_one_conforms():
 def test_listing_the_backbones_does_not_import_transformers():
     # it takes seconds; `harness list`, every suite without gpt2 and every worker would wait for it
     code = (
-        "import sys; from harness import cli\n"
-        "cli.list_components('backbones', True); cli.list_components('heads', True)\n"
+        "import sys; from harness.cli import components\n"
+        "components.list_components('backbones', True); components.list_components('heads', True)\n"
         "print('transformers' in sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -77,6 +77,16 @@ def test_a_failed_trial_is_a_record_and_the_next_one_runs(suite, setting):
     assert "Traceback" in (setting("failed", "inline").runs / bad.id / "trial.log").read_text()
 
 
+def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(suite, setting):
+    first = suite.trials[0]
+    graph = first.model_copy(update={"train": first.train.model_copy(update={"cuda_graph": "on"})})
+    events = []
+    with pytest.raises(ExecutionError, match=r"train\.cuda_graph is on, and the trials run on the CPU"):
+        inline.execute([first, graph], setting("unfit", "inline"), ONE, events.append)
+    assert events == []
+    assert not setting("unfit", "inline").runs.exists()
+
+
 def test_more_cpus_than_there_are_is_refused_before_anything_starts(suite, setting):
     events = []
     with pytest.raises(ExecutionError, match="a trial claims 10000 CPUs and this machine has"):

@@ -1,8 +1,10 @@
 """Ray Tune as the scheduler: one run of four trials serves all tests but one."""
 
+import json
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +14,7 @@ from harness.errors import ExecutionError
 from harness.execution import inline, schedule
 from harness.execution.events import Claim
 from harness.plan.specs import ComponentSpec
+from harness.trial.run import Setting
 
 ONE = Claim(cpus=1, gpus=0.0)
 PLUGIN = """\
@@ -129,6 +132,20 @@ def test_a_claim_that_no_node_can_hold_is_refused_before_anything_starts(suite, 
         schedule.execute(list(suite.trials), setting("refused", "ray"), Claim(cpus=10_000, gpus=0.0), events.append)
     assert events == []
     assert not setting("refused", "ray").runs.exists()
+
+
+def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(suite, setting):
+    first = suite.trials[0]
+    coarse = first.model_copy(update={"train": first.train.model_copy(update={"precision": "tf32"})})
+    with pytest.raises(ExecutionError, match=r"train\.precision is tf32, which only a GPU has"):
+        schedule.execute([first, coarse], setting("unfit", "ray"), ONE, pytest.fail)
+    assert not setting("unfit", "ray").runs.exists()
+
+
+def test_the_setting_reaches_a_worker_whole(suite, setting):
+    sent = replace(setting("sent", "ray"), threads=3, shared=True, route="onednn")
+    packed = json.loads(json.dumps(schedule._packed(suite.trials[0], sent)))["setting"]
+    assert Setting(**{**packed, "runs": Path(packed["runs"]), "data": Path(packed["data"])}) == sent
 
 
 @pytest.mark.parametrize(

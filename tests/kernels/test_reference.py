@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from harness.distributions import LOGIT_MAPS, BinaryLogLoss, Logits, Mixture, log_prior
+from harness.kernels import reference_only
 
 B, T, E, V = 2, 3, 4, 9
 CASES = [
@@ -18,6 +19,12 @@ CASES = [
     ((1, 1), "sigsoftmax", False),
     ((2, 3), "sigsoftmax", True),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _by_the_reference():
+    with reference_only():
+        yield
 
 
 def make(partitions, with_bias, dtype=torch.float64):

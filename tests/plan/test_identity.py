@@ -79,6 +79,9 @@ def test_ids_are_pinned(ids, index, head, seed, golden):
         ("seeds: [1, 2]", "seeds: [1, 2]\nresources: {cpus: 2, gpus: 0.5}"),
         ("seeds: [1, 2]", "seeds: [1, 2]\ntable: {baseline: softmax}"),
         ("name: small\nversion: 1", "name: other\nversion: 2"),
+        ("clip: 0.001", "clip: 0.001, precision: fp32, cuda_graph: auto"),
+        ("clip: 0.001", "clip: 0.001, cuda_graph: on"),
+        ("clip: 0.001", "clip: 0.001, cuda_graph: off"),
         ("seeds: [1, 2]", "seeds: [1, 2] # a remark"),
     ],
 )
@@ -101,6 +104,8 @@ def test_id_does_not_depend_on_how_the_trial_is_written(ids, replacement):
         ("clip: 0.001", "clip: 0.001, momentum: 0.1"),
         ("clip: 0.001", "clip: 0.001, eval_batch_size: 11"),
         ("clip: 0.001", "clip: 0.001, shuffle: true"),
+        ("clip: 0.001", "clip: 0.001, precision: bf16"),
+        ("clip: 0.001", "clip: 0.001, precision: tf32"),
         ("clip: 0.001", "clip: 0.001, schedule: {plateau: {factor: 0.5}}"),
         ("d_model: 8", "d_model: 9"),
         ("dropout: 0.1", "dropout: 0.2"),

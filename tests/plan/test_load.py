@@ -367,7 +367,14 @@ def test_a_range_mistake_is_found_beside_a_mistake_of_type_in_the_same_component
 
 
 @pytest.mark.parametrize(
-    "overrides", [("train.epochs=2",), ("train.epochs=5", "train.epochs=2"), ("resources.cpus=2",)]
+    "overrides",
+    [
+        ("train.epochs=2",),
+        ("train.epochs=5", "train.epochs=2"),
+        ("resources.cpus=2",),
+        ("train.cuda_graph=on",),
+        ("train.cuda_graph=off",),
+    ],
 )
 def test_an_override_that_changes_no_trial_is_no_change(write, overrides):
     path = write(BASE)

@@ -8,6 +8,8 @@ import torch
 
 from harness import plan, records
 from harness.distributions import Mixture
+from harness.kernels import probe, products
+from harness.kernels.products import Products
 from harness.registry import HEADS
 from harness.trial.checkpoint import BEST, load_weights, weights_sha256
 from harness.trial.run import LOG_NAME, Setting, run
@@ -155,6 +157,39 @@ def test_ctrl_c_is_not_swallowed(tiny_suite, tmp_path, monkeypatch):
     monkeypatch.setattr(HEADS.get("softmax"), "forward", interrupted)
     with pytest.raises(KeyboardInterrupt):
         execute(plan.load(tiny_suite).trials[0], tmp_path)
+
+
+@pytest.mark.parametrize(("proven", "allowed"), [("onednn", "bf16"), ("default", "ieee")])
+def test_every_product_takes_the_proven_route_and_evaluation_is_in_float32(
+    proven, allowed, tiny_suite, tmp_path, monkeypatch
+):
+    backend, forward, seen = torch.backends.mkldnn.matmul, HEADS.get("softmax").forward, set()
+    before = backend.fp32_precision
+
+    def spy(self, hidden):
+        seen.add((self.training, products.current(), backend.fp32_precision))
+        return forward(self, hidden)
+
+    asked = []
+    monkeypatch.setattr(HEADS.get("softmax"), "forward", spy)
+    monkeypatch.setattr(probe, "proven", lambda route: asked.append(route) or proven)
+    spec = plan.load(tiny_suite, ("train.precision=bf16", "train.epochs=1")).trials[0]
+    setting = Setting(suite="s", runs=tmp_path, data=tmp_path, device="cpu", executor="inline", route="onednn")
+    record = run(spec, setting, lambda progress: None)
+    assert record.status == "ok", record.message
+    expected = [(True, Products("bf16", proven)), (False, Products("fp32", proven))]
+    assert seen == {(*each, allowed) for each in expected}
+    assert backend.fp32_precision == before
+    assert products.current() == Products()
+    assert asked == ["onednn"]
+    assert (record.environment.matmul_route, record.environment.cuda_graph) == (proven, False)
+
+
+@pytest.mark.parametrize("setting", ["train.precision=tf32", "train.cuda_graph=on"])
+def test_what_the_device_cannot_do_is_an_error_of_one_sentence(setting, tiny_suite, tmp_path):
+    record = execute(plan.load(tiny_suite, (setting,)).trials[0], tmp_path)
+    assert record.status == "error"
+    assert record.message.startswith(f"ExecutionError: {setting.replace('=', ' is ')}")
 
 
 def test_torch_threads_are_set_for_the_trial_and_put_back(tiny_suite, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from harness.trial import timing
 from harness.trial.timing import WARMUP_BATCHES, Clock
 
 CPU = torch.device("cpu")
@@ -32,6 +33,82 @@ def test_a_lap_is_one_positive_duration():
         math.factorial(2000)
     assert len(clock.milliseconds) == 1
     assert clock.milliseconds[0] > 0
+
+
+class Stream:
+    """A GPU of which nothing is there but its clock: it reaches an event when `passed` says so."""
+
+    def __init__(self):
+        self.events, self.passed, self.waits = [], 0, 0
+
+    def event(self, enable_timing):
+        assert enable_timing
+        return Event(self)
+
+
+class Event:
+    def __init__(self, stream):
+        self.stream = stream
+
+    def record(self):
+        self.number = len(self.stream.events)
+        self.stream.events.append(self)
+
+    def query(self):
+        return self.number < self.stream.passed
+
+    def synchronize(self):
+        if not self.query():
+            self.stream.waits, self.stream.passed = self.stream.waits + 1, self.number + 1
+
+    def elapsed_time(self, end):
+        assert self.query()
+        assert end.query()
+        return float((end.number - self.number) * 100 + end.number)
+
+
+@pytest.fixture
+def stream(monkeypatch):
+    gpu = Stream()
+    monkeypatch.setattr(timing.torch.cuda, "Event", gpu.event)
+    return gpu
+
+
+def laps(clock, number):
+    for _ in range(number):
+        with clock.lap():
+            pass
+
+
+def test_on_a_gpu_a_lap_waits_for_nothing_and_the_latest_is_the_last_one_through(stream):
+    clock = Clock(torch.device("cuda"))
+    laps(clock, 3)  # events 0 1, 2 3, 4 5
+    assert clock.latest() is None
+    stream.passed = 3  # within the second lap
+    assert clock.latest() == 101.0
+    stream.passed = 4
+    assert clock.latest() == 103.0
+    assert (stream.waits, clock.milliseconds) == (0, [101.0, 103.0])
+
+
+def test_on_a_gpu_every_lap_is_in_the_figures_once_in_order(stream):
+    clock = Clock(torch.device("cuda"))
+    laps(clock, WARMUP_BATCHES)
+    clock.settle()
+    laps(clock, 3)
+    stream.passed = 2 * WARMUP_BATCHES + 2
+    assert clock.latest() == 100.0 + 2 * WARMUP_BATCHES + 1
+    # the three laps after warm-up end at events 11, 13 and 15
+    assert clock.summary("eval") == {"eval_ms_per_batch": 113.0, "eval_ms_per_batch_iqr": 4.0}
+    assert len(clock.milliseconds) == WARMUP_BATCHES + 3
+
+
+def test_a_lap_that_fails_is_none(stream):
+    for device in ("cpu", "cuda"):
+        clock = Clock(torch.device(device))
+        with pytest.raises(ValueError, match="planted"), clock.lap():
+            raise ValueError("planted")
+        assert clock.latest() is None
 
 
 def test_peak_memory_sees_what_was_allocated_after_the_reset_and_not_before():

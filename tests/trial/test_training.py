@@ -10,8 +10,9 @@ from harness.corpora.corpus import Corpus
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.streams import stream_seed
 from harness.trial.model import build
+from harness.trial.step import EagerStep, detached
 from harness.trial.timing import Clock
-from harness.trial.training import Diverged, Fitted, detached, fit, make_optimizer, make_schedule, train_epoch
+from harness.trial.training import Diverged, Fitted, fit, make_optimizer, make_schedule, train_epoch
 
 V = 7
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})
@@ -157,7 +158,7 @@ def test_the_backbones_dropout_masks_are_the_same_under_every_head():
         built.backbone.dropout.register_forward_hook(lambda m, a, output, seen=seen: seen.append(output == 0))
         optimizer = torch.optim.SGD(built.parameters(), lr=0.0)
         segments = training_segments(tokens(83), batch_size=4, seq_len=5)
-        train_epoch(built, optimizer, segments, spec(), 1, 1, Clock(CPU), lambda step: None)
+        train_epoch(EagerStep(built, optimizer, spec()), segments, spec(), 1, 1, Clock(CPU), lambda step: None)
         zeroed[head.name] = seen
     assert len(zeroed["softmax"]) == len(zeroed["mos"]) == 8
     assert all(torch.equal(a, b) for a, b in zip(zeroed["softmax"], zeroed["mos"], strict=True))
@@ -168,16 +169,44 @@ def test_shuffled_segments_follow_the_data_stream_without_state():
     built.backbone.register_forward_pre_hook(lambda module, args: seen.append((args[0], args[1])))
     segments = training_segments(tokens(83), batch_size=4, seq_len=5)
     optimizer = torch.optim.SGD(built.parameters(), lr=0.0)
-    train_epoch(built, optimizer, segments, spec(shuffle=True), 1, 2, Clock(CPU), lambda step: None)
+    train = spec(shuffle=True)
+    train_epoch(EagerStep(built, optimizer, train), segments, train, 1, 2, Clock(CPU), lambda step: None)
     generator = torch.Generator().manual_seed(stream_seed(1, "data", 2))
     order = torch.randperm(4, generator=generator).tolist()
     assert all(torch.equal(inputs, segments[index].inputs) for (inputs, _), index in zip(seen, order, strict=True))
     assert all(state is None for _, state in seen)
 
 
-def test_a_carried_state_is_cut_from_the_graph():
-    state = ((torch.ones(1, requires_grad=True) * 2, torch.ones(1)), None)
-    cut = detached(state)
-    assert not cut[0][0].requires_grad
-    assert cut[1] is None
-    assert torch.equal(cut[0][0], state[0][0])
+def test_the_learning_rate_is_a_tensor_that_the_schedule_changes_in_place_and_the_update_obeys():
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = make_optimizer([parameter], spec(lr=8.0))
+    schedule = make_schedule(optimizer, spec(schedule={"plateau": {"factor": 0.25}}))
+    rate = optimizer.param_groups[0]["lr"]
+    for loss in (1.0, 1.0):
+        schedule.step(loss)
+    assert optimizer.param_groups[0]["lr"] is rate
+    assert rate.item() == 2.0
+    parameter.grad = torch.ones(1)
+    optimizer.step()
+    assert parameter.item() == -2.0
+
+
+def test_training_goes_on_with_the_step_that_is_prepared_of_the_first_segment(tmp_path):
+    given, called = [], []
+
+    class Counted(EagerStep):
+        def __call__(self, inputs, targets):
+            called.append(tuple(inputs.shape))
+            super().__call__(inputs, targets)
+
+    def prepare(step, segment):
+        given.append(segment)
+        return Counted(step.model, step.optimizer, step.train)
+
+    result = Fitted()
+    clocks = {"train": Clock(CPU), "eval": Clock(CPU)}
+    where = {"best_weights": tmp_path / "best.pt", "clocks": clocks, "report": lambda progress: None}
+    fit(model(), corpus(), spec(epochs=1), result, seed=1, **where, prepare=prepare)
+    assert called == [(4, 5), (4, 5), (4, 5), (4, 4)]
+    assert torch.equal(given[0].inputs, tokens(83)[:80].view(4, 20)[:, :5])
+    assert not result.graphed

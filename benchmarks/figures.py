@@ -1,0 +1,95 @@
+"""What is derived from a Measurement: ratios of medians of one run, never across runs."""
+
+import statistics
+from collections.abc import Iterable
+
+from benchmarks.cells import OURS, PUBLISHED, Cell
+from benchmarks.measurement import Measurement
+from benchmarks.settings import component, mixtures
+
+BAND = 1.05  # within it two times are equal
+Way = tuple[str, str]
+BASE_WAY: Way = ("fp32", "default")
+FLOAT_BYTES, MIB = 4, 2**20
+
+
+def ways(measured: Measurement) -> list[Way]:
+    """(precision, route) of the cells, in their order."""
+    return list(dict.fromkeys((each.precision, each.route) for each in measured.cells))
+
+
+def heads(measured: Measurement) -> list[str]:
+    """In the order of the cells."""
+    return list(dict.fromkeys(each.head for each in measured.cells))
+
+
+def impls(measured: Measurement) -> list[str]:
+    """In the order of the cells."""
+    return list(dict.fromkeys(each.impl for each in measured.cells))
+
+
+def best(measured: Measurement, head: str, impl: str, precision: str) -> float | None:
+    """The smallest median over the routes of a precision."""
+    found = [
+        value
+        for cell, value in measured.medians().items()
+        if (cell.head, cell.impl, cell.precision) == (head, impl, precision)
+    ]
+    return min(found, default=None)
+
+
+def base(measured: Measurement, head: str) -> float | None:
+    """The published structure in float32 by torch's own route; None where that was not measured."""
+    return measured.medians().get(Cell(head, PUBLISHED, *BASE_WAY))
+
+
+def quotient(above: float | None, below: float | None) -> float | None:
+    """None when one was not measured."""
+    return above / below if above is not None and below else None
+
+
+def linearity(measured: Measurement, impl: str, way: Way, head: str = "mos15") -> float | None:
+    """A mixture of K against K times the softmax: 1 is 'its arithmetic and nothing else'."""
+    medians = measured.medians()
+    ratio = quotient(medians.get(Cell(head, impl, *way)), medians.get(Cell("softmax", impl, *way)))
+    return None if ratio is None else ratio / mixtures(head)
+
+
+def product_fraction(measured: Measurement, head: str, way: Way) -> float | None:
+    """Of the rate of the chunk's products alone, by the evaluation of a Mixture with all that is around it."""
+    took, rate = measured.medians().get(Cell(head, OURS, *way)), measured.rate(*way)
+    return None if took is None or rate is None else measured.gflop(head) / took * 1e3 / rate
+
+
+def against_fastest(measured: Measurement) -> dict[Cell, tuple[float, str]]:
+    """Our cell -> its time over that of the fastest baseline of the same precision and route, and that one's name."""
+    medians, found = measured.medians(), {}
+    for cell, took in medians.items():
+        others = {
+            other.impl: value
+            for other, value in medians.items()
+            if other.impl != OURS
+            and (other.head, other.precision, other.route) == (cell.head, cell.precision, cell.route)
+        }
+        if cell.impl == OURS and others:
+            fastest = min(others, key=others.__getitem__)
+            found[cell] = (took / others[fastest], fastest)
+    return found
+
+
+def memory_slope(measured: Measurement, impl: str, way: Way) -> float | None:
+    """Growth with K over the mixtures measured, in N d floats a component; None for fewer than two."""
+    points = {
+        mixtures(cell.head): value
+        for cell, value in measured.medians().items()
+        if component(cell.head)[0] == "mos" and (cell.impl, cell.precision, cell.route) == (impl, *way)
+    }
+    if len(points) < 2:
+        return None
+    mib_a_component = statistics.linear_regression(*zip(*points.items(), strict=True)).slope
+    return mib_a_component * MIB / (measured.tokens * measured.width * FLOAT_BYTES)
+
+
+def worst(values: Iterable[float | None]) -> float | None:
+    """The largest of those that were measured."""
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,149 @@
+"""What one `harness bench` leaves: raw numbers and the machine they were measured on. Everything else is derived."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from benchmarks.cells import Cell
+from benchmarks.settings import Setting, mixtures
+from harness import environment
+from harness.errors import ExecutionError
+from harness.files import write_atomically
+from harness.kernels.products import Precision, Route
+
+Kind = Literal["head", "step", "eval", "memory"]
+KINDS: tuple[Kind, ...] = ("head", "step", "eval", "memory")
+VARIATION = 0.15  # of the product rate between rounds: more means that the machine was shared
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CellValues(_Record):
+    """Milliseconds of the rounds, or MiB at the peak (once); or why there are none."""
+
+    head: str
+    impl: str
+    precision: Precision
+    route: Route
+    values: tuple[float, ...] = ()
+    lacking: str = ""
+
+    @property
+    def cell(self) -> Cell:
+        """Its place in the comparison."""
+        return Cell(self.head, self.impl, self.precision, self.route)
+
+
+class ProductRate(_Record):
+    """GFLOP/s of the three products of a chunk, a number a round."""
+
+    precision: Precision
+    route: Route
+    gflops: tuple[float, ...]
+
+
+class Measurement(_Record):
+    """One comparison, measured."""
+
+    kind: Kind
+    setting: str
+    tokens: int
+    width: int
+    vocab: int
+    device: str
+    device_type: Literal["cpu", "cuda"]
+    threads: int
+    load_average: float
+    torch: str
+    commit: str
+    started: str
+    rounds: int
+    graph: bool
+    contended: tuple[str, ...] = ()
+    cells: tuple[CellValues, ...]
+    products: tuple[ProductRate, ...] = ()
+
+    def medians(self) -> dict[Cell, float]:
+        """The median of every cell that was measured, in milliseconds or MiB."""
+        return {each.cell: statistics.median(each.values) for each in self.cells if each.values}
+
+    def rate(self, precision: str, route: str) -> float | None:
+        """Median GFLOP/s of the chunk's products in the same run."""
+        found = [each.gflops for each in self.products if (each.precision, each.route) == (precision, route)]
+        return statistics.median(found[0]) if found else None
+
+    def gflop(self, head: str) -> float:
+        """Of one head's products: 2 N K V d forward, three times that with the backward pass."""
+        passes = 1 if self.kind == "eval" else 3
+        return passes * 2e-9 * self.tokens * mixtures(head) * self.vocab * self.width
+
+    @property
+    def file_name(self) -> str:
+        """'head_ptb_n700.json', with '_t2' for two threads."""
+        threads = "" if self.threads == 1 else f"_t{self.threads}"
+        return f"{self.kind}_{self.setting}_n{self.tokens}{threads}{'_graph' if self.graph else ''}.json"
+
+
+def about(setting: Setting, device: torch.device, threads: int) -> dict:
+    """The fields of a Measurement that say what was measured where; taken before it starts."""
+    return {
+        "setting": setting.name,
+        "tokens": setting.tokens,
+        "width": setting.width,
+        "vocab": setting.vocab,
+        "device": environment.device_name(device),
+        "device_type": device.type,
+        "threads": threads,
+        "load_average": round(environment.load_average(), 2),
+        "torch": torch.__version__,
+        "commit": environment.commit(),
+        "started": environment.now(),
+    }
+
+
+def unsteady(products: list[ProductRate]) -> list[str]:
+    """A sentence for each product rate that varied between the rounds by more than VARIATION."""
+    sentences = []
+    for each in products:
+        variation = (max(each.gflops) - min(each.gflops)) / statistics.median(each.gflops)
+        if variation > VARIATION:
+            sentences.append(f"the {each.precision} {each.route} product rate varied by {100 * variation:.0f} %")
+    return sentences
+
+
+def slug(device: str) -> str:
+    """'AMD EPYC 9B45' -> 'amd_epyc_9b45'."""
+    return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_")
+
+
+def save(measurement: Measurement, path: Path) -> None:
+    """As JSON; the folder is made."""
+    write_atomically(path, (json.dumps(measurement.model_dump(mode="json"), indent=1) + "\n").encode())
+
+
+def loses(measurement: Measurement, path: Path) -> str:
+    """What the record at `path` has that the new one has not, as a sentence; '' where nothing would be lost."""
+    if not path.exists():
+        return ""
+    kept = load(path)
+    gone = [str(cell) for cell in kept.medians() if cell not in measurement.medians()]
+    if gone:
+        return f"{path} has {len(gone)} cells more than this measurement, such as {gone[0]}"
+    if measurement.contended and not kept.contended:
+        return f"{path} was measured on a quiet machine, and this measurement is contended"
+    return ""
+
+
+def load(path: Path) -> Measurement:
+    """Raises ExecutionError when the file is no measurement."""
+    try:
+        return Measurement.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        raise ExecutionError(f"{path} is no measurement of harness bench: {error.errors()[0]['msg']}") from None

@@ -1,0 +1,90 @@
+"""What is measured on: sizes of published experiments, the heads by short names, and their inputs.
+
+Letters: N tokens, d width of hidden states and output embedding, V vocabulary, K mixtures, P partitions.
+"""
+
+import re
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from harness.errors import ExecutionError
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+NUM_LAYERS = 3  # hidden states offered to a head, as many as the complete MFS reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Sizes, the heads measured when none are named, and the tokens on a GPU where they differ."""
+
+    name: str
+    tokens: int
+    width: int
+    vocab: int
+    heads: tuple[str, ...]
+    gpu_tokens: int | None = None
+
+
+ALL_HEADS = ("softmax", "mos2", "mos3", "mos5", "mos10", "mos15", "mfs", "sigsoftmax")
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting(name="ptb", tokens=700, width=200, vocab=10_000, heads=ALL_HEADS),
+        Setting(name="wt2", tokens=700, width=200, vocab=33_278, heads=("softmax", "mos5", "mos15")),
+        Setting(
+            name="gpt2-small", tokens=1024, gpu_tokens=4096, width=768, vocab=50_257, heads=("softmax", "mos3", "mfs")
+        ),
+        Setting(name="tiny", tokens=70, width=16, vocab=97, heads=("softmax", "mos2", "mfs", "sigsoftmax")),
+    )
+}
+NAMED_HEADS = {
+    "softmax": ("softmax", {}),
+    "sigsoftmax": ("sigsoftmax", {}),
+    # the partitions alone, so that what is measured is the evaluation; mfs-inputs is the poster's complete head
+    "mfs": ("mfs", {"num_mixtures": 3, "num_partitions": 4, "num_input_layers": 1, "window": 0}),
+    "mfs-inputs": ("mfs", {"num_mixtures": 3, "num_partitions": 4, "num_input_layers": 3, "window": 2}),
+}
+
+
+def setting_of(name: str, device: torch.device, tokens: int | None = None) -> Setting:
+    """A setting by name, with other tokens where they are given. Raises ExecutionError."""
+    if name not in SETTINGS:
+        raise ExecutionError(f"--setting {name}: expected {', '.join(SETTINGS)}")
+    found = SETTINGS[name]
+    on_gpu = found.gpu_tokens if device.type == "cuda" else None
+    return replace(found, tokens=tokens or on_gpu or found.tokens)
+
+
+def component(name: str) -> tuple[str, dict]:
+    """'mos5' -> ('mos', {'num_mixtures': 5}): a head's registry name and parameters. Raises ExecutionError."""
+    if name in NAMED_HEADS:
+        return NAMED_HEADS[name]
+    mixture = re.fullmatch(r"mos([1-9]\d{0,2})", name)
+    if mixture is None:
+        raise ExecutionError(f"--heads {name}: expected {', '.join(NAMED_HEADS)}, or mos with its K, as in mos5")
+    return "mos", {"num_mixtures": int(mixture[1])}
+
+
+def mixtures(name: str) -> int:
+    """K of a head."""
+    return component(name)[1].get("num_mixtures", 1)
+
+
+def head(name: str, setting: Setting, device: torch.device) -> nn.Module:
+    """A head of the setting's sizes, always with the same weights."""
+    registered, params = component(name)
+    dims = HeadDims(vocab_size=setting.vocab, layer_dims=(setting.width,) * NUM_LAYERS, d_embed=setting.width)
+    torch.manual_seed(0)
+    return HEADS.get(registered)(dims, nn.Embedding(setting.vocab, setting.width), **params).to(device)
+
+
+def inputs(setting: Setting, device: torch.device) -> tuple[Hidden, Tensor]:
+    """Hidden states (1, N, d) a layer, which ask for gradients as a backbone's do, and (1, N) targets."""
+    generator = torch.Generator().manual_seed(1)
+    shape = (1, setting.tokens, setting.width)
+    layers = [torch.randn(shape, generator=generator).to(device).requires_grad_() for _ in range(NUM_LAYERS)]
+    targets = torch.randint(setting.vocab, shape[:2], generator=generator)
+    return Hidden(tuple(layers)), targets.to(device)

@@ -1,0 +1,120 @@
+"""`bench head`, `step` and `eval`: all cells of a comparison, checked to agree, then timed in turns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.baselines import Evaluation
+from benchmarks.cells import IMPLEMENTATIONS, LIBRARIES, OURS, PUBLISHED, Cell, arithmetic, lacks
+from benchmarks.machine import high_load
+from benchmarks.measurement import CellValues, Kind, Measurement, about, unsteady
+from benchmarks.rounds import chunk_products, interleaved, product_rate
+from benchmarks.settings import Setting
+from benchmarks.workloads import Evaluated, HeadPass, Step, Workload, expected_loss
+from harness import environment
+from harness.errors import ExecutionError
+from harness.kernels.products import Precision, Route
+from harness.trial.graph import captured
+
+TOLERANCE = {"fp32": 1e-5, "tf32": 5e-4, "bf16": 5e-3}  # of the loss, relative
+SEED = 2
+WORKLOADS = {"head": HeadPass, "eval": Evaluated, "step": Step}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What is compared: every head by every implementation in every way (a precision and a route of products)."""
+
+    setting: Setting
+    device: torch.device
+    heads: tuple[str, ...]
+    impls: tuple[str, ...]
+    ways: list[tuple[Precision, Route]]
+    rounds: int = 7
+    threads: int = 1
+    graph: bool = False
+
+
+def measure(kind: Kind, compared: Comparison, report: Callable[[str], None] = lambda line: None) -> Measurement:
+    """Time a comparison. Raises ExecutionError when a loss is wrong: then no time is worth showing."""
+    setting, device = compared.setting, compared.device
+    fields = about(setting, device, compared.threads)
+    contended = high_load(fields["load_average"], compared.threads)
+    calls, lacking = {}, {}
+    with environment.torch_threads(compared.threads):
+        for head in compared.heads:
+            workload = WORKLOADS[kind](setting, head, device)
+            for cell, evaluation in _contestants(compared, head, workload, lacking):
+                report(f"checking {cell}")
+                call = _call(cell, workload, evaluation, device)
+                prepared = _attempt(cell, lambda: _checked(cell, workload, call, compared.graph), lacking)  # noqa: B023
+                if prepared is not None:
+                    calls[cell] = prepared
+        for way in compared.ways:
+            calls[way] = chunk_products(setting, *way, device)
+        taken = interleaved(calls, compared.rounds, device, report)
+    rates = [product_rate(setting, *way, device, taken.pop(way)) for way in compared.ways]
+    cells = [_values(cell, taken.get(cell, ()), lacking.get(cell, "")) for cell in (*taken, *lacking)]
+    return Measurement(
+        kind=kind,
+        **fields,
+        rounds=compared.rounds,
+        graph=compared.graph,
+        contended=(*contended, *unsteady(rates)),
+        cells=tuple(cells),
+        products=tuple(rates),
+    )
+
+
+def _contestants(compared: Comparison, head: str, workload: Workload, lacking: dict[Cell, str]):
+    """(cell, evaluation) of those that can be measured; the others are put into `lacking`."""
+    with torch.no_grad():
+        mixture = workload.distribution()
+    for impl in compared.impls:
+        cells = [Cell(head, impl, *way) for way in compared.ways]
+        reasons = {cell: lacks(cell, mixture, compared.setting) for cell in cells}
+        lacking |= {cell: reason for cell, reason in reasons.items() if reason}
+        possible = [cell for cell in cells if not reasons[cell]]
+        make, _ = IMPLEMENTATIONS[impl]
+        evaluation = make() if possible and make is not None else None
+        yield from ((cell, evaluation) for cell in possible)
+
+
+def _call(cell: Cell, workload: Workload, evaluation: Evaluation | None, device: torch.device):
+    def call() -> torch.Tensor:
+        with arithmetic(cell, device):
+            return workload.run(evaluation)
+
+    return call
+
+
+def _checked(cell: Cell, workload: Workload, call: Callable[[], torch.Tensor], graph: bool) -> Callable[[], object]:
+    """What is to be timed. Raises ExecutionError when its loss is not the reference's under the same dropout."""
+    torch.manual_seed(SEED)
+    expected = expected_loss(workload, with_epsilon=cell.impl == PUBLISHED)
+    torch.manual_seed(SEED)
+    found = call().item()
+    if not abs(found - expected) <= TOLERANCE[cell.precision] * abs(expected):
+        raise ExecutionError(
+            f"{cell}: the loss is {found:.6f} where the reference has {expected:.6f}; nothing is timed"
+        )
+    return captured(call) if graph else call
+
+
+def _attempt(cell: Cell, prepare: Callable[[], Callable[[], object]], lacking: dict[Cell, str]):
+    """What `prepare` returns; None when a baseline finds no memory, or a library fails: then the cell is lacking."""
+    try:
+        return prepare()
+    except RuntimeError as error:
+        no_memory = isinstance(error, torch.OutOfMemoryError) and cell.impl != OURS
+        if not no_memory and cell.impl not in LIBRARIES:
+            raise
+        lacking[cell] = f"failed: {type(error).__name__}"
+        return None
+
+
+def _values(cell: Cell, values: tuple[float, ...], lacking: str) -> CellValues:
+    return CellValues(
+        head=cell.head, impl=cell.impl, precision=cell.precision, route=cell.route, values=values, lacking=lacking
+    )

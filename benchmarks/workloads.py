@@ -1,0 +1,132 @@
+"""What is timed: one head's forward and backward pass, its evaluation, or a whole training step."""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from benchmarks.baselines import EPSILON, Evaluation
+from benchmarks.cells import loss, token_losses
+from benchmarks.settings import Setting, head, inputs
+from harness.distributions import Mixture
+from harness.errors import ExecutionError
+from harness.kernels import products, reference
+from harness.plan.specs import TrainSpec
+from harness.registry import BACKBONES
+from harness.trial.model import LanguageModel
+from harness.trial.step import EagerStep
+from harness.trial.training import make_optimizer
+
+# Benka et al. (2021), as in suites/; with a small rate the weights stay what they are: every round does the same work
+SEQ_LEN = 35
+BACKBONE = {"num_layers": 4, "num_heads": 4, "d_ff": 200, "dropout": 0.2}
+TRAIN = TrainSpec(optimizer="sgd", lr=0.01, epochs=1, batch_size=20, seq_len=SEQ_LEN, clip=0.25)
+
+
+class Workload(Protocol):
+    """One head with its inputs; the evaluation is the only thing that differs between the cells that share it."""
+
+    targets_BT: Tensor
+
+    def distribution(self) -> Mixture:
+        """The head's Mixture, made anew."""
+        ...
+
+    def run(self, evaluation: Evaluation | None) -> Tensor:
+        """What the clock sees; returns the mean loss."""
+        ...
+
+
+class HeadPass:
+    """Forward pass of a head, loss, and backward pass to its parameters and to the hidden states."""
+
+    def __init__(self, setting: Setting, name: str, device: torch.device):
+        self.head = head(name, setting, device)
+        self.hidden, self.targets_BT = inputs(setting, device)
+
+    def distribution(self) -> Mixture:
+        """Of the head."""
+        return self.head(self.hidden)
+
+    def run(self, evaluation: Evaluation | None) -> Tensor:
+        """Gradients of the pass before are dropped first, as a training loop does."""
+        for tensor in self.leaves():
+            tensor.grad = None
+        return self.accumulate(evaluation)
+
+    def accumulate(self, evaluation: Evaluation | None) -> Tensor:
+        """Forward and backward pass; gradients are added where there are some."""
+        value = loss(evaluation, self.distribution(), self.targets_BT)
+        value.backward()
+        return value.detach()
+
+    def leaves(self) -> list[Tensor]:
+        """What gets a gradient."""
+        return [*self.head.parameters(), *self.hidden.layers]
+
+
+class Evaluated(HeadPass):
+    """The loss of every token, without gradients."""
+
+    @torch.no_grad()
+    def run(self, evaluation: Evaluation | None) -> Tensor:
+        """Forward pass of the head and the losses."""
+        return token_losses(evaluation, self.distribution(), self.targets_BT).float().mean()
+
+
+class Step:
+    """The harness' own training step of Benka et al.'s Transformer, on random tokens."""
+
+    def __init__(self, setting: Setting, name: str, device: torch.device):
+        if setting.tokens % SEQ_LEN or setting.name == "gpt2-small":
+            sizes = f"setting {setting.name} of {setting.tokens} tokens"
+            raise ExecutionError(f"bench step: {sizes}: expected ptb, wt2 or tiny and a multiple of {SEQ_LEN} tokens")
+        torch.manual_seed(0)
+        backbone = BACKBONES.get("transformer_encoder")(setting.vocab, d_model=setting.width, **BACKBONE)
+        self.model = _Measured(backbone, head(name, setting, device)).to(device)
+        self.optimizer = make_optimizer(self.model.parameters(), TRAIN)
+        shape = (setting.tokens // SEQ_LEN, SEQ_LEN)
+        generator = torch.Generator().manual_seed(1)
+        self.tokens_BT, self.targets_BT = (
+            torch.randint(setting.vocab, shape, generator=generator).to(device) for _ in range(2)
+        )
+
+    def distribution(self) -> Mixture:
+        """Of the model in training, with dropout."""
+        return LanguageModel.forward(self.model, self.tokens_BT)[0]
+
+    def run(self, evaluation: Evaluation | None) -> Tensor:
+        """Forward, loss, backward, clip, SGD."""
+        self.model.evaluation = evaluation
+        train = TRAIN.model_copy(update={"precision": products.current().precision})
+        step = EagerStep(self.model, self.optimizer, train)
+        step.advance(self.tokens_BT, self.targets_BT, None)
+        return step.loss_sum / self.targets_BT.numel()
+
+
+class _Measured(LanguageModel):
+    """A model whose training loss is computed by `evaluation`, a baseline, or as usual."""
+
+    evaluation: Evaluation | None = None
+
+    def forward(self, tokens_BT: Tensor, state: None = None) -> tuple["_Loss", None]:
+        """As LanguageModel's."""
+        distribution, state = super().forward(tokens_BT, state)
+        return _Loss(distribution, self.evaluation), state
+
+
+class _Loss(NamedTuple):
+    mixture: Mixture
+    evaluation: Evaluation | None
+
+    def training_loss(self, targets_BT: Tensor) -> Tensor:
+        return loss(self.evaluation, self.mixture, targets_BT)
+
+
+@torch.no_grad()
+def expected_loss(workload: Workload, *, with_epsilon: bool) -> float:
+    """The mean loss by the reference in float32; of log(p + 1e-8) where the published codes compute that."""
+    nll_N = reference.nll(workload.distribution(), workload.targets_BT.flatten())
+    if with_epsilon:
+        nll_N = -torch.log(torch.exp(-nll_N.double()) + EPSILON)
+    return nll_N.mean().item()

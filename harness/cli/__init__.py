@@ -1,0 +1,64 @@
+"""The command line: parse, call, exit code; nothing else. Ray and MLflow are imported where they are needed."""
+
+import signal
+import sys
+
+import typer
+
+from harness.cli import bench, components, machine, suites, tracking
+from harness.cli.options import errors
+from harness.errors import HarnessError, SuiteError
+
+INTERRUPTED, TERMINATED = 130, 143
+SUMMARY = "Compare language-model output heads on equal terms: suites of trials, records, tables."
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=SUMMARY)
+for _command, _example in {
+    suites.run: "run suites/quickstart.yaml --set train.epochs=1 --only head=mos,seed=1",
+    suites.plan: "plan suites/ptb_mixtures.yaml --json",
+    suites.table: "table suites/quickstart.yaml",
+    components.list_components: "list heads --json",
+    components.check: "check mos, or harness check --all",
+    machine.doctor: "doctor",
+    tracking.sync: "sync --results results",
+    tracking.ui: "ui quickstart --port 5000",
+}.items():
+    app.command(_example.split()[0].rstrip(","), epilog=f"Example: harness {_example}")(_command)
+app.add_typer(
+    bench.app,
+    name="bench",
+    help=bench.SUMMARY,
+    epilog="Example: harness bench head --setting ptb --heads softmax,mos10",
+)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one sentence on standard error and exit code 2, never a traceback; Ctrl-C leaves
+    with 130, SIGTERM with 143.
+    """
+    terminated = []
+
+    def on_sigterm(*_) -> None:
+        terminated.append(True)
+        raise KeyboardInterrupt  # what Ray's own waiting lets through; a SystemExit it turns into code 1
+
+    signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        app()
+    except SystemExit as leaving:
+        if leaving.code != INTERRUPTED:
+            raise
+        errors.print("interrupted: finished trials are kept, the same command goes on with the others")
+        sys.exit(TERMINATED if terminated else INTERRUPTED)
+    except SuiteError as error:
+        for problem in error.problems:
+            errors.print(problem)
+        count = len(error.problems)
+        errors.print(f"{count} problem{'s' if count > 1 else ''}; nothing was run")
+        sys.exit(2)
+    except HarnessError as error:
+        errors.print(str(error))
+        sys.exit(2)
+    except OSError as error:  # a place that cannot be read or written; torch's and Ray's own faults are statuses
+        errors.print(f"{error.filename or 'a file'}: {error.strerror or error}")
+        sys.exit(2)

@@ -1,0 +1,214 @@
+"""`harness bench head|step|eval|memory|table`. What it measures is in benchmarks/, imported where it is needed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.options import RESULTS, Device, Results, console, errors
+from harness.environment import resolve_device
+from harness.errors import ExecutionError
+
+if TYPE_CHECKING:
+    from benchmarks.measurement import Kind, Measurement
+    from benchmarks.speed import Comparison
+
+SUMMARY = "Speed and memory of heads and whole steps, in turns with the published structure and others."
+app = typer.Typer(no_args_is_help=True)
+
+SettingName = Annotated[str, typer.Option(help="Sizes: ptb, wt2, gpt2-small, or tiny to try it.")]
+Tokens = Annotated[int | None, typer.Option(min=1, help="N, instead of the setting's.")]
+Heads = Annotated[str, typer.Option(help="softmax, mosK, mfs, mfs-inputs, sigsoftmax; several with commas.")]
+Impl = Annotated[str, typer.Option(help="Baselines: published, log-space, target-only, torch, liger, cce; all.")]
+Precision = Annotated[str, typer.Option(help="Of products: fp32, bf16, on a GPU also tf32; several with commas.")]
+RouteName = Annotated[str, typer.Option("--route", help="Of float32 products on the CPU: default, onednn or both.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Timed rounds, after one of warm-up.")]
+Threads = Annotated[int, typer.Option(min=1, help="torch threads.")]
+Compile = Annotated[bool, typer.Option("--compile", help="target-only through Inductor too; seconds a head.")]
+Graph = Annotated[bool, typer.Option("--graph", help="As CUDA graphs, without the host's time.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse when the machine is contended.")]
+AssertTargets = Annotated[bool, typer.Option("--assert-targets", help="Leave with 1 when a target is missed.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the raw numbers there.")]
+JsonFiles = Annotated[
+    Path | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Write the raw numbers there; those at ten times the tokens to a second file, FILE_n7000.json beside it.",
+    ),
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Of --save: also in place of a fuller or quieter record.")]
+Save = Annotated[bool, typer.Option("--save", help="Keep the record in results/bench and make the tables anew.")]
+
+
+def _timed(kind: "Kind"):
+    """The command of a kind that is timed."""
+
+    def command(
+        setting: SettingName = "ptb",
+        tokens: Tokens = None,
+        heads: Heads = "",
+        impl: Impl = "",
+        precision: Precision = "fp32,bf16",
+        route: RouteName = "both",
+        rounds: Rounds = 7,
+        threads: Threads = 1,
+        device: Device = Device.auto,
+        compile_too: Compile = False,
+        graph: Graph = False,
+        strict: Strict = False,
+        assert_targets: AssertTargets = False,
+        json_file: JsonFile = None,
+        save: Save = False,
+        replace: Replace = False,
+        results: Results = RESULTS,
+    ) -> None:
+        from benchmarks import speed
+
+        named = {"heads": heads, "impl": impl, "precision": precision, "compile_too": compile_too}
+        compared = _comparison(setting, tokens, route, device, rounds=rounds, threads=threads, graph=graph, **named)
+        _refuse_load(threads, strict)
+        measured = speed.measure(kind, compared, _progress)
+        _refuse(measured.contended, strict)
+        _show([measured], json_file, results if save else None, replace, assert_targets)
+
+    return command
+
+
+for _kind, _what in {
+    "head": "Forward and backward pass of heads.",
+    "step": "Whole training steps: forward, loss, backward, clip, update.",
+    "eval": "Forward pass of heads without gradients, as in evaluation.",
+}.items():
+    app.command(_kind, help=_what, epilog=f"Example: harness bench {_kind} --heads softmax,mos10 --rounds 7")(
+        _timed(_kind)
+    )
+
+
+@app.command(epilog="Example: harness bench memory --heads mos5,mos15 --impl published")
+def memory(
+    setting: SettingName = "ptb",
+    tokens: Tokens = None,
+    heads: Heads = "",
+    impl: Impl = "",
+    precision: Precision = "fp32,bf16",
+    route: RouteName = "both",
+    threads: Threads = 1,
+    device: Device = Device.auto,
+    assert_targets: AssertTargets = False,
+    json_file: JsonFiles = None,
+    save: Save = False,
+    replace: Replace = False,
+    results: Results = RESULTS,
+) -> None:
+    """Peak extra memory of one head step, a fresh process a cell; without --tokens also at ten times the tokens."""
+    from benchmarks import memory as benchmark
+
+    named = {"heads": heads, "impl": impl, "precision": precision}
+    compared = [_comparison(setting, tokens, route, device, threads=threads, **named)]
+    if tokens is None and compared[0].device.type == "cpu":
+        more = 10 * compared[0].setting.tokens
+        compared.append(_comparison(setting, more, route, device, threads=threads, **named))
+    measured = [benchmark.measure(each, _progress) for each in compared]
+    _show(measured, json_file, results if save else None, replace, assert_targets)
+
+
+@app.command(epilog="Example: harness bench table")
+def table(results: Results = RESULTS) -> None:
+    """results/tables/bench_<device>.md again, from the records in results/bench."""
+    from benchmarks import tables
+
+    for place in tables.write(results):
+        _say(f"table: {place}")
+
+
+def _comparison(
+    setting: str,
+    tokens: int | None,
+    route: str,
+    device: Device,
+    *,
+    graph: bool = False,
+    compile_too: bool = False,
+    **rest,
+) -> "Comparison":
+    """What the options ask for. Raises ExecutionError when one is wrong."""
+    from benchmarks.cells import checked_impls, checked_ways
+    from benchmarks.settings import component, setting_of
+    from benchmarks.speed import Comparison
+
+    where = resolve_device(device.value)
+    if graph and where.type != "cuda":
+        raise ExecutionError("--graph: CUDA graphs are a GPU's")
+    sizes = setting_of(setting, where, tokens)
+    heads = _listed(rest.pop("heads")) or sizes.heads
+    for name in heads:
+        component(name)
+    impls = checked_impls(_listed(rest.pop("impl")), compile_too=compile_too)
+    ways = checked_ways(_listed(rest.pop("precision")), route, where)
+    return Comparison(setting=sizes, device=where, heads=heads, impls=impls, ways=ways, graph=graph, **rest)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _refuse_load(threads: int, strict: bool) -> None:
+    from benchmarks.machine import high_load
+    from harness.environment import load_average
+
+    _refuse(high_load(load_average(), threads), strict)
+
+
+def _refuse(contended, strict: bool) -> None:
+    if strict and contended:
+        raise ExecutionError(f"--strict: the machine is contended: {'; '.join(contended)}")
+
+
+def _say(line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _progress(line: str) -> None:
+    errors.print(line)
+
+
+def _show(
+    measured: "list[Measurement]", json_file: Path | None, kept: Path | None, replace: bool, assert_targets: bool
+) -> None:
+    from benchmarks import tables
+    from benchmarks.measurement import save
+
+    for each in measured:
+        _say(tables.title(each))
+        console.print(tables.screen(tables.rows(each)))
+        for line in (*tables.derived(each), tables.provenance(each)):
+            _say(line)
+    aims = tables.target_rows(measured)
+    if len(aims) > 1:
+        console.print(tables.screen(aims, texts=3))
+    if json_file is not None:
+        for number, each in enumerate(measured):
+            save(each, json_file.with_stem(f"{json_file.stem}_n{each.tokens}") if number else json_file)
+    if kept is not None:
+        _keep(measured, kept, replace)
+    if assert_targets and len(aims) == 1:
+        raise ExecutionError("no target applies to what was measured")
+    if assert_targets and any(row[-1] == "no" for row in aims[1:]):
+        raise typer.Exit(1)
+
+
+def _keep(measured: "list[Measurement]", results: Path, replace: bool) -> None:
+    """All of them or none. Raises ExecutionError when a record there has more to say and is not to be replaced."""
+    from benchmarks import tables
+    from benchmarks.measurement import loses, save, slug
+
+    places = [results / "bench" / slug(each.device) / each.file_name for each in measured]
+    for each, place in zip(measured, places, strict=True):
+        lost = "" if replace else loses(each, place)
+        if lost:
+            raise ExecutionError(f"--save: {lost}; nothing was saved, --replace does it all the same")
+    for each, place in zip(measured, places, strict=True):
+        save(each, place)
+    for table_file in tables.write(results):
+        _say(f"table: {table_file}")

@@ -1,0 +1,73 @@
+"""`harness list` and `check`: the components that are known, and whether they keep their promises."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness import screen
+from harness.cli.options import Json, console
+from harness.conformance import conformance, summary
+from harness.errors import BrokenComponent, ExecutionError
+from harness.plan.parameters import parameters
+from harness.plan.reader import assignment
+from harness.registry import BACKBONES, CORPORA, HEADS, Registry
+
+
+def list_components(
+    what: Annotated[str, typer.Argument(help="heads, backbones, corpora or suites.")], as_json: Json = False
+) -> None:
+    """What is known by name, where it comes from, and its parameters."""
+    registries = {"heads": HEADS, "backbones": BACKBONES, "corpora": CORPORA}
+    if what == "suites":
+        if not Path("suites").is_dir():
+            raise ExecutionError(f"there is no folder suites in {Path.cwd()}")
+        entries = [{"name": p.stem, "from": str(p), "parameters": []} for p in sorted(Path("suites").glob("*.yaml"))]
+    elif what in registries:
+        entries = [_component(registries[what], name) for name in registries[what].names()]
+    else:
+        raise ExecutionError(f"harness list {what}: expected heads, backbones, corpora or suites")
+    if as_json:
+        print(json.dumps(entries, indent=1))
+        return
+    console.print(screen.components(entries))
+
+
+def check(
+    name: Annotated[str | None, typer.Argument(help="A head or a backbone, a plug-in's too.")] = None,
+    given: Annotated[list[str], typer.Option("--set", metavar="PARAM=VALUE", help="A parameter's value.")] = [],  # noqa: B006
+    every_head: Annotated[bool, typer.Option("--all", help="Every head: worst errors and time.")] = False,
+) -> None:
+    """The conformance suite for one head or backbone, or for every head, over the variants of their parameters."""
+    if every_head == (name is not None) or (every_head and given):
+        raise ExecutionError("harness check: expected the name of a head or backbone, or --all alone")
+    if every_head:
+        raise typer.Exit(_check_all(HEADS.names()))
+    kind, outcomes = conformance(name, dict(map(assignment, given)))
+    for outcome in outcomes:
+        verdict = "ok  " if outcome.passed else "FAIL"
+        console.print(f"{verdict}  {outcome}", highlight=False, markup=False, soft_wrap=True)
+    failed = sum(not outcome.passed for outcome in outcomes)
+    console.print(f"{kind} {name}: {len(outcomes) - failed} of {len(outcomes)} checks passed", highlight=False)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _check_all(names: list[str]) -> int:
+    """A row for each component; 1 when one fails, else 0."""
+    summaries = []
+    for name in names:
+        summaries.append(summary(name))
+        for failure in summaries[-1].failures:
+            console.print(f"FAIL  {name}: {failure}", highlight=False, markup=False, soft_wrap=True)
+    console.print(screen.summaries(summaries))
+    return 1 if any(each.failures for each in summaries) else 0
+
+
+def _component(registry: Registry, name: str) -> dict[str, Any]:
+    """A broken plug-in is a row with its cause, not the end of the list."""
+    try:
+        shown = [str(parameter) for parameter in parameters(registry.get(name)).values()]
+    except BrokenComponent as error:
+        shown = [f"broken: {error}"]
+    return {"name": name, "from": registry.origin(name), "parameters": shown}

@@ -1,0 +1,49 @@
+"""`harness doctor`: what this machine is, as far as figures measured on it depend on it."""
+
+import importlib.metadata
+import platform
+from typing import Annotated
+
+import torch
+import typer
+
+import harness
+from harness import environment
+from harness.cli.options import console
+from harness.kernels import probe
+from harness.kernels.devices import has_triton
+
+
+def doctor(
+    again: Annotated[bool, typer.Option("--again", help="Measure the routes anew, and keep what is found.")] = False,
+) -> None:
+    """Versions, device, threads, load, and which route float32 matrix products take here and why."""
+    found = probe.report(again=again)
+    chosen = "oneDNN" if found.route == "onednn" else "torch's default"
+    exactness = "as exact as float32" if found.exact else "NOT as exact as float32"
+    compared = f"oneDNN is {found.speedup:.2f} times as fast as the default and {exactness}"
+    if not torch.backends.mkldnn.is_available():
+        compared = "this torch has no oneDNN"
+    shown = {
+        "harness": f"{harness.__version__} at {environment.commit()}",
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        "Triton": _triton(),
+        "device": environment.device_name(environment.resolve_device("auto")),
+        "processor": found.cpu,
+        "threads": f"{torch.get_num_threads()} of torch, {environment.cpus_available()} cores for this process",
+        "load": f"{environment.load_average():.2f} over the last minute",
+        "matrix products": f"float32 on the CPU by {chosen}; {compared} (relative error {found.error:.1e})",
+        "kept in": str(probe.place()) if probe.place().exists() else f"{probe.place()} cannot be written: not kept",
+    }
+    for name, value in shown.items():
+        console.print(f"{name + ':':16} {value}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _triton() -> str:
+    if not has_triton():
+        return "not installed"
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:  # under another name, as in torch's own builds
+        return "installed"

@@ -1,0 +1,143 @@
+"""What the lean evaluation allocates: the output matrix as products take it, one buffer of logits, and the sums."""
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from harness.kernels.layout import Slice
+
+if TYPE_CHECKING:
+    from harness.kernels.lean import Lean
+
+LOG2_E = math.log2(math.e)
+# A chunk of logits. On the CPU more rows gain nothing, with fewer the adding to dW shows; small ones cost their calls.
+CHUNK_ROWS, LEAST_BYTES, MOST_BYTES = 256, 4 * 2**20, 64 * 2**20
+CUDA_BYTES = 40 * 2**20  # stays in the L2 cache of a large GPU
+NUM_ONES = 2  # columns of 1 beside the facets: one for b, one for what rounding leaves over of it
+ALIGNMENT = 8  # columns: rows of 16 bytes and more, as matrix units want them
+
+
+class Needs(NamedTuple):
+    """Which gradients are asked for."""
+
+    facets: bool
+    log_prior: bool
+    weight: bool
+    bias: bool
+
+
+class Gradients(NamedTuple):
+    """Gradients in the shapes of the inputs, float32 at least; None where not asked for."""
+
+    facets: Tensor | None
+    log_prior: Tensor | None
+    weight: Tensor | None
+    bias: Tensor | None
+
+
+class Buffers:
+    """The output matrix as products take it, and room for the logits of `tokens` tokens, used by every chunk.
+
+    The logits in the buffer are scale (W h + o): scale is 1 / ln 2 and o the bias b; where phi bends at c, -1 / ln 2
+    and b - c. In the type that products have anyway the matrix is W itself, and o is added to them; where W is rounded,
+    the matrix is [W, o, o', 0], o' being what rounding leaves over of o. How many tokens make a chunk follows from
+    sizes alone, never from a timing, so bits repeat.
+    """
+
+    def __init__(self, lean: "Lean"):
+        self.products, self.scale = lean.products, LOG2_E if lean.bend is None else -LOG2_E
+        self.matrix_VC, self.offset_V = lean.weight_VE, _offset(lean)
+        if lean.products.dtype(lean.facets_NFE) != lean.weight_VE.dtype:
+            self.matrix_VC, self.offset_V = _rounded(lean, self.offset_V), None
+        N, F, E = lean.facets_NFE.shape
+        self.tokens = min(N, tokens_per_chunk(self.matrix_VC, len(lean.layout.partitions)))
+        self.rows_rC = self.matrix_VC.new_zeros(self.tokens * F, _padded(E + NUM_ONES, ALIGNMENT))
+        alignment = ALIGNMENT if self.matrix_VC.is_cuda else 1
+        self.blocks = [self._room(part, alignment) for part in lean.layout.slices]
+        self.slopes = [torch.empty_like(block) for block in self.blocks] if lean.bend is not None else None
+
+    def logits(self, i: int, part: Slice, facets_nsE: Tensor) -> Tensor:
+        """(n, s, V_s) of slice i, the `part`."""
+        block = self.blocks[i][: len(facets_nsE)]
+        rows_rC = self.rows(facets_nsE, self.scale)[:, : self.matrix_VC.shape[1]]
+        self.products.mm_(block.flatten(0, 1), rows_rC, self.matrix_VC[part.words].t())
+        return block if self.offset_V is None else block.add_(self.offset_V[part.words], alpha=self.scale)
+
+    def rows(self, facets_nsE: Tensor, scale: Tensor | float) -> Tensor:
+        """(n s, C): scale [h, 1, 1, 0] with scale (n, s, 1) or a number; overwritten by the next call."""
+        n, s, E = facets_nsE.shape
+        rows_nsC = self.rows_rC[: n * s].view(n, s, -1)
+        rows_nsC[..., :E] = facets_nsE * scale
+        rows_nsC[..., E : E + NUM_ONES] = scale
+        return rows_nsC.flatten(0, 1)
+
+    def _room(self, part: Slice, alignment: int) -> Tensor:
+        """(tokens, s, V_s), each row at a multiple of `alignment`."""
+        num_words = len(range(part.start, len(self.matrix_VC), part.step))
+        stride = _padded(num_words, alignment)
+        return self.matrix_VC.new_empty(self.tokens, part.last - part.first, stride)[..., :num_words]
+
+
+class Sums:
+    """The gradients as chunks add to them. Shapes: facets (N, F, E) in the facets' type; log_prior (N, K) and matrix
+    (V, C'), what is needed of [dW, db, db, 0], in float32 at least; None where nothing is asked for. dW is always a
+    part of a wider matrix, never one that autograd could make its own.
+    """
+
+    def __init__(self, lean: "Lean", buffers: Buffers, needs: Needs):
+        self.needs, self.width = needs, lean.weight_VE.shape[1]
+        self.columns = slice(0 if needs.weight else self.width, None if needs.bias else self.width)
+        self.facets = torch.empty_like(lean.facets_NFE) if needs.facets else None
+        self.log_prior = torch.empty_like(lean.log_prior_NK) if needs.log_prior else None
+        self.matrix = None
+        if needs.weight or needs.bias:
+            V, C = len(lean.weight_VE), buffers.rows_rC.shape[1]
+            self.matrix = lean.weight_VE.new_empty(V, C, dtype=lean.wide)[:, self.columns]  # the first chunk fills it
+
+    @property
+    def weight(self) -> Tensor | None:
+        """(V, E) dW, a view."""
+        return self.matrix[:, : self.width] if self.needs.weight else None
+
+    @property
+    def bias(self) -> Tensor | None:
+        """(V,) db, a view."""
+        return self.matrix[:, self.width if self.needs.weight else 0] if self.needs.bias else None
+
+    @property
+    def gradients(self) -> Gradients:
+        """What they have come to."""
+        return Gradients(self.facets, self.log_prior, self.weight, self.bias)
+
+
+def tokens_per_chunk(matrix_VC: Tensor, num_mixtures: int) -> int:
+    """How many tokens, each of K rows of V logits and of C numbers of facets, make a chunk; by bytes."""
+    row_bytes = max(matrix_VC.shape) * matrix_VC.element_size()
+    num_rows = min(max(CHUNK_ROWS, LEAST_BYTES // row_bytes), MOST_BYTES // row_bytes)
+    return max(1, (CUDA_BYTES // row_bytes if matrix_VC.is_cuda else num_rows) // num_mixtures)
+
+
+def _offset(lean: "Lean") -> Tensor | None:
+    """(V,) o: b, or b - c where phi bends at c; None for nothing."""
+    if lean.bend is None or lean.bend.c == 0:
+        return lean.bias_V
+    return (lean.weight_VE.new_zeros(len(lean.weight_VE)) if lean.bias_V is None else lean.bias_V) - lean.bend.c
+
+
+def _rounded(lean: "Lean", offset_V: Tensor | None) -> Tensor:
+    """[W, o, o', 0] in the products' type; [W, 0] without an offset."""
+    (V, E), num_offsets = lean.weight_VE.shape, 0 if offset_V is None else NUM_ONES
+    dtype = lean.products.dtype(lean.facets_NFE)
+    matrix_VC = lean.weight_VE.new_empty(V, _padded(E + num_offsets, ALIGNMENT), dtype=dtype)
+    matrix_VC[:, :E] = lean.weight_VE
+    matrix_VC[:, E:] = 0
+    if offset_V is not None:
+        matrix_VC[:, E] = offset_V
+        matrix_VC[:, E + 1] = offset_V - matrix_VC[:, E]
+    return matrix_VC
+
+
+def _padded(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment

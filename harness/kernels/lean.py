@@ -1,0 +1,194 @@
+"""The exact evaluation of a Mixture in chunks of tokens: a buffer of a few hundred rows of logits instead of
+N x K x V probabilities, and gradients made while the buffer is there.
+
+With z_nk = W h_nk + b, u = phi(z), target x_n and log weights l_nk = log pi_nk,
+
+    A_nk = logsumexp_v u_nk[v];    a_nk = l_nk + u_nk[x_n] - A_nk;    L_n = -logsumexp_k a_nk;    r_nk = exp(a_nk + L_n)
+
+    dL_n/dl_nk = -r_nk;    dL_n/dz_nk[v] = r_nk (exp(u_nk[v] - A_nk) - 1[v = x_n]) phi'(z_nk[v]) =: G_nk[v]
+    dH = G W;    dW = G^T H;    db = G^T 1
+
+A chunk holds all components of its tokens, so r is known when their logits are. The buffer holds E = exp(u - shift) of
+all words but the target (times phi' where that is not 1), and is not scaled: the scaling goes to the thin sides,
+dH = q o (E W) - t o W[x] and dW = E^T (q o H) - scatter(x, t o H) with q = w r exp(shift - A), w the token's weight,
+and t = w r (1 - exp(u[x] - A)) phi'(z[x]), which comes from the sum of the others: nothing cancels where the model is
+sure of the target. Three products, 6 N K V E operations. The logits come out of the product in units of ln 2, since
+exp2 is four times as fast as exp. Letters: see harness/protocols.py; n tokens of a chunk.
+Source: chunks of tokens and gradients in the forward pass are those of Liger's fused linear cross entropy
+(linkedin/Liger-Kernel); all components in one chunk, and with it the mixture's exact gradient, is ours.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from harness.kernels import devices
+from harness.kernels.buffers import Buffers, Gradients, Needs, Sums
+from harness.kernels.evaluation import fused_nll
+from harness.kernels.layout import Layout
+from harness.kernels.logit_maps import LINEAR_FROM, Bend
+from harness.kernels.products import Products
+from harness.kernels.rows import Rows
+
+
+class _Chunk(NamedTuple):
+    """A chunk between its exponentials and its gradients. `own_nKE`: the facets that score the targets; `slope_nK`:
+    phi' at the targets, `slopes` of all logits, beside `blocks`; None where phi is the identity.
+    """
+
+    tokens: slice
+    facets_nFE: Tensor
+    own_nKE: Tensor
+    target_weight_nE: Tensor
+    blocks: list[Tensor]
+    slopes: list[Tensor] | None
+    slope_nK: Tensor | None
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Lean:
+    """A mixture and its targets, ready to be evaluated.
+
+    Args: bend: phi, None for the identity; products: how to multiply; the others as in Mixture.
+    """
+
+    targets_N: Tensor
+    facets_NFE: Tensor
+    log_prior_NK: Tensor | None
+    weight_VE: Tensor
+    bias_V: Tensor | None
+    layout: Layout
+    bend: Bend | None
+    log_epsilon: float | None
+    products: Products
+
+    def nll(self) -> Tensor:
+        """(N,) nats. 2 N K V E operations."""
+        log_sum_exp = devices.log_sum_exp_kernel(self.facets_NFE.device)
+        if log_sum_exp is not None and self.bend is None and self.wide == torch.float32:
+            with self._own_types():
+                return fused_nll(self, log_sum_exp)
+        with self._own_types():
+            buffers, nll_N = Buffers(self), self._nll_N()
+            for tokens in self._chunks(buffers.tokens):
+                nll_N[tokens] = self._exponentials(tokens, buffers).rows.nll
+        return nll_N
+
+    def gradients(self, weight_N: Tensor, needs: Needs) -> tuple[Tensor, Gradients]:
+        """(N,) nats, and the gradients of sum_n weight_n nll_n. 6 N K V E operations when all are needed."""
+        with self._own_types():
+            buffers, nll_N = Buffers(self), self._nll_N()
+            sums = Sums(self, buffers, needs)
+            for tokens in self._chunks(buffers.tokens):
+                chunk = self._exponentials(tokens, buffers)
+                nll_N[tokens] = chunk.rows.nll
+                self._differentiate(chunk, weight_N[tokens, None], buffers, sums)
+        return nll_N, sums.gradients
+
+    @property
+    def wide(self) -> torch.dtype:
+        """The type of statistics and sums: the facets', but float32 at least."""
+        return torch.promote_types(self.facets_NFE.dtype, torch.float32)
+
+    def _own_types(self) -> torch.autocast:
+        """Types are chosen here, not by an autocast around us."""
+        return torch.autocast(self.facets_NFE.device.type, enabled=False)
+
+    def _nll_N(self) -> Tensor:
+        return self.facets_NFE.new_empty(len(self.targets_N), dtype=self.wide)
+
+    def _chunks(self, size: int) -> Iterator[slice]:
+        return (slice(i, i + size) for i in range(0, len(self.targets_N), size))
+
+    def _exponentials(self, tokens: slice, buffers: Buffers) -> _Chunk:
+        """Two of the 6 N K V E operations: logits, and from them everything but the gradients."""
+        facets_nFE = self.facets_NFE[tokens].to(self.wide)
+        own_nKE, weight_nE, target_nK = self._targets(tokens, facets_nFE)
+        parts = self.layout.slices
+        blocks = [buffers.logits(i, part, facets_nFE[:, part.facets]) for i, part in enumerate(parts)]
+        slopes = slope_nK = None
+        if self.bend is not None:
+            slopes = [_bend_(b, slope[: len(b)], self.bend) for b, slope in zip(blocks, buffers.slopes, strict=True)]
+            slope_nK = self.bend.slope(target_nK)
+            target_nK = self.bend(target_nK) - self.bend.c
+        self._take_out(self.targets_N[tokens], blocks)
+        prior_nK = None if self.log_prior_NK is None else self.log_prior_NK[tokens]
+        facets = [range(part.first, part.last) for part in parts]
+        combine_rows_ = devices.row_kernel(facets_nFE.device)
+        rows = combine_rows_(blocks, facets, self.layout.component, target_nK, prior_nK, self.log_epsilon)
+        return _Chunk(tokens, facets_nFE, own_nKE, weight_nE, blocks, slopes, slope_nK, rows)
+
+    def _targets(self, tokens: slice, facets_nFE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(n, K, E) the facets that score the targets, (n, E) the rows of W they meet, (n, K) the targets' logits z."""
+        targets_n = self.targets_N[tokens]
+        weight_nE = self.weight_VE.index_select(0, targets_n).to(self.wide)
+        own_nKE = facets_nFE if self.layout.plain else facets_nFE.gather(1, self._owners(tokens))
+        target_nK = torch.linalg.vecdot(own_nKE, weight_nE[:, None])
+        if self.bias_V is not None:
+            target_nK += self.bias_V.index_select(0, targets_n)[:, None]
+        return own_nKE, weight_nE, target_nK
+
+    def _take_out(self, targets_n: Tensor, blocks: list[Tensor]) -> None:
+        """The targets' logits out of the blocks. What is rounded there is the rest of the vocabulary; the target's own
+        logit joins it in float32, so that nothing cancels where the model is sure.
+        """
+        for part, block in zip(self.layout.slices, blocks, strict=True):
+            at_n = (targets_n // part.step).clamp(max=block.shape[-1] - 1)  # beyond its end a slice does not score it
+            at_ns1 = at_n[:, None, None].expand(-1, block.shape[1], 1)
+            scored_n11 = (targets_n % part.step == part.start)[:, None, None]
+            block.scatter_(-1, at_ns1, block.gather(-1, at_ns1).masked_fill_(scored_n11, -math.inf))
+
+    def _differentiate(self, chunk: _Chunk, weight_n1: Tensor, buffers: Buffers, sums: Sums) -> None:
+        """The other four, into `sums`."""
+        rest_nK, scale_nF = weight_n1 * chunk.rows.rest, weight_n1 * chunk.rows.scale
+        if sums.log_prior is not None:
+            sums.log_prior[chunk.tokens] = -weight_n1 * chunk.rows.share
+        if chunk.slopes is not None:
+            for block, slope in zip(chunk.blocks, chunk.slopes, strict=True):
+                block.mul_(slope)
+            rest_nK = rest_nK * chunk.slope_nK
+        if sums.facets is not None:
+            sums.facets[chunk.tokens] = self._facet_gradient(chunk, rest_nK[..., None], scale_nF, buffers)
+        if sums.matrix is not None:
+            self._add_matrix_gradient(chunk, rest_nK[..., None], scale_nF, buffers, sums)
+
+    def _facet_gradient(self, chunk: _Chunk, rest_nK1: Tensor, scale_nF: Tensor, buffers: Buffers) -> Tensor:
+        """(n, F, E) dH = q o (E W) - t o W[x]."""
+        gradient_nFE = torch.empty_like(chunk.facets_nFE)
+        for part, block in zip(self.layout.slices, chunk.blocks, strict=True):
+            weight_vE = buffers.matrix_VC[part.words, : self.weight_VE.shape[1]]
+            unscaled_rE = self.products.mm(block.flatten(0, 1), weight_vE)
+            gradient_nFE[:, part.facets] = unscaled_rE.view(*block.shape[:2], -1) * scale_nF[:, part.facets, None]
+        term_nKE = rest_nK1 * chunk.target_weight_nE[:, None]
+        if self.layout.plain:
+            return gradient_nFE.sub_(term_nKE)
+        return gradient_nFE.scatter_add_(1, self._owners(chunk.tokens), -term_nKE)
+
+    def _add_matrix_gradient(self, chunk: _Chunk, rest_nK1: Tensor, scale_nF, buffers: Buffers, sums: Sums) -> None:
+        """[dW, db] += E^T (q o [H, 1]) - scatter(x, t o [H, 1])."""
+        for part, block in zip(self.layout.slices, chunk.blocks, strict=True):
+            rows_rC = buffers.rows(chunk.facets_nFE[:, part.facets], scale_nF[:, part.facets, None])
+            first = chunk.tokens.start == 0 and part.first < self.layout.partitions[0]  # each word once
+            E_vr, columns_rC = block.flatten(0, 1).t(), rows_rC[:, sums.columns]
+            self.products.addmm_(sums.matrix[part.words], E_vr, columns_rC, beta=0 if first else 1)
+        targets_n = self.targets_N[chunk.tokens]
+        if sums.weight is not None:
+            sums.weight.index_add_(0, targets_n, (rest_nK1 * chunk.own_nKE).sum(1), alpha=-1)
+        if sums.bias is not None:
+            sums.bias.index_add_(0, targets_n, rest_nK1.sum((1, 2)), alpha=-1)
+
+    def _owners(self, tokens: slice) -> Tensor:
+        """(n, K, E) for gather and scatter along facets: the facet that scores the target."""
+        return self.layout.owners(self.targets_N[tokens])[..., None].expand(-1, -1, self.weight_VE.shape[1])
+
+
+def _bend_(block: Tensor, beside: Tensor, bend: Bend) -> Tensor:
+    """(c - z) / ln 2 -> (phi(z) - c) / ln 2 in place; returns phi'(z) in `beside`."""
+    torch.ops.aten.softplus.out(block, math.log(2), LINEAR_FROM, out=beside)  # softplus(c - z) / ln 2
+    block.add_(beside, alpha=bend.k - 1).neg_()
+    return beside.neg_().exp2_().mul_(1 - bend.k).add_(bend.k)

@@ -1,0 +1,65 @@
+"""The tiny suite in a folder, run or not, and the command line called in this process."""
+
+import shutil
+import signal
+import sys
+from types import SimpleNamespace
+
+import commands
+import pytest
+
+from harness import cli
+
+
+@pytest.fixture(scope="session")
+def first_run(tmp_path_factory):
+    """The suite run once in a process of its own: its folder, exit code and output."""
+    folder = tmp_path_factory.mktemp("first")
+    (folder / "suites").mkdir()
+    (folder / "suites" / "tiny.yaml").write_text(commands.SUITE)
+    process = commands.started(folder, "run", "suites/tiny.yaml", "--executor", "inline")
+    out, err = process.communicate(timeout=120)
+    return SimpleNamespace(folder=folder, code=process.returncode, out=out, err=err)
+
+
+@pytest.fixture
+def finished(first_run, tmp_path, monkeypatch):
+    """A copy of the finished suite's folder, as the current one."""
+    folder = shutil.copytree(first_run.folder, tmp_path / "finished")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """A folder with the suite and nothing else, as the current one."""
+    (tmp_path / "fresh" / "suites").mkdir(parents=True)
+    (tmp_path / "fresh" / "suites" / "tiny.yaml").write_text(commands.SUITE)
+    monkeypatch.chdir(tmp_path / "fresh")
+    return tmp_path / "fresh"
+
+
+@pytest.fixture
+def harness(monkeypatch, capsys):
+    """A function: arguments -> exit code, standard output, standard error of the entry point in this process."""
+
+    def call(*arguments) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["harness", *map(str, arguments)])
+        before = signal.getsignal(signal.SIGTERM)
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as left:
+            code = left.code or 0
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        captured = capsys.readouterr()
+        return SimpleNamespace(code=code, out=captured.out, err=captured.err)
+
+    return call
+
+
+@pytest.fixture
+def run(harness):
+    """`harness run suites/tiny.yaml` in this process, without MLflow."""
+    return lambda *arguments: harness("run", "suites/tiny.yaml", "--executor", "inline", "--no-tracking", *arguments)

@@ -1,0 +1,142 @@
+"""`harness bench` and `harness doctor`, at sizes that say nothing of speed."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import machine, tables
+from harness.cli import machine as machine_command
+from harness.kernels import probe
+
+TINY = ("--setting", "tiny", "--rounds", "1", "--route", "default", "--precision", "fp32", "--heads", "softmax,mos2")
+
+
+@pytest.fixture(autouse=True)
+def _quiet_machine(monkeypatch):
+    monkeypatch.setattr(machine, "cpus_available", lambda: 1000)
+
+
+@pytest.mark.parametrize("kind", ["head", "step", "eval"])
+def test_a_table_is_shown_and_the_raw_numbers_are_written(fresh, harness, kind):
+    done = harness("bench", kind, *TINY, "--json", "out.json")
+    assert done.code == 0
+    assert "│ ours" in done.out
+    assert "│ published" in done.out
+    record = json.loads((fresh / "out.json").read_text())
+    assert (record["kind"], record["setting"], record["rounds"], record["threads"]) == (kind, "tiny", 1, 1)
+    assert {(cell["head"], cell["impl"]) for cell in record["cells"]} >= {("mos2", "ours"), ("softmax", "target-only")}
+    assert not (fresh / "results").exists()
+
+
+def test_memory_is_measured_at_ten_times_the_tokens_too(fresh, harness):
+    options = (
+        "--setting",
+        "tiny",
+        "--route",
+        "default",
+        "--precision",
+        "fp32",
+        "--heads",
+        "softmax",
+        "--impl",
+        "published",
+    )
+    assert harness("bench", "memory", *options, "--json", "out.json").code == 0
+    found = [json.loads((fresh / name).read_text()) for name in ("out.json", "out_n700.json")]
+    assert [(each["kind"], each["tokens"], len(each["cells"])) for each in found] == [
+        ("memory", 70, 2),
+        ("memory", 700, 2),
+    ]
+
+
+def test_saved_records_become_the_table_of_the_device(fresh, harness):
+    done = harness("bench", "head", *TINY, "--save")
+    assert done.code == 0
+    (record,) = (fresh / "results" / "bench").glob("*/head_tiny_n70.json")
+    (table,) = (fresh / "results" / "tables").glob("bench_*.md")
+    assert table.name == f"bench_{record.parent.name}.md"
+    text = table.read_text()
+    table.unlink()
+    assert harness("bench", "table").code == 0
+    assert table.read_text() == text
+
+
+def test_a_fuller_record_is_replaced_when_told_so_only(fresh, harness):
+    assert harness("bench", "eval", *TINY, "--save", "--replace").code == 0
+    (record,) = (fresh / "results" / "bench").glob("*/eval_tiny_n70.json")
+    before = record.read_bytes()
+    done = harness("bench", "eval", *TINY, "--impl", "ours", "--save")
+    assert done.code == 2
+    assert done.err.splitlines()[-1].startswith("--save: results/bench/")
+    assert done.err.endswith(" nothing was saved, --replace does it all the same\n")
+    assert "│ ours" in done.out  # what was measured is not lost
+    assert record.read_bytes() == before
+    assert harness("bench", "eval", *TINY, "--impl", "ours", "--save", "--replace").code == 0
+    assert record.read_bytes() != before
+
+
+def test_targets_that_do_not_apply_are_told(fresh, harness):
+    done = harness("bench", "eval", *TINY, "--assert-targets")
+    assert done.code == 2
+    assert done.err.endswith("no target applies to what was measured\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["head", "--setting", "imagenet"], "--setting imagenet: expected ptb, wt2, gpt2-small, tiny"),
+        (["head", "--heads", "mos"], "--heads mos: expected "),
+        (["eval", "--impl", "none"], "--impl none: expected ours, "),
+        (["step", "--precision", "fp8"], "--precision fp8: expected fp32, bf16 on cpu"),
+        (["memory", "--route", "mkl"], "--route mkl: expected default, onednn or both"),
+        (["head", "--precision", ""], "--precision: expected some of fp32, bf16 on cpu"),
+        (["memory", "--precision", ","], "--precision: expected some of fp32, bf16 on cpu"),
+        (["head", "--graph"], "--graph: CUDA graphs are a GPU's"),
+        (["step", "--setting", "gpt2-small", "--route", "default"], "bench step: setting gpt2-small"),
+        (["head", "--device", "cuda"], "a GPU is asked for and this torch sees none"),
+        (["table"], "results/bench holds no measurements"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_code_2(fresh, harness, monkeypatch, arguments, sentence):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    done = harness("bench", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(sentence)
+    assert done.err.count("\n") == 1
+
+
+def test_a_loaded_machine_is_flagged_and_refused_when_strict(fresh, harness, monkeypatch):
+    monkeypatch.setattr(machine, "cpus_available", lambda: 0)
+    done = harness("bench", "eval", *TINY)
+    assert done.code == 0
+    assert "CONTENDED" in done.out
+    done = harness("bench", "eval", *TINY, "--strict")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("--strict: the machine is contended: load ")
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("yes", 0), ("no", 1)])
+def test_targets_can_be_asserted(fresh, harness, monkeypatch, verdict, code):
+    rows = [["figure", "met"], ["made up", verdict]]
+    monkeypatch.setattr(tables, "target_rows", lambda measured: rows)
+    assert harness("bench", "eval", *TINY, "--assert-targets").code == code
+    assert harness("bench", "eval", *TINY).code == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--again",)])
+def test_the_doctor_tells_machine_and_probe(harness, monkeypatch, tmp_path, options):
+    asked = []
+    found = SimpleNamespace(route="onednn", speedup=2.125, error=2.5e-7, exact=True, cpu="A CPU")
+    monkeypatch.setattr(probe, "report", lambda again: asked.append(again) or found)
+    monkeypatch.setattr(probe, "CACHE", tmp_path)
+    monkeypatch.setattr(machine_command, "has_triton", lambda: False)
+    done = harness("doctor", *options)
+    assert (done.code, asked) == (0, [bool(options)])
+    assert "Triton:          not installed" in done.out
+    assert f"kept in:         {probe.place()} cannot be written" in done.out
+    assert "processor:       A CPU" in done.out
+    assert (
+        "by oneDNN; oneDNN is 2.12 times as fast as the default and as exact as float32 (relative error 2.5e-07)"
+        in done.out
+    )

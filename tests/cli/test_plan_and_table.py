@@ -1,0 +1,93 @@
+"""`harness plan` and `harness table`."""
+
+import json
+import re
+import shutil
+
+from commands import files, planned, table_rows
+
+
+def test_plan_json_is_json_alone_of_the_documented_form(fresh, harness):
+    done = harness("plan", "suites/tiny.yaml", "--json")
+    assert (done.code, done.err) == (0, "")
+    plan = json.loads(done.out)
+    assert list(plan) == ["suite", "version", "trials"]
+    assert (plan["suite"], plan["version"], len(plan["trials"])) == ("tiny", 1, 4)
+    trial = plan["trials"][3]
+    assert re.fullmatch("[0-9a-f]{12}", trial.pop("id"))
+    assert trial == {
+        "corpus": {"name": "markov", "params": {"vocab_size": 12, "num_tokens": 400, "branching": 3}},
+        "backbone": {"name": "lstm", "params": {"d_model": 8, "num_layers": 1}},
+        "head": {"name": "mos", "params": {"num_mixtures": 2}},
+        "seed": 2,
+        # V = 12, d = 8: embedding 96, LSTM 4 * 2 * 64 + 64 = 576; mos: 8 * 16 + 16, prior 16, output 96 + 12
+        "params_total": 96 + 576 + 144 + 16 + 108,
+        "params_head": 144 + 16 + 108,
+        "state": "missing",
+    }
+
+
+def test_plan_writes_nothing(fresh, harness):
+    before = files(fresh)
+    assert harness("plan", "suites/tiny.yaml").code == 0
+    assert harness("plan", "suites/tiny.yaml", "--json").code == 0
+    assert files(fresh) == before
+
+
+def test_plan_shows_what_is_finished_missing_and_failed(finished, harness, run):
+    assert {trial["state"] for trial in planned(harness)} == {"ok"}
+    assert {trial["state"] for trial in planned(harness, "--set", "train.lr=1e30")} == {"missing"}
+    run("--set", "train.lr=1e30", "--only", "head=softmax,seed=2")
+    states = [trial["state"] for trial in planned(harness, "--set", "train.lr=1e30")]
+    assert states == ["missing", "diverged", "missing", "missing"]
+
+
+def test_plan_names_a_damaged_record_on_standard_error_only(finished, harness):
+    trial = planned(harness)[1]["id"]
+    (finished / "results" / "runs" / "tiny" / trial / "record.json").write_text("{")
+    done = harness("plan", "suites/tiny.yaml", "--json")
+    assert [entry["state"] for entry in json.loads(done.out)["trials"]] == ["ok", "missing", "ok", "ok"]
+    assert done.err.count("warning: ") == 1
+    assert trial in done.err
+
+
+def test_plan_for_people_shows_every_trial_with_its_counts(finished, harness):
+    out = harness("plan", "suites/tiny.yaml").out
+    for trial in planned(harness):
+        (line,) = [line for line in out.splitlines() if trial["id"] in line]
+        cells = [cell.strip() for cell in re.split("[│|]", line)[1:-1]]
+        assert cells[4:] == [str(trial["seed"]), str(trial["params_total"]), str(trial["params_head"]), "ok"]
+    assert "4 trials, 0 to run" in out
+
+
+def test_plan_only_shows_the_chosen(fresh, harness):
+    chosen = planned(harness, "--only", "head=mos,seed=2")
+    assert [(trial["head"]["name"], trial["seed"]) for trial in chosen] == [("mos", 2)]
+
+
+def test_table_only_shows_those_rows_and_leaves_the_file_whole(finished, harness):
+    place = finished / "results" / "tables" / "tiny.md"
+    whole = place.read_text()
+    place.unlink()
+    done = harness("table", "suites/tiny.yaml", "--only", "head=mos")
+    assert done.code == 0
+    assert table_rows(done.out) == {"mos(num_mixtures=2)": "2/2"}
+    assert place.read_text() == whole
+
+
+def test_table_only_keeps_the_labels_and_numbers_of_the_whole_table(finished, harness):
+    whole = (finished / "results" / "tables" / "tiny.md").read_text()
+    shown = harness("table", "suites/tiny.yaml", "--only", "head=mos").out
+    rows = [
+        [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("| mos")] for text in (whole, shown)
+    ]
+    assert rows[1] == rows[0] != []
+
+
+def test_a_table_that_cannot_be_written_is_one_sentence(finished, harness):
+    shutil.rmtree(finished / "results" / "tables")
+    (finished / "results" / "tables").write_text("a file")
+    done = harness("table", "suites/tiny.yaml")
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert "tables" in done.err

@@ -1,0 +1,194 @@
+"""`harness run`: what is run and what is not, exit codes, what is printed and written."""
+
+import json
+import re
+import signal
+import sys
+
+import pytest
+from commands import SUITE, files, record_files, started, table_rows
+
+
+def test_a_run_prints_and_writes_the_table_and_leaves_with_0(first_run):
+    assert first_run.code == 0
+    markdown = (first_run.folder / "results" / "tables" / "tiny.md").read_text()
+    assert markdown in first_run.out
+    assert table_rows(markdown) == {"softmax": "2/2", "mos(num_mixtures=2)": "2/2"}
+    assert re.search(r"^MLflow UI: (\S*/)?harness ui tiny$", first_run.out, flags=re.MULTILINE)
+
+
+def test_a_run_that_goes_well_writes_nothing_to_standard_error(first_run):
+    assert first_run.err == ""
+
+
+def test_a_second_run_starts_nothing(finished, harness, monkeypatch):
+    for module in ("ray", "harness.execution.schedule", "harness.execution.tracking"):
+        monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
+    before = files(finished)
+    done = harness("run", "suites/tiny.yaml")
+    assert (done.code, done.err) == (0, "")
+    assert "nothing to run: all 4 trials have a record" in done.out
+    assert files(finished) == before
+
+
+def test_a_missing_table_is_written_when_there_is_nothing_to_run(finished, run):
+    place = finished / "results" / "tables" / "tiny.md"
+    before = place.read_text()
+    place.unlink()
+    assert run().code == 0
+    assert place.read_text() == before
+
+
+def test_a_failed_trial_is_a_row_and_exit_code_1_until_retried(fresh, run):
+    options = ("--set", "train.lr=1e30", "--only", "head=softmax,seed=1")
+    done = run(*options)
+    assert done.code == 1
+    markdown = (fresh / "results" / "tables" / "tiny.lr=1e30.md").read_text()
+    assert table_rows(markdown) == {"softmax": "0/2: 1 diverged, 1 not run", "mos(num_mixtures=2)": "0/2: 2 not run"}
+    assert re.search(r"- softmax lstm markov seed=1 \([0-9a-f]{12}\): diverged: Diverged: ", markdown)
+    first = record_files(fresh)
+    again = run(*options)
+    assert again.code == 1
+    assert "nothing to run" in again.out
+    assert record_files(fresh) == first
+    assert run(*options, "--retry-failed").code == 1
+    (trial,) = first
+    assert record_files(fresh)[trial][0] > first[trial][0]
+    previous = fresh / "results" / "runs" / "tiny" / trial / "record.previous.json"
+    assert previous.read_bytes() == first[trial][1]
+
+
+def test_retry_failed_leaves_good_trials_alone(finished, run):
+    before = record_files(finished)
+    assert "nothing to run" in run("--retry-failed").out
+    assert record_files(finished) == before
+
+
+@pytest.mark.parametrize("options", [(), ("--shared",)])
+def test_times_are_marked_as_shared_when_told_so(fresh, run, options):
+    assert run("--only", "head=softmax,seed=1", *options).code == 0
+    ((_, content),) = record_files(fresh).values()
+    assert json.loads(content)["environment"]["shared"] == bool(options)
+
+
+def test_force_runs_everything_again_with_the_same_result(finished, run):
+    before = record_files(finished)
+    done = run("--force")
+    assert done.code == 0
+    after = record_files(finished)
+    assert after.keys() == before.keys()
+    for trial, (written, content) in after.items():
+        assert written > before[trial][0]
+        assert json.loads(content)["weights_sha256"] == json.loads(before[trial][1])["weights_sha256"]
+
+
+def test_only_runs_the_chosen_trials_and_the_table_shows_all_rows(fresh, run):
+    done = run("--only", "head=softmax,seed=1", "--only", "head=mos,seed=2")
+    assert done.code == 0
+    assert len(record_files(fresh)) == 2
+    expected = {"softmax": "1/2: 1 not run", "mos(num_mixtures=2)": "1/2: 1 not run"}
+    assert table_rows((fresh / "results" / "tables" / "tiny.md").read_text()) == expected
+
+
+def test_a_shortened_run_has_ids_and_a_table_of_its_own(finished, run):
+    before, full = record_files(finished), (finished / "results" / "tables" / "tiny.md").read_text()
+    done = run("--set", "train.epochs=1", "--only", "seed=1")
+    assert done.code == 0
+    assert "SHORTENED: train.epochs = 1 instead of 2" in done.out
+    after = record_files(finished)
+    assert before.items() <= after.items()
+    assert len(after) == 4 + 2
+    assert (finished / "results" / "tables" / "tiny.md").read_text() == full
+    assert (finished / "results" / "tables" / "tiny.epochs=1.md").read_text() in done.out
+
+
+def test_a_damaged_record_is_named_and_its_trial_runs_again(finished, run):
+    before = record_files(finished)
+    trial = sorted(before)[0]
+    place = finished / "results" / "runs" / "tiny" / trial / "record.json"
+    place.write_bytes(before[trial][1][:100])
+    done = run()
+    assert done.code == 0
+    assert str(place) in done.err
+    after = record_files(finished)
+    assert {name for name in after if after[name] != before[name]} == {trial}
+    assert json.loads(after[trial][1])["weights_sha256"] == json.loads(before[trial][1])["weights_sha256"]
+
+
+def test_cuda_without_a_gpu_is_refused_and_no_record_is_touched(finished, run, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    before = record_files(finished)
+    done = run("--device", "cuda", "--force")
+    assert done.code == 2
+    assert done.err == "a GPU is asked for and this torch sees none; use --device cpu or auto\n"
+    assert record_files(finished) == before
+
+
+def test_too_many_cpus_are_refused_and_no_record_is_touched(finished, run):
+    before = record_files(finished)
+    done = run("--cpus-per-trial", "10000", "--force")
+    assert done.code == 2
+    assert done.err.startswith("a trial claims 10000 CPUs and this machine has ")
+    assert record_files(finished) == before
+
+
+def test_a_file_in_the_place_of_the_results_folder_is_one_sentence(fresh, run):
+    (fresh / "results").write_text("in the way")
+    done = run()
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    assert str(fresh / "results") in done.err
+    assert (fresh / "results").read_text() == "in the way"
+
+
+@pytest.mark.parametrize("name", ["run", "plan", "table"])
+def test_every_mistake_of_a_suite_is_located_and_nothing_is_run(fresh, harness, name):
+    text = SUITE.replace("softmax, {mos", "sofmax, {mos").replace("epochs: 2", "epochs: -2")
+    (fresh / "suites" / "tiny.yaml").write_text(text)
+    before = files(fresh)
+    done = harness(name, "suites/tiny.yaml")
+    assert (done.code, done.out) == (2, "")
+    head, train, count = done.err.splitlines()
+    assert head.startswith("suites/tiny.yaml:5:9: heads.0: unknown head 'sofmax'; did you mean 'softmax'?")
+    # line 6: "train: {optimizer: adam, lr: 0.01, epochs: -2": the value begins in column 44
+    assert train.startswith("suites/tiny.yaml:6:44: train.epochs: ")
+    assert count == "2 problems; nothing was run"
+    assert files(fresh) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["suites/none.yaml"], "suites/none.yaml: no such file"),
+        (["suites/tiny.yaml", "--only", "haed=mos"], "did you mean 'head'"),
+        (["suites/tiny.yaml", "--only", "head=none"], "no trial of the suite is like that"),
+        (["suites/tiny.yaml", "--set", "train.epochs"], "expected key=value"),
+        (["suites/tiny.yaml", "--set", "train.epoch=3"], "did you mean 'epochs'"),
+        (["suites/tiny.yaml", "--set", "table.compare=benka2021/9"], "--set table.compare=benka2021/9: "),
+    ],
+)
+def test_a_wrong_argument_is_one_problem_and_nothing_is_run(fresh, harness, arguments, sentence):
+    before = files(fresh)
+    done = harness("run", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert done.err.endswith("\n1 problem; nothing was run\n")
+    assert files(fresh) == before
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_a_signal_ends_a_run_with_its_code_and_no_record(fresh, executor, sent, code):
+    options = ["--executor", executor, "--no-tracking", "--set", "train.epochs=100000"]
+    process = started(fresh, "run", "suites/tiny.yaml", *options)
+    try:
+        for line in process.stdout:
+            if line.startswith("epoch "):
+                break
+        process.send_signal(sent)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == code
+    assert "Traceback" not in err
+    assert record_files(fresh) == {}

@@ -1,0 +1,54 @@
+"""For tests of the command line: a tiny suite, the command as a process of its own, and what commands leave."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+SUITE = """\
+name: tiny
+version: 1
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1}}]
+heads: [softmax, {mos: {num_mixtures: 2}}]
+train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [1, 2]
+table: {baseline: softmax}
+"""
+
+
+def started(folder: Path, *arguments) -> subprocess.Popen:
+    """The command line as a process of its own."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("HARNESS_DATA", "HARNESS_RESULTS")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness.cli", *map(str, arguments)],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
+
+
+def record_files(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Trial id -> time of writing and content of its record."""
+    found = (folder / "results" / "runs" / "tiny").glob("*/record.json")
+    return {path.parent.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in found}
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
+
+
+def table_rows(markdown: str) -> dict[str, str]:
+    """Head -> the n cell of its row."""
+    rows = [line.split("|") for line in markdown.splitlines() if line.startswith("| ")][1:]
+    return {row[1].strip(): row[-2].strip() for row in rows}
+
+
+def planned(harness, *arguments) -> list[dict]:
+    return json.loads(harness("plan", "suites/tiny.yaml", "--json", *arguments).out)["trials"]

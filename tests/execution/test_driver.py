@@ -1,0 +1,37 @@
+"""The driver: the route of products is chosen once, before the executor starts, and handed to every trial."""
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from harness.execution import driver, inline
+from harness.execution.driver import Tracking, run_trials
+from harness.execution.events import Claim
+from harness.execution.live import LiveView
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "available", "asked"),
+    [
+        ("cpu", None, False, 1),
+        ("cpu", None, True, 1),
+        ("auto", None, False, 1),
+        ("auto", 0.0, True, 1),  # no share of the GPU: the CPU
+        ("auto", 0.2, True, 0),
+        ("cuda", None, True, 0),
+    ],
+)
+def test_the_route_is_chosen_once_for_trials_on_the_cpu(
+    device, gpus, available, asked, suite, setting, monkeypatch, tmp_path
+):
+    calls, handed = [], []
+    monkeypatch.setattr(driver.probe, "chosen_route", lambda: calls.append(1) or "onednn")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: available)
+    monkeypatch.setattr(inline, "execute", lambda specs, setting, claim, on_event: handed.append(setting))
+    given = replace(setting("driven", "inline"), device=device, runs=tmp_path / "runs")
+    console = Console(quiet=True)
+    view = LiveView(list(suite.trials), console)
+    run_trials(list(suite.trials), given, Claim(cpus=1, gpus=gpus), "local", view, Tracking(None, console))
+    assert len(calls) == asked
+    assert handed == [replace(given, route="onednn" if asked else "default")]

@@ -1,0 +1,127 @@
+"""The lean evaluation among other functions of autograd: tied weights, accumulation, double use."""
+
+import pytest
+import torch
+
+from harness import kernels
+from harness.distributions import Mixture
+from harness.plan.specs import ComponentSpec
+from harness.trial.model import build
+
+V, B, T = 29, 4, 30
+
+
+def model(dtype=torch.float64, **head):
+    backbone = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1, "dropout": 0.0})
+    mos = ComponentSpec(name="mos", params={"num_mixtures": 3, **head})
+    return build(backbone, mos, vocab_size=V, seed=1).to(dtype)
+
+
+def batch(seed, rows=B):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(V, (2, rows, T), generator=generator)
+
+
+def loss(built, tokens, targets):
+    distribution, _ = built(tokens)
+    return distribution.mean_nll(targets)
+
+
+def grads(built):
+    return [parameter.grad.clone() for parameter in built.parameters()]
+
+
+def assert_equal(found, expected, tolerance=1e-12):
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("tie_weights", [False, True])
+def test_accumulation_over_batches_equals_the_reference(tie_weights):
+    lean, plain = (model(tie_weights=tie_weights) for _ in range(2))
+    for seed in range(3):
+        loss(lean, *batch(seed)).backward()
+        with kernels.reference_only():
+            loss(plain, *batch(seed)).backward()
+    assert_equal(grads(lean), grads(plain))
+
+
+def test_two_losses_of_one_graph_and_a_factor():
+    lean, plain = model(), model()
+    tokens, targets = batch(0)
+
+    def combined(built):
+        distribution, _ = built(tokens)
+        return 3 * distribution.mean_nll(targets) - 0.5 * distribution.mean_nll(targets.flip(0))
+
+    combined(lean).backward()
+    with kernels.reference_only():
+        combined(plain).backward()
+    assert_equal(grads(lean), grads(plain))
+
+
+def test_a_second_backward_pass_through_a_kept_graph_gives_the_same():
+    built = model()
+    value = loss(built, *batch(0))
+    value.backward(retain_graph=True)
+    first = grads(built)
+    built.zero_grad(set_to_none=True)
+    for parameter in built.parameters():
+        parameter.grad = torch.zeros_like(parameter)  # what is given back may be added to, never kept
+    value.backward(retain_graph=True)
+    built.zero_grad(set_to_none=True)
+    value.backward()
+    assert_equal(grads(built), first, tolerance=0)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_a_kept_graph_survives_what_is_done_to_the_gradients(with_bias):
+    """Leaves everywhere: autograd keeps gradients that nobody else holds, and adds to them in place."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(1, 6, 2, 8), (1, 6, 2), (7, 8), *([(7,)] if with_bias else [])]
+    leaves = [torch.randn(*shape, generator=generator, requires_grad=True) for shape in shapes]
+    mixture = Mixture(leaves[0], leaves[1].log_softmax(-1), *leaves[2:])
+    value = mixture.mean_nll(torch.randint(7, (1, 6), generator=generator))
+    value.backward(retain_graph=True)
+    first = [leaf.grad.clone() for leaf in leaves]
+    for _ in range(2):
+        for leaf in leaves:
+            leaf.grad.zero_()
+        value.backward(retain_graph=True)
+        assert_equal([leaf.grad for leaf in leaves], first, tolerance=0)
+
+
+@pytest.mark.parametrize("factor", [2.0, 1.0, 0.5, 0.0, -1.0])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_a_factor_of_the_loss_is_one_of_every_gradient(with_bias, factor):
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(1, 6, 2, 8), (1, 6, 2), (7, 8), *([(7,)] if with_bias else [])]
+    leaves = [torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    mixture = Mixture(*leaves)
+    targets = torch.randint(7, (1, 6), generator=generator)
+    found = torch.autograd.grad(factor * mixture.mean_nll(targets), leaves)
+    with kernels.reference_only():
+        expected = torch.autograd.grad(mixture.mean_nll(targets), leaves)
+    assert_equal(found, [factor * gradient for gradient in expected])
+
+
+def test_a_graph_is_used_once_unless_kept_and_never_differentiated_twice():
+    tensor = torch.randn(1, 5, 1, 4, requires_grad=True)
+    value = Mixture(tensor, None, torch.randn(7, 4)).mean_nll(torch.zeros(1, 5, dtype=torch.long))
+    value.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        value.backward()
+    mixture, targets = Mixture(tensor, None, torch.randn(7, 4)), torch.zeros(1, 5, dtype=torch.long)
+    for value in (mixture.mean_nll(targets), mixture.nll(targets).sum()):
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            torch.autograd.grad(value, tensor, create_graph=True)
+
+
+def test_an_autocast_around_it_does_not_reach_into_its_sums():
+    built = model(torch.float32)
+    tokens, targets = batch(0)
+    plain = loss(built, tokens, targets)
+    hidden = built.backbone(tokens)
+    head = built.head(hidden)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(head.mean_nll(targets), plain)

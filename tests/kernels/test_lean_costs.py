@@ -1,0 +1,141 @@
+"""What the lean evaluation computes and allocates, counted at torch's dispatcher: never timed."""
+
+import pytest
+import torch
+from handmade import SaysCuda
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from harness.distributions import LOGIT_MAPS, Mixture, log_prior
+from harness.kernels import buffers
+
+E, V = 16, 500
+
+
+class Counted(TorchDispatchMode):
+    """Multiplications and additions in matrix products, and the largest tensor that any operation makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations, self.largest = 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        matrices = [arg for arg in args if isinstance(arg, torch.Tensor) and arg.ndim == 2]
+        if name in ("mm", "addmm", "addmm_"):
+            a, b = matrices[-2:]
+            self.operations += 2 * a.shape[0] * a.shape[1] * b.shape[1]
+        result = func(*args, **(kwargs or {}))
+        made = [leaf.untyped_storage().nbytes() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        self.largest = max(self.largest, *made, 0)
+        return result
+
+
+def mixture(num_tokens, num_mixtures, *, frozen=(), partitions=None, logit_map="identity"):
+    generator = torch.Generator().manual_seed(0)
+    num_facets = sum(partitions) if partitions else num_mixtures
+    tensors = {
+        "facets": torch.randn(1, num_tokens, num_facets, E, generator=generator),
+        "prior": log_prior(torch.randn(1, num_tokens, num_mixtures, generator=generator)),
+        "weight": torch.randn(V, E, generator=generator),
+    }
+    for name, tensor in tensors.items():
+        tensor.requires_grad_(name not in frozen)
+    prior = tensors["prior"] if num_mixtures > 1 else None
+    chosen = LOGIT_MAPS[logit_map]
+    made = Mixture(tensors["facets"], prior, tensors["weight"], partitions=partitions, logit_map=chosen)
+    return made, torch.randint(V, (1, num_tokens), generator=generator)
+
+
+def operations(evaluate):
+    with Counted() as counted:
+        evaluate()
+    return counted.operations
+
+
+@pytest.mark.parametrize("num_mixtures", [1, 5])
+@pytest.mark.parametrize("logit_map", ["identity", "sigsoftmax"])
+def test_training_costs_three_products_and_evaluation_one(num_mixtures, logit_map):
+    N = 200
+    made, targets = mixture(N, num_mixtures, logit_map=logit_map)
+    one = 2 * N * num_mixtures * V * E
+    assert operations(lambda: made.mean_nll(targets).backward()) == 3 * one
+    assert operations(lambda: made.nll(targets).sum().backward()) == 4 * one
+    with torch.no_grad():
+        assert operations(lambda: made.mean_nll(targets)) == one
+        assert operations(lambda: made.nll(targets)) == one
+
+
+def test_partitions_cost_no_product_more():
+    N = 200
+    made, targets = mixture(N, 3, partitions=(4, 1, 1))
+    assert operations(lambda: made.mean_nll(targets).backward()) == 3 * 2 * N * 3 * V * E
+
+
+@pytest.mark.parametrize(
+    ("frozen", "products"), [(["weight"], 2), (["facets"], 2), (["facets", "weight"], 1), (["prior"], 3)]
+)
+def test_frozen_inputs_cost_nothing(frozen, products):
+    N, K = 200, 3
+    made, targets = mixture(N, K, frozen=frozen)
+    assert operations(lambda: made.mean_nll(targets).backward()) == products * 2 * N * K * V * E
+
+
+def test_a_trained_bias_on_a_frozen_matrix_costs_its_own_column_alone():
+    N, columns = 200, 8  # b's, padded
+    made, targets = mixture(N, 1, frozen=["facets", "weight"])
+    biased = Mixture(made.facets_NFE[None], None, made.weight_VE, torch.zeros(V, requires_grad=True))
+    assert operations(lambda: biased.mean_nll(targets).backward()) == 2 * N * V * (E + columns)
+
+
+class Multiplied(TorchDispatchMode):
+    """How often something is multiplied by a tensor as large as the output matrix; whether a number is looked at."""
+
+    def __init__(self):
+        super().__init__()
+        self.times, self.looked = 0, False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        self.times += name == "mul" and result.shape == (V, E)
+        self.looked |= name == "_local_scalar_dense"
+        return result
+
+
+@pytest.mark.parametrize(
+    ("upstream", "times", "looked"),
+    [(torch.tensor(1.0), 0, True), (torch.tensor(2.0), 1, True), (torch.tensor(1.0).as_subclass(SaysCuda), 1, False)],
+)
+def test_a_factor_of_one_is_not_multiplied_by_but_on_a_gpu_where_looking_costs_more(upstream, times, looked):
+    made, targets = mixture(20, 1)
+    loss = made.mean_nll(targets)
+    with Multiplied() as multiplied:
+        loss.backward(upstream)
+    assert (multiplied.times, multiplied.looked) == (times, looked)
+
+
+@pytest.mark.parametrize("logit_map", ["identity", "sigsoftmax"])
+def test_no_tensor_grows_with_tokens_or_mixtures_but_the_facets(monkeypatch, logit_map):
+    monkeypatch.setattr(buffers, "LEAST_BYTES", 0)
+    largest = []
+    for N, K in ((300, 2), (300, 12), (1200, 2)):
+        made, targets = mixture(N, K, logit_map=logit_map)
+        with Counted() as counted:
+            made.mean_nll(targets).backward()
+        assert counted.largest <= max(4 * N * K * E, 4 * buffers.CHUNK_ROWS * V)
+        largest.append(counted.largest)
+    assert largest[0] < 4 * 300 * 2 * V / 2  # and a chunk is what it says: far from all logits
+
+
+def test_a_large_vocabulary_makes_chunks_of_fewer_rows():
+    def tokens(V, K, E=1):
+        return buffers.tokens_per_chunk(torch.empty(V, E, device="meta"), K)
+
+    MiB = 2**20
+    assert tokens(1_000_000, 1) == 64 * MiB // 4_000_000
+    assert tokens(10**9, 5) == 1
+    assert tokens(10_000, 5) == 256 // 5
+    assert tokens(100, 1) == 4 * MiB // 400
+    assert tokens(100, 1, E=5000) == 256  # rows of facets count too
+    assert tokens(100, 1, E=1000) == 4 * MiB // 4000

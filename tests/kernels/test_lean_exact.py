@@ -1,0 +1,268 @@
+"""The lean evaluation against dense float64 autograd: loss and every gradient, over several chunks, at odd sizes."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from harness.distributions import LOGIT_MAPS, Bend, Mixture, log_prior
+from harness.kernels import buffers
+from harness.kernels.products import Products, using
+
+E = 5
+BEND = Bend(c=-1.5, k=2.5)
+DENSE_MAPS = {
+    "identity": lambda z: z,
+    "sigsoftmax": lambda z: z + functional.logsigmoid(z),
+    "bend": lambda z: z + 1.5 * functional.logsigmoid(z + 1.5),  # logsigmoid(-x) = -softplus(x)
+}
+MAPS = {"identity": LOGIT_MAPS["identity"], "sigsoftmax": LOGIT_MAPS["sigsoftmax"], "bend": BEND}
+# (partitions, logit map, bias, prior, tokens, words): one chunk and several, the last one ragged
+CASES = [
+    ((1,), "identity", True, False, 7, 11),
+    ((1,), "identity", False, False, 600, 23),
+    ((1,), "sigsoftmax", True, False, 300, 31),
+    ((3,), "identity", True, False, 257, 10),
+    ((1, 1, 1), "identity", True, True, 200, 13),
+    ((1, 1, 1, 1, 1), "identity", False, True, 151, 8),
+    ((4, 1, 1), "identity", True, True, 173, 15),
+    ((1, 4, 1), "identity", True, True, 90, 9),
+    ((1, 1, 4), "identity", True, True, 61, 9),
+    ((2, 3), "bend", True, True, 140, 14),
+    ((1, 1), "bend", False, True, 130, 12),
+    ((1, 2), "sigsoftmax", False, True, 129, 7),
+    ((3, 3), "identity", True, True, 100, 3),  # a word a slice
+]
+
+
+def chunks_of(monkeypatch, rows):
+    """Chunks of so many rows, however short."""
+    monkeypatch.setattr(buffers, "LEAST_BYTES", 0)
+    monkeypatch.setattr(buffers, "CHUNK_ROWS", rows)
+
+
+@pytest.fixture(autouse=True)
+def _several_chunks(monkeypatch):
+    chunks_of(monkeypatch, 256)
+
+
+def tensors(partitions, with_bias, with_prior, num_tokens, num_words, dtype=torch.float64, level=0.0):
+    generator = torch.Generator().manual_seed(num_tokens)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+
+    scores = normal(num_tokens, len(partitions)) if with_prior else None
+    bias = (normal(num_words).detach() + level).requires_grad_() if with_bias else None
+    targets = torch.randint(num_words, (num_tokens,), generator=generator)
+    weights = torch.randint(4, (num_tokens,), generator=generator).to(dtype)  # a quarter of them 0
+    return normal(num_tokens, sum(partitions), E), scores, normal(num_words, E), bias, targets, weights
+
+
+def dense_nll(facets, scores, weight, bias, targets, partitions, logit_map, log_epsilon=None):
+    """(N,) from all N K V probabilities."""
+    num_words, first, components = len(weight), 0, []
+    for num_partitions in partitions:
+        owner = first + torch.arange(num_words) % num_partitions
+        z = torch.einsum("nve,ve->nv", facets[:, owner], weight) + (0 if bias is None else bias)
+        components.append(DENSE_MAPS[logit_map](z).log_softmax(-1))
+        first += num_partitions
+    prior = 0 if scores is None else scores.log_softmax(-1)[..., None]
+    logp = (torch.stack(components, dim=1) + prior).logsumexp(1)
+    p = logp.exp() if log_epsilon is None else logp.exp() + log_epsilon
+    return -p.log()[torch.arange(len(targets)), targets]
+
+
+def mixture(facets, scores, weight, bias, partitions, logit_map, log_epsilon=None):
+    return Mixture(
+        facets[None],
+        None if scores is None else log_prior(scores)[None],
+        weight,
+        bias,
+        partitions=partitions,
+        logit_map=MAPS[logit_map],
+        log_epsilon=log_epsilon,
+    )
+
+
+def gradients(value, inputs):
+    given = [tensor for tensor in inputs if tensor is not None]
+    value.backward()
+    found = [tensor.grad.double() for tensor in given]
+    for tensor in given:
+        tensor.grad = None
+    return found
+
+
+def worst(found, expected):
+    """The largest error of a tensor relative to its own largest entry."""
+    errors = [(a.double() - b).abs().max() / b.abs().max() for a, b in zip(found, expected, strict=True)]
+    return max(errors).item()
+
+
+def compared(case, dtype, *, weighted=False, log_epsilon=None, level=0.0):
+    """(loss and gradients of the lean form, those of the dense one in float64)."""
+    partitions, logit_map, *rest = case
+    *inputs, targets, weights = tensors(partitions, *rest, dtype=dtype, level=level)
+    wide = [None if tensor is None else tensor.detach().double().requires_grad_() for tensor in inputs]
+    nll = dense_nll(*wide, targets, partitions, logit_map, log_epsilon)
+    expected = (weights.double() * nll).sum() / weights.double().sum() if weighted else nll.mean()
+    expected = [expected.detach(), *gradients(expected, wide)]
+    made = mixture(*inputs, partitions, logit_map, log_epsilon)
+    loss = made.mean_nll(targets[None], weights[None] if weighted else None)
+    return [loss.detach(), *gradients(loss, inputs)], expected
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_loss_and_gradients_equal_dense_autograd_in_float64(case, weighted):
+    assert worst(*compared(case, torch.float64, weighted=weighted)) < 1e-12
+
+
+@pytest.mark.parametrize("route", ["default", "onednn"])
+@pytest.mark.parametrize("case", CASES)
+def test_float32_is_exact_to_its_rounding_on_every_route(case, route):
+    with using(Products(route=route)):
+        assert worst(*compared(case, torch.float32)) < 3e-6
+
+
+@pytest.mark.parametrize("case", CASES[:1] + CASES[4:9])
+def test_an_epsilon_is_differentiated_too(case):
+    found, expected = compared(case, torch.float64, log_epsilon=0.01)
+    assert worst(found, expected) < 1e-12
+    exact, _ = compared(case, torch.float64)
+    assert worst(found, exact) > 1e-3
+
+
+@pytest.mark.parametrize("level", [-5000.0, 5000.0])
+@pytest.mark.parametrize("logit_map", ["identity", "sigsoftmax"])
+def test_no_level_of_the_logits_overflows(logit_map, level):
+    found, expected = compared(((1, 1), logit_map, True, True, 20, 9), torch.float32, level=level)
+    assert all(torch.isfinite(tensor).all() for tensor in found)
+    assert worst(found, expected) < 4 * 5000 * 2**-24  # the rounding of logits of that size
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nll_takes_any_upstream_gradient(case):
+    partitions, logit_map, *rest = case
+    *inputs, targets, _ = tensors(partitions, *rest)
+    upstream = torch.randn(len(targets), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    expected_nll = dense_nll(*inputs, targets, partitions, logit_map)
+    expected = [expected_nll.detach(), *gradients((upstream * expected_nll).sum(), inputs)]
+    nll = mixture(*inputs, partitions, logit_map).nll(targets[None])[0]
+    found = [nll.detach(), *gradients((upstream * nll).sum(), inputs)]
+    assert worst(found, expected) < 1e-12
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_gradients_nll_is_the_same(case):
+    partitions, logit_map, *rest = case
+    *inputs, targets, _ = tensors(partitions, *rest)
+    with torch.no_grad():
+        nll = mixture(*inputs, partitions, logit_map).nll(targets[None])[0]
+        mean = mixture(*inputs, partitions, logit_map).mean_nll(targets[None])
+        expected = dense_nll(*inputs, targets, partitions, logit_map)
+    assert worst([nll, mean], [expected, expected.mean()]) < 1e-12
+
+
+def test_token_weights_that_ask_for_a_gradient_get_it():
+    *inputs, targets, weights = tensors((1, 1), True, True, 20, 9)
+    weights = (weights + 1).requires_grad_()
+    made = mixture(*inputs, (1, 1), "identity")
+    made.mean_nll(targets[None], weights[None]).backward()
+    nll = dense_nll(*inputs, targets, (1, 1), "identity").detach()
+    expected = (nll - (weights * nll).sum() / weights.sum()) / weights.sum()  # of a weighted mean, by hand
+    torch.testing.assert_close(weights.grad, expected.detach(), rtol=0, atol=1e-12)
+
+
+def test_a_learned_logit_map_gets_its_gradients_over_several_chunks(monkeypatch):
+    chunks_of(monkeypatch, 16)
+    *inputs, targets, _ = tensors((1, 1), True, True, 50, 9)
+    slope = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    facets, scores, weight, bias = inputs
+    made = Mixture(facets[None], log_prior(scores)[None], weight, bias, logit_map=lambda z: slope * z)
+    found = gradients(made.mean_nll(targets[None]), [*inputs, slope])
+    bent = [slope * facets, scores, weight, None if bias is None else slope * bias]
+    expected = gradients(dense_nll(*bent, targets, (1, 1), "identity").mean(), [*inputs, slope])
+    assert worst(found, expected) < 1e-12
+
+
+def test_the_logit_of_a_bfloat16_target_is_not_rounded():
+    # logits 0 and -64.5 * 1.0078125 = -65.00390625, which is -65 in bfloat16; the normaliser is 1
+    facets, weight = (torch.tensor(values).bfloat16() for values in ([[[[1.0078125]]]], [[0.0], [-64.5]]))
+    nll = Mixture(facets, None, weight).nll(torch.tensor([[1]]))
+    assert nll.dtype == torch.float32
+    assert nll.item() == 65.00390625
+
+
+@pytest.mark.parametrize("evaluated", ["mean_nll", "nll"])
+def test_gradients_come_in_the_types_of_their_inputs(evaluated):
+    *inputs, targets, _ = tensors((1, 2), True, True, 150, 9, dtype=torch.bfloat16)
+    wide = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    expected = gradients(dense_nll(*wide, targets, (1, 2), "identity").mean(), wide)
+    value = getattr(mixture(*inputs, (1, 2), "identity"), evaluated)(targets[None]).mean()
+    assert value.dtype == torch.float32
+    found = torch.autograd.grad(value, inputs)
+    assert {tensor.dtype for tensor in found} == {torch.bfloat16}
+    assert worst(found, expected) < 0.02
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64])
+def test_the_size_of_chunks_changes_nothing_but_rounding(monkeypatch, rows):
+    case = ((2, 1, 1), "bend", True, True, 40, 9)
+    whole, _ = compared(case, torch.float64)
+    chunks_of(monkeypatch, rows)
+    assert worst(compared(case, torch.float64)[0], whole) < 1e-13
+
+
+def test_the_same_bits_every_time():
+    case = ((4, 1, 1), "identity", True, True, 173, 15)
+    (first, _), (second, _) = (compared(case, torch.float32) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize(("dtype", "precision", "bound"), [("float32", "fp32", 3e-6), ("float32", "bf16", 1.2e-2)])
+@pytest.mark.parametrize("confidence", [1.0, 2.0, 3.0])  # mean nll of 3.1, 0.4 and 0.03 nats
+def test_nothing_cancels_where_the_model_is_sure(confidence, dtype, precision, bound):
+    generator = torch.Generator().manual_seed(0)
+    N, K, V, width = 100, 3, 500, 64
+    weight = torch.randn(V, width, generator=generator)
+    targets = torch.randint(V, (N,), generator=generator)
+    facets = 0.3 * torch.randn(N, K, width, generator=generator) + confidence * weight[targets][:, None] / width**0.5
+    scores, bias = torch.randn(N, K, generator=generator), torch.randn(V, generator=generator)
+    narrow = [tensor.to(getattr(torch, dtype)).requires_grad_() for tensor in (facets, scores, weight, bias)]
+    wide = [tensor.detach().double().requires_grad_() for tensor in narrow]
+    exact = dense_nll(*wide, targets, (1,) * K, "identity").mean()
+    expected = gradients(exact, wide)
+    with using(Products(precision=precision)):
+        loss = mixture(*narrow, (1,) * K, "identity").mean_nll(targets[None])
+        found = gradients(loss, narrow)
+    assert abs(loss.item() - exact.item()) < bound * max(exact.item(), 0.1)
+    for i in (0, 2, 3):  # the gate's gradient vanishes: all components are as sure as each other
+        assert (found[i] - expected[i]).norm() / expected[i].norm() < bound
+
+
+def test_no_tokens_are_nothing_to_evaluate():
+    *inputs, _, _ = tensors((1, 1), True, True, 4, 9)
+    none = mixture(inputs[0][:0], inputs[1][:0], *inputs[2:], (1, 1), "identity")
+    targets = torch.zeros(1, 0, dtype=torch.long)
+    assert none.nll(targets).shape == (1, 0)
+    assert none.mean_nll(targets).isnan()
+
+
+def test_as_many_targets_and_weights_as_tokens():
+    *inputs, targets, weights = tensors((1, 1), True, True, 20, 9)
+    made = mixture(*inputs, (1, 1), "identity")
+    with pytest.raises(ValueError, match="19 targets or weights for the 20 tokens"):
+        made.mean_nll(targets[None, 1:])
+    with pytest.raises(ValueError, match="19 targets or weights for the 20 tokens"):
+        made.mean_nll(targets[None], weights[None, 1:])
+    with pytest.raises(ValueError, match="21 targets or weights for the 20 tokens"):
+        made.nll(torch.cat([targets, targets[:1]])[None])
+
+
+def test_targets_changed_before_the_backward_pass_are_noticed():
+    *inputs, targets, _ = tensors((1, 1), True, True, 20, 9)
+    loss = mixture(*inputs, (1, 1), "identity").nll(targets[None]).sum()
+    targets.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

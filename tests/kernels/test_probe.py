@@ -1,0 +1,132 @@
+"""The probe of the CPU's product routes: exactness decides, then speed; measured once, kept, proven before use."""
+
+import json
+
+import pytest
+import torch
+
+from harness.kernels import probe
+from harness.kernels.products import Products
+
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "CACHE", tmp_path / "probes")
+    return tmp_path / "probes"
+
+
+def planted(monkeypatch, *, speedup=2.0, error=1e-7):
+    monkeypatch.setattr(probe, "_speedup", lambda: speedup)
+    monkeypatch.setattr(probe, "_error", lambda route: error if route == "onednn" else 1e-7)
+
+
+@needs_onednn
+@pytest.mark.parametrize(
+    ("speedup", "error", "route"),
+    [(2.0, 3e-7, "onednn"), (1.05, 3e-7, "default"), (0.5, 3e-7, "default"), (9.0, 3e-4, "default")],
+)
+def test_the_faster_route_is_taken_if_it_is_exact(monkeypatch, speedup, error, route):
+    planted(monkeypatch, speedup=speedup, error=error)
+    found = probe.measure()
+    assert (found.route, found.speedup, found.error, found.exact) == (route, speedup, error, error < 1e-5)
+
+
+def test_without_onednn_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(probe, "_speedup", lambda: pytest.fail("measured"))
+    assert probe.measure().route == "default"
+
+
+@needs_onednn
+def test_this_machine_is_measured_and_its_switch_put_back():
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    found = probe.measure()
+    assert found.speedup > 0
+    assert found.exact == (found.error < probe.FLOAT32_ERROR)
+    assert found.default_error < 1e-6  # torch's own route is float32
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
+
+
+@needs_onednn
+def test_products_with_bfloat16_inside_would_be_noticed(monkeypatch):
+    """On a processor with AMX the switch rounds what it multiplies: here done by hand."""
+    exact = torch.mm
+
+    def rounded(a, b):
+        return exact(a.bfloat16().float(), b.bfloat16().float()) if a.dtype == torch.float32 else exact(a, b)
+
+    monkeypatch.setattr(torch, "mm", rounded)
+    assert probe._error("onednn") > 1e-3
+    assert probe.proven("onednn") == "default"
+
+
+@needs_onednn
+def test_a_worker_takes_the_handed_route_without_timing_it(monkeypatch):
+    monkeypatch.setattr(probe, "_speedup", lambda: pytest.fail("timed"))
+    assert probe.proven("default") == "default"
+    expected = "onednn" if probe._error("onednn") <= probe.FLOAT32_ERROR else "default"
+    assert probe.proven("onednn") == expected
+
+
+def test_a_probe_is_kept_for_the_machine(monkeypatch, cache):
+    planted(monkeypatch, speedup=3.0)
+    first = probe.report()
+    monkeypatch.setattr(probe, "measure", lambda: pytest.fail("measured again"))
+    assert probe.report() == first
+    assert probe.chosen_route() == first.route
+    (kept,) = cache.iterdir()
+    assert json.loads(kept.read_text())["speedup"] == first.speedup
+
+
+def test_another_torch_is_measured_anew(monkeypatch, cache):
+    planted(monkeypatch)
+    probe.report()
+    monkeypatch.setattr(torch, "__version__", "9.9.9")
+    probe.report()
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_a_processor_of_the_same_name_that_can_do_more_is_measured_anew(monkeypatch, cache, tmp_path):
+    planted(monkeypatch)
+    for number, flags in enumerate(("flags\t\t: fpu avx512f", "flags\t\t: fpu avx512f amx_bf16", "nothing of it")):
+        monkeypatch.setattr(probe, "CPUINFO", tmp_path / str(number))
+        probe.CPUINFO.write_text(f"model name\t: AMD EPYC\n{flags}\n")
+        probe.report()
+    assert len(list(cache.iterdir())) == 3
+    monkeypatch.setattr(probe, "CPUINFO", tmp_path / "none")
+    assert probe.place() in cache.iterdir()
+
+
+def test_a_probe_is_made_again_when_asked_and_kept(monkeypatch):
+    planted(monkeypatch, speedup=3.0)
+    probe.report()
+    planted(monkeypatch, speedup=4.0)
+    assert probe.report() != probe.report(again=True)
+    assert probe.report() == probe.measure()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"route": "onednn"}', '{"cpu": 1, "route": "x", "nonsense": 2}'])
+def test_a_spoilt_file_is_measured_over(monkeypatch, cache, content):
+    planted(monkeypatch, speedup=2.5)
+    first = probe.report()
+    (kept,) = cache.iterdir()
+    kept.write_text(content)
+    assert probe.report() == first
+    assert json.loads(kept.read_text())["speedup"] == first.speedup
+
+
+def test_a_cache_that_cannot_be_written_costs_a_measurement_only(monkeypatch, cache):
+    planted(monkeypatch)
+    cache.write_text("a file where the folder should be")
+    assert probe.report() == probe.measure()
+
+
+@needs_onednn
+def test_onednn_really_is_another_route():
+    """Else the probe would compare torch's own route with itself."""
+    a, b = torch.randn(2, 512, 512, generator=torch.Generator().manual_seed(0)).unbind()
+    if torch.equal(Products().mm(a, b), Products(route="onednn").mm(a, b)):
+        pytest.skip("torch takes oneDNN here anyway")
+    assert probe._error("onednn") != probe._error("default")

@@ -1,0 +1,249 @@
+"""Matrix products by precision and route: right in each, and torch's switches as they were."""
+
+from typing import get_args
+
+import pytest
+import torch
+from handmade import SaysCuda
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.kernels import products
+from harness.kernels.products import Precision, Products, Route, current, linear, using
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def switch():
+    return torch.backends.mkldnn.matmul.fp32_precision
+
+
+def gpu_switches():
+    return torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.rnn.fp32_precision
+
+
+class Noted(TorchDispatchMode):
+    """(operation, rows of the result, the switch) of every matrix product."""
+
+    def __init__(self):
+        super().__init__()
+        self.products = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
+        if "mm" in name:
+            self.products.append((name, len(result), switch()))
+        return result
+
+
+def pair(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    return (torch.randn(*shape, generator=generator).to(dtype) for shape in ((40, 300), (300, 700)))
+
+
+def error(found, a, b):
+    exact = a.double() @ b.double()
+    return ((found.double() - exact).norm() / exact.norm()).item()
+
+
+@pytest.mark.parametrize("route", ["default", "onednn"])
+def test_products_of_float32_are_float32_on_every_route(route):
+    a, b = pair()
+    chosen = Products(route=route)
+    assert error(chosen.mm(a, b), a, b) < 1e-6
+    assert error(chosen.mm_(torch.empty(40, 700), a, b), a, b) < 1e-6
+    out = torch.ones(40, 700)
+    chosen.addmm_(out, a, b)
+    assert error(out - 1, a, b) < 2e-6
+
+
+def test_the_switch_is_on_within_a_product_alone():
+    before, seen = switch(), []
+    chosen = Products(route="onednn")
+    with chosen.switched(CPU):
+        seen.append(switch())
+        chosen.mm(*pair())
+        seen.append(switch())  # a product within leaves it on
+    assert seen == ["bf16", "bf16"]
+    assert switch() == before
+
+
+def test_every_product_finds_the_switch_on():
+    a, b = pair()
+    chosen = Products(route="onednn")
+    with Noted() as noted:
+        chosen.mm(a, b)
+        chosen.mm_(torch.empty(40, 700), a, b)
+        chosen.addmm_(torch.zeros(40, 700), a, b)
+    assert noted.products == [("mm", 40, "bf16"), ("mm", 40, "bf16"), ("addmm_", 40, "bf16")]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (Products(), "ieee"),
+        (Products(precision="bf16"), "ieee"),
+        (Products(precision="tf32"), "tf32"),
+        (Products(precision="tf32", route="onednn"), "tf32"),  # a route of the CPU
+    ],
+)
+def test_a_gpu_multiplies_in_the_precision_that_is_said(chosen, expected):
+    before, cpu = gpu_switches(), switch()
+    with chosen.switched(CUDA):
+        assert gpu_switches() == (expected, expected)
+        assert switch() == cpu
+    assert gpu_switches() == before
+
+
+def test_other_devices_have_no_switch():
+    before = switch(), *gpu_switches()
+    with Products(precision="tf32", route="onednn").switched(torch.device("meta")):
+        assert (switch(), *gpu_switches()) == before
+
+
+def test_the_switch_is_put_back_after_an_error():
+    before = switch()
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        Products(route="onednn").mm(torch.ones(2, 3), torch.ones(2, 3))
+    assert switch() == before
+
+
+@pytest.mark.parametrize("chosen", [Products(), Products(precision="tf32"), Products(precision="bf16")])
+@pytest.mark.parametrize("allowed", ["none", "bf16"])
+def test_the_default_route_is_float32_whatever_torch_was_allowed(chosen, allowed):
+    torchs, before = switch(), gpu_switches()
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = allowed
+        with chosen.switched(CPU):
+            assert switch() == "ieee"
+            assert gpu_switches() == before
+        assert switch() == allowed
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = torchs
+
+
+def test_what_enters_products():
+    single, double, half = (torch.empty(0, dtype=d) for d in (torch.float32, torch.float64, torch.bfloat16))
+    assert [Products(precision="bf16").dtype(x) for x in (single, double, half)] == [
+        half.dtype,
+        double.dtype,
+        half.dtype,
+    ]
+    assert [Products(precision="tf32").dtype(x) for x in (single, double, half)] == [
+        single.dtype,
+        double.dtype,
+        half.dtype,
+    ]
+
+
+def test_bfloat16_products_add_up_in_float32(monkeypatch):
+    monkeypatch.setattr(products, "CACHED", 5 * 700)  # five rows a piece: eight pieces
+    a, b = pair(torch.bfloat16)
+    out = torch.full((40, 700), 1000.0)
+    for _ in range(100):
+        Products(precision="bf16").addmm_(out, a, b)
+    exact = 1000 + 100 * (a.double() @ b.double())
+    assert ((out - exact).norm() / exact.norm()).item() < 3e-3  # each product rounded once, 2^-9 at most
+    held = (out - exact).mean().abs() / (a.double() @ b.double()).std()
+    assert held < 0.5  # 100 products of which none is lost beside 1000: in bfloat16, a quarter of each would be
+
+
+@pytest.mark.parametrize(("cached", "pieces"), [(7 * 700, [7] * 5 + [5]), (699, [1] * 40)])
+def test_the_cpu_adds_bfloat16_products_by_pieces(monkeypatch, cached, pieces):
+    monkeypatch.setattr(products, "CACHED", cached)
+    a, b = pair(torch.bfloat16)
+    with Noted() as noted:
+        Products().addmm_(torch.zeros(40, 700), a, b)
+    assert noted.products == [("mm", rows, "none") for rows in pieces]
+
+
+def test_a_gpu_adds_bfloat16_products_to_float32_at_once():
+    a, b = (factor.as_subclass(SaysCuda) for factor in pair(torch.bfloat16))
+    out = torch.ones(40, 700).as_subclass(SaysCuda)
+    with Noted() as noted:
+        Products().addmm_(out, a, b)
+    assert noted.products == [("addmm", 40, "none")]
+    assert error((out - 1).as_subclass(torch.Tensor), a.as_subclass(torch.Tensor), b.as_subclass(torch.Tensor)) < 1e-6
+
+
+def test_what_may_be_asked_for():
+    assert get_args(Precision) == ("fp32", "tf32", "bf16")
+    assert get_args(Route) == ("default", "onednn")
+
+
+def test_products_are_chosen_within_a_context():
+    assert current() == Products()
+    with using(Products(precision="bf16")):
+        with using(Products(route="onednn")):
+            assert current() == Products(route="onednn")
+        assert current().precision == "bf16"
+    assert current() == Products()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "place"), [(torch.float32, torch.Tensor), (torch.bfloat16, torch.Tensor), (torch.bfloat16, SaysCuda)]
+)
+def test_with_beta_0_it_does_not_matter_what_was_there(dtype, place):
+    a, b = (torch.eye(3)[:2].to(dtype).as_subclass(place), torch.arange(12.0).view(3, 4).to(dtype).as_subclass(place))
+    out = torch.full((2, 4), torch.nan).as_subclass(place)
+    Products().addmm_(out, a, b, beta=0)
+    assert out.tolist() == [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
+    Products().addmm_(out, a, b, beta=1)
+    assert out.tolist() == [[0.0, 2.0, 4.0, 6.0], [8.0, 10.0, 12.0, 14.0]]
+
+
+def layer(dtype=torch.float32):
+    """x (2, 3, 5), weight (7, 5) and bias (7,) that ask for gradients, and an upstream gradient."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = (2, 3, 5), (7, 5), (7,), (2, 3, 7)
+    *leaves, upstream = (torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes)
+    return [leaf.requires_grad_() for leaf in leaves], upstream
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.float64), ("bf16", torch.bfloat16)]
+)
+def test_a_linear_map_that_is_not_rounded_is_torchs(precision, dtype, with_bias):
+    leaves, upstream = layer(dtype)
+    leaves = leaves if with_bias else leaves[:2]
+    with using(Products(precision=precision)):
+        found = linear(*leaves)
+        gradients = torch.autograd.grad(found, leaves, upstream)
+    expected = functional.linear(*leaves)
+    assert torch.equal(found, expected)
+    for a, b in zip(gradients, torch.autograd.grad(expected, leaves, upstream), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(("precision", "entered"), [("bf16", torch.bfloat16), ("tf32", torch.float32)])
+def test_a_linear_map_is_multiplied_in_the_precision_of_the_moment(precision, entered, with_bias):
+    leaves, upstream = layer()
+    leaves = leaves if with_bias else leaves[:2]
+    with using(Products(precision=precision)):
+        found = linear(*leaves)
+    x, weight, above = (t.detach().to(entered) for t in (leaves[0].flatten(0, 1), leaves[1], upstream.flatten(0, 1)))
+    product = (x @ weight.t()).float().view(2, 3, 7)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, product + leaves[2] if with_bias else product)
+    gradients = torch.autograd.grad(found, leaves, upstream)  # as the forward pass did
+    expected = [(above @ weight).float().view(2, 3, 5), (above.t() @ x).float(), upstream.sum((0, 1))]
+    for a, b in zip(gradients, expected[: len(leaves)], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_a_linear_map_takes_the_route_of_the_moment_there_and_back():
+    (x, weight, _), upstream = layer()
+    with Noted() as noted:
+        with using(Products(precision="tf32", route="onednn")):
+            found = linear(x, weight)
+        torch.autograd.grad(found, (x, weight), upstream)
+    assert noted.products == [("mm", 6, "bf16"), ("mm", 6, "bf16"), ("mm", 7, "bf16")]
+
+
+def test_in_float32_a_linear_map_has_a_second_derivative():
+    (x, weight, bias), upstream = layer()
+    (to_x,) = torch.autograd.grad(linear(x, weight, bias), x, upstream, create_graph=True)  # upstream W
+    (found,) = torch.autograd.grad(to_x.sum(), weight)
+    torch.testing.assert_close(found, upstream.sum((0, 1))[:, None].expand(7, 5))

@@ -1,0 +1,260 @@
+"""The cases of test_triton_interpreted.py, which starts them where TRITON_INTERPRET=1 was set before any import."""
+
+import math
+
+import pytest
+import torch
+
+from harness.distributions import Mixture, log_prior
+from harness.kernels import devices, reference_only, rows, triton_evaluation, triton_rows
+
+FLOAT32 = 2.0**-24  # the relative error of one rounding
+LOG_2 = math.log(2)
+LAYOUTS = {  # (F_s, V_s) of each block, the facets in it, the component of each facet
+    "softmax": ([(1, 37)], [[0]], [0]),
+    "one word": ([(1, 1)], [[0]], [0]),
+    "whole steps only": ([(1, 8192)], [[0]], [0]),
+    "whole steps and a rest": ([(1, 8197)], [[0]], [0]),
+    "mos": ([(5, 41)], [range(5)], [0, 1, 2, 3, 4]),
+    "mfs 4, 1, 1": ([(1, 14), (1, 13), (1, 13), (1, 13), (2, 53)], [[0], [1], [2], [3], [4, 5]], [0, 0, 0, 0, 1, 2]),
+    "mfs 1, 3": ([(1, 50), (1, 17), (1, 17), (1, 16)], [[0], [1], [2], [3]], [0, 1, 1, 1]),
+    "blocks in another order": ([(1, 19), (3, 40), (1, 21)], [[4], range(3), [3]], [0, 1, 2, 3, 3]),
+}
+
+
+@pytest.fixture(autouse=True)
+def _uninitialized_memory_is_nan():
+    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def buffer(num_tokens, num_facets, length, multiple, dtype):
+    """A block of logits within a NaN that reaches to the next multiple, and the whole."""
+    whole = torch.full((num_tokens, num_facets, (length // multiple + 1) * multiple), math.nan, dtype=dtype)
+    return whole[..., :length], whole
+
+
+def filled(layout, num_tokens, multiple, dtype, spread=3.0, offset=0.0):
+    """Blocks of normal logits, the memory around them, and targets, which are words of each component."""
+    generator = torch.Generator().manual_seed(1)
+    blocks, wholes = zip(*(buffer(num_tokens, *spec, multiple, dtype) for spec in LAYOUTS[layout][0]), strict=True)
+    for block in blocks:
+        block.copy_(spread * torch.randn(block.shape, generator=generator) + offset)
+    num_components = LAYOUTS[layout][2][-1] + 1
+    target_nK = LOG_2 * (spread * torch.randn(num_tokens, num_components, generator=generator) + offset) - 1
+    return list(blocks), wholes, target_nK
+
+
+def rows_of(blocks, facets):
+    """(f, (n, V_s) in float64) for every facet."""
+    for block, members in zip(blocks, facets, strict=True):
+        for i, f in enumerate(members):
+            yield f, block[:, i].double()
+
+
+def prior_of(target_nK):
+    """(n, K) log weights that differ."""
+    return torch.linspace(0, 1, target_nK.numel()).view_as(target_nK).log_softmax(-1)
+
+
+def by_the_equations(blocks, facets, component, target_nK, log_epsilon):
+    """In float64: nll, share, rest, and what every word of every facet's row is to be times its scale, share p."""
+    u = {f: LOG_2 * row for f, row in rows_of(blocks, facets)}
+    own, prior = target_nK.double(), prior_of(target_nK).double()
+    others = [
+        torch.cat([u[f] for f, owner in enumerate(component) if owner == k], dim=1).logsumexp(1)
+        for k in range(target_nK.shape[1])
+    ]
+    normaliser = [torch.cat([r[:, None], own[:, [k]]], dim=1).logsumexp(1) for k, r in enumerate(others)]
+    joint = prior + own - torch.stack(normaliser, dim=1)
+    p = joint.exp().sum(1)
+    nll = -joint.logsumexp(1) if log_epsilon is None else -(p + log_epsilon).log()
+    share = (joint + nll[:, None]).exp()
+    rest = share * (torch.stack(others, dim=1) - torch.stack(normaliser, dim=1)).exp()
+    products = {f: share[:, [k]] * (u[f] - normaliser[k][:, None]).exp() for f, k in enumerate(component)}
+    return nll, share, rest, products
+
+
+def check(layout, dtype, num_tokens=3, multiple=8, log_epsilon=None, rounding=30 * FLOAT32, **spread):
+    """`rounding` is the absolute error of a log-probability, so the relative one of a probability."""
+    blocks, wholes, target_nK = filled(layout, num_tokens, multiple, dtype, **spread)
+    _, facets, component = LAYOUTS[layout]
+    nll, share, rest, products = by_the_equations(blocks, facets, component, target_nK, log_epsilon)
+    logits = dict(rows_of(blocks, facets))
+    result = triton_rows.combine_rows_(blocks, facets, component, target_nK, prior_of(target_nK), log_epsilon)
+    torch.testing.assert_close(result.nll.double(), nll, rtol=0, atol=rounding)
+    torch.testing.assert_close(result.share.double(), share, rtol=rounding, atol=1e-30)
+    torch.testing.assert_close(result.rest.double(), rest, rtol=2 * rounding, atol=1e-30)
+    # The interpreter cuts off what does not fit into bfloat16; the GPU rounds.
+    stored = 2.0**-7 if dtype == torch.bfloat16 else 0.0
+    for f, row in rows_of(blocks, facets):
+        exponential = torch.exp2(logits[f] - logits[f].amax(1, keepdim=True))
+        torch.testing.assert_close(row, exponential, rtol=stored + 30 * FLOAT32, atol=1e-37)
+        scaled = row * result.scale[:, [f]].double()
+        torch.testing.assert_close(scaled, products[f], rtol=stored + rounding + 30 * FLOAT32, atol=1e-30)
+    for block, whole in zip(blocks, wholes, strict=True):
+        assert whole[..., block.shape[-1] :].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_gives_the_equations(layout, dtype):
+    check(layout, dtype)
+
+
+@pytest.mark.parametrize("log_epsilon", [1e-8, 0.5])
+def test_an_epsilon_joins_the_probability(log_epsilon):
+    check("mfs 4, 1, 1", torch.float32, log_epsilon=log_epsilon)
+
+
+@pytest.mark.parametrize("layout", ["mos", "mfs 1, 3", "whole steps and a rest"])
+def test_rows_of_odd_strides(layout):
+    check(layout, torch.bfloat16, multiple=3)
+
+
+@pytest.mark.parametrize("offset", [1e4, -1e4])
+@pytest.mark.parametrize("layout", ["softmax", "mos", "mfs 4, 1, 1"])
+def test_logits_far_from_zero(layout, offset):
+    # log-probabilities are differences of numbers of 1e4: their roundings to float32 remain, a handful of them
+    check(layout, torch.float32, offset=offset, rounding=4 * 1e4 * FLOAT32)
+
+
+def test_logits_far_from_one_another():
+    # 2^-20000 is 0 in either type, and nll is some 1e4 nats
+    blocks = [torch.tensor([[[0.0, -2e4, 1e4, -1e4], [-1e4, 1e4, 9999.0, 0.0]]])]
+    result = triton_rows.combine_rows_(blocks, [[0, 1]], [0, 1], torch.zeros(1, 2), None, None)
+    # A = 1e4 ln 2 and 1e4 ln 2 + ln(3/2): the second has 2/3 of the first's likelihood
+    torch.testing.assert_close(blocks[0], torch.tensor([[[0.0, 0, 1, 0], [0, 1, 0.5, 0]]]), rtol=1e-6, atol=0)
+    torch.testing.assert_close(result.nll, torch.tensor([1e4 * LOG_2 - math.log(5 / 3)]), rtol=4 * FLOAT32, atol=0)
+    torch.testing.assert_close(result.share, torch.tensor([[3 / 5, 2 / 5]]), rtol=4e4 * FLOAT32, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice encountered")  # NumPy in the interpreter
+def test_nan_logits_end_in_a_nan_nll_with_an_epsilon_too():
+    for log_epsilon in (None, 1e-3):
+        block = torch.zeros(2, 1, 7)
+        block[1, 0, 3] = math.nan
+        nll = triton_rows.combine_rows_([block], [[0]], [0], torch.zeros(2, 1), None, log_epsilon).nll
+        assert nll.isnan().tolist() == [False, True]
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero encountered in log2")  # NumPy in the interpreter: log 0 is -inf
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_row_without_another_word_leaves_the_target_certain(dtype):
+    blocks = [torch.full((2, 1, length), -math.inf, dtype=dtype) for length in (1, 3)]
+    target_nK = torch.tensor([[-7.0], [9.0]])
+    found = triton_rows.combine_rows_(blocks, [[0], [1]], [0, 0], target_nK, None, None)
+    assert (found.nll.tolist(), found.share.tolist()) == ([0.0, 0.0], [[1.0], [1.0]])
+    assert (found.rest.tolist(), found.scale.tolist()) == ([[0.0], [0.0]], [[0.0, 0.0]] * 2)
+    assert all(torch.equal(block, torch.zeros_like(block)) for block in blocks)
+
+
+def test_facets_before_tokens_in_memory():
+    blocks, _, target_nK = filled("mos", 4, 8, torch.float32)
+    other = blocks[0].transpose(0, 1).contiguous().transpose(0, 1)
+    plain = triton_rows.combine_rows_(blocks, [range(5)], range(5), target_nK, None, None)
+    turned = triton_rows.combine_rows_([other], [range(5)], range(5), target_nK, None, None)
+    assert torch.equal(other, blocks[0])
+    assert all(torch.equal(a, b) for a, b in zip(plain, turned, strict=True))
+
+
+@pytest.mark.parametrize("log_epsilon", [None, 1e-3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_aten_form_says_the_same(layout, log_epsilon):
+    _, facets, component = LAYOUTS[layout]
+    outcomes = []
+    for form in (triton_rows.combine_rows_, rows.combine_rows_):
+        blocks, _, target_nK = filled(layout, 3, 8, torch.float32)
+        result = form(
+            blocks, [list(members) for members in facets], component, target_nK, prior_of(target_nK), log_epsilon
+        )
+        scaled = [b * result.scale[:, list(members), None] for b, members in zip(blocks, facets, strict=True)]
+        outcomes.append((*result[:3], *scaled))
+    for ours, theirs in zip(*outcomes, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
+
+
+def test_float64_is_left_to_the_aten_form():
+    blocks, _, target_nK = filled("mos", 3, 8, torch.float64)
+    nll, *_ = by_the_equations(blocks, [range(5)], range(5), target_nK, None)
+    prior_nK = prior_of(target_nK).double()
+    result = triton_rows.combine_rows_(blocks, [range(5)], list(range(5)), target_nK.double(), prior_nK, None)
+    torch.testing.assert_close(result.nll, nll, rtol=0, atol=1e-12)
+
+
+def matrix(num_rows, width, dtype, generator, columns_around=0):
+    """Normal numbers, between columns of NaN."""
+    whole = torch.full((num_rows, width + 2 * columns_around), math.nan)
+    view = whole.to(dtype)[:, columns_around : columns_around + width]
+    return view.copy_(torch.randn(num_rows, width, generator=generator))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("R", "E", "V", "columns_around"),
+    [(1, 1, 1, 0), (70, 33, 401, 3), (130, 64, 129, 8), (129, 200, 300, 0), (3, 8, 128, 3)],
+)
+def test_log_sum_exp_of_a_product(R, E, V, columns_around, dtype, precision):
+    generator = torch.Generator().manual_seed(R)
+    h, W = (matrix(n, E, dtype, generator, columns_around) for n in (R, V))
+    b = torch.randn(V, generator=generator)
+    exact = [x.bfloat16().double() if precision == "bf16" else x.double() for x in (h, W)]
+    expected = (exact[0] @ exact[1].T + b.double()).logsumexp(1)
+    result = triton_evaluation.fused_log_sum_exp(h, W, b, precision=precision)
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result.double(), expected, rtol=0, atol=8 * FLOAT32 * 64)  # logits reach 64
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("E", "P"), [(40, 4), (21, 3)])
+def test_log_sum_exp_over_the_rows_of_each_partition(E, P, dtype):
+    generator = torch.Generator().manual_seed(E)
+    facets, W = torch.randn(9, P, E, generator=generator).to(dtype), torch.randn(613, E, generator=generator).to(dtype)
+    for b in (None, torch.randn(613, generator=generator).to(dtype)):
+        for p in range(P):
+            z = facets[:, p].double() @ W[p::P].double().T + (0.0 if b is None else b[p::P].double())
+            ours = triton_evaluation.fused_log_sum_exp(facets[:, p], W[p::P], None if b is None else b[p::P])
+            torch.testing.assert_close(ours.double(), z.logsumexp(1), rtol=0, atol=8 * FLOAT32 * 64)
+
+
+@pytest.mark.parametrize("programs", [1, 2, 3, 1000])
+def test_shares_of_any_number_of_tiles_add_up(programs, monkeypatch):
+    monkeypatch.setattr(triton_evaluation, "PROGRAMS", programs)
+    generator = torch.Generator().manual_seed(0)
+    h, W = matrix(5, 8, torch.float32, generator), matrix(64 * 7 + 1, 8, torch.float32, generator)
+    W[-1] *= 20  # the last word, alone in its tile, matters
+    ours = triton_evaluation.fused_log_sum_exp(h, W)
+    torch.testing.assert_close(ours.double(), (h.double() @ W.double().T).logsumexp(1), rtol=8 * FLOAT32, atol=1e-6)
+
+
+def test_log_sum_exp_far_from_zero():
+    h, W = torch.ones(2, 1), torch.tensor([[1e4], [1e4], [-1e4]])
+    h[1] = -1
+    ours = triton_evaluation.fused_log_sum_exp(h, W)
+    torch.testing.assert_close(ours, torch.tensor([1e4 + LOG_2, 1e4]), rtol=4 * FLOAT32, atol=0)
+
+
+@pytest.mark.parametrize("partitions", [(1,), (1, 1, 1), (4, 1, 1)])
+def test_a_whole_mixture_by_the_kernels_equals_the_reference(monkeypatch, partitions):
+    generator = torch.Generator().manual_seed(3)
+    shapes = [(2, 20, sum(partitions), 5), (2, 20, len(partitions)), (43, 5), (43,)]
+    given = [torch.randn(*shape, generator=generator).requires_grad_() for shape in shapes]
+    targets = torch.randint(43, (2, 20), generator=generator)
+
+    def evaluated(facets, scores, weight, bias):
+        inputs = (facets, scores, weight, bias)
+        made = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions)
+        loss = made.mean_nll(targets)
+        grads = torch.autograd.grad(loss, inputs, allow_unused=True)
+        with torch.no_grad():
+            return [loss, made.nll(targets), *(grad for grad in grads if grad is not None)]
+
+    with reference_only():
+        expected = evaluated(*(tensor.detach().double().requires_grad_() for tensor in given))
+    monkeypatch.setattr(devices, "row_kernel", lambda device: triton_rows.combine_rows_)
+    monkeypatch.setattr(devices, "log_sum_exp_kernel", lambda device: triton_evaluation.fused_log_sum_exp)
+    for found, exact in zip(evaluated(*given), expected, strict=True):
+        if exact.norm() > 1e-12:  # one component's prior has no gradient
+            assert (found.double() - exact).norm() / exact.norm() < 3e-6

@@ -1,0 +1,62 @@
+"""What stands under a table of how the products were made and the steps run."""
+
+import pytest
+
+from harness.report import tables
+from harness.report.published import PrintedNumbers
+
+SUITE = """\
+name: suite
+version: 3
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1}}]
+heads: [softmax]
+train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [1]
+"""
+
+
+def notes(suite, *made, about: str) -> list[str]:
+    markdown = tables.render(suite, {record.id: record for record in made}, PrintedNumbers((), ()))
+    return [line.removeprefix("- ") for line in markdown.splitlines() if line.startswith(f"- {about}")]
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("precision: bf16", ", precision bf16 (products with the output matrix, in training)"),
+        ("precision: tf32", ", precision tf32 (products with the output matrix, in training)"),
+        ("precision: fp32", ""),
+        ("cuda_graph: on", ""),
+    ],
+)
+def test_a_precision_other_than_float32_is_told_and_settings_of_the_run_are_not(suite_of, setting, told):
+    suite = suite_of(SUITE.replace("seq_len: 7", f"seq_len: 7, {setting}"))
+    assert notes(suite, about="Training") == [
+        f"Training: optimizer sgd, lr 0.5, epochs 2, batch_size 4, seq_len 7{told}; seeds 1."
+    ]
+
+
+def test_a_precision_of_the_command_line_is_in_the_title_and_the_file_name_and_a_graph_is_not(suite_of):
+    suite = suite_of(SUITE, "train.precision=bf16", "train.cuda_graph=off")
+    title = tables.render(suite, {}, PrintedNumbers((), ())).splitlines()[0]
+    assert title == "# suite, version 3; CHANGED: train.precision = bf16"
+    assert tables.file_name(suite) == "suite.precision=bf16.md"
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({}, ""),  # a record from before routes were noted
+        ({"matmul_route": "default"}, ", float32 products by its default route"),
+        ({"matmul_route": "onednn"}, ", float32 products by oneDNN"),
+        ({"device": "GPU X", "cuda_graph": True}, ", training steps as a CUDA graph"),
+    ],
+)
+def test_the_route_of_products_and_a_graph_are_told_with_the_machine(suite_of, record_of, environment, told):
+    suite = suite_of(SUITE)
+    record = record_of(suite.trials[0], environment=environment)
+    assert notes(suite, record, about="Measured") == [
+        f"Measured on {environment.get('device', 'a processor')}, 1 thread(s) a trial, torch 2.13.0{told}, "
+        "Python 3.11.7, harness 0.1.0 at abc, executor inline."
+    ]

@@ -1,0 +1,295 @@
+"""The step as a graph: the same bits as the eager step, whatever is carried, clipped, scheduled, shuffled or ragged.
+
+Without a GPU the graph is a `Tape`: torch's operations of one step, repeated on the very tensors they were recorded
+with. What a CUDA graph would freeze, a number of Python's or a tensor made anew by every step, a tape freezes too.
+"""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.corpora.batching import Segment, training_segments
+from harness.distributions import Logits
+from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.protocols import Hidden
+from harness.trial.graph import GraphStep, captured, graphed, tensors_of
+from harness.trial.model import LanguageModel, build_backbone
+from harness.trial.step import EagerStep
+from harness.trial.timing import Clock
+from harness.trial.training import make_optimizer, make_schedule, train_epoch
+
+V, STEPS = 7, 4  # 83 tokens in 4 columns of 20: 19 targets in segments of 5 are 5 + 5 + 5 + 4
+TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))
+SEGMENTS = training_segments(TOKENS, batch_size=4, seq_len=5)
+LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 2, "dropout": 0.3})
+TRANSFORMER = ComponentSpec(
+    name="transformer_encoder", params={"d_model": 6, "num_layers": 1, "num_heads": 2, "d_ff": 5}
+)
+HALVED = {"plateau": {"factor": 0.5}}
+
+
+class Tape(TorchDispatchMode):
+    """What was done within it can be done again, to the same tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.replays = [], 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert func is not torch.ops.aten._local_scalar_dense.default, "a value is read within the step"
+        out = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, out))
+        return out
+
+    def replay(self) -> None:
+        self.replays += 1
+        with torch._C._AutoDispatchBelowAutograd():  # where the operations were recorded
+            for func, args, kwargs, out in self.calls:
+                again = func(*args, **kwargs)
+                for old, new in zip(tensors(out), tensors(again), strict=True):
+                    if old.data_ptr() != new.data_ptr():  # neither a view nor written in place
+                        old.copy_(new)
+
+
+def tensors(out) -> list[torch.Tensor]:
+    return [each for each in (out if isinstance(out, list | tuple) else [out]) if isinstance(each, torch.Tensor)]
+
+
+def taped(tapes: list[Tape]):
+    """A recorder that leaves its tape in a list."""
+
+    def record(work):
+        for _ in range(3):
+            work()
+        tapes.append(Tape())
+        with tapes[-1]:
+            work()
+        return tapes[-1].replay
+
+    return record
+
+
+class Readout(nn.Linear):
+    """A head of one matrix."""
+
+    def forward(self, hidden):
+        return Logits(super().forward(hidden.layers[-1]))
+
+
+def spec(**changes) -> TrainSpec:
+    settings = {"optimizer": "sgd", "lr": 0.3, "epochs": 3, "batch_size": 4, "seq_len": 5}
+    return TrainSpec(**{**settings, **changes})
+
+
+def eager_step(backbone: ComponentSpec, train: TrainSpec) -> EagerStep:
+    torch.manual_seed(3)
+    model = LanguageModel(build_backbone(backbone, V), Readout(6, V))
+    return EagerStep(model, make_optimizer(model.parameters(), train), train)
+
+
+def trained(step, optimizer, train: TrainSpec) -> list[float]:
+    """The mean losses of three epochs, each after a validation no better than the one before."""
+    schedule, losses = make_schedule(optimizer, train), []
+    for epoch in (1, 2, 3):
+        losses.append(train_epoch(step, SEGMENTS, train, 1, epoch, Clock(torch.device("cpu")), lambda number: None))
+        if schedule is not None:
+            schedule.step(1.0)
+    return losses
+
+
+def state_of(step: EagerStep) -> list[torch.Tensor]:
+    """Weights and the optimiser's state."""
+    return [*step.parameters, *(each for state in step.optimizer.state.values() for each in state.values())]
+
+
+CASES = {
+    # replays: of 3 full segments an epoch all but the first, which has no state yet
+    "lstm": (LSTM, {}, 2),
+    "lstm, clip and momentum": (LSTM, {"clip": 0.05, "momentum": 0.9, "weight_decay": 0.01}, 2),
+    "lstm, plateau": (LSTM, {"schedule": HALVED}, 2),
+    "lstm, shuffled": (LSTM, {"shuffle": True, "optimizer": "adam", "lr": 0.01}, 3),
+    "transformer": (TRANSFORMER, {"clip": 0.25, "schedule": HALVED}, 3),
+    "transformer, adam": (TRANSFORMER, {"optimizer": "adam", "lr": 0.01, "schedule": HALVED}, 3),
+    "transformer, adamw, shuffled": (TRANSFORMER, {"optimizer": "adamw", "weight_decay": 0.1, "shuffle": True}, 3),
+}
+
+
+@pytest.mark.parametrize(("backbone", "changes", "replays"), CASES.values(), ids=CASES)
+def test_a_graph_trains_to_the_same_bits(backbone, changes, replays):
+    train, tapes = spec(**changes), []
+    eager, recorded = eager_step(backbone, train), eager_step(backbone, train)
+    graph = GraphStep(recorded, SEGMENTS[0], taped(tapes))
+    assert trained(graph, recorded.optimizer, train) == trained(eager, eager.optimizer, train)
+    assert tapes[0].replays == 3 * replays
+    before = eager_step(backbone, train)
+    for ours, theirs, untrained in zip(state_of(recorded), state_of(eager), before.parameters, strict=False):
+        assert torch.equal(ours, theirs)
+        assert not torch.equal(ours, untrained)
+
+
+@pytest.mark.parametrize("changes", [{"momentum": 0.9}, {"optimizer": "adam"}], ids=str)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_recording_leaves_everything_as_it_was_and_where_it_was(changes, steps):
+    step = eager_step(LSTM, spec(**changes))
+    step.model.register_buffer("running", torch.ones(2))
+    step.model.register_forward_pre_hook(count_calls)
+    for segment in SEGMENTS[:steps]:
+        step(segment.inputs, segment.targets)
+    torch.manual_seed(11)
+    held = [*state_of(step), step.model.running]
+    values, generator = [each.detach().clone() for each in held], torch.get_rng_state()
+    places = [each.data_ptr() for each in held]
+    GraphStep(step, SEGMENTS[0], taped([]))
+    after = [*state_of(step), step.model.running]
+    assert step.model.running.tolist() == [1.0 + steps] * 2
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert all(parameter.grad is None for parameter in step.parameters)
+    if steps:
+        assert [each.data_ptr() for each in after] == places
+        assert all(map(torch.equal, after, values))
+    else:  # an optimiser that has not stepped has no state, or one of zeros
+        assert all(map(torch.equal, step.parameters, values))
+        assert not any(each.any() for each in after[len(step.parameters) : -1])
+
+
+def count_calls(module, args):
+    module.running.add_(1)
+
+
+def test_recording_that_fails_leaves_everything_as_it_was():
+    step = eager_step(LSTM, spec(optimizer="adam"))
+    values = [each.detach().clone() for each in step.parameters]
+    with pytest.raises(RuntimeError, match="no graph"):
+        GraphStep(step, SEGMENTS[0], failing)
+    assert all(map(torch.equal, step.parameters, values))
+
+
+def failing(work):
+    work()
+    raise RuntimeError("no graph\nof this step")
+
+
+def failing_twice(work):
+    """As leaving a capture that failed does."""
+    try:
+        raise RuntimeError("operation not permitted when stream is capturing")
+    finally:
+        raise ValueError("operation failed due to a previous error during capture")
+
+
+def as_it_is(work):
+    return work
+
+
+def test_auto_falls_back_on_the_eager_step_and_says_why():
+    step, told = eager_step(LSTM, spec()), []
+    assert graphed(step, SEGMENTS[0], tell=told.append, record=failing) is step
+    assert told == [
+        "training steps are eager: they cannot be captured as a CUDA graph (RuntimeError: no graph)",
+    ]
+
+
+def test_the_reason_told_is_the_first_one():
+    told = []
+    graphed(eager_step(LSTM, spec()), SEGMENTS[0], tell=told.append, record=failing_twice)
+    assert "(RuntimeError: operation not permitted when stream is capturing)" in told[0]
+
+
+def test_on_fails_where_a_graph_cannot_be_had():
+    step = eager_step(LSTM, spec(cuda_graph="on"))
+    with pytest.raises(RuntimeError, match="no graph"):
+        graphed(step, SEGMENTS[0], tell=lambda text: None, record=failing)
+
+
+@pytest.mark.parametrize(
+    ("mode", "record", "kind"),
+    [
+        ("auto", as_it_is, GraphStep),
+        ("on", as_it_is, GraphStep),
+        ("off", as_it_is, EagerStep),
+        ("auto", None, EagerStep),
+    ],
+)
+def test_the_step_follows_the_setting_and_the_device(mode, record, kind):
+    step = eager_step(TRANSFORMER, spec(cuda_graph=mode))
+    assert type(graphed(step, SEGMENTS[0], tell=pytest.fail, record=record)) is kind
+
+
+class Odd(nn.Module):
+    """A backbone with a state of the kind that `carry` makes of the last one."""
+
+    def __init__(self, carry):
+        super().__init__()
+        self.embedding, self.carry = nn.Embedding(V, 6), carry
+
+    def forward(self, tokens, state=None):
+        return Hidden((self.embedding(tokens),), self.carry(state))
+
+
+@pytest.mark.parametrize(
+    ("carry", "message"),
+    [
+        (lambda state: (torch.zeros(2), 1), "the carried state holds a int; a graph carries tensors only"),
+        (lambda state: {"memory": torch.zeros(2)}, "holds a dict"),
+        (
+            lambda state: torch.zeros(1) if state is None else torch.cat([state, state]),
+            r"the carried state grows from \(1,\) to \(2,\)",
+        ),
+    ],
+)
+def test_a_state_that_no_buffer_holds_is_no_graph(carry, message):
+    model = LanguageModel(Odd(carry), Readout(6, V))
+    step = EagerStep(model, make_optimizer(model.parameters(), spec()), spec())
+    with pytest.raises((TypeError, ValueError), match=message):
+        GraphStep(step, SEGMENTS[0], taped([]))
+
+
+def test_tensors_of_a_state_in_order():
+    a, b, c = torch.zeros(1), torch.ones(1), torch.ones(2)
+    assert [id(each) for each in tensors_of((((a, b), None), c))] == [id(a), id(b), id(c)]
+    assert tensors_of(None) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize(("backbone", "changes", "replays"), CASES.values(), ids=CASES)
+def test_a_captured_step_trains_as_the_eager_one(backbone, changes, replays):
+    train, losses, weights = spec(**changes), [], []
+    for capture in (False, True):
+        made = eager_step(backbone, train)
+        made.model.cuda()
+        step = EagerStep(made.model, make_optimizer(made.model.parameters(), train), train)
+        used = GraphStep(step, on_gpu(SEGMENTS[0]), captured) if capture else step
+        schedule = make_schedule(step.optimizer, train)
+        for epoch in (1, 2, 3):
+            segments = list(map(on_gpu, SEGMENTS))
+            clock = Clock(torch.device("cuda"))
+            losses.append(train_epoch(used, segments, train, 1, epoch, clock, lambda number: None))
+            assert len(clock.milliseconds) == STEPS
+            if schedule is not None:
+                schedule.step(1.0)
+        weights.append([each.detach().cpu() for each in step.parameters])
+    assert losses[:3] == pytest.approx(losses[3:], rel=1e-6)
+    for eager, graph in zip(*weights, strict=True):
+        torch.testing.assert_close(graph, eager, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_after_a_capture_that_fails_training_goes_on_eagerly_with_the_same_masks():
+    train, losses = spec(), []
+    for waits in (False, True):
+        made = eager_step(LSTM, train)
+        made.model.cuda()
+        step = EagerStep(made.model, make_optimizer(made.model.parameters(), train), train)
+        if waits:  # for the device, which no capture allows
+            hook = made.model.head.register_forward_hook(lambda module, given, result: torch.ones(1).cuda().item())
+            used = graphed(step, on_gpu(SEGMENTS[0]), tell=lambda said: None)
+            hook.remove()
+            assert used is step
+        clock = Clock(torch.device("cuda"))
+        losses.append(train_epoch(step, list(map(on_gpu, SEGMENTS)), train, 1, 1, clock, lambda number: None))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def on_gpu(segment: Segment) -> Segment:
+    return Segment(segment.inputs.cuda(), segment.targets.cuda())

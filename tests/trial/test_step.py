@@ -1,0 +1,113 @@
+"""The eager step: in which precision it multiplies, the state it carries, and what a device cannot do."""
+
+import pytest
+import torch
+from torch import nn
+
+from harness.distributions import Logits
+from harness.errors import ExecutionError
+from harness.kernels import products
+from harness.kernels.products import Products
+from harness.plan.specs import TrainSpec
+from harness.protocols import Hidden
+from harness.trial.model import LanguageModel
+from harness.trial.step import EagerStep, detached, refuse_unfit
+
+SETTINGS = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 2, "seq_len": 3}
+TOKENS = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+
+class Counting(nn.Module):
+    """A backbone whose state counts the segments, and a head that notes under which products it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.seen, self.states = nn.Embedding(3, 3), [], []
+
+    def forward(self, tokens, state=None):
+        self.states.append(state)
+        count = torch.zeros(()) if state is None else state[0]
+        return Hidden((self.embedding(tokens),), (count + self.embedding.weight.sum() * 0 + 1,))
+
+    def head(self):
+        def forward(hidden):
+            self.seen.append(products.current())
+            return Logits(hidden.layers[-1])
+
+        module = nn.Module()
+        module.forward = forward
+        return module
+
+
+def step_of(**changes) -> EagerStep:
+    backbone = Counting()
+    model = LanguageModel(backbone, backbone.head())
+    return EagerStep(model, torch.optim.SGD(model.parameters(), lr=0.5), TrainSpec(**{**SETTINGS, **changes}))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_step_multiplies_in_the_trials_precision_by_the_route_around_it(precision):
+    step = step_of(precision=precision)
+    with products.using(Products(route="onednn")):
+        step(TOKENS, TOKENS)
+        assert products.current() == Products(route="onednn")
+    assert step.model.backbone.seen == [Products(precision=precision, route="onednn")]
+
+
+def test_the_state_is_carried_without_its_graph_until_the_epoch_ends():
+    step = step_of()
+    step.begin_epoch()
+    for _ in range(3):
+        step(TOKENS, TOKENS)
+    step.begin_epoch()
+    step(TOKENS, TOKENS)
+    states = step.model.backbone.states
+    assert [None if state is None else state[0].item() for state in states] == [None, 1.0, 2.0, None]
+    assert not any(state[0].requires_grad for state in states if state is not None)
+
+
+def test_shuffled_segments_carry_nothing():
+    step = step_of(shuffle=True)
+    step(TOKENS, TOKENS)
+    step(TOKENS, TOKENS)
+    assert step.model.backbone.states == [None, None]
+
+
+def test_the_loss_is_summed_over_tokens_since_the_epoch_began():
+    step = step_of()
+    with torch.no_grad():
+        step.model.backbone.embedding.weight.zero_()
+    step.optimizer.param_groups[0]["lr"] = 0.0
+    for _ in range(2):
+        step.begin_epoch()
+        step(TOKENS, TOKENS)
+        step(TOKENS[:, :1], TOKENS[:, :1])
+        # uniform over 3 words: ln 3 = 1.0986123 nats for each of 6 + 2 tokens
+        assert step.loss_sum.item() == pytest.approx(8 * 1.0986123, rel=1e-6)
+
+
+def test_a_carried_state_is_cut_from_the_graph():
+    state = ((torch.ones(1, requires_grad=True) * 2, torch.ones(1)), None)
+    cut = detached(state)
+    assert not cut[0][0].requires_grad
+    assert cut[1] is None
+    assert torch.equal(cut[0][0], state[0][0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"precision": "tf32"}, "train.precision is tf32, which only a GPU has"),
+        ({"cuda_graph": "on"}, "train.cuda_graph is on, and the trials run on the CPU"),
+    ],
+)
+def test_what_only_a_gpu_can_do_is_refused_on_the_cpu(changes, message):
+    train = TrainSpec(**{**SETTINGS, **changes})
+    with pytest.raises(ExecutionError, match=message):
+        refuse_unfit(train, "cpu")
+    refuse_unfit(train, "cuda")
+
+
+@pytest.mark.parametrize("changes", [{}, {"precision": "bf16"}, {"cuda_graph": "off"}])
+def test_the_rest_runs_anywhere(changes):
+    refuse_unfit(TrainSpec(**{**SETTINGS, **changes}), "cpu")
