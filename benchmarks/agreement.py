@@ -24,9 +24,10 @@ from harness.plan.specs import TrialSpec
 from harness.registry import CORPORA
 from harness.trial.evaluation import evaluate
 from harness.trial.model import LanguageModel, build
+from harness.trial.optimization import make_optimizer
 from harness.trial.step import EagerStep
 from harness.trial.timing import Clock
-from harness.trial.training import make_optimizer, train_epoch
+from harness.trial.training import train_epoch
 
 CLOSE_STEPS = 50
 CPU = torch.device("cpu")

@@ -14,8 +14,8 @@ from harness.kernels import products, reference
 from harness.plan.specs import TrainSpec
 from harness.registry import BACKBONES
 from harness.trial.model import LanguageModel
+from harness.trial.optimization import make_optimizer
 from harness.trial.step import EagerStep
-from harness.trial.training import make_optimizer
 
 # Benka et al. (2021), as in suites/; with a small rate the weights stay what they are: every round does the same work
 SEQ_LEN = 35

@@ -24,7 +24,9 @@ def resolve_device(wanted: str) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """'NVIDIA H200', or the processor's model name."""
+    """'NVIDIA H200', or the processor's model name; 'a GPU' where torch sees none."""
+    if device.type == "cuda" and not torch.cuda.is_available():
+        return "a GPU"
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")
@@ -73,3 +75,20 @@ def torch_threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def deterministic_algorithms(wanted: str) -> Iterator[None]:
+    """torch's deterministic algorithms within it: 'true' refuses an operation that has none, 'warn' says so, 'false'
+    leaves torch as it is. cuBLAS is told too, by the variable that it reads when CUDA starts.
+    """
+    if wanted == "false":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=wanted == "warn")
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warned)

@@ -35,3 +35,11 @@ class RecordError(HarnessError):
 
 class ExecutionError(HarnessError):
     """Resources or settings under which no trial could start."""
+
+
+class StorageError(HarnessError, OSError):
+    """A place that cannot be written: a full disk, a folder that is gone or read-only."""
+
+
+class Damaged(HarnessError):
+    """A checkpoint or file of weights whose content is not what was written."""

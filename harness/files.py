@@ -1,22 +1,49 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and what is left of those that are not."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+from harness.errors import StorageError
+
+
+@contextmanager
+def atomically(place: Path) -> Iterator[BinaryIO]:
+    """An open file that becomes `place` when the block ends well: temp file in the same folder, fsync, rename, fsync of
+    the folder. The place holds the old content or the new one, whole. Raises StorageError when it cannot be written.
+    """
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(place)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_folder(place.parent)
+    except OSError as cause:
+        raise StorageError(f"{place} cannot be written ({cause.strerror or cause})") from cause
 
 
 def write_atomically(place: Path, content: bytes) -> None:
-    """Temp file in the same folder, fsync, rename, fsync of the folder: the place holds the old or the new, whole."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(place)
-    finally:
-        temporary.unlink(missing_ok=True)
-    descriptor = os.open(place.parent, os.O_RDONLY)
+    """Write a file as `atomically` does."""
+    with atomically(place) as file:
+        file.write(content)
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove what a writer that was killed left half-written. The caller holds the folder's lock."""
+    for left in folder.glob(".*.tmp"):
+        left.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

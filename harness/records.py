@@ -6,19 +6,24 @@ else in it; a record that does not verify does not count.
 
 import hashlib
 import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.errors import RecordError
-from harness.files import write_atomically
+from harness.errors import RecordError, StorageError
+from harness.files import remove_stale, write_atomically
 from harness.kernels.products import Route
 from harness.plan.identity import canonical
 from harness.plan.specs import TrialSpec
 
 SCHEMA = 1
 FILE_NAME = "record.json"
+LOCKS = ".locks"
+CHECKPOINTS = "checkpoint-*.pt"  # in the folder of a trial that is under way
 Status = Literal["ok", "diverged", "oom", "error", "timeout"]
 
 # Every metric a record may hold -> its name in MLflow, None where a chart of it would show nothing. Perplexities are of
@@ -78,6 +83,11 @@ class Environment(_Frozen):
     finished: str
     matmul_route: Route | None = None  # of float32 products on the CPU; None on a GPU, and where it was not noted
     cuda_graph: bool = False  # the training steps were replays of one CUDA graph
+    sessions: int = 1  # processes that trained it, one after the other, each from the checkpoint of the one before
+    retries: int = (
+        0  # further attempts by the run that finished it: after a worker's death, or alone for want of memory
+    )
+    changed: tuple[str, ...] = ()  # what was different in earlier sessions: 'commit abc until epoch 3'
 
 
 class TrialRecord(_Frozen):
@@ -161,6 +171,11 @@ def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], 
     return found, warnings
 
 
+def digests(runs: Path, trial_ids: list[str]) -> dict[str, str]:
+    """Trial id -> digest of its record, of those that verify."""
+    return {trial_id: digest(record) for trial_id, record in load_all(runs, trial_ids)[0].items()}
+
+
 def pending(
     trials: tuple[TrialSpec, ...], found: dict[str, TrialRecord], *, retry_failed: bool, force: bool
 ) -> list[TrialSpec]:
@@ -170,11 +185,42 @@ def pending(
     ]
 
 
+def interrupted(runs: Path, trial_ids: Iterable[str]) -> set[str]:
+    """The trials that have a checkpoint: where they have no record, the next run goes on with them from there."""
+    return {trial_id for trial_id in trial_ids if any(folder(runs, trial_id).glob(CHECKPOINTS))}
+
+
 def set_aside(runs: Path, trial_id: str) -> None:
-    """Take a record out of the way of a new run of its trial; kept as record.previous.json."""
+    """Take a record out of the way of a new run of its trial; kept as record.previous.json, or as record.bad when it
+    does not verify.
+    """
     place = folder(runs, trial_id) / FILE_NAME
-    if place.exists():
+    try:
+        found = load(runs, trial_id)
+    except RecordError:
+        place.replace(place.with_name("record.bad"))
+        return
+    if found is not None:
         place.replace(place.with_name("record.previous.json"))
+
+
+@contextmanager
+def writing(runs: Path, trial_id: str) -> Iterator[None]:
+    """The right to write to a trial's folder, which one process has at a time; waits for it. It ends with the process,
+    however that ends. Raises StorageError where no lock can be made.
+    """
+    place = runs / LOCKS / f"{trial_id}.lock"
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(place)
+        lock.acquire()
+    except OSError as cause:
+        raise StorageError(f"{place} cannot be locked ({cause.strerror or cause})") from cause
+    try:
+        remove_stale(folder(runs, trial_id))
+        yield
+    finally:
+        lock.release()
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from harness.execution.events import Claim
 from harness.execution.live import LiveView
 from harness.plan.specs import Suite, TrialSpec
 from harness.report import published, tables
-from harness.trial.run import Setting
+from harness.trial.setting import Setting
 
 
 def run(
@@ -34,6 +34,7 @@ def run(
     shared: Annotated[
         bool, typer.Option("--shared", help="Other work runs on this machine: times are marked as taken while sharing.")
     ] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first trial that fails.")] = False,
     no_tracking: Annotated[bool, typer.Option("--no-tracking", help="Write nothing to MLflow.")] = False,
 ) -> None:
     """Train what is not finished yet, and write the suite's table."""
@@ -54,18 +55,36 @@ def run(
             device=wanted.value,
             executor=executor.value,
             shared=shared,
+            checkpoint=read.checkpoint,
+            timeout=read.timeout,
+            memory_gib=read.resources.memory_gib,
+            fresh=force,
         )
-        run_trials(todo, setting, claim, address, LiveView(todo, console), tracking)
+        view = LiveView(todo, console)
+        try:
+            run_trials(todo, setting, claim, address, view, tracking, fail_fast=fail_fast)
+        except KeyboardInterrupt:
+            _report(read, printed, results, Tracking(None, errors))
+            raise
     else:
         console.print(f"nothing to run: all {len(chosen)} trials have a record", highlight=False)
-    found = _records(runs, read.trials)
-    markdown = tables.render(read, found, printed)
-    place = tables.write(read, markdown, results)
-    tracking.call(lambda tracker: tracker.describe(read.name, tables.all_of(read.name, results)))
-    _show(markdown, place)
+    found = _report(read, printed, results, tracking)
     elsewhere = "" if results == RESULTS else f" --results {results}"
     console.print(f"MLflow UI: {screen.command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
     raise typer.Exit(0 if all(spec.id in found and found[spec.id].status == "ok" for spec in chosen) else 1)
+
+
+def _report(
+    suite: Suite, printed: published.PrintedNumbers, results: Path, tracking: Tracking
+) -> dict[str, records.TrialRecord]:
+    """Write and show the suite's table; the records it was made of."""
+    runs = records.runs_folder(results, suite.name)
+    found = _records(runs, suite.trials)
+    markdown = tables.render(suite, found, printed, interrupted=records.interrupted(runs, _ids(suite.trials)))
+    place = tables.write(suite, markdown, results)
+    tracking.call(lambda tracker: tracker.describe(suite.name, tables.all_of(suite.name, results)))
+    _show(markdown, place)
+    return found
 
 
 def plan(
@@ -80,13 +99,14 @@ def plan(
     read = planning.load(suite, tuple(overrides))
     published.load(read)
     chosen = planning.select(read.trials, tuple(only))
-    found = _records(records.runs_folder(results, read.name), chosen)
-    entries = [_entry(read, spec, found) for spec in chosen]
+    runs = records.runs_folder(results, read.name)
+    found, begun = _records(runs, chosen), records.interrupted(runs, _ids(chosen))
+    entries = [_entry(read, spec, found, begun) for spec in chosen]
     if as_json:
         print(json.dumps({"suite": read.name, "version": read.version, "trials": entries}, indent=1))
         return
     console.print(screen.trials(chosen, entries))
-    missing = sum(entry["state"] == "missing" for entry in entries)
+    missing = sum(entry["id"] not in found for entry in entries)
     console.print(f"{len(entries)} trials, {missing} to run", highlight=False)
     if read.match is not None:
         console.print(f"parameters matched: {read.match}", highlight=False)
@@ -102,24 +122,31 @@ def table(
     """The suite's markdown table again, from its records. With --only: those rows, on screen only."""
     read = planning.load(suite, tuple(overrides))
     printed = published.load(read)
-    found = _records(records.runs_folder(results, read.name), read.trials)
-    place = tables.write(read, tables.render(read, found, printed), results)
+    runs = records.runs_folder(results, read.name)
+    found, begun = _records(runs, read.trials), records.interrupted(runs, _ids(read.trials))
+    place = tables.write(read, tables.render(read, found, printed, interrupted=begun), results)
     chosen = {spec.id for spec in planning.select(read.trials, tuple(only))}
-    _show(tables.render(read, found, printed, only=chosen), place)
+    _show(tables.render(read, found, printed, only=chosen, interrupted=begun), place)
 
 
 def _records(runs: Path, trials: tuple[TrialSpec, ...]) -> dict[str, records.TrialRecord]:
     """The verified records; a damaged one is named and counts as none."""
-    found, warnings = records.load_all(runs, [trial.id for trial in trials])
+    found, warnings = records.load_all(runs, _ids(trials))
     for warning in warnings:
         errors.print(f"warning: {warning}")
     return found
 
 
-def _entry(suite: Suite, spec: TrialSpec, found: dict[str, records.TrialRecord]) -> dict[str, Any]:
+def _ids(trials: tuple[TrialSpec, ...]) -> list[str]:
+    return [trial.id for trial in trials]
+
+
+def _entry(
+    suite: Suite, spec: TrialSpec, found: dict[str, records.TrialRecord], interrupted: set[str]
+) -> dict[str, Any]:
     total, head = suite.params[spec.id]
     components = {kind: getattr(spec, kind).model_dump() for kind in ("corpus", "backbone", "head")}
-    state = found[spec.id].status if spec.id in found else "missing"
+    state = found[spec.id].status if spec.id in found else "interrupted" if spec.id in interrupted else "missing"
     return {"id": spec.id, **components, "seed": spec.seed, "params_total": total, "params_head": head, "state": state}
 
 

@@ -14,14 +14,21 @@ from harness.execution.events import Claim, Event
 from harness.execution.live import LiveView
 from harness.kernels import probe
 from harness.plan.specs import TrialSpec
-from harness.trial.run import Setting
+from harness.trial.setting import Setting
 
 if TYPE_CHECKING:
     from harness.execution.tracking import Tracker
 
 
 def run_trials(
-    todo: list[TrialSpec], setting: Setting, claim: Claim, address: str, view: LiveView, tracking: "Tracking"
+    todo: list[TrialSpec],
+    setting: Setting,
+    claim: Claim,
+    address: str,
+    view: LiveView,
+    tracking: "Tracking",
+    *,
+    fail_fast: bool = False,
 ) -> None:
     """Run trials by the setting's executor; each record is logged to MLflow as it comes in.
 
@@ -41,12 +48,12 @@ def run_trials(
         from harness.execution import inline
 
         with view:
-            inline.execute(todo, setting, claim, on_event)
+            inline.execute(todo, setting, claim, on_event, fail_fast=fail_fast)
     else:
         from harness.execution import schedule
 
         with view:
-            schedule.execute(todo, setting, claim, on_event, address)
+            schedule.execute(todo, setting, claim, on_event, address, fail_fast=fail_fast)
 
 
 class Tracking:

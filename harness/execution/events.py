@@ -6,7 +6,7 @@ from typing import Literal
 
 from harness.plan.specs import TrialSpec
 from harness.records import TrialRecord
-from harness.trial.training import Progress
+from harness.trial.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,11 @@ class Event:
     progress: Progress | None = None
     record: TrialRecord | None = None
     message: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """It ended, and well."""
+        return self.record is not None and self.record.status == "ok"
 
 
 OnEvent = Callable[[Event], None]

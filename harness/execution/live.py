@@ -10,7 +10,7 @@ from rich.text import Text
 
 from harness.execution.events import Event
 from harness.plan.specs import TrialSpec
-from harness.trial.training import Progress
+from harness.trial.progress import Progress
 
 MAX_ROWS = 20
 LINE_SECONDS = 60.0

@@ -8,7 +8,8 @@ import logging
 import os
 import shutil
 import signal
-import sys
+import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -28,25 +29,36 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
+import psutil  # noqa: E402
 import ray  # noqa: E402
 from ray import tune  # noqa: E402
 
-from harness import records  # noqa: E402
 from harness.corpora.sources import fetch_corpora  # noqa: E402
 from harness.environment import cpus_available, resolve_device  # noqa: E402
-from harness.errors import ExecutionError, RecordError  # noqa: E402
-from harness.execution.events import Claim, Event, OnEvent  # noqa: E402
+from harness.errors import ExecutionError, StorageError  # noqa: E402
+from harness.execution.events import Claim, OnEvent  # noqa: E402
+from harness.execution.rounds import Watcher, in_rounds  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
-from harness.trial.run import Setting, run  # noqa: E402
+from harness.trial.progress import Progress  # noqa: E402
+from harness.trial.run import run  # noqa: E402
+from harness.trial.setting import Setting  # noqa: E402
 from harness.trial.step import refuse_unfit  # noqa: E402
-from harness.trial.training import Progress  # noqa: E402
 
 LOCAL = "local"
-WORKER_RETRIES = 1  # for a worker that dies; a trial that fails leaves a record and is not retried
+MAX_FAILURES = 10  # of one trial's workers, in one run; the worker itself gives up at the second in one place
 
 
-def execute(specs: list[TrialSpec], setting: Setting, claim: Claim, on_event: OnEvent, address: str = LOCAL) -> None:
-    """Run every trial; workers save the records, `on_event` hears of them in this process.
+def execute(
+    specs: list[TrialSpec],
+    setting: Setting,
+    claim: Claim,
+    on_event: OnEvent,
+    address: str = LOCAL,
+    *,
+    fail_fast: bool = False,
+) -> None:
+    """Run every trial; workers save the records, `on_event` hears of them in this process. With `fail_fast`, the first
+    that fails ends the others, which go on another time.
 
     Args:
         address: 'local' starts a Ray of our own; anything else joins that cluster, which must see `setting.runs`.
@@ -58,26 +70,54 @@ def execute(specs: list[TrialSpec], setting: Setting, claim: Claim, on_event: On
         for spec in specs:
             refuse_unfit(spec.train, setting.device)
         fetch_corpora(specs, setting.data)
-        scratch = setting.runs / f".tune-{os.getpid()}"
-        trainable = tune.with_resources(_trainable, {"cpu": claim.cpus, "gpu": claim.gpus})
-        tuner = tune.Tuner(
-            trainable,
-            param_space={"trial": tune.grid_search([_packed(spec, setting) for spec in specs])},
-            tune_config=tune.TuneConfig(
-                trial_name_creator=_trial_id, trial_dirname_creator=_trial_id, reuse_actors=False
-            ),
-            run_config=tune.RunConfig(
-                name="tune",
-                storage_path=str(scratch),
-                verbose=0,
-                callbacks=[_Listener(specs, setting, on_event)],
-                failure_config=tune.FailureConfig(max_failures=WORKER_RETRIES),
-            ),
-        )
-        try:
-            tuner.fit()
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        watcher = Watcher(specs, setting, on_event, fail_fast=fail_fast)
+        with _scratch(setting, address) as scratch:
+
+            def fit(some: list[TrialSpec], using: Setting, at_once: int | None) -> None:
+                _tuner(some, using, claim, watcher, scratch, at_once).fit()
+
+            in_rounds(specs, setting, watcher, fit)
+
+
+def _tuner(
+    specs: list[TrialSpec], setting: Setting, claim: Claim, watcher: Watcher, scratch: Path, at_once: int | None
+) -> tune.Tuner:
+    return tune.Tuner(
+        tune.with_resources(_trainable, {"cpu": claim.cpus, "gpu": claim.gpus}),
+        param_space={
+            "trial": tune.grid_search([_packed(spec, setting, watcher.replaced.get(spec.id)) for spec in specs])
+        },
+        tune_config=tune.TuneConfig(
+            trial_name_creator=_trial_id,
+            trial_dirname_creator=_trial_id,
+            reuse_actors=False,
+            max_concurrent_trials=at_once,
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(scratch),
+            verbose=0,
+            stop=_Stop(watcher),
+            callbacks=[_Listener(watcher)],
+            failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+        ),
+    )
+
+
+@contextmanager
+def _scratch(setting: Setting, address: str) -> Iterator[Path]:
+    """A folder for what Tune writes for itself: local, or beside the records, where the nodes of a cluster meet. Those
+    of runs on this host that were killed are removed.
+    """
+    parent, host = Path(tempfile.gettempdir()) if address == LOCAL else setting.runs, socket.gethostname()
+    for left in parent.glob(f".harness-tune-{host}-*"):
+        if not psutil.pid_exists(int(left.name.rpartition("-")[2])):
+            shutil.rmtree(left, ignore_errors=True)
+    scratch = parent / f".harness-tune-{host}-{os.getpid()}"
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
@@ -113,7 +153,9 @@ def _fitted(setting: Setting, claim: Claim, num_trials: int, address: str) -> tu
         offered = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
         raise ExecutionError(f"a trial claims {claim.cpus} CPUs and {gpus:g} GPUs; there is no such node: {offered}")
     shared = setting.shared or min(at_once, num_trials) > 1
-    return replace(setting, device=device, threads=claim.cpus, shared=shared), Claim(cpus=claim.cpus, gpus=gpus)
+    side_by_side = min(num_trials, max(_room(node, claim.cpus, gpus) for node in nodes))
+    setting = replace(setting, device=device, threads=claim.cpus, shared=shared, memory_share=1 / max(side_by_side, 1))
+    return setting, Claim(cpus=claim.cpus, gpus=gpus)
 
 
 def _room(node: dict[str, float], cpus: int, gpus: float) -> int:
@@ -122,72 +164,71 @@ def _room(node: dict[str, float], cpus: int, gpus: float) -> int:
     return min(by_cpu, int(node.get("GPU", 0) / gpus + 1e-9)) if gpus else by_cpu
 
 
-def _packed(spec: TrialSpec, setting: Setting) -> dict[str, Any]:
+def _packed(spec: TrialSpec, setting: Setting, replaces: str | None) -> dict[str, Any]:
     """Plain data for a worker."""
-    plain = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(setting).items()}
-    return {"id": spec.id, "spec": spec.model_dump_json(), "setting": plain}
+    return {"id": spec.id, "spec": spec.model_dump_json(), "setting": setting.to_json(), "replaces": replaces}
 
 
 def _trainable(config: dict[str, Any]) -> None:
-    """In the worker: one trial, its record saved."""
+    """In the worker: one trial, which saves its record. What a worker cannot write is no fault of the trial."""
     packed = config["trial"]
-    plain = packed["setting"]
-    setting = Setting(**{**plain, "runs": Path(plain["runs"]), "data": Path(plain["data"])})
-    spec = TrialSpec.model_validate_json(packed["spec"])
-    record = run(spec, setting, lambda progress: tune.report(asdict(progress)))
-    records.save(record, setting.runs)
+    spec, setting = TrialSpec.model_validate_json(packed["spec"]), Setting.from_json(packed["setting"])
+    try:
+        run(spec, setting, lambda progress: tune.report(asdict(progress)), packed["replaces"])
+    except StorageError as fault:
+        tune.report({"lost": str(fault)})
 
 
 def _trial_id(trial) -> str:
     return trial.config["trial"]["id"]
 
 
-class _Listener(tune.Callback):
-    """Tune's callbacks to our events. A callback that raises would abort the whole fit, so none may."""
+class _Stop(tune.Stopper):
+    """Ends the whole fit once the watcher says so. Of a trial it ends none: a benchmark that does measures nothing."""
 
-    def __init__(self, specs: list[TrialSpec], setting: Setting, on_event: OnEvent):
-        self._specs = {spec.id: spec for spec in specs}
-        self._setting, self._on_event = setting, on_event
-        known, _ = records.load_all(setting.runs, list(self._specs))
-        self._before = {trial: records.digest(record) for trial, record in known.items()}
+    def __init__(self, watcher: Watcher):
+        self._watcher = watcher
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._watcher.stopped
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tune pickles its callbacks into its own state file; nothing of ours belongs there."""
+        """Tune pickles it into its own state file; nothing of ours belongs there."""
+        return {}
+
+
+class _Listener(tune.Callback):
+    """Tune's callbacks, told to the watcher."""
+
+    def __init__(self, watcher: Watcher):
+        self._watcher = watcher
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As for _Stop."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list, trial, **info) -> None:
         """A worker has the trial."""
-        self._tell("started", trial)
+        self._watcher.started(_trial_id(trial))
 
     def on_trial_result(self, iteration: int, trials: list, trial, result: dict, **info) -> None:
-        """A trial reported progress; the bare result at the end of a function is none."""
-        if "step" in result:
+        """A trial reported progress, or why it was lost; the bare result at the end of a function is neither."""
+        if "lost" in result:
+            self._watcher.lost(_trial_id(trial), result["lost"])
+        elif "step" in result:
             progress = Progress(**{name: result[name] for name in Progress.__dataclass_fields__})
-            self._tell("progress", trial, progress=progress)
+            self._watcher.progress(_trial_id(trial), progress)
 
     def on_trial_complete(self, iteration: int, trials: list, trial, **info) -> None:
-        """The function returned: its record is there, or the trial is lost."""
-        self._finished(trial, "the worker ended without a record")
+        """The function returned, or was ended by _Stop."""
+        self._watcher.ended(_trial_id(trial))
 
     def on_trial_error(self, iteration: int, trials: list, trial, **info) -> None:
-        """The worker died for good; a record is there only if it died after saving."""
+        """The worker died for good."""
         error = trial.get_error()
         cause = getattr(error, "cause", None) or error
         reason = f"{type(cause).__name__}: {cause}".strip().splitlines()[0] if cause else "no reason given"
-        self._finished(trial, f"the worker died ({reason})")
-
-    def _finished(self, trial, otherwise: str) -> None:
-        record = None
-        try:
-            record = records.load(self._setting.runs, _trial_id(trial))
-        except RecordError as damaged:
-            otherwise = str(damaged)
-        if record is not None and records.digest(record) == self._before.get(record.id):
-            record = None  # of an earlier run: this one died before it began
-        self._tell("finished", trial, record=record, message="" if record else otherwise)
-
-    def _tell(self, kind: str, trial, **what) -> None:
-        try:
-            self._on_event(Event(kind=kind, spec=self._specs[_trial_id(trial)], **what))
-        except Exception as error:
-            print(f"watching trial {_trial_id(trial)} failed: {type(error).__name__}: {error}", file=sys.stderr)
+        self._watcher.died(_trial_id(trial), f"the worker died {MAX_FAILURES + 1} times ({reason})")

@@ -60,7 +60,9 @@ def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> 
     return [
         (key, value, before)
         for key, (value, before) in changes.items()
-        if not key.startswith("resources.") and key not in of_the_run and str(value_of(value)) != before
+        if not key.startswith(("resources.", "checkpoint.", "timeout."))
+        and key not in of_the_run
+        and str(value_of(value)) != before
     ]
 
 
@@ -149,6 +151,8 @@ def _expanded(
         version=file.version,
         trials=tuple(expanded.values()),
         resources=file.resources,
+        checkpoint=file.checkpoint,
+        timeout=file.timeout,
         table=file.table,
         overrides=tuple(settings),
         source=source,

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from harness.kernels.products import Precision
 from harness.plan.reader import Source
@@ -52,7 +52,7 @@ class Schedule(_Spec):
     plateau: Plateau
 
 
-DECIDES_NO_RESULT = frozenset({"cuda_graph"})  # settings of `train` that are no part of a trial's id
+DECIDES_NO_RESULT = frozenset({"cuda_graph", "deterministic"})  # settings of `train` that are no part of a trial's id
 
 
 class TrainSpec(_Spec):
@@ -76,6 +76,9 @@ class TrainSpec(_Spec):
             returning a Mixture, follows it by harness.distributions.linear.
         cuda_graph: replay the training step as one CUDA graph: 'auto' where there is a GPU and the step can be
             captured, 'on' or the trial fails, 'off'. The same result, so no part of a trial's id.
+        deterministic: torch's deterministic algorithms: 'true' refuses an operation that has none, 'warn' says so,
+            'false' takes the fastest. For a GPU; on the CPU results repeat anyway. Equal but for rounding, so no part
+            of a trial's id.
     """
 
     optimizer: Literal["sgd", "adam", "adamw"]
@@ -93,6 +96,12 @@ class TrainSpec(_Spec):
     shuffle: bool = False
     precision: Precision = "fp32"
     cuda_graph: Literal["auto", "on", "off"] = "auto"
+    deterministic: Literal["true", "warn", "false"] = "false"
+
+    @field_validator("deterministic", mode="before")
+    @classmethod
+    def _yaml_truth(cls, value: Any) -> Any:
+        return str(value).lower() if isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _settings_fit_optimizer(self) -> "TrainSpec":
@@ -123,12 +132,32 @@ class TrialSpec(_Spec):
 
 
 class Resources(_Spec):
-    """What one trial takes: CPU cores, which are also its torch threads, and a share of a GPU where there is one (None:
-    a whole one; 0: none, it runs on the CPU).
+    """What one trial takes: CPU cores, which are also its torch threads; a share of a GPU where there is one (None: a
+    whole one; 0: none, it runs on the CPU); and the memory of its process, GiB, at which it ends as 'oom' (None: more
+    than its share, once the machine is short of it).
     """
 
     cpus: Annotated[int, Field(ge=1)] = 1
     gpus: Annotated[float, Field(ge=0)] | None = None
+    memory_gib: Annotated[float, Field(gt=0)] | None = None
+
+
+class CheckpointSpec(_Spec):
+    """How often a trial's state is kept, so that an interrupted one goes on from there: after so many epochs, and
+    within an epoch whenever so many minutes have passed since the last time.
+    """
+
+    epochs: Annotated[int, Field(ge=1)] = 1
+    minutes: Annotated[float, Field(gt=0)] = 10.0
+
+
+class TimeoutSpec(_Spec):
+    """When a trial is ended, with status 'timeout': after so many minutes of work in all, and after so many without a
+    sign of life, which it gives after every batch. None: never.
+    """
+
+    minutes: Annotated[float, Field(gt=0)] | None = None
+    silent_minutes: Annotated[float, Field(gt=0)] | None = None
 
 
 PrintedTableName = Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")]
@@ -196,6 +225,8 @@ class SuiteFile(_Spec):
     train: TrainSpec
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
     resources: Resources = Resources()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    timeout: TimeoutSpec = TimeoutSpec()
     table: TableSpec = TableSpec()
     match: MatchSpec | None = None
 
@@ -218,6 +249,8 @@ class Suite(_Spec):
     version: int
     trials: tuple[TrialSpec, ...]
     resources: Resources
+    checkpoint: CheckpointSpec
+    timeout: TimeoutSpec
     table: TableSpec
     overrides: tuple[tuple[str, str, str | None], ...]
     source: Source

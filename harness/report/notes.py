@@ -51,6 +51,12 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
     notes += _distinct(measured, _machine)
     if any(record.environment.shared for record in measured):
         notes.append("Times were taken while trials shared the machine: compare them within this table only.")
+    notes += [
+        f"{record.spec} ({record.id}) was trained in {record.environment.sessions} sessions, of which earlier ones ran "
+        f"with: {', '.join(record.environment.changed)}."
+        for record in measured
+        if record.environment.changed
+    ]
     notes += [f"Printed, {source}." for source in printed.sources]
     if any(cell.weights == "last" for cell in printed.cells):
         notes.append("ours - printed: of the weights after the last epoch, which are those the paper tested.")

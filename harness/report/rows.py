@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from harness.plan.parameters import resolved
@@ -19,6 +19,7 @@ class Row:
         corpus, backbone, head: labels, with the parameters that tell apart entries of one name.
         trials: the planned trials, one for each seed.
         records: the verified records among them, by seed.
+        interrupted: seeds of trials that have no record, but a checkpoint.
         params_total, params_head: parameter counts.
     """
 
@@ -29,6 +30,7 @@ class Row:
     records: dict[int, TrialRecord]
     params_total: int
     params_head: int
+    interrupted: frozenset[int] = frozenset()
 
     @property
     def group(self) -> tuple[str, str]:
@@ -72,12 +74,17 @@ class Row:
     @property
     def state(self) -> str:
         """'3/3', or '1/3: 1 diverged, 1 not run'."""
-        statuses = Counter(self.records[t.seed].status if t.seed in self.records else "not run" for t in self.trials)
+        statuses = Counter(self._status(trial.seed) for trial in self.trials)
         bad = ", ".join(f"{count} {status}" for status, count in statuses.items() if status != "ok")
         return f"{statuses['ok']}/{len(self.trials)}" + (f": {bad}" if bad else "")
 
+    def _status(self, seed: int) -> str:
+        if seed in self.records:
+            return self.records[seed].status
+        return "interrupted" if seed in self.interrupted else "not run"
 
-def rows(suite: Suite, records: dict[str, TrialRecord]) -> list[Row]:
+
+def rows(suite: Suite, records: dict[str, TrialRecord], interrupted: Container[str] = ()) -> list[Row]:
     """The suite's rows in the order of the file. In a matched suite the width that was chosen tells none apart."""
     compared = [(trial.corpus, suite.compared(trial.backbone), suite.compared(trial.head)) for trial in suite.trials]
     corpora, backbones, heads = zip(*compared, strict=True)
@@ -98,6 +105,7 @@ def rows(suite: Suite, records: dict[str, TrialRecord]) -> list[Row]:
             records={trial.seed: records[trial.id] for trial in trials if trial.id in records},
             params_total=suite.params[trials[0].id][0],
             params_head=suite.params[trials[0].id][1],
+            interrupted=frozenset(trial.seed for trial in trials if trial.id in interrupted),
         )
         for (corpus, backbone, head), trials in grouped.items()
     ]

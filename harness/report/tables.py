@@ -3,6 +3,7 @@
 import hashlib
 import re
 import statistics
+from collections.abc import Container
 from pathlib import Path
 
 import pandas as pd
@@ -20,15 +21,21 @@ MAX_LABEL = 100
 
 
 def render(
-    suite: Suite, records: dict[str, TrialRecord], printed: PrintedNumbers, *, only: set[str] | None = None
+    suite: Suite,
+    records: dict[str, TrialRecord],
+    printed: PrintedNumbers,
+    *,
+    only: set[str] | None = None,
+    interrupted: Container[str] = (),
 ) -> str:
     """The table as markdown: a title, a row for each corpus, backbone and head, notes.
 
     Depends on the arguments only: the same ones give the same bytes.
     Args:
         only: ids of trials whose rows are shown; all of them when None. What the rows say does not change with it.
+        interrupted: ids of trials without a record that have a checkpoint.
     """
-    lines = rows(suite, records)
+    lines = rows(suite, records, interrupted)
     frame = pd.DataFrame(_columns(suite, lines, printed)).map(_escaped).rename(columns=_escaped)
     shown = frame[[only is None or any(trial.id in only for trial in line.trials) for line in lines]]
     table = shown.to_markdown(index=False, disable_numparse=True, stralign="left")

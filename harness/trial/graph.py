@@ -83,6 +83,17 @@ class GraphStep:
             self._replay()
         self._fresh = False
 
+    def state(self) -> dict[str, Any]:
+        """See Step."""
+        return {"loss_sum": self.loss_sum, "carried": None if self._fresh else self._carried}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """See Step."""
+        self._eager.resume({**state, "carried": None})
+        self._fresh = False
+        for buffer, tensor in zip(tensors_of(self._carried), tensors_of(state["carried"]), strict=True):
+            buffer.copy_(tensor)
+
     def _advance(self, inputs_BT: Tensor, targets_BT: Tensor, state: Any) -> None:
         state = self._eager.advance(inputs_BT, targets_BT, state)
         if self._carried is None:

@@ -1,89 +1,108 @@
 """One trial from its spec to its record: build -> fit -> evaluate -> time. The one function to read first is `run`."""
 
 import logging
-import platform
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
-import harness
 from harness import environment, records
 from harness.corpora.corpus import Corpus
+from harness.errors import StorageError
 from harness.kernels import probe, products
-from harness.kernels.products import Products, Route
+from harness.kernels.products import Products
 from harness.plan.specs import TrialSpec
-from harness.records import Environment, Status, TrialRecord
+from harness.records import Status, TrialRecord
 from harness.registry import CORPORA
-from harness.trial.checkpoint import BEST, load_weights, weights_sha256
+from harness.streams import own_generators
+from harness.trial import attempt, session
+from harness.trial.attempt import MAX_DEATHS, Attempt
+from harness.trial.checkpoint import Checkpoints, weights_sha256
 from harness.trial.evaluation import evaluate, perplexity, unigram_ppl
 from harness.trial.graph import graphed
+from harness.trial.log import trial_log
 from harness.trial.model import build, count_parameters
+from harness.trial.progress import Progress
+from harness.trial.session import Session
+from harness.trial.setting import Setting
 from harness.trial.step import refuse_unfit
 from harness.trial.timing import Clock, peak_memory_mib, reset_peak_memory
-from harness.trial.training import Diverged, Fitted, Progress, fit
+from harness.trial.training import Diverged, Fitted, Training
+from harness.trial.watch import SILENT, TimedOut, Watch
 
-LOG_NAME = "trial.log"
+RESUMABLE = ("timeout", "oom")  # failures that say nothing of the trial itself: its checkpoints stay
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """Where and how a trial runs: nothing in it changes the result, but for rounding.
+class WorkerDied(Exception):
+    """A trial that took its worker with it, again."""
+
+
+def run(
+    spec: TrialSpec, setting: Setting, report: Callable[[Progress], None], replaces: str | None = None
+) -> TrialRecord:
+    """Train, evaluate and time one trial, from its newest checkpoint where it has one; its record, which is saved.
+
+    A trial that fails is a record too, with its status, one line of message, and the traceback in its log. Waits while
+    another process has the trial, and then takes its record.
 
     Args:
-        suite: the suite's name, noted in the record.
-        runs: absolute folder of the suite's records; the trial writes to <runs>/<id> only.
-        data: folder of the corpora's files.
-        device: 'auto', 'cpu' or 'cuda'; 'auto' is settled by the executor.
-        executor: 'ray' or 'inline'.
-        threads: torch threads; the trial's CPU cores, set by the executor.
-        shared: other trials can run at the same time, as the executor sees it.
-        route: of float32 products on the CPU; torch's default one where the worker does not find this one exact.
-    """
-
-    suite: str
-    runs: Path
-    data: Path
-    device: str
-    executor: str
-    threads: int = 1
-    shared: bool = False
-    route: Route = "default"
-
-
-def run(spec: TrialSpec, setting: Setting, report: Callable[[Progress], None]) -> TrialRecord:
-    """Train, evaluate and time one trial; its record, whatever happens short of being killed.
-
-    A trial that fails is a record too, with its status, one line of message, and the traceback in its log. A record of
-    an earlier run of the trial is set aside first.
+        replaces: digest of the record that is to be replaced; any other one that is found is the result.
+    Raises: StorageError when the trial's folder cannot be written, as on a full disk: it goes on from its checkpoint
+        another time; KeyboardInterrupt passes through.
     """
     folder = records.folder(setting.runs, spec.id)
-    records.set_aside(setting.runs, spec.id)
-    started, load = environment.now(), environment.load_average()
-    if setting.device == "cpu":
-        setting = replace(setting, route=probe.proven(setting.route))
+    with records.writing(setting.runs, spec.id):
+        known, _ = records.load_all(setting.runs, [spec.id])
+        if spec.id in known and records.digest(known[spec.id]) != replaces:
+            return known[spec.id]
+        records.set_aside(setting.runs, spec.id)
+        with trial_log(folder) as log:
+            record = _attempted(spec, setting, report, folder, log)
+        records.save(record, setting.runs)
+        if record.status not in RESUMABLE:
+            Checkpoints(folder).remove()
+        attempt.end(folder)
+        return record
+
+
+def _attempted(
+    spec: TrialSpec, setting: Setting, report: Callable[[Progress], None], folder: Path, log: logging.Logger
+) -> TrialRecord:
+    log.info("trial %s: %s", spec.id, spec)
+    checkpoints = Checkpoints(folder, log.warning)
+    if setting.fresh and not attempt.follows(folder, setting.driver):
+        checkpoints.remove()
+    state = _taken_up(checkpoints, spec, log)
+    setting = _routed(setting, state)
+    this = attempt.begin(folder, setting.driver, (state["epoch"], state["step"]) if state else (1, 0))
+    current = Session(setting, spec.id, state)
     metrics: dict[str, float] = {}  # filled as things are measured, so that a trial that fails keeps what it had
     fitted, digest = Fitted(), None
+    if state is not None:
+        fitted.resume(state["fitted"])
     status, message = "ok", ""
-    with _log(folder) as log, environment.torch_threads(setting.threads):
-        log.info("trial %s: %s", spec.id, spec)
-        try:
-            digest = _measure(spec, setting, metrics, fitted, folder / BEST, report, log)
-        except Exception as error:  # at the trial's edge every failure is a status
-            status, message = _status(error), f"{type(error).__name__}: {error}".splitlines()[0]
-            log.error("%s\n%s", status, traceback.format_exc())
-        log.info("%s %s", status, metrics)
+    try:
+        _refuse_hopeless(this, folder, log)
+        with Watch(setting, folder, current.elapsed) as watch:
+            digest = _measure(spec, current, watch, metrics, fitted, checkpoints, state, report, log)
+    except StorageError as fault:
+        log.error("interrupted: %s", fault)
+        raise
+    except Exception as error:  # at the trial's edge every failure is a status
+        status, message = _status(error), f"{type(error).__name__}: {error}".splitlines()[0]
+        log.error("%s\n%s", status, traceback.format_exc())
+    log.info("%s %s", status, metrics)
     return TrialRecord(
         suite=setting.suite,
         spec=spec,
         status=status,
         metrics=metrics,
         curve=tuple(fitted.curve),
-        environment=_environment(setting, fitted, started, load),
+        environment=current.environment(graphed=fitted.graphed, retries=setting.retries + this.retries),
         message=message,
         weights_sha256=digest,
     )
@@ -91,14 +110,17 @@ def run(spec: TrialSpec, setting: Setting, report: Callable[[Progress], None]) -
 
 def _measure(
     spec: TrialSpec,
-    setting: Setting,
+    current: Session,
+    watch: Watch,
     metrics: dict[str, float],
     fitted: Fitted,
-    best: Path,
-    report,
+    checkpoints: Checkpoints,
+    state: dict[str, Any] | None,
+    report: Callable[[Progress], None],
     log: logging.Logger,
 ) -> str:
     """Fill `metrics` and `fitted`; returns the digest of the best weights."""
+    setting = current.setting
     refuse_unfit(spec.train, setting.device)
     device, multiplied = torch.device(setting.device), Products(route=setting.route)
     reset_peak_memory(device)
@@ -107,27 +129,38 @@ def _measure(
         spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
     ).to(device)
     metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
-    clocks = {"train": Clock(device), "eval": Clock(device)}
+    clocks = {"train": Clock(device, watch.beat), "eval": Clock(device, watch.beat)}
     on_device = _moved(corpus, device)
-    with products.using(multiplied), multiplied.switched(device):
-        fit(
+    with (
+        environment.torch_threads(setting.threads),
+        environment.deterministic_algorithms(spec.train.deterministic),
+        own_generators(spec.seed, device),
+        products.using(multiplied),
+        multiplied.switched(device),
+    ):
+        training = Training(
             model,
             on_device,
             spec.train,
             fitted,
             seed=spec.seed,
-            best_weights=best,
             clocks=clocks,
+            checkpoints=checkpoints,
+            pace=setting.checkpoint,
             report=_logged(report, log),
             prepare=partial(graphed, tell=log.info),
+            extra=lambda: current.state(watch.elapsed, peak_memory_mib(device)),
         )
-        metrics |= _scores(model, on_device, spec, fitted, best, clocks["eval"])
+        if state is not None:
+            training.resume(state)
+        training.fit()
+        metrics |= _scores(model, on_device, spec, fitted, checkpoints, clocks["eval"])
     metrics |= {
         "unigram_test_ppl": unigram_ppl(corpus),
         "train_minutes": fitted.train_seconds / 60,
         "best_epoch": fitted.best_epoch,
         "context_tokens": spec.train.seq_len,
-        "peak_memory_mib": peak_memory_mib(device),
+        "peak_memory_mib": max(peak_memory_mib(device), current.peak_memory_mib),
     }
     if corpus.source_test_nll is not None:
         metrics["source_test_ppl"] = perplexity(corpus.source_test_nll)
@@ -136,13 +169,16 @@ def _measure(
     return weights_sha256(model.state_dict())
 
 
-def _scores(model, corpus: Corpus, spec: TrialSpec, fitted: Fitted, best: Path, clock: Clock) -> dict[str, float]:
-    """Test perplexity of the last weights, then of the best; the best ones stay in the model."""
+def _scores(
+    model, corpus: Corpus, spec: TrialSpec, fitted: Fitted, checkpoints: Checkpoints, clock: Clock
+) -> dict[str, float]:
+    """Test perplexity of the last weights, then of the best; the best ones stay in the model, and become best.pt."""
     last = evaluate(model, corpus.test, spec.train, uncounted_id=corpus.uncounted_id, clock=clock)
     test = last
     if fitted.best_epoch != spec.train.epochs:
-        model.load_state_dict(load_weights(best, corpus.test.device))
+        model.load_state_dict(checkpoints.best_weights(fitted.best_epoch, corpus.test.device))
         test = evaluate(model, corpus.test, spec.train, uncounted_id=corpus.uncounted_id, clock=clock)
+    checkpoints.publish_best(fitted.best_epoch)
     with torch.no_grad():
         carried = model.backbone(corpus.test[None, :2]).state is not None
     scores = {
@@ -159,9 +195,41 @@ def _scores(model, corpus: Corpus, spec: TrialSpec, fitted: Fitted, best: Path, 
     return scores
 
 
+def _taken_up(checkpoints: Checkpoints, spec: TrialSpec, log: logging.Logger) -> dict[str, Any] | None:
+    """The checkpoint to go on from, or None to begin."""
+    state = checkpoints.newest()
+    if state is None:
+        return None
+    if not session.fits(state, spec.id):
+        log.warning("the checkpoints are of another trial or another harness: they are not taken up")
+        return None
+    log.info("goes on from its checkpoint: epoch %d, %d steps done", state["epoch"], state["step"])
+    return state
+
+
+def _routed(setting: Setting, state: dict[str, Any] | None) -> Setting:
+    """By the route that its checkpoint was made with, where that is exact on this machine."""
+    if setting.device != "cpu":
+        return setting
+    wanted = state["session"]["facts"]["products by"] if state is not None else setting.route
+    return replace(setting, route=probe.proven("default" if wanted == "cuBLAS" else wanted))
+
+
+def _refuse_hopeless(this: Attempt, folder: Path, log: logging.Logger) -> None:
+    """Raises TimedOut when the attempt before was silent, WorkerDied when too many workers died at this position."""
+    if traces := attempt.stuck(folder):
+        log.error("the attempt before gave no sign of life, and was ended here:\n%s", traces)
+        raise TimedOut(SILENT)
+    if this.deaths >= MAX_DEATHS:
+        epoch, step = this.position
+        raise WorkerDied(f"the worker died {this.deaths} times after {step} steps of epoch {epoch}")
+
+
 def _status(error: Exception) -> Status:
     if isinstance(error, Diverged):
         return "diverged"
+    if isinstance(error, TimedOut):
+        return "timeout"
     no_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
     return "oom" if no_memory else "error"
 
@@ -183,38 +251,3 @@ def _logged(report: Callable[[Progress], None], log: logging.Logger) -> Callable
         report(progress)
 
     return both
-
-
-@contextmanager
-def _log(folder: Path) -> Iterator[logging.Logger]:
-    """The trial's own log file, appended to."""
-    folder.mkdir(parents=True, exist_ok=True)
-    log = logging.getLogger(f"harness.trial.{folder.name}")
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    handler = logging.FileHandler(folder / LOG_NAME, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    log.addHandler(handler)
-    try:
-        yield log
-    finally:
-        log.removeHandler(handler)
-        handler.close()
-
-
-def _environment(setting: Setting, fitted: Fitted, started: str, load: float) -> Environment:
-    return Environment(
-        device=environment.device_name(torch.device(setting.device)),
-        threads=setting.threads,
-        load_average=round(load, 2),
-        shared=setting.shared,
-        python=platform.python_version(),
-        torch=torch.__version__,
-        harness=harness.__version__,
-        commit=environment.commit(),
-        executor=setting.executor,
-        started=started,
-        finished=environment.now(),
-        matmul_route=setting.route if setting.device == "cpu" else None,
-        cuda_graph=fitted.graphed,
-    )

@@ -26,6 +26,12 @@ class Step(Protocol):
     def __call__(self, inputs_BT: Tensor, targets_BT: Tensor) -> None:
         """Train on one segment. Waits for nothing on a GPU."""
 
+    def state(self) -> dict[str, Any]:
+        """What the next call depends on beside model and optimiser: tensors, nested tuples of them, None."""
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on within an epoch from what `state` gave."""
+
 
 class EagerStep:
     """The step, operation by operation. The backbone's state is carried to the next call, unless `shuffle`."""
@@ -47,6 +53,16 @@ class EagerStep:
         state = self.advance(inputs_BT, targets_BT, self._state)
         self._state = None if self.train.shuffle else state
 
+    def state(self) -> dict[str, Any]:
+        """See Step."""
+        return {"loss_sum": self.loss_sum, "carried": self._state}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """See Step."""
+        self.model.train()
+        self.loss_sum.copy_(state["loss_sum"])
+        self._state = moved(state["carried"], self.loss_sum.device)
+
     def advance(self, inputs_BT: Tensor, targets_BT: Tensor, state: Any) -> Any:
         """One step from a given state; the state after the segment, cut off from the graph that made it."""
         with products.using(replace(products.current(), precision=self.train.precision)):
@@ -66,6 +82,13 @@ def detached(state: Any) -> Any:
     if isinstance(state, tuple):
         return tuple(detached(part) for part in state)
     return state.detach() if isinstance(state, Tensor) else state
+
+
+def moved(state: Any, device: torch.device) -> Any:
+    """A carried state on a device."""
+    if isinstance(state, tuple):
+        return tuple(moved(part, device) for part in state)
+    return state.to(device) if isinstance(state, Tensor) else state
 
 
 def refuse_unfit(train: TrainSpec, device: str) -> None:

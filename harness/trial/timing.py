@@ -6,7 +6,7 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,11 +18,15 @@ WARMUP_BATCHES = 5  # first calls import lazily, allocate and tune: up to 40 tim
 class Clock:
     """Durations of the batches of one kind. On a GPU they are taken by events in its stream, which are read once it has
     passed them: timing a batch makes nobody wait.
+
+    Args:
+        beat: called after each batch, outside of the time taken: a sign of life.
     """
 
-    def __init__(self, device: torch.device):
-        self.device = device
-        self.milliseconds: list[float] = []  # of the batches read so far
+    def __init__(self, device: torch.device, beat: Callable[[], None] = lambda: None):
+        self.device, self.beat = device, beat
+        self.milliseconds: list[float] = []  # of the batches of this process read so far
+        self.earlier: list[float] = []  # of those of earlier processes, warm-up left out
         self._pending: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
 
     @contextmanager
@@ -38,6 +42,7 @@ class Clock:
             began = time.perf_counter()
             yield
             self.milliseconds.append((time.perf_counter() - began) * 1e3)
+        self.beat()
 
     def latest(self) -> float | None:
         """Milliseconds of the last batch that is through, without waiting for one; None before the first."""
@@ -48,10 +53,14 @@ class Clock:
         """Wait for the batches under way, and read them."""
         self._read(wait=True)
 
+    def measured(self) -> list[float]:
+        """Milliseconds of all batches after warm-up, those of earlier processes first."""
+        self.settle()
+        return self.earlier + self.milliseconds[WARMUP_BATCHES:]
+
     def summary(self, name: str) -> dict[str, float]:
         """Median and interquartile range in ms after warm-up; nothing when fewer than 2 batches are left."""
-        self.settle()
-        measured = self.milliseconds[WARMUP_BATCHES:]
+        measured = self.measured()
         if len(measured) < 2:
             return {}
         low, median, high = statistics.quantiles(measured, n=4)

@@ -1,47 +1,32 @@
-"""Fit: epochs of gradient steps, each validated; the learning rate follows the schedule; the best epoch is kept."""
+"""Train: epochs of gradient steps, each validated; the learning rate follows the schedule; the best epoch is kept; and
+all of it can be put down and taken up again between any two steps.
+"""
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from harness.corpora.batching import Segment, training_segments
 from harness.corpora.corpus import Corpus
-from harness.plan.specs import TrainSpec
+from harness.plan.specs import CheckpointSpec, TrainSpec
 from harness.records import CurvePoint
-from harness.streams import stream_seed
-from harness.trial.checkpoint import save_weights
+from harness.streams import generator_states, set_generator_states, stream_seed
+from harness.trial.checkpoint import Checkpoints
 from harness.trial.evaluation import Score, evaluate
 from harness.trial.graph import GraphStep
 from harness.trial.model import LanguageModel
+from harness.trial.optimization import make_optimizer, make_schedule
+from harness.trial.progress import Progress, Throttled
 from harness.trial.step import EagerStep, Step
 from harness.trial.timing import Clock
-
-PROGRESS_SECONDS = 2.0
 
 
 class Diverged(Exception):
     """The loss is no finite number any more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a trial is: within an epoch (valid_ppl of the epoch before), or at its end, validated (its own).
-    `ms_per_batch`: of the last step that is through.
-    """
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    valid_ppl: float | None
-    ms_per_batch: float
 
 
 @dataclass
@@ -58,52 +43,165 @@ class Fitted:
     train_seconds: float = 0.0
     graphed: bool = False
 
+    def state(self) -> dict[str, Any]:
+        """As plain values."""
+        return {**asdict(self), "curve": [point.model_dump() for point in self.curve]}
 
-def fit(
-    model: LanguageModel,
-    corpus: Corpus,
-    train: TrainSpec,
-    fitted: Fitted,
-    *,
-    seed: int,
-    best_weights: Path,
-    clocks: dict[str, Clock],
-    report: Callable[[Progress], None],
-    prepare: Callable[[EagerStep, Segment], Step] = lambda step, segment: step,
-) -> None:
-    """Train for `epochs` epochs, filling `fitted` as they end; weights of the best epoch by validation end in
-    `best_weights`, the last ones in the model.
+    def resume(self, state: dict[str, Any]) -> None:
+        """Become what `state` was taken of."""
+        self.best_epoch, self.train_seconds = state["best_epoch"], state["train_seconds"]
+        self.best, self.last = (None if state[name] is None else Score(**state[name]) for name in ("best", "last"))
+        self.curve[:] = [CurvePoint(**point) for point in state["curve"]]
+
+
+class Training:
+    """A model under training.
 
     Args:
+        fitted: filled as epochs end, so that a trial that fails keeps what it had.
+        clocks: 'train' and 'eval'.
+        checkpoints: where states and the best weights are kept, as often as `pace` says and after the last epoch.
+        report: hears of progress.
         prepare: makes the step to train with of the eager one and the first segment, before any clock starts.
-    Raises: Diverged when the training or validation loss of an epoch is not finite.
+        extra: what else a checkpoint is to hold, asked for each.
     """
-    optimizer = make_optimizer(model.parameters(), train)
-    schedule = make_schedule(optimizer, train)
-    segments = training_segments(corpus.train, batch_size=train.batch_size, seq_len=train.seq_len)
-    step = prepare(EagerStep(model, optimizer, train), segments[0])
-    fitted.graphed = isinstance(step, GraphStep)
-    for epoch in range(1, train.epochs + 1) or (0,):  # epoch 0: never trained, scored as it is
-        started = time.perf_counter()
-        if epoch > 0:
-            reporter = _throttled(report, epoch, train.epochs, len(segments), fitted, clocks["train"])
-            train_loss = train_epoch(step, segments, train, seed, epoch, clocks["train"], reporter)
-        seconds = time.perf_counter() - started
-        fitted.last = evaluate(model, corpus.valid, train, uncounted_id=corpus.uncounted_id, clock=clocks["eval"])
-        if not math.isfinite(fitted.last.ppl):
-            raise Diverged(f"validation loss is {fitted.last.mean_nll} after epoch {epoch}")
-        if fitted.best is None or fitted.last.mean_nll < fitted.best.mean_nll:
-            fitted.best_epoch, fitted.best = epoch, fitted.last
-            save_weights(model.state_dict(), best_weights)
-        if epoch > 0:
-            lr, valid_ppl = float(optimizer.param_groups[0]["lr"]), fitted.last.ppl
-            fitted.curve.append(
-                CurvePoint(epoch=epoch, train_loss=train_loss, valid_ppl=valid_ppl, lr=lr, seconds=seconds)
-            )
-            fitted.train_seconds += seconds
-            reporter(len(segments), valid_ppl)
-        if schedule is not None:
-            schedule.step(fitted.last.mean_nll)
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        corpus: Corpus,
+        train: TrainSpec,
+        fitted: Fitted,
+        *,
+        seed: int,
+        clocks: dict[str, Clock],
+        checkpoints: Checkpoints,
+        pace: CheckpointSpec,
+        report: Callable[[Progress], None],
+        prepare: Callable[[EagerStep, Segment], Step] = lambda step, segment: step,
+        extra: Callable[[], dict[str, Any]] = dict,
+    ):
+        self.model, self.corpus, self.train, self.fitted, self.seed = model, corpus, train, fitted, seed
+        self.clocks, self.checkpoints, self.pace, self.extra = clocks, checkpoints, pace, extra
+        self.optimizer = make_optimizer(model.parameters(), train)
+        self.schedule = make_schedule(self.optimizer, train)
+        self.segments = training_segments(corpus.train, batch_size=train.batch_size, seq_len=train.seq_len)
+        self.report = Throttled(report, train.epochs, len(self.segments), clocks["train"])
+        self.prepare = prepare
+        self.epoch, self.steps_done, self.seconds = 1, 0, 0.0  # the epoch under way, and how much of it is done
+        self._in_epoch: dict[str, Any] | None = None
+        self._saved_at = time.monotonic()
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Take up a state that a checkpoint held."""
+        self.model.load_state_dict(state["model"])
+        settings = self.optimizer.state_dict()["param_groups"]  # of the suite, but for the rate
+        self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": settings})
+        for group, lr in zip(self.optimizer.param_groups, state["lr"], strict=True):
+            group["lr"].fill_(lr)
+        if self.schedule is not None:
+            self.schedule.load_state_dict(state["schedule"])
+        self.fitted.resume(state["fitted"])
+        for name, clock in self.clocks.items():
+            clock.earlier = state["clocks"][name].tolist()
+        self.epoch, self.steps_done, self.seconds = state["epoch"], state["step"], state["seconds"]
+        self._in_epoch = state["in_epoch"]
+        set_generator_states(state["generators"], self._device)
+
+    def fit(self) -> None:
+        """Train for what is left of the epochs. The last weights end in the model, those of the best epoch by
+        validation among the checkpoints.
+
+        Raises: Diverged when the training or validation loss of an epoch is not finite; StorageError.
+        """
+        step = self.prepare(EagerStep(self.model, self.optimizer, self.train), self.segments[0])
+        self.fitted.graphed = isinstance(step, GraphStep)
+        if self._in_epoch is not None:
+            step.resume(self._in_epoch)
+        if self.train.epochs == 0 and self.fitted.last is None:  # never trained, scored as it is
+            self._validate(0)
+            self._save(step)
+        while self.epoch <= self.train.epochs:
+            self._train_epoch(step)
+
+    def _train_epoch(self, step: Step) -> None:
+        epoch, began = self.epoch, time.perf_counter() - self.seconds
+
+        def after_step(number: int) -> None:
+            nonlocal began
+            self.steps_done, self.seconds = number, time.perf_counter() - began
+            self.report(epoch, number, self.fitted.last)
+            if number < len(self.segments) and self._due():
+                self._save(step)
+                began = time.perf_counter() - self.seconds  # saving is no training
+
+        train_loss = train_epoch(
+            step,
+            self.segments,
+            self.train,
+            self.seed,
+            epoch,
+            self.clocks["train"],
+            after_step,
+            first=self.steps_done,
+        )
+        seconds = time.perf_counter() - began
+        self._validate(epoch)
+        lr, valid_ppl = float(self.optimizer.param_groups[0]["lr"]), self.fitted.last.ppl
+        point = CurvePoint(epoch=epoch, train_loss=train_loss, valid_ppl=valid_ppl, lr=lr, seconds=seconds)
+        self.fitted.curve.append(point)
+        self.fitted.train_seconds += seconds
+        if self.schedule is not None:
+            self.schedule.step(self.fitted.last.mean_nll)
+        self.report(epoch, len(self.segments), self.fitted.last, ended=True)
+        self.epoch, self.steps_done, self.seconds = epoch + 1, 0, 0.0
+        if epoch == self.train.epochs or epoch % self.pace.epochs == 0 or self._due():
+            self._save(step)
+
+    def _validate(self, epoch: int) -> None:
+        score = evaluate(
+            self.model,
+            self.corpus.valid,
+            self.train,
+            uncounted_id=self.corpus.uncounted_id,
+            clock=self.clocks["eval"],
+        )
+        self.fitted.last = score
+        if not math.isfinite(score.ppl):
+            raise Diverged(f"validation loss is {score.mean_nll} after epoch {epoch}")
+        if self.fitted.best is None or score.mean_nll < self.fitted.best.mean_nll:
+            self.fitted.best_epoch, self.fitted.best = epoch, score
+            self.checkpoints.save_best(self.model.state_dict(), epoch)
+
+    def _due(self) -> bool:
+        return time.monotonic() - self._saved_at >= 60 * self.pace.minutes
+
+    def _save(self, step: Step) -> None:
+        self.checkpoints.save(self._state(step), self.epoch, self.steps_done)
+        self._saved_at = time.monotonic()
+
+    def _state(self, step: Step) -> dict[str, Any]:
+        return {
+            **self.extra(),
+            "epoch": self.epoch,
+            "step": self.steps_done,
+            "seconds": self.seconds,
+            "best_epoch": None if self.fitted.best is None else self.fitted.best_epoch,
+            "fitted": self.fitted.state(),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict()["state"],
+            "lr": [float(group["lr"]) for group in self.optimizer.param_groups],
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+            "in_epoch": step.state() if self.steps_done else None,
+            "generators": generator_states(self._device),
+            "clocks": {
+                name: torch.tensor(clock.measured(), dtype=torch.float64) for name, clock in self.clocks.items()
+            },
+        }
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
 
 
 def train_epoch(
@@ -114,78 +212,33 @@ def train_epoch(
     epoch: int,
     clock: Clock,
     report: Callable[[int], None],
+    *,
+    first: int = 0,
 ) -> float:
-    """One pass over the training split; returns its mean loss in nats per token. Raises Diverged."""
-    step.begin_epoch()
-    num_tokens = 0
-    for number, index in enumerate(_order(len(segments), train.shuffle, seed, epoch)):
+    """One pass over the training split; returns its mean loss in nats per token. Raises Diverged.
+
+    Args:
+        report: hears how many steps are done, after each.
+        first: steps that are done already; `step` has their state.
+    """
+    if first == 0:
+        step.begin_epoch()
+    order = _order(len(segments), train.shuffle, seed, epoch)
+    for number, index in enumerate(order[first:], start=first):
         segment = segments[index]
         torch.manual_seed(stream_seed(seed, "dropout", epoch, number))
         with clock.lap():
             step(segment.inputs, segment.targets)
-        num_tokens += segment.targets.numel()
         report(number + 1)
-    mean_loss = step.loss_sum.item() / num_tokens
+    mean_loss = step.loss_sum.item() / sum(segment.targets.numel() for segment in segments)
     clock.settle()
     if not math.isfinite(mean_loss):  # its size says nothing: not every head trains on nats a token
         raise Diverged(f"training loss is {mean_loss} in epoch {epoch}")
     return mean_loss
 
 
-def make_optimizer(parameters: Iterator[nn.Parameter], train: TrainSpec) -> Optimizer:
-    """torch's optimizer of the suite's name and settings, in its fused form. The learning rate is a tensor beside the
-    parameters, where a captured step reads it.
-    """
-    parameters = list(parameters)
-    device = parameters[0].device
-    on_gpu = device.type == "cuda"
-    lr = torch.tensor(train.lr, dtype=torch.float32 if on_gpu else torch.float64, device=device)  # what fused takes
-    shared = {"lr": lr, "weight_decay": train.weight_decay, "fused": True}
-    if train.optimizer == "sgd":
-        return torch.optim.SGD(parameters, momentum=train.momentum, **shared)
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[train.optimizer]
-    capturable = on_gpu and train.cuda_graph != "off"
-    return kind(parameters, betas=train.betas, eps=train.eps, capturable=capturable, **shared)
-
-
-def make_schedule(optimizer: Optimizer, train: TrainSpec) -> ReduceLROnPlateau | None:
-    """Plateau as in Benka et al.'s code: any epoch that does not beat the best so far lowers the rate at once."""
-    if train.schedule is None:
-        return None
-    return ReduceLROnPlateau(optimizer, factor=train.schedule.plateau.factor, patience=0, threshold=0.0)
-
-
-def _order(num_segments: int, shuffle: bool, seed: int, epoch: int) -> Iterator[int]:
+def _order(num_segments: int, shuffle: bool, seed: int, epoch: int) -> list[int]:
     if not shuffle:
-        return iter(range(num_segments))
+        return list(range(num_segments))
     generator = torch.Generator().manual_seed(stream_seed(seed, "data", epoch))
-    return iter(torch.randperm(num_segments, generator=generator).tolist())
-
-
-def _throttled(report, epoch: int, epochs: int, steps: int, fitted: Fitted, clock: Clock):
-    """A function of the step, reporting at most every PROGRESS_SECONDS with the perplexity of the epoch before; given
-    this epoch's, it reports at once: the end of the epoch.
-    """
-    due = time.monotonic()
-    before = fitted.last.ppl if fitted.last else None
-
-    def at(step: int, valid_ppl: float | None = None) -> None:
-        """`step` steps of the epoch are done; `valid_ppl` once it is validated."""
-        nonlocal due
-        if valid_ppl is None and (time.monotonic() < due or step == steps):
-            return
-        if (latest := clock.latest()) is None:  # a GPU is still at its first step
-            return
-        due = time.monotonic() + PROGRESS_SECONDS
-        report(
-            Progress(
-                epoch=epoch,
-                epochs=epochs,
-                step=step,
-                steps=steps,
-                valid_ppl=before if valid_ppl is None else valid_ppl,
-                ms_per_batch=latest,
-            )
-        )
-
-    return at
+    return torch.randperm(num_segments, generator=generator).tolist()

@@ -7,7 +7,7 @@ import pytest
 
 from harness import plan
 from harness.records import CurvePoint, TrialRecord
-from harness.trial.run import Setting
+from harness.trial.setting import Setting
 
 SUITE = """\
 name: tiny

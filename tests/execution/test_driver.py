@@ -28,7 +28,7 @@ def test_the_route_is_chosen_once_for_trials_on_the_cpu(
     calls, handed = [], []
     monkeypatch.setattr(driver.probe, "chosen_route", lambda: calls.append(1) or "onednn")
     monkeypatch.setattr("torch.cuda.is_available", lambda: available)
-    monkeypatch.setattr(inline, "execute", lambda specs, setting, claim, on_event: handed.append(setting))
+    monkeypatch.setattr(inline, "execute", lambda specs, setting, claim, on_event, fail_fast: handed.append(setting))
     given = replace(setting("driven", "inline"), device=device, runs=tmp_path / "runs")
     console = Console(quiet=True)
     view = LiveView(list(suite.trials), console)

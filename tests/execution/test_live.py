@@ -7,7 +7,7 @@ from rich.console import Console
 
 from harness.execution.events import Event
 from harness.execution.live import MAX_ROWS, LiveView
-from harness.trial.training import Progress
+from harness.trial.progress import Progress
 
 
 def progress(epoch: int, step: int, **changes) -> Progress:

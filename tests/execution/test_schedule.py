@@ -4,7 +4,6 @@ import json
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +13,7 @@ from harness.errors import ExecutionError
 from harness.execution import inline, schedule
 from harness.execution.events import Claim
 from harness.plan.specs import ComponentSpec
-from harness.trial.run import Setting
+from harness.trial.setting import Setting
 
 ONE = Claim(cpus=1, gpus=0.0)
 PLUGIN = """\
@@ -92,11 +91,12 @@ def test_a_trial_that_diverges_leaves_a_record_of_it(ran):
     assert record.message.startswith("Diverged: ")
 
 
-def test_a_killed_worker_is_tried_once_more_and_then_reported_without_a_record(ran, killer):
+def test_a_worker_that_dies_twice_in_one_place_is_not_tried_for_ever(ran, killer):
     ends = [event for event in ran.events if event.spec.id == ran.killed.id and event.kind == "finished"]
-    assert [event.record for event in ends] == [None]
-    assert ends[0].message.startswith("the worker died (")
-    assert records.load(ran.runs, ran.killed.id) is None
+    (record,) = [event.record for event in ends]
+    assert record == records.load(ran.runs, ran.killed.id)
+    assert (record.status, record.environment.retries) == ("error", 2)
+    assert record.message == "WorkerDied: the worker died 2 times after 0 steps of epoch 1"
     assert killer.read_text() == "killed\nkilled\n"
 
 
@@ -115,7 +115,7 @@ def test_progress_of_the_workers_is_heard(ran):
 
 def test_nothing_of_tune_is_left_beside_the_records(ran):
     trials = [trial.id for trial in (*ran.good, ran.bad, ran.killed)]
-    assert sorted(path.name for path in ran.runs.iterdir()) == sorted(trials)
+    assert sorted(path.name for path in ran.runs.iterdir()) == sorted([".locks", *trials])
     assert sorted(path.name for path in (ran.runs / ran.good[0].id).iterdir()) == [
         "best.pt",
         "record.json",
@@ -144,8 +144,8 @@ def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(
 
 def test_the_setting_reaches_a_worker_whole(suite, setting):
     sent = replace(setting("sent", "ray"), threads=3, shared=True, route="onednn")
-    packed = json.loads(json.dumps(schedule._packed(suite.trials[0], sent)))["setting"]
-    assert Setting(**{**packed, "runs": Path(packed["runs"]), "data": Path(packed["data"])}) == sent
+    packed = json.loads(json.dumps(schedule._packed(suite.trials[0], sent, None)))
+    assert Setting.from_json(packed["setting"]) == sent
 
 
 @pytest.mark.parametrize(

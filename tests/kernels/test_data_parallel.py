@@ -1,5 +1,5 @@
-"""The lean evaluation under data parallelism. The replicas are processes of their own, started afresh (this file, run as
-a script): forking pytest, which has threads, can hang for ever.
+"""The lean evaluation under data parallelism. The replicas are processes of their own, started afresh (this file, run
+as a script): forking pytest, which has threads, can hang for ever.
 """
 
 import subprocess

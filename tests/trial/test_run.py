@@ -12,7 +12,9 @@ from harness.kernels import probe, products
 from harness.kernels.products import Products
 from harness.registry import HEADS
 from harness.trial.checkpoint import BEST, load_weights, weights_sha256
-from harness.trial.run import LOG_NAME, Setting, run
+from harness.trial.log import LOG_NAME
+from harness.trial.run import run
+from harness.trial.setting import Setting
 from heads.softmax import Softmax
 
 MARKOV = """\

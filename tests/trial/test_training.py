@@ -7,12 +7,14 @@ import torch
 
 from harness.corpora.batching import training_segments
 from harness.corpora.corpus import Corpus
-from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.specs import CheckpointSpec, ComponentSpec, TrainSpec
 from harness.streams import stream_seed
+from harness.trial.checkpoint import Checkpoints
 from harness.trial.model import build
+from harness.trial.optimization import make_optimizer, make_schedule
 from harness.trial.step import EagerStep, detached
 from harness.trial.timing import Clock
-from harness.trial.training import Diverged, Fitted, fit, make_optimizer, make_schedule, train_epoch
+from harness.trial.training import Diverged, Fitted, Training, train_epoch
 
 V = 7
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})
@@ -37,13 +39,17 @@ def model(backbone=LSTM, head=SOFTMAX, seed=1):
     return build(backbone, head, vocab_size=V, seed=seed)
 
 
+def training(built, train, folder, report=lambda progress: None, **more):
+    """A Training of its own clocks and results."""
+    where = {"clocks": {"train": Clock(CPU), "eval": Clock(CPU)}, "checkpoints": Checkpoints(folder)}
+    return Training(built, corpus(), train, Fitted(), seed=1, pace=CheckpointSpec(), report=report, **where, **more)
+
+
 def fitted(tmp_path, train, **kwargs):
-    trained = model(**kwargs)
-    clocks = {"train": Clock(CPU), "eval": Clock(CPU)}
-    reports, result = [], Fitted()
-    best = tmp_path / "best.pt"
-    fit(trained, corpus(), train, result, seed=1, best_weights=best, clocks=clocks, report=reports.append)
-    return trained, result, reports, clocks
+    reports = []
+    done = training(model(**kwargs), train, tmp_path, reports.append)
+    done.fit()
+    return done.model, done.fitted, reports, done.clocks
 
 
 def test_sgd_epochs_equal_a_hand_written_loop_with_carried_state_and_clipping(tmp_path):
@@ -104,7 +110,7 @@ def test_the_best_epoch_by_validation_is_kept(tmp_path):
     assert result.best.ppl == min(losses)
     assert result.last.ppl == losses[-1]
     assert 0 < result.best_epoch < 25  # a text of 83 random tokens is soon overfitted
-    best = torch.load(tmp_path / "best.pt", weights_only=True)
+    best = Checkpoints(tmp_path).best_weights(result.best_epoch, CPU)
     assert not torch.equal(best["head.output.weight"], trained.head.output.weight)
 
 
@@ -124,11 +130,9 @@ def test_a_large_finite_training_loss_is_none(tmp_path):
     # NCE's loss sums over its noise words: 2000 of s - log(k q) = 10 - log(2000 / V) > 4 each; exp of it overflows
     head = ComponentSpec(name="nce", params={"num_noise": 2000, "log_normaliser": -10.0})
     ours = build(LSTM, head, vocab_size=V, seed=1, token_counts=torch.ones(V))
-    clocks = {"train": Clock(CPU), "eval": Clock(CPU)}
-    train, result = spec(epochs=1, lr=1e-6), Fitted()
-    best = tmp_path / "best.pt"
-    fit(ours, corpus(), train, result, seed=1, best_weights=best, clocks=clocks, report=lambda progress: None)
-    assert 8000 < result.curve[0].train_loss < math.inf
+    done = training(ours, spec(epochs=1, lr=1e-6), tmp_path)
+    done.fit()
+    assert 8000 < done.fitted.curve[0].train_loss < math.inf
 
 
 def test_progress_ends_every_epoch_and_every_step_is_timed(tmp_path):
@@ -203,10 +207,8 @@ def test_training_goes_on_with_the_step_that_is_prepared_of_the_first_segment(tm
         given.append(segment)
         return Counted(step.model, step.optimizer, step.train)
 
-    result = Fitted()
-    clocks = {"train": Clock(CPU), "eval": Clock(CPU)}
-    where = {"best_weights": tmp_path / "best.pt", "clocks": clocks, "report": lambda progress: None}
-    fit(model(), corpus(), spec(epochs=1), result, seed=1, **where, prepare=prepare)
+    done = training(model(), spec(epochs=1), tmp_path, prepare=prepare)
+    done.fit()
     assert called == [(4, 5), (4, 5), (4, 5), (4, 4)]
     assert torch.equal(given[0].inputs, tokens(83)[:80].view(4, 20)[:, :5])
-    assert not result.graphed
+    assert not done.fitted.graphed

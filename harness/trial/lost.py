@@ -1,0 +1,47 @@
+"""The record of a trial that could not make one itself: its worker died once too often."""
+
+from harness import records
+from harness.plan.specs import TrialSpec
+from harness.records import Status, TrialRecord
+from harness.trial import attempt
+from harness.trial.checkpoint import Checkpoints
+from harness.trial.log import trial_log
+from harness.trial.session import Session, fits
+from harness.trial.setting import Setting
+from harness.trial.training import Fitted
+
+
+def give_up(
+    spec: TrialSpec, setting: Setting, status: Status, message: str, replaces: str | None = None
+) -> TrialRecord:
+    """Save a failed record with the curve as far as the newest checkpoint has it. One that the trial made after all is
+    kept, unless it is the one to be replaced. Raises StorageError.
+    """
+    folder = records.folder(setting.runs, spec.id)
+    with records.writing(setting.runs, spec.id):
+        known, _ = records.load_all(setting.runs, [spec.id])
+        if spec.id in known and records.digest(known[spec.id]) != replaces:
+            return known[spec.id]
+        records.set_aside(setting.runs, spec.id)
+        state = Checkpoints(folder).newest()
+        if state is not None and not fits(state, spec.id):
+            state = None
+        fitted = Fitted()
+        if state is not None:
+            fitted.resume(state["fitted"])
+        tried = attempt.last(folder)
+        current = Session(setting, spec.id, state)
+        record = TrialRecord(
+            suite=setting.suite,
+            spec=spec,
+            status=status,
+            metrics={},
+            curve=tuple(fitted.curve),
+            environment=current.environment(graphed=False, retries=setting.retries + (tried.retries if tried else 0)),
+            message=message,
+        )
+        with trial_log(folder) as log:
+            log.error("%s: %s", status, message)
+        records.save(record, setting.runs)
+        attempt.end(folder)
+        return record

@@ -1,0 +1,89 @@
+"""A session: one process' part in training a trial. What differs between the sessions of a trial is kept, and told."""
+
+import platform
+from typing import Any
+
+import torch
+
+import harness
+from harness import environment
+from harness.records import Environment
+from harness.trial.setting import Setting
+
+SCHEMA = 1  # of checkpoints; another one's are not taken up
+
+
+class Session:
+    """The present session of a trial, and what checkpoints say of those before.
+
+    Args:
+        state: the checkpoint it goes on from, or None.
+    """
+
+    def __init__(self, setting: Setting, trial_id: str, state: dict[str, Any] | None):
+        self.setting, self.trial_id = setting, trial_id
+        self.load = environment.load_average()
+        self.facts = _facts(setting)
+        before = state["session"] if state is not None else None
+        self.number = before["number"] + 1 if before else 1
+        self.started = before["started"] if before else environment.now()
+        self.elapsed = before["elapsed"] if before else 0.0
+        self.peak_memory_mib = before["peak_memory_mib"] if before else 0.0
+        self.changed: tuple[str, ...] = tuple(before["changed"]) if before else ()
+        if before:
+            until = f"until epoch {state['epoch']}" + f", step {state['step']}" * (state["step"] > 0)
+            old = before["facts"]
+            self.changed += tuple(f"{k} {old[k]} {until}" for k, now in self.facts.items() if old.get(k, now) != now)
+
+    def state(self, elapsed: float, peak_memory_mib: float) -> dict[str, Any]:
+        """For a checkpoint, as plain values."""
+        return {
+            "schema": SCHEMA,
+            "trial": self.trial_id,
+            "session": {
+                "number": self.number,
+                "started": self.started,
+                "elapsed": elapsed,
+                "peak_memory_mib": max(peak_memory_mib, self.peak_memory_mib),
+                "facts": self.facts,
+                "changed": list(self.changed),
+            },
+        }
+
+    def environment(self, *, graphed: bool, retries: int) -> Environment:
+        """Of the record."""
+        setting = self.setting
+        return Environment(
+            device=self.facts["device"],
+            threads=setting.threads,
+            load_average=round(self.load, 2),
+            shared=setting.shared,
+            python=platform.python_version(),
+            torch=torch.__version__,
+            harness=harness.__version__,
+            commit=self.facts["commit"],
+            executor=setting.executor,
+            started=self.started,
+            finished=environment.now(),
+            matmul_route=setting.route if setting.device == "cpu" else None,
+            cuda_graph=graphed,
+            sessions=self.number,
+            retries=retries,
+            changed=self.changed,
+        )
+
+
+def fits(state: dict[str, Any], trial_id: str) -> bool:
+    """Whether a checkpoint is of this trial, and one that this harness can take up."""
+    return state.get("schema") == SCHEMA and state.get("trial") == trial_id
+
+
+def _facts(setting: Setting) -> dict[str, str]:
+    """What bits may depend on, beside the spec."""
+    return {
+        "device": environment.device_name(torch.device(setting.device)),
+        "threads": str(setting.threads),
+        "torch": torch.__version__,
+        "commit": environment.commit(),
+        "products by": setting.route if setting.device == "cpu" else "cuBLAS",
+    }

@@ -1,0 +1,122 @@
+"""The watch over a trial: it ends one that takes too long, gives no sign of life, or eats the machine's memory."""
+
+import contextlib
+import faulthandler
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from harness.plan.specs import TimeoutSpec
+from harness.trial import attempt
+from harness.trial.setting import Setting
+
+BEAT_SECONDS = 1.0
+GRACE_SECONDS = 10.0  # that a trial at its limit has to end by itself, between two batches
+GIB = 2**30
+RAY_KILLS_AT = float(os.environ.get("RAY_memory_usage_threshold", "0.95"))  # noqa: SIM112 - of the memory; Ray's own
+SILENT = "no sign of life, or no end, for as long as timeout allows; the trial's log says where it was"
+SHORT = RAY_KILLS_AT - 0.05
+
+
+class TimedOut(Exception):
+    """A trial over one of its limits of time."""
+
+
+class Watch:
+    """Use as a context manager around the trial's work, and call `beat` after every batch.
+
+    A trial that is silent cannot end itself. In a worker of Ray a thread of the interpreter's own, which no lock holds
+    up, writes down where every thread is, to `stuck.log`, and ends the process; in the user's own process an alarm
+    raises TimedOut as soon as Python is at work again.
+
+    Args:
+        folder: the trial's.
+        elapsed: seconds that earlier processes spent on the trial.
+    """
+
+    def __init__(self, setting: Setting, folder: Path, elapsed: float):
+        self.setting, self.folder, self.limits = setting, folder, setting.timeout
+        self._elapsed, self._began = elapsed, time.monotonic()
+        self._due = 0.0
+        self._process = psutil.Process()
+        self._arm = lambda seconds: None
+
+    def __enter__(self) -> "Watch":
+        self._stack = contextlib.ExitStack()
+        if self.limits != TimeoutSpec():
+            guard = _exit_when_silent(self.folder) if self.setting.executor == "ray" else _alarm()
+            self._arm = self._stack.enter_context(guard)
+        self.beat()
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self._stack.close()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds spent on the trial by all processes."""
+        return self._elapsed + time.monotonic() - self._began
+
+    def beat(self) -> None:
+        """A sign of life. Raises TimedOut when the trial's time is up, MemoryError when it holds too much."""
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + BEAT_SECONDS
+        with contextlib.suppress(OSError):  # a sign that cannot be given ends no trial
+            os.utime(self.folder / attempt.FILE_NAME)
+        limit = self.limits.minutes
+        if limit is not None and self.elapsed > 60 * limit:
+            raise TimedOut(f"not finished after {limit:g} minutes (timeout.minutes)")
+        self._refuse_excess()
+        left = [60 * self.limits.silent_minutes] if self.limits.silent_minutes is not None else []
+        left += [60 * limit - self.elapsed + GRACE_SECONDS] if limit is not None else []
+        if left:
+            self._arm(min(left))
+
+    def _refuse_excess(self) -> None:
+        held, limit = self._process.memory_info().rss, self.setting.memory_gib
+        if limit is not None and held > limit * GIB:
+            raise MemoryError(f"the trial's process holds {held / GIB:.2f} GiB, its limit is {limit:g} GiB")
+        machine = psutil.virtual_memory()
+        if machine.percent > 100 * SHORT and held > self.setting.memory_share * machine.total:
+            share = self.setting.memory_share * machine.total / GIB
+            raise MemoryError(
+                f"the machine is short of memory and the trial's process holds {held / GIB:.2f} GiB, its share is "
+                f"{share:.2f} GiB"
+            )
+
+
+@contextmanager
+def _exit_when_silent(folder: Path) -> Iterator:
+    """A function that sets, anew each time, in how many seconds the process ends."""
+    place = folder / attempt.STUCK
+    with place.open("w", encoding="utf-8") as file:
+        try:
+            yield lambda seconds: faulthandler.dump_traceback_later(max(seconds, 0.01), exit=True, file=file)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    place.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alarm() -> Iterator:
+    """A function that sets, anew each time, in how many seconds TimedOut is raised; nothing off the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda seconds: None
+        return
+
+    def ring(*_) -> None:
+        raise TimedOut(SILENT)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
