@@ -19,6 +19,28 @@ seeds: [1, 2]
 table: {baseline: softmax}
 """
 
+# One line of a suite for every head and every backbone there is, small enough for twelve words.
+EVERY_HEAD = [
+    "softmax",
+    "{sigsoftmax: {bias: false}}",
+    "gss",
+    "{plif: {num_pieces: 10}}",
+    "{nce: {num_noise: 5, log_normaliser: 2.0}}",
+    "{moc: {num_mixtures: 2}}",
+    "{mos: {num_mixtures: 3, dropout: 0.2}}",
+    "{mos: {num_mixtures: 2, gate: static}}",
+    "{mos: {num_mixtures: 2, tie_weights: true, loss: binary}}",
+    "{doc: {components: {top: 2, second: 1}}}",
+    "doc_poster",
+    "{mfs: {num_partitions: 2, window: 1}}",
+    "mixtape",
+]
+EVERY_BACKBONE = [
+    "{lstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",
+    "{transformer_encoder: {d_model: 8, num_layers: 3, num_heads: 2, d_ff: 8, dropout: 0.1}}",
+    "{gpt2: {d_model: 8, num_layers: 3, num_heads: 2, dropout: 0.1}}",
+]
+
 
 def started(folder: Path, *arguments) -> subprocess.Popen:
     """The command line as a process of its own."""

@@ -83,7 +83,7 @@ def _facts(setting: Setting) -> dict[str, str]:
     return {
         "device": environment.device_name(torch.device(setting.device)),
         "threads": str(setting.threads),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),  # a subclass of str, which no checkpoint may hold
         "commit": environment.commit(),
         "products by": setting.route if setting.device == "cpu" else "cuBLAS",
     }

@@ -1,0 +1,152 @@
+"""For tests of faults: suites whose heads fail as told, commands as processes of their own, and what they leave."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+PLUGIN = Path(__file__).parent / "faults" / "plugin"
+CORPUS = "corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]"
+LSTM = "backbones: [{lstm: {d_model: 8, num_layers: 2, dropout: 0.1}}]"
+TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 3, batch_size: 4, seq_len: 7}"  # 15 steps an epoch
+
+
+def suite_text(*heads: str, seeds: str = "[1]", more: str = "", backbones: str = LSTM, train: str = TRAIN) -> str:
+    """A suite of tiny trials."""
+    listed = "\n".join(f"  - {head}" for head in heads)
+    return f"name: tiny\nversion: 1\n{CORPUS}\n{backbones}\nheads:\n{listed}\n{train}\nseeds: {seeds}\n{more}\n"
+
+
+class Place:
+    """A folder with a suite, in which commands are run as processes of their own."""
+
+    def __init__(self, folder: Path, text: str):
+        self.folder, self.marks = folder, folder / "marks"
+        (folder / "suites").mkdir(parents=True)
+        self.marks.mkdir()
+        self.suite = folder / "suites" / "tiny.yaml"
+        self.suite.write_text(text)
+        self.runs = folder / "results" / "runs" / "tiny"
+
+    def start(self, command: str = "run", *options, env=None, **popen) -> subprocess.Popen:
+        """`harness <command> suites/tiny.yaml <options>`, on the way."""
+        return self._start("-m", "harness.cli", command, "suites/tiny.yaml", *options, env=env, **popen)
+
+    def script(self, text: str, *arguments) -> subprocess.Popen:
+        """A Python script, on the way."""
+        return self._start("-c", text, *arguments)
+
+    def run(self, *options, timeout=120, **more) -> subprocess.CompletedProcess:
+        """`harness run` to its end."""
+        return self.end(self.start("run", *options, **more), timeout)
+
+    def end(self, process: subprocess.Popen, timeout=120) -> subprocess.CompletedProcess:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def records(self) -> dict[str, dict]:
+        """Trial id -> content of its record."""
+        found = {path.parent.name: json.loads(path.read_text()) for path in self.runs.glob("*/record.json")}
+        return dict(sorted(found.items()))
+
+    def by_head(self) -> dict[str, dict]:
+        """Head and its parameters -> content of its record."""
+        return {label(record): record for record in self.records().values()}
+
+    def results(self) -> dict[str, tuple]:
+        """Trial id -> what must not depend on how a trial was run."""
+        return {trial: result(record) for trial, record in self.records().items()}
+
+    def epochs(self, trial: str) -> list[int]:
+        """The epochs whose ends a trial's log tells of."""
+        lines = (self.runs / trial / "trial.log").read_text().splitlines()
+        return [int(line.split("epoch=")[1].split(",")[0]) for line in lines if "Progress(" in line]
+
+    def checkpoints(self) -> list[Path]:
+        return sorted(self.runs.glob("*/checkpoint-*.pt"))
+
+    def leftovers(self) -> list[str]:
+        """What no run may leave behind once all trials have records."""
+        kept = {"record.json", "record.previous.json", "record.bad", "best.pt", "trial.log"}
+        return [str(path) for path in self.runs.glob("*/*") if path.parent.name != ".locks" and path.name not in kept]
+
+    def _start(self, *arguments, env=None, **popen) -> subprocess.Popen:
+        unset = ("HARNESS_DATA", "HARNESS_RESULTS", "PYTHONPATH")
+        environment = {name: value for name, value in os.environ.items() if name not in unset}
+        paths = [str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment |= {"PYTHONPATH": os.pathsep.join(paths), "HARNESS_TEST_MARKS": str(self.marks), **(env or {})}
+        given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **popen}
+        return subprocess.Popen(
+            [sys.executable, *map(str, arguments)],
+            cwd=self.folder,
+            env=environment,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+            **given,
+        )
+
+
+def label(record: dict) -> str:
+    """'faulty kind=raise'."""
+    head = record["spec"]["head"]
+    return " ".join([head["name"], *(f"{key}={value}" for key, value in head["params"].items())])
+
+
+def result(record: dict) -> tuple:
+    """What must not depend on how a trial was run."""
+    scores = {name: value for name, value in record["metrics"].items() if "ppl" in name or "epoch" in name}
+    curve = [(point["epoch"], point["train_loss"], point["valid_ppl"], point["lr"]) for point in record["curve"]]
+    return record["status"], record["weights_sha256"], scores, curve
+
+
+def wait_for(condition, seconds: float = 60.0):
+    """The condition's value once it is true."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s: {condition}")
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """All processes below a process."""
+    return psutil.Process(pid).children(recursive=True)
+
+
+def workers(pid: int) -> list[psutil.Process]:
+    """The processes below a driver that train."""
+    found = []
+    for process in descendants(pid):
+        try:
+            if "ImplicitFunc" in " ".join(process.cmdline()):  # Ray calls a worker by the class of its actor
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def all_gone(processes: list[psutil.Process], seconds: float = 15.0) -> bool:
+    """Whether the processes end by themselves, but for Ray's two agents, which end a minute after their driver."""
+    _, alive = psutil.wait_procs(processes, timeout=0)
+    deadline = time.monotonic() + seconds
+    while (alive := [each for each in alive if each.is_running() and not _is_agent(each)]) and (
+        time.monotonic() < deadline
+    ):
+        _, alive = psutil.wait_procs(alive, timeout=0.2)
+    return not alive
+
+
+def _is_agent(process: psutil.Process) -> bool:
+    try:
+        return "agent" in " ".join(process.cmdline()).lower()  # whatever it calls itself so far
+    except psutil.NoSuchProcess:
+        return True

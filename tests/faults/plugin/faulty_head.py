@@ -1,0 +1,81 @@
+"""A head that fails as it is told to: a plug-in, so that nothing of the harness knows of faults made for tests."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from heads.softmax import Softmax
+
+Kind = Literal["none", "raise", "sigkill", "segv", "hang", "spin", "oom", "nan", "eat", "slow", "mlflow"]
+
+
+class Faulty(Softmax):
+    """A softmax but for what happens in one training step.
+
+    Args:
+        kind: what happens.
+        at: in which training step of the process, from 1.
+        times: how often in all, over all processes; counted in the folder HARNESS_TEST_MARKS.
+        ms: of every step, for 'slow'.
+    """
+
+    def __init__(self, dims, embedding, *, kind: Kind = "none", at: int = 1, times: int = 1_000_000, ms: float = 0.0):
+        super().__init__(dims, embedding)
+        self.kind, self.at, self.times, self.ms = kind, at, times, ms
+        self.steps, self.eaten = 0, []
+
+    def forward(self, hidden):
+        if self.training and torch.is_grad_enabled():
+            self.steps += 1
+            time.sleep(self.ms / 1e3)
+            if self.steps >= self.at and self.kind not in ("none", "slow") and self._again():
+                getattr(self, f"_{self.kind}")()
+        distribution = super().forward(hidden)
+        if self.kind == "nan" and self.training:
+            distribution.facets_NFE.data.fill_(float("nan"))
+        return distribution
+
+    def _again(self) -> bool:
+        place = Path(os.environ["HARNESS_TEST_MARKS"]) / f"{self.kind}-{self.at}-{self.times}"
+        if self.kind in ("eat", "nan"):
+            return True
+        done = len(place.read_text()) if place.exists() else 0
+        if done < self.times and self.steps == self.at:
+            place.write_text("x" * (done + 1))
+            return True
+        return False
+
+    def _raise(self):
+        raise RuntimeError("planted | with `marks`\nand a second line")
+
+    def _sigkill(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _segv(self):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    def _hang(self):
+        time.sleep(10_000)
+
+    def _spin(self):
+        while True:
+            pass
+
+    def _oom(self):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+
+    def _nan(self):
+        pass
+
+    def _eat(self):
+        self.eaten.append(torch.ones(64 * 2**20))  # 256 MiB a step
+
+    def _mlflow(self):
+        import sys
+
+        place = Path(os.environ["HARNESS_TEST_MARKS"]) / f"imported-{os.getpid()}"
+        place.write_text(" ".join(name for name in ("mlflow", "ray") if name in sys.modules))

@@ -1,0 +1,199 @@
+"""What happens to the command itself: killed, interrupted, started twice. RELIABILITY A1-A4, A9, A13, A17."""
+
+import os
+import pty
+import random
+import re
+import signal
+import time
+
+import pytest
+from commands import EVERY_BACKBONE, EVERY_HEAD
+from disturbed import all_gone, descendants, wait_for, workers
+
+SLOW = "faulty: {kind: slow, ms: 20}"  # 45 steps: about a second
+LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
+INLINE = ("--executor", "inline", "--no-tracking")
+KILLS = int(os.environ.get("HARNESS_TEST_KILLS", "3"))
+
+
+def undisturbed(place, **more):
+    """The results of a run inline that nothing disturbs."""
+    assert place.run(*INLINE, timeout=240, **more).returncode == 0
+    return place.results()
+
+
+def killed_at_random(place, options, kills, shortest, longest, rng):
+    """Run, SIGKILL and run again; how often each epoch of each trial may have been trained."""
+    live = {}
+    for _ in range(kills):
+        driver = place.start("run", *options)
+        time.sleep(rng.uniform(shortest, longest))
+        below = descendants(driver.pid) if driver.poll() is None else []
+        finished = set(place.records())
+        driver.kill()
+        driver.communicate()
+        assert all_gone(below)
+        for trial in {path.parent.name for path in place.runs.glob("*/trial.log")} - finished:
+            live[trial] = live.get(trial, 0) + 1
+    return live
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_driver_sigkill_at_random_moments_costs_no_bit_and_at_most_an_epoch(executor, module_place):
+    rng = random.Random(f"{executor} {KILLS}")
+    shape = {"train": LONG, "seeds": "[1, 2]"}
+    reference = undisturbed(module_place("softmax", "faulty: {kind: slow, ms: 5}", **shape))
+    place = module_place("softmax", "faulty: {kind: slow, ms: 5}", **shape)
+    longest = 9.0 if executor == "inline" else 14.0
+    live = killed_at_random(place, ("--no-tracking", "--executor", executor), KILLS, 3.0, longest, rng)
+    before = {trial: (place.runs / trial / "record.json").stat().st_mtime_ns for trial in place.records()}
+    done = place.run("--no-tracking", "--executor", executor)
+    assert done.returncode == 0, done.stderr
+    assert place.results() == reference
+    for trial, written in before.items():  # no finished trial is run again
+        assert (place.runs / trial / "record.json").stat().st_mtime_ns == written
+    for trial in reference:
+        epochs = place.epochs(trial)
+        assert sorted(set(epochs)) == list(range(1, 13))
+        assert len(epochs) - 12 <= live.get(trial, 0), epochs
+    assert place.leftovers() == []
+
+
+def test_driver_sigkill_with_every_head_and_backbone_in_one_run_under_ray(module_place):
+    heads = [head.removeprefix("{")[: -1 if head.startswith("{") else None] for head in EVERY_HEAD]
+    more = {"backbones": f"backbones: [{', '.join(EVERY_BACKBONE)}]", "train": LONG}
+    only = ("--only", "backbone=lstm", "--only", "head=softmax")
+    reference = module_place(*heads, **more)
+    assert reference.run(*INLINE, *only, timeout=240).returncode == 1  # a part of the suite
+    place = module_place(*heads, **more)
+    driver = place.start("run", "--no-tracking", *only)
+    wait_for(lambda: len(place.records()) >= 5 and place.checkpoints(), 120)
+    below = descendants(driver.pid)
+    driver.kill()
+    driver.communicate()
+    assert all_gone(below)
+    assert len(place.records()) < len(EVERY_HEAD) + 2
+    assert place.run("--no-tracking", *only, timeout=240).returncode == 1
+    assert place.results() == reference.results()
+    assert len(place.results()) == len(EVERY_HEAD) + 2
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_driver_sigterm_leaves_with_143_and_the_trial_goes_on(executor, place):
+    there = place(SLOW, train=LONG)
+    options = ("--executor", executor, "--no-tracking")
+    driver = there.start("run", *options)
+    wait_for(there.checkpoints)
+    below = descendants(driver.pid)
+    driver.terminate()
+    done = there.end(driver, 60)
+    assert done.returncode == 143
+    assert all_gone(below)
+    assert there.records() == {}
+    assert "0/1: 1 interrupted" in done.stdout
+    assert '"state": "interrupted"' in there.end(there.start("plan", "--json")).stdout
+    assert there.run(*options).returncode == 0
+    (record,) = there.records().values()
+    assert record["environment"]["sessions"] == 2
+
+
+def test_ctrl_c_in_a_terminal_marks_trials_incomplete_and_leaves_with_130(place):
+    there = place(SLOW, "softmax", train=LONG)
+    terminal, theirs = pty.openpty()
+    driver = there.start("run", *("--only", "head=faulty", "--no-tracking"), stdout=theirs, stderr=theirs, stdin=theirs,
+                         start_new_session=True)  # fmt: skip
+    os.close(theirs)
+    wait_for(there.checkpoints)
+    below = descendants(driver.pid)
+    os.killpg(driver.pid, signal.SIGINT)
+    shown = read_all(terminal)
+    assert driver.wait(60) == 130
+    assert all_gone(below)
+    assert re.search(r"0/1: 1 interrupted", shown)
+    assert "interrupted: finished trials are kept, the same command goes on with the others" in shown
+    assert there.records() == {}
+
+
+def test_a_second_ctrl_c_leaves_at_once(place):
+    there = place(SLOW, train=LONG)
+    driver = there.start("run", "--no-tracking")
+    wait_for(there.checkpoints)
+    began = time.monotonic()
+    for _ in range(2):
+        driver.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    below = descendants(driver.pid) if driver.poll() is None else []
+    done = there.end(driver, 30)
+    assert time.monotonic() - began < 15
+    assert done.returncode in (130, -signal.SIGINT)
+    assert all_gone(below)
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, place):
+    there = place("faulty: {kind: raise, at: 3}", SLOW, "softmax", train=LONG, seeds="[1, 2]")
+    options = ("--executor", executor, "--no-tracking")
+    done = there.run(*options, "--fail-fast", "--set", "resources.cpus=1")
+    assert done.returncode == 1
+    statuses = [record["status"] for record in there.records().values()]
+    assert "error" in statuses
+    assert len(statuses) < 6
+    assert "not run" in done.stdout
+    assert there.run(*options).returncode == 1  # the failed ones stay failed
+    assert sorted(record["status"] for record in there.records().values()) == ["error"] * 2 + ["ok"] * 4
+
+
+def test_infeasible_resources_are_refused_before_the_start(place):
+    there = place("softmax")
+    done = there.run("--gpus-per-trial", "2", "--device", "cpu", "--cpus-per-trial", "999")
+    assert done.returncode == 2
+    assert "a trial claims 999 CPUs" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert list(there.runs.iterdir()) == []
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, place):
+    there = place("softmax", "faulty: {kind: slow, ms: 5}", seeds="[1, 2]")
+    drivers = [there.start("run", "--executor", executor) for _ in range(2)]
+    ended = [there.end(driver, 120) for driver in drivers]
+    assert [each.returncode for each in ended] == [0, 0], [each.stderr for each in ended]
+    assert len(there.records()) == 4
+    for trial in there.records():
+        log = (there.runs / trial / "trial.log").read_text()
+        assert log.count(f"trial {trial}:") == 1
+    assert there.leftovers() == []
+
+
+def test_a_trial_that_another_process_holds_is_waited_for(place):
+    there = place(SLOW)
+    holder = there.start("run", *INLINE)
+    wait_for(lambda: list(there.runs.glob("*/attempt.json")))
+    second = there.start("run", *INLINE)
+    assert there.end(holder).returncode == there.end(second).returncode == 0
+    (record,) = there.records().values()
+    assert record["environment"]["sessions"] == 1
+
+
+def test_no_process_is_left_of_a_run_that_ends_well(place):
+    there = place("softmax")
+    driver = there.start("run", "--no-tracking")
+    wait_for(lambda: workers(driver.pid))
+    below = descendants(driver.pid)
+    assert there.end(driver).returncode == 0
+    assert all_gone(below)
+
+
+def read_all(terminal) -> str:
+    """What a terminal shows until the last process has closed it."""
+    shown = b""
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:
+            part = b""
+        if not part:
+            os.close(terminal)
+            return shown.decode(errors="replace")
+        shown += part

@@ -1,0 +1,244 @@
+"""Power cuts, full disks and damaged files: RELIABILITY A18, B1 to B4, B9."""
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from disturbed import LSTM, Place, result, suite_text
+
+from harness import plan, records
+from harness.errors import Damaged, StorageError
+from harness.trial import checkpoint
+from harness.trial.checkpoint import BEST, Checkpoints
+from harness.trial.run import run
+from harness.trial.setting import Setting
+from harness.trial.step import EagerStep
+
+STEPS = 15
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    path = tmp_path_factory.mktemp("suite") / "tiny.yaml"
+    path.write_text(suite_text("softmax"))
+    return plan.load(path).trials[0]
+
+
+def trained(spec, runs: Path, **changes):
+    setting = Setting(suite="tiny", runs=runs, data=runs, device="cpu", executor="inline")
+    return run(spec, replace(setting, **changes), lambda progress: None)
+
+
+def of(record) -> tuple:
+    return result(record.model_dump(mode="json"))
+
+
+@pytest.fixture(scope="module")
+def whole(spec, tmp_path_factory):
+    """What an undisturbed trial gives."""
+    return of(trained(spec, tmp_path_factory.mktemp("whole")))
+
+
+def interrupted(spec, runs: Path, at: int, monkeypatch) -> Path:
+    """The folder of a trial that was interrupted before a step."""
+    step, done = EagerStep.advance, []
+
+    def advance(self, *arguments):
+        if len(done) == at:
+            raise KeyboardInterrupt
+        done.append(1)
+        return step(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EagerStep, "advance", advance)
+        with pytest.raises(KeyboardInterrupt):
+            trained(spec, runs)
+    return records.folder(runs, spec.id)
+
+
+class PowerCut(BaseException):
+    """Nothing runs after it, not even what tidies up."""
+
+
+def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_path, monkeypatch):
+    """The trial is cut off before each of its renames and removals in turn, what was not yet renamed torn in half."""
+    operations = {name: getattr(Path, name) for name in ("replace", "unlink")}
+    reached, cut = 0, 0
+    while cut <= reached:
+        done = []
+
+        def counted(name, cut=cut, done=done):
+            def operation(self, *arguments, **options):
+                if len(done) == cut:
+                    raise PowerCut
+                if ".tmp" not in self.name or name == "replace":  # nothing is tidied up in a power cut
+                    done.append(name)
+                    return operations[name](self, *arguments, **options)
+
+            return operation
+
+        runs = tmp_path / f"cut-{cut}"
+        with monkeypatch.context() as patch:
+            for name in operations:
+                patch.setattr(Path, name, counted(name))
+            try:
+                trained(spec, runs)
+            except PowerCut:
+                for torn in records.folder(runs, spec.id).glob(".*.tmp"):
+                    os.truncate(torn, torn.stat().st_size // 2)
+        reached = max(reached, len(done))
+        record = trained(spec, runs)
+        assert of(record) == whole, f"cut off before operation {cut}"
+        assert records.load(runs, spec.id) == record
+        kept = {"record.json", BEST, "trial.log"}
+        left = {path.name for path in records.folder(runs, spec.id).iterdir()}
+        assert kept <= left
+        assert not [name for name in left if ".tmp" in name], f"cut off before operation {cut}"
+        cut += 1
+    assert reached > 12  # three epochs: attempt, best weights, checkpoints, best.pt, the record, removals
+
+
+def test_a_file_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
+    events, sync, rename = [], os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), sync(fd)))
+    monkeypatch.setattr(Path, "replace", lambda self, to: (events.append("rename"), rename(self, to))[1])
+    checkpoint.save({"a": torch.ones(2)}, tmp_path / "a.pt")
+    file, renamed, folder = events
+    assert (Path(file).parent, renamed, folder) == (tmp_path, "rename", str(tmp_path))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, 0.5, -1])
+def test_ckpt_truncated_falls_back_to_the_older_one(kept, spec, whole, tmp_path, monkeypatch):
+    folder = interrupted(spec, tmp_path, 2 * STEPS + 5, monkeypatch)
+    older, newest = sorted(folder.glob("checkpoint-*.pt"))
+    content = newest.read_bytes()
+    newest.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
+    record = trained(spec, tmp_path)
+    assert of(record) == whole
+    log = (folder / "trial.log").read_text()
+    assert f"{newest}: " in log
+    assert "goes on from its checkpoint: epoch 2, 0 steps done" in log
+
+
+@pytest.mark.parametrize("where", [0.0, 0.3, 0.6, 0.9999])
+@pytest.mark.parametrize("which", ["newest", "best"])
+def test_ckpt_bitflip_is_noticed(where, which, spec, whole, tmp_path, monkeypatch):
+    folder = interrupted(spec, tmp_path, 2 * STEPS + 5, monkeypatch)
+    place = sorted(folder.glob("checkpoint-*.pt" if which == "newest" else "best-*.pt"))[-1]
+    content = bytearray(place.read_bytes())
+    content[int(where * len(content))] ^= 1
+    place.write_bytes(content)
+    with pytest.raises(Damaged, match="SHA-256"):
+        checkpoint.load(place)
+    assert of(trained(spec, tmp_path)) == whole
+    assert "its SHA-256 does not fit its content" in (folder / "trial.log").read_text()
+
+
+def test_with_no_good_checkpoint_left_the_trial_begins_anew(spec, whole, tmp_path, monkeypatch):
+    folder = interrupted(spec, tmp_path, 2 * STEPS + 5, monkeypatch)
+    for place in folder.glob("checkpoint-*.pt"):
+        place.write_bytes(b"")
+    record = trained(spec, tmp_path)
+    assert of(record) == whole
+    assert record.environment.sessions == 1
+
+
+def test_two_checkpoints_are_kept_and_the_best_weights_they_name(tmp_path):
+    kept = Checkpoints(tmp_path)
+    for epoch, best in ((1, 1), (2, 1), (3, 3), (4, 3), (5, 3)):
+        if best == epoch:
+            kept.save_best({"w": torch.full((2,), float(epoch))}, epoch)
+        kept.save({"best_epoch": best}, epoch + 1, 0)
+        names = sorted(path.name for path in tmp_path.iterdir())
+        expected = {1: [1], 2: [1], 3: [1, 3], 4: [3], 5: [3]}[epoch]  # epoch 3 is named beside epoch 1 at first
+        assert [name for name in names if name.startswith("best")] == [f"best-{each:06}.pt" for each in expected]
+        assert len([name for name in names if name.startswith("checkpoint")]) == min(epoch, 2)
+    assert kept.newest() == {"best_epoch": 3}
+
+
+def full(*arguments):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("failing", ["fsync", "write"])
+def test_enospc_leaves_the_last_good_checkpoint_and_the_trial_goes_on_later(
+    failing, spec, whole, tmp_path, monkeypatch
+):
+    save, saved = checkpoint.save, []
+
+    def filled(content, place):
+        saved.append(place)
+        if len(saved) == 5:  # best and checkpoint of two epochs, then the disk is full
+            with monkeypatch.context() as patch:
+                patch.setattr(*{"fsync": (os, "fsync", full), "write": (checkpoint._Hashed, "write", full)}[failing])
+                return save(content, place)
+        return save(content, place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", filled)
+        with pytest.raises(StorageError, match="No space left on device"):
+            trained(spec, tmp_path)
+    folder = records.folder(tmp_path, spec.id)
+    assert not list(folder.glob(".*.tmp"))
+    assert records.load(tmp_path, spec.id) is None
+    assert Checkpoints(folder).newest()["epoch"] == 3
+    record = trained(spec, tmp_path)
+    assert of(record) == whole
+    assert record.environment.sessions == 2
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 400 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("no right to mount a file system")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_enospc_on_a_real_disk_is_a_sentence_and_code_1_and_the_rerun_completes(executor, small_disk, tmp_path):
+    backbone = LSTM.replace("d_model: 8", "d_model: 48")
+    place = Place(tmp_path / "place", suite_text("softmax", "mos: {num_mixtures: 2}", backbones=backbone))
+    options = ("--executor", executor, "--no-tracking", "--results", small_disk)
+    place.runs = small_disk / "runs" / "tiny"
+    done = place.run(*options)
+    assert done.returncode == 1, done.stderr
+    assert "No space left on device" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not list(place.runs.glob("*/.*.tmp"))
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    assert place.run(*options).returncode == 0
+    elsewhere = Place(tmp_path / "elsewhere", place.suite.read_text())
+    assert elsewhere.run("--executor", "inline", "--no-tracking").returncode == 0
+    assert place.results() == elsewhere.results()
+    assert place.leftovers() == []
+
+
+def test_record_torn_is_kept_aside_as_bad_and_its_trial_runs_again(spec, whole, tmp_path):
+    trained(spec, tmp_path)
+    place = records.folder(tmp_path, spec.id) / "record.json"
+    torn = place.read_bytes()[:100]
+    place.write_bytes(torn)
+    assert of(trained(spec, tmp_path)) == whole
+    assert place.with_name("record.bad").read_bytes() == torn
+    assert not place.with_name("record.previous.json").exists()
+
+
+def test_moved_results_are_found_where_they_are_now(place):
+    there = place("softmax")
+    options = ("--executor", "inline", "--no-tracking")
+    assert there.run(*options).returncode == 0
+    (record,) = there.runs.glob("*/record.json")
+    assert str(there.folder) not in record.read_text()
+    moved = there.folder.parent / "elsewhere"
+    (there.folder / "results").rename(moved)
+    done = there.run(*options, "--results", moved)
+    assert done.returncode == 0
+    assert "nothing to run" in done.stdout
