@@ -66,8 +66,8 @@ class PowerCut(BaseException):
 def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_path, monkeypatch):
     """The trial is cut off before each of its renames and removals in turn, what was not yet renamed torn in half."""
     operations = {name: getattr(Path, name) for name in ("replace", "unlink")}
-    reached, cut = 0, 0
-    while cut <= reached:
+    cut, through = 0, False
+    while not through:
         done = []
 
         def counted(name, cut=cut, done=done):
@@ -86,10 +86,10 @@ def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_pat
                 patch.setattr(Path, name, counted(name))
             try:
                 trained(spec, runs)
+                through = True
             except PowerCut:
                 for torn in records.folder(runs, spec.id).glob(".*.tmp"):
                     os.truncate(torn, torn.stat().st_size // 2)
-        reached = max(reached, len(done))
         record = trained(spec, runs)
         assert of(record) == whole, f"cut off before operation {cut}"
         assert records.load(runs, spec.id) == record
@@ -98,7 +98,7 @@ def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_pat
         assert kept <= left
         assert not [name for name in left if ".tmp" in name], f"cut off before operation {cut}"
         cut += 1
-    assert reached > 12  # three epochs: attempt, best weights, checkpoints, best.pt, the record, removals
+    assert cut > 12  # three epochs: attempt, best weights, checkpoints, best.pt, the record, removals
 
 
 def test_a_file_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
@@ -113,7 +113,7 @@ def test_a_file_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kept", [0, 1, 100, 0.5, -1])
 def test_ckpt_truncated_falls_back_to_the_older_one(kept, spec, whole, tmp_path, monkeypatch):
     folder = interrupted(spec, tmp_path, 2 * STEPS + 5, monkeypatch)
-    older, newest = sorted(folder.glob("checkpoint-*.pt"))
+    _, newest = sorted(folder.glob("checkpoint-*.pt"))
     content = newest.read_bytes()
     newest.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
     record = trained(spec, tmp_path)
