@@ -1,6 +1,7 @@
 """Files that are there whole or not at all."""
 
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -21,3 +22,15 @@ def write_atomically(place: Path, content: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_fault(folder: Path) -> str:
+    """Why nothing can be written to a folder, or to where it would be made; '' when it can. Leaves nothing behind."""
+    try:
+        there = next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"0")
+            file.flush()
+    except OSError as fault:
+        return fault.strerror or str(fault)
+    return ""

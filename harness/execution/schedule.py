@@ -35,6 +35,7 @@ from harness import records  # noqa: E402
 from harness.corpora.sources import fetch_corpora  # noqa: E402
 from harness.environment import cpus_available, resolve_device  # noqa: E402
 from harness.errors import ExecutionError, RecordError  # noqa: E402
+from harness.execution.cluster import refuse_homeless_ray, refuse_open_ray  # noqa: E402
 from harness.execution.events import Claim, Event, OnEvent  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
 from harness.trial.run import Setting, run  # noqa: E402
@@ -83,6 +84,8 @@ def execute(specs: list[TrialSpec], setting: Setting, claim: Claim, on_event: On
 @contextmanager
 def _ray(address: str) -> Iterator[None]:
     """Ray for the length of a block, with the command line's own handling of SIGTERM."""
+    refuse_open_ray()
+    refuse_homeless_ray()
     local = {"num_cpus": cpus_available(), "include_dashboard": False} if address == LOCAL else {}
     before = signal.getsignal(signal.SIGTERM)
     logging.getLogger("ray").setLevel(logging.CRITICAL)
