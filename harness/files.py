@@ -24,11 +24,15 @@ def write_atomically(place: Path, content: bytes) -> None:
         os.close(descriptor)
 
 
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    return next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
+
+
 def write_fault(folder: Path) -> str:
     """Why nothing can be written to a folder, or to where it would be made; '' when it can. Leaves nothing behind."""
     try:
-        there = next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
-        with tempfile.TemporaryFile(dir=there) as file:
+        with tempfile.TemporaryFile(dir=existing(folder)) as file:
             file.write(b"0")
             file.flush()
     except OSError as fault:
