@@ -170,10 +170,13 @@ def ray() -> Finding:
             refuse()
         except ExecutionError as fault:
             problems.append(str(fault))
-    stale = cluster.stale_address()
-    note = f"{stale} names a Ray cluster that does not answer; ours never joins by it, and it may be deleted"
+    notes = []
+    if stale := cluster.stale_address():
+        notes.append(f"{stale} names a Ray cluster that does not answer; ours never joins by it, and it may be deleted")
+    if token := cluster.exposed_token():
+        notes.append(f"Ray's token {token} can be read by every user of this machine: chmod 600 {token}")
     value = "not fit to start" if problems else f"its token is on; home {Path.home()}"
-    return Finding(name="Ray", value=value, problems=tuple(problems), notes=(note,) if stale else ())
+    return Finding(name="Ray", value=value, problems=tuple(problems), notes=tuple(notes))
 
 
 def unfinished(results: Path) -> Finding:

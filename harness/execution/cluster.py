@@ -50,3 +50,10 @@ def stale_address() -> str:
         return ""
     except (OSError, ValueError):
         return str(place)
+
+
+def exposed_token() -> str:
+    """Ray's token file, when other users of this machine can read it; else ''. Ray makes it with the usual rights."""
+    place = Path.home() / TOKEN_FILE
+    reachable = all(each.exists() and each.stat().st_mode & 0o001 for each in (place.parent, Path.home()))
+    return str(place) if reachable and place.is_file() and place.stat().st_mode & 0o004 else ""

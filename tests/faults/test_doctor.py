@@ -192,6 +192,19 @@ def test_ray_token_on_is_asked_for(examined, monkeypatch):
     assert problem.startswith("RAY_AUTH_MODE=disabled: ")
 
 
+@pytest.mark.parametrize(
+    ("home", "token", "exposed"), [(0o755, 0o644, True), (0o700, 0o644, False), (0o755, 0o600, False)]
+)
+def test_a_token_that_others_can_read_is_a_note(examined, place, home, token, exposed):
+    (place / "home" / ".ray").mkdir(mode=0o755)
+    (place / "home" / ".ray" / "auth_token").write_text("secret")
+    (place / "home" / ".ray" / "auth_token").chmod(token)
+    (place / "home").chmod(home)
+    file = place / "home" / ".ray" / "auth_token"
+    sentence = f"Ray's token {file} can be read by every user of this machine: chmod 600 {file}"
+    assert notes(examined) == [sentence] * exposed
+
+
 def test_stale_cluster_file_is_a_note_and_a_living_clusters_is_none(examined, place):
     address = place / "tmp" / "ray" / "ray_current_cluster"
     address.parent.mkdir(parents=True)

@@ -140,10 +140,11 @@ def lived(tmp_path_factory):
     diverging = commands.SUITE.replace("name: tiny", "name: steep").replace("lr: 0.01", "lr: 1e30")
     (folder / "suites" / "steep.yaml").write_text(diverging)
     tiny, steep = ("run", "suites/tiny.yaml"), ("run", "suites/steep.yaml", "--only", "seed=1")
-    for arguments, code in ((tiny, 0), (steep, 1), ((*tiny, "--only", "seed=1", "--force"), 0)):
-        process = commands.started(folder, *arguments, "--executor", "inline")
-        _, err = process.communicate(timeout=120)
-        assert (process.returncode, err) == (code, "")
+    at_once = [commands.started(folder, *arguments, "--executor", "inline") for arguments in (tiny, steep)]
+    ends = [(process.communicate(timeout=120)[1], process.returncode) for process in at_once]
+    assert ends == [("", 0), ("", 1)]
+    again = commands.started(folder, *tiny, "--only", "seed=1", "--force", "--executor", "inline")
+    assert (again.communicate(timeout=120)[1], again.returncode) == ("", 0)
     return folder
 
 
@@ -201,3 +202,22 @@ def test_readonly_results_are_refused_before_anything_starts(folder, harness, co
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("/proc/nowhere/results/runs/tiny cannot be written (")
     assert done.err.endswith("; name another folder with --results\n")
+
+
+@pytest.mark.timeout(120)
+def test_readonly_home_does_not_matter_inline(folder, monkeypatch):
+    monkeypatch.setenv("HOME", "/proc/nowhere")
+    process = commands.started(folder, *ONE)
+    assert (process.communicate(timeout=100)[1], process.returncode) == ("", 0)
+    assert len(dump(folder / "results")["tiny"][1]) == 1
+
+
+def test_readonly_home_is_one_sentence_with_the_way_out_under_ray(folder, harness, monkeypatch):
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/proc/nowhere")
+    done = harness("run", "suites/tiny.yaml")
+    assert done.code == 2
+    assert done.err.startswith("the home folder /proc/nowhere cannot be written (")
+    assert done.err.endswith("; set HOME to another folder, or use --executor inline\n")
+    assert commands.record_files(folder) == {}

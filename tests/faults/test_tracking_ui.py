@@ -58,10 +58,14 @@ def links(folder, port):
         yield SimpleLinks(lines)
         process.send_signal(signal.SIGINT)
         process.wait(timeout=20)
-        assert not psutil.pid_exists(process.pid)
+        assert port not in {each.laddr.port for each in listening()}
     finally:
         process.kill()
         process.communicate()
+
+
+def listening() -> list:
+    return [each for each in psutil.net_connections("inet") if each.status == psutil.CONN_LISTEN]
 
 
 class SimpleLinks:
@@ -122,13 +126,12 @@ def test_ui_bind_no_other_address_of_the_machine_connects(links, port):
     ]
     others = [address for address in addresses if not address.startswith("127.")]
     for address in [*others, "127.0.0.2"]:
-        with pytest.raises(OSError, match="refused|unreachable|timed out"):
+        with pytest.raises(OSError):  # refused
             socket.create_connection((address, port), timeout=3)
 
 
 def test_ui_bind_every_socket_is_of_this_machine_only(links, port):
-    listening = [each for each in psutil.net_connections("inet") if each.status == psutil.CONN_LISTEN]
-    assert {each.laddr.ip for each in listening if each.laddr.port == port} == {"127.0.0.1"}
+    assert {each.laddr.ip for each in listening() if each.laddr.port == port} == {"127.0.0.1"}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org"])
