@@ -176,6 +176,21 @@ def test_zombie_runs_of_a_killed_driver_are_ended_and_replaced(left):
     assert run.info.run_id != zombie.info.run_id
 
 
+def test_zombie_runs_of_interrupted_trials_are_replaced_too_although_they_end_alike(place, monkeypatch):
+    interrupted = place.record.model_copy(update={"status": "interrupted"})
+    tracker = Tracker(place.results)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "log_batch", None)
+        with pytest.raises(TypeError):
+            tracker.log(interrupted)
+    monkeypatch.setattr(writers, "gone", lambda writer: True)
+    tracker = Tracker(place.results)
+    assert [(run.info.status, run.data.metrics) for run in runs_of(place.results)] == [("KILLED", {})]
+    tracker.log(interrupted)
+    (run,) = runs_of(place.results)
+    assert (run.info.status, run.data.metrics["test/ppl"]) == ("KILLED", 9.25)
+
+
 @pytest.mark.parametrize("writer", ["this process", "elsewhere 1 5.00", "no writer", None])
 def test_zombie_runs_of_the_living_and_of_other_hosts_are_left_alone(place, writer):
     tracker = Tracker(place.results)
