@@ -1,6 +1,7 @@
 """Files that are there whole or not at all, and what is left of those that are not."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,3 +49,19 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    return next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
+
+
+def write_fault(folder: Path) -> str:
+    """Why nothing can be written to a folder, or to where it would be made; '' when it can. Leaves nothing behind."""
+    try:
+        with tempfile.TemporaryFile(dir=existing(folder)) as file:
+            file.write(b"0")
+            file.flush()
+    except OSError as fault:
+        return fault.strerror or str(fault)
+    return ""

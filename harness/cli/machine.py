@@ -1,4 +1,4 @@
-"""`harness doctor`: what this machine is, as far as figures measured on it depend on it."""
+"""`harness doctor`: is this machine fit to run, and what is it, as far as figures measured on it depend on it."""
 
 import importlib.metadata
 import platform
@@ -9,22 +9,43 @@ import typer
 
 import harness
 from harness import environment
-from harness.cli.options import console
+from harness.cli.options import RESULTS, Data, Results, console, errors
+from harness.corpora.download import DEFAULT_DATA
+from harness.doctor import examine
 from harness.kernels import probe
 from harness.kernels.devices import has_triton
 
 
 def doctor(
+    results: Results = RESULTS,
+    data: Data = DEFAULT_DATA,
     again: Annotated[bool, typer.Option("--again", help="Measure the routes anew, and keep what is found.")] = False,
 ) -> None:
-    """Versions, device, threads, load, and which route float32 matrix products take here and why."""
+    """Is this machine fit to run: versions, places, memory, MLflow, Ray; and which route do float32 products take.
+
+    Exit code 2, and a sentence for each, when something keeps `harness run` from working.
+    """
+    findings = examine(results, data)
+    shown = _machine(again) | {finding.name: finding.value for finding in findings}
+    for name, value in shown.items():
+        console.print(f"{name + ':':16} {value}", highlight=False, markup=False, soft_wrap=True)
+    for note in (note for finding in findings for note in finding.notes):
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    problems = [problem for finding in findings for problem in finding.problems]
+    for problem in problems:
+        errors.print(problem)
+    raise typer.Exit(2 if problems else 0)
+
+
+def _machine(again: bool) -> dict[str, str]:
+    """What figures depend on."""
     found = probe.report(again=again)
     chosen = "oneDNN" if found.route == "onednn" else "torch's default"
     exactness = "as exact as float32" if found.exact else "NOT as exact as float32"
     compared = f"oneDNN is {found.speedup:.2f} times as fast as the default and {exactness}"
     if not torch.backends.mkldnn.is_available():
         compared = "this torch has no oneDNN"
-    shown = {
+    return {
         "harness": f"{harness.__version__} at {environment.commit()}",
         "Python": platform.python_version(),
         "torch": torch.__version__,
@@ -36,8 +57,6 @@ def doctor(
         "matrix products": f"float32 on the CPU by {chosen}; {compared} (relative error {found.error:.1e})",
         "kept in": str(probe.place()) if probe.place().exists() else f"{probe.place()} cannot be written: not kept",
     }
-    for name, value in shown.items():
-        console.print(f"{name + ':':16} {value}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _triton() -> str:

@@ -1,23 +1,18 @@
 """The driver's part of a run: check the place, hand what is pending to an executor, log each record to MLflow."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
 
 from harness.errors import ExecutionError
 from harness.execution.events import Claim, Event
 from harness.execution.live import LiveView
+from harness.execution.tracked import Tracking
 from harness.kernels import probe
 from harness.plan.specs import TrialSpec
 from harness.trial.setting import Setting
-
-if TYPE_CHECKING:
-    from harness.execution.tracking import Tracker
 
 
 def run_trials(
@@ -26,7 +21,7 @@ def run_trials(
     claim: Claim,
     address: str,
     view: LiveView,
-    tracking: "Tracking",
+    tracking: Tracking,
     *,
     fail_fast: bool = False,
 ) -> None:
@@ -54,34 +49,6 @@ def run_trials(
 
         with view:
             schedule.execute(todo, setting, claim, on_event, address, fail_fast=fail_fast)
-
-
-class Tracking:
-    """MLflow at arm's length: opened when first needed, and whatever goes wrong is one warning, never a failed trial.
-
-    Args:
-        results: the results folder, or None to track nothing.
-        console: where the warning goes.
-    """
-
-    def __init__(self, results: Path | None, console: Console):
-        self.results, self.console = results, console
-        self._tracker: Tracker | None = None
-
-    def call(self, action: Callable[["Tracker"], Any]) -> None:
-        """Do something with the tracker, unless tracking is off or has failed before."""
-        if self.results is None:
-            return
-        try:
-            if self._tracker is None:
-                from harness.execution.tracking import Tracker
-
-                self._tracker = Tracker(self.results)
-            action(self._tracker)
-        except Exception as error:  # a view of the records is not worth a trial; `harness sync` makes it good
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            self.console.print(f"warning: MLflow is off from here on ({reason}); `harness sync` rebuilds it later")
-            self.results = None
 
 
 def _on_gpu(setting: Setting, claim: Claim) -> bool:

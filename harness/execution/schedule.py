@@ -36,6 +36,7 @@ from ray import tune  # noqa: E402
 from harness.corpora.sources import fetch_corpora  # noqa: E402
 from harness.environment import cpus_available, resolve_device  # noqa: E402
 from harness.errors import ExecutionError, StorageError  # noqa: E402
+from harness.execution.cluster import refuse_homeless_ray, refuse_open_ray  # noqa: E402
 from harness.execution.events import Claim, OnEvent  # noqa: E402
 from harness.execution.rounds import Watcher, in_rounds  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
@@ -123,6 +124,8 @@ def _scratch(setting: Setting, address: str) -> Iterator[Path]:
 @contextmanager
 def _ray(address: str) -> Iterator[None]:
     """Ray for the length of a block, with the command line's own handling of SIGTERM."""
+    refuse_open_ray()
+    refuse_homeless_ray()
     local = {"num_cpus": cpus_available(), "include_dashboard": False} if address == LOCAL else {}
     before = signal.getsignal(signal.SIGTERM)
     logging.getLogger("ray").setLevel(logging.CRITICAL)

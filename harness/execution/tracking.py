@@ -5,24 +5,22 @@ One experiment a suite, one flat run a trial, found by its tag `harness.trial_id
 
 import logging
 import os
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] = "NullPool"  # a connection kept open would write to a file set aside
 
-from filelock import FileLock
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, ViewType
+from mlflow.entities import Metric, Param, Run, ViewType
 
-from harness.errors import BrokenComponent, ExecutionError, UnknownComponent
+from harness.errors import BrokenComponent, UnknownComponent
+from harness.execution import database, writers
+from harness.execution.database import ARTIFACTS, DATABASE, TRIAL_TAG, WRITER_TAG, UnusableDatabase
 from harness.plan.parameters import resolved
 from harness.records import METRICS, TrialRecord, digest
 from harness.registry import BACKBONES, CORPORA, HEADS
@@ -30,82 +28,120 @@ from harness.registry import BACKBONES, CORPORA, HEADS
 for _noisy in ("alembic", "mlflow"):  # after the import, which sets levels of its own
     logging.getLogger(_noisy).setLevel(logging.ERROR)
 
-DATABASE, SQLITE = "mlflow.db", b"SQLite format 3\0"
-TRIAL_TAG = "harness.trial_id"
 DIGEST_TAG = "harness.record"  # the record's checksum: tells a rerun from the same record
+ENDS = {"ok": "FINISHED", "interrupted": "KILLED"}  # a record's status -> its run's; else FAILED
 MAX_BATCH = 1000  # metrics a log_batch may hold
-UI_SECONDS = 60
-UI_LOG = ".mlflow-ui.log"
 
 
 class Tracker:
-    """Writes records of one results folder to <results>/mlflow.db."""
+    """Writes records of one results folder to <results>/mlflow.db; nobody else of us does meanwhile.
+
+    Raises: UnusableDatabase when the database there is damaged; ExecutionError when it is locked or cannot be written.
+    """
 
     def __init__(self, results: Path):
         self.results = results.resolve()
-        (self.results / "runs").mkdir(parents=True, exist_ok=True)
-        with FileLock(self.results / "runs" / ".mlflow.lock"):  # the first to come creates the schema, alone
-            self.client = _opened(self.results)
+        with database.alone(self.results):
+            self.client = opened(self.results)
+            self._end_abandoned()
 
     def log(self, record: TrialRecord) -> None:
         """Make the run of a record's trial show that record; nothing is written when it already does."""
-        experiment = self._experiment(record.suite)
-        existing = self.client.search_runs(
-            [experiment], f"tags.`{TRIAL_TAG}` = '{record.id}'", run_view_type=ViewType.ACTIVE_ONLY
-        )
-        if any(run.data.tags.get(DIGEST_TAG) == digest(record) for run in existing):
-            return
-        for run in existing:
-            self.client.delete_run(run.info.run_id)
-        started, finished = (_milliseconds(t) for t in (record.environment.started, record.environment.finished))
-        run = self.client.create_run(experiment, started, _tags(record), str(record.spec))
-        points = _points(record, finished)
-        for start in range(0, max(len(points), 1), MAX_BATCH):
-            self.client.log_batch(run.info.run_id, metrics=points[start : start + MAX_BATCH])
-        self.client.log_batch(run.info.run_id, params=_params(record))
-        self.client.set_terminated(run.info.run_id, "FINISHED" if record.status == "ok" else "FAILED", finished)
+        with self._writing():
+            runs = self._runs(self._experiment(record.suite), matching=f"tags.`{TRIAL_TAG}` = '{record.id}'")
+            right = [run for run in runs if _shows(run, record)][:1]
+            for run in runs:
+                if run not in right:
+                    self.client.delete_run(run.info.run_id)
+            if not right:
+                self._write(record)
 
     def keep_only(self, suite: str, trial_ids: set[str]) -> None:
         """Delete the runs of trials that have no record any more."""
-        experiment, page, stale = self._experiment(suite), None, []
-        while True:
-            runs = self.client.search_runs([experiment], run_view_type=ViewType.ACTIVE_ONLY, page_token=page)
-            stale += [run.info.run_id for run in runs if run.data.tags.get(TRIAL_TAG) not in trial_ids]
-            page = runs.token
-            if not page:
-                break
-        for run_id in stale:
-            self.client.delete_run(run_id)
+        with self._writing():
+            for run in self._runs(self._experiment(suite)):
+                if run.data.tags.get(TRIAL_TAG) not in trial_ids:
+                    self.client.delete_run(run.info.run_id)
 
     def describe(self, suite: str, markdown: str) -> str:
         """Put a suite's table into its experiment's description; returns the experiment's id."""
-        experiment = self._experiment(suite)
-        self.client.set_experiment_tag(experiment, "mlflow.note.content", markdown)
+        with self._writing():
+            experiment = self._experiment(suite)
+            self.client.set_experiment_tag(experiment, "mlflow.note.content", markdown)
         return experiment
+
+    def _write(self, record: TrialRecord) -> None:
+        """A new run. Its digest comes last: a run that a dying writer leaves half written never looks complete."""
+        started, finished = (_milliseconds(t) for t in (record.environment.started, record.environment.finished))
+        tags = {**_tags(record), WRITER_TAG: writers.current()}
+        run = self.client.create_run(self._experiment(record.suite), started, tags, str(record.spec)).info.run_id
+        points = _points(record, finished)
+        for start in range(0, len(points), MAX_BATCH):
+            self.client.log_batch(run, metrics=points[start : start + MAX_BATCH])
+        self.client.log_batch(run, params=_params(record))
+        self.client.set_tag(run, DIGEST_TAG, digest(record))
+        self.client.set_terminated(run, _end(record), finished)
+
+    def _end_abandoned(self) -> None:
+        """Runs that a writer of this host left RUNNING when it died are KILLED; logging their records replaces them."""
+        experiments = [each.experiment_id for each in self.client.search_experiments()]
+        for run in self._runs(*experiments, matching="attributes.status = 'RUNNING'"):
+            if writers.gone(run.data.tags.get(WRITER_TAG, "")):
+                self.client.set_terminated(run.info.run_id, "KILLED")
+
+    def _runs(self, *experiments: str, matching: str = "") -> list[Run]:
+        """All runs, page by page."""
+        found = self.client.search_runs(list(experiments), matching, ViewType.ACTIVE_ONLY)
+        runs = list(found)
+        while found.token:
+            found = self.client.search_runs(list(experiments), matching, ViewType.ACTIVE_ONLY, page_token=found.token)
+            runs += found
+        return runs
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with database.alone(self.results):
+            database.refuse_locked(self.results)
+            yield
 
     def _experiment(self, suite: str) -> str:
         found = self.client.get_experiment_by_name(suite)
         if found is None:
-            artifacts = self.results / "artifacts" / suite
+            artifacts = self.results / ARTIFACTS / suite
             return self.client.create_experiment(suite, artifact_location=artifacts.as_uri())
         if found.lifecycle_stage == "deleted":
             self.client.restore_experiment(found.experiment_id)
         return found.experiment_id
 
 
-def _opened(results: Path) -> MlflowClient:
-    """A client of the results folder's database. Raises ExecutionError when the file there is none, or is damaged."""
-    place = results / DATABASE
-    unfit = f"{place} is no SQLite database or is damaged; move it away and run `harness sync`"
-    if place.exists():  # MLflow itself tries for over a minute before it gives up
-        with place.open("rb") as file:
-            if file.read(len(SQLITE)) not in (SQLITE, b""):
-                raise ExecutionError(unfit)
+def renewed(results: Path, tell: Callable[[str], None]) -> Tracker:
+    """A tracker for rebuilding: a database that cannot be used, or was made in another folder, is set aside first."""
+    try:
+        if database.exists(results) and (before := database.made_elsewhere(results)):
+            raise UnusableDatabase(f"{results / DATABASE} was made for {before}")
+        return Tracker(results)
+    except UnusableDatabase as fault:
+        tell(f"{fault}; it is kept as {database.set_aside(results)}")
+        return Tracker(results)
+
+
+def opened(results: Path) -> MlflowClient:
+    """A client of the results folder's database, which is made whole or not at all when there is none.
+
+    Raises: UnusableDatabase when it is damaged or this MLflow cannot use it; ExecutionError when it is locked.
+    """
+    place, new = results / DATABASE, results / f"{DATABASE}.new"
+    if not database.exists(results):
+        new.unlink(missing_ok=True)
+        MlflowClient(tracking_uri=f"sqlite:///{new}").search_experiments(max_results=1)
+        new.replace(place)
+    database.refuse_unusable(results)
     try:
         client = MlflowClient(tracking_uri=store_uri(results))
         client.search_experiments(max_results=1)
-    except Exception as cause:  # MLflow's, SQLAlchemy's, Alembic's: the database cannot be used
-        raise ExecutionError(unfit) from cause
+    except Exception as cause:  # MLflow's, SQLAlchemy's, Alembic's
+        reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
+        raise UnusableDatabase(f"{place} cannot be used by this MLflow ({reason})") from cause
     return client
 
 
@@ -114,52 +150,13 @@ def store_uri(results: Path) -> str:
     return f"sqlite:///{results.resolve() / DATABASE}"
 
 
-def deep_link(base: str, experiment: str | None, *, charts: bool = False) -> str:
-    """An experiment's run table, or its charts; the UI's own landing page is an empty overview of something else."""
-    if experiment is None:
-        return f"{base}/#/experiments"
-    return f"{base}/#/experiments/{experiment}/runs?workflowType=machine_learning{'&compareRunsMode=CHART' * charts}"
+def _shows(run: Run, record: TrialRecord) -> bool:
+    """Whether a run is a record's, complete to its end."""
+    return run.data.tags.get(DIGEST_TAG) == digest(record) and run.info.status == _end(record)
 
 
-def serve(results: Path, port: int, suite: str | None, announce: Callable[[str], None]) -> int:
-    """Start the UI on 127.0.0.1, announce its deep link when it answers, and stay until it ends; its exit code.
-
-    Raises: ExecutionError when there is nothing to show, the suite is unknown, or the UI does not come up.
-    """
-    if not (results / DATABASE).exists():
-        raise ExecutionError(f"{results / 'mlflow.db'} does not exist: run a suite first, or `harness sync`")
-    client = _opened(results)
-    experiments = {e.name: e.experiment_id for e in client.search_experiments(order_by=["last_update_time DESC"])}
-    experiments.pop("Default", None)
-    if suite is not None and suite not in experiments:
-        raise ExecutionError(f"no suite '{suite}' in {results / 'mlflow.db'} (known: {', '.join(sorted(experiments))})")
-    base = f"http://127.0.0.1:{port}"
-    if _answers(base):
-        raise ExecutionError(f"port {port} is taken; choose another with --port")
-    options = ["--backend-store-uri", store_uri(results), "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    log = results / "runs" / UI_LOG
-    with log.open("wb") as output:
-        server = subprocess.Popen([sys.executable, "-m", "mlflow", "server", *options], stdout=output, stderr=output)
-    try:
-        deadline = time.monotonic() + UI_SECONDS
-        while not _answers(base):
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise ExecutionError(f"the MLflow UI did not come up on {base}; its log is {log}")
-            time.sleep(0.3)
-        shown = experiments[suite] if suite else next(iter(experiments.values()), None)
-        announce(f"runs:   {deep_link(base, shown)}\ncurves: {deep_link(base, shown, charts=True)}\nCtrl-C ends it")
-        return server.wait()
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def _answers(base: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{base}/health", timeout=2):
-            return True
-    except (urllib.error.URLError, OSError):
-        return False
+def _end(record: TrialRecord) -> str:
+    return ENDS.get(record.status, "FAILED")
 
 
 def _points(record: TrialRecord, finished: int) -> list[Metric]:
@@ -194,7 +191,6 @@ def _tags(record: TrialRecord) -> dict[str, str]:
     spec, environment = record.spec, record.environment
     tags = {
         TRIAL_TAG: record.id,
-        DIGEST_TAG: digest(record),
         "suite": record.suite,
         "corpus": spec.corpus.name,
         "backbone": spec.backbone.name,

@@ -20,7 +20,8 @@ def database(results: Path) -> tuple[dict, str]:
         about = (run.info.run_name, run.info.status, run.info.start_time, run.info.end_time)
         trial = run.data.tags["harness.trial_id"]
         assert trial not in found
-        found[trial] = (about, run.data.params, run.data.tags, history)
+        tags = {name: value for name, value in run.data.tags.items() if name != "harness.writer"}
+        found[trial] = (about, run.data.params, tags, history)
     return found, experiment.tags["mlflow.note.content"]
 
 
@@ -64,11 +65,28 @@ def test_sync_deletes_the_runs_of_trials_without_a_record(finished, harness):
     assert gone.parent.name not in {run.data.tags["harness.trial_id"] for run in runs}
 
 
-@pytest.mark.parametrize("command", ["sync", "ui"])
-@pytest.mark.parametrize("content", [b"garbage", b"SQLite format 3\0" + b"x" * 5000])
-def test_a_damaged_database_is_one_sentence_that_says_what_to_do(finished, harness, command, content):
+GARBAGE = [b"garbage", b"SQLite format 3\0" + b"x" * 5000]
+
+
+@pytest.mark.parametrize("content", GARBAGE)
+def test_a_damaged_database_is_one_sentence_that_says_what_to_do(finished, harness, content):
     (finished / "results" / "mlflow.db").write_bytes(content)
-    done = harness(command)
+    done = harness("ui")
     assert done.code == 2
-    assert done.err.endswith("mlflow.db is no SQLite database or is damaged; move it away and run `harness sync`\n")
+    assert done.err.endswith(
+        "mlflow.db is no SQLite database of MLflow's or is damaged; `harness sync` builds it anew\n"
+    )
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", GARBAGE)
+def test_sync_sets_a_damaged_database_aside_and_builds_another(finished, harness, content):
+    before = database(finished / "results")
+    place = finished / "results" / "mlflow.db"
+    place.write_bytes(content)
+    done = harness("sync")
+    assert done.code == 0
+    assert done.err.startswith("warning: ")
+    assert done.err.count("\n") == 1
+    assert place.with_name("mlflow.db.previous").read_bytes() == content
+    assert database(finished / "results") == before

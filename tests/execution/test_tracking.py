@@ -10,9 +10,10 @@ from mlflow.entities import ViewType
 from rich.console import Console
 
 from harness.errors import ExecutionError
-from harness.execution import tracking
-from harness.execution.driver import Tracking
-from harness.execution.tracking import Tracker, deep_link, store_uri
+from harness.execution import ui
+from harness.execution.tracked import Tracking
+from harness.execution.tracking import Tracker, store_uri
+from harness.execution.ui import Address, deep_link
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +172,7 @@ def test_the_deep_link_opens_the_runs_of_the_suite():
 def test_the_ui_refuses_an_unknown_suite_and_names_the_known(suite, results, record_of):
     Tracker(results).log(record_of(suite.trials[0]))
     with pytest.raises(ExecutionError, match=r"no suite 'tyni' in .*mlflow\.db \(known: tiny\)"):
-        tracking.serve(results, 5000, "tyni", print)
+        ui.serve(results, Address(), "tyni", print)
 
 
 def test_tracking_turns_a_fault_into_one_warning_and_goes_on(results):

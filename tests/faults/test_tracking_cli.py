@@ -1,0 +1,223 @@
+"""The command line with MLflow at its worst: suites run all the same, and `harness sync` makes it good."""
+
+import json
+import shutil
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import commands
+import pytest
+from mlflow import MlflowClient
+
+from harness import cli
+
+RUN = ("run", "suites/tiny.yaml", "--executor", "inline")
+ONE = (*RUN, "--only", "head=softmax,seed=1")
+
+
+@pytest.fixture
+def harness(monkeypatch, capsys):
+    """A function: arguments -> exit code, standard output, standard error of the entry point in this process."""
+
+    def call(*arguments) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["harness", *map(str, arguments)])
+        before, code = signal.getsignal(signal.SIGTERM), 0
+        try:
+            cli.main()
+        except SystemExit as left:
+            code = left.code or 0
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        captured = capsys.readouterr()
+        return SimpleNamespace(code=code, out=captured.out, err=captured.err)
+
+    return call
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The tiny suite in a folder of its own, the current one."""
+    (tmp_path / "here" / "suites").mkdir(parents=True)
+    (tmp_path / "here" / "suites" / "tiny.yaml").write_text(commands.SUITE)
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def dump(results) -> dict:
+    """All that the database says, but for its own ids and who wrote it."""
+    client = MlflowClient(tracking_uri=f"sqlite:///{results}/mlflow.db")
+    return {
+        experiment.name: (
+            experiment.tags,
+            sorted(map(json.dumps, (_run(client, run) for run in _runs(client, experiment)))),
+        )
+        for experiment in client.search_experiments()
+    }
+
+
+def _runs(client, experiment) -> list:
+    return client.search_runs([experiment.experiment_id], max_results=1000)
+
+
+def _run(client, run) -> list:
+    history = {
+        name: sorted((m.step, m.value, m.timestamp) for m in client.get_metric_history(run.info.run_id, name))
+        for name in sorted(run.data.metrics)
+    }
+    tags = {name: value for name, value in sorted(run.data.tags.items()) if name != "harness.writer"}
+    about = [run.info.run_name, run.info.status, run.info.start_time, run.info.end_time]
+    return [about, sorted(run.data.params.items()), tags, history]
+
+
+def missing(monkeypatch) -> None:
+    monkeypatch.delitem(sys.modules, "harness.execution.tracking", raising=False)
+    monkeypatch.delitem(sys.modules, "harness.execution.ui", raising=False)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+
+
+def raising_at(name: str):
+    """MLflow whose client raises in one of its methods."""
+
+    def fail(*_, **__):
+        raise RuntimeError("no more\nof this")
+
+    return lambda monkeypatch: monkeypatch.setattr(MlflowClient, name, fail)
+
+
+def garbage(monkeypatch) -> None:
+    Path("results").mkdir()
+    Path("results/mlflow.db").write_bytes(b"garbage")
+
+
+FAULTS = {"missing": missing, "garbage": garbage}
+FAULTS |= {f"raising at {name}": raising_at(name) for name in ("__init__", "search_runs", "create_run", "set_tag")}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_mlflow_broken_or_callback_raises_the_suite_runs_with_one_warning(folder, harness, fault):
+    with pytest.MonkeyPatch.context() as patch:
+        fault(patch)
+        done = harness(*RUN)
+    assert done.code == 0
+    assert done.err.startswith("warning: MLflow is off from here on (")
+    assert done.err.endswith("; `harness sync` rebuilds it later\n")
+    assert done.err.count("\n") == 1
+    assert len(commands.record_files(folder)) == 4
+    synced = harness("sync")
+    assert synced.code == 0
+    experiment, runs = dump(folder / "results")["tiny"]
+    assert len(runs) == 4
+    assert "| softmax" in experiment["mlflow.note.content"]
+
+
+@pytest.mark.parametrize("command", [("sync",), ("ui",)])
+def test_mlflow_broken_is_a_sentence_where_it_is_needed(folder, harness, monkeypatch, command):
+    missing(monkeypatch)
+    done = harness(*command)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("MLflow cannot be imported (")
+    assert done.err.count("\n") == 1
+
+
+def test_file_store_uri_and_an_old_mlruns_folder_do_not_disturb(folder, harness, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{folder}/elsewhere")
+    (folder / "results" / "mlruns" / "0").mkdir(parents=True)
+    (folder / "mlruns").mkdir()
+    done = harness(*ONE)
+    assert (done.code, done.err) == (0, "")
+    assert len(dump(folder / "results")["tiny"][1]) == 1
+    assert not (folder / "elsewhere").exists()
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory):
+    """A results folder with a history: good trials, diverged ones, all run again."""
+    folder = tmp_path_factory.mktemp("lived")
+    (folder / "suites").mkdir()
+    (folder / "suites" / "tiny.yaml").write_text(commands.SUITE)
+    diverging = commands.SUITE.replace("name: tiny", "name: steep").replace("lr: 0.01", "lr: 1e30")
+    (folder / "suites" / "steep.yaml").write_text(diverging)
+    tiny, steep = ("run", "suites/tiny.yaml"), ("run", "suites/steep.yaml", "--only", "seed=1")
+    at_once = [commands.started(folder, *arguments, "--executor", "inline") for arguments in (tiny, steep)]
+    ends = [(process.communicate(timeout=120)[1], process.returncode) for process in at_once]
+    assert ends == [("", 0), ("", 1)]
+    again = commands.started(folder, *tiny, "--only", "seed=1", "--force", "--executor", "inline")
+    assert (again.communicate(timeout=120)[1], again.returncode) == ("", 0)
+    return folder
+
+
+def test_sync_rebuilds_mlflow_from_the_records_alone(lived, tmp_path, harness, monkeypatch):
+    folder = shutil.copytree(lived, tmp_path / "copy")
+    before = dump(folder / "results")
+    assert {name: len(runs) for name, (_, runs) in before.items()} == {"Default": 0, "tiny": 4, "steep": 2}
+    for each in (folder / "results").iterdir():
+        if each.name != "runs":
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    for each in (folder / "results" / "runs").rglob("*"):
+        if each.is_file() and each.name != "record.json":
+            each.unlink()
+    shutil.copytree(lived / "results" / "tables", folder / "results" / "tables")  # committed, not MLflow's
+    monkeypatch.chdir(folder)
+    assert harness("sync").code == 0
+    assert dump(folder / "results") == before
+
+
+def test_moved_results_are_rebuilt_by_sync(lived, tmp_path, harness, monkeypatch):
+    folder = shutil.copytree(lived, tmp_path / "moved")
+    monkeypatch.chdir(folder)
+    before, old = dump(folder / "results"), (folder / "results" / "mlflow.db").read_bytes()
+    assert str(lived).encode() in old
+    done = harness("sync")
+    assert done.code == 0
+    assert done.err == (
+        f"warning: results/mlflow.db was made for {lived / 'results'}; it is kept as results/mlflow.db.previous\n"
+    )
+    assert (folder / "results" / "mlflow.db.previous").read_bytes() == old
+    assert dump(folder / "results") == before
+    assert str(lived).encode() not in (folder / "results" / "mlflow.db").read_bytes()
+    assert harness("sync").err == ""
+
+
+def test_moved_results_hold_no_absolute_path_in_their_records(lived):
+    places = sorted((lived / "results").rglob("record.json"))
+    assert len(places) == 6
+    for place in places:
+        assert str(lived) not in place.read_text()
+        assert "/tmp/" not in place.read_text()
+
+
+def test_moved_results_go_on_where_they_are(lived, tmp_path, harness, monkeypatch):
+    folder = shutil.copytree(lived, tmp_path / "moved")
+    monkeypatch.chdir(folder)
+    done = harness(*RUN)
+    assert (done.code, done.err) == (0, "")
+    assert "nothing to run: all 4 trials have a record" in done.out
+
+
+@pytest.mark.parametrize("command", [ONE, (*RUN[:2], "--executor", "ray")])
+def test_readonly_results_are_refused_before_anything_starts(folder, harness, command):
+    done = harness(*command, "--results", "/proc/nowhere/results")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("/proc/nowhere/results/runs/tiny cannot be written (")
+    assert done.err.endswith("; name another folder with --results\n")
+
+
+@pytest.mark.timeout(120)
+def test_readonly_home_does_not_matter_inline(folder, monkeypatch):
+    monkeypatch.setenv("HOME", "/proc/nowhere")
+    process = commands.started(folder, *ONE)
+    assert (process.communicate(timeout=100)[1], process.returncode) == ("", 0)
+    assert len(dump(folder / "results")["tiny"][1]) == 1
+
+
+def test_readonly_home_is_one_sentence_with_the_way_out_under_ray(folder, harness, monkeypatch):
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/proc/nowhere")
+    done = harness("run", "suites/tiny.yaml")
+    assert done.code == 2
+    assert done.err.startswith("the home folder /proc/nowhere cannot be written (")
+    assert done.err.endswith("; set HOME to another folder, or use --executor inline\n")
+    assert commands.record_files(folder) == {}

@@ -1,0 +1,298 @@
+"""MLflow's database under faults: several at once, writers that die, files that are no database. It stays a view."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from types import SimpleNamespace
+
+import commands
+import handmade
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import ViewType
+
+from harness import plan, records
+from harness.errors import ExecutionError
+from harness.execution import database, writers
+from harness.execution.tracking import Tracker, renewed, store_uri
+from harness.records import CurvePoint, TrialRecord
+
+# A driver that logs the record of argv[1] below the results folder argv[2], and dies before the call of MLflow's client
+# that argv[3] names, at its argv[4]-th time. Without a name it lives.
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+from harness import records
+from harness.execution.tracking import MlflowClient, Tracker
+
+trial, results, call, times = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+left = [times]
+
+def dying(self, *args, _original=getattr(MlflowClient, call, None), **kwargs):
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _original(self, *args, **kwargs)
+
+if call:
+    setattr(MlflowClient, call, dying)
+print("ready", flush=True)
+sys.stdin.readline()
+Tracker(results).log(records.load(results / "runs" / "tiny", trial))
+"""
+
+
+def driver(place, call: str = "", times: int = 1) -> subprocess.Popen:
+    command = [sys.executable, "-c", DRIVER, place.record.id, str(place.results), call, str(times)]
+    return subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def together(*drivers: subprocess.Popen) -> list[tuple[int, str]]:
+    """Let drivers that are ready go at once; their exit codes and standard errors."""
+    for each in drivers:
+        assert each.stdout.readline() == "ready\n"
+    for each in drivers:
+        each.stdin.write("go\n")
+        each.stdin.flush()
+    ends = [each.communicate(timeout=120) for each in drivers]
+    return [(each.returncode, err) for each, (_, err) in zip(drivers, ends, strict=True)]
+
+
+def runs_of(results, view: int = ViewType.ACTIVE_ONLY) -> list:
+    client = MlflowClient(tracking_uri=store_uri(results))
+    return client.search_runs([each.experiment_id for each in client.search_experiments()], run_view_type=view)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    path = tmp_path_factory.mktemp("suite") / "tiny.yaml"
+    path.write_text(commands.SUITE)
+    curve = tuple(CurvePoint(epoch=e, train_loss=2.5, valid_ppl=9.5, lr=0.01, seconds=0.5) for e in (1, 2, 3))
+    return TrialRecord(
+        suite="tiny",
+        spec=plan.load(path).trials[0],
+        status="ok",
+        metrics={"valid_ppl": 9.5, "test_ppl": 9.25},
+        curve=curve,
+        environment=handmade.environment(),
+    )
+
+
+@pytest.fixture(scope="module")
+def pristine(record, tmp_path_factory):
+    """A results folder with an empty database and one record that is not logged yet."""
+    results = tmp_path_factory.mktemp("pristine")
+    Tracker(results)
+    records.save(record, results / "runs" / "tiny")
+    return SimpleNamespace(results=results, record=record)
+
+
+@pytest.fixture
+def place(pristine, tmp_path):
+    results = shutil.copytree(pristine.results, tmp_path / "results")
+    return SimpleNamespace(results=results, record=pristine.record)
+
+
+DEATHS = [("log_batch", 1), ("log_batch", 2), ("set_tag", 1), ("set_terminated", 1)]
+
+
+@pytest.fixture(scope="module")
+def victims(pristine, tmp_path_factory):
+    """Where a driver died -> its results folder."""
+    folders = {death: tmp_path_factory.mktemp("victim") / "results" for death in DEATHS}
+    for folder in folders.values():
+        shutil.copytree(pristine.results, folder)
+    places = [SimpleNamespace(results=folder, record=pristine.record) for folder in folders.values()]
+    ends = together(*(driver(place, *death) for place, death in zip(places, DEATHS, strict=True)))
+    assert [code for code, _ in ends] == [-signal.SIGKILL] * len(DEATHS)
+    return folders
+
+
+@pytest.fixture(params=DEATHS, ids=lambda death: f"before {death[0]} {death[1]}")
+def left(victims, pristine, tmp_path, request):
+    """A results folder as a dead driver left it."""
+    results = shutil.copytree(victims[request.param], tmp_path / "left")
+    return SimpleNamespace(results=results, record=pristine.record)
+
+
+@pytest.fixture
+def fresh(place):
+    (place.results / "mlflow.db").unlink()
+    return place
+
+
+@pytest.mark.timeout(180)
+def test_mlflow_db_race_several_processes_open_a_fresh_folder_at_once(fresh):
+    ends = together(*(driver(fresh) for _ in range(3)))
+    assert ends == [(0, "")] * 3
+    assert len(runs_of(fresh.results, ViewType.ALL)) == 1
+    assert not (fresh.results / "mlflow.db.new").exists()
+
+
+def test_mlflow_db_race_a_creator_that_dies_leaves_no_half_made_database(fresh):
+    ((code, _),) = together(driver(fresh, "search_experiments"))
+    assert code == -signal.SIGKILL
+    assert not (fresh.results / "mlflow.db").exists()
+    (fresh.results / "mlflow.db.new").write_bytes(b"SQLite format 3\0" + b"half made" * 100)
+    Tracker(fresh.results).log(fresh.record)
+    assert [run.info.status for run in runs_of(fresh.results)] == ["FINISHED"]
+
+
+def test_two_drivers_log_the_same_trial_as_one_run(place):
+    assert together(driver(place), driver(place)) == [(0, ""), (0, "")]
+    assert len(runs_of(place.results, ViewType.ALL)) == 1
+
+
+@pytest.mark.parametrize("action", ["log", "keep_only", "describe"])
+def test_two_drivers_every_writing_waits_for_the_other(place, monkeypatch, action):
+    tracker = Tracker(place.results)
+    call = {
+        "log": lambda: tracker.log(place.record),
+        "keep_only": lambda: tracker.keep_only("tiny", set()),
+        "describe": lambda: tracker.describe("tiny", "# tiny"),
+    }[action]
+    monkeypatch.setattr(database, "LOCK_SECONDS", 0.1)
+    with database.alone(place.results):
+        with pytest.raises(ExecutionError, match=r"\.mlflow\.lock has been held by another process for 0\.1 s"):
+            call()
+    call()
+
+
+def test_zombie_runs_of_a_killed_driver_are_ended_and_replaced(left):
+    (zombie,) = runs_of(left.results)
+    assert zombie.info.status == "RUNNING"
+    assert database.left_running(left.results) == [left.record.id]
+    tracker = Tracker(left.results)
+    assert [(run.info.run_id, run.info.status) for run in runs_of(left.results)] == [(zombie.info.run_id, "KILLED")]
+    assert database.left_running(left.results) == []
+    tracker.log(left.record)
+    (run,) = runs_of(left.results)
+    assert run.info.status == "FINISHED"
+    assert run.info.run_id != zombie.info.run_id
+
+
+def test_zombie_runs_of_interrupted_trials_are_replaced_too_although_they_end_alike(place, monkeypatch):
+    interrupted = place.record.model_copy(update={"status": "interrupted"})
+    tracker = Tracker(place.results)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "log_batch", None)
+        with pytest.raises(TypeError):
+            tracker.log(interrupted)
+    monkeypatch.setattr(writers, "gone", lambda writer: True)
+    tracker = Tracker(place.results)
+    assert [(run.info.status, run.data.metrics) for run in runs_of(place.results)] == [("KILLED", {})]
+    tracker.log(interrupted)
+    (run,) = runs_of(place.results)
+    assert (run.info.status, run.data.metrics["test/ppl"]) == ("KILLED", 9.25)
+
+
+@pytest.mark.parametrize("writer", ["this process", "elsewhere 1 5.00", "no writer", None])
+def test_zombie_runs_of_the_living_and_of_other_hosts_are_left_alone(place, writer):
+    tracker = Tracker(place.results)
+    experiment = tracker.describe("tiny", "# tiny")
+    tags = {"harness.trial_id": place.record.id}
+    if writer is not None:
+        tags["harness.writer"] = writers.current() if writer == "this process" else writer
+    tracker.client.create_run(experiment, tags=tags)
+    Tracker(place.results)
+    assert [run.info.status for run in runs_of(place.results)] == ["RUNNING"]
+    assert database.left_running(place.results) == []
+
+
+def test_a_process_id_that_was_given_to_another_process_is_a_dead_writer():
+    host, pid, started = writers.current().rsplit(" ", 2)
+    assert not writers.gone(f"{host} {pid} {started}")
+    assert writers.gone(f"{host} {pid} {float(started) - 60}")
+
+
+def test_a_writer_that_is_dead_and_not_waited_for_is_gone():
+    child = subprocess.Popen([sys.executable, "-c", "from harness.execution import writers; print(writers.current())"])
+    child.kill()
+    host = writers.current().split()[0]
+    deadline = time.monotonic() + 20
+    while not writers.gone(f"{host} {child.pid} {time.time():.2f}") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert writers.gone(f"{host} {child.pid} {time.time():.2f}")
+    child.wait()
+
+
+def test_one_run_per_trial_however_the_driver_died(left):
+    for _ in range(2):
+        Tracker(left.results).log(left.record)
+    (run,) = runs_of(left.results)
+    assert (run.info.status, run.data.tags["harness.trial_id"]) == ("FINISHED", left.record.id)
+
+
+def test_resume_no_duplicate_steps(left):
+    for _ in range(2):
+        Tracker(left.results).log(left.record)
+    (run,) = runs_of(left.results)
+    client = MlflowClient(tracking_uri=store_uri(left.results))
+    assert {"valid/ppl", "curve/valid_ppl"} <= run.data.metrics.keys()
+    for name in run.data.metrics:
+        steps = [point.step for point in client.get_metric_history(run.info.run_id, name)]
+        assert steps == ([1, 2, 3] if name.startswith("curve/") else [0])
+
+
+def test_nonfinite_numbers_are_refused_by_the_record_and_never_reach_mlflow(place):
+    for number in (float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="finite"):
+            TrialRecord(**{**dict(place.record), "metrics": {"valid_ppl": number}})
+    diverged = place.record.model_copy(update={"status": "diverged", "metrics": {}, "curve": (), "message": "nan"})
+    Tracker(place.results).log(diverged)
+    (run,) = runs_of(place.results)
+    assert (run.info.status, run.data.tags["status"], run.data.metrics) == ("FAILED", "diverged", {})
+
+
+def test_an_interrupted_record_is_a_killed_run(place):
+    Tracker(place.results).log(place.record.model_copy(update={"status": "interrupted"}))
+    assert [run.info.status for run in runs_of(place.results)] == ["KILLED"]
+
+
+def test_mlflow_broken_a_locked_database_is_told_within_seconds(place, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    tracker = Tracker(place.results)
+    with closing(sqlite3.connect(place.results / "mlflow.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        start = time.monotonic()
+        for call in (lambda: Tracker(place.results), lambda: tracker.log(place.record)):
+            with pytest.raises(ExecutionError, match=r"mlflow\.db is locked by another program"):
+                call()
+        assert time.monotonic() - start < 3
+        other.execute("ROLLBACK")
+    tracker.log(place.record)
+    assert len(runs_of(place.results)) == 1
+
+
+def test_mlflow_broken_a_database_of_another_schema_is_set_aside_by_sync(place):
+    with closing(sqlite3.connect(place.results / "mlflow.db")) as other:
+        other.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+        other.commit()
+    with pytest.raises(
+        database.UnusableDatabase, match=r"mlflow\.db cannot be used by this MLflow \(MlflowException: "
+    ):
+        Tracker(place.results)
+    told = []
+    renewed(place.results, told.append).log(place.record)
+    assert len(told) == 1
+    assert told[0].endswith(f"it is kept as {place.results / 'mlflow.db.previous'}")
+    assert len(runs_of(place.results)) == 1
+
+
+def test_moved_results_are_noticed(place, tmp_path):
+    Tracker(place.results).log(place.record)
+    assert database.made_elsewhere(place.results) is None
+    moved = place.results.rename(tmp_path / "moved here")
+    assert database.made_elsewhere(moved) == place.results
+    told = []
+    renewed(moved, told.append).log(place.record)
+    kept = moved / "mlflow.db.previous"
+    assert told == [f"{moved / 'mlflow.db'} was made for {place.results}; it is kept as {kept}"]
+    assert database.made_elsewhere(moved) is None
+    assert str(place.results).encode() not in (moved / "mlflow.db").read_bytes()
+    assert [os.path.exists(place.results), len(runs_of(moved))] == [False, 1]

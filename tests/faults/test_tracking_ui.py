@@ -1,0 +1,170 @@
+"""`harness ui` with a real server: the link shows the suite's runs, and nobody else gets in."""
+
+import json
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+
+import commands
+import handmade
+import psutil
+import pytest
+
+from harness import plan, records
+from harness.errors import ExecutionError
+from harness.execution import ui
+from harness.execution.tracking import Tracker
+from harness.execution.ui import Address, serve
+from harness.records import TrialRecord
+
+API = "/ajax-api/2.0/mlflow"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A results folder whose database shows four trials of the tiny suite."""
+    folder = tmp_path_factory.mktemp("shown")
+    (folder / "tiny.yaml").write_text(commands.SUITE)
+    tracker = Tracker(folder / "results")
+    for spec in plan.load(folder / "tiny.yaml").trials:
+        environment = handmade.environment()
+        record = TrialRecord(
+            suite="tiny", spec=spec, status="ok", metrics={"test_ppl": 9.0}, curve=(), environment=environment
+        )
+        records.save(record, folder / "results" / "runs" / "tiny")
+        tracker.log(record)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def links(folder, port):
+    """What `harness ui` printed; it serves as long as the tests last, in an environment that would open it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "true")
+        patch.setenv("MLFLOW_SERVER_CORS_ALLOWED_ORIGINS", "*")
+        patch.setenv("MLFLOW_SERVER_ALLOWED_HOSTS", "*")
+        process = commands.started(folder, "ui", "tiny", "--port", port)
+    try:
+        lines = [process.stdout.readline() for _ in range(3)]
+        assert lines[2] == "Ctrl-C ends it\n", process.stderr.read()
+        yield SimpleLinks(lines)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=20)
+        assert port not in {each.laddr.port for each in listening()}
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def listening() -> list:
+    return [each for each in psutil.net_connections("inet") if each.status == psutil.CONN_LISTEN]
+
+
+class SimpleLinks:
+    """The two links that were printed."""
+
+    def __init__(self, lines: list[str]):
+        self.runs, self.curves = (line.partition(":")[2].strip() for line in lines[:2])
+
+
+def asked(port: int, path: str, content: dict | None = None, **headers) -> tuple[int, str]:
+    """Status and body of a request, as curl would make it; a POST when there is content."""
+    body = None if content is None else json.dumps(content).encode()
+    named = {name.capitalize(): value for name, value in headers.items()} | {"Content-Type": "application/json"}
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=body, headers=named), timeout=20
+        ) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def test_deep_link_opens_the_flat_runs_of_the_suite(links, port):
+    experiment = re.fullmatch(
+        rf"http://127\.0\.0\.1:{port}/#/experiments/(\d+)/runs\?workflowType=machine_learning", links.runs
+    )[1]
+    assert links.curves == f"{links.runs}&compareRunsMode=CHART"
+    status, body = asked(port, f"{API}/experiments/get?experiment_id={experiment}")
+    assert (status, json.loads(body)["experiment"]["name"]) == (200, "tiny")
+    status, body = asked(port, f"{API}/runs/search", {"experiment_ids": [experiment]})
+    tags = [{tag["key"] for tag in run["data"]["tags"]} for run in json.loads(body)["runs"]]
+    assert (status, len(tags)) == (200, 4)
+    assert not any("mlflow.parentRunId" in each for each in tags)
+    assert asked(port, "/")[0] == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "10.evil.example", "192.168.evil.example", "localhost.evil.example"])
+def test_ui_bind_a_foreign_host_header_is_refused(links, port, host):
+    assert asked(port, f"{API}/experiments/get?experiment_id=0", host=host)[0] == 403
+    assert asked(port, f"{API}/experiments/get?experiment_id=0", host=f"{host}:{port}")[0] == 403
+
+
+@pytest.mark.parametrize("host", ["localhost:6000", "127.0.0.1", "[::1]:7000"])
+def test_ui_bind_the_host_header_of_a_tunnel_is_served(links, port, host):
+    assert asked(port, f"{API}/experiments/get?experiment_id=0", host=host)[0] == 200
+
+
+def test_ui_bind_a_cross_origin_post_is_refused(links, port):
+    content = {"name": "planted"}
+    assert asked(port, f"{API}/experiments/create", content, origin="http://evil.example")[0] == 403
+    assert "planted" not in asked(port, f"{API}/experiments/search", {"max_results": 100})[1]
+
+
+def test_ui_bind_no_other_address_of_the_machine_connects(links, port):
+    addresses = [
+        each.address for them in psutil.net_if_addrs().values() for each in them if each.family == socket.AF_INET
+    ]
+    others = [address for address in addresses if not address.startswith("127.")]
+    for address in [*others, "127.0.0.2"]:
+        with pytest.raises(OSError):  # refused
+            socket.create_connection((address, port), timeout=3)
+
+
+def test_ui_bind_every_socket_is_of_this_machine_only(links, port):
+    assert {each.laddr.ip for each in listening() if each.laddr.port == port} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org"])
+def test_ui_bind_an_address_of_others_is_refused_with_the_way_out(folder, host):
+    with pytest.raises(ExecutionError, match=rf"--host {host} lets other machines .*ssh -L 5000:127\.0\.0\.1:5000 <"):
+        serve(folder / "results", Address(host=host), None, pytest.fail)
+
+
+def test_ui_bind_the_refusal_is_one_sentence_and_exit_code_2(folder):
+    process = commands.started(folder, "ui", "--host", "0.0.0.0")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.count("\n")) == (2, "", 1)
+    assert "ssh -L" in err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_ui_bind_on_this_machine_needs_no_permission(host):
+    ui._refuse_remote(Address(host=host))
+
+
+def test_ui_bind_with_permission_the_middleware_stays_and_knows_the_host(tmp_path):
+    command = ui._command(tmp_path, Address(host="example.org", port=5001, remote=True))
+    options = dict(zip(command[4::2], command[5::2], strict=True))
+    assert options["--host"] == "example.org"
+    assert options["--allowed-hosts"] == "example.org,example.org:*"
+    assert options["--cors-allowed-origins"] == "http://example.org:5001"
+    assert not any("disable" in each for each in command)
+
+
+def test_ui_bind_on_all_interfaces_only_names_of_this_machine_are_allowed(tmp_path):
+    command = ui._command(tmp_path, Address(host="0.0.0.0", remote=True))
+    options = dict(zip(command[4::2], command[5::2], strict=True))
+    allowed = options["--allowed-hosts"].split(",")
+    assert {"127.0.0.1", "localhost", socket.gethostname()} <= set(allowed)
+    assert "*" not in allowed
+    assert "*" not in options["--cors-allowed-origins"]

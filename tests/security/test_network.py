@@ -1,0 +1,133 @@
+"""Who can connect: nobody while trials run inline; under Ray nobody without its token, and no dashboard."""
+
+import contextlib
+import re
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import commands
+import psutil
+import pytest
+
+from harness import cli
+from harness.errors import ExecutionError
+from harness.execution.cluster import refuse_open_ray
+
+ROOT = Path(__file__).parent.parent.parent
+DASHBOARD_PORT = 8265
+DASHBOARDS = r"dashboard/(dashboard|agent)\.py|DashboardAgent"
+FORBIDDEN = (
+    r"dashboard[-_]host",
+    r"include_dashboard.{0,4}True",
+    r"disable-security-middleware",
+    r"""RAY_AUTH_MODE["']?\]?\s*[=:](?!=)""",  # an assignment, of whatever kind
+    r"0\.0\.0\.0",
+)
+
+
+def sources() -> list[Path]:
+    """All that runs or configures something, tests apart."""
+    folders = [
+        p for name in ("harness", "heads", "backbones", "benchmarks", "suites") for p in (ROOT / name).rglob("*")
+    ]
+    files = [ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / ".ci" / "run", *folders]
+    return [p for p in files if p.is_file() and p.suffix != ".pyc"]
+
+
+@pytest.mark.parametrize("pattern", FORBIDDEN)
+def test_ray_token_on_nothing_in_the_tree_opens_ray_or_mlflow(pattern):
+    found = [str(p) for p in sources() if re.search(pattern, p.read_text(encoding="utf-8", errors="replace"))]
+    assert found == []
+
+
+def test_ray_token_on_the_patterns_find_what_they_look_for():
+    text = 'ray.init(dashboard_host="0.0.0.0", include_dashboard=True); os.environ["RAY_AUTH_MODE"] = "disabled"'
+    text += " mlflow server --disable-security-middleware"
+    assert [bool(re.search(pattern, text)) for pattern in FORBIDDEN] == [True] * len(FORBIDDEN)
+    assert re.search(FORBIDDEN[3], "export RAY_AUTH_MODE=disabled")
+    assert re.search(FORBIDDEN[3], '{"RAY_AUTH_MODE": "disabled"}')
+
+
+@pytest.mark.parametrize("mode", ["disabled", "DISABLED", "k8s", ""])  # Ray 2.60 takes all but 'token' for disabled
+def test_ray_token_on_or_refused(monkeypatch, mode):
+    monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    with pytest.raises(ExecutionError, match=f"RAY_AUTH_MODE={mode}: .* unset it, or use --executor inline"):
+        refuse_open_ray()
+
+
+@pytest.mark.parametrize("mode", ["token", "TOKEN", None])
+def test_ray_token_on_is_fine(monkeypatch, mode):
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode is not None:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    refuse_open_ray()
+
+
+@pytest.mark.parametrize("address", ["local", "192.0.2.2:6379"])
+def test_ray_token_on_or_harness_run_leaves_with_2(folder, monkeypatch, capsys, address):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["harness", "run", "suites/tiny.yaml", "--address", address])
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    signal.signal(signal.SIGTERM, before)
+    err = capsys.readouterr().err
+    assert (left.value.code, err.count("\n")) == (2, 1)
+    assert err.startswith("RAY_AUTH_MODE=disabled: ")
+    assert commands.record_files(folder) == {}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "tiny.yaml").write_text(commands.SUITE)
+    return tmp_path
+
+
+@pytest.fixture
+def while_training(folder, monkeypatch):
+    """A function: executor -> the driver and its descendants in the midst of a run, each as `_seen` shows it."""
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    process = None
+
+    def begin(executor: str) -> list[SimpleNamespace]:
+        nonlocal process
+        options = ("--executor", executor, "--set", "train.epochs=100000")
+        process = commands.started(folder, "run", "suites/tiny.yaml", *options)
+        assert any(line.startswith("epoch ") for line in process.stdout), process.stderr.read()
+        driver = psutil.Process(process.pid)
+        seen = []
+        for each in (driver, *driver.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                seen.append(_seen(each))
+        return seen
+
+    yield begin
+    process.terminate()
+    process.communicate(timeout=60)
+
+
+def _seen(process: psutil.Process) -> SimpleNamespace:
+    connections = [each for each in process.net_connections("inet") if each.status == psutil.CONN_LISTEN]
+    ports = {each.laddr.port for each in connections}
+    return SimpleNamespace(line=" ".join(process.cmdline()), ports=ports, environment=process.environ())
+
+
+@pytest.mark.timeout(120)
+def test_nothing_listens_while_trials_run_inline(while_training):
+    seen = while_training("inline")
+    assert set().union(*(each.ports for each in seen)) == set()
+
+
+@pytest.mark.timeout(120)
+def test_ray_token_on_and_no_dashboard_while_trials_run_under_ray(while_training):
+    seen = while_training("ray")
+    servers = [each for each in seen if re.search(r"/(gcs_server|raylet) ", each.line)]
+    assert len(servers) == 2
+    assert {each.environment.get("RAY_AUTH_MODE") for each in servers} == {"token"}
+    assert DASHBOARD_PORT not in set().union(*(each.ports for each in seen))
+    dashboards = [each for each in seen if each not in servers and re.search(DASHBOARDS, each.line)]
+    assert [each.line for each in dashboards if each.ports] == []
