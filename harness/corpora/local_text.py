@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import re
 from abc import ABC, abstractmethod
 from functools import cached_property
@@ -111,7 +112,7 @@ class Text(_LocalCorpus):
         return str(self.path)
 
     def _read(self) -> tuple[str, dict[str, list[str]]]:
-        if self.path.is_dir():
+        if os.path.isdir(self.path):
             texts = {name: _read_text(_split_file(self.path, name)) for name in SPLITS}
             content = hashlib.sha256("\0".join(texts.values()).encode()).hexdigest()
             pieces = {name: self._pieces(text) for name, text in texts.items()}
@@ -137,7 +138,10 @@ def _by_position(pieces: list) -> dict[str, list]:
 
 
 def _split_file(folder: Path, split: str) -> Path:
-    found = sorted(path for path in folder.iterdir() if path.is_file() and split in path.name)
+    try:
+        found = sorted(path for path in folder.iterdir() if split in path.name and os.path.isfile(path))
+    except OSError as cause:
+        raise CorpusError(f"{folder}: cannot be read ({cause.strerror})") from cause
     if len(found) != 1:
         names = ", ".join(path.name for path in found[:MAX_NAMES]) or "none"
         raise CorpusError(f"{folder}: expected one file with '{split}' in its name, found {names}")

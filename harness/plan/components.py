@@ -108,12 +108,17 @@ def _resolved(value: Any, parameter, source: Source) -> Any:
         return value
     folder = Path(os.path.realpath(source.path)).parent
     place = Path(os.path.realpath(folder / value))  # unlike Path.resolve() it raises nothing where links go in a circle
-    inside = [place, *(Path(os.path.realpath(each)) for each in place.glob("*"))]
-    if not Path(value).is_absolute() and not all(each.is_relative_to(folder.parent) for each in inside):
+    if not Path(value).is_absolute() and not all(each.is_relative_to(folder.parent) for each in _reached(place)):
         raise ValueError(
             f"'{value}' leaves {folder.parent}, the folder around the suite's; give an absolute path if that is meant"
         )
     return str(place)
+
+
+def _reached(place: Path) -> list[Path]:
+    """A place and, where it is a folder, what its entries are, links followed."""
+    entries = place.glob("*") if os.path.isdir(place) else ()
+    return [place, *(Path(os.path.realpath(entry)) for entry in entries)]
 
 
 def _known(known: dict) -> str:
