@@ -11,6 +11,7 @@ from harness.files import write_atomically
 from harness.plan.reader import value_of
 from harness.plan.specs import Suite
 from harness.records import TrialRecord
+from harness.report.markdown import escaped
 from harness.report.notes import COMPAT_MARK, notes_of
 from harness.report.published import PrintedCell, PrintedNumbers
 from harness.report.rows import Row, reduction, rows
@@ -29,11 +30,11 @@ def render(
         only: ids of trials whose rows are shown; all of them when None. What the rows say does not change with it.
     """
     lines = rows(suite, records)
-    frame = pd.DataFrame(_columns(suite, lines, printed)).map(_escaped).rename(columns=_escaped)
+    frame = pd.DataFrame(_columns(suite, lines, printed)).map(escaped).rename(columns=escaped)
     shown = frame[[only is None or any(trial.id in only for trial in line.trials) for line in lines]]
     table = shown.to_markdown(index=False, disable_numparse=True, stralign="left")
-    notes = "\n".join(f"- {note}" for note in notes_of(suite, lines, records, printed))
-    return f"# {_title(suite)}\n\n{table}\n\n{notes}\n"
+    notes = "\n".join(f"- {escaped(note)}" for note in notes_of(suite, lines, records, printed))
+    return f"# {escaped(_title(suite))}\n\n{table}\n\n{notes}\n"
 
 
 def file_name(suite: Suite) -> str:
@@ -149,7 +150,3 @@ def _reduction(line: Row, lines: list[Row], suite: Suite) -> str:
     )
     value = reduction(line, baseline)
     return NOTHING if value is None else f"{100 * value:.1f} %"
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("`", "\\`").replace("\n", " ")
