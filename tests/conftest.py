@@ -1,4 +1,4 @@
-"""Shared by all tests: modules (oracles, handmade, commands), the corpora's folder, a small suite of quick trials."""
+"""Shared by all tests: modules (oracles, handmade, ...), the corpora's folder, a small suite of quick trials."""
 
 import importlib.util
 import os
@@ -11,7 +11,7 @@ import torch
 ROOT = Path(__file__).parent.parent
 
 # tests/ must not be on sys.path: its folders `heads` and `backbones` would be found instead of the packages.
-for _name in ("oracles", "handmade", "commands"):
+for _name in ("oracles", "handmade", "commands", "fuzz"):
     _spec = importlib.util.spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
     sys.modules[_name] = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(sys.modules[_name])
