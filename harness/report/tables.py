@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 
 from harness.files import write_atomically
-from harness.plan.reader import value_of
 from harness.plan.specs import Suite
 from harness.records import TrialRecord
 from harness.report.markdown import escaped
@@ -65,7 +64,8 @@ def write(suite: Suite, markdown: str, results: Path) -> Path:
 def _title(suite: Suite) -> str:
     changes = []
     for key, value, before in suite.overrides:
-        fewer = key == "train.epochs" and before is not None and value_of(value) < value_of(before)
+        whole = before is not None and re.fullmatch("[0-9]{1,19}", before)  # what the file had may be anything
+        fewer = key == "train.epochs" and whole and suite.trials[0].train.epochs < int(before)
         instead = f" instead of {before}" if before is not None else ""
         changes.append(f"{'SHORTENED' if fewer else 'CHANGED'}: {key} = {value}{instead}")
     return "; ".join([f"{suite.name}, version {suite.version}", *changes])

@@ -106,6 +106,13 @@ def test_table_escape_in_the_title_of_a_suite_that_was_changed(suite_of):
     assert title.startswith("# suite, version 3; CHANGED: seeds = [1, 2] \\# &lt;script>\\|\\`x\\`[a]\\(b) instead of ")
 
 
+@pytest.mark.parametrize("wrong", ["''", "two", "2.5", "[1]", "'" + "9" * 5_000 + "'", "~", "'['"])
+def test_a_mistake_of_the_file_that_the_command_line_mends_is_told_as_a_change(wrong, suite_of):
+    suite = suite_of(SUITE.replace("epochs: 2", f"epochs: {wrong}"), "train.epochs=1")
+    title = tables.render(suite, {}, PrintedNumbers((), ())).splitlines()[0]
+    assert title.startswith("# suite, version 3; CHANGED: train.epochs = 1")
+
+
 def test_harmless_text_is_left_as_it_is():
     for text in (
         "mos(num_mixtures=2, gate=constant) †",
