@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: quickstart test mutants lint clean
+.PHONY: quickstart test mutants fuzz lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml
@@ -14,6 +14,10 @@ test: .venv/installed
 # Faults planted in heads/ and in the tests' loop oracles, one by one: none may go unnoticed. See tests/mutants.py.
 mutants: .venv/installed
 	$(BIN)/python tests/mutants.py
+
+# Suites and records changed at random: each is read or refused with a sentence, nothing else. See tests/fuzz.py.
+fuzz: .venv/installed
+	$(BIN)/python tests/fuzz.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -56,7 +56,6 @@ class GPT2(nn.Module):
             )
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
-        self.layer_dims = (sizes["d_model"],) * sizes["num_layers"]
         self.model = GPT2Model(
             GPT2Config(
                 vocab_size=vocab_size,
@@ -72,6 +71,7 @@ class GPT2(nn.Module):
                 eos_token_id=None,
             )
         )
+        self.layer_dims = (sizes["d_model"],) * sizes["num_layers"]
 
     @property
     def embedding(self) -> nn.Embedding:

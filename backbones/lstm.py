@@ -30,10 +30,10 @@ class StackedLSTM(nn.Module):
                 raise ValueError(f"{name} must be at least 1, got {size}")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
-        self.layer_dims = (d_model,) * num_layers
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(nn.LSTM(d_model, d_model, batch_first=True) for _ in range(num_layers))
+        self.layer_dims = (d_model,) * num_layers
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
 
     def forward(self, tokens_BT: Tensor, state: tuple[tuple[Tensor, Tensor], ...] | None = None) -> Hidden:

@@ -51,13 +51,13 @@ class TransformerEncoder(nn.Module):
                 raise ValueError(f"{name} must be in [0, 1), got {rate}")
         if d_model % num_heads:
             raise ValueError(f"num_heads must divide d_model, got {num_heads} heads for a width of {d_model}")
-        self.layer_dims = (d_model,) * num_layers
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(d_model, num_heads, d_ff, layer_dropout, batch_first=True)
             for _ in range(num_layers)
         )
+        self.layer_dims = (d_model,) * num_layers
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)

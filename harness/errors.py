@@ -1,16 +1,27 @@
-"""Mistakes a user can make. Each carries one clear sentence; the command line prints it and leaves with code 2."""
+"""Mistakes a user can make. Each carries one clear sentence; the command line prints it and leaves with code 2.
+
+What a sentence quotes (names, paths, texts of files) is made printable here, once for all of them.
+"""
+
+from harness.printable import sentence
 
 
 class HarnessError(Exception):
     """A user's mistake or an unfit environment: what is wrong, where, and what was expected."""
+
+    def __str__(self) -> str:
+        return sentence(super().__str__())
 
 
 class SuiteError(HarnessError):
     """A suite that cannot be run. `problems` holds one located sentence for each thing that is wrong."""
 
     def __init__(self, problems: list[str]):
-        self.problems = list(problems)
-        super().__init__("\n".join(self.problems))
+        self.problems = [sentence(problem) for problem in problems]
+        super().__init__(*self.problems)
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
 
 
 class UnknownComponent(HarnessError):

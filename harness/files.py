@@ -1,6 +1,8 @@
-"""Files that are there whole or not at all, and what is left of those that are not."""
+"""Files that are written whole or not at all, and read only where they are files, and not larger than expected."""
 
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +31,28 @@ def atomically(place: Path) -> Iterator[BinaryIO]:
         _sync_folder(place.parent)
     except OSError as cause:
         raise StorageError(f"{place} cannot be written ({cause.strerror or cause})") from cause
+
+
+def read_bounded(place: Path, max_bytes: int) -> bytes:
+    """A regular file's content. A FIFO, device, socket or folder is refused without waiting for it, and so is what is
+    larger than expected or than it says: the files of /proc are, and no bound would hold for them.
+
+    Raises: OSError with the reason as its strerror.
+    """
+    descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(place))
+        if about.st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"larger than {max_bytes:,} bytes", str(place))
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(about.st_size + 1)
+        if len(content) != about.st_size:
+            raise OSError(errno.EIO, "its size is not what it says", str(place))
+        return content
+    finally:
+        os.close(descriptor)
 
 
 def write_atomically(place: Path, content: bytes) -> None:

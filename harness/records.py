@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from filelock import FileLock
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from harness.errors import RecordError, StorageError
-from harness.files import remove_stale, write_atomically
+from harness.files import read_bounded, remove_stale, write_atomically
 from harness.kernels.products import Route
 from harness.plan.identity import canonical
 from harness.plan.specs import TrialSpec
@@ -24,6 +24,7 @@ SCHEMA = 1
 FILE_NAME = "record.json"
 LOCKS = ".locks"
 CHECKPOINTS = "checkpoint-*.pt"  # in the folder of a trial that is under way
+MAX_BYTES = 16 * 1024**2  # 100,000 epochs; what is larger is no record
 Status = Literal["ok", "diverged", "oom", "error", "timeout"]
 
 # Every metric a record may hold -> its name in MLflow, None where a chart of it would show nothing. Perplexities are of
@@ -139,7 +140,7 @@ def load(runs: Path, trial_id: str) -> TrialRecord | None:
     """
     place = folder(runs, trial_id) / FILE_NAME
     try:
-        content = json.loads(place.read_bytes())
+        content = json.loads(read_bounded(place, MAX_BYTES))
         checksum = content.pop("sha256")
         if checksum != _digest(content):
             raise RecordError(f"{place}: the checksum does not fit the content; the trial counts as not finished")
@@ -150,8 +151,9 @@ def load(runs: Path, trial_id: str) -> TrialRecord | None:
         return None
     except OSError as cause:
         raise RecordError(f"{place} cannot be read ({cause.strerror})") from cause
-    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as cause:
-        raise RecordError(f"{place}: no valid record ({type(cause).__name__}: {str(cause).splitlines()[0]})") from cause
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as cause:
+        reason = str(cause).partition("\n")[0]
+        raise RecordError(f"{place}: no valid record ({type(cause).__name__}: {reason})") from cause
     if record.id != trial_id:
         raise RecordError(f"{place}: holds the record of trial {record.id}")
     return record

@@ -77,12 +77,13 @@ class MultiFacetSoftmax(nn.Module):
         if num_input_layers > len(dims.layer_dims):
             raise ValueError(f"num_input_layers: {num_input_layers} are read, the backbone has {len(dims.layer_dims)}")
         self.num_input_layers, self.window, self.norm_inputs = num_input_layers, window, norm_inputs
-        self.partitions = (num_partitions,) + (1,) * (num_mixtures - 1)
         self.log_epsilon = log_epsilon(compat)
         d_top, d_block = dims.layer_dims[-1], (window + 1) * sum(dims.layer_dims[-num_input_layers:])
         d_query = d_top if d_block == d_top else d_top + dims.d_embed
         self.block = None if d_block == d_top else nn.Linear(d_block, dims.d_embed)
-        self.facets = nn.ModuleList(nn.Linear(d_query, dims.d_embed) for _ in range(sum(self.partitions)))
+        num_facets = num_partitions + num_mixtures - 1
+        self.facets = nn.ModuleList(nn.Linear(d_query, dims.d_embed) for _ in range(num_facets))
+        self.partitions = (num_partitions,) + (1,) * (num_mixtures - 1)
         self.prior = nn.Linear(d_query, num_mixtures) if num_mixtures > 1 else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         with torch.no_grad():

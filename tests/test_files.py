@@ -1,8 +1,10 @@
+"""Files: written whole or not at all, read only where they are files and no larger than expected."""
+
 import os
 
 import pytest
 
-from harness.files import write_atomically
+from harness.files import read_bounded, write_atomically
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
@@ -26,3 +28,27 @@ def test_write_atomically_replaces_the_content_and_makes_the_folders(tmp_path):
     write_atomically(place, b"short")
     assert place.read_bytes() == b"short"
     assert [path.name for path in place.parent.iterdir()] == ["table.md"]
+
+
+def test_a_file_of_the_bound_is_read_and_one_byte_more_refused(tmp_path):
+    place = tmp_path / "file"
+    for content in (b"", b"x" * 1000):
+        place.write_bytes(content)
+        assert read_bounded(place, 1000) == content
+    place.write_bytes(b"x" * 1001)
+    with pytest.raises(OSError, match="larger than 1,000 bytes"):
+        read_bounded(place, 1000)
+
+
+@pytest.mark.parametrize("place", ["/proc/self/environ", "/proc/self/status"])
+def test_what_is_longer_than_it_says_is_refused(place):
+    with pytest.raises(OSError, match="its size is not what it says"):
+        read_bounded(place, 10**6)
+
+
+def test_a_refusal_leaves_no_descriptor_open(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    for place in (tmp_path, "/dev/zero", "/proc/self/environ"):
+        with pytest.raises(OSError, match=r"regular file|size"):
+            read_bounded(place, 1000)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,27 +1,44 @@
 """Pinned files: present with the right SHA-256, or downloaded by pooch, or one clear sentence."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pooch
 import requests
+import urllib3
 
+from harness.corpora.archives import copy_member
 from harness.errors import CorpusError
 
 DEFAULT_DATA = Path(pooch.os_cache("output-head-harness"))
+MAX_BYTES = 2 * 1024**3
+STALL_SECONDS = 30.0  # without a byte
+GRACE_SECONDS, MIN_BYTES_PER_SECOND = 60.0, 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
-    """A file of a published corpus: its place below the data folder, where it is downloaded from, its SHA-256."""
+    """A file of a published corpus: its place below the data folder, where it is downloaded from, its SHA-256.
+
+    Args:
+        url: where it is downloaded from; for a file that comes in an archive its name in there.
+        archive: that archive, itself pinned, and kept beside the file; opened only after its hash was found right.
+    """
 
     path: str
     url: str
     sha256: str
+    archive: "PinnedFile | None" = None
+
+    @property
+    def source(self) -> str:
+        """Where a person finds it."""
+        return self.url if self.archive is None else f"{self.archive.source} ({self.url} in it)"
 
 
 def fetch(file: PinnedFile, data: Path) -> Path:
-    """The verified file's path; downloads it when it is absent.
+    """The verified file's path; downloads it when it is absent, a second time when what came was wrong or cut.
 
     Raises: CorpusError when a present file has another content (it is left as it is), or the download fails or brings
     another content (nothing is kept of it).
@@ -30,13 +47,14 @@ def fetch(file: PinnedFile, data: Path) -> Path:
     if place.exists():
         return verified(file, data)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        downloader = pooch.HTTPDownloader(timeout=30)
-        pooch.retrieve(file.url, f"sha256:{file.sha256}", fname=place.name, path=place.parent, downloader=downloader)
+        if file.archive is None:
+            _download(file, place)
+        else:
+            copy_member(fetch(file.archive, data), file.url, place, sha256=file.sha256)
     except (requests.RequestException, ValueError, OSError) as cause:
         raise CorpusError(
             f"{place.name} is not in {place.parent} and could not be downloaded ({_reason(cause)}); get it from "
-            f"{file.url} and put it there, or name the folder that holds {file.path} with --data or HARNESS_DATA"
+            f"{file.source} and put it there, or name the folder that holds {file.path} with --data or HARNESS_DATA"
         ) from cause
     return place
 
@@ -52,9 +70,47 @@ def verified(file: PinnedFile, data: Path) -> Path:
     return place
 
 
+def _download(file: PinnedFile, place: Path) -> None:
+    """The file at its place. Pooch writes beside it, compares the hash, renames, and tries once more."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    pinned = pooch.Pooch(
+        path=place.parent,
+        base_url="",
+        registry={place.name: f"sha256:{file.sha256}"},
+        urls={place.name: file.url},
+        retry_if_failed=1,
+    )
+    pinned.fetch(place.name, downloader=_stream)
+
+
+def _stream(url: str, place: str, _: pooch.Pooch) -> None:
+    """What a server sends, as it comes: never more than the bound, never at a drip. pooch's own downloader waits for
+    whole blocks, however slowly they fill.
+    """
+    started, received = time.monotonic(), 0
+    with requests.get(url, stream=True, timeout=STALL_SECONDS) as response, open(place, "wb") as file:
+        response.raise_for_status()
+        try:
+            while piece := response.raw.read1(2**16, decode_content=True):
+                received += file.write(piece)
+                seconds = time.monotonic() - started
+                if seconds > GRACE_SECONDS and received < MIN_BYTES_PER_SECOND * seconds:
+                    raise requests.Timeout(f"{received:,} bytes in {seconds:.0f} s")
+                if received > MAX_BYTES:
+                    raise requests.RequestException(f"more than {MAX_BYTES:,} bytes")
+        except urllib3.exceptions.TimeoutError as cause:
+            raise requests.Timeout(f"nothing came for {STALL_SECONDS:g} s") from cause
+        except urllib3.exceptions.HTTPError as cause:
+            raise requests.exceptions.ChunkedEncodingError(cause) from cause
+
+
 def _reason(cause: Exception) -> str:
     if isinstance(cause, requests.ConnectionError):
         return "no connection"
+    if isinstance(cause, requests.Timeout):
+        return f"too slow: {cause}"
+    if isinstance(cause, requests.exceptions.ChunkedEncodingError):
+        return "the transfer was cut"
     if isinstance(cause, ValueError) and "hash" in str(cause):
         return "the file that came has another sha256 than the pinned one"
     return f"{type(cause).__name__}: {cause}".splitlines()[0]

@@ -1,6 +1,8 @@
 """Text that is at hand: the embedded novel, and any file or folder of the user's."""
 
 import hashlib
+import io
+import os
 import re
 from abc import ABC, abstractmethod
 from functools import cached_property
@@ -10,10 +12,13 @@ from typing import Literal
 from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts
 from harness.corpora.vocabulary import COUNTING, Boundary, encode_splits, line_tokens, vocabulary
 from harness.errors import CorpusError
+from harness.files import read_bounded
 from harness.registry import CORPORA
 
 _NOVEL = Path(__file__).with_name("pride_and_prejudice.txt")
 _WORD_OR_MARK = re.compile(r"[a-z]+(?:'[a-z]+)?|[0-9]+|[^\sa-z0-9]")
+MAX_BYTES = 2 * 1024**3
+MAX_NAMES = 5  # of a folder's files, in a message
 VALID_FROM, TEST_FROM = 0.8, 0.9  # a text that comes in one piece is split by position
 
 
@@ -75,7 +80,8 @@ class Text(_LocalCorpus):
     """Any UTF-8 text: one file, split 80 / 10 / 10 by position, or a folder with one file each for train, valid, test.
 
     Args:
-        path: the file or folder, relative to the suite file. In a folder the three files are those whose names hold
+        path: the file or folder, at most 2 GiB a file; a relative path is relative to the suite file and stays in the
+            folder around the suite's. In a folder the three files are those whose names hold
             'train', 'valid' and 'test'.
         level: 'word' splits lines on whitespace, 'char' takes every character, line ends too.
         lowercase: lower-case the text first.
@@ -106,7 +112,7 @@ class Text(_LocalCorpus):
         return str(self.path)
 
     def _read(self) -> tuple[str, dict[str, list[str]]]:
-        if self.path.is_dir():
+        if os.path.isdir(self.path):
             texts = {name: _read_text(_split_file(self.path, name)) for name in SPLITS}
             content = hashlib.sha256("\0".join(texts.values()).encode()).hexdigest()
             pieces = {name: self._pieces(text) for name, text in texts.items()}
@@ -132,17 +138,24 @@ def _by_position(pieces: list) -> dict[str, list]:
 
 
 def _split_file(folder: Path, split: str) -> Path:
-    found = sorted(path for path in folder.iterdir() if path.is_file() and split in path.name)
+    try:
+        found = sorted(path for path in folder.iterdir() if split in path.name and os.path.isfile(path))
+    except OSError as cause:
+        raise CorpusError(f"{folder}: cannot be read ({cause.strerror})") from cause
     if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
+        names = ", ".join(path.name for path in found[:MAX_NAMES]) or "none"
         raise CorpusError(f"{folder}: expected one file with '{split}' in its name, found {names}")
     return found[0]
 
 
 def _read_text(path: Path) -> str:
+    """Universal line ends. No message tells what a file holds: the path may be a mistake, or somebody else's idea."""
     try:
-        return path.read_text(encoding="utf-8")
+        content = read_bounded(path, MAX_BYTES)
+        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
     except FileNotFoundError:
         raise CorpusError(f"{path}: no such file or folder") from None
-    except (OSError, UnicodeDecodeError) as cause:
-        raise CorpusError(f"{path}: cannot be read as UTF-8 text ({cause})") from cause
+    except UnicodeDecodeError as cause:
+        raise CorpusError(f"{path}: cannot be read as UTF-8 text (byte {cause.start + 1})") from None
+    except OSError as cause:
+        raise CorpusError(f"{path}: cannot be read ({cause.strerror})") from cause

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,26 @@ def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict
 
 
 def _resolved(value: Any, parameter, source: Source) -> Any:
-    """Paths are relative to the suite file; from here on they are absolute texts."""
-    return str((source.path.resolve().parent / Path(value)).resolve()) if is_place(parameter) else value
+    """Paths are relative to the suite file; from here on they are absolute texts. A relative one stays in the suite's
+    folder or the folder around it, where a project keeps suites/ beside its texts; an absolute one is the user's word.
+
+    Raises: ValueError for a relative path that leaves them, by its text or by symbolic links.
+    """
+    if value is None or not is_place(parameter):
+        return value
+    folder = Path(os.path.realpath(source.path)).parent
+    place = Path(os.path.realpath(folder / value))  # unlike Path.resolve() it raises nothing where links go in a circle
+    if not Path(value).is_absolute() and not all(each.is_relative_to(folder.parent) for each in _reached(place)):
+        raise ValueError(
+            f"'{value}' leaves {folder.parent}, the folder around the suite's; give an absolute path if that is meant"
+        )
+    return str(place)
+
+
+def _reached(place: Path) -> list[Path]:
+    """A place and, where it is a folder, what its entries are, links followed."""
+    entries = place.glob("*") if os.path.isdir(place) else ()
+    return [place, *(Path(os.path.realpath(entry)) for entry in entries)]
 
 
 def _known(known: dict) -> str:

@@ -1,11 +1,14 @@
 """What only construction can tell, found before anything runs: every model of a plan is built on the meta device."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from harness.plan.components import Component
 from harness.plan.reader import Source
@@ -14,6 +17,7 @@ from harness.trial.model import LanguageModel, build_backbone, build_head, count
 
 STAND_IN_VOCAB = 64  # where the suite's corpora or backbones are themselves in doubt
 STAND_IN_WIDTH = 64
+MAX_TENSORS = 10_000  # of one component; GPT-2's largest has 580
 Built = TypeVar("Built")
 
 
@@ -72,13 +76,29 @@ def embedding_width(vocab_size: int, backbone: ComponentSpec) -> int:
 def _attempt(spec: ComponentSpec, build: Callable[[], Built]) -> Built:
     """What is built on the meta device. Whatever a constructor raises is a ValueError with one line."""
     try:
-        with on_meta():
+        with on_meta(), _bounded():
             return build()
     except ValueError as error:
         raise ValueError(str(error).partition("\n")[0]) from error
     except Exception as error:  # a component may be anybody's: whatever it raises is a sentence, not a traceback
         first = str(error).partition("\n")[0]
         raise ValueError(f"{spec} cannot be built: {type(error).__name__}: {first}") from error
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Within it, a module's tensors are counted as they are made: a billion layers end in a sentence, not in days."""
+    made = itertools.count(1)
+
+    def count_one(*_) -> None:
+        if next(made) > MAX_TENSORS:
+            raise ValueError(f"more than {MAX_TENSORS:,} tensors of parameters; fewer layers or parts are expected")
+
+    counting = register_module_parameter_registration_hook(count_one)
+    try:
+        yield
+    finally:
+        counting.remove()
 
 
 class _StandIn(nn.Module):

@@ -13,9 +13,11 @@ from harness.plan.construction import Construction
 from harness.plan.expansion import Combination, combinations, trials
 from harness.plan.matching import matched
 from harness.plan.parameters import sentence
-from harness.plan.reader import Place, Source, assignment, read, value_of
+from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
 from harness.plan.specs import DECIDES_NO_RESULT, Suite, SuiteFile
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
+
+MAX_DIGITS = 9  # of an index in a --set; more is a key
 
 
 def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
@@ -69,7 +71,10 @@ def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> 
 def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str, str | None]:
     """Apply 'path.to.key=value' to the plain data; the key, the value, and the value it had."""
     key, value = assignment(text)
-    place: Place = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
+    parts = key.split(".")
+    if len(parts) > MAX_DEPTH:
+        raise SuiteError([f"--set {text}: a place nested more than {MAX_DEPTH} deep"])
+    place: Place = tuple(int(part) if part.isdecimal() and len(part) <= MAX_DIGITS else part for part in parts)
     target = data
     for depth, part in enumerate(place):
         inside = isinstance(part, int) and isinstance(target, list) and part < len(target)

@@ -1,15 +1,21 @@
 """Printed numbers of the papers: results/published/<paper>.csv, one printed cell a row, the value as printed."""
 
 import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
 import harness
-from harness.errors import SuiteError
+from harness.errors import HarnessError, SuiteError
+from harness.files import read_bounded
 from harness.plan.identity import plain
 from harness.plan.reader import value_of
 from harness.plan.specs import Suite, TrialSpec
 from harness.registry import nearest
+
+MAX_BYTES = 4 * 1024**2
+SOURCE = ("paper", "title", "year")
+CELL = ("table", "params", "corpus", "backbone", "head", "metric", "value", "weights", "counting", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,12 @@ def load(suite: Suite) -> PrintedNumbers:
     roots = (suite.path.resolve().parent.parent, Path(harness.__file__).parent.parent)
     folders = [root / "results" / "published" for root in roots]
     folder = next((folder for folder in folders if folder.is_dir()), folders[0])
-    about = {row["paper"]: row for row in _rows(folder / "sources.csv")}
+    about = {row["paper"]: row for row in _rows(folder / "sources.csv", SOURCE)}
     cells, sources, problems = [], [], []
     for index, name in enumerate(suite.table.compare):
         paper, _, table = name.partition("/")
-        found = [_cell(row) for row in _rows(folder / f"{paper}.csv") if row["table"] == table]
+        path = folder / f"{paper}.csv"
+        found = [_cell(row, path) for row in _rows(path, CELL) if row["table"] == table]
         if not found:
             known = _known(folder)
             message = f"'{name}' is not in {folder}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
@@ -91,20 +98,28 @@ def load(suite: Suite) -> PrintedNumbers:
 
 def _known(folder: Path) -> list[str]:
     papers = [path for path in folder.glob("*.csv") if path.name != "sources.csv"]
-    return sorted({f"{path.stem}/{row['table']}" for path in papers for row in _rows(path)})
+    return sorted({f"{path.stem}/{row['table']}" for path in papers for row in _rows(path, CELL)})
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    """Raises HarnessError when the file is there and is no table with these columns."""
     if not path.exists():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    try:
+        text = read_bounded(path, MAX_BYTES).decode("utf-8")
+        read = csv.DictReader(io.StringIO(text, newline=""), restval="")
+        missing = [column for column in columns if column not in (read.fieldnames or ())]
+        if missing:
+            raise HarnessError(f"{path}: the column '{missing[0]}' is missing")
+        return list(read)
+    except (OSError, UnicodeDecodeError, csv.Error) as cause:
+        raise HarnessError(f"{path}: cannot be read as CSV ({cause})") from cause
 
 
-def _cell(row: dict[str, str]) -> PrintedCell:
+def _cell(row: dict[str, str], path: Path) -> PrintedCell:
     pairs = [part.partition("=") for part in row["params"].split(";") if part]
-    params = {name: value_of(value) for name, _, value in pairs}
-    fields = {
-        name: row[name] for name in ("corpus", "backbone", "head", "metric", "value", "weights", "counting", "note")
-    }
-    return PrintedCell(params=params, **fields)
+    try:
+        params = {name: value_of(value) for name, _, value in pairs}
+    except ValueError as error:
+        raise HarnessError(f"{path}: the parameters '{row['params']}': {error}") from error
+    return PrintedCell(params=params, **{name: row[name] for name in CELL[2:]})

@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from harness.files import write_atomically
-from harness.plan.reader import value_of
 from harness.plan.specs import Suite
 from harness.records import TrialRecord
+from harness.report.markdown import escaped
 from harness.report.notes import COMPAT_MARK, notes_of
 from harness.report.published import PrintedCell, PrintedNumbers
 from harness.report.rows import Row, reduction, rows
@@ -36,11 +36,11 @@ def render(
         interrupted: ids of trials without a record that have a checkpoint.
     """
     lines = rows(suite, records, interrupted)
-    frame = pd.DataFrame(_columns(suite, lines, printed)).map(_escaped).rename(columns=_escaped)
+    frame = pd.DataFrame(_columns(suite, lines, printed)).map(escaped).rename(columns=escaped)
     shown = frame[[only is None or any(trial.id in only for trial in line.trials) for line in lines]]
     table = shown.to_markdown(index=False, disable_numparse=True, stralign="left")
-    notes = "\n".join(f"- {note}" for note in notes_of(suite, lines, records, printed))
-    return f"# {_title(suite)}\n\n{table}\n\n{notes}\n"
+    notes = "\n".join(f"- {escaped(note)}" for note in notes_of(suite, lines, records, printed))
+    return f"# {escaped(_title(suite))}\n\n{table}\n\n{notes}\n"
 
 
 def file_name(suite: Suite) -> str:
@@ -71,7 +71,8 @@ def write(suite: Suite, markdown: str, results: Path) -> Path:
 def _title(suite: Suite) -> str:
     changes = []
     for key, value, before in suite.overrides:
-        fewer = key == "train.epochs" and before is not None and value_of(value) < value_of(before)
+        whole = before is not None and re.fullmatch("[0-9]{1,19}", before)  # what the file had may be anything
+        fewer = key == "train.epochs" and whole and suite.trials[0].train.epochs < int(before)
         instead = f" instead of {before}" if before is not None else ""
         changes.append(f"{'SHORTENED' if fewer else 'CHANGED'}: {key} = {value}{instead}")
     return "; ".join([f"{suite.name}, version {suite.version}", *changes])
@@ -156,7 +157,3 @@ def _reduction(line: Row, lines: list[Row], suite: Suite) -> str:
     )
     value = reduction(line, baseline)
     return NOTHING if value is None else f"{100 * value:.1f} %"
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("`", "\\`").replace("\n", " ")

@@ -54,7 +54,9 @@ def test_data_parallel_replicas_average_to_the_gradient_of_the_whole_batch(tmp_p
     whole = Loss()
     with kernels.reference_only():
         whole(*batch()).backward()
-    for found, parameter in zip(torch.load(tmp_path / "gradients.pt"), whole.parameters(), strict=True):
+    for found, parameter in zip(
+        torch.load(tmp_path / "gradients.pt", weights_only=True), whole.parameters(), strict=True
+    ):
         torch.testing.assert_close(found, parameter.grad, rtol=0, atol=1e-12)
 
 

@@ -120,7 +120,7 @@ def test_alias_bomb_is_refused(problems):
     rows = ["x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     rows += [f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]" for i in range(1, 9)]  # 10**9 values
     (problem,) = problems("\n".join(rows), call=read)
-    assert problem.endswith("expands to more than 50000 values")
+    assert problem.endswith("expands to more than 12000 values")
 
 
 def test_20_levels_are_read_and_21_refused(write, problems):
@@ -136,7 +136,8 @@ def test_20_levels_are_read_and_21_refused(write, problems):
 
 @pytest.mark.parametrize("text", ["a: " + "[" * 10_000 + "]" * 10_000, "a: " + "[\n" * 10_000, "a: " + "{b: " * 10_000])
 def test_ten_thousand_brackets_are_one_sentence(problems, text):
-    assert problems(text, call=read) == ["1:1: more than 2000 opening brackets: nested too deeply for a suite"]
+    (problem,) = problems(text, call=read)
+    assert problem.endswith(": nested more than 20 deep")
 
 
 @pytest.mark.parametrize("text", ["&a {b: *a}", "x: &a {b: *a}", "x: &a [*a]", "x: &a [1, {b: [*a]}]"])
@@ -191,7 +192,7 @@ def test_directory_is_a_sentence(tmp_path):
 
 
 def test_file_that_is_not_utf8_is_a_sentence(write):
-    with pytest.raises(SuiteError, match=r"suite\.yaml: cannot be read as UTF-8 text \(.*0xe9"):
+    with pytest.raises(SuiteError, match=r"suite\.yaml: cannot be read as UTF-8 text \(byte 7\)$"):
         read(write("a: caf\u00e9\n".encode("latin-1")))
 
 

@@ -1,5 +1,6 @@
 """The markdown table: our numbers with their spread, beside the printed ones."""
 
+import html
 import os
 import re
 
@@ -33,9 +34,13 @@ seeds: [1, 2]
 def cells(markdown: str) -> list[dict[str, str]]:
     """The table read back as a reader of markdown does: split at bars that no backslash escapes."""
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
-    header, rule, *body = [[re.sub(r"\\(.)", r"\1", part.strip()) for part in _parts(line)] for line in lines]
+    header, rule, *body = [[unescaped(part.strip()) for part in _parts(line)] for line in lines]
     assert all(re.fullmatch(r":?-+:?", part) for part in rule)
     return [dict(zip(header, row, strict=True)) for row in body]
+
+
+def unescaped(text: str) -> str:
+    return html.unescape(re.sub(r"\\(.)", r"\1", text))
 
 
 def _parts(line: str) -> list[str]:
@@ -158,7 +163,7 @@ def test_standard_counting_has_a_column_only_where_sos_is_scored(suite_of, recor
     suite = suite_of(PTB.replace("BOUNDARY", "sos_eos"))
     markdown = render(suite, of_softmax(suite, record_of, test_ppl=[93.0, 95.0], test_ppl_standard=[114.0, 116.0]))
     assert cells(markdown)[0][name] == "115.00 ± 1.41"
-    assert "divided by words and <eos> only" in markdown
+    assert "divided by words and &lt;eos> only" in markdown
     suite = suite_of(PTB.replace("BOUNDARY", "eos"))
     assert name not in cells(render(suite, of_softmax(suite, record_of, test_ppl_standard=[114.0])))[0]
 

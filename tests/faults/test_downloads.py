@@ -1,0 +1,206 @@
+"""Downloads that go wrong, against a local server: a second try, then one sentence, and nothing left behind."""
+
+import hashlib
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pooch
+import pytest
+
+from harness.corpora import download
+from harness.corpora.download import PinnedFile, fetch
+from harness.errors import CorpusError
+
+BODY = b"the cat sat on the mat\n" * 20_000
+FETCH = """\
+import sys
+from pathlib import Path
+from harness.corpora.download import PinnedFile, fetch
+print(fetch(PinnedFile("corpus/slow", sys.argv[1], sys.argv[2]), Path(sys.argv[3])))
+"""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.requested.append(self.path)
+        first = self.server.requested.count(self.path) == 1
+        getattr(self, f"_{self.path.strip('/').partition('?')[0]}")(first)
+
+    def _send(self, *pieces: bytes, length: int = len(BODY), pause: float = 0.0):
+        self.send_response(200)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        try:
+            for piece in pieces:
+                self.wfile.write(piece)
+                self.wfile.flush()
+                self.server.ended.wait(pause)
+        except OSError:
+            pass  # the client has had enough
+
+    def _right(self, first):
+        self._send(BODY)
+
+    def _wrong(self, first):
+        self._send(b"x" * len(BODY))
+
+    def _wrong_once(self, first):
+        self._send(b"x" * len(BODY) if first else BODY)
+
+    def _cut(self, first):
+        self._send(BODY[:1000])
+
+    def _cut_once(self, first):
+        self._send(BODY[:1000] if first else BODY)
+
+    def _reset(self, first):
+        self.connection.close()
+
+    def _failing(self, first):
+        self.send_error(500)
+
+    def _failing_once(self, first):
+        self.send_error(500) if first else self._send(BODY)
+
+    def _moved(self, first):
+        self.send_response(302)
+        self.send_header("Location", "/right")
+        self.end_headers()
+
+    def _circle(self, first):
+        self.send_response(302)
+        self.send_header("Location", "/circle")
+        self.end_headers()
+
+    def _silent(self, first):
+        self._send(BODY[:10], b"", pause=20)
+
+    def _drip(self, first):
+        self._send(*[b"x"] * 2000, pause=0.01)
+
+    def _endless(self, first):
+        self._send(*[BODY] * 100, length=100 * len(BODY))
+
+    def _slow(self, first):
+        self._send(BODY[:1000], BODY[1000:], pause=0.5)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    monkeypatch.setattr(pooch.core.time, "sleep", lambda seconds: None)  # between the first try and the second
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as http:
+        http.requested, http.ended, http.daemon_threads = [], threading.Event(), True
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield http
+        http.ended.set()
+        http.shutdown()
+        thread.join()
+
+
+def pinned(server, name: str) -> PinnedFile:
+    url = f"http://127.0.0.1:{server.server_address[1]}/{name}"
+    return PinnedFile(f"corpus/{name}", url, hashlib.sha256(BODY).hexdigest())
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("name", "requested"),
+    [
+        ("right", ["/right"]),
+        ("wrong_once", ["/wrong_once"] * 2),
+        ("cut_once", ["/cut_once"] * 2),
+        ("failing_once", ["/failing_once"] * 2),
+        ("moved", ["/moved", "/right"]),
+        ("slow", ["/slow"]),
+    ],
+)
+def test_bad_hash_or_a_cut_transfer_is_tried_once_more(name, requested, server, tmp_path):
+    place = fetch(pinned(server, name), tmp_path)
+    assert place.read_bytes() == BODY
+    assert files(tmp_path) == [f"corpus/{name}"]
+    assert server.requested == requested
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("wrong", "the file that came has another sha256 than the pinned one"),
+        ("cut", "the transfer was cut"),
+        ("reset", "no connection"),
+        ("failing", "HTTPError: 500 Server Error"),
+        ("circle", "TooManyRedirects"),
+        ("silent", "too slow: nothing came for 0.2 s"),
+        ("drip", "too slow: "),
+        ("endless", "RequestException: more than 1,000,000 bytes"),
+    ],
+)
+def test_bad_hash_twice_is_one_sentence_with_the_way_out_and_nothing_is_left(
+    name, reason, server, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(download, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(download, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(download, "MAX_BYTES", 10**6)
+    file = pinned(server, name)
+    started = time.monotonic()
+    with pytest.raises(CorpusError) as caught:
+        fetch(file, tmp_path)
+    assert time.monotonic() - started < 10
+    message = str(caught.value)
+    for part in (f"{name} is not in {tmp_path / 'corpus'}", f"({reason}", file.url, "--data", "HARNESS_DATA"):
+        assert part in message
+    assert files(tmp_path) == []
+    assert server.requested.count(f"/{name}") == (2 if name != "circle" else 62)
+
+
+def test_two_processes_fetch_one_file_at_once(server, tmp_path):
+    file = pinned(server, "slow")
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", FETCH, file.url, file.sha256, tmp_path], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    ends = [process.communicate(timeout=60)[0].strip() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert ends == [str(tmp_path / "corpus" / "slow")] * 2
+    assert (tmp_path / "corpus" / "slow").read_bytes() == BODY
+    assert files(tmp_path) == ["corpus/slow"]
+
+
+def test_a_data_folder_that_cannot_be_written_is_one_sentence(server):
+    with pytest.raises(CorpusError, match=r"^right is not in /sys/corpus and could not be downloaded \(.*Error"):
+        fetch(pinned(server, "right"), Path("/sys"))
+    assert server.requested == []
+
+
+def test_bad_hash_of_a_present_file_is_named_and_the_file_left_as_it_is(server, tmp_path):
+    place = tmp_path / "corpus" / "right"
+    place.parent.mkdir()
+    place.write_bytes(b"mine")
+    with pytest.raises(CorpusError, match="right has another content: expected sha256"):
+        fetch(pinned(server, "right"), tmp_path)
+    assert place.read_bytes() == b"mine"
+    assert server.requested == []
+
+
+def test_an_interrupted_download_leaves_nothing(server, tmp_path, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(download, "_stream", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(pinned(server, "right"), tmp_path)
+    assert files(tmp_path) == []

@@ -1,0 +1,325 @@
+"""Mutants of sound suites and records, thousands of them: each is read, or refused with a sentence that says where.
+
+    make fuzz       5,000 suites and 5,000 records, another sequence every time; a failure is shown in its smallest form
+
+`make test` does the same with 300 of each, the same ones every time (tests/security/test_fuzz.py).
+"""
+
+import argparse
+import contextlib
+import copy
+import hashlib
+import io
+import json
+import re
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from harness import cli, plan, records
+from harness.errors import RecordError, SuiteError
+from harness.plan.identity import canonical
+from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.records import CurvePoint, Environment, TrialRecord
+from harness.report import published, tables
+
+ROOT = Path(__file__).parent.parent
+SECONDS = 5.0  # of processor time for one mutant
+CALLED = 4  # of so many refused suites one is given to the command line too
+ID = "0123456789ab"
+MIXED = """\
+name: mixed
+version: 2
+corpora:
+  - markov: {vocab_size: [50, 60], num_tokens: 4000, seed: 3, branching: 4}
+  - text: {path: own.txt, level: char, min_count: 2}
+  - ptb: {boundary: sos_eos}
+backbones:
+  - lstm: &one {d_model: 32, num_layers: 1}
+  - transformer_encoder: {d_model: 32, num_layers: 1, num_heads: 2}
+heads:
+  - softmax: {tie_weights: true, bias: false}
+  - mos: {num_mixtures: 2, compat: {log_epsilon: 1.0e-8}}
+  - doc: {components: {top: 2}, dropout: 0.1}
+train:
+  optimizer: adamw
+  betas: [0.9, 0.99]
+  lr: 1e-3
+  epochs: 3
+  batch_size: 4
+  seq_len: 7
+  schedule: {plateau: {factor: 0.5}}
+  clip: 0.25
+seeds: [1, 2]
+resources: {cpus: 2, gpus: 0.5}
+match: {params: softmax, vary: d_embed}
+"""
+NUMBERS = [0, 1, -1, 3, 2**31, 2**63 - 1, 2**63, 2**64, 10**9, 10**12, 10**400, -0.0, 0.5, 1e308, 1e-320]
+WORDS = [
+    "",
+    "no",
+    "..",
+    "../../evil",
+    "/etc/passwd",
+    "os.system",
+    "a" * 5_000,
+    "\x00",
+    "\x1b[2J",
+    "\u202e",
+    "\ud800",
+    "|`",
+]
+OTHERS = [None, True, [], {}, [[]], {"a": {"b": []}}, float("nan"), float("inf"), [1, "x"], "softmax", "mos", "d_model"]
+LOCATED = re.compile(r"(.*/suite\.yaml(:\d+:\d+)?|--set .*): .+")
+
+
+@cache
+def seed_suites() -> tuple[str, ...]:
+    """The repository's suites, GPT-2's aside (its sizes take seconds), and one with all the rest."""
+    places = [path for path in sorted((ROOT / "suites").glob("*.yaml")) if path.stem != "gpt2_sizes"]
+    return (*(path.read_text(encoding="utf-8") for path in places), MIXED)
+
+
+def seed_record() -> dict[str, Any]:
+    """A record as its file has it, without the checksum."""
+    environment = {"device": "a processor", "threads": 1, "load_average": 0.25, "shared": False, "python": "3.11.7"}
+    environment |= {"torch": "2.13.0", "harness": "0.1.0", "commit": "abc", "executor": "inline"}
+    environment |= {"started": "2026-01-02T03:04:05+00:00", "finished": "2026-01-02T03:05:05+00:00"}
+    spec = TrialSpec(
+        id=ID,
+        corpus=ComponentSpec(name="ptb"),
+        backbone=ComponentSpec(name="lstm", params={"d_model": 8}),
+        head=ComponentSpec(name="mos", params={"num_mixtures": 2}),
+        train=TrainSpec(optimizer="adam", lr=0.01, epochs=2, batch_size=4, seq_len=7),
+        seed=1,
+    )
+    record = TrialRecord(
+        suite="tiny",
+        spec=spec,
+        status="ok",
+        metrics={"valid_ppl": 93.25, "test_ppl": 86.89},
+        curve=(CurvePoint(epoch=1, train_loss=0.3, valid_ppl=93.25, lr=0.01, seconds=1.5),),
+        environment=Environment(**environment),
+        message="said",
+    )
+    return record.model_dump(mode="json")
+
+
+def places(data: Any, place: tuple = ()) -> list[tuple]:
+    """Every place in nested lists and mappings, the root left out."""
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [each for key, child in items for each in ((*place, key), *places(child, (*place, key)))]
+
+
+CHANGES = ("value", "nudge", "nudge", "nudge", "drop", "again", "key", "move")
+
+
+def mutate_tree(draw: Callable, data: Any, changes: tuple[str, ...] = CHANGES) -> None:
+    """One change of the parsed data, in place: a value, a key, an entry dropped, repeated, swapped or moved."""
+    place = draw(st.sampled_from(places(data)))
+    parent, key = data, place[-1]
+    for part in place[:-1]:
+        parent = parent[part]
+    change = draw(st.sampled_from(changes))
+    if change == "nudge" and type(parent[key]) in (int, float):
+        value = parent[key]
+        near = [value * 2, value + 1, value + 2, 2] if isinstance(value, int) else [value / 2, value / 3, 0.5, 0.25]
+        parent[key] = draw(st.sampled_from(near))
+    elif change == "value":
+        parent[key] = copy.deepcopy(draw(st.sampled_from([*NUMBERS, *WORDS, *OTHERS])))
+    elif change == "drop":
+        del parent[key]
+    elif change == "move":
+        source = draw(st.sampled_from(places(data) or [()]))
+        value = data
+        for part in source:
+            value = value[part]
+        parent[key] = copy.deepcopy(value)
+    elif isinstance(parent, list):
+        parent.insert(draw(st.integers(0, len(parent))), copy.deepcopy(parent[key]))
+    elif change == "key":
+        parent[draw(st.sampled_from([*WORDS, f"{key}s", str(key)[:-1]]))] = parent.pop(key)
+
+
+def mutate_text(draw: Callable, text: str) -> str:
+    """One change of the text: a line dropped, repeated, swapped or indented, a character, a number, another's piece."""
+    lines = text.split("\n")
+    one, other = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
+    change = draw(
+        st.sampled_from(["drop", "again", "swap", "indent", "character", "number", "number", "cut", "splice"])
+    )
+    if change == "drop":
+        del lines[one]
+    elif change == "again":
+        lines.insert(other, lines[one])
+    elif change == "swap":
+        lines[one], lines[other] = lines[other], lines[one]
+    elif change == "indent":
+        lines[one] = draw(st.sampled_from([" ", "  ", "\t", "- "])) + lines[one]
+    elif change == "splice":
+        lines[one:one] = draw(st.sampled_from(seed_suites())).split("\n")[other : other + draw(st.integers(1, 5))]
+    text = "\n".join(lines)
+    at = draw(st.integers(0, max(len(text) - 1, 0)))
+    if change == "character":
+        text = text[:at] + draw(st.sampled_from("{}[]:,-#&*!|>'\"%@` \n\t\x00\ufeff\x850aé")) + text[at + 1 :]
+    elif change == "cut":
+        text = text[:at] + text[at + draw(st.integers(1, 80)) :]
+    elif change == "number" and (numbers := list(re.finditer(r"\b\d+(\.\d+)?\b", text))):
+        number = draw(st.sampled_from(numbers))
+        text = text[: number.start()] + str(draw(st.sampled_from([*NUMBERS, 1, 2, 5]))) + text[number.end() :]
+    return text
+
+
+@st.composite
+def mutants_of_suites(draw: Callable) -> tuple[str, tuple[str, ...]]:
+    """A suite's text, a third of them changed gently, and --set values."""
+    text, way = draw(st.sampled_from(seed_suites())), draw(st.sampled_from(["gently", "tree", "text"]))
+    if way != "text":
+        data = YAML(typ="safe").load(text)
+        for _ in range(draw(st.integers(1, 3))):
+            mutate_tree(draw, data, ("nudge",) if way == "gently" else CHANGES)
+        text = json.dumps(data, ensure_ascii=draw(st.booleans())).replace("NaN", ".nan").replace("Infinity", ".inf")
+    else:
+        for _ in range(draw(st.integers(1, 3))):
+            text = mutate_text(draw, text)
+    keys = ["train.epochs", "seeds.0", "heads.0", "name", "match.vary", "train.schedule.plateau.factor", "..", "x.y"]
+    values = ["1", "2", "mos", *map(str, NUMBERS), *WORDS, "[", "{a: *b}", "[1, 2]"]
+    overrides = st.tuples(st.sampled_from(keys), st.sampled_from(values)).map("=".join)
+    return text, tuple(draw(st.lists(overrides, max_size=2))) if way != "gently" else ()
+
+
+@st.composite
+def mutants_of_records(draw: Callable) -> bytes:
+    """A record's file: changed and sealed again by somebody who knows how, half of them gently, or changed later."""
+    content, gently = seed_record(), draw(st.booleans())
+    for _ in range(draw(st.integers(1, 3))):
+        mutate_tree(draw, content, ("nudge",) if gently else CHANGES)
+    try:
+        checksum = hashlib.sha256(canonical(content).encode()).hexdigest()
+    except ValueError:  # not a number: nothing that is sealed holds it
+        checksum = "0" * 64
+    text = json.dumps({**content, "sha256": checksum}, indent=1)
+    for _ in range(0 if gently else draw(st.integers(0, 2))):
+        text = mutate_text(draw, text)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def read_suite(folder: Path, text: str, overrides: tuple[str, ...]) -> str:
+    """'read' or 'refused'. Raises AssertionError for a problem without a place, and whatever else should not be."""
+    path = folder / "suite.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    try:
+        suite = plan.load(path, overrides)
+        tables.render(suite, {}, published.load(suite))
+        return "read"
+    except SuiteError as error:
+        problems = error.problems
+    for problem in problems:
+        assert LOCATED.fullmatch(problem), problem
+        assert problem.isprintable()
+    assert problems
+    if len(text) % CALLED:
+        return "refused"
+    options = [part for override in overrides for part in ("--set", override)]
+    code, said = called("plan", str(path), *options)
+    assert code == 2, said
+    assert said.startswith("\n".join(problems))
+    return "refused"
+
+
+def read_record(folder: Path, content: bytes) -> str:
+    """'read' or 'refused'."""
+    place = records.folder(folder, ID) / records.FILE_NAME
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(content)
+    try:
+        assert records.load(folder, ID).id == ID
+        return "read"
+    except RecordError as error:
+        sentence = str(error)
+    assert sentence.startswith(str(place))
+    assert sentence.isprintable()
+    return "refused"
+
+
+def called(*arguments: str) -> tuple[int, str]:
+    """Exit code and what was said by the command line, in this process."""
+    said, before, code = io.StringIO(), (sys.argv, signal.getsignal(signal.SIGTERM)), 0
+    sys.argv = ["harness", *arguments]
+    try:
+        with contextlib.redirect_stderr(said):
+            cli.main()
+    except SystemExit as left:
+        code = left.code or 0
+    finally:
+        sys.argv = before[0]
+        signal.signal(signal.SIGTERM, before[1])
+    return code, said.getvalue()
+
+
+def timed(read: Callable[..., str], *arguments) -> str:
+    started = time.process_time()
+    ended = read(*arguments)
+    assert time.process_time() - started < SECONDS, "too slow"
+    return ended
+
+
+def run(kind: str, examples: int, folder: Path, *, repeatable: bool) -> Counter:
+    """How many mutants were read and how many refused. Raises what the first one that is neither raises."""
+    ends: Counter = Counter()
+    (folder / "own.txt").write_text("some words of a text\n" * 50)
+    options = settings(
+        max_examples=examples,
+        derandomize=repeatable,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=not repeatable,
+    )
+    if kind == "suites":
+
+        @options
+        @given(mutants_of_suites())
+        def check(mutant):
+            ends[timed(read_suite, folder, *mutant)] += 1
+    else:
+
+        @options
+        @given(mutants_of_records())
+        def check(mutant):
+            ends[timed(read_record, folder, mutant)] += 1
+
+    check()
+    return ends
+
+
+def main() -> None:
+    """Both kinds, with the share that could be read: mutants that are all refused would test the front door only."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--examples", type=int, default=5_000, help="of each kind")
+    parser.add_argument("kinds", nargs="*", default=["suites", "records"])
+    arguments = parser.parse_args()
+    warnings.simplefilter("error")
+    for kind in arguments.kinds:
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            ends = run(kind, arguments.examples, Path(folder), repeatable=False)
+        share = ends["read"] / ends.total()
+        print(f"{kind}: {ends.total()} mutants, {share:.0%} read, no fault, {time.monotonic() - started:.0f} s")
+        assert share >= 0.3, "too few mutants are read"
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        main()

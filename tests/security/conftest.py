@@ -1,0 +1,101 @@
+"""The command line on a hostile suite: refused with located sentences, in time, and nothing written."""
+
+import re
+import signal
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from harness import cli
+from harness.registry import BACKBONES, CORPORA, HEADS
+
+SECONDS = 2.0
+BASE = """\
+name: small
+version: 1
+corpora:
+  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
+backbones:
+  - lstm: {d_model: 8, num_layers: 1, dropout: 0.1}
+heads:
+  - softmax
+  - mos: {num_mixtures: 2}
+train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [1, 2]
+table: {baseline: softmax}
+"""
+
+
+@pytest.fixture
+def changed():
+    """A function: a sound suite with what a test replaces in it."""
+
+    def text_of(*replacements: tuple[str, str]) -> str:
+        text = BASE
+        for old, new in replacements:
+            assert old in text
+            text = text.replace(old, new)
+        return text
+
+    return text_of
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """An empty project, as the current folder, with suites/ for a hostile suite."""
+    for registry in (HEADS, BACKBONES, CORPORA):
+        registry.names()  # imported once, not in the time of a suite
+    folder = tmp_path / "project"
+    (folder / "suites").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def command(project, monkeypatch, capsys):
+    """A function: arguments -> exit code, lines on standard error, seconds of the command line in this process."""
+
+    def call(*arguments) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["harness", *map(str, arguments)])
+        before, started, code = signal.getsignal(signal.SIGTERM), time.process_time(), 0
+        try:
+            cli.main()
+        except SystemExit as left:
+            code = left.code or 0
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        captured = capsys.readouterr()
+        seconds = time.process_time() - started  # of this process: others share the machine
+        return SimpleNamespace(code=code, out=captured.out, err=captured.err, seconds=seconds)
+
+    return call
+
+
+@pytest.fixture
+def refused(project, command):
+    """A function: a suite's content, overrides -> its problems, from 'line:column:' on. Code 2, nothing written."""
+
+    def run(content: str | bytes | None, *overrides: str) -> list[str]:
+        path = project / "suites" / "suite.yaml"
+        if content is not None:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        before = everything(project.parent)
+        options = [part for text in overrides for part in ("--set", text)]
+        ended = command("run", path, "--executor", "inline", *options)
+        assert ended.code == 2, ended.err
+        assert ended.seconds < SECONDS
+        assert everything(project.parent) == before
+        *problems, last = ended.err.split("\n")[:-1]
+        assert re.fullmatch(r"\d+ problems?; nothing was run", last)
+        assert all(line.isprintable() for line in problems), "a control character reached the terminal"
+        assert all(re.match(rf"{re.escape(str(path))}(:\d+:\d+)?: |--set ", line) for line in problems)
+        return [line.removeprefix(str(path)).removeprefix(":") for line in problems]
+
+    return run
+
+
+def everything(folder) -> dict[str, int]:
+    """Every path below a folder and when it was changed."""
+    return {str(path): path.lstat().st_mtime_ns for path in sorted(folder.rglob("*"))}

@@ -1,0 +1,117 @@
+"""What a file holds is data: nothing in the tree unpickles, evaluates, unpacks or hands to a shell what it reads."""
+
+import ast
+import pickle
+import pickletools
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.errors import HarnessError
+from harness.trial.checkpoint import load_weights, save_weights
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("harness", "heads", "backbones", "benchmarks", "tests")
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
+UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+REFUSALS = (pickle.UnpicklingError, HarnessError)
+SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
+# Our own sources: with faults planted in them; the head in the README.
+EXECUTE_THEIR_OWN = {"tests/mutants.py", "tests/test_mutants.py", "tests/test_readme.py"}
+
+
+def dotted(node: ast.AST) -> str:
+    """'torch.load' of the function that a call calls."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def faults(text: str, name: str = "harness/x.py") -> list[str]:
+    """The unsafe calls and imports of a source."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            found += [f"import {module}" for module in modules if module.partition(".")[0] in UNPICKLERS | {"yaml"}]
+        if isinstance(node, ast.Call):
+            called, given = dotted(node.func), {keyword.arg: keyword.value for keyword in node.keywords}
+            last = called.rpartition(".")[2]
+            weights_only = given.get("weights_only")
+            safe = isinstance(weights_only, ast.Constant) and weights_only.value is True
+            found += [called] * (called in SHELLS or last in {"extractall", "extract", "unpack_archive"})
+            found += [called] * (called == "torch.load" and not safe)
+            found += [called] * (called in {"eval", "exec", "__import__"} and name not in EXECUTE_THEIR_OWN)
+            found += [f"{called}(shell=)"] * ("shell" in given)
+            found += [f"{called}(allow_pickle=)"] * ("allow_pickle" in given)
+            found += [f"{called}(weights_only=)"] * (weights_only is not None and not safe)
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_unsafe_load_and_no_shell_in_the_tree(path):
+    assert faults(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from joblib import load",
+        "import yaml",
+        "torch.load(place)",
+        "torch.load(place, weights_only=False)",
+        "torch.load(place, weights_only=trusted)",
+        "self.load(place, weights_only=False)",
+        "numpy.load(place, allow_pickle=True)",
+        "eval(text)",
+        "exec(text)",
+        "os.system(text)",
+        "subprocess.run(text, shell=True)",
+        "archive.extractall()",
+        "archive.extract(name)",
+        "shutil.unpack_archive(place)",
+    ],
+)
+def test_no_unsafe_load_goes_unnoticed(line):
+    assert faults(line)
+
+
+def test_no_unsafe_load_is_seen_where_there_is_none():
+    assert faults("torch.load(place, weights_only=True); model.eval(); archive.extractfile(name)") == []
+
+
+class _Payload:
+    """Touches a file when it is unpickled by the default rules."""
+
+    def __init__(self, place: Path):
+        self.place = place
+
+    def __reduce__(self):
+        return Path.touch, (self.place,)
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"weight": x}, lambda x: {"weight": torch.ones(2), "x": [x]}])
+def test_no_unsafe_load_of_a_checkpoint_runs_its_payload(wrap, tmp_path):
+    made = tmp_path / "made"
+    place = tmp_path / "best.pt"
+    torch.save(wrap(_Payload(made)), place)
+    with pytest.raises(REFUSALS):
+        load_weights(place, torch.device("cpu"))
+    assert not made.exists()
+
+
+def test_no_unsafe_load_of_a_plain_pickle_runs_its_payload(tmp_path):
+    made, place = tmp_path / "made", tmp_path / "best.pt"
+    content = pickle.dumps(_Payload(made), protocol=2)
+    assert any(opcode.name == "REDUCE" for opcode, *_ in pickletools.genops(content))
+    place.write_bytes(content)
+    with pytest.raises(REFUSALS):
+        load_weights(place, torch.device("cpu"))
+    assert not made.exists()
+
+
+def test_weights_that_are_weights_are_loaded(tmp_path):
+    save_weights({"weight": torch.ones(2)}, tmp_path / "best.pt")
+    assert torch.equal(load_weights(tmp_path / "best.pt", torch.device("cpu"))["weight"], torch.ones(2))

@@ -1,0 +1,131 @@
+"""Texts that a suite names: where they may lie, that only files are read, and that no message tells what they hold."""
+
+import os
+import socket
+
+import pytest
+
+from harness.corpora import local_text
+from harness.corpora.local_text import Text
+from harness.errors import CorpusError
+from harness.plan import load
+
+CORPUS = "markov: {vocab_size: 12, num_tokens: 400, branching: 3}"
+TEXT = "a b c d\n" * 20
+
+
+@pytest.fixture
+def suite(project, changed):
+    """A function: the path a suite gives its text -> the suite file."""
+
+    def write(path: str):
+        place = project / "suites" / "suite.yaml"
+        place.write_text(changed((CORPUS, f"text: {{path: '{path}'}}")))
+        return place
+
+    return write
+
+
+@pytest.mark.parametrize("path", ["own.txt", "../texts/own.txt", "./x/../own.txt", "linked.txt"])
+@pytest.mark.parametrize("current", ["/", "project", "suites"])
+def test_relative_paths_work_from_any_current_directory(path, current, project, suite, monkeypatch):
+    (project / "texts").mkdir()
+    for place in ("suites/own.txt", "texts/own.txt"):
+        (project / place).write_text(TEXT)
+    (project / "suites" / "linked.txt").symlink_to(project / "texts" / "own.txt")
+    file = suite(path)
+    monkeypatch.chdir({"/": "/", "project": project, "suites": project / "suites"}[current])
+    for spelled in (file, os.path.relpath(file)):
+        (first, *_) = load(type(file)(spelled)).trials
+        assert first.corpus.params["path"] in {str(project / "suites" / "own.txt"), str(project / "texts" / "own.txt")}
+
+
+def test_relative_paths_of_a_folder_with_a_file_for_each_split(project, suite):
+    for split in local_text.SPLITS:
+        (project / f"own.{split}").write_text(TEXT)
+    assert load(suite("..")).trials[0].corpus.params["path"] == str(project)
+
+
+def leaves(path: str, project) -> list[str]:
+    return [
+        f"4:18: corpora.0.text.path: '{path}' leaves {project}, the folder around the suite's; give an absolute path "
+        "if that is meant"
+    ]
+
+
+@pytest.mark.parametrize("path", ["../../secret.txt", "../../../../../../../../../../../etc/hostname", "link", "links"])
+def test_relative_paths_that_leave_the_project_are_refused_links_too(path, project, suite, refused):
+    (project.parent / "secret.txt").write_text("secret words\n" * 20)
+    (project / "suites" / "link").symlink_to(project.parent / "secret.txt")
+    (project / "suites" / "links").mkdir()
+    for split in local_text.SPLITS:
+        (project / "suites" / "links" / split).symlink_to(project.parent / "secret.txt")
+    suite(path)
+    assert refused(None) == leaves(path, project)
+
+
+def test_an_absolute_path_is_the_users_word(project, suite):
+    (project.parent / "outside.txt").write_text(TEXT)
+    assert load(suite(str(project.parent / "outside.txt"))).trials
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/dev/zero", "cannot be read (not a regular file)"),
+        ("/dev/stdin", "cannot be read (not a regular file)"),
+        ("/proc/self/environ", "cannot be read (its size is not what it says)"),
+        ("/proc/self/mem", "cannot be read (Input/output error)"),
+        ("fifo", "cannot be read (not a regular file)"),
+        ("socket", "cannot be read (No such device or address)"),
+        ("circle", "cannot be read (Too many levels of symbolic links)"),
+        ("large", "cannot be read (larger than 2,147,483,648 bytes)"),
+        ("absent", "no such file or folder"),
+        ("x" * 5_000, "cannot be read (File name too long)"),
+    ],
+)
+def test_what_is_no_text_file_is_refused_without_waiting_for_it(path, reason, project, suite, refused, monkeypatch):
+    monkeypatch.chdir(project / "suites")
+    os.mkfifo("fifo")
+    os.symlink("circle", "circle")
+    with open("large", "wb") as file:
+        file.truncate(2 * 1024**3 + 1)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        suite(path)
+        (problem,) = refused(None)
+    assert problem.startswith("4:5: corpora.0: ")
+    assert problem.endswith(f": {reason}")
+
+
+def test_a_fifo_in_a_folder_is_no_file_of_a_split(tmp_path):
+    for split in local_text.SPLITS:
+        os.mkfifo(tmp_path / split)
+    with pytest.raises(CorpusError, match="expected one file with 'train' in its name, found none"):
+        Text(path=tmp_path).facts()
+
+
+@pytest.mark.parametrize("content", [b"secret", b"secret words", b"secret\xff" * 20, b"\x00secret", b"secret \x1b[2J"])
+@pytest.mark.parametrize("level", ["word", "char"])
+def test_no_message_tells_what_a_file_holds(content, level, tmp_path):
+    place = tmp_path / "text"
+    place.write_bytes(content if level == "word" or b"\xff" in content else b"s")
+    with pytest.raises(CorpusError) as caught:
+        Text(path=place, level=level).facts()
+    assert "secret" not in str(caught.value)
+    assert "0xff" not in str(caught.value)
+
+
+def test_a_folder_of_many_names_shows_a_few(tmp_path):
+    for index in range(50):
+        (tmp_path / f"train{index}").write_text("a\n")
+    with pytest.raises(CorpusError) as caught:
+        Text(path=tmp_path).facts()
+    assert str(caught.value).count("train") == 1 + local_text.MAX_NAMES
+
+
+def test_line_ends_of_any_system_are_line_ends(tmp_path):
+    for name, text in {"unix": b"a b\nc\n" * 20, "dos": b"a b\r\nc\r\n" * 20, "mac": b"a b\rc\r" * 20}.items():
+        (tmp_path / name).write_bytes(text)
+    contents = {Text(path=tmp_path / name).facts().content for name in ("unix", "dos", "mac")}
+    assert len(contents) == 1
