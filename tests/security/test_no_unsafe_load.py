@@ -1,6 +1,8 @@
 """What a file holds is data: nothing in the tree unpickles, evaluates, unpacks or hands to a shell what it reads."""
 
 import ast
+import hashlib
+import io
 import pickle
 import pickletools
 from pathlib import Path
@@ -8,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.errors import HarnessError
-from harness.trial.checkpoint import load_weights, save_weights
+from harness.errors import Damaged
+from harness.trial import checkpoint
+from harness.trial.checkpoint import load_weights
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("harness", "heads", "backbones", "benchmarks", "tests")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
-REFUSALS = (pickle.UnpicklingError, HarnessError)
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
 # Our own sources: with faults planted in them; the head in the README.
 EXECUTE_THEIR_OWN = {"tests/mutants.py", "tests/test_mutants.py", "tests/test_readme.py"}
@@ -82,6 +84,11 @@ def test_no_unsafe_load_is_seen_where_there_is_none():
     assert faults("torch.load(place, weights_only=True); model.eval(); archive.extractfile(name)") == []
 
 
+def sealed(content: bytes) -> bytes:
+    """As a checkpoint file is: a checksum keeps no attacker off."""
+    return content + checkpoint.SEAL + hashlib.sha256(content).digest()
+
+
 class _Payload:
     """Touches a file when it is unpickled by the default rules."""
 
@@ -96,8 +103,10 @@ class _Payload:
 def test_no_unsafe_load_of_a_checkpoint_runs_its_payload(wrap, tmp_path):
     made = tmp_path / "made"
     place = tmp_path / "best.pt"
-    torch.save(wrap(_Payload(made)), place)
-    with pytest.raises(REFUSALS):
+    archive = io.BytesIO()
+    torch.save(wrap(_Payload(made)), archive)
+    place.write_bytes(sealed(archive.getvalue()))
+    with pytest.raises(Damaged, match="Weights only load failed"):
         load_weights(place, torch.device("cpu"))
     assert not made.exists()
 
@@ -106,12 +115,12 @@ def test_no_unsafe_load_of_a_plain_pickle_runs_its_payload(tmp_path):
     made, place = tmp_path / "made", tmp_path / "best.pt"
     content = pickle.dumps(_Payload(made), protocol=2)
     assert any(opcode.name == "REDUCE" for opcode, *_ in pickletools.genops(content))
-    place.write_bytes(content)
-    with pytest.raises(REFUSALS):
+    place.write_bytes(sealed(content))
+    with pytest.raises(Damaged, match="Weights only load failed"):
         load_weights(place, torch.device("cpu"))
     assert not made.exists()
 
 
 def test_weights_that_are_weights_are_loaded(tmp_path):
-    save_weights({"weight": torch.ones(2)}, tmp_path / "best.pt")
+    checkpoint.save({"weights": {"weight": torch.ones(2)}}, tmp_path / "best.pt")
     assert torch.equal(load_weights(tmp_path / "best.pt", torch.device("cpu"))["weight"], torch.ones(2))
