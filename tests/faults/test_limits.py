@@ -1,0 +1,147 @@
+"""Limits of time and memory: RELIABILITY A10, A12."""
+
+import sys
+import time
+from dataclasses import replace
+
+import psutil
+import pytest
+from disturbed import suite_text
+
+from harness import plan, records
+from harness.plan.specs import TimeoutSpec
+from harness.trial import watch
+from harness.trial.checkpoint import Checkpoints
+from harness.trial.run import run
+from harness.trial.setting import Setting
+from harness.trial.step import EagerStep
+
+GIB = 2**30
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(suite_text("softmax"))
+    return plan.load(path).trials[0]
+
+
+@pytest.fixture
+def setting(tmp_path):
+    return Setting(suite="tiny", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
+
+
+def trained(spec, setting):
+    return run(spec, setting, lambda progress: None)
+
+
+def slow_from_step(number, monkeypatch, work):
+    """`work` is done in every step from this one on."""
+    step, done = EagerStep.advance, []
+
+    def advance(self, *arguments):
+        done.append(1)
+        if len(done) >= number:
+            work()
+        return step(self, *arguments)
+
+    monkeypatch.setattr(EagerStep, "advance", advance)
+
+
+def spin():
+    while True:
+        pass
+
+
+@pytest.mark.parametrize("stuck", [lambda: time.sleep(1000), spin])
+def test_hang_inline_is_a_timeout_that_keeps_its_checkpoint(stuck, spec, setting, monkeypatch):
+    setting = replace(setting, timeout=TimeoutSpec(silent_minutes=0.05))
+    with monkeypatch.context() as patch:
+        slow_from_step(20, patch, stuck)
+        record = trained(spec, setting)
+    assert (record.status, [point.epoch for point in record.curve]) == ("timeout", [1])
+    assert record.message.startswith("TimedOut: no sign of life")
+    assert Checkpoints(setting.runs / spec.id).newest()["epoch"] == 2
+    again = run(spec, setting, lambda progress: None, records.digest(record))
+    assert (again.status, again.environment.sessions) == ("ok", 2)
+
+
+def test_hang_is_no_name_for_a_trial_that_is_slow_but_alive(spec, setting, monkeypatch):
+    slow_from_step(1, monkeypatch, lambda: time.sleep(0.1))  # 4.5 s in all
+    record = trained(spec, replace(setting, timeout=TimeoutSpec(silent_minutes=0.05)))
+    assert record.status == "ok"
+
+
+def test_timeout_minutes_are_of_all_sessions_together(spec, setting, monkeypatch):
+    slow_from_step(1, monkeypatch, lambda: time.sleep(0.1))
+    setting = replace(setting, timeout=TimeoutSpec(minutes=3 / 60))
+    record = trained(spec, setting)
+    assert (record.status, record.message) == ("timeout", "TimedOut: not finished after 0.05 minutes (timeout.minutes)")
+    assert Checkpoints(setting.runs / spec.id).newest()["session"]["elapsed"] * 10 >= 15  # an epoch is 1.5 s
+    again = run(spec, setting, lambda progress: None, records.digest(record))  # the time is up
+    assert again.status == "timeout"
+    longer = replace(setting, timeout=TimeoutSpec(minutes=1))
+    assert run(spec, longer, lambda progress: None, records.digest(again)).status == "ok"
+
+
+def test_the_alarm_and_its_handler_are_put_back(spec, setting):
+    import signal
+
+    before = signal.getsignal(signal.SIGALRM)
+    trained(spec, replace(setting, timeout=TimeoutSpec(silent_minutes=1)))
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_a_trial_over_its_memory_limit_is_oom(spec, setting):
+    record = trained(spec, replace(setting, memory_gib=0.01))
+    assert record.status == "oom"
+    assert record.message.startswith("MemoryError: the trial's process holds 0.")
+    assert record.message.endswith("GiB, its limit is 0.01 GiB")
+
+
+@pytest.mark.parametrize(("percent", "share", "status"), [(99.0, 1e-4, "oom"), (99.0, 0.9, "ok"), (50.0, 1e-4, "ok")])
+def test_only_who_holds_more_than_its_share_of_a_short_memory_is_oom(
+    percent, share, status, spec, setting, monkeypatch
+):
+    total = psutil.virtual_memory().total
+    machine = type("Memory", (), {"percent": percent, "total": total})
+    monkeypatch.setattr(watch.psutil, "virtual_memory", lambda: machine)
+    record = trained(spec, replace(setting, memory_share=share))
+    assert record.status == status
+    assert ("the machine is short of memory" in record.message) == (status == "oom")
+
+
+def test_limits_are_keys_of_the_suite_that_change_no_id(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(suite_text("softmax"))
+    plain = plan.load(path)
+    path.write_text(
+        suite_text("softmax")
+        + "timeout: {minutes: 60, silent_minutes: 5}\ncheckpoint: {epochs: 2, minutes: 1}\nresources: {memory_gib: 8}\n"
+    )
+    limited = plan.load(path, ("timeout.minutes=30",))
+    assert (limited.timeout.minutes, limited.timeout.silent_minutes) == (30, 5)
+    assert (limited.checkpoint.epochs, limited.checkpoint.minutes, limited.resources.memory_gib) == (2, 1, 8)
+    assert limited.trials == plain.trials
+    assert limited.overrides == ()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Ray's memory monitor is Linux's")
+def test_host_oom_costs_the_culprit_only(place):
+    """Ray's memory monitor, which ends the whole fit with the worker it kills: its threshold lies 2 GiB above what is
+    used now, and one trial holds 256 MiB more with every step.
+    """
+    there = place("softmax", "faulty: {kind: eat, at: 3}", "faulty: {kind: slow, ms: 30}", "mos: {num_mixtures: 2}")
+    memory = psutil.virtual_memory()
+    threshold = (memory.total - memory.available + 2 * GIB) / memory.total
+    settings = {"RAY_memory_usage_threshold": f"{threshold:.4f}", "RAY_memory_monitor_refresh_ms": "100"}
+    done = there.run("--no-tracking", env=settings, timeout=240)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    statuses = {head: record["status"] for head, record in there.by_head().items()}
+    assert statuses == {
+        "softmax": "ok",
+        "faulty kind=eat at=3": "oom",
+        "faulty kind=slow ms=30.0": "ok",
+        "mos num_mixtures=2": "ok",
+    }
