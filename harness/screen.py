@@ -10,6 +10,7 @@ from rich.text import Text
 
 from harness.conformance import Summary
 from harness.plan.specs import TrialSpec
+from harness.printable import printable
 
 
 def trials(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]]) -> Table:
@@ -18,7 +19,7 @@ def trials(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]]) -> Table
     for spec, entry in zip(specs, entries, strict=True):
         counts = [f"{entry[key]:,}" for key in ("params_total", "params_head")]
         about = [spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), str(spec.seed)]
-        shown.add_row(*map(Text, [*about, *counts, entry["state"]]))
+        shown.add_row(*map(_shown, [*about, *counts, entry["state"]]))
     return shown
 
 
@@ -26,7 +27,8 @@ def components(entries: list[dict[str, Any]]) -> Table:
     """A row for each component: its name, where it comes from, its parameters."""
     shown = Table("name", "from", "parameters")
     for entry in entries:
-        shown.add_row(*map(Text, [entry["name"], entry["from"], "\n".join(entry["parameters"])]))
+        told = Text("\n").join(map(_shown, entry["parameters"]))
+        shown.add_row(_shown(entry["name"]), _shown(entry["from"]), told)
     return shown
 
 
@@ -47,3 +49,8 @@ def command() -> str:
     if shutil.which("harness") or not script.exists():
         return "harness"
     return str(script.relative_to(here) if script.is_relative_to(here) else script)
+
+
+def _shown(text: str) -> Text:
+    """Whatever a name holds, neither markup for rich nor an order to the terminal."""
+    return Text(printable(text))

@@ -8,6 +8,7 @@ import typer
 from harness.cli import bench, components, machine, suites, tracking
 from harness.cli.options import errors
 from harness.errors import HarnessError, SuiteError
+from harness.printable import sentence
 
 INTERRUPTED, TERMINATED = 130, 143
 SUMMARY = "Compare language-model output heads on equal terms: suites of trials, records, tables."
@@ -60,5 +61,5 @@ def main() -> None:
         errors.print(str(error))
         sys.exit(2)
     except OSError as error:  # a place that cannot be read or written; torch's and Ray's own faults are statuses
-        errors.print(f"{error.filename or 'a file'}: {error.strerror or error}")
+        errors.print(sentence(f"{error.filename or 'a file'}: {error.strerror or error}"))
         sys.exit(2)

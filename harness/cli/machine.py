@@ -51,12 +51,19 @@ def _machine(again: bool) -> dict[str, str]:
         "torch": torch.__version__,
         "Triton": _triton(),
         "device": environment.device_name(environment.resolve_device("auto")),
+        "GPU": _gpu(),
         "processor": found.cpu,
         "threads": f"{torch.get_num_threads()} of torch, {environment.cpus_available()} cores for this process",
         "load": f"{environment.load_average():.2f} over the last minute",
         "matrix products": f"float32 on the CPU by {chosen}; {compared} (relative error {found.error:.1e})",
         "kept in": str(probe.place()) if probe.place().exists() else f"{probe.place()} cannot be written: not kept",
     }
+
+
+def _gpu() -> str:
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} of CUDA {torch.version.cuda}"
+    return f"none is seen, though this torch is made for CUDA {torch.version.cuda}" if torch.version.cuda else "none"
 
 
 def _triton() -> str:

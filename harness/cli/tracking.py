@@ -2,19 +2,23 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness import records
 from harness.cli.options import RESULTS, Results, console, errors
-from harness.errors import ExecutionError
+from harness.errors import ExecutionError, HarnessError
 from harness.report import tables
+
+if TYPE_CHECKING:
+    from harness.execution.tracking import Tracker
 
 
 def sync(results: Results = RESULTS) -> None:
     """Rebuild MLflow from the records. A database that is damaged, or was made in another folder, is set aside."""
-    with _mlflow():
+    with _mlflow("cannot be imported"):
         from harness.execution.tracking import renewed
 
     folders = sorted({path.parent.parent for path in (results / "runs").glob(f"*/*/{records.FILE_NAME}")})
@@ -22,17 +26,22 @@ def sync(results: Results = RESULTS) -> None:
         raise ExecutionError(
             f"{results / 'runs'} holds no records: run a suite first, or name the folder with --results"
         )
-    tracker, total = renewed(results, lambda fault: errors.print(f"warning: {fault}")), 0
-    for folder in folders:
-        found, warnings = records.load_all(folder, [path.name for path in sorted(folder.iterdir()) if path.is_dir()])
-        for warning in warnings:
-            errors.print(f"warning: {warning}")
-        for record in found.values():
-            tracker.log(record)
-        tracker.keep_only(folder.name, set(found))
-        total += len(found)
-        tracker.describe(folder.name, tables.all_of(folder.name, results))
+    with _mlflow("cannot be written"):
+        tracker = renewed(results, lambda fault: errors.print(f"warning: {fault}"))
+        total = sum(_sync(tracker, folder, results) for folder in folders)
     console.print(f"{total} records of {len(folders)} suites are in {results / 'mlflow.db'}", highlight=False)
+
+
+def _sync(tracker: "Tracker", folder: Path, results: Path) -> int:
+    """One suite's records; their number."""
+    found, warnings = records.load_all(folder, [path.name for path in sorted(folder.iterdir()) if path.is_dir()])
+    for warning in warnings:
+        errors.print(f"warning: {warning}")
+    for record in found.values():
+        tracker.log(record)
+    tracker.keep_only(folder.name, set(found))
+    tracker.describe(folder.name, tables.all_of(folder.name, results))
+    return len(found)
 
 
 def ui(
@@ -45,7 +54,7 @@ def ui(
     ] = False,
 ) -> None:
     """Start the MLflow UI on this machine and print the link to the suite's runs. Ctrl-C ends it."""
-    with _mlflow():
+    with _mlflow("cannot be imported"):
         from harness.execution.ui import Address, serve
 
     address = Address(host=host, port=port, remote=remote)
@@ -53,10 +62,12 @@ def ui(
 
 
 @contextmanager
-def _mlflow() -> Iterator[None]:
-    """For its import, which fails with whatever a broken installation raises."""
+def _mlflow(fault: str) -> Iterator[None]:
+    """What MLflow, SQLAlchemy, Alembic and broken installations raise is a sentence too."""
     try:
         yield
+    except HarnessError:
+        raise
     except Exception as cause:
         reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
-        raise ExecutionError(f"MLflow cannot be imported ({reason}); runs and tables do without it") from cause
+        raise ExecutionError(f"MLflow {fault} ({reason}); runs and tables do without it") from cause

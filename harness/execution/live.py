@@ -10,6 +10,7 @@ from rich.text import Text
 
 from harness.execution.events import Event
 from harness.plan.specs import TrialSpec
+from harness.printable import printable
 from harness.trial.progress import Progress
 
 MAX_ROWS = 20
@@ -27,7 +28,7 @@ class LiveView:
     def __init__(self, specs: list[TrialSpec], console: Console):
         self.console = console
         self.total = len(specs)
-        self._first_seen: dict[str, float] = {}
+        self._first_seen: dict[str, tuple[float, int]] = {}  # when, and how many steps were done then
         self._specs = {spec.id: spec for spec in specs}
         self._progress: dict[str, Progress | None] = {}
         self._last_line: dict[str, float] = {}
@@ -46,16 +47,17 @@ class LiveView:
         """Take in one event."""
         trial = event.spec.id
         if event.kind == "started":
-            self._first_seen.setdefault(trial, time.monotonic())
+            self._first_seen.pop(trial, None)
             self._progress[trial] = None
             self._last_line[trial] = time.monotonic()
         elif event.kind == "progress":
             self._progress[trial] = event.progress
+            self._first_seen.setdefault(trial, (time.monotonic(), _done(event.progress)))
         else:
             self._progress.pop(trial, None)
             self._ends[trial] = event
         if not self.console.is_terminal and (line := self._line(event)):
-            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self.console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, event: Event) -> str | None:
         """A line for a log: starts, epochs (their ends, and once a minute within), results."""
@@ -95,7 +97,7 @@ class LiveView:
             spec = self._specs[trial]
             cells = self._finished_cells(trial) if trial in self._ends else self._running_cells(trial)
             about = [trial, str(spec.head), spec.backbone.name, spec.corpus.name, str(spec.seed)]
-            table.add_row(*map(Text, [*about, *cells]))  # Text: a message may hold what rich would read as markup
+            table.add_row(*(Text(printable(cell)) for cell in (*about, *cells)))  # Text: none of it is rich's markup
         return table
 
     def _finished_cells(self, trial: str) -> list[str]:
@@ -110,9 +112,9 @@ class LiveView:
         progress = self._progress[trial]
         if progress is None:
             return ["starting", "", "", "", ""]
-        done = (progress.epoch - 1) * progress.steps + progress.step
-        elapsed = time.monotonic() - self._first_seen[trial]
-        eta = elapsed / done * (progress.epochs * progress.steps - done)
+        began, before = self._first_seen[trial]  # a trial may have gone on from its checkpoint
+        done, left = _done(progress) - before, progress.epochs * progress.steps - _done(progress)
+        eta = (time.monotonic() - began) / done * left if done else progress.ms_per_batch / 1e3 * left
         return [
             "running",
             f"{progress.epoch}/{progress.epochs} ({100 * progress.step // progress.steps} %)",
@@ -120,6 +122,10 @@ class LiveView:
             f"{progress.ms_per_batch:.1f}",
             f"{int(eta // 3600)}:{int(eta // 60 % 60):02}:{int(eta % 60):02}",
         ]
+
+
+def _done(progress: Progress) -> int:
+    return (progress.epoch - 1) * progress.steps + progress.step
 
 
 def _result(event: Event) -> str:

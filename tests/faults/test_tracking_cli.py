@@ -3,7 +3,10 @@
 import json
 import shutil
 import signal
+import sqlite3
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +15,7 @@ import pytest
 from mlflow import MlflowClient
 
 from harness import cli
+from harness.execution import database
 
 RUN = ("run", "suites/tiny.yaml", "--executor", "inline")
 ONE = (*RUN, "--only", "head=softmax,seed=1")
@@ -110,6 +114,34 @@ def test_mlflow_broken_or_callback_raises_the_suite_runs_with_one_warning(folder
     experiment, runs = dump(folder / "results")["tiny"]
     assert len(runs) == 4
     assert "| softmax" in experiment["mlflow.note.content"]
+
+
+def test_mlflow_broken_a_locked_database_costs_a_run_seconds_and_one_warning(folder, harness, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    (folder / "results").mkdir()
+    with closing(sqlite3.connect(folder / "results" / "mlflow.db", isolation_level=None)) as other:
+        other.execute("CREATE TABLE other (number)")
+        other.execute("BEGIN EXCLUSIVE")
+        start = time.monotonic()
+        done = harness(*ONE)
+        assert time.monotonic() - start < 20
+        place = folder / "results" / "mlflow.db"
+        warning = f"warning: MLflow is off from here on ({place} is locked by another program); `harness sync` rebuilds"
+        assert (done.code, done.err) == (0, f"{warning} it later\n")
+        assert harness("sync").err == f"{place} is locked by another program\n"
+        other.execute("ROLLBACK")
+    assert harness("sync").code == 0
+    assert len(dump(folder / "results")["tiny"][1]) == 1
+
+
+def test_mlflow_broken_while_syncing_is_a_sentence(lived, tmp_path, harness, monkeypatch):
+    monkeypatch.chdir(shutil.copytree(lived, tmp_path / "copy"))
+    raising_at("set_experiment_tag")(monkeypatch)
+    done = harness("sync")
+    assert done.code == 2
+    assert (
+        done.err.splitlines()[-1] == "MLflow cannot be written (RuntimeError: no more); runs and tables do without it"
+    )
 
 
 @pytest.mark.parametrize("command", [("sync",), ("ui",)])
