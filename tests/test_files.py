@@ -49,6 +49,6 @@ def test_what_is_longer_than_it_says_is_refused(place):
 def test_a_refusal_leaves_no_descriptor_open(tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     for place in (tmp_path, "/dev/zero", "/proc/self/environ"):
-        with pytest.raises(OSError, match="regular file|size"):
+        with pytest.raises(OSError, match=r"regular file|size"):
             read_bounded(place, 1000)
     assert len(os.listdir("/proc/self/fd")) == before
