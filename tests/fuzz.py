@@ -183,8 +183,8 @@ def mutate_text(draw: Callable, text: str) -> str:
 
 @st.composite
 def mutants_of_suites(draw: Callable) -> tuple[str, tuple[str, ...]]:
-    """A suite's text, a third of them changed gently, and --set values."""
-    text, way = draw(st.sampled_from(seed_suites())), draw(st.sampled_from(["gently", "tree", "text"]))
+    """A suite's text, half of them changed gently, and --set values."""
+    text, way = draw(st.sampled_from(seed_suites())), draw(st.sampled_from(["gently", "tree", "text", "gently"]))
     if way != "text":
         data = YAML(typ="safe").load(text)
         for _ in range(draw(st.integers(1, 3))):

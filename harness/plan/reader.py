@@ -105,7 +105,7 @@ def assignment(text: str) -> tuple[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        return read_bounded(path, MAX_BYTES).decode("utf-8-sig")
+        return read_bounded(path, MAX_BYTES).decode("utf-8")
     except FileNotFoundError:
         raise SuiteError([f"{path}: no such file"]) from None
     except UnicodeDecodeError as cause:

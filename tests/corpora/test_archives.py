@@ -130,7 +130,7 @@ def test_a_bomb_that_says_less_than_it_holds_ends_where_it_says(cut):
     archive = of_zip({NAME: bytes(10**6)})
     said, less = (10**6).to_bytes(4, "little"), (1000).to_bytes(4, "little")
     assert archive.count(said) == 2  # the local header and the directory
-    assert cut(archive.replace(said, less))[1].startswith(("the archive cannot be read", "the file in the archive has"))
+    assert cut(archive.replace(said, less))[1].startswith("the archive cannot be read")
 
 
 def test_an_encrypted_member_is_refused(cut):
