@@ -39,12 +39,21 @@ def killed_at_random(place, options, kills, shortest, longest, rng):
     return live
 
 
+@pytest.fixture(scope="module")
+def four_trials(module_place):
+    """A function that makes places with four trials of a second or two each, and what these give undisturbed."""
+
+    def make():
+        return module_place("softmax", "faulty: {kind: slow, ms: 5}", train=LONG, seeds="[1, 2]")
+
+    return make, undisturbed(make())
+
+
 @pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_driver_sigkill_at_random_moments_costs_no_bit_and_at_most_an_epoch(executor, module_place):
+def test_driver_sigkill_at_random_moments_costs_no_bit_and_at_most_an_epoch(executor, four_trials):
     rng = random.Random(f"{executor} {KILLS}")
-    shape = {"train": LONG, "seeds": "[1, 2]"}
-    reference = undisturbed(module_place("softmax", "faulty: {kind: slow, ms: 5}", **shape))
-    place = module_place("softmax", "faulty: {kind: slow, ms: 5}", **shape)
+    make, reference = four_trials
+    place = make()
     longest = 9.0 if executor == "inline" else 14.0
     live = killed_at_random(place, ("--no-tracking", "--executor", executor), KILLS, 3.0, longest, rng)
     before = {trial: (place.runs / trial / "record.json").stat().st_mtime_ns for trial in place.records()}
@@ -65,7 +74,7 @@ def test_driver_sigkill_with_every_head_and_backbone_in_one_run_under_ray(module
     more = {"backbones": f"backbones: [{', '.join(EVERY_BACKBONE)}]", "train": LONG}
     only = ("--only", "backbone=lstm", "--only", "head=softmax")
     reference = module_place(*heads, **more)
-    assert reference.run(*INLINE, *only, timeout=240).returncode == 1  # a part of the suite
+    assert reference.run(*INLINE, *only, timeout=240).returncode == 0
     place = module_place(*heads, **more)
     driver = place.start("run", "--no-tracking", *only)
     wait_for(lambda: len(place.records()) >= 5 and place.checkpoints(), 120)
@@ -74,7 +83,7 @@ def test_driver_sigkill_with_every_head_and_backbone_in_one_run_under_ray(module
     driver.communicate()
     assert all_gone(below)
     assert len(place.records()) < len(EVERY_HEAD) + 2
-    assert place.run("--no-tracking", *only, timeout=240).returncode == 1
+    assert place.run("--no-tracking", *only, timeout=240).returncode == 0
     assert place.results() == reference.results()
     assert len(place.results()) == len(EVERY_HEAD) + 2
 
@@ -93,7 +102,7 @@ def test_driver_sigterm_leaves_with_143_and_the_trial_goes_on(executor, place):
     assert there.records() == {}
     assert "0/1: 1 interrupted" in done.stdout
     assert '"state": "interrupted"' in there.end(there.start("plan", "--json")).stdout
-    assert there.run(*options).returncode == 0
+    assert there.run(*INLINE).returncode == 0  # by either executor
     (record,) = there.records().values()
     assert record["environment"]["sessions"] == 2
 
@@ -140,7 +149,7 @@ def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, p
     assert "error" in statuses
     assert len(statuses) < 6
     assert "not run" in done.stdout
-    assert there.run(*options).returncode == 1  # the failed ones stay failed
+    assert there.run(*INLINE).returncode == 1  # the failed ones stay failed
     assert sorted(record["status"] for record in there.records().values()) == ["error"] * 2 + ["ok"] * 4
 
 

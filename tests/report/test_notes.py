@@ -60,3 +60,28 @@ def test_the_route_of_products_and_a_graph_are_told_with_the_machine(suite_of, r
         f"Measured on {environment.get('device', 'a processor')}, 1 thread(s) a trial, torch 2.13.0{told}, "
         "Python 3.11.7, harness 0.1.0 at abc, executor inline."
     ]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_timing_exclusive_is_claimed_of_no_time_taken_while_sharing(suite_of, record_of, shared):
+    suite = suite_of(SUITE)
+    record = record_of(suite.trials[0], environment={"shared": shared})
+    said = "Times were taken while trials shared the machine: compare them within this table only."
+    assert notes(suite, record, about="Times") == [said] * shared
+
+
+def test_stats_small_n_tell_how_many_seeds_there_are_and_claim_no_significance(suite_of, record_of):
+    suite = suite_of(
+        SUITE.replace("heads: [softmax]", "heads: [softmax, mos]").replace("seeds: [1]", "seeds: [1, 2, 3]")
+    )
+    made = {trial.id: record_of(trial) for trial in suite.trials[:5]}
+    table = tables.render(suite, made, PrintedNumbers((), ())).partition("\n- ")[0]
+    assert [line.split("|")[-2].strip() for line in table.splitlines()[4:]] == ["3/3", "2/3: 1 not run"]
+    assert "*" not in table.replace(r"\*", "")  # neither a star nor bold
+
+
+def test_what_changed_between_the_sessions_of_a_trial_is_told(suite_of, record_of):
+    suite = suite_of(SUITE)
+    record = record_of(suite.trials[0], environment={"sessions": 2, "changed": ("commit aaa until epoch 3",)})
+    (told,) = notes(suite, record, about=str(record.spec))
+    assert told.endswith("was trained in 2 sessions, of which earlier ones ran with: commit aaa until epoch 3.")

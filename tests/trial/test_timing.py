@@ -13,7 +13,7 @@ from harness.trial.timing import WARMUP_BATCHES, Clock
 CPU = torch.device("cpu")
 
 
-def test_median_and_quartiles_leave_warm_up_out():
+def test_warmup_is_left_out_of_median_and_quartiles():
     clock = Clock(CPU)
     clock.milliseconds = [1e6] * WARMUP_BATCHES + [10.0, 20.0, 30.0]
     # quartiles of 10, 20, 30 at (n + 1) p: positions 1, 2, 3
@@ -120,3 +120,11 @@ def test_peak_memory_sees_what_was_allocated_after_the_reset_and_not_before():
     )
     grown = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     assert 48 < grown < 160
+
+
+def test_warmup_is_left_out_of_every_session_of_a_trial():
+    clock = Clock(CPU)
+    clock.earlier = [10.0, 20.0]
+    clock.milliseconds = [1e6] * WARMUP_BATCHES + [30.0]
+    assert clock.measured() == [10.0, 20.0, 30.0]
+    assert clock.summary("train")["train_ms_per_batch"] == 20.0
