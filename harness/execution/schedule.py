@@ -16,6 +16,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from harness.execution import cluster
+
 # Read by Ray when it is imported. Without them one failing trial prints over a hundred lines, and Tune swallows Ctrl-C.
 for _name, _value in {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -28,6 +30,7 @@ for _name, _value in {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }.items():
     os.environ.setdefault(_name, _value)
+cluster.show_token()
 
 import psutil  # noqa: E402
 import ray  # noqa: E402
@@ -36,7 +39,6 @@ from ray import tune  # noqa: E402
 from harness.corpora.sources import fetch_corpora  # noqa: E402
 from harness.environment import cpus_available, resolve_device  # noqa: E402
 from harness.errors import ExecutionError, StorageError  # noqa: E402
-from harness.execution.cluster import refuse_homeless_ray, refuse_open_ray  # noqa: E402
 from harness.execution.events import Claim, OnEvent  # noqa: E402
 from harness.execution.rounds import Watcher, in_rounds  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
@@ -46,6 +48,8 @@ from harness.trial.setting import Setting  # noqa: E402
 from harness.trial.step import refuse_unfit  # noqa: E402
 
 LOCAL = "local"
+QUIET = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+FAULTS = (ConnectionError, ValueError, OSError, RuntimeError, ray.exceptions.RayError)
 MAX_FAILURES = 10  # of one trial's workers, in one run; the worker itself gives up at the second in one place
 
 
@@ -121,18 +125,37 @@ def _scratch(setting: Setting, address: str) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def _start() -> None:
+    try:
+        ray.init(LOCAL, num_cpus=cpus_available(), include_dashboard=False, **QUIET)
+    except FAULTS as cause:
+        raise ExecutionError(f"Ray does not start: {_line(cause)}") from cause
+
+
+def _join(address: str) -> None:
+    cluster.refuse_silent(address)
+    try:
+        with cluster.no_mutter():
+            ray.init(address, **QUIET)
+    except FAULTS as cause:
+        raise ExecutionError(
+            f"the Ray cluster at '{address}' cannot be joined: {_line(cause)}; this machine must be one of its nodes, "
+            "with the same versions of Ray and Python and the same token of Ray's (docs/cluster.md)"
+        ) from cause
+
+
+def _line(cause: Exception) -> str:
+    return " ".join(str(cause).split())[:300]
+
+
 @contextmanager
 def _ray(address: str) -> Iterator[None]:
     """Ray for the length of a block, with the command line's own handling of SIGTERM."""
-    refuse_open_ray()
-    refuse_homeless_ray()
-    local = {"num_cpus": cpus_available(), "include_dashboard": False} if address == LOCAL else {}
+    cluster.refuse_open_ray()
+    cluster.refuse_homeless_ray()
     before = signal.getsignal(signal.SIGTERM)
     logging.getLogger("ray").setLevel(logging.CRITICAL)
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **local)
-    except (ConnectionError, ValueError, OSError, RuntimeError) as cause:
-        raise ExecutionError(f"Ray does not start with address '{address}': {str(cause).splitlines()[0]}") from cause
+    _start() if address == LOCAL else _join(address)
     signal.signal(signal.SIGTERM, before)
     try:
         yield

@@ -1,0 +1,237 @@
+"""A Ray cluster of two nodes on this machine, joined by its address: what becomes of trials when a node or a driver
+dies, and of runs that no cluster takes. The node is killed in the last test.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from disturbed import PLUGIN, all_gone, wait_for, workers
+from filelock import FileLock
+
+from harness.errors import ExecutionError
+from harness.execution import cluster as joining
+
+SLOW = "faulty: {kind: slow, ms: 20}"  # 180 steps: four seconds
+LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
+SHAPE = {"train": LONG, "seeds": "[1, 2]"}
+UP = "Ray runtime started"
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Node:
+    """`ray start --block`: a node of one CPU, whose processes are all below this one.
+
+    Args:
+        folder: for what it writes; a short path, since Ray's sockets lie below it.
+    """
+
+    def __init__(self, folder: Path, environment: dict[str, str], *options: str):
+        self.folder, self.log = folder, folder.with_suffix(".log")
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1", *options,
+                   f"--temp-dir={folder}", "--object-store-memory=80000000", "--disable-usage-stats"]  # fmt: skip
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        self.seen: list[psutil.Process] = []
+
+    def up(self) -> bool:
+        """Whether it is part of its cluster."""
+        assert self.process.poll() is None, self.log.read_text()
+        return UP in self.log.read_text()
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes on it that train."""
+        return workers(self.process.pid)
+
+    def kill(self) -> None:
+        """SIGKILL for every process of it: the machine is gone."""
+        if self.process.poll() is None:
+            self.seen = psutil.Process(self.process.pid).children(recursive=True)
+        for each in (self.process, *self.seen):
+            try:
+                each.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self.process.wait()
+        psutil.wait_procs(self.seen, timeout=10)
+
+
+class Cluster:
+    """A head node and another one, with a token of their own."""
+
+    def __init__(self, folder: Path):
+        paths = [str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.joining = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "HARNESS_"))}
+        environment |= {"PYTHONPATH": os.pathsep.join(paths), "RAY_AUTH_MODE": "token", **self.joining}
+        self.nodes = []
+        try:
+            self.nodes.append(Node(folder / "h", environment, "--head", "--port=0", "--include-dashboard=false"))
+            wait_for(self.nodes[0].up)
+            noted = folder / "h" / "ray_current_cluster"
+            self.address = wait_for(lambda: noted.exists() and noted.read_text())
+            self.nodes.append(Node(folder / "n", environment, f"--address={self.address}"))
+            wait_for(self.nodes[1].up)
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        for node in reversed(self.nodes):
+            node.kill()
+
+    def start(self, place, *options, **more) -> subprocess.Popen:
+        """`harness run --address`, on the way."""
+        return place.start("run", "--no-tracking", "--address", self.address, *options, env=self.joining, **more)
+
+    def run(self, place, *options) -> subprocess.CompletedProcess:
+        """`harness run --address`, to its end."""
+        return place.end(self.start(place, *options))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    folder = Path(tempfile.mkdtemp(prefix="hc-"))
+    try:
+        cluster = Cluster(folder)
+        try:
+            yield cluster
+        finally:
+            cluster.end()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(module_place) -> dict[str, tuple]:
+    """The results of a run inline."""
+    place = module_place(SLOW, **SHAPE)
+    assert place.run("--executor", "inline", "--no-tracking").returncode == 0
+    return place.results()
+
+
+def scratch(place) -> list[Path]:
+    """What Tune wrote for itself into the shared results."""
+    return list(place.runs.glob(".harness-tune-*"))
+
+
+def refused(done: subprocess.CompletedProcess) -> str:
+    """The one sentence that a run was refused with."""
+    assert done.returncode == 2, done.stderr
+    (sentence,) = done.stderr.strip().splitlines()
+    return sentence
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_an_address_where_nothing_listens_is_one_sentence_at_once(place):
+    there, began = place("softmax"), time.monotonic()
+    said = refused(there.run("--no-tracking", "--address", f"127.0.0.1:{free_port()}"))
+    assert re.fullmatch(r"no Ray cluster answers at 127.0.0.1:\d+ \(Connection refused\); is its head node up\?", said)
+    assert time.monotonic() - began < 20  # Ray itself: 14 minutes
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["host", "6379", ":6379", "ray://127.0.0.1:10001", "http://127.0.0.1:8265", "host:port", "host:99999", ""],
+)
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(ExecutionError, match="is no address of a Ray cluster: that is HOST:PORT"):
+        joining.refuse_silent(address)
+
+
+def test_a_head_that_hangs_is_refused_in_time(monkeypatch):
+    monkeypatch.setattr(joining, "JOIN_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # the kernel takes the connection, nobody answers
+        with pytest.raises(ExecutionError, match=r"no Ray cluster answers at .* \(timed out\)"):
+            joining.refuse_silent(f"127.0.0.1:{server.getsockname()[1]}")
+
+
+def test_what_hangs_up_is_no_cluster():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up():
+            line, _ = server.accept()
+            line.recv(100)
+            line.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with pytest.raises(ExecutionError, match="is no Ray cluster"):
+            joining.refuse_silent(f"127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+
+
+def test_auto_with_the_address_file_of_a_dead_cluster_is_refused(monkeypatch, tmp_path):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    joining.refuse_silent("auto")  # none is noted: Ray looks itself
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{free_port()}\n")
+    with pytest.raises(ExecutionError, match=r"no Ray cluster answers at 127\.0\.0\.1"):
+        joining.refuse_silent("auto")
+
+
+def test_a_claim_that_no_node_holds_is_refused_although_all_together_could(cluster, place):
+    said = refused(cluster.run(place("softmax"), "--cpus-per-trial", "2"))
+    assert said == "a trial claims 2 CPUs and 0 GPUs; there is no such node: 1 CPUs, 0 GPUs; 1 CPUs, 0 GPUs"
+
+
+def test_another_token_is_one_sentence(cluster, place):
+    there = place("softmax")
+    environment = {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_NUM_REDIS_GET_RETRIES": "2"}  # Ray's own 20: 20 s
+    done = there.run("--no-tracking", "--address", cluster.address, env=environment)
+    assert "the same token of Ray's" in refused(done)
+
+
+def test_a_killed_driver_leaves_no_worker_and_no_lock_and_the_next_one_goes_on(cluster, undisturbed, module_place):
+    place = module_place(SLOW, **SHAPE)
+    driver = cluster.start(place)
+    wait_for(lambda: len({each.parent for each in place.checkpoints()}) == 2)
+    training = [worker for node in cluster.nodes for worker in node.workers()]
+    assert len(training) == 2
+    assert len(scratch(place)) == 1
+    driver.send_signal(signal.SIGKILL)
+    place.end(driver)
+    assert all_gone(training)
+    assert all(node.up() for node in cluster.nodes)
+    for lock in (place.runs / ".locks").iterdir():
+        with FileLock(lock, timeout=0):
+            pass
+    done = cluster.run(place)
+    assert done.returncode == 0, done.stderr
+    assert place.results() == undisturbed
+    assert [record["environment"]["sessions"] for record in place.records().values()] == [2, 2]
+    assert scratch(place) == []
+    assert place.leftovers() == []
+
+
+def test_the_trial_of_a_node_that_dies_goes_on_elsewhere_from_its_checkpoint(cluster, undisturbed, module_place):
+    place = module_place(SLOW, **SHAPE)
+    driver = cluster.start(place)
+    wait_for(lambda: len({each.parent for each in place.checkpoints()}) == 2)
+    staying, dying = cluster.nodes
+    assert len(staying.workers()) == len(dying.workers()) == 1
+    dying.kill()
+    done = place.end(driver, 180)
+    assert done.returncode == 0, done.stderr
+    assert place.results() == undisturbed
+    counts = [(each["environment"]["sessions"], each["environment"]["retries"]) for each in place.records().values()]
+    assert sorted(counts) == [(1, 0), (2, 1)]
+    assert scratch(place) == []
+    assert place.leftovers() == []
