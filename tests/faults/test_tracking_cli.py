@@ -1,6 +1,5 @@
 """The command line with MLflow at its worst: suites run all the same, and `harness sync` makes it good."""
 
-import json
 import shutil
 import signal
 import sys
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 import commands
 import pytest
 from mlflow import MlflowClient
+from shown import dump
 
 from harness import cli
 
@@ -43,32 +43,6 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "here" / "suites" / "tiny.yaml").write_text(commands.SUITE)
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
-
-
-def dump(results) -> dict:
-    """All that the database says, but for its own ids and who wrote it."""
-    client = MlflowClient(tracking_uri=f"sqlite:///{results}/mlflow.db")
-    return {
-        experiment.name: (
-            experiment.tags,
-            sorted(map(json.dumps, (_run(client, run) for run in _runs(client, experiment)))),
-        )
-        for experiment in client.search_experiments()
-    }
-
-
-def _runs(client, experiment) -> list:
-    return client.search_runs([experiment.experiment_id], max_results=1000)
-
-
-def _run(client, run) -> list:
-    history = {
-        name: sorted((m.step, m.value, m.timestamp) for m in client.get_metric_history(run.info.run_id, name))
-        for name in sorted(run.data.metrics)
-    }
-    tags = {name: value for name, value in sorted(run.data.tags.items()) if name != "harness.writer"}
-    about = [run.info.run_name, run.info.status, run.info.start_time, run.info.end_time]
-    return [about, sorted(run.data.params.items()), tags, history]
 
 
 def missing(monkeypatch) -> None:
