@@ -208,7 +208,7 @@ def set_aside(runs: Path, trial_id: str) -> None:
 
 @contextmanager
 def writing(runs: Path, trial_id: str, *, wait: bool = True) -> Iterator[None]:
-    """The right to write to a trial's folder, which one process has at a time; waits for it, unless told not to. It ends
+    """The right to write to a trial's folder, which one process has at a time; waits for it, unless told not. It ends
     with the process, however that ends. Raises StorageError where no lock can be made, or had without waiting.
     """
     place = runs / LOCKS / f"{trial_id}.lock"

@@ -32,7 +32,7 @@ BACKBONES = """backbones:
 TRAIN = f"train: {{optimizer: adam, lr: 0.01, epochs: {EPOCHS}, batch_size: 4, seq_len: 7}}"
 TRIALS_A_SEED = 10  # five heads on two backbones
 PAUSE = (5.0, 15.0)  # seconds between kills
-DRIVERS = 0.3  # of the kills
+DRIVERS = 0.2  # of the kills
 LAST = 8  # trials at the end, for which no driver is killed: a command with nothing to run does not look at MLflow
 LIVE_SHARE = 0.15  # kills inside live epochs that a soak needs, for each trial
 LEFT_SECONDS = 90  # that Ray's agents outlive a driver which was killed
@@ -78,9 +78,9 @@ class Soak:
         found = workers(driver.pid)
         if unfinished > LAST and self.rng.random() < DRIVERS:
             victims, name = found, "drivers"
-        elif found:
-            victims, name = [self.rng.choice(found)], "workers"
-        else:
+        elif busy := [worker for worker in found if self._trials(worker)]:
+            victims, name = [self.rng.choice(busy)], "workers"
+        else:  # all are starting: on a busy machine none would ever get through
             return
         with still(victims) as held:
             trials = [trial for worker in held for trial in self._trials(worker)]
@@ -94,7 +94,10 @@ class Soak:
 
     def _trials(self, worker: psutil.Process) -> list[str]:
         """The trial whose log a worker has open, if it has one."""
-        places = [Path(each.path) for each in worker.open_files()]
+        try:
+            places = [Path(each.path) for each in worker.open_files()]
+        except psutil.Error:
+            return []
         return [each.parent.name for each in places if each.name == "trial.log"]
 
     def _in_live_epoch(self, trial: str) -> bool:
@@ -122,7 +125,6 @@ def still(processes: list[psutil.Process]) -> Iterator[list[psutil.Process]]:
     for each in processes:
         try:
             each.suspend()
-            each.open_files()
             held.append(each)
         except psutil.Error:
             continue

@@ -85,6 +85,7 @@ def _report(
     found = _records(runs, suite.trials)
     markdown = tables.render(suite, found, printed, interrupted=records.interrupted(runs, _ids(suite.trials)))
     place = tables.write(suite, markdown, results)
+    tracking.call(lambda tracker: tracker.catch_up(suite.name, found.values()))
     tracking.call(lambda tracker: tracker.describe(suite.name, tables.all_of(suite.name, results)))
     _show(markdown, place)
     return found

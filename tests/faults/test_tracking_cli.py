@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from shown import dump
 
 from harness import cli
+from harness.execution.tracking import Tracker
 
 RUN = ("run", "suites/tiny.yaml", "--executor", "inline")
 ONE = (*RUN, "--only", "head=softmax,seed=1")
@@ -195,3 +196,15 @@ def test_readonly_home_is_one_sentence_with_the_way_out_under_ray(folder, harnes
     assert done.err.startswith("the home folder /proc/nowhere cannot be written (")
     assert done.err.endswith("; set HOME to another folder, or use --executor inline\n")
     assert commands.record_files(folder) == {}
+
+
+def test_records_whose_driver_died_before_it_logged_them_are_logged_by_the_next_run(folder, harness, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Tracker, "log", lambda tracker, record: None)
+        patch.setattr(Tracker, "catch_up", lambda tracker, suite, found: None)
+        assert harness(*ONE).code == 0
+    assert dump(folder / "results")["tiny"][1] == []
+    assert harness(*RUN).code == 0
+    shown = dump(folder / "results")["tiny"][1]
+    assert harness("sync").code == 0
+    assert (len(shown), dump(folder / "results")["tiny"][1]) == (4, shown)
