@@ -207,15 +207,15 @@ def set_aside(runs: Path, trial_id: str) -> None:
 
 
 @contextmanager
-def writing(runs: Path, trial_id: str) -> Iterator[None]:
-    """The right to write to a trial's folder, which one process has at a time; waits for it. It ends with the process,
-    however that ends. Raises StorageError where no lock can be made.
+def writing(runs: Path, trial_id: str, *, wait: bool = True) -> Iterator[None]:
+    """The right to write to a trial's folder, which one process has at a time; waits for it, unless told not. It ends
+    with the process, however that ends. Raises StorageError where no lock can be made, or had without waiting.
     """
     place = runs / LOCKS / f"{trial_id}.lock"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(place)
-        lock.acquire()
+        lock.acquire(blocking=wait)
     except OSError as cause:
         raise StorageError(f"{place} cannot be locked ({cause.strerror or cause})") from cause
     try:

@@ -36,7 +36,11 @@ class Place:
 
     def start(self, command: str = "run", *options, env=None, **popen) -> subprocess.Popen:
         """`harness <command> suites/tiny.yaml <options>`, on the way."""
-        return self._start("-m", "harness.cli", command, "suites/tiny.yaml", *options, env=env, **popen)
+        return self.command(command, "suites/tiny.yaml", *options, env=env, **popen)
+
+    def command(self, *arguments, **more) -> subprocess.Popen:
+        """`harness <arguments>`, on the way."""
+        return self._start("-m", "harness.cli", *arguments, **more)
 
     def script(self, text: str, *arguments) -> subprocess.Popen:
         """A Python script, on the way."""

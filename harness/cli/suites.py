@@ -1,6 +1,7 @@
 """`harness run`, `plan` and `table`: what is done with a suite."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from harness import plan as planning
 from harness import records, screen
 from harness.cli.options import RESULTS, Data, Device, Executor, Json, Only, Results, Set, SuitePath, console, errors
 from harness.corpora.download import DEFAULT_DATA
-from harness.execution.driver import Tracking, run_trials
+from harness.execution.driver import Tracking, run_trials, tidy_finished
 from harness.execution.events import Claim
 from harness.execution.live import LiveView
 from harness.plan.specs import Suite, TrialSpec
@@ -42,7 +43,9 @@ def run(
     printed = published.load(read)
     chosen = planning.select(read.trials, tuple(only))
     runs = records.runs_folder(results, read.name)
-    todo = records.pending(chosen, _records(runs, chosen), retry_failed=retry_failed, force=force)
+    known = _records(runs, chosen)
+    todo = records.pending(chosen, known, retry_failed=retry_failed, force=force)
+    tidy_finished(runs, known.keys() - set(_ids(todo)))
     tracking = Tracking(None if no_tracking or not todo else results, errors)
     if todo:
         gpus = read.resources.gpus if gpus_per_trial is None else gpus_per_trial
@@ -82,6 +85,7 @@ def _report(
     found = _records(runs, suite.trials)
     markdown = tables.render(suite, found, printed, interrupted=records.interrupted(runs, _ids(suite.trials)))
     place = tables.write(suite, markdown, results)
+    tracking.call(lambda tracker: tracker.catch_up(suite.name, found.values()))
     tracking.call(lambda tracker: tracker.describe(suite.name, tables.all_of(suite.name, results)))
     _show(markdown, place)
     return found
@@ -137,7 +141,7 @@ def _records(runs: Path, trials: tuple[TrialSpec, ...]) -> dict[str, records.Tri
     return found
 
 
-def _ids(trials: tuple[TrialSpec, ...]) -> list[str]:
+def _ids(trials: Iterable[TrialSpec]) -> list[str]:
     return [trial.id for trial in trials]
 
 

@@ -1,17 +1,22 @@
 """The driver's part of a run: check the place, hand what is pending to an executor, log each record to MLflow."""
 
+import contextlib
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from harness.errors import ExecutionError
+from harness import records
+from harness.errors import ExecutionError, StorageError
 from harness.execution.events import Claim, Event
 from harness.execution.live import LiveView
 from harness.execution.tracked import Tracking
 from harness.kernels import probe
 from harness.plan.specs import TrialSpec
+from harness.trial import attempt
+from harness.trial.run import tidy
 from harness.trial.setting import Setting
 
 
@@ -49,6 +54,19 @@ def run_trials(
 
         with view:
             schedule.execute(todo, setting, claim, on_event, address, fail_fast=fail_fast)
+
+
+def tidy_finished(runs: Path, finished: Iterable[str]) -> None:
+    """Remove what workers left that were killed between saving the record of a trial and tidying up. A trial that
+    another process has is left to it.
+    """
+    for trial in finished:
+        folder = records.folder(runs, trial)
+        if not attempt.ended(folder):
+            with contextlib.suppress(StorageError), records.writing(runs, trial, wait=False):
+                known, _ = records.load_all(runs, [trial])  # once more: another may have set it aside meanwhile
+                if trial in known:
+                    tidy(folder, known[trial].status)
 
 
 def _on_gpu(setting: Setting, claim: Claim) -> bool:

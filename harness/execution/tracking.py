@@ -5,7 +5,7 @@ One experiment a suite, one flat run a trial, found by its tag `harness.trial_id
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -55,6 +55,15 @@ class Tracker:
                     self.client.delete_run(run.info.run_id)
             if not right:
                 self._write(record)
+
+    def catch_up(self, suite: str, found: Iterable[TrialRecord]) -> None:
+        """Log those of a suite's records that no run shows: whoever was to log them died before."""
+        with self._writing():
+            runs = self._runs(self._experiment(suite))
+        shown = {(run.data.tags.get(DIGEST_TAG), run.info.status) for run in runs}
+        for record in found:
+            if (digest(record), _end(record)) not in shown:
+                self.log(record)
 
     def keep_only(self, suite: str, trial_ids: set[str]) -> None:
         """Delete the runs of trials that have no record any more."""

@@ -57,8 +57,13 @@ def stuck(folder: Path) -> str:
 
 def end(folder: Path) -> None:
     """The trial has its record: nothing more is known of attempts."""
-    for name in (FILE_NAME, STUCK):
+    for name in (STUCK, FILE_NAME):
         (folder / name).unlink(missing_ok=True)
+
+
+def ended(folder: Path) -> bool:
+    """Whether `end` was heard of the last attempt, if there was any."""
+    return not (folder / FILE_NAME).exists()
 
 
 def last(folder: Path) -> Attempt | None:

@@ -58,15 +58,21 @@ def run(
     with records.writing(setting.runs, spec.id):
         known, _ = records.load_all(setting.runs, [spec.id])
         if spec.id in known and records.digest(known[spec.id]) != replaces:
+            tidy(folder, known[spec.id].status)
             return known[spec.id]
         records.set_aside(setting.runs, spec.id)
         with trial_log(folder) as log:
             record = _attempted(spec, setting, report, folder, log)
         records.save(record, setting.runs)
-        if record.status not in RESUMABLE:
-            Checkpoints(folder).remove()
-        attempt.end(folder)
+        tidy(folder, record.status)
         return record
+
+
+def tidy(folder: Path, status: Status) -> None:
+    """Remove what a finished trial needs no more. `attempt.json` goes last: while it is there, this is not done."""
+    if status not in RESUMABLE:
+        Checkpoints(folder).remove()
+    attempt.end(folder)
 
 
 def _attempted(

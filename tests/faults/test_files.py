@@ -11,7 +11,9 @@ from disturbed import LSTM, Place, result, suite_text
 
 from harness import plan, records
 from harness.errors import Damaged, StorageError
+from harness.execution.driver import tidy_finished
 from harness.trial import checkpoint
+from harness.trial import run as trial_run
 from harness.trial.checkpoint import BEST, Checkpoints
 from harness.trial.run import run
 from harness.trial.setting import Setting
@@ -242,3 +244,22 @@ def test_moved_results_are_found_where_they_are_now(place):
     done = there.run(*options, "--results", moved)
     assert done.returncode == 0
     assert "nothing to run" in done.stdout
+
+
+@pytest.mark.parametrize("by", ["the next attempt", "the next command"])
+def test_what_a_worker_leaves_that_dies_right_after_its_record_is_tidied_up(by, spec, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(trial_run, "tidy", lambda *arguments: (_ for _ in ()).throw(PowerCut))
+        with pytest.raises(PowerCut):
+            trained(spec, tmp_path)
+    folder = records.folder(tmp_path, spec.id)
+    saved = records.load(tmp_path, spec.id)
+    assert Checkpoints(folder).newest() is not None
+    with records.writing(tmp_path, spec.id):
+        tidy_finished(tmp_path, [spec.id])  # another process has it
+    assert Checkpoints(folder).newest() is not None
+    if by == "the next attempt":
+        assert trained(spec, tmp_path) == saved
+    else:
+        tidy_finished(tmp_path, [spec.id])
+    assert {path.name for path in folder.iterdir()} == {"record.json", BEST, "trial.log"}

@@ -1,6 +1,5 @@
 """The command line with MLflow at its worst: suites run all the same, and `harness sync` makes it good."""
 
-import json
 import shutil
 import signal
 import sqlite3
@@ -13,9 +12,11 @@ from types import SimpleNamespace
 import commands
 import pytest
 from mlflow import MlflowClient
+from shown import dump
 
 from harness import cli
 from harness.execution import database
+from harness.execution.tracking import Tracker
 
 RUN = ("run", "suites/tiny.yaml", "--executor", "inline")
 ONE = (*RUN, "--only", "head=softmax,seed=1")
@@ -47,32 +48,6 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "here" / "suites" / "tiny.yaml").write_text(commands.SUITE)
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
-
-
-def dump(results) -> dict:
-    """All that the database says, but for its own ids and who wrote it."""
-    client = MlflowClient(tracking_uri=f"sqlite:///{results}/mlflow.db")
-    return {
-        experiment.name: (
-            experiment.tags,
-            sorted(map(json.dumps, (_run(client, run) for run in _runs(client, experiment)))),
-        )
-        for experiment in client.search_experiments()
-    }
-
-
-def _runs(client, experiment) -> list:
-    return client.search_runs([experiment.experiment_id], max_results=1000)
-
-
-def _run(client, run) -> list:
-    history = {
-        name: sorted((m.step, m.value, m.timestamp) for m in client.get_metric_history(run.info.run_id, name))
-        for name in sorted(run.data.metrics)
-    }
-    tags = {name: value for name, value in sorted(run.data.tags.items()) if name != "harness.writer"}
-    about = [run.info.run_name, run.info.status, run.info.start_time, run.info.end_time]
-    return [about, sorted(run.data.params.items()), tags, history]
 
 
 def missing(monkeypatch) -> None:
@@ -253,3 +228,15 @@ def test_readonly_home_is_one_sentence_with_the_way_out_under_ray(folder, harnes
     assert done.err.startswith("the home folder /proc/nowhere cannot be written (")
     assert done.err.endswith("; set HOME to another folder, or use --executor inline\n")
     assert commands.record_files(folder) == {}
+
+
+def test_records_whose_driver_died_before_it_logged_them_are_logged_by_the_next_run(folder, harness, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Tracker, "log", lambda tracker, record: None)
+        patch.setattr(Tracker, "catch_up", lambda tracker, suite, found: None)
+        assert harness(*ONE).code == 0
+    assert dump(folder / "results")["tiny"][1] == []
+    assert harness(*RUN).code == 0
+    shown = dump(folder / "results")["tiny"][1]
+    assert harness("sync").code == 0
+    assert (len(shown), dump(folder / "results")["tiny"][1]) == (4, shown)
