@@ -93,10 +93,10 @@ class Training:
         self._saved_at = time.monotonic()
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Take up a state that a checkpoint held."""
-        self.model.load_state_dict(state["model"])
+        """Take up a state that a checkpoint held, and what is large in it away."""
+        self.model.load_state_dict(state.pop("model"))
         settings = self.optimizer.state_dict()["param_groups"]  # of the suite, but for the rate
-        self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": settings})
+        self.optimizer.load_state_dict({"state": state.pop("optimizer"), "param_groups": settings})
         for group, lr in zip(self.optimizer.param_groups, state["lr"], strict=True):
             group["lr"].fill_(lr)
         if self.schedule is not None:

@@ -48,11 +48,12 @@ class Watch:
         self._arm = lambda seconds: None
 
     def __enter__(self) -> "Watch":
-        self._stack = contextlib.ExitStack()
-        if self.limits != TimeoutSpec():
-            guard = _exit_when_silent(self.folder) if self.setting.executor == "ray" else _alarm()
-            self._arm = self._stack.enter_context(guard)
-        self.beat()
+        with contextlib.ExitStack() as stack:
+            if self.limits != TimeoutSpec():
+                guard = _exit_when_silent(self.folder) if self.setting.executor == "ray" else _alarm()
+                self._arm = stack.enter_context(guard)
+            self.beat()
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exc) -> None:

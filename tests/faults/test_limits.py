@@ -1,5 +1,6 @@
 """Limits of time and memory: RELIABILITY A10, A12."""
 
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -84,11 +85,11 @@ def test_timeout_minutes_are_of_all_sessions_together(spec, setting, monkeypatch
     assert run(spec, longer, lambda progress: None, records.digest(again)).status == "ok"
 
 
-def test_the_alarm_and_its_handler_are_put_back(spec, setting):
-    import signal
-
+@pytest.mark.parametrize("minutes", [1.0, 1e-9])  # the second is over before it begins
+def test_the_alarm_and_its_handler_are_put_back(minutes, spec, setting):
     before = signal.getsignal(signal.SIGALRM)
-    trained(spec, replace(setting, timeout=TimeoutSpec(silent_minutes=1)))
+    record = trained(spec, replace(setting, timeout=TimeoutSpec(minutes=minutes, silent_minutes=1)))
+    assert record.status == ("ok" if minutes == 1 else "timeout")
     assert signal.getsignal(signal.SIGALRM) is before
 
 
