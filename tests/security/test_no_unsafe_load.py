@@ -1,6 +1,7 @@
 """What a file holds is data: nothing in the tree unpickles, evaluates, unpacks or hands to a shell what it reads."""
 
 import ast
+import hashlib
 import pickle
 import pickletools
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from harness.errors import HarnessError
-from harness.trial.checkpoint import load_weights, save_weights
+from harness.trial.checkpoint import SEAL, load_weights, save
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("harness", "heads", "backbones", "benchmarks", "tests")
@@ -96,7 +97,7 @@ class _Payload:
 def test_no_unsafe_load_of_a_checkpoint_runs_its_payload(wrap, tmp_path):
     made = tmp_path / "made"
     place = tmp_path / "best.pt"
-    torch.save(wrap(_Payload(made)), place)
+    save({"weights": wrap(_Payload(made))}, place)
     with pytest.raises(REFUSALS):
         load_weights(place, torch.device("cpu"))
     assert not made.exists()
@@ -106,12 +107,12 @@ def test_no_unsafe_load_of_a_plain_pickle_runs_its_payload(tmp_path):
     made, place = tmp_path / "made", tmp_path / "best.pt"
     content = pickle.dumps(_Payload(made), protocol=2)
     assert any(opcode.name == "REDUCE" for opcode, *_ in pickletools.genops(content))
-    place.write_bytes(content)
+    place.write_bytes(content + SEAL + hashlib.sha256(content).digest())
     with pytest.raises(REFUSALS):
         load_weights(place, torch.device("cpu"))
     assert not made.exists()
 
 
 def test_weights_that_are_weights_are_loaded(tmp_path):
-    save_weights({"weight": torch.ones(2)}, tmp_path / "best.pt")
+    save({"weights": {"weight": torch.ones(2)}}, tmp_path / "best.pt")
     assert torch.equal(load_weights(tmp_path / "best.pt", torch.device("cpu"))["weight"], torch.ones(2))
