@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: quickstart test mutants fuzz soak lint clean
+.PHONY: quickstart test mutants fuzz soak protections lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml
@@ -22,6 +22,10 @@ fuzz: .venv/installed
 # 200 trials, workers and drivers killed at random, until all are finished: what must hold then. See tests/soak.py.
 soak: .venv/installed
 	$(BIN)/python tests/soak.py
+
+# Each protection that RELIABILITY names is taken away in turn: its tests must fail. See tests/protections.txt.
+protections: .venv/installed
+	$(BIN)/python tests/protections.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

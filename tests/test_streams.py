@@ -1,10 +1,12 @@
 """Named random streams: fixed for ever, independent by name, and without side effects."""
 
 import hashlib
+import random
 
+import numpy as np
 import torch
 
-from harness.streams import seeded, stream_seed
+from harness.streams import generator_states, own_generators, seeded, set_generator_states, stream_seed
 
 
 def test_a_stream_seed_is_a_prefix_of_sha256_of_seed_and_names():
@@ -24,3 +26,20 @@ def test_a_seeded_block_leaves_the_global_generator_as_it_was():
     with seeded(1, "head"):
         torch.rand(100)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_own_generators_begin_at_streams_of_their_seed_and_are_put_back():
+    def drawn() -> tuple:
+        return random.random(), np.random.rand(), torch.rand(()).item()
+
+    def within(seed: int) -> tuple:
+        with own_generators(seed, torch.device("cpu")):
+            return drawn()
+
+    before = generator_states(torch.device("cpu"))
+    first, again, other = within(1), within(1), within(2)
+    assert first == again
+    assert all(one != two for one, two in zip(first, other, strict=True))
+    expected = drawn()
+    set_generator_states(before, torch.device("cpu"))
+    assert drawn() == expected

@@ -100,7 +100,7 @@ def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, fit: F
 
     Raises: ExecutionError when rounds break down time and again while no trial runs.
     """
-    left, broken = specs, 0
+    left, broken, alone = specs, 0, set()
     while left and not watcher.stopped:
         try:
             fit(left, setting, None)
@@ -109,6 +109,7 @@ def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, fit: F
             broken += not suspects
             if broken == MAX_ROUNDS:
                 raise ExecutionError(f"the executor breaks down ({_line(crash)}); the same command goes on") from crash
+            alone |= {spec.id for spec in suspects}
             for spec in suspects:
                 _alone(spec, setting, watcher, fit)
         else:
@@ -116,7 +117,8 @@ def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, fit: F
         left = [spec for spec in left if spec.id not in watcher.ends]
     for spec in specs:
         end = watcher.ends.get(spec.id)
-        if setting.shared and not watcher.stopped and end and end.record and end.record.status == "oom":
+        retried = not setting.shared or spec.id in alone or watcher.stopped
+        if not retried and end and end.record and end.record.status == "oom":
             watcher.again(spec.id)
             _alone(spec, setting, watcher, fit)
 

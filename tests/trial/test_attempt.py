@@ -1,0 +1,74 @@
+"""What the attempts before mean for the next one: deaths of workers are counted, silence is a timeout."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness import plan, records
+from harness.trial import attempt
+from harness.trial.run import run
+from harness.trial.setting import Setting
+from harness.trial.step import EagerStep
+
+STEPS = 15
+
+
+@pytest.fixture
+def spec(tiny_suite):
+    return plan.load(tiny_suite).trials[0]
+
+
+@pytest.fixture
+def setting(tmp_path):
+    return Setting(suite="tiny", runs=tmp_path, data=tmp_path, device="cpu", executor="inline", driver="this run")
+
+
+def cut_off(spec, setting, monkeypatch, at: int) -> None:
+    """An attempt that ends before a step as if its process had died."""
+    step, done = EagerStep.advance, []
+
+    def advance(self, *arguments):
+        if len(done) == at:
+            raise KeyboardInterrupt
+        done.append(1)
+        return step(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EagerStep, "advance", advance)
+        with pytest.raises(KeyboardInterrupt):
+            run(spec, setting, lambda progress: None)
+
+
+def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_them(tmp_path):
+    deaths = [attempt.begin(tmp_path, "a", (1, 0)).deaths for _ in range(3)]
+    assert deaths == [0, 1, 2]
+    assert attempt.begin(tmp_path, "a", (2, 0)).deaths == 1
+    other = attempt.begin(tmp_path, "b", (2, 0))
+    assert (other.deaths, other.retries) == (0, 0)
+
+
+def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_the_curve_so_far(
+    spec, setting, monkeypatch
+):
+    for steps in (STEPS + 3, 2):
+        cut_off(spec, setting, monkeypatch, steps)
+    record = run(spec, setting, lambda progress: None)
+    assert (record.status, record.environment.retries) == ("error", 2)
+    assert record.message == "WorkerDied: the worker died 2 times after 0 steps of epoch 2"
+    assert [point.epoch for point in record.curve] == [1]
+
+
+def test_hang_whose_process_the_watchdog_ended_is_a_timeout(spec, setting):
+    folder = records.folder(setting.runs, spec.id)
+    attempt.begin(folder, setting.driver, (1, 0))
+    (folder / attempt.STUCK).write_text("where it was")
+    record = run(spec, setting, lambda progress: None)
+    assert record.status == "timeout"
+    assert "where it was" in (folder / "trial.log").read_text()
+    assert not (folder / attempt.STUCK).exists()
+
+
+def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(spec, setting, monkeypatch):
+    anew = replace(setting, fresh=True)
+    cut_off(spec, anew, monkeypatch, STEPS + 3)
+    assert run(spec, anew, lambda progress: None).environment.sessions == 2
