@@ -1,5 +1,7 @@
 """Power cuts, full disks and damaged files: RELIABILITY A18, B1 to B4, B9."""
 
+import contextlib
+import io
 import os
 import subprocess
 from dataclasses import replace
@@ -92,6 +94,7 @@ def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_pat
             except PowerCut:
                 for torn in records.folder(runs, spec.id).glob(".*.tmp"):
                     os.truncate(torn, torn.stat().st_size // 2)
+                    torn.rename(torn.with_name(torn.name.replace(str(os.getpid()), "1")))  # of a process that is gone
         record = trained(spec, runs)
         assert of(record) == whole, f"cut off before operation {cut}"
         assert records.load(runs, spec.id) == record
@@ -101,6 +104,14 @@ def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_pat
         assert not [name for name in left if ".tmp" in name], f"cut off before operation {cut}"
         cut += 1
     assert cut > 12  # three epochs: attempt, best weights, checkpoints, best.pt, the record, removals
+
+
+def test_what_a_killed_writer_left_half_written_is_removed_by_the_next(tmp_path):
+    left = records.folder(tmp_path, "a trial") / ".record.json.1.tmp"
+    left.parent.mkdir()
+    left.write_bytes(b"half")
+    with records.writing(tmp_path, "a trial"):
+        assert not left.exists()
 
 
 def test_a_file_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
@@ -263,3 +274,13 @@ def test_what_a_worker_leaves_that_dies_right_after_its_record_is_tidied_up(by, 
     else:
         tidy_finished(tmp_path, [spec.id])
     assert {path.name for path in folder.iterdir()} == {"record.json", BEST, "trial.log"}
+
+
+def test_enospc_in_the_midst_of_a_file_is_no_fault_of_torchs(tmp_path, monkeypatch):
+    class Full(io.BytesIO):
+        def write(self, content) -> int:
+            return full() if self.tell() else super().write(content)
+
+    monkeypatch.setattr(checkpoint, "atomically", lambda place: contextlib.nullcontext(Full()))
+    with pytest.raises(OSError, match="No space left on device"):
+        checkpoint.save({"w": torch.ones(10_000)}, tmp_path / "a.pt")

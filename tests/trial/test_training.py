@@ -126,6 +126,26 @@ def test_a_loss_that_is_not_finite_ends_as_diverged(tmp_path):
         fitted(tmp_path, spec(lr=1e38))
 
 
+def test_a_training_loss_that_is_not_finite_is_divergence_although_the_weights_are(tmp_path):
+    class Infinite(EagerStep):
+        def __call__(self, inputs, targets):
+            super().__call__(inputs, targets)
+            self.loss_sum += math.inf
+
+    def prepare(step, segment):
+        return Infinite(step.model, step.optimizer, step.train)
+
+    with pytest.raises(Diverged, match="training loss is inf in epoch 1"):
+        training(model(), spec(epochs=1), tmp_path, prepare=prepare).fit()
+
+
+def test_a_validation_loss_that_is_not_finite_is_divergence_although_nothing_was_trained(tmp_path):
+    ours = model()
+    next(ours.parameters()).data.fill_(math.nan)
+    with pytest.raises(Diverged, match="validation loss is nan after epoch 0"):
+        training(ours, spec(epochs=0), tmp_path).fit()
+
+
 def test_a_large_finite_training_loss_is_none(tmp_path):
     # NCE's loss sums over its noise words: 2000 of s - log(k q) = 10 - log(2000 / V) > 4 each; exp of it overflows
     head = ComponentSpec(name="nce", params={"num_noise": 2000, "log_normaliser": -10.0})

@@ -27,7 +27,7 @@ here = Path(sys.argv[1])
 limits = TimeoutSpec(silent_minutes=0.2 / 60)
 setting = Setting(suite="tiny", runs=here, data=here, device="cpu", executor="ray", timeout=limits)
 with Watch(setting, here, 0.0):
-    time.sleep(60)
+    time.sleep(10)
 """
 
 
