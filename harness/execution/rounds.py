@@ -6,6 +6,7 @@ the cause, and has its record. The others go on in the next round. A trial that 
 once more, alone.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from harness import records
 from harness.errors import ExecutionError
 from harness.execution.events import Event, OnEvent
 from harness.plan.specs import TrialSpec
+from harness.printable import sentence
 from harness.records import Status, TrialRecord
 from harness.trial.lost import give_up
 from harness.trial.progress import Progress
@@ -91,8 +93,9 @@ class Watcher:
             self._on_event(event)
         except Exception as error:
             if not self._complained:
-                print(f"watching {event.spec} failed: {type(error).__name__}: {error}", file=sys.stderr)
-            self._complained = True
+                self._complained = True
+                with contextlib.suppress(OSError):
+                    print(sentence(f"watching {event.spec} failed: {type(error).__name__}: {error}"), file=sys.stderr)
 
 
 def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, fit: Fit) -> None:
@@ -129,6 +132,8 @@ def _alone(spec: TrialSpec, setting: Setting, watcher: Watcher, fit: Fit) -> Non
     try:
         fit([spec], replace(setting, retries=setting.retries + 1, memory_share=1.0), 1)
     except Exception as crash:
+        if spec.id not in watcher.running:  # no worker had it: this says nothing of the trial
+            raise ExecutionError(f"the executor breaks down ({_line(crash)}); the same command goes on") from crash
         watcher.died(spec.id, f"it broke the executor down twice, the second time alone ({_line(crash)})", "oom")
 
 

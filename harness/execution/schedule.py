@@ -116,9 +116,11 @@ def _scratch(setting: Setting, address: str) -> Iterator[Path]:
     """
     parent, host = Path(tempfile.gettempdir()) if address == LOCAL else setting.runs, socket.gethostname()
     for left in parent.glob(f".harness-tune-{host}-*"):
-        if not psutil.pid_exists(int(left.name.rpartition("-")[2])):
+        pid = left.name.rpartition("-")[2]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
     scratch = parent / f".harness-tune-{host}-{os.getpid()}"
+    scratch.mkdir(mode=0o700)  # Tune reads pickles back from there: it must not be anybody else's
     try:
         yield scratch
     finally:

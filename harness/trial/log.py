@@ -1,5 +1,6 @@
 """A trial's own log file, appended to by each of its sessions."""
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,8 @@ def trial_log(folder: Path) -> Iterator[logging.Logger]:
         yield log
     finally:
         log.removeHandler(handler)
-        handler.close()
+        with contextlib.suppress(OSError):  # what it still holds, on a full disk
+            handler.close()
 
 
 class _Handler(logging.FileHandler):

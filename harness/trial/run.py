@@ -17,6 +17,7 @@ from harness.kernels import probe, products
 from harness.kernels.products import Products
 from harness.plan.specs import TrialSpec
 from harness.records import Status, TrialRecord
+from harness.printable import sentence
 from harness.registry import CORPORA
 from harness.streams import own_generators
 from harness.trial import attempt, session
@@ -34,6 +35,7 @@ from harness.trial.timing import Clock, peak_memory_mib, reset_peak_memory
 from harness.trial.training import Diverged, Fitted, Training
 from harness.trial.watch import SILENT, TimedOut, Watch
 
+NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 RESUMABLE = ("timeout", "oom")  # failures that say nothing of the trial itself: its checkpoints stay
 
 
@@ -82,6 +84,7 @@ def _attempted(
     checkpoints = Checkpoints(folder, log.warning)
     if setting.fresh and not attempt.follows(folder, setting.driver):
         checkpoints.remove()
+        attempt.end(folder)
     state = _taken_up(checkpoints, spec, log)
     setting = _routed(setting, state)
     this = attempt.begin(folder, setting.driver, (state["epoch"], state["step"]) if state else (1, 0))
@@ -99,7 +102,7 @@ def _attempted(
         log.error("interrupted: %s", fault)
         raise
     except Exception as error:  # at the trial's edge every failure is a status
-        status, message = _status(error), f"{type(error).__name__}: {error}".splitlines()[0]
+        status, message = _status(error), sentence(f"{type(error).__name__}: {error}".splitlines()[0])
         log.error("%s\n%s", status, traceback.format_exc())
     log.info("%s %s", status, metrics)
     return TrialRecord(
@@ -153,7 +156,7 @@ def _measure(
             clocks=clocks,
             checkpoints=checkpoints,
             pace=setting.checkpoint,
-            report=_logged(report, log),
+            report=_logged(report, log, watch),
             prepare=partial(graphed, tell=log.info),
             extra=lambda: current.state(watch.elapsed, peak_memory_mib(device)),
         )
@@ -205,9 +208,11 @@ def _taken_up(checkpoints: Checkpoints, spec: TrialSpec, log: logging.Logger) ->
     """The checkpoint to go on from, or None to begin."""
     state = checkpoints.newest()
     if state is None:
+        checkpoints.remove()  # damaged ones: by their names they would count as newer than what comes
         return None
     if not session.fits(state, spec.id):
         log.warning("the checkpoints are of another trial or another harness: they are not taken up")
+        checkpoints.remove()
         return None
     log.info("goes on from its checkpoint: epoch %d, %d steps done", state["epoch"], state["step"])
     return state
@@ -236,7 +241,7 @@ def _status(error: Exception) -> Status:
         return "diverged"
     if isinstance(error, TimedOut):
         return "timeout"
-    no_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    no_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in NO_MEMORY)
     return "oom" if no_memory else "error"
 
 
@@ -250,10 +255,11 @@ def _moved(corpus: Corpus, device: torch.device) -> Corpus:
     )
 
 
-def _logged(report: Callable[[Progress], None], log: logging.Logger) -> Callable[[Progress], None]:
+def _logged(report: Callable[[Progress], None], log: logging.Logger, watch: Watch) -> Callable[[Progress], None]:
     def both(progress: Progress) -> None:
         if progress.step == progress.steps:
             log.info("%s", progress)
-        report(progress)
+        with watch.paused():  # the driver takes its time: that is no silence of the trial
+            report(progress)
 
     return both

@@ -80,6 +80,14 @@ class Watch:
         if left:
             self._arm(min(left))
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within it the trial waits for somebody else, for as long as that takes."""
+        self._arm(None)
+        yield
+        self._due = 0.0
+        self.beat()
+
     def _refuse_excess(self) -> None:
         held, limit = self._process.memory_info().rss, self.setting.memory_gib
         if limit is not None and held > limit * GIB:
@@ -99,7 +107,11 @@ def _exit_when_silent(folder: Path) -> Iterator:
     place = folder / attempt.STUCK
     with place.open("w", encoding="utf-8") as file:
         try:
-            yield lambda seconds: faulthandler.dump_traceback_later(max(seconds, 0.01), exit=True, file=file)
+            yield lambda seconds: (
+                faulthandler.cancel_dump_traceback_later()
+                if seconds is None
+                else faulthandler.dump_traceback_later(max(seconds, 0.01), exit=True, file=file)
+            )
         finally:
             faulthandler.cancel_dump_traceback_later()
     place.unlink(missing_ok=True)
@@ -117,7 +129,7 @@ def _alarm() -> Iterator:
 
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))
+        yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, 0 if seconds is None else max(seconds, 0.01))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,224 @@
+"""What a review found: each fails on the code it was written against."""
+
+import os
+import subprocess
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from disturbed import Place, suite_text
+
+from harness import plan, records
+from harness.execution import inline
+from harness.execution.events import Claim
+from harness.execution.rounds import Watcher, in_rounds
+from harness.plan.specs import TimeoutSpec
+from harness.registry import HEADS
+from harness.trial import run as running
+from harness.trial.checkpoint import Checkpoints
+from harness.trial.run import run
+from harness.trial.setting import Setting
+from heads.softmax import Softmax
+
+ONE = Claim(cpus=1, gpus=0.0)
+
+
+def trials(tmp_path, *heads, **more):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(suite_text(*heads, **more))
+    return plan.load(path).trials
+
+
+@pytest.fixture
+def setting(tmp_path):
+    return Setting(suite="tiny", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_1_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path, setting):
+    text = tmp_path / "novel.txt"
+    text.write_text("a b c d e f g h\n" * 60)
+    suite = suite_text("softmax").replace("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "text: {path: novel.txt}")
+    path = tmp_path / "tiny.yaml"
+    path.write_text(suite)
+    (spec,) = plan.load(path).trials
+    text.write_text("h g f e d c b a\n" * 60)
+    (edited,) = plan.load(path).trials
+    assert edited.id != spec.id
+    try:
+        record = run(spec, setting, lambda progress: None)
+    except Exception:
+        return
+    assert record.status != "ok"
+
+
+def test_2_a_record_that_another_driver_saves_while_this_one_starts_is_taken(tmp_path, setting, monkeypatch):
+    (spec,) = trials(tmp_path, "softmax")
+    todo = records.pending((spec,), {}, retry_failed=False, force=False)  # as the CLI sees it
+    other = []
+
+    def fetch(specs, data):  # Ray starts, corpora come in; meanwhile another driver finishes the trial
+        other.append(run(spec, setting, lambda progress: None))
+
+    monkeypatch.setattr(inline, "fetch_corpora", fetch)
+    ends = []
+    inline.execute(todo, setting, ONE, ends.append)
+    assert records.digest(ends[-1].record) == records.digest(other[0])
+
+
+def test_3_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, setting):
+    specs = list(trials(tmp_path, "softmax", seeds="[1, 2]"))
+    watcher = Watcher(specs, setting, lambda event: None)
+
+    def fit(some, using, at_once):
+        if at_once is None:
+            for spec in some:
+                watcher.started(spec.id)
+        raise ConnectionError("the head node is gone")
+
+    try:
+        in_rounds(specs, setting, watcher, fit)
+    except Exception:
+        pass
+    assert records.digests(setting.runs, [spec.id for spec in specs]) == {}
+
+
+def test_4_a_driver_gives_up_a_trial_without_waiting_for_whoever_holds_it(tmp_path, setting):
+    (spec,) = trials(tmp_path, "softmax")
+    watcher = Watcher([spec], setting, lambda event: None)
+    watcher.started(spec.id)
+    with records.writing(setting.runs, spec.id):
+        driver = threading.Thread(target=watcher.died, args=(spec.id, "gone"), daemon=True)
+        driver.start()
+        driver.join(15)
+        waiting = driver.is_alive()
+    assert not waiting
+
+
+def test_5_a_listener_that_raises_fails_no_trial_inline(tmp_path, setting):
+    (spec,) = trials(tmp_path, "softmax")
+
+    def listener(event):
+        if event.kind == "progress":
+            raise OSError(28, "No space left on device")  # stdout is a file on a full disk, or the terminal is gone
+
+    inline.execute([spec], setting, ONE, listener)
+    assert records.load(setting.runs, spec.id).status == "ok"
+
+
+@pytest.mark.parametrize("message", ["caf\udce9.txt", "x" * 17_000_000], ids=["surrogate", "huge"])
+def test_6_whatever_a_head_says_its_record_is_made_and_can_be_read(message, tmp_path, setting, monkeypatch):
+    class Talking(Softmax):
+        def forward(self, hidden):
+            raise ValueError(message)
+
+    (spec,) = trials(tmp_path, "softmax")
+    monkeypatch.setitem(HEADS._classes, "softmax", Talking)
+    inline.execute([spec], setting, ONE, lambda event: None)
+    assert records.load(setting.runs, spec.id).status == "error"
+
+
+def test_7_checkpoints_that_are_not_taken_up_do_not_push_out_the_new_ones(tmp_path, setting, monkeypatch):
+    """As after a new version of the harness, whose checkpoints have another schema."""
+    (spec,) = trials(tmp_path, "softmax")
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "weights_sha256", lambda weights: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            run(spec, setting, lambda progress: None)
+    monkeypatch.setattr("harness.trial.session.SCHEMA", 2)
+    ends = []
+
+    def report(progress):
+        ends.append(progress)
+        if progress.epoch == 2 and progress.step == progress.steps:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(spec, setting, report)
+    state = Checkpoints(records.folder(setting.runs, spec.id)).newest()
+    assert (state["schema"], state["epoch"]) == (2, 2)
+
+
+def test_8_weights_of_a_best_epoch_are_there_though_damaged_checkpoints_lie_beside(tmp_path, setting, monkeypatch):
+    """Both kept checkpoints are of an older harness; the best epoch is the first one."""
+    (spec,) = trials(tmp_path, "softmax", train="train: {optimizer: sgd, lr: 20, epochs: 4, batch_size: 4, seq_len: 7}")
+    whole = run(spec, setting, lambda progress: None)
+    folder = records.folder(setting.runs, spec.id)
+    assert whole.metrics["best_epoch"] < 4, "choose another rate"
+    (folder / "record.json").unlink()
+    for epoch in (8, 9):  # of a foreign schema, named further on
+        torch.save({}, folder / f"checkpoint-{epoch:06}-00000000-000007.pt")
+    again = run(spec, setting, lambda progress: None)
+    assert (again.status, again.message) == ("ok", "")
+
+
+def test_9_a_full_gpu_is_oom_however_cuda_says_it():
+    for said in ("CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"):
+        assert running._status(RuntimeError(said)) == "oom"
+
+
+def test_10_waiting_for_the_driver_is_no_silence_of_the_trial(tmp_path, setting):
+    """tune.report returns when the driver has taken the report, which may wait a minute for MLflow's lock."""
+    (spec,) = trials(tmp_path, "softmax")
+    waited = []
+
+    def report(progress):
+        if not waited:
+            waited.append(1)
+            time.sleep(4)
+
+    record = run(spec, replace(setting, timeout=TimeoutSpec(silent_minutes=0.04)), report)
+    assert record.status == "ok", record.message
+
+
+def test_11_a_stuck_log_of_an_earlier_run_does_not_end_a_forced_one(tmp_path, setting):
+    (spec,) = trials(tmp_path, "softmax")
+    folder = records.folder(setting.runs, spec.id)
+    folder.mkdir(parents=True)
+    (folder / "stuck.log").write_text("Timeout!\nThread 0x1\n")  # the watchdog's; the driver died right after, too
+    record = run(spec, replace(setting, fresh=True), lambda progress: None)  # --force, no timeout in the suite any more
+    assert record.status == "ok", record.message
+
+
+def test_12_a_folder_of_anyone_in_tmp_stops_no_run(tmp_path, setting, monkeypatch):
+    import socket
+    import tempfile
+
+    from harness.execution import schedule
+
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / f".harness-tune-{socket.gethostname()}-mine").mkdir()
+    with schedule._scratch(setting, "local") as scratch:
+        scratch.mkdir(exist_ok=True)
+        assert os.stat(scratch).st_mode & 0o077 == 0  # Tune reads pickles back from there
+
+
+def test_13_a_disk_without_a_byte_left_is_code_1(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("no right to mount a file system")
+    try:
+        (disk / "of others").write_bytes(b"0" * 400 * 1024)
+        place = Place(tmp_path / "place", suite_text("softmax"))
+        done = place.run("--executor", "inline", "--no-tracking", "--results", disk)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_14_a_record_that_was_ok_outlives_two_failed_ones(tmp_path, setting, monkeypatch):
+    """--force on a finished trial, out of memory beside others, and again alone."""
+    (spec,) = trials(tmp_path, "softmax")
+    good = run(spec, setting, lambda progress: None)
+    monkeypatch.setattr(running, "build", lambda *a, **k: (_ for _ in ()).throw(MemoryError()))
+    for _ in range(2):
+        known = records.load(setting.runs, spec.id)
+        run(spec, replace(setting, fresh=True), lambda progress: None, records.digest(known))
+    kept = [path.read_text() for path in records.folder(setting.runs, spec.id).glob("record*")]
+    assert any(good.weights_sha256 in text for text in kept)
