@@ -203,19 +203,23 @@ def set_aside(runs: Path, trial_id: str) -> None:
         place.replace(place.with_name("record.bad"))
         return
     if found is not None:
-        place.replace(place.with_name("record.previous.json"))
+        previous = place.with_name("record.previous.json")
+        if found.status == "ok" or not previous.exists():  # one that was ok outlives those that failed
+            place.replace(previous)
+        else:
+            place.unlink()
 
 
 @contextmanager
-def writing(runs: Path, trial_id: str, *, wait: bool = True) -> Iterator[None]:
-    """The right to write to a trial's folder, which one process has at a time; waits for it, unless told not. It ends
-    with the process, however that ends. Raises StorageError where no lock can be made, or had without waiting.
+def writing(runs: Path, trial_id: str, *, wait: float = -1) -> Iterator[None]:
+    """The right to write to a trial's folder, which one process has at a time; waits for it, for so many seconds where
+    that is not negative. It ends with the process, however that ends. Raises StorageError where it cannot be had.
     """
     place = runs / LOCKS / f"{trial_id}.lock"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(place)
-        lock.acquire(blocking=wait)
+        lock.acquire(timeout=wait)
     except OSError as cause:
         raise StorageError(f"{place} cannot be locked ({cause.strerror or cause})") from cause
     try:

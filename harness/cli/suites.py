@@ -11,6 +11,7 @@ from harness import plan as planning
 from harness import records, screen
 from harness.cli.options import RESULTS, Data, Device, Executor, Json, Only, Results, Set, SuitePath, console, errors
 from harness.corpora.download import DEFAULT_DATA
+from harness.errors import StorageError
 from harness.execution.driver import Tracking, run_trials, tidy_finished
 from harness.execution.events import Claim
 from harness.execution.live import LiveView
@@ -62,6 +63,8 @@ def run(
             timeout=read.timeout,
             memory_gib=read.resources.memory_gib,
             fresh=force,
+            replaces={spec.id: records.digest(known[spec.id]) for spec in todo if spec.id in known},
+            contents=read.contents,
         )
         view = LiveView(todo, console)
         try:
@@ -71,24 +74,30 @@ def run(
             raise
     else:
         console.print(f"nothing to run: all {len(chosen)} trials have a record", highlight=False)
-    found = _report(read, printed, results, tracking)
+    found, written = _report(read, printed, results, tracking)
     elsewhere = "" if results == RESULTS else f" --results {results}"
     console.print(f"MLflow UI: {screen.command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
-    raise typer.Exit(0 if all(spec.id in found and found[spec.id].status == "ok" for spec in chosen) else 1)
+    ok = all(spec.id in found and found[spec.id].status == "ok" for spec in chosen)
+    raise typer.Exit(0 if ok and written else 1)
 
 
 def _report(
     suite: Suite, printed: published.PrintedNumbers, results: Path, tracking: Tracking
-) -> dict[str, records.TrialRecord]:
-    """Write and show the suite's table; the records it was made of."""
+) -> tuple[dict[str, records.TrialRecord], bool]:
+    """Write and show the suite's table: the records it was made of, and whether it could be written."""
     runs = records.runs_folder(results, suite.name)
     found = _records(runs, suite.trials)
     markdown = tables.render(suite, found, printed, interrupted=records.interrupted(runs, _ids(suite.trials)))
-    place = tables.write(suite, markdown, results)
+    _print(markdown)
+    try:
+        place = tables.write(suite, markdown, results)
+    except StorageError as fault:
+        errors.print(str(fault))
+        return found, False
+    console.print(f"table: {place}", highlight=False, soft_wrap=True)
     tracking.call(lambda tracker: tracker.catch_up(suite.name, found.values()))
     tracking.call(lambda tracker: tracker.describe(suite.name, tables.all_of(suite.name, results)))
-    _show(markdown, place)
-    return found
+    return found, True
 
 
 def plan(
@@ -154,6 +163,10 @@ def _entry(
     return {"id": spec.id, **components, "seed": spec.seed, "params_total": total, "params_head": head, "state": state}
 
 
-def _show(markdown: str, place: Path) -> None:
+def _print(markdown: str) -> None:
     console.print(markdown, markup=False, highlight=False, soft_wrap=True)
+
+
+def _show(markdown: str, place: Path) -> None:
+    _print(markdown)
     console.print(f"table: {place}", highlight=False, soft_wrap=True)

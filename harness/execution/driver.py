@@ -63,7 +63,7 @@ def tidy_finished(runs: Path, finished: Iterable[str]) -> None:
     for trial in finished:
         folder = records.folder(runs, trial)
         if not attempt.ended(folder):
-            with contextlib.suppress(StorageError), records.writing(runs, trial, wait=False):
+            with contextlib.suppress(StorageError), records.writing(runs, trial, wait=0):
                 known, _ = records.load_all(runs, [trial])  # once more: another may have set it aside meanwhile
                 if trial in known:
                     tidy(folder, known[trial].status)

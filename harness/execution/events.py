@@ -1,10 +1,13 @@
 """What executors tell of their trials, and what a trial may claim."""
 
+import contextlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from harness.plan.specs import TrialSpec
+from harness.printable import sentence
 from harness.records import TrialRecord
 from harness.trial.progress import Progress
 
@@ -26,6 +29,23 @@ class Event:
 
 
 OnEvent = Callable[[Event], None]
+
+
+class Guarded:
+    """A listener that may raise without harm to any trial; it is told of once."""
+
+    def __init__(self, on_event: OnEvent):
+        self._on_event, self._complained = on_event, False
+
+    def __call__(self, event: Event) -> None:
+        """Tell it."""
+        try:
+            self._on_event(event)
+        except Exception as error:
+            if not self._complained:
+                self._complained = True
+                with contextlib.suppress(OSError):  # the terminal may be what is wrong
+                    print(sentence(f"watching {event.spec} failed: {type(error).__name__}: {error}"), file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from harness import records
 from harness.corpora.sources import fetch_corpora
 from harness.environment import cpus_available, resolve_device
-from harness.errors import ExecutionError, StorageError
-from harness.execution.events import Claim, Event, OnEvent
+from harness.errors import CorpusError, ExecutionError, StorageError
+from harness.execution.events import Claim, Event, Guarded, OnEvent
 from harness.plan.specs import TrialSpec
+from harness.trial.progress import Progress
 from harness.trial.run import run
 from harness.trial.setting import Setting
 from harness.trial.step import refuse_unfit
@@ -28,20 +28,21 @@ def execute(
     for spec in specs:
         refuse_unfit(spec.train, device)
     fetch_corpora(specs, setting.data)
-    replaced = records.digests(setting.runs, [spec.id for spec in specs])
+    tell = Guarded(on_event)
     for spec in specs:
-        on_event(Event(kind="started", spec=spec))
-        end = _ended(spec, setting, on_event, replaced.get(spec.id))
-        on_event(end)
+        tell(Event(kind="started", spec=spec))
+        end = _ended(spec, setting, tell)
+        tell(end)
         if fail_fast and not end.ok:
             return
 
 
-def _ended(spec: TrialSpec, setting: Setting, on_event: OnEvent, replaces: str | None) -> Event:
+def _ended(spec: TrialSpec, setting: Setting, tell: OnEvent) -> Event:
+    def report(progress: Progress) -> None:
+        tell(Event(kind="progress", spec=spec, progress=progress))
+
     try:
-        record = run(
-            spec, setting, lambda progress: on_event(Event(kind="progress", spec=spec, progress=progress)), replaces
-        )
-    except StorageError as fault:  # its folder cannot be written: this trial waits, the others may go on
+        record = run(spec, setting, report, setting.replaces.get(spec.id))
+    except (StorageError, CorpusError) as fault:  # none of the trial's own: it waits, the others may go on
         return Event(kind="finished", spec=spec, message=str(fault))
     return Event(kind="finished", spec=spec, record=record)

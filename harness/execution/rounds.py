@@ -6,16 +6,13 @@ the cause, and has its record. The others go on in the next round. A trial that 
 once more, alone.
 """
 
-import contextlib
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
 from harness import records
 from harness.errors import ExecutionError
-from harness.execution.events import Event, OnEvent
+from harness.execution.events import Event, Guarded, OnEvent
 from harness.plan.specs import TrialSpec
-from harness.printable import sentence
 from harness.records import Status, TrialRecord
 from harness.trial.lost import give_up
 from harness.trial.progress import Progress
@@ -35,11 +32,11 @@ class Watcher:
 
     def __init__(self, specs: list[TrialSpec], setting: Setting, on_event: OnEvent, *, fail_fast: bool = False):
         self.setting, self.fail_fast, self.stopped = setting, fail_fast, False
-        self.replaced = records.digests(setting.runs, [spec.id for spec in specs])
+        self.replaced = dict(setting.replaces)
         self.running: set[str] = set()
         self.ends: dict[str, Event] = {}
         self._specs = {spec.id: spec for spec in specs}
-        self._on_event, self._reasons, self._complained = on_event, {}, False
+        self._tell, self._reasons = Guarded(on_event), {}
 
     def started(self, trial: str) -> None:
         """A worker has the trial, for the first time or again."""
@@ -63,7 +60,7 @@ class Watcher:
         """No worker is left that could make its record."""
         try:
             record = give_up(self._specs[trial], self.setting, status, message, self.replaced.get(trial))
-        except OSError as fault:
+        except Exception as fault:  # whatever stands against the record, the fit goes on
             self._finish(trial, None, f"{message}; {fault}")
         else:
             self._finish(trial, record)
@@ -86,16 +83,6 @@ class Watcher:
         self.ends[trial] = end
         self.stopped = self.stopped or (self.fail_fast and not end.ok)
         self._tell(end)
-
-    def _tell(self, event: Event) -> None:
-        """A listener that raises must not end a fit; it is told once."""
-        try:
-            self._on_event(event)
-        except Exception as error:
-            if not self._complained:
-                self._complained = True
-                with contextlib.suppress(OSError):
-                    print(sentence(f"watching {event.spec} failed: {type(error).__name__}: {error}"), file=sys.stderr)
 
 
 def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, fit: Fit) -> None:
@@ -132,9 +119,10 @@ def _alone(spec: TrialSpec, setting: Setting, watcher: Watcher, fit: Fit) -> Non
     try:
         fit([spec], replace(setting, retries=setting.retries + 1, memory_share=1.0), 1)
     except Exception as crash:
-        if spec.id not in watcher.running:  # no worker had it: this says nothing of the trial
-            raise ExecutionError(f"the executor breaks down ({_line(crash)}); the same command goes on") from crash
-        watcher.died(spec.id, f"it broke the executor down twice, the second time alone ({_line(crash)})", "oom")
+        reason = _line(crash)
+        if spec.id not in watcher.running or "memory" not in reason.lower():  # that says nothing of the trial
+            raise ExecutionError(f"the executor breaks down ({reason}); the same command goes on") from crash
+        watcher.died(spec.id, f"it broke the executor down twice, the second time alone ({reason})", "oom")
 
 
 def _line(error: BaseException) -> str:

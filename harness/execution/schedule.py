@@ -38,7 +38,7 @@ from ray import tune  # noqa: E402
 
 from harness.corpora.sources import fetch_corpora  # noqa: E402
 from harness.environment import cpus_available, resolve_device  # noqa: E402
-from harness.errors import ExecutionError, StorageError  # noqa: E402
+from harness.errors import CorpusError, ExecutionError, StorageError  # noqa: E402
 from harness.execution.events import Claim, OnEvent  # noqa: E402
 from harness.execution.rounds import Watcher, in_rounds  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
@@ -114,13 +114,14 @@ def _scratch(setting: Setting, address: str) -> Iterator[Path]:
     """A folder for what Tune writes for itself: local, or beside the records, where the nodes of a cluster meet. Those
     of runs on this host that were killed are removed.
     """
-    parent, host = Path(tempfile.gettempdir()) if address == LOCAL else setting.runs, socket.gethostname()
-    for left in parent.glob(f".harness-tune-{host}-*"):
-        pid = left.name.rpartition("-")[2]
+    parent = Path(tempfile.gettempdir()) if address == LOCAL else setting.runs
+    prefix = f".harness-tune-{socket.gethostname()}-"
+    for left in parent.glob(f"{prefix}*"):
+        pid = left.name.removeprefix(prefix).partition("-")[0]
         if pid.isdecimal() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
-    scratch = parent / f".harness-tune-{host}-{os.getpid()}"
-    scratch.mkdir(mode=0o700)  # Tune reads pickles back from there: it must not be anybody else's
+    parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))  # Tune reads pickles: nobody else's
     try:
         yield scratch
     finally:
@@ -194,7 +195,8 @@ def _room(node: dict[str, float], cpus: int, gpus: float) -> int:
 
 def _packed(spec: TrialSpec, setting: Setting, replaces: str | None) -> dict[str, Any]:
     """Plain data for a worker."""
-    return {"id": spec.id, "spec": spec.model_dump_json(), "setting": setting.to_json(), "replaces": replaces}
+    plain = replace(setting, replaces={}).to_json()  # of all trials; this one's is beside it
+    return {"id": spec.id, "spec": spec.model_dump_json(), "setting": plain, "replaces": replaces}
 
 
 def _trainable(config: dict[str, Any]) -> None:
@@ -203,7 +205,7 @@ def _trainable(config: dict[str, Any]) -> None:
     spec, setting = TrialSpec.model_validate_json(packed["spec"]), Setting.from_json(packed["setting"])
     try:
         run(spec, setting, lambda progress: tune.report(asdict(progress)), packed["replaces"])
-    except StorageError as fault:
+    except (StorageError, CorpusError) as fault:
         tune.report({"lost": str(fault)})
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from harness.errors import HarnessError
+from harness.printable import sentence
 
 if TYPE_CHECKING:
     from harness.execution.tracking import Tracker
@@ -36,7 +37,6 @@ class Tracking:
             action(self._tracker)
         except Exception as error:  # a view of the records is not worth a trial
             reason = str(error) if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
-            self.console.print(
-                f"warning: MLflow is off from here on ({reason.splitlines()[0]}); `harness sync` rebuilds it later"
-            )
+            said = sentence(reason.splitlines()[0])
+            self.console.print(f"warning: MLflow is off from here on ({said}); `harness sync` rebuilds it later")
             self.results = None

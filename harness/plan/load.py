@@ -162,6 +162,7 @@ def _expanded(
         overrides=tuple(settings),
         source=source,
         counting={str(each.corpus.spec): each.facts.counting for each in combined},
+        contents={str(each.corpus.spec): each.facts.content for each in combined},
         params=params,
         match=file.match,
     )

@@ -83,7 +83,7 @@ class TrainSpec(_Spec):
 
     optimizer: Literal["sgd", "adam", "adamw"]
     lr: Annotated[float, Field(gt=0)]
-    epochs: Annotated[int, Field(ge=0)]
+    epochs: Annotated[int, Field(ge=0, le=50_000)]  # a record of more would be refused for its size
     batch_size: Annotated[int, Field(ge=1)]
     seq_len: Annotated[int, Field(ge=1)]
     schedule: Schedule | None = None
@@ -238,7 +238,7 @@ class Suite(_Spec):
         overrides: what --set changed, as texts (key, value, value in the file or None); part of the table's title and
             file name.
         source: the file it was read from, for messages.
-        counting: the counting rule of each corpus, by str(corpus).
+        counting, contents: the counting rule and the content hash of each corpus, by str(corpus).
         params: (total, head) parameter counts of each trial, by id.
         match: what the trials' widths were chosen by, or None.
     """
@@ -255,6 +255,7 @@ class Suite(_Spec):
     overrides: tuple[tuple[str, str, str | None], ...]
     source: Source
     counting: dict[str, str]
+    contents: dict[str, str]
     params: dict[str, tuple[int, int]]
     match: MatchSpec | None = None
 

@@ -2,6 +2,7 @@
 
 from harness import records
 from harness.plan.specs import TrialSpec
+from harness.printable import sentence
 from harness.records import Status, TrialRecord
 from harness.trial import attempt
 from harness.trial.checkpoint import Checkpoints
@@ -9,6 +10,8 @@ from harness.trial.log import trial_log
 from harness.trial.session import Session, fits
 from harness.trial.setting import Setting
 from harness.trial.training import Fitted
+
+LOCK_SECONDS = 10.0  # that a driver waits for a worker to be gone
 
 
 def give_up(
@@ -18,7 +21,7 @@ def give_up(
     kept, unless it is the one to be replaced. Raises StorageError.
     """
     folder = records.folder(setting.runs, spec.id)
-    with records.writing(setting.runs, spec.id, wait=False):  # never the driver
+    with records.writing(setting.runs, spec.id, wait=LOCK_SECONDS):
         known, _ = records.load_all(setting.runs, [spec.id])
         if spec.id in known and records.digest(known[spec.id]) != replaces:
             return known[spec.id]
@@ -38,7 +41,7 @@ def give_up(
             metrics={},
             curve=tuple(fitted.curve),
             environment=current.environment(graphed=False, retries=setting.retries + (tried.retries if tried else 0)),
-            message=message,
+            message=sentence(message),
         )
         with trial_log(folder) as log:
             log.error("%s: %s", status, message)

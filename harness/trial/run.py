@@ -12,12 +12,12 @@ import torch
 
 from harness import environment, records
 from harness.corpora.corpus import Corpus
-from harness.errors import StorageError
+from harness.errors import CorpusError, StorageError
 from harness.kernels import probe, products
 from harness.kernels.products import Products
 from harness.plan.specs import TrialSpec
-from harness.records import Status, TrialRecord
 from harness.printable import sentence
+from harness.records import Status, TrialRecord
 from harness.registry import CORPORA
 from harness.streams import own_generators
 from harness.trial import attempt, session
@@ -53,8 +53,8 @@ def run(
 
     Args:
         replaces: digest of the record that is to be replaced; any other one that is found is the result.
-    Raises: StorageError when the trial's folder cannot be written, as on a full disk: it goes on from its checkpoint
-        another time; KeyboardInterrupt passes through.
+    Raises: StorageError when the trial's folder cannot be written, as on a full disk, CorpusError when its corpus
+        cannot be had where it runs: it goes on from its checkpoint another time; KeyboardInterrupt passes through.
     """
     folder = records.folder(setting.runs, spec.id)
     with records.writing(setting.runs, spec.id):
@@ -84,9 +84,9 @@ def _attempted(
     checkpoints = Checkpoints(folder, log.warning)
     if setting.fresh and not attempt.follows(folder, setting.driver):
         checkpoints.remove()
-        attempt.end(folder)
     state = _taken_up(checkpoints, spec, log)
     setting = _routed(setting, state)
+    traces = attempt.stuck(folder) if attempt.follows(folder, setting.driver) else ""
     this = attempt.begin(folder, setting.driver, (state["epoch"], state["step"]) if state else (1, 0))
     current = Session(setting, spec.id, state)
     metrics: dict[str, float] = {}  # filled as things are measured, so that a trial that fails keeps what it had
@@ -95,13 +95,13 @@ def _attempted(
         fitted.resume(state["fitted"])
     status, message = "ok", ""
     try:
-        _refuse_hopeless(this, folder, log)
+        _refuse_hopeless(this, traces, log)
         with Watch(setting, folder, current.elapsed) as watch:
             digest = _measure(spec, current, watch, metrics, fitted, checkpoints, state, report, log)
-    except StorageError as fault:
+    except (StorageError, CorpusError) as fault:
         log.error("interrupted: %s", fault)
         raise
-    except Exception as error:  # at the trial's edge every failure is a status
+    except (Exception, SystemExit) as error:  # at the trial's edge every failure is a status
         status, message = _status(error), sentence(f"{type(error).__name__}: {error}".splitlines()[0])
         log.error("%s\n%s", status, traceback.format_exc())
     log.info("%s %s", status, metrics)
@@ -133,13 +133,14 @@ def _measure(
     refuse_unfit(spec.train, setting.device)
     device, multiplied = torch.device(setting.device), Products(route=setting.route)
     reset_peak_memory(device)
-    corpus = CORPORA.get(spec.corpus.name)(**spec.corpus.params).load(setting.data)
+    corpus = _loaded(spec, setting)
     model = build(
         spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
     ).to(device)
     metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
     clocks = {"train": Clock(device, watch.beat), "eval": Clock(device, watch.beat)}
     on_device = _moved(corpus, device)
+    watch.beat()
     with (
         environment.torch_threads(setting.threads),
         environment.deterministic_algorithms(spec.train.deterministic),
@@ -176,6 +177,15 @@ def _measure(
     for name, clock in clocks.items():
         metrics |= clock.summary(name)
     return weights_sha256(model.state_dict())
+
+
+def _loaded(spec: TrialSpec, setting: Setting) -> Corpus:
+    """The trial's corpus. Raises CorpusError when it cannot be had, or is not what the plan was made with."""
+    source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
+    corpus, planned = source.load(setting.data), setting.contents.get(str(spec.corpus))
+    if planned is not None and source.facts().content != planned:
+        raise CorpusError(f"{spec.corpus} has changed since the trials were planned; run the command again")
+    return corpus
 
 
 def _scores(
@@ -226,9 +236,9 @@ def _routed(setting: Setting, state: dict[str, Any] | None) -> Setting:
     return replace(setting, route=probe.proven("default" if wanted == "cuBLAS" else wanted))
 
 
-def _refuse_hopeless(this: Attempt, folder: Path, log: logging.Logger) -> None:
+def _refuse_hopeless(this: Attempt, traces: str, log: logging.Logger) -> None:
     """Raises TimedOut when the attempt before was silent, WorkerDied when too many workers died at this position."""
-    if traces := attempt.stuck(folder):
+    if traces:
         log.error("the attempt before gave no sign of life, and was ended here:\n%s", traces)
         raise TimedOut(SILENT)
     if this.deaths >= MAX_DEATHS:
@@ -236,7 +246,7 @@ def _refuse_hopeless(this: Attempt, folder: Path, log: logging.Logger) -> None:
         raise WorkerDied(f"the worker died {this.deaths} times after {step} steps of epoch {epoch}")
 
 
-def _status(error: Exception) -> Status:
+def _status(error: BaseException) -> Status:
     if isinstance(error, Diverged):
         return "diverged"
     if isinstance(error, TimedOut):

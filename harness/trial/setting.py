@@ -28,6 +28,9 @@ class Setting:
         memory_gib: of the process, at which the trial ends as 'oom'.
         memory_share: of the machine's memory, that no trial may exceed once the machine is short of it.
         fresh: begin anew, whatever checkpoints there are.
+        replaces: trial id -> digest of the record that its trial is to replace; any other record that turns up was made
+            by another run meanwhile, and counts.
+        contents: corpus -> content hash that the plan was made with; what a worker reads must have it.
         driver: names the run that the trial belongs to: deaths of workers are counted within it.
         retries: attempts that this run has made before, and given up.
     """
@@ -45,6 +48,8 @@ class Setting:
     memory_gib: float | None = None
     memory_share: float = 1.0
     fresh: bool = False
+    replaces: dict[str, str] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)
     driver: str = field(default_factory=lambda: uuid.uuid4().hex)
     retries: int = 0
 

@@ -44,6 +44,7 @@ class Watch:
         self.setting, self.folder, self.limits = setting, folder, setting.timeout
         self._elapsed, self._began = elapsed, time.monotonic()
         self._due = 0.0
+        self._interval = min(BEAT_SECONDS, 60 * (self.limits.silent_minutes or 1) / 4)
         self._process = psutil.Process()
         self._arm = lambda seconds: None
 
@@ -68,7 +69,7 @@ class Watch:
         """A sign of life. Raises TimedOut when the trial's time is up, MemoryError when it holds too much."""
         if time.monotonic() < self._due:
             return
-        self._due = time.monotonic() + BEAT_SECONDS
+        self._due = time.monotonic() + self._interval
         with contextlib.suppress(OSError):  # a sign that cannot be given ends no trial
             os.utime(self.folder / attempt.FILE_NAME)
         limit = self.limits.minutes
@@ -107,10 +108,12 @@ def _exit_when_silent(folder: Path) -> Iterator:
     place = folder / attempt.STUCK
     with place.open("w", encoding="utf-8") as file:
         try:
-            yield lambda seconds: (
-                faulthandler.cancel_dump_traceback_later()
-                if seconds is None
-                else faulthandler.dump_traceback_later(max(seconds, 0.01), exit=True, file=file)
+            yield (
+                lambda seconds: (
+                    faulthandler.cancel_dump_traceback_later()
+                    if seconds is None
+                    else faulthandler.dump_traceback_later(max(seconds, 0.01), exit=True, file=file)
+                )
             )
         finally:
             faulthandler.cancel_dump_traceback_later()
