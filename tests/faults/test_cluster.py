@@ -199,12 +199,29 @@ def test_another_token_is_one_sentence(cluster, place):
     assert "the same token of Ray's" in refused(done)
 
 
+def begun(place) -> set[str]:
+    """The trials that a further run goes on with."""
+    return {each.parent.name for each in place.checkpoints()} - set(place.records())
+
+
+def held(node: Node) -> set[str]:
+    """The trials whose locks its workers hold."""
+    files = [Path(each.path) for worker in node.workers() for each in worker.open_files()]
+    return {each.stem for each in files if each.suffix == ".lock"}
+
+
+def counts(place) -> dict[str, tuple[int, int]]:
+    """Trial id -> sessions and retries."""
+    return {trial: (each["environment"]["sessions"], each["environment"]["retries"])
+            for trial, each in place.records().items()}  # fmt: skip
+
+
 def test_a_killed_driver_leaves_no_worker_and_no_lock_and_the_next_one_goes_on(cluster, undisturbed, module_place):
     place = module_place(SLOW, **SHAPE)
     driver = cluster.start(place)
-    wait_for(lambda: len({each.parent for each in place.checkpoints()}) == 2)
+    wait_for(lambda: begun(place))
     training = [worker for node in cluster.nodes for worker in node.workers()]
-    assert len(training) == 2
+    assert training
     assert len(scratch(place)) == 1
     driver.send_signal(signal.SIGKILL)
     place.end(driver)
@@ -213,10 +230,12 @@ def test_a_killed_driver_leaves_no_worker_and_no_lock_and_the_next_one_goes_on(c
     for lock in (place.runs / ".locks").iterdir():
         with FileLock(lock, timeout=0):
             pass
+    left = begun(place)
+    assert left
     done = cluster.run(place)
     assert done.returncode == 0, done.stderr
     assert place.results() == undisturbed
-    assert [record["environment"]["sessions"] for record in place.records().values()] == [2, 2]
+    assert {trial for trial, (sessions, _) in counts(place).items() if sessions == 2} == left
     assert scratch(place) == []
     assert place.leftovers() == []
 
@@ -224,14 +243,13 @@ def test_a_killed_driver_leaves_no_worker_and_no_lock_and_the_next_one_goes_on(c
 def test_the_trial_of_a_node_that_dies_goes_on_elsewhere_from_its_checkpoint(cluster, undisturbed, module_place):
     place = module_place(SLOW, **SHAPE)
     driver = cluster.start(place)
-    wait_for(lambda: len({each.parent for each in place.checkpoints()}) == 2)
-    staying, dying = cluster.nodes
-    assert len(staying.workers()) == len(dying.workers()) == 1
+    dying = cluster.nodes[1]
+    (lost,) = wait_for(lambda: held(dying) & begun(place))
     dying.kill()
     done = place.end(driver, 180)
     assert done.returncode == 0, done.stderr
     assert place.results() == undisturbed
-    counts = [(each["environment"]["sessions"], each["environment"]["retries"]) for each in place.records().values()]
-    assert sorted(counts) == [(1, 0), (2, 1)]
+    assert counts(place)[lost] == (2, 1)
+    assert sorted(counts(place).values()) == [(1, 0), (2, 1)]
     assert scratch(place) == []
     assert place.leftovers() == []
