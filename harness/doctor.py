@@ -187,7 +187,7 @@ def unfinished(results: Path) -> Finding:
         f"{number} of the trials of {suite} were begun and have no record: `harness run` goes on with them"
         for suite, number in sorted(Counter(each.parent.name for each in trials).items())
     ]
-    scratch = [each for each in sorted(runs.glob("*/.harness-tune-*")) if not _alive(each.name.split("-")[-2])]
+    scratch = [left for suite in sorted(runs.glob("*/")) for left in cluster.abandoned_scratch(suite)]
     notes += [f"{each} was left by a driver that is gone from this machine; delete it" for each in scratch]
     return Finding(name="begun", value=f"{len(trials)} trials without a record", notes=tuple(notes))
 

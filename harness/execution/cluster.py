@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from harness.errors import ExecutionError
 from harness.files import write_fault
 
+PREFIX = ".harness-tune-"
 AUTH_MODE = "RAY_AUTH_MODE"
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # a token of the user's own; else Ray keeps one in the home folder
 TOKEN_FILE = ".ray/auth_token"
@@ -122,3 +125,14 @@ def exposed_token() -> str:
     place = Path.home() / TOKEN_FILE
     reachable = all(each.exists() and each.stat().st_mode & 0o001 for each in (place.parent, Path.home()))
     return str(place) if reachable and place.is_file() and place.stat().st_mode & 0o004 else ""
+
+
+def scratch_prefix() -> str:
+    """How the folders begin that drivers of this host make for Tune; the process id follows, then what makes it new."""
+    return f"{PREFIX}{socket.gethostname()}-"
+
+
+def abandoned_scratch(parent: Path) -> list[Path]:
+    """Such folders whose driver is gone."""
+    found = {each: each.name.removeprefix(scratch_prefix()).partition("-")[0] for each in parent.glob(f"{PREFIX}*")}
+    return sorted(each for each, pid in found.items() if pid.isdecimal() and not psutil.pid_exists(int(pid)))

@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +31,6 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 cluster.show_token()
 
-import psutil  # noqa: E402
 import ray  # noqa: E402
 from ray import tune  # noqa: E402
 
@@ -115,13 +113,11 @@ def _scratch(setting: Setting, address: str) -> Iterator[Path]:
     of runs on this host that were killed are removed.
     """
     parent = Path(tempfile.gettempdir()) if address == LOCAL else setting.runs
-    prefix = f".harness-tune-{socket.gethostname()}-"
-    for left in parent.glob(f"{prefix}*"):
-        pid = left.name.removeprefix(prefix).partition("-")[0]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
+    for left in cluster.abandoned_scratch(parent):
+        shutil.rmtree(left, ignore_errors=True)
     parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))  # Tune reads pickles: nobody else's
+    name = f"{cluster.scratch_prefix()}{os.getpid()}-"
+    scratch = Path(tempfile.mkdtemp(prefix=name, dir=parent))  # nobody else's: Tune reads pickles there
     try:
         yield scratch
     finally:

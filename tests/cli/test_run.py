@@ -179,7 +179,7 @@ def test_a_wrong_argument_is_one_problem_and_nothing_is_run(fresh, harness, argu
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_a_signal_ends_a_run_with_its_code_and_no_record(fresh, executor, sent, code):
-    options = ["--executor", executor, "--no-tracking", "--set", "train.epochs=100000"]
+    options = ["--executor", executor, "--no-tracking", "--set", "train.epochs=50000"]
     process = started(fresh, "run", "suites/tiny.yaml", *options)
     try:
         for line in process.stdout:

@@ -1,5 +1,7 @@
 """What is done when an executor breaks down, with one that breaks down as it is told."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness import records
@@ -93,8 +95,10 @@ def test_fail_fast_leaves_the_others_missing(shared, record_of, trials):
 
 
 def test_a_worker_that_dies_before_it_began_does_not_end_with_the_record_of_an_earlier_run(shared, record_of, trials):
-    records.save(record_of(trials[0], "error", "of an earlier run"), shared.runs)
-    watcher = Watcher(trials, shared, lambda event: None)
+    earlier = record_of(trials[0], "error", "of an earlier run")
+    records.save(earlier, shared.runs)
+    replacing = replace(shared, replaces={trials[0].id: records.digest(earlier)})
+    watcher = Watcher(trials, replacing, lambda event: None)
     watcher.ended(trials[0].id)
     assert watcher.ends[trials[0].id].record is None
 
@@ -118,11 +122,10 @@ def test_the_folders_that_dead_drivers_left_to_tune_are_removed(shared, tmp_path
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     dead = subprocess.Popen(["true"])
     dead.wait()
-    left = tmp_path / f".harness-tune-{socket.gethostname()}-{dead.pid}"
-    alive = tmp_path / f".harness-tune-{socket.gethostname()}-1"
+    left = tmp_path / f".harness-tune-{socket.gethostname()}-{dead.pid}-x"
+    alive = tmp_path / f".harness-tune-{socket.gethostname()}-1-x"
     for folder in (left, alive):
         folder.mkdir()
     with schedule._scratch(shared, "local") as scratch:
-        scratch.mkdir()
         assert [left.exists(), alive.exists()] == [False, True]
     assert not scratch.exists()

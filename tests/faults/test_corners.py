@@ -49,7 +49,8 @@ def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path,
     )
     path = tmp_path / "tiny.yaml"
     path.write_text(suite)
-    (spec,) = plan.load(path).trials
+    planned = plan.load(path)
+    (spec,) = planned.trials
     text.write_text("h g f e d c b a\n" * 60)
     (edited,) = plan.load(path).trials
     assert edited.id != spec.id

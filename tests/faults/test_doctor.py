@@ -8,13 +8,12 @@ import socket
 import sqlite3
 import sys
 from collections import namedtuple
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from harness import cli, doctor
-from harness.execution import database
+from harness.execution import cluster, database
 from harness.kernels import probe
 
 RAY_VARIABLES = (
@@ -287,10 +286,11 @@ def test_begun_trials_and_the_folders_of_dead_drivers_are_notes(examined, place)
         for name in files:
             (runs / trial / name).write_bytes(b"")
     for pid in (os.getpid(), 2**22 + 1):  # the second is above the largest that Linux gives
-        (runs / f".tune-{pid}").mkdir()
+        (runs / f"{cluster.scratch_prefix()}{pid}-x").mkdir()
     assert notes(examined) == [
         "1 of the trials of tiny were begun and have no record: `harness run` goes on with them",
-        f"{Path('results/runs/tiny')}/.tune-{2**22 + 1} was left by a driver that is gone from this machine; delete it",
+        f"results/runs/tiny/{cluster.scratch_prefix()}{2**22 + 1}-x was left by a driver that is gone from this "
+        "machine; delete it",
     ]
 
 
