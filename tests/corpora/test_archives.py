@@ -180,3 +180,11 @@ def test_a_member_that_is_wrong_is_one_sentence_with_the_archive_and_its_place(p
     for part in ("valid.txt is not in", "no files called 'valid.txt'", "http://nowhere/text8.zip (valid.txt in it)"):
         assert part in str(caught.value)
     assert not (tmp_path / "text8" / "valid.txt").exists()
+
+
+@pytest.mark.parametrize("held", [9, 11, 1000])
+def test_no_more_is_read_of_a_member_than_it_says_and_one_byte(held):
+    source = io.BytesIO(bytes(held))
+    with pytest.raises(ValueError, match="has not the 10 bytes that it says"):
+        archives._copied(source, io.BytesIO(), 10)
+    assert source.tell() == min(held, 11)

@@ -123,6 +123,13 @@ def test_alias_bomb_is_refused(problems):
     assert problem.endswith("expands to more than 12000 values")
 
 
+def test_aliases_count_as_often_as_they_are_named(write, problems):
+    ones = f"a: &a [{', '.join(['1'] * 199)}]\n"  # 200 values
+    assert len(read(write(f"{ones}b: [{', '.join(['*a'] * 58)}]\n"))[0]["b"]) == 58
+    (problem,) = problems(f"{ones}b: [{', '.join(['*a'] * 60)}]\n", call=read)
+    assert problem.endswith("expands to more than 12000 values")
+
+
 def test_20_levels_are_read_and_21_refused(write, problems):
     data, _ = read(write(f"a: {'[' * 20}{']' * 20}\n"))  # a, and 19 lists inside its list
     for _ in range(20):
@@ -144,6 +151,7 @@ def test_ten_thousand_brackets_are_one_sentence(problems, text):
 def test_alias_of_itself_is_refused(problems, text):
     (problem,) = problems(text, call=read)
     assert problem.startswith("1:")
+    assert problem.endswith(": an alias of itself")
 
 
 @pytest.mark.parametrize(
