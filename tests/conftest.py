@@ -2,8 +2,11 @@
 
 import importlib.util
 import os
+import signal
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -61,3 +64,25 @@ def tiny_suite(tmp_path) -> Path:
     path.parent.mkdir()
     path.write_text(TINY_SUITE)
     return path
+
+
+@pytest.fixture
+def harness(monkeypatch, capsys):
+    """A function: arguments -> exit code, standard output, standard error, and processor seconds of the command line in
+    this process.
+    """
+    from harness import cli
+
+    def call(*arguments) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["harness", *map(str, arguments)])
+        before, began, code = signal.getsignal(signal.SIGTERM), time.process_time(), 0
+        try:
+            cli.main()
+        except SystemExit as left:
+            code = left.code or 0
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        seconds, captured = time.process_time() - began, capsys.readouterr()
+        return SimpleNamespace(code=code, out=captured.out, err=captured.err, seconds=seconds)
+
+    return call

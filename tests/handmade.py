@@ -1,9 +1,13 @@
 """Objects made by hand that several tests start from."""
 
+from contextlib import contextmanager
+
+import pytest
 import torch
 from torch import nn
 
 from harness.records import Environment
+from harness.trial.step import EagerStep
 
 MATCH = "match: {params: softmax, vary: d_model}\n"
 MATCHED_VOCAB = 5000
@@ -65,3 +69,23 @@ class SaysCuda(torch.Tensor):
         if wide := kwargs.pop("out_dtype", None):  # no product of the CPU has it
             args = [arg.to(wide) for arg in args]
         return super().__torch_function__(func, types, args, kwargs)
+
+
+@contextmanager
+def interrupted_before(number: int):
+    """Within it the process is interrupted before a training step, counted from 0, which must happen."""
+    step, done = EagerStep.advance, []
+
+    def advance(self, *arguments):
+        if len(done) == number:
+            raise KeyboardInterrupt
+        done.append(1)
+        return step(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EagerStep, "advance", advance)
+        try:
+            yield
+        except KeyboardInterrupt:
+            return
+    raise AssertionError(f"there was no step {number}")

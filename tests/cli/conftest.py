@@ -1,14 +1,10 @@
-"""The tiny suite in a folder, run or not, and the command line called in this process."""
+"""The tiny suite in a folder, run or not."""
 
 import shutil
-import signal
-import sys
 from types import SimpleNamespace
 
 import commands
 import pytest
-
-from harness import cli
 
 
 @pytest.fixture(scope="session")
@@ -37,26 +33,6 @@ def fresh(tmp_path, monkeypatch):
     (tmp_path / "fresh" / "suites" / "tiny.yaml").write_text(commands.SUITE)
     monkeypatch.chdir(tmp_path / "fresh")
     return tmp_path / "fresh"
-
-
-@pytest.fixture
-def harness(monkeypatch, capsys):
-    """A function: arguments -> exit code, standard output, standard error of the entry point in this process."""
-
-    def call(*arguments) -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["harness", *map(str, arguments)])
-        before = signal.getsignal(signal.SIGTERM)
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as left:
-            code = left.code or 0
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        captured = capsys.readouterr()
-        return SimpleNamespace(code=code, out=captured.out, err=captured.err)
-
-    return call
 
 
 @pytest.fixture

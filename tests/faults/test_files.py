@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from disturbed import LSTM, Place, result, suite_text
+from handmade import interrupted_before
 
 from harness import plan, records
 from harness.errors import Damaged, StorageError
@@ -19,7 +20,6 @@ from harness.trial import run as trial_run
 from harness.trial.checkpoint import BEST, Checkpoints
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.step import EagerStep
 
 STEPS = 15
 
@@ -46,20 +46,10 @@ def whole(spec, tmp_path_factory):
     return of(trained(spec, tmp_path_factory.mktemp("whole")))
 
 
-def interrupted(spec, runs: Path, at: int, monkeypatch) -> Path:
+def interrupted(spec, runs: Path, at: int) -> Path:
     """The folder of a trial that was interrupted before a step."""
-    step, done = EagerStep.advance, []
-
-    def advance(self, *arguments):
-        if len(done) == at:
-            raise KeyboardInterrupt
-        done.append(1)
-        return step(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(EagerStep, "advance", advance)
-        with pytest.raises(KeyboardInterrupt):
-            trained(spec, runs)
+    with interrupted_before(at):
+        trained(spec, runs)
     return records.folder(runs, spec.id)
 
 
@@ -124,8 +114,8 @@ def test_a_file_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, 0.5, -1])
-def test_ckpt_truncated_falls_back_to_the_older_one(kept, spec, whole, tmp_path, monkeypatch):
-    folder = interrupted(spec, tmp_path, 2 * STEPS + 5, monkeypatch)
+def test_ckpt_truncated_falls_back_to_the_older_one(kept, spec, whole, tmp_path):
+    folder = interrupted(spec, tmp_path, 2 * STEPS + 5)
     _, newest = sorted(folder.glob("checkpoint-*.pt"))
     content = newest.read_bytes()
     newest.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
@@ -138,8 +128,8 @@ def test_ckpt_truncated_falls_back_to_the_older_one(kept, spec, whole, tmp_path,
 
 @pytest.mark.parametrize("where", [0.0, 0.3, 0.6, 0.9999])
 @pytest.mark.parametrize("which", ["newest", "best"])
-def test_ckpt_bitflip_is_noticed(where, which, spec, whole, tmp_path, monkeypatch):
-    folder = interrupted(spec, tmp_path, 2 * STEPS + 5, monkeypatch)
+def test_ckpt_bitflip_is_noticed(where, which, spec, whole, tmp_path):
+    folder = interrupted(spec, tmp_path, 2 * STEPS + 5)
     place = sorted(folder.glob("checkpoint-*.pt" if which == "newest" else "best-*.pt"))[-1]
     content = bytearray(place.read_bytes())
     content[int(where * len(content))] ^= 1
@@ -150,8 +140,8 @@ def test_ckpt_bitflip_is_noticed(where, which, spec, whole, tmp_path, monkeypatc
     assert "its SHA-256 does not fit its content" in (folder / "trial.log").read_text()
 
 
-def test_with_no_good_checkpoint_left_the_trial_begins_anew(spec, whole, tmp_path, monkeypatch):
-    folder = interrupted(spec, tmp_path, 2 * STEPS + 5, monkeypatch)
+def test_with_no_good_checkpoint_left_the_trial_begins_anew(spec, whole, tmp_path):
+    folder = interrupted(spec, tmp_path, 2 * STEPS + 5)
     for place in folder.glob("checkpoint-*.pt"):
         place.write_bytes(b"")
     record = trained(spec, tmp_path)

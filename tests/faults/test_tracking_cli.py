@@ -1,44 +1,22 @@
 """The command line with MLflow at its worst: suites run all the same, and `harness sync` makes it good."""
 
 import shutil
-import signal
 import sqlite3
 import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import commands
 import pytest
 from mlflow import MlflowClient
 from shown import dump
 
-from harness import cli
 from harness.execution import database
 from harness.execution.tracking import Tracker
 
 RUN = ("run", "suites/tiny.yaml", "--executor", "inline")
 ONE = (*RUN, "--only", "head=softmax,seed=1")
-
-
-@pytest.fixture
-def harness(monkeypatch, capsys):
-    """A function: arguments -> exit code, standard output, standard error of the entry point in this process."""
-
-    def call(*arguments) -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["harness", *map(str, arguments)])
-        before, code = signal.getsignal(signal.SIGTERM), 0
-        try:
-            cli.main()
-        except SystemExit as left:
-            code = left.code or 0
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        captured = capsys.readouterr()
-        return SimpleNamespace(code=code, out=captured.out, err=captured.err)
-
-    return call
 
 
 @pytest.fixture

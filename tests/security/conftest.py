@@ -1,14 +1,9 @@
 """The command line on a hostile suite: refused with located sentences, in time, and nothing written."""
 
 import re
-import signal
-import sys
-import time
-from types import SimpleNamespace
 
 import pytest
 
-from harness import cli
 from harness.registry import BACKBONES, CORPORA, HEADS
 
 SECONDS = 2.0
@@ -54,23 +49,9 @@ def project(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def command(project, monkeypatch, capsys):
-    """A function: arguments -> exit code, lines on standard error, seconds of the command line in this process."""
-
-    def call(*arguments) -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["harness", *map(str, arguments)])
-        before, started, code = signal.getsignal(signal.SIGTERM), time.process_time(), 0
-        try:
-            cli.main()
-        except SystemExit as left:
-            code = left.code or 0
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        captured = capsys.readouterr()
-        seconds = time.process_time() - started  # of this process: others share the machine
-        return SimpleNamespace(code=code, out=captured.out, err=captured.err, seconds=seconds)
-
-    return call
+def command(project, harness):
+    """The command line in the project."""
+    return harness
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from handmade import interrupted_before
 
 from harness import plan, records
 from harness.trial import attempt
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.step import EagerStep
 
 STEPS = 15
 
@@ -23,20 +23,10 @@ def setting(tmp_path):
     return Setting(suite="tiny", runs=tmp_path, data=tmp_path, device="cpu", executor="inline", driver="this run")
 
 
-def cut_off(spec, setting, monkeypatch, at: int) -> None:
+def cut_off(spec, setting, at: int) -> None:
     """An attempt that ends before a step as if its process had died."""
-    step, done = EagerStep.advance, []
-
-    def advance(self, *arguments):
-        if len(done) == at:
-            raise KeyboardInterrupt
-        done.append(1)
-        return step(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(EagerStep, "advance", advance)
-        with pytest.raises(KeyboardInterrupt):
-            run(spec, setting, lambda progress: None)
+    with interrupted_before(at):
+        run(spec, setting, lambda progress: None)
 
 
 def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_them(tmp_path):
@@ -51,7 +41,7 @@ def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_th
     spec, setting, monkeypatch
 ):
     for steps in (STEPS + 3, 2):
-        cut_off(spec, setting, monkeypatch, steps)
+        cut_off(spec, setting, steps)
     record = run(spec, setting, lambda progress: None)
     assert (record.status, record.environment.retries) == ("error", 2)
     assert record.message == "WorkerDied: the worker died 2 times after 0 steps of epoch 2"
@@ -70,5 +60,5 @@ def test_hang_whose_process_the_watchdog_ended_is_a_timeout(spec, setting):
 
 def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(spec, setting, monkeypatch):
     anew = replace(setting, fresh=True)
-    cut_off(spec, anew, monkeypatch, STEPS + 3)
+    cut_off(spec, anew, STEPS + 3)
     assert run(spec, anew, lambda progress: None).environment.sessions == 2
