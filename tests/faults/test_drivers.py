@@ -14,7 +14,7 @@ from disturbed import all_gone, descendants, wait_for, workers
 SLOW = "faulty: {kind: slow, ms: 20}"  # 45 steps: about a second
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
 INLINE = ("--executor", "inline", "--no-tracking")
-KILLS = int(os.environ.get("HARNESS_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("HARNESS_TEST_KILLS", "2"))
 
 
 def undisturbed(place, **more):
@@ -141,16 +141,16 @@ def test_a_second_ctrl_c_leaves_at_once(place):
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, place):
-    there = place("faulty: {kind: raise, at: 3}", SLOW, "softmax", train=LONG, seeds="[1, 2]")
+    there = place("faulty: {kind: raise, at: 3}", SLOW, "softmax", train=LONG)
     options = ("--executor", executor, "--no-tracking")
     done = there.run(*options, "--fail-fast", "--set", "resources.cpus=1")
     assert done.returncode == 1
     statuses = [record["status"] for record in there.records().values()]
     assert "error" in statuses
-    assert len(statuses) < 6
+    assert len(statuses) < 3
     assert "not run" in done.stdout
     assert there.run(*INLINE).returncode == 1  # the failed ones stay failed
-    assert sorted(record["status"] for record in there.records().values()) == ["error"] * 2 + ["ok"] * 4
+    assert sorted(record["status"] for record in there.records().values()) == ["error", "ok", "ok"]
 
 
 def test_infeasible_resources_are_refused_before_the_start(place):
@@ -166,6 +166,7 @@ def test_infeasible_resources_are_refused_before_the_start(place):
 def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, place):
     there = place("softmax", "faulty: {kind: slow, ms: 5}", seeds="[1, 2]")
     drivers = [there.start("run", "--executor", executor) for _ in range(2)]
+    below = wait_for(lambda: workers(drivers[0].pid)) + descendants(drivers[0].pid) if executor == "ray" else []
     ended = [there.end(driver, 120) for driver in drivers]
     assert [each.returncode for each in ended] == [0, 0], [each.stderr for each in ended]
     assert len(there.records()) == 4
@@ -173,6 +174,7 @@ def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, plac
         log = (there.runs / trial / "trial.log").read_text()
         assert log.count(f"trial {trial}:") == 1
     assert there.leftovers() == []
+    assert all_gone(below)  # nor is any process left of runs that end well
 
 
 def test_a_trial_that_another_process_holds_is_waited_for(place):
@@ -183,15 +185,6 @@ def test_a_trial_that_another_process_holds_is_waited_for(place):
     assert there.end(holder).returncode == there.end(second).returncode == 0
     (record,) = there.records().values()
     assert record["environment"]["sessions"] == 1
-
-
-def test_no_process_is_left_of_a_run_that_ends_well(place):
-    there = place("softmax")
-    driver = there.start("run", "--no-tracking")
-    wait_for(lambda: workers(driver.pid))
-    below = descendants(driver.pid)
-    assert there.end(driver).returncode == 0
-    assert all_gone(below)
 
 
 def read_all(terminal) -> str:
