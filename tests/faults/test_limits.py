@@ -96,7 +96,7 @@ def test_the_alarm_and_its_handler_are_put_back(minutes, spec, setting):
 def test_a_trial_over_its_memory_limit_is_oom(spec, setting):
     record = trained(spec, replace(setting, memory_gib=0.01))
     assert record.status == "oom"
-    assert record.message.startswith("MemoryError: the trial's process holds 0.")
+    assert record.message.startswith("MemoryError: the trial's process holds ")
     assert record.message.endswith("GiB, its limit is 0.01 GiB")
 
 

@@ -95,7 +95,7 @@ def while_training(folder, monkeypatch):
 
     def begin(executor: str) -> list[SimpleNamespace]:
         nonlocal process
-        options = ("--executor", executor, "--set", "train.epochs=100000")
+        options = ("--executor", executor, "--set", "train.epochs=50000")
         process = commands.started(folder, "run", "suites/tiny.yaml", *options)
         assert any(line.startswith("epoch ") for line in process.stdout), process.stderr.read()
         driver = psutil.Process(process.pid)
