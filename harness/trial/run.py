@@ -101,7 +101,7 @@ def _attempted(
     except (StorageError, CorpusError) as fault:
         log.error("interrupted: %s", fault)
         raise
-    except (Exception, SystemExit) as error:  # at the trial's edge every failure is a status
+    except Exception as error:  # at the trial's edge every failure is a status
         status, message = _status(error), sentence(f"{type(error).__name__}: {error}".splitlines()[0])
         log.error("%s\n%s", status, traceback.format_exc())
     log.info("%s %s", status, metrics)
@@ -246,7 +246,7 @@ def _refuse_hopeless(this: Attempt, traces: str, log: logging.Logger) -> None:
         raise WorkerDied(f"the worker died {this.deaths} times after {step} steps of epoch {epoch}")
 
 
-def _status(error: BaseException) -> Status:
+def _status(error: Exception) -> Status:
     if isinstance(error, Diverged):
         return "diverged"
     if isinstance(error, TimedOut):
