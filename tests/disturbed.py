@@ -138,7 +138,7 @@ def workers(pid: int) -> list[psutil.Process]:
     return found
 
 
-def all_gone(processes: list[psutil.Process], seconds: float = 15.0) -> bool:
+def all_gone(processes: list[psutil.Process], seconds: float = 60.0) -> bool:
     """Whether the processes end by themselves, but for Ray's two agents, which end a minute after their driver."""
     _, alive = psutil.wait_procs(processes, timeout=0)
     deadline = time.monotonic() + seconds
