@@ -35,6 +35,10 @@ METRICS = {
     "last_valid_ppl": "valid/ppl_last",
     "last_test_ppl": "test/ppl_last",
     "test_ppl_standard": "test/ppl_standard",  # standard counting: <sos> scored but not divided by
+    "start_valid_ppl": "valid/ppl_start",  # before the first update
+    "test_ppl_word": "test/ppl_word",  # the same summed loss, divided by the words of the text, ...
+    "test_ppl_byte": "test/ppl_byte",  # ... by its bytes in UTF-8, ...
+    "test_bits_per_character": "test/bits_per_character",  # ... by its characters, in bits
     "unigram_test_ppl": "test/ppl_unigram",  # add-one unigram of the training split, same tokens
     "source_test_ppl": "test/ppl_source",  # of the process that made the text, where it is known
     "params_total": "params/total",
@@ -43,6 +47,8 @@ METRICS = {
     "train_ms_per_batch_iqr": "time/train_ms_per_batch_iqr",
     "eval_ms_per_batch": "time/eval_ms_per_batch",
     "eval_ms_per_batch_iqr": "time/eval_ms_per_batch_iqr",
+    "inference_ms_per_batch": "time/inference_ms_per_batch",  # forward with loss, of measure.inference_batch segments
+    "inference_ms_per_batch_iqr": "time/inference_ms_per_batch_iqr",
     "train_minutes": "time/train_minutes",
     "peak_memory_mib": "memory/peak_mib",
     "best_epoch": "train/best_epoch",
@@ -57,11 +63,11 @@ class _Frozen(BaseModel):
 
 
 class CurvePoint(_Frozen):
-    """One epoch. `train_loss`: mean of what was minimised, per token; `lr`: the rate it was trained with; `seconds`:
-    its training time.
+    """One epoch, or what a setting like `epochs: 0.4` leaves of the last: `epoch` is how many are done. `train_loss`:
+    mean of what was minimised, per token; `lr`: the rate it was trained with; `seconds`: its training time.
     """
 
-    epoch: int
+    epoch: float
     train_loss: float
     valid_ppl: float
     lr: float

@@ -61,6 +61,7 @@ def run(
             shared=shared,
             checkpoint=read.checkpoint,
             timeout=read.timeout,
+            measure=read.measure,
             memory_gib=read.resources.memory_gib,
             fresh=force,
             replaces={spec.id: records.digest(known[spec.id]) for spec in todo if spec.id in known},

@@ -5,6 +5,7 @@ say where the text lies, not what it is: they are resolved against the suite fil
 for which `CorpusFacts.content` stands.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -21,24 +22,49 @@ class CorpusFacts:
 
     Args:
         vocab_size: V.
-        num_tokens: tokens of each split, boundary tokens included.
+        num_tokens: tokens of each split, boundary tokens included; None where only tokenising the text would tell.
         content: SHA-256 of what the tokens are made from; part of the trial's identity.
         counting: the counting rule in words, printed under tables.
     """
 
     vocab_size: int
-    num_tokens: dict[str, int]
+    num_tokens: dict[str, int] | None
     content: str
     counting: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextSize:
+    """How much text a run of tokens stands for: what word, character and byte perplexity are divided by."""
+
+    words: int
+    characters: int
+    bytes: int
+
+
+class Codec(Protocol):
+    """Text to the ids of a corpus and back."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids. Raises CorpusError for what the vocabulary cannot express."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
     """Token ids of the three splits.
 
-    Shapes: train, valid, test: (N,) int64.
+    Shapes: train, valid, test: (N,) int64, or int32 where they are memory-mapped files; train may be empty in a corpus
+        that is only evaluated on.
     Args:
         symbols: the V symbols in the order of their ids, or None where ids have no names.
+        codec: text to ids and back, or None where ids have no text.
+        test_size: the text of the test split after its first token, where a token is no word: then perplexity is
+            counted by words, characters and bytes too.
         uncounted_id: a boundary token (seed 1's <sos>) that is scored but that standard counting does not divide by.
         source_test_nll: nats per scored test token under the process that made the text, where that is known.
     """
@@ -48,6 +74,8 @@ class Corpus:
     valid: Tensor
     test: Tensor
     symbols: tuple[str, ...] | None = None
+    codec: Codec | None = None
+    test_size: TextSize | None = None
     uncounted_id: int | None = None
     source_test_nll: float | None = None
 

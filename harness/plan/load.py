@@ -62,7 +62,7 @@ def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> 
     return [
         (key, value, before)
         for key, (value, before) in changes.items()
-        if not key.startswith(("resources.", "checkpoint.", "timeout."))
+        if not key.startswith(("resources.", "checkpoint.", "timeout.", "measure."))
         and key not in of_the_run
         and str(value_of(value)) != before
     ]
@@ -134,8 +134,9 @@ def _combination_problems(
     file: SuiteFile, heads: list[Component], facts: list[CorpusFacts], source: Source
 ) -> list[str]:
     problems = []
-    smallest = min(fact.num_tokens["train"] for fact in facts)
-    if smallest < 2 * file.train.batch_size:
+    counted = [fact.num_tokens["train"] for fact in facts if fact.num_tokens is not None]
+    smallest = min(counted, default=None)
+    if file.train.epochs and smallest is not None and smallest < 2 * file.train.batch_size:
         message = (
             f"{file.train.batch_size} columns need {2 * file.train.batch_size} training tokens, there are {smallest}"
         )
@@ -158,6 +159,7 @@ def _expanded(
         resources=file.resources,
         checkpoint=file.checkpoint,
         timeout=file.timeout,
+        measure=file.measure,
         table=file.table,
         overrides=tuple(settings),
         source=source,

@@ -61,16 +61,24 @@ class TrainSpec(_Spec):
     Args:
         optimizer: 'sgd', 'adam' or 'adamw', torch's.
         lr: learning rate at the start.
-        epochs: passes over the training split; 0 evaluates the untrained model.
-        batch_size: B in training: columns of the training stream.
+        epochs: passes over the training split, 0.4 of one too; 0 evaluates the untrained model.
+        batch_size: B of an update: columns of the training stream, or blocks. Of all workers and parts together.
         seq_len: T, tokens a segment, in training and evaluation (bptt). For a backbone without state, all its context.
+        batching: 'stream': contiguous columns, each segment continues the one before, every token but a split's first
+            is a target. 'blocks': blocks of seq_len tokens that do not overlap, the first token of each no target, in
+            training and in evaluation, as the multi-facet code does; `shuffle` then orders blocks, not segments.
         schedule: None keeps the learning rate.
         clip: largest 2-norm of the whole gradient, or None.
         weight_decay: torch's, for every optimizer.
         momentum: for 'sgd' only.
         betas, eps: for 'adam' and 'adamw' only.
-        eval_batch_size: columns of the validation and test streams.
+        eval_batch_size: columns of the validation and test streams, or blocks.
+        eval_stride: tokens by which an evaluation window of seq_len tokens moves: each scores its last ones, the others
+            are context. None: seq_len, no overlap. For backbones without state.
+        eval_batches: score so many batches of a split, from its start; None: all.
         shuffle: take the segments in a random order each epoch, without carried state.
+        accumulation: parts in which the batch of an update is computed, one after the other.
+        data_parallel: workers among which it is divided, each on its own device or cores.
         precision: of the products with the output matrix in training: 'fp32', 'tf32' (on a GPU only) or 'bf16'. All
             else, and all of evaluation, is fp32. A plug-in's head that multiplies by that matrix itself, instead of
             returning a Mixture, follows it by harness.distributions.linear.
@@ -83,7 +91,7 @@ class TrainSpec(_Spec):
 
     optimizer: Literal["sgd", "adam", "adamw"]
     lr: Annotated[float, Field(gt=0)]
-    epochs: Annotated[int, Field(ge=0, le=50_000)]  # a record of more would be refused for its size
+    epochs: Annotated[float, Field(ge=0, le=50_000)]  # a record of more would be refused for its size
     batch_size: Annotated[int, Field(ge=1)]
     seq_len: Annotated[int, Field(ge=1)]
     schedule: Schedule | None = None
@@ -93,7 +101,12 @@ class TrainSpec(_Spec):
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
     eval_batch_size: Annotated[int, Field(ge=1)] = 10
+    eval_stride: Annotated[int, Field(ge=1)] | None = None
+    eval_batches: Annotated[int, Field(ge=1)] | None = None
     shuffle: bool = False
+    batching: Literal["stream", "blocks"] = "stream"
+    accumulation: Annotated[int, Field(ge=1)] = 1
+    data_parallel: Annotated[int, Field(ge=1)] = 1
     precision: Precision = "fp32"
     cuda_graph: Literal["auto", "on", "off"] = "auto"
     deterministic: Literal["true", "warn", "false"] = "false"
@@ -110,6 +123,21 @@ class TrainSpec(_Spec):
         adam_only = [name for name in ("betas", "eps") if getattr(self, name) != _default(self, name)]
         if self.optimizer == "sgd" and adam_only:
             raise ValueError(f"{' and '.join(adam_only)} belong to adam and adamw, and the optimizer is sgd")
+        return self
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> "TrainSpec":
+        if self.batch_size % (self.data_parallel * self.accumulation):
+            parts = f"{self.data_parallel} workers x {self.accumulation} parts"
+            raise ValueError(f"batch_size must divide evenly among {parts}, got {self.batch_size}")
+        if self.eval_stride is not None and self.eval_stride > self.seq_len:
+            raise ValueError(f"eval_stride must be at most seq_len = {self.seq_len}, got {self.eval_stride}")
+        if self.batching == "blocks" and self.eval_stride is not None:
+            raise ValueError("eval_stride belongs to batching: stream; blocks do not overlap")
+        if self.batching == "blocks" and self.seq_len < 2:
+            raise ValueError(
+                f"seq_len must be at least 2 for blocks, whose first token is no target, got {self.seq_len}"
+            )
         return self
 
 
@@ -158,6 +186,18 @@ class TimeoutSpec(_Spec):
 
     minutes: Annotated[float, Field(gt=0)] | None = None
     silent_minutes: Annotated[float, Field(gt=0)] | None = None
+
+
+class MeasureSpec(_Spec):
+    """What a trial measures beside what all do; none of it changes a result, so it is no part of a trial's id.
+
+    Args:
+        start: validation perplexity before the first update.
+        inference_batch: time of a batch of so many segments of the test split, forward with loss, after training.
+    """
+
+    start: bool = False
+    inference_batch: Annotated[int, Field(ge=1)] | None = None
 
 
 PrintedTableName = Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")]
@@ -227,6 +267,7 @@ class SuiteFile(_Spec):
     resources: Resources = Resources()
     checkpoint: CheckpointSpec = CheckpointSpec()
     timeout: TimeoutSpec = TimeoutSpec()
+    measure: MeasureSpec = MeasureSpec()
     table: TableSpec = TableSpec()
     match: MatchSpec | None = None
 
@@ -251,6 +292,7 @@ class Suite(_Spec):
     resources: Resources
     checkpoint: CheckpointSpec
     timeout: TimeoutSpec
+    measure: MeasureSpec
     table: TableSpec
     overrides: tuple[tuple[str, str, str | None], ...]
     source: Source

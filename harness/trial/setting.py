@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from harness.kernels.products import Route
-from harness.plan.specs import CheckpointSpec, TimeoutSpec
+from harness.plan.specs import CheckpointSpec, MeasureSpec, TimeoutSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,7 @@ class Setting:
         route: of float32 products on the CPU; torch's default one where the worker does not find this one exact.
         checkpoint: how often the state is kept.
         timeout: when the trial is ended.
+        measure: what is measured beside what all trials measure.
         memory_gib: of the process, at which the trial ends as 'oom'.
         memory_share: of the machine's memory, that no trial may exceed once the machine is short of it.
         fresh: begin anew, whatever checkpoints there are.
@@ -45,6 +46,7 @@ class Setting:
     route: Route = "default"
     checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec)
     timeout: TimeoutSpec = field(default_factory=TimeoutSpec)
+    measure: MeasureSpec = field(default_factory=MeasureSpec)
     memory_gib: float | None = None
     memory_share: float = 1.0
     fresh: bool = False

@@ -65,7 +65,7 @@ def test_settings_of_another_optimizer_are_refused(settings, message):
         ("lr", float("nan")),
         ("lr", "7"),
         ("epochs", -1),
-        ("epochs", 2.0),
+        ("batch_size", 2.0),
         ("epochs", True),
         ("batch_size", 0),
         ("seq_len", 0),
