@@ -25,7 +25,7 @@ class TableSpec(Strict):
     """
 
     rows: Literal["head"] = "head"
-    compare: Annotated[list[PrintedTableName], BeforeValidator(_listed)] = []
+    compare: Annotated[list[PrintedTableName], BeforeValidator(_listed), Field(default_factory=list)]
     baseline: str | None = None
 
 

@@ -15,7 +15,7 @@ class ComponentSpec(Strict):
     """A corpus, backbone or head by name, with the parameters the suite gives it; the others keep their defaults."""
 
     name: str
-    params: dict[str, Any] = {}
+    params: dict[str, Any] = Field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.label(*self.params)
