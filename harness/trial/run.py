@@ -12,13 +12,15 @@ import torch
 
 from harness import environment, records
 from harness.corpora.corpus import Corpus
-from harness.errors import CorpusError, StorageError
+from harness.corpora.sources import fetch_weights
+from harness.errors import CorpusError, StorageError, WeightsError
 from harness.kernels import probe, products
 from harness.kernels.products import Products
-from harness.plan.specs import TrialSpec
+from harness.plan.identity import starting_content
+from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.printable import sentence
 from harness.records import Status, TrialRecord
-from harness.registry import CORPORA
+from harness.registry import BACKBONES, CORPORA
 from harness.streams import own_generators
 from harness.trial import attempt, session
 from harness.trial.attempt import MAX_DEATHS, Attempt
@@ -180,12 +182,27 @@ def _measure(
 
 
 def _loaded(spec: TrialSpec, setting: Setting) -> Corpus:
-    """The trial's corpus. Raises CorpusError when it cannot be had, or is not what the plan was made with."""
+    """The trial's corpus. Raises CorpusError when it, or the weights that the backbone starts from, cannot be had, or
+    are not what the plan was made with.
+    """
     source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
-    corpus, planned = source.load(setting.data), setting.contents.get(str(spec.corpus))
-    if planned is not None and source.facts().content != planned:
-        raise CorpusError(f"{spec.corpus} has changed since the trials were planned; run the command again")
+    corpus = source.load(setting.data)
+    fetch_weights(spec.backbone)
+    _refuse_changed(spec.corpus, setting, lambda: source.facts().content)
+    _refuse_changed(spec.backbone, setting, lambda: starting_content(spec.backbone, BACKBONES.get(spec.backbone.name)))
     return corpus
+
+
+def _refuse_changed(component: ComponentSpec, setting: Setting, content: Callable[[], str | None]) -> None:
+    planned = setting.contents.get(str(component))
+    if planned is None:
+        return
+    try:
+        found = content()
+    except (OSError, ValueError) as cause:
+        raise WeightsError(str(cause)) from cause
+    if found != planned:
+        raise CorpusError(f"{component} has changed since the trials were planned; run the command again")
 
 
 def _scores(
