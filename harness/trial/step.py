@@ -34,12 +34,14 @@ class Step(Protocol):
 
 
 class EagerStep:
-    """The step, operation by operation. The backbone's state is carried to the next call, unless `shuffle`."""
+    """The step, operation by operation. The backbone's state is carried to the next call, unless
+    segments do not continue each other, shuffled ones and blocks: `carries`."""
 
     def __init__(self, model: LanguageModel, optimizer: Optimizer, train: TrainSpec):
         self.model, self.optimizer, self.train = model, optimizer, train
         self.parameters = list(model.parameters())
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.parameters[0].device)
+        self.carries = train.batching == "stream" and not train.shuffle
         self._state: Any = None
 
     def begin_epoch(self) -> None:
@@ -51,7 +53,7 @@ class EagerStep:
     def __call__(self, inputs_BT: Tensor, targets_BT: Tensor) -> None:
         """See Step."""
         state = self.advance(inputs_BT, targets_BT, self._state)
-        self._state = None if self.train.shuffle else state
+        self._state = state if self.carries else None
 
     def state(self) -> dict[str, Any]:
         """See Step."""

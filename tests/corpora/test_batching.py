@@ -35,7 +35,7 @@ def test_last_training_segment_is_shorter():
 
 
 def test_columns_of_one_token_have_no_targets():
-    assert training_segments(torch.arange(5), batch_size=3, seq_len=2) == []
+    assert list(training_segments(torch.arange(5), batch_size=3, seq_len=2)) == []
 
 
 @settings(deadline=None, max_examples=200)
