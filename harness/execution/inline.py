@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from harness.corpora.sources import fetch_corpora
+from harness.corpora.sources import fetch_sources
 from harness.environment import cpus_available, resolve_device
 from harness.errors import CorpusError, ExecutionError, StorageError
 from harness.execution.events import Claim, Event, Guarded, OnEvent
@@ -27,7 +27,7 @@ def execute(
     setting = replace(setting, device=device, threads=claim.cpus)
     for spec in specs:
         refuse_unfit(spec.train, device)
-    fetch_corpora(specs, setting.data)
+    fetch_sources(specs, setting.data)
     tell = Guarded(on_event)
     for spec in specs:
         tell(Event(kind="started", spec=spec))

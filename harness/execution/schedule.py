@@ -34,7 +34,7 @@ cluster.show_token()
 import ray  # noqa: E402
 from ray import tune  # noqa: E402
 
-from harness.corpora.sources import fetch_corpora  # noqa: E402
+from harness.corpora.sources import fetch_sources  # noqa: E402
 from harness.environment import cpus_available, resolve_device  # noqa: E402
 from harness.errors import CorpusError, ExecutionError, StorageError  # noqa: E402
 from harness.execution.events import Claim, OnEvent  # noqa: E402
@@ -72,7 +72,7 @@ def execute(
         setting, claim = _fitted(setting, claim, len(specs), address)
         for spec in specs:
             refuse_unfit(spec.train, setting.device)
-        fetch_corpora(specs, setting.data)
+        fetch_sources(specs, setting.data)
         watcher = Watcher(specs, setting, on_event, fail_fast=fail_fast)
         with _scratch(setting, address) as scratch:
 

@@ -11,6 +11,7 @@ from harness.errors import CorpusError, SuiteError
 from harness.plan.components import MAX_TRIALS, Component, components
 from harness.plan.construction import Construction
 from harness.plan.expansion import Combination, combinations, trials
+from harness.plan.identity import starting_content
 from harness.plan.matching import matched
 from harness.plan.parameters import sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
@@ -42,9 +43,11 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     problems += wrong_facts + construction.problems
     if file is not None and not problems:
         problems += _combination_problems(file, heads, facts, source)
+    contents, wrong_contents = _contents(backbones, source) if not problems else ([], [])
+    problems += wrong_contents
     if problems:
         raise SuiteError(_in_file_order(problems))
-    combined = combinations(corpora, facts, backbones, heads, construction)
+    combined = combinations(corpora, facts, backbones, contents, heads, construction)
     if file.match is not None:
         combined = matched(file.match, combined, source)
     return _expanded(file, combined, settings, source)
@@ -130,6 +133,17 @@ def _facts(corpora: list[Component], source: Source) -> tuple[list[CorpusFacts],
     return facts, problems
 
 
+def _contents(backbones: list[Component], source: Source) -> tuple[list[str | None], list[str]]:
+    """What the weights are that each backbone starts from; reads them whole."""
+    contents, problems = [], []
+    for backbone in backbones:
+        try:
+            contents.append(starting_content(backbone.spec, backbone.cls))
+        except (OSError, ValueError) as error:
+            problems.append(backbone.problem(source, str(error)))
+    return contents, problems
+
+
 def _combination_problems(
     file: SuiteFile, heads: list[Component], facts: list[CorpusFacts], source: Source
 ) -> list[str]:
@@ -151,6 +165,7 @@ def _combination_problems(
 def _expanded(
     file: SuiteFile, combined: list[Combination], settings: list[tuple[str, str, str | None]], source: Source
 ) -> Suite:
+    weights = {str(each.backbone.spec): each.content for each in combined if each.content is not None}
     expanded, params = trials(combined, file.train, file.seeds, source)
     return Suite(
         name=file.name,
@@ -164,7 +179,7 @@ def _expanded(
         overrides=tuple(settings),
         source=source,
         counting={str(each.corpus.spec): each.facts.counting for each in combined},
-        contents={str(each.corpus.spec): each.facts.content for each in combined},
+        contents={str(each.corpus.spec): each.facts.content for each in combined} | weights,
         params=params,
         match=file.match,
     )

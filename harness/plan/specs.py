@@ -222,7 +222,8 @@ class Suite(Strict):
         overrides: what --set changed, as texts (key, value, value in the file or None); part of the table's title and
             file name.
         source: the file it was read from, for messages.
-        counting, contents: the counting rule and the content hash of each corpus, by str(corpus).
+        counting, contents: the counting rule and the content hash of each corpus, by str(corpus); among the hashes,
+            what the weights are that backbones start from, by str(backbone).
         params: (total, head) parameter counts of each trial, by id.
         match: what the trials' widths were chosen by, or None.
     """

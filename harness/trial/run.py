@@ -13,13 +13,13 @@ import torch
 
 from harness import environment, records
 from harness.corpora.corpus import SPLITS, Corpus
+from harness.corpora.sources import load_planned
 from harness.errors import CorpusError, StorageError
 from harness.kernels import probe, products
 from harness.kernels.products import Products
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
 from harness.records import Status, TrialRecord
-from harness.registry import CORPORA
 from harness.streams import own_generators
 from harness.trial import attempt, session
 from harness.trial.attempt import MAX_DEATHS, Attempt
@@ -135,7 +135,7 @@ def _measure(
     refuse_unfit(spec.train, setting.device)
     device, multiplied = torch.device(setting.device), Products(route=setting.route)
     reset_peak_memory(device)
-    corpus = _loaded(spec, setting)
+    corpus = load_planned(spec, setting.data, setting.contents)
     model = build(
         spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
     ).to(device)
@@ -183,15 +183,6 @@ def _measure(
     for name, clock in clocks.items():
         metrics |= clock.summary(name)
     return weights_sha256(model.state_dict())
-
-
-def _loaded(spec: TrialSpec, setting: Setting) -> Corpus:
-    """The trial's corpus. Raises CorpusError when it cannot be had, or is not what the plan was made with."""
-    source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
-    corpus, planned = source.load(setting.data), setting.contents.get(str(spec.corpus))
-    if planned is not None and source.facts().content != planned:
-        raise CorpusError(f"{spec.corpus} has changed since the trials were planned; run the command again")
-    return corpus
 
 
 def _scores(
