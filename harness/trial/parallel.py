@@ -1,5 +1,5 @@
-"""Data-parallel trials: every worker trains on its rows of each batch, and torch's DistributedDataParallel makes the mean
-of their gradients, so that the update is that of one worker with the whole batch.
+"""Data-parallel trials: every worker trains on its rows of each batch, and torch's DistributedDataParallel makes the
+mean of their gradients, so that the update is that of one worker with the whole batch.
 
 The first worker is the trial's own: it has the lock, the log, the checkpoints and the record, and ends the trial with a
 status (harness/trial/run.py). The others take every step and every validation with it and write nothing
@@ -71,9 +71,6 @@ class Workers:
         return self.number > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error))
 
 
-ALONE = Workers()
-
-
 def parallel(step: EagerStep, segment: Segment, *, workers: Workers, tell: Callable[[str], None]) -> "ParallelStep":
     """The step of one of several workers, from the same weights as the others'. Always eager, which `tell` hears."""
     workers.refuse_unlike(step.model)
@@ -82,8 +79,8 @@ def parallel(step: EagerStep, segment: Segment, *, workers: Workers, tell: Calla
 
 
 class ParallelStep:
-    """One worker's part of a training step (harness.trial.step.Step). It is given the whole batch, and knows the loss of
-    all of it. Dropout masks: the first worker's are those of the step's stream, the others have one each beside it.
+    """One worker's part of a training step, a harness.trial.step.Step. It is given the whole batch, and knows the loss
+    of all of it. Dropout masks: the first worker's are those of the step's stream, the others have one each beside it.
     """
 
     def __init__(self, step: EagerStep, workers: Workers):
@@ -117,7 +114,7 @@ class ParallelStep:
 
 
 class Unwritten:
-    """The checkpoints of a worker that keeps none (harness.trial.checkpoint.Checkpoints, as far as training uses it)."""
+    """The checkpoints of a worker that keeps none: harness.trial.checkpoint.Checkpoints, as far as training uses it."""
 
     def save(self, state: dict[str, Any], epoch: int, step: int) -> None:
         """The first worker keeps it."""

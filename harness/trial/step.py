@@ -29,8 +29,8 @@ class Step(Protocol):
         """Train on one segment. Waits for nothing on a GPU."""
 
     def state(self) -> dict[str, Any] | None:
-        """What the next call depends on beside model and optimiser: tensors, nested tuples of them, None. No dict at all
-        where not all of it is here, and training cannot be put down: among data-parallel workers that carry a state.
+        """What the next call depends on beside model and optimiser: tensors, nested tuples of them, None. No dict at
+        all where part of it is elsewhere, and training cannot be put down: data-parallel workers that carry a state.
         """
 
     def resume(self, state: dict[str, Any]) -> None:
