@@ -11,6 +11,8 @@ from harness.printable import sentence
 from harness.records import Status
 from harness.trial.checkpoint import Checkpoints
 from harness.trial.failures import status_of
+from harness.trial.log import trial_log
+from harness.trial.lost import give_up
 from harness.trial.parallel import LostWorker, Unwritten, Workers
 from harness.trial.run import measure, routed
 from harness.trial.session import Session, fits
@@ -25,6 +27,10 @@ class Failed(Exception):
     def __init__(self, status: Status, message: str, trace: str):
         super().__init__(status, message, trace)
         self.status, self.message, self.trace = status, message, trace
+
+
+class Ended(Exception):
+    """The first worker is through before the others, which are to be ended."""
 
 
 def follow(spec: TrialSpec, setting: Setting, workers: Workers) -> None:
@@ -65,3 +71,27 @@ def _taken_up(spec: TrialSpec, setting: Setting, workers: Workers) -> dict | Non
     if found != position:
         raise RuntimeError(f"worker {workers.rank} finds a checkpoint at {found}, the first one at {position}")
     return state
+
+
+def settle(spec: TrialSpec, setting: Setting, failures: dict[int, BaseException], replaces: str | None) -> None:
+    """After a trial's workers were ended: nothing, where the first one made its record; else that of a worker which
+    failed.
+
+    Args:
+        failures: rank -> what was raised there, or stands for its death.
+    Raises: LostWorker when a worker is gone, and others are to go on; StorageError and CorpusError, as the first did.
+    """
+    known, _ = records.load_all(setting.runs, [spec.id])
+    if spec.id in known and records.digest(known[spec.id]) != replaces:
+        return
+    for failure in failures.values():
+        if isinstance(failure, StorageError | CorpusError):
+            raise failure
+    for rank, failure in failures.items():
+        if isinstance(failure, Failed):
+            with trial_log(records.folder(setting.runs, spec.id)) as log:
+                log.error("worker %d of %d:\n%s", rank, spec.train.data_parallel, failure.trace)
+            give_up(spec, setting, failure.status, failure.message, replaces)
+            return
+    said = "; ".join(f"worker {rank}: {type(each).__name__}: {each}".splitlines()[0] for rank, each in failures.items())
+    raise LostWorker(said or "the workers could not be started")
