@@ -63,8 +63,8 @@ def execute(
     Raises: ExecutionError when no node can ever hold one trial, or a trial does not fit its device; KeyboardInterrupt
         passes through.
     """
+    refuse_contradiction(specs, claim)
     with _ray(address):
-        refuse_contradiction(specs, claim)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         setting, claim, most = fitted(setting, claim, specs, nodes, local=address == LOCAL)
         for spec in specs:
