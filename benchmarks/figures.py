@@ -77,6 +77,17 @@ def against_fastest(measured: Measurement) -> dict[Cell, tuple[float, str]]:
     return found
 
 
+def over_softmax(measured: Measurement, impl: str, way: Way) -> dict[str, float]:
+    """Head -> its time over that of the multi-facet poster's softmax row, by one implementation in one way."""
+    took = {cell.head: value for cell, value in measured.medians().items() if (cell.impl, *_way(cell)) == (impl, *way)}
+    softmax = took.pop("poster-softmax", None)
+    return {head: value / softmax for head, value in took.items()} if softmax else {}
+
+
+def _way(cell: Cell) -> Way:
+    return cell.precision, cell.route
+
+
 def memory_slope(measured: Measurement, impl: str, way: Way) -> float | None:
     """Growth with K over the mixtures measured, in N d floats a component; None for fewer than two."""
     points = {

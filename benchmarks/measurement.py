@@ -16,8 +16,9 @@ from harness.errors import ExecutionError
 from harness.files import write_atomically
 from harness.kernels.products import Precision, Route
 
-Kind = Literal["head", "step", "eval", "memory"]
-KINDS: tuple[Kind, ...] = ("head", "step", "eval", "memory")
+Kind = Literal["head", "step", "eval", "inference", "memory"]
+KINDS: tuple[Kind, ...] = ("head", "step", "eval", "inference", "memory")
+WHOLE_MODELS = ("step", "inference")  # kinds whose times hold a backbone's too
 VARIATION = 0.15  # of the product rate between rounds: more means that the machine was shared
 
 
@@ -81,7 +82,7 @@ class Measurement(_Record):
 
     def gflop(self, head: str) -> float:
         """Of one head's products: 2 N K V d forward, three times that with the backward pass."""
-        passes = 1 if self.kind == "eval" else 3
+        passes = 1 if self.kind in ("eval", "inference") else 3
         return passes * 2e-9 * self.tokens * mixtures(head) * self.vocab * self.width
 
     @property

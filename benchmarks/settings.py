@@ -18,7 +18,9 @@ NUM_LAYERS = 3  # hidden states offered to a head, as many as the complete MFS r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Sizes, the heads measured when none are named, and the tokens on a GPU where they differ."""
+    """Sizes, the heads measured when none are named, and the tokens on a GPU where they differ. `num_layers` and
+    `num_heads`: of the GPT-2 whose inference is measured, where the setting has one.
+    """
 
     name: str
     tokens: int
@@ -26,6 +28,8 @@ class Setting:
     vocab: int
     heads: tuple[str, ...]
     gpu_tokens: int | None = None
+    num_layers: int | None = None
+    num_heads: int | None = None
 
 
 ALL_HEADS = ("softmax", "mos2", "mos3", "mos5", "mos10", "mos15", "mfs", "sigsoftmax")
@@ -35,9 +39,24 @@ SETTINGS = {
         Setting(name="ptb", tokens=700, width=200, vocab=10_000, heads=ALL_HEADS),
         Setting(name="wt2", tokens=700, width=200, vocab=33_278, heads=("softmax", "mos5", "mos15")),
         Setting(
-            name="gpt2-small", tokens=1024, gpu_tokens=4096, width=768, vocab=50_257, heads=("softmax", "mos3", "mfs")
+            name="gpt2-small",
+            tokens=1024,
+            gpu_tokens=4096,
+            width=768,
+            vocab=50_257,
+            heads=("softmax", "mos3", "mfs"),
+            num_layers=12,
+            num_heads=12,
         ),
-        Setting(name="tiny", tokens=70, width=16, vocab=97, heads=("softmax", "mos2", "mfs", "sigsoftmax")),
+        Setting(
+            name="tiny",
+            tokens=70,
+            width=16,
+            vocab=97,
+            heads=("softmax", "mos2", "mfs", "sigsoftmax"),
+            num_layers=3,
+            num_heads=2,
+        ),
     )
 }
 NAMED_HEADS = {
@@ -46,6 +65,8 @@ NAMED_HEADS = {
     # the partitions alone, so that what is measured is the evaluation; mfs-inputs is the poster's complete head
     "mfs": ("mfs", {"num_mixtures": 3, "num_partitions": 4, "num_input_layers": 1, "window": 0}),
     "mfs-inputs": ("mfs", {"num_mixtures": 3, "num_partitions": 4, "num_input_layers": 3, "window": 2}),
+    "poster-softmax": ("mfs", {"num_mixtures": 1, "num_partitions": 1, "num_input_layers": 1, "window": 0}),
+    "poster-mos3": ("mfs", {"num_mixtures": 3, "num_partitions": 1, "num_input_layers": 1, "window": 0}),
 }
 
 

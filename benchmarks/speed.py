@@ -1,4 +1,4 @@
-"""`bench head`, `step` and `eval`: all cells of a comparison, checked to agree, then timed in turns."""
+"""`bench head`, `step`, `eval` and `inference`: all cells of a comparison, checked to agree, then timed in turns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from benchmarks.machine import high_load
 from benchmarks.measurement import CellValues, Kind, Measurement, about, unsteady
 from benchmarks.rounds import chunk_products, interleaved, product_rate
 from benchmarks.settings import Setting
-from benchmarks.workloads import Evaluated, HeadPass, Step, Workload, expected_loss
+from benchmarks.workloads import Evaluated, HeadPass, Inference, Step, Workload, expected_loss
 from harness import environment
 from harness.errors import ExecutionError
 from harness.kernels.products import Precision, Route
@@ -19,7 +19,7 @@ from harness.trial.graph import captured
 
 TOLERANCE = {"fp32": 1e-5, "tf32": 5e-4, "bf16": 5e-3}  # of the loss, relative
 SEED = 2
-WORKLOADS = {"head": HeadPass, "eval": Evaluated, "step": Step}
+WORKLOADS = {"head": HeadPass, "eval": Evaluated, "step": Step, "inference": Inference}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

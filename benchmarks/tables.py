@@ -8,7 +8,7 @@ from rich.text import Text
 from benchmarks import figures
 from benchmarks.cells import OURS, PUBLISHED, Cell
 from benchmarks.figures import BAND, BASE_WAY, Way
-from benchmarks.measurement import KINDS, Measurement, load, slug
+from benchmarks.measurement import KINDS, WHOLE_MODELS, Measurement, load, slug
 from benchmarks.targets import outcomes
 from harness.errors import ExecutionError
 
@@ -16,9 +16,12 @@ KIND_TITLES = {
     "head": "Head, forward and backward pass",
     "step": "Whole training step",
     "eval": "Evaluation, forward pass without gradients",
+    "inference": "Inference of a whole GPT-2, 4 sequences, forward with loss",
     "memory": "Peak extra memory of one head step",
 }
-UNITS = {"head": "ms", "step": "ms", "eval": "ms", "memory": "MiB"}
+UNITS = {"head": "ms", "step": "ms", "eval": "ms", "inference": "ms", "memory": "MiB"}
+# Printed by the multi-facet poster for GPT-2 small, table 1 (results/published/chang2022.csv): ms over its softmax's 84
+PRINTED_OVER_SOFTMAX = {"poster-mos3": 130 / 84, "mfs-inputs": 138 / 84}
 WHOLE_STEPS = "bf16, tf32: baselines run under autocast or in tf32 as a whole, ours keeps the backbone in float32."
 Row = list[str]
 
@@ -52,7 +55,7 @@ def derived(measured: Measurement) -> list[str]:
         slopes = _by_way(measured, lambda way: figures.memory_slope(measured, OURS, way))
         found += [f"Growth with K, ours, in N d floats (4 bytes) a component: {slopes}."] if slopes else []
     else:
-        found += _products(measured) + _linearity(measured)
+        found += _products(measured) + _linearity(measured) + _over_softmax(measured)
         compared = figures.against_fastest(measured)
         slower = {cell: pair for cell, pair in compared.items() if pair[0] > BAND}
         listed = ", ".join(
@@ -151,7 +154,7 @@ def _lacking(measured: Measurement) -> list[str]:
 def _products(measured: Measurement) -> list[str]:
     rates = _by_way(measured, lambda way: measured.rate(*way), "{:.0f}")
     lines = [f"Products of a chunk alone, GFLOP/s: {rates}."]
-    if measured.kind == "step":
+    if measured.kind in WHOLE_MODELS:
         return lines
     for way in figures.ways(measured):
         fractions = {head: figures.product_fraction(measured, head, way) for head in figures.heads(measured)}
@@ -165,6 +168,23 @@ def _linearity(measured: Measurement) -> list[str]:
     for impl in (OURS, PUBLISHED):
         shown = _by_way(measured, lambda way, impl=impl: figures.linearity(measured, impl, way))
         lines += [f"MoS-15 / (15 x Softmax), {impl}: {shown}."] if shown else []
+    return lines
+
+
+def _over_softmax(measured: Measurement) -> list[str]:
+    """Beside what the poster prints, which was measured with the published structure."""
+    if measured.kind != "inference":
+        return []
+    lines = []
+    for impl in figures.impls(measured):
+        for way in figures.ways(measured):
+            ratios = figures.over_softmax(measured, impl, way)
+            shown = ", ".join(
+                f"{head} {ratio:.2f}"
+                + (f" (poster {printed:.2f})" if (printed := PRINTED_OVER_SOFTMAX.get(head)) else "")
+                for head, ratio in ratios.items()
+            )
+            lines += [f"Time over poster-softmax's, {impl} {' '.join(way)}: {shown}."] if shown else []
     return lines
 
 

@@ -1,4 +1,6 @@
-"""What is timed: one head's forward and backward pass, its evaluation, or a whole training step."""
+"""What is timed: one head's forward and backward pass, its evaluation, a whole training step, or a whole model's
+inference.
+"""
 
 from typing import NamedTuple, Protocol
 
@@ -102,6 +104,37 @@ class Step:
         step = EagerStep(self.model, self.optimizer, train)
         step.advance(self.tokens_BT, self.targets_BT, None)
         return step.loss_sum / self.targets_BT.numel()
+
+
+class Inference:
+    """A GPT-2 under a head, forward with loss, without gradients and dropout: the time of the multi-facet poster's
+    table, for 4 sequences, as its evaluation takes them.
+    """
+
+    BATCH = 4
+
+    def __init__(self, setting: Setting, name: str, device: torch.device):
+        if setting.num_layers is None or setting.tokens % self.BATCH:
+            sizes = f"setting {setting.name} of {setting.tokens} tokens"
+            raise ExecutionError(f"bench inference: {sizes}: expected gpt2-small or tiny and a multiple of 4 tokens")
+        torch.manual_seed(0)
+        layers = {"num_layers": setting.num_layers, "num_heads": setting.num_heads}
+        backbone = BACKBONES.get("gpt2")(setting.vocab, d_model=setting.width, **layers)
+        self.model = LanguageModel(backbone, head(name, setting, torch.device("cpu"))).to(device).eval()
+        shape = (self.BATCH, setting.tokens // self.BATCH)
+        generator = torch.Generator().manual_seed(1)
+        self.tokens_BT, self.targets_BT = (
+            torch.randint(setting.vocab, shape, generator=generator).to(device) for _ in range(2)
+        )
+
+    def distribution(self) -> Mixture:
+        """Of the model."""
+        return self.model(self.tokens_BT)[0]
+
+    @torch.no_grad()
+    def run(self, evaluation: Evaluation | None) -> Tensor:
+        """Forward pass of the model and the losses."""
+        return token_losses(evaluation, self.distribution(), self.targets_BT).float().mean()
 
 
 class _Measured(LanguageModel):

@@ -49,6 +49,7 @@ METRICS = {
     "eval_ms_per_batch_iqr": "time/eval_ms_per_batch_iqr",
     "inference_ms_per_batch": "time/inference_ms_per_batch",  # forward with loss, of measure.inference_batch segments
     "inference_ms_per_batch_iqr": "time/inference_ms_per_batch_iqr",
+    "inference_batch": None,  # how many segments that is
     "train_minutes": "time/train_minutes",
     "peak_memory_mib": "memory/peak_mib",
     "best_epoch": "train/best_epoch",

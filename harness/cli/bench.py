@@ -1,4 +1,4 @@
-"""`harness bench head|step|eval|memory|table`. What it measures is in benchmarks/, imported where it is needed."""
+"""`harness bench head|step|eval|inference|memory|table`. What it measures is in benchmarks/, imported when needed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,10 @@ app = typer.Typer(no_args_is_help=True)
 
 SettingName = Annotated[str, typer.Option(help="Sizes: ptb, wt2, gpt2-small, or tiny to try it.")]
 Tokens = Annotated[int | None, typer.Option(min=1, help="N, instead of the setting's.")]
-Heads = Annotated[str, typer.Option(help="softmax, mosK, mfs, mfs-inputs, sigsoftmax; several with commas.")]
+Heads = Annotated[
+    str,
+    typer.Option(help="softmax, mosK, mfs, mfs-inputs, sigsoftmax, poster-softmax, poster-mos3; several with commas."),
+]
 Impl = Annotated[str, typer.Option(help="Baselines: published, log-space, target-only, torch, liger, cce; all.")]
 Precision = Annotated[str, typer.Option(help="Of products: fp32, bf16, on a GPU also tf32; several with commas.")]
 RouteName = Annotated[str, typer.Option("--route", help="Of float32 products on the CPU: default, onednn or both.")]
@@ -41,13 +44,13 @@ Replace = Annotated[bool, typer.Option("--replace", help="Of --save: also in pla
 Save = Annotated[bool, typer.Option("--save", help="Keep the record in results/bench and make the tables anew.")]
 
 
-def _timed(kind: "Kind"):
-    """The command of a kind that is timed."""
+def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, usual_heads: str = ""):
+    """The command of a kind that is timed, and what it measures where nothing is said."""
 
     def command(
-        setting: SettingName = "ptb",
-        tokens: Tokens = None,
-        heads: Heads = "",
+        setting: SettingName = usual,
+        tokens: Tokens = usual_tokens,
+        heads: Heads = usual_heads,
         impl: Impl = "",
         precision: Precision = "fp32,bf16",
         route: RouteName = "both",
@@ -83,6 +86,11 @@ for _kind, _what in {
     app.command(_kind, help=_what, epilog=f"Example: harness bench {_kind} --heads softmax,mos10 --rounds 7")(
         _timed(_kind)
     )
+app.command(
+    "inference",
+    help="Forward pass with loss of a whole GPT-2 for 4 sequences of 200 tokens, as the multi-facet poster times it.",
+    epilog="Example: harness bench inference --impl published --precision fp32 --rounds 7",
+)(_timed("inference", "gpt2-small", 800, "poster-softmax,poster-mos3,mfs-inputs"))
 
 
 @app.command(epilog="Example: harness bench memory --heads mos5,mos15 --impl published")

@@ -4,6 +4,7 @@ One experiment a suite, one flat run a trial, found by its tag `harness.trial_id
 """
 
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -173,7 +174,7 @@ def _points(record: TrialRecord, finished: int) -> list[Metric]:
     final = [Metric(METRICS[name], value, finished, 0) for name, value in record.metrics.items() if METRICS[name]]
     names = {"valid_ppl": "curve/valid_ppl", "train_loss": "curve/train_loss", "lr": "curve/lr"}
     curve = [
-        Metric(name, getattr(point, field), finished, point.epoch)
+        Metric(name, getattr(point, field), finished, math.ceil(point.epoch))
         for point in record.curve
         for field, name in names.items()
     ]

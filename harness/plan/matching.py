@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from harness.errors import SuiteError
+from harness.plan.comparison import TOLERANCE, MatchSpec
 from harness.plan.components import Component
 from harness.plan.construction import count, embedding_width
 from harness.plan.expansion import Combination
 from harness.plan.parameters import is_width, parameters, resolved
 from harness.plan.reader import Source
-from harness.plan.specs import TOLERANCE, MatchSpec
 from harness.registry import nearest
 
 MAX_WIDTH = 2**16

@@ -1,24 +1,21 @@
 """The plan's types: what a suite file may say, and the trials it stands for. Frozen; unknown keys are refused."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from harness.kernels.products import Precision
+from harness.plan.comparison import MatchSpec, TableSpec
 from harness.plan.reader import Source
+from harness.plan.strict import Strict
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class ComponentSpec(_Spec):
+class ComponentSpec(Strict):
     """A corpus, backbone or head by name, with the parameters the suite gives it; the others keep their defaults."""
 
     name: str
-    params: dict[str, Any] = {}
+    params: dict[str, Any] = Field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.label(*self.params)
@@ -40,13 +37,13 @@ def value_text(value: Any) -> str:
     return str(value)
 
 
-class Plateau(_Spec):
+class Plateau(Strict):
     """Multiply the learning rate by `factor` after every epoch whose validation loss does not beat the best so far."""
 
     factor: Annotated[float, Field(gt=0, lt=1)]
 
 
-class Schedule(_Spec):
+class Schedule(Strict):
     """How the learning rate changes from epoch to epoch."""
 
     plateau: Plateau
@@ -55,7 +52,7 @@ class Schedule(_Spec):
 DECIDES_NO_RESULT = frozenset({"cuda_graph", "deterministic"})  # settings of `train` that are no part of a trial's id
 
 
-class TrainSpec(_Spec):
+class TrainSpec(Strict):
     """How a trial is trained and evaluated.
 
     Args:
@@ -145,7 +142,7 @@ def _default(spec: BaseModel, name: str) -> Any:
     return type(spec).model_fields[name].default
 
 
-class TrialSpec(_Spec):
+class TrialSpec(Strict):
     """One trial: everything that decides its result, and the id that is the hash of it (harness/plan/identity.py)."""
 
     id: str
@@ -159,7 +156,7 @@ class TrialSpec(_Spec):
         return f"{self.head} {self.backbone.name} {self.corpus.name} seed={self.seed}"
 
 
-class Resources(_Spec):
+class Resources(Strict):
     """What one trial takes: CPU cores, which are also its torch threads; a share of a GPU where there is one (None: a
     whole one; 0: none, it runs on the CPU); and the memory of its process, GiB, at which it ends as 'oom' (None: more
     than its share, once the machine is short of it).
@@ -170,7 +167,7 @@ class Resources(_Spec):
     memory_gib: Annotated[float, Field(gt=0)] | None = None
 
 
-class CheckpointSpec(_Spec):
+class CheckpointSpec(Strict):
     """How often a trial's state is kept, so that an interrupted one goes on from there: after so many epochs, and
     within an epoch whenever so many minutes have passed since the last time.
     """
@@ -179,7 +176,7 @@ class CheckpointSpec(_Spec):
     minutes: Annotated[float, Field(gt=0)] = 10.0
 
 
-class TimeoutSpec(_Spec):
+class TimeoutSpec(Strict):
     """When a trial is ended, with status 'timeout': after so many minutes of work in all, and after so many without a
     sign of life, which it gives after every batch. None: never.
     """
@@ -188,7 +185,7 @@ class TimeoutSpec(_Spec):
     silent_minutes: Annotated[float, Field(gt=0)] | None = None
 
 
-class MeasureSpec(_Spec):
+class MeasureSpec(Strict):
     """What a trial measures beside what all do; none of it changes a result, so it is no part of a trial's id.
 
     Args:
@@ -200,61 +197,7 @@ class MeasureSpec(_Spec):
     inference_batch: Annotated[int, Field(ge=1)] | None = None
 
 
-PrintedTableName = Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")]
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-class TableSpec(_Spec):
-    """What the suite's table shows.
-
-    Args:
-        rows: what the rows compare; 'head'.
-        compare: '<paper>/<table>' of results/published to print beside ours, one or a list: the first that has a
-            number for a row gives it.
-        baseline: the head against which reduction is counted, by name, or None.
-    """
-
-    rows: Literal["head"] = "head"
-    compare: Annotated[list[PrintedTableName], BeforeValidator(_listed)] = []
-    baseline: str | None = None
-
-
-TOLERANCE = 0.005  # of the target: how near the total of a matched trial comes to it
-
-
-def _head_or_number(value: Any) -> Any:
-    if isinstance(value, str) and value:
-        return value
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # 1e6 is a float in YAML
-    if type(value) is int and 0 < value < 2**63:
-        return value
-    raise ValueError(f"expected the name of a head or a whole number of parameters, got {json.dumps(value)}")
-
-
-class MatchSpec(_Spec):
-    """A comparison at equal numbers of parameters: every trial gets the width at which its total meets a target.
-
-    Args:
-        params: the target: the total of this head, which stays as it is, on the same corpus and backbone; or a number.
-            A head is named as the plan prints it, 'softmax(projection=True)', or by its name where only one has it.
-        vary: the width: an integer parameter whose name begins with d_ (d_model, d_ff, d_embed, d_gate), of the head or
-            of the backbone.
-    Source: Parthiban et al. (2021), main table 5.
-    """
-
-    params: Annotated[int | str, BeforeValidator(_head_or_number)]
-    vary: str
-
-    def __str__(self) -> str:
-        target = f"{self.params:,}" if isinstance(self.params, int) else f"{self.params}'s"
-        return f"totals agree with {target} within {100 * TOLERANCE:g} %, by {self.vary}"
-
-
-class SuiteFile(_Spec):
+class SuiteFile(Strict):
     """The keys of a suite file. Components are checked against the registries in harness/plan/components.py."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
@@ -272,7 +215,7 @@ class SuiteFile(_Spec):
     match: MatchSpec | None = None
 
 
-class Suite(_Spec):
+class Suite(Strict):
     """A suite, read and checked: its trials in the order of the file.
 
     Args:

@@ -1,14 +1,17 @@
 """Evaluate: exact negative log-likelihoods, summed in float64, and the perplexities they give."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harness.corpora.batching import evaluation_segments
+from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segments, strided_segments
 from harness.corpora.corpus import Corpus
+from harness.errors import ExecutionError
 from harness.plan.specs import TrainSpec
 from harness.trial.model import LanguageModel
 from harness.trial.timing import Clock
@@ -46,29 +49,100 @@ def perplexity(nats: float) -> float:
         return math.inf
 
 
+def scored_segments(tokens_N: Tensor, train: TrainSpec) -> Iterator[Segment]:
+    """What is scored of a split, as the suite says: segments of columns, windows or blocks."""
+    sizes = {"batch_size": train.eval_batch_size, "seq_len": train.seq_len}
+    if train.batching == "blocks":
+        segments = evaluation_blocks(tokens_N, **sizes)
+    elif train.eval_stride is not None:
+        segments = strided_segments(tokens_N, **sizes, stride=train.eval_stride)
+    else:
+        segments = evaluation_segments(tokens_N, **sizes)
+    return islice(segments, train.eval_batches)
+
+
 @torch.no_grad()
 def evaluate(
     model: LanguageModel, tokens_N: Tensor, train: TrainSpec, *, uncounted_id: int | None, clock: Clock
 ) -> Score:
-    """Score every token of a split but the first, in columns of `eval_batch_size` and segments of `seq_len`.
+    """Score a split: every token but the first, or but a block's first, of all batches or the first `eval_batches`.
 
-    A backbone with state carries it along its column, so its context is the column so far; one without sees the
-    segment only. The state is empty where a column starts.
+    By default in columns of `eval_batch_size` and segments of `seq_len`: a backbone with state carries it along its
+    column, so its context is the column so far; one without sees the segment only. The state is empty where a column
+    starts, and for every block.
+
+    Raises: ExecutionError for windows by `eval_stride` with a backbone that carries state.
     """
     model.eval()
-    nll_sum = torch.zeros((), dtype=torch.float64, device=tokens_N.device)
+    device = next(model.parameters()).device
+    totals = torch.zeros(3, dtype=torch.float64, device=device)  # nats, scored, of those not counted
     state: Any = None
-    for segment in evaluation_segments(tokens_N, batch_size=train.eval_batch_size, seq_len=train.seq_len):
+    for segment in scored_segments(tokens_N, train):
+        inputs_BT, targets_BT, weight_BT = segment.to(device)
         with clock.lap():
-            distribution, state = model(segment.inputs, state)
-            nll_sum += (distribution.nll(segment.targets).double() * segment.weight).sum()
+            distribution, state = model(inputs_BT, state)
+            totals[0] += (distribution.nll(targets_BT).double() * weight_BT).sum()
+        totals[1] += weight_BT.sum()
+        if uncounted_id is not None:
+            totals[2] += (weight_BT * (targets_BT == uncounted_id)).sum()
+        refuse_stride(train, state)
+        if train.batching == "blocks":
+            state = None
     clock.settle()
-    targets = tokens_N[1:]
-    num_uncounted = 0 if uncounted_id is None else int((targets == uncounted_id).sum())
-    return Score(nll_sum.item(), len(targets), len(targets) - num_uncounted)
+    nll_sum, num_scored, num_uncounted = totals.tolist()
+    return Score(nll_sum, int(num_scored), int(num_scored - num_uncounted))
 
 
-def unigram_ppl(corpus: Corpus) -> float:
-    """Perplexity of the scored test tokens under the training split's unigram with one added to every count."""
+def refuse_stride(train: TrainSpec, state: Any) -> None:
+    """Raises ExecutionError where windows overlap and the backbone carries state: it has its context already."""
+    if train.eval_stride is not None and state is not None:
+        raise ExecutionError(
+            "train.eval_stride is for backbones without state: this one carries its state from segment to segment, "
+            "so that all tokens before are its context; leave eval_stride out"
+        )
+
+
+@torch.no_grad()
+def state_of(model: LanguageModel) -> Any:
+    """The state that the backbone gives to carry, None where it carries none."""
+    tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
+    return model.eval().backbone(tokens_BT).state
+
+
+def text_scores(score: Score, corpus: Corpus, train: TrainSpec) -> dict[str, float]:
+    """The summed loss of the test split by words, bytes and characters of its text. Nothing where a token is a word, or
+    where not every token but the first was scored; no perplexity that overflows.
+    """
+    size = corpus.test_size
+    if size is None or train.batching == "blocks" or train.eval_batches is not None:
+        return {}
+    words, byte_count, characters = (
+        score.nll_sum / count if count else math.inf for count in (size.words, size.bytes, size.characters)
+    )
+    scores = {
+        "test_ppl_word": perplexity(words),
+        "test_ppl_byte": perplexity(byte_count),
+        "test_bits_per_character": characters / math.log(2),
+    }
+    return {name: value for name, value in scores.items() if math.isfinite(value)}
+
+
+def unigram_ppl(corpus: Corpus, train: TrainSpec) -> float | None:
+    """Perplexity of the scored test tokens under the training split's unigram with one added to every count; None
+    without a training split.
+    """
+    if not len(corpus.train):
+        return None
     probability_V = (corpus.token_counts.double() + 1) / (len(corpus.train) + corpus.vocab_size)
-    return perplexity(-probability_V[corpus.test[1:]].log().mean().item())
+    counts_V = torch.zeros_like(probability_V)
+    for segment in scored_segments(corpus.test, train):
+        counts_V.index_put_((segment.targets,), segment.weight.double(), accumulate=True)
+    return perplexity(-(counts_V * probability_V.log()).sum().item() / counts_V.sum().item())
+
+
+def references(corpus: Corpus, train: TrainSpec) -> dict[str, float]:
+    """Test perplexity of the unigram, and of the process that made the text, where there are such."""
+    found = {"unigram_test_ppl": unigram_ppl(corpus, train)}
+    if corpus.source_test_nll is not None:
+        found["source_test_ppl"] = perplexity(corpus.source_test_nll)
+    return {name: value for name, value in found.items() if value is not None}

@@ -63,7 +63,7 @@ class GraphStep:
         self.begin_epoch()
         with _unchanged(eager.model, eager.optimizer), _quiet():
             state = eager.advance(self._inputs, self._targets, None)
-            if tensors_of(state) and not eager.train.shuffle:
+            if tensors_of(state) and eager.carries:
                 self._carried = _cloned(state)
             self._replay = record(lambda: self._advance(self._inputs, self._targets, self._carried))
 

@@ -1,6 +1,7 @@
 """One trial from its spec to its record: build -> fit -> evaluate -> time. The one function to read first is `run`."""
 
 import logging
+import math
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from harness import environment, records
-from harness.corpora.corpus import Corpus
+from harness.corpora.corpus import SPLITS, Corpus
 from harness.errors import CorpusError, StorageError
 from harness.kernels import probe, products
 from harness.kernels.products import Products
@@ -22,9 +23,10 @@ from harness.registry import CORPORA
 from harness.streams import own_generators
 from harness.trial import attempt, session
 from harness.trial.checkpoint import Checkpoints, weights_sha256
-from harness.trial.evaluation import evaluate, perplexity, unigram_ppl
+from harness.trial.evaluation import evaluate, references, refuse_stride, state_of, text_scores
 from harness.trial.failures import refuse_hopeless, status_of
 from harness.trial.graph import graphed
+from harness.trial.inference import inference_times
 from harness.trial.log import trial_log
 from harness.trial.model import build, count_parameters
 from harness.trial.parallel import LostWorker, Workers, parallel
@@ -152,6 +154,8 @@ def measure(
         spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
     ).to(device)
     metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
+    if spec.train.eval_stride is not None:
+        refuse_stride(spec.train, state_of(model))  # before an epoch is spent on it
     clocks = {"train": Clock(device, watch.beat), "eval": Clock(device, watch.beat)}
     on_device = _moved(corpus, device)
     watch.beat()
@@ -172,6 +176,7 @@ def measure(
             checkpoints=checkpoints,
             pace=setting.checkpoint,
             report=_logged(report, log, watch),
+            score_start=setting.measure.start,
             prepare=partial(graphed if workers.number == 1 else partial(parallel, workers=workers), tell=log.info),
             agree=workers.agreed,
             extra=lambda: current.state(watch.elapsed, peak_memory_mib(device)),
@@ -183,15 +188,16 @@ def measure(
         if workers.rank:
             return ""
         metrics |= _scores(model, on_device, spec, fitted, checkpoints, clocks["eval"])
+        metrics["peak_memory_mib"] = max(peak_memory_mib(device), current.peak_memory_mib)
+        if setting.measure.inference_batch is not None:
+            batch = setting.measure.inference_batch
+            metrics |= inference_times(model, on_device.test, spec.train, batch=batch, beat=watch.beat)
     metrics |= {
-        "unigram_test_ppl": unigram_ppl(corpus),
         "train_minutes": fitted.train_seconds / 60,
-        "best_epoch": fitted.best_epoch,
+        "best_epoch": min(fitted.best_epoch, spec.train.epochs),
         "context_tokens": spec.train.seq_len,
-        "peak_memory_mib": max(peak_memory_mib(device), current.peak_memory_mib),
     }
-    if corpus.source_test_nll is not None:
-        metrics["source_test_ppl"] = perplexity(corpus.source_test_nll)
+    metrics |= references(corpus, spec.train)
     for name, clock in clocks.items():
         metrics |= clock.summary(name)
     return weights_sha256(model.state_dict())
@@ -212,12 +218,11 @@ def _scores(
     """Test perplexity of the last weights, then of the best; the best ones stay in the model, and become best.pt."""
     last = evaluate(model, corpus.test, spec.train, uncounted_id=corpus.uncounted_id, clock=clock)
     test = last
-    if fitted.best_epoch != spec.train.epochs:
-        model.load_state_dict(checkpoints.best_weights(fitted.best_epoch, corpus.test.device))
+    if fitted.best_epoch != math.ceil(spec.train.epochs):
+        model.load_state_dict(checkpoints.best_weights(fitted.best_epoch, clock.device))
         test = evaluate(model, corpus.test, spec.train, uncounted_id=corpus.uncounted_id, clock=clock)
     checkpoints.publish_best(fitted.best_epoch)
-    with torch.no_grad():
-        carried = model.backbone(corpus.test[None, :2]).state is not None
+    carried = spec.train.batching == "stream" and state_of(model) is not None
     scores = {
         "valid_ppl": fitted.best.ppl,
         "test_ppl": test.ppl,
@@ -226,7 +231,10 @@ def _scores(
         "last_test_ppl": last.ppl,
         "scored_test_tokens": test.num_scored,
         "state_carried": int(carried),
+        **text_scores(test, corpus, spec.train),
     }
+    if fitted.start is not None and math.isfinite(fitted.start.ppl):
+        scores["start_valid_ppl"] = fitted.start.ppl
     if not all(torch.isfinite(torch.tensor(list(scores.values()), dtype=torch.float64))):
         raise Diverged(f"test perplexity is {test.ppl} (last epoch: {last.ppl})")
     return scores
@@ -255,13 +263,10 @@ def routed(setting: Setting, state: dict[str, Any] | None) -> Setting:
 
 
 def _moved(corpus: Corpus, device: torch.device) -> Corpus:
-    return Corpus(
-        vocab_size=corpus.vocab_size,
-        train=corpus.train.to(device),
-        valid=corpus.valid.to(device),
-        test=corpus.test.to(device),
-        uncounted_id=corpus.uncounted_id,
-    )
+    """With the splits on the device, but for memory maps, of which segments are moved one by one."""
+    splits = {name: getattr(corpus, name) for name in SPLITS}
+    moved = {name: split if split.dtype == torch.int32 else split.to(device) for name, split in splits.items()}
+    return replace(corpus, **moved)
 
 
 def _logged(report: Callable[[Progress], None], log: logging.Logger, watch: Watch) -> Callable[[Progress], None]:

@@ -51,7 +51,8 @@ class SegmentLoss(nn.Module):
 
 
 class EagerStep:
-    """The step, operation by operation. The backbone's state is carried to the next call, unless `shuffle`.
+    """The step, operation by operation. The backbone's state is carried to the next call, unless segments do not
+    continue each other, shuffled ones and blocks: `carries`.
 
     With `accumulation` the rows of a segment are computed in so many equal parts, one after the other, and their
     gradients added up: the mean over all tokens is the mean of the parts' means. Each part carries its own state.
@@ -66,6 +67,7 @@ class EagerStep:
         self.loss = SegmentLoss(model) if loss is None else loss
         self.parameters = list(model.parameters())
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.parameters[0].device)
+        self.carries = train.batching == "stream" and not train.shuffle
         self._state: Any = None
 
     def begin_epoch(self) -> None:
@@ -77,7 +79,7 @@ class EagerStep:
     def __call__(self, inputs_BT: Tensor, targets_BT: Tensor) -> None:
         """See Step."""
         state = self.advance(inputs_BT, targets_BT, self._state)
-        self._state = None if self.train.shuffle else state
+        self._state = state if self.carries else None
 
     def state(self) -> dict[str, Any]:
         """See Step."""

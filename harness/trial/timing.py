@@ -60,17 +60,21 @@ class Clock:
 
     def summary(self, name: str) -> dict[str, float]:
         """Median and interquartile range in ms after warm-up; nothing when fewer than 2 batches are left."""
-        measured = self.measured()
-        if len(measured) < 2:
-            return {}
-        low, median, high = statistics.quantiles(measured, n=4)
-        return {f"{name}_ms_per_batch": median, f"{name}_ms_per_batch_iqr": high - low}
+        return quartiles(name, self.measured())
 
     def _read(self, *, wait: bool) -> None:
         while self._pending and (wait or self._pending[0][1].query()):
             start, end = self._pending.popleft()
             end.synchronize()
             self.milliseconds.append(start.elapsed_time(end))
+
+
+def quartiles(name: str, milliseconds: list[float]) -> dict[str, float]:
+    """Median and interquartile range as metrics; nothing of fewer than 2 batches."""
+    if len(milliseconds) < 2:
+        return {}
+    low, median, high = statistics.quantiles(milliseconds, n=4)
+    return {f"{name}_ms_per_batch": median, f"{name}_ms_per_batch_iqr": high - low}
 
 
 def reset_peak_memory(device: torch.device) -> None:

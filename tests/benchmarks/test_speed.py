@@ -59,6 +59,19 @@ def test_calls_take_turns_and_the_first_round_is_dropped():
     assert {name: len(values) for name, values in taken.items()} == {"a": 2, "b": 2, "c": 2}
 
 
+def test_inference_is_of_the_whole_model_and_of_every_implementation_that_can():
+    heads = ("poster-softmax", "poster-mos3", "mfs-inputs")
+    found = speed.measure("inference", compared(setting=replace(SETTINGS["tiny"], tokens=40), heads=heads, rounds=1))
+    measured = {(each.head, each.impl) for each in found.cells if each.values}
+    assert {(head, impl) for head in heads for impl in ("ours", "published", "target-only")} <= measured
+
+
+@pytest.mark.parametrize(("name", "tokens"), [("ptb", 700), ("tiny", 42)])
+def test_inference_of_other_sizes_is_refused(name, tokens):
+    with pytest.raises(ExecutionError, match="expected gpt2-small or tiny and a multiple of 4 tokens"):
+        speed.measure("inference", compared(setting=replace(SETTINGS[name], tokens=tokens), heads=("softmax",)))
+
+
 def test_a_step_of_other_sizes_is_refused():
     with pytest.raises(ExecutionError, match="a multiple of 35 tokens"):
         speed.measure("step", compared(setting=replace(SETTINGS["tiny"], tokens=71)))

@@ -59,6 +59,19 @@ def test_a_step_says_what_runs_in_less_than_float32(measured):
     assert tables.WHOLE_STEPS not in tables.derived(measured(cells, {FP32: (1.0,)}))
 
 
+def test_inference_stands_beside_what_the_poster_prints(measured):
+    times = {"poster-softmax": 200.0, "poster-mos3": 320.0, "mfs-inputs": 300.0, "mos5": 500.0}
+    cells = {(head, "published", *FP32): (ms,) for head, ms in times.items()}
+    cells |= {("poster-mos3", "ours", *FP32): (250.0,)}  # without a softmax of ours there is nothing to compare with
+    lines = tables.derived(measured(cells, {FP32: (100.0,)}, kind="inference", setting="gpt2-small"))
+    assert [line for line in lines if line.startswith("Time over")] == [
+        # printed: 84, 130 and 138 ms
+        "Time over poster-softmax's, published fp32 default: poster-mos3 1.60 (poster 1.55), "
+        "mfs-inputs 1.50 (poster 1.64), mos5 2.50."
+    ]
+    assert not any(line.startswith("Fraction") for line in lines)
+
+
 def test_a_contended_measurement_says_so_in_its_title(run):
     assert "CONTENDED" not in tables.title(run)
     contended = run.model_copy(update={"contended": ("load 3.00 at the start",)})

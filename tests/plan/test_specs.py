@@ -3,7 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from harness.plan.specs import ComponentSpec, MatchSpec, TableSpec, TrainSpec, TrialSpec
+from harness.plan.comparison import MatchSpec, TableSpec
+from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 
 SGD = {
     "optimizer": "sgd",

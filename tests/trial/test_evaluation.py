@@ -89,4 +89,4 @@ def test_unigram_perplexity_by_hand():
         valid=torch.tensor([0, 0]),
         test=torch.tensor([1, 0, 2]),
     )
-    assert unigram_ppl(corpus) == pytest.approx(3.5)
+    assert unigram_ppl(corpus, train_spec()) == pytest.approx(3.5)

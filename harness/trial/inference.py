@@ -1,0 +1,55 @@
+"""Inference time: the forward pass with loss, a batch at a time."""
+
+import time
+from collections.abc import Callable
+from itertools import cycle, islice
+
+import torch
+from torch import Tensor
+
+from harness.corpora.batching import training_segments
+from harness.plan.specs import TrainSpec
+from harness.trial.model import LanguageModel
+from harness.trial.timing import WARMUP_BATCHES, quartiles
+
+TIMED_BATCHES = 20
+
+
+@torch.no_grad()
+def inference_times(
+    model: LanguageModel, tokens_N: Tensor, train: TrainSpec, *, batch: int, beat: Callable[[], None]
+) -> dict[str, float]:
+    """Milliseconds of model and mean nll of `batch` segments without gradients, carried state or dropout: the metrics,
+    median and interquartile range of TIMED_BATCHES after WARMUP_BATCHES, the device synchronised around each.
+
+    The batches are the first full ones of the split, over again where they are fewer. Empty where there is none.
+
+    Args:
+        beat: called after each batch: a sign of life.
+    Source: the time column of Chang and McCallum's multi-facet poster, table 1 (batch of 4).
+    Differs: their clock is read without synchronisation; here no batch is told done before the device says so.
+    """
+    device = next(model.parameters()).device
+    segments = training_segments(
+        tokens_N, batch_size=batch, seq_len=train.seq_len, batching=train.batching, device=device
+    )[: WARMUP_BATCHES + TIMED_BATCHES]
+    width = train.seq_len - (train.batching == "blocks")
+    full = [segment for segment in segments if segment.inputs.shape[1] == width]
+    if not full:
+        return {}
+    model.eval()
+    milliseconds = []
+    for segment in islice(cycle(full), WARMUP_BATCHES + TIMED_BATCHES):
+        _wait(device)
+        began = time.perf_counter()
+        distribution, _ = model(segment.inputs)
+        distribution.mean_nll(segment.targets)
+        _wait(device)
+        milliseconds.append((time.perf_counter() - began) * 1e3)
+        beat()
+    return {"inference_batch": batch, **quartiles("inference", milliseconds[WARMUP_BATCHES:])}
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
