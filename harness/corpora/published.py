@@ -35,9 +35,7 @@ class _PublishedCorpus:
     VOCAB_SIZE: ClassVar[int]
     DETOKENIZED: ClassVar[Callable[[str], str]]
 
-    def __init__(
-        self, *, boundary: Boundary = "eos", tokenizer: TokenizerSpec | None = None, detokenize: bool = False
-    ):
+    def __init__(self, *, boundary: Boundary = "eos", tokenizer: TokenizerSpec | None = None, detokenize: bool = False):
         if tokenizer is None and detokenize:
             raise ValueError("detokenize: needs a tokenizer; the corpus' own words are tokens already")
         if tokenizer is not None:

@@ -115,7 +115,9 @@ def tokenized(recipe: Recipe, data: Path) -> Corpus:
             "name another folder with HARNESS_CACHE"
         ) from cause
     if found is None:
-        raise StorageError(f"{folder} does not hold what was just written to it; name another folder with HARNESS_CACHE")
+        raise StorageError(
+            f"{folder} does not hold what was just written to it; name another folder with HARNESS_CACHE"
+        )
     return found
 
 
