@@ -108,8 +108,8 @@ def strided_segments(tokens_N: Tensor, *, batch_size: int, seq_len: int, stride:
     """
     num_targets = len(tokens_N) - 1
     width = min(seq_len, num_targets)
-    begins_W = stride * torch.arange(1 - (width - num_targets) // stride, device=tokens_N.device)
-    for begins_B in begins_W.split(batch_size):
+    num_windows = 1 - (width - num_targets) // stride
+    for begins_B in _begins(num_windows, stride, batch_size, tokens_N.device):
         yield _window(tokens_N, begins_B, width, stride)
 
 
@@ -117,9 +117,15 @@ def evaluation_blocks(tokens_N: Tensor, *, batch_size: int, seq_len: int) -> Ite
     """Blocks of `seq_len` tokens that do not overlap, `batch_size` at a time, the first token of each no target. The
     last block may be shorter, and is padded with weight 0.
     """
-    begins_W = torch.arange(0, len(tokens_N) - 1, seq_len, device=tokens_N.device)  # a block of one token has no target
-    for begins_B in begins_W.split(batch_size):
+    num_blocks = -(-(len(tokens_N) - 1) // seq_len)  # a last one of a single token has no target
+    for begins_B in _begins(num_blocks, seq_len, batch_size, tokens_N.device):
         yield _window(tokens_N, begins_B, min(seq_len, len(tokens_N)) - 1)
+
+
+def _begins(number: int, step: int, batch_size: int, device: torch.device) -> Iterator[Tensor]:
+    """0, step, 2 step, ...: so many, a batch at a time."""
+    for first in range(0, number, batch_size):
+        yield step * torch.arange(first, min(first + batch_size, number), device=device)
 
 
 def _shifted(tokens_BL: Tensor) -> Segment:

@@ -28,7 +28,7 @@ class LiveView:
     def __init__(self, specs: list[TrialSpec], console: Console):
         self.console = console
         self.total = len(specs)
-        self._first_seen: dict[str, tuple[float, int]] = {}  # when, and how many steps were done then
+        self._first_seen: dict[str, tuple[float, float]] = {}  # when, and how many epochs were done then
         self._specs = {spec.id: spec for spec in specs}
         self._progress: dict[str, Progress | None] = {}
         self._last_line: dict[str, float] = {}
@@ -70,7 +70,7 @@ class LiveView:
         if progress.step < progress.steps and now - self._last_line.get(event.spec.id, 0.0) < LINE_SECONDS:
             return None
         self._last_line[event.spec.id] = now
-        done = f"{progress.epoch}/{progress.epochs} ({100 * progress.step // progress.steps} %)"
+        done = _position(progress)
         valid = f"  valid {progress.valid_ppl:.2f}" if progress.step == progress.steps and progress.valid_ppl else ""
         return f"epoch   {who}  {done}  {progress.ms_per_batch:.1f} ms/batch{valid}"
 
@@ -106,26 +106,38 @@ class LiveView:
             return [_result(self._ends[trial]), "", "", "", ""]
         metrics = record.metrics
         ms = metrics.get("train_ms_per_batch")
-        return ["ok", str(len(record.curve)), f"{metrics['valid_ppl']:.2f}", f"{ms:.1f}" if ms else "", ""]
+        epochs = f"{record.curve[-1].epoch:g}" if record.curve else "0"
+        return ["ok", epochs, f"{metrics['valid_ppl']:.2f}", f"{ms:.1f}" if ms else "", ""]
 
     def _running_cells(self, trial: str) -> list[str]:
         progress = self._progress[trial]
         if progress is None:
             return ["starting", "", "", "", ""]
         began, before = self._first_seen[trial]  # a trial may have gone on from its checkpoint
-        done, left = _done(progress) - before, progress.epochs * progress.steps - _done(progress)
-        eta = (time.monotonic() - began) / done * left if done else progress.ms_per_batch / 1e3 * left
+        done, left = _done(progress) - before, progress.epochs - _done(progress)
+        steps_left = left * progress.steps / _length(progress)
+        eta = (time.monotonic() - began) / done * left if done else progress.ms_per_batch / 1e3 * steps_left
         return [
             "running",
-            f"{progress.epoch}/{progress.epochs} ({100 * progress.step // progress.steps} %)",
+            _position(progress),
             f"{progress.valid_ppl:.2f}" if progress.valid_ppl else "",
             f"{progress.ms_per_batch:.1f}",
             f"{int(eta // 3600)}:{int(eta // 60 % 60):02}:{int(eta % 60):02}",
         ]
 
 
-def _done(progress: Progress) -> int:
-    return (progress.epoch - 1) * progress.steps + progress.step
+def _position(progress: Progress) -> str:
+    return f"{progress.epoch}/{progress.epochs:g} ({100 * progress.step // progress.steps} %)"
+
+
+def _length(progress: Progress) -> float:
+    """Of the epoch under way, which may be a part of one."""
+    return min(1.0, progress.epochs - (progress.epoch - 1))
+
+
+def _done(progress: Progress) -> float:
+    """Epochs."""
+    return progress.epoch - 1 + _length(progress) * progress.step / progress.steps
 
 
 def _result(event: Event) -> str:

@@ -27,7 +27,7 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     Raises: SuiteError with every problem as 'file:line:column: path: what is wrong'; nothing was started.
     """
     data, source = read(path)
-    settings = _overrides(data, source, overrides)
+    settings = _settings(data, source, overrides)
     file, problems = _checked_file(data, source)
     corpora, wrong_corpora = components(data.get("corpora"), CORPORA, "corpora", source)
     backbones, wrong_backbones = components(data.get("backbones"), BACKBONES, "backbones", source)
@@ -51,6 +51,26 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     if file.match is not None:
         combined = matched(file.match, combined, source)
     return _expanded(file, combined, settings, source)
+
+
+def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
+    """Apply every --set, and let a trial of several GPUs have a worker for each; what changed of what trials are."""
+    before = _workers(data)
+    changes = _overrides(data, source, texts)
+    workers = _workers(data)
+    if workers > 1:
+        data["train"].setdefault("data_parallel", workers)
+    if workers != before and all(key != "train.data_parallel" for key, *_ in changes):
+        changes.append(("train.data_parallel", str(workers), str(before)))
+    return changes
+
+
+def _workers(data: dict[str, Any]) -> int:
+    """Of a trial, as the suite says or implies by its GPUs; 1 where what it says is no such number."""
+    resources, train = data.get("resources"), data.get("train")
+    gpus = resources.get("gpus") if isinstance(resources, dict) else None
+    said = train.get("data_parallel", gpus) if isinstance(train, dict) else None
+    return int(said) if isinstance(said, int | float) and said > 1 and said % 1 == 0 else 1
 
 
 def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
@@ -155,6 +175,10 @@ def _combination_problems(
             f"{file.train.batch_size} columns need {2 * file.train.batch_size} training tokens, there are {smallest}"
         )
         problems.append(source.problem(("train", "batch_size"), message))
+    gpus, workers = file.resources.gpus, file.train.data_parallel
+    if gpus and (gpus if gpus > 1 else 1) != workers:
+        message = f"{gpus:g} GPUs do not go with train.data_parallel {workers}: each worker takes one, or all take none"
+        problems.append(source.problem(("resources", "gpus"), message))
     names = [head.spec.name for head in heads]
     if file.table.baseline is not None and file.table.baseline not in names:
         message = f"'{file.table.baseline}' is no head of this suite{nearest(file.table.baseline, names)}"

@@ -23,10 +23,8 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
         *dict.fromkeys(_backbone(suite, trial) for trial in suite.trials),
         "valid ppl and test ppl are of the best epoch by validation; ± is the standard deviation over seeds; n counts "
         "ok trials of planned ones.",
-        *(
-            f"Counting, {corpus}: {rule}; every token but a split's first is scored."
-            for corpus, rule in suite.counting.items()
-        ),
+        *(f"Counting, {corpus}: {rule}; {_scored(suite)}." for corpus, rule in suite.counting.items()),
+        *_columns(lines),
     ]
     if any(line.boundary == "sos_eos" for line in lines):
         notes.append("Standard counting: the same summed loss, divided by words and <eos> only.")
@@ -40,7 +38,10 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
             "Parthiban et al. (2021, main table 5) asked for such comparisons."
         )
     notes += _heads(suite, lines)
-    notes += _distinct(ok, lambda r: f"Unigram test ppl, {r.spec.corpus}: {r.metrics['unigram_test_ppl']:.2f}.")
+    notes += _distinct(
+        [r for r in ok if "unigram_test_ppl" in r.metrics],  # not where nothing is trained on
+        lambda r: f"Unigram test ppl, {r.spec.corpus}: {r.metrics['unigram_test_ppl']:.2f}.",
+    )
     notes += _distinct(
         [r for r in ok if "source_test_ppl" in r.metrics],
         lambda r: (
@@ -70,6 +71,32 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
     return notes
 
 
+def _scored(suite: Suite) -> str:
+    """Which tokens are targets in evaluation."""
+    train = suite.trials[0].train
+    first = "block's" if train.batching == "blocks" else "split's"
+    part = f", of the first {train.eval_batches} batches of a split" if train.eval_batches is not None else ""
+    return f"every token but a {first} first is scored{part}"
+
+
+def _columns(lines: list[Row]) -> list[str]:
+    """What the columns mean that not every table has."""
+    notes, words = [], [line for line in lines if line.values("test_bits_per_character")]
+    if any(line.values("start_valid_ppl") for line in lines):
+        notes.append("valid ppl before training: of the model as it was built, before the first update.")
+    if words:
+        notes.append(
+            "test ppl/word, test ppl/byte and bits/char: the summed loss behind test ppl, divided by the words, the "
+            "bytes (UTF-8) and the characters (in bits) of the same text instead of its tokens."
+        )
+    if any(line.values("inference_batch") for line in lines):
+        notes.append(
+            "inference ms/batch: forward with loss, without gradients, of b segments of the test split, the device "
+            "synchronised around each; median after warm-up."
+        )
+    return notes
+
+
 def _training(suite: Suite) -> str:
     """'epochs 2, optimizer sgd, lr 7, ...': all that decides the result and is not at its default."""
     settings = suite.trials[0].train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT))
@@ -92,8 +119,8 @@ def _heads(suite: Suite, lines: list[Row]) -> list[str]:
     partitions = [line.head_params.get("num_partitions") for line in lines]
     if any(isinstance(number, int) and number > 1 for number in partitions):
         notes.append(
-            "num_partitions P: word x of the first softmax is scored by facet x mod P, x the token id. In a corpus of "
-            "text ids follow the first appearance in the training split, which spreads frequent words evenly."
+            "num_partitions P: word x of the first softmax is scored by facet x mod P, x the token id. Ids follow "
+            "the first appearance in the training split, a BPE's the order of its merges: both spread frequent ones evenly."
         )
     switches = dict.fromkeys(_switches(line) for line in lines if line.compat is not None)
     return notes + [
@@ -127,10 +154,21 @@ def _distinct(records: list[TrialRecord], sentence: Callable[[TrialRecord], str]
 
 
 def _context(record: TrialRecord) -> str:
-    tokens = int(record.metrics["context_tokens"])
+    tokens, train, name = int(record.metrics["context_tokens"]), record.spec.train, record.spec.backbone.name
+    if train.batching == "blocks":
+        return (
+            f"Context, {name}: blocks of {tokens} tokens that do not overlap, nothing carried over: that is all its "
+            "context. In training, what fills no block or no batch is dropped."
+        )
+    if train.eval_stride is not None:
+        return (
+            f"Context, {name}: windows of {tokens} tokens that move by {train.eval_stride} and score their last "
+            f"{train.eval_stride}: context at least {tokens - train.eval_stride} tokens, but where a split begins. "
+            f"In training, segments of {tokens} tokens, nothing carried over."
+        )
     carried = record.metrics["state_carried"]
     reach = "state carried from segment to segment" if carried else "nothing carried over: that is all its context"
-    return f"Context, {record.spec.backbone.name}: segments of {tokens} tokens, {reach}."
+    return f"Context, {name}: segments of {tokens} tokens, {reach}."
 
 
 def _machine(record: TrialRecord) -> str:

@@ -23,7 +23,8 @@ class PrintedCell:
     """One number of a printed table.
 
     Args:
-        params: the head's parameters that the row fixes; others are not given.
+        params: the parameters that the row fixes, the head's by their names, the backbone's and the corpus' with
+            'backbone.' and 'corpus.' before them; others are not given.
         metric: our name for what is printed (records.METRICS), or one that only the paper has.
         value: the text as printed.
         weights: 'last' when the paper tested the weights after the last epoch, 'best' for the best by validation.
@@ -49,10 +50,14 @@ class PrintedCell:
         except ValueError:
             return None
 
-    def fits(self, trial: TrialSpec, head_params: dict[str, object]) -> bool:
-        """True when the cell is of this trial's corpus, backbone and head (`head_params`: all values, defaults too)."""
+    def fits(self, trial: TrialSpec, params: dict[str, object]) -> bool:
+        """True when the cell is of this trial's corpus, backbone and head.
+
+        Args:
+            params: all their values, defaults too, named as in a cell.
+        """
         same = (trial.corpus.name, trial.backbone.name, trial.head.name) == (self.corpus, self.backbone, self.head)
-        return same and all(plain(head_params.get(name)) == plain(value) for name, value in self.params.items())
+        return same and all(plain(params.get(name)) == plain(value) for name, value in self.params.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +67,9 @@ class PrintedNumbers:
     cells: tuple[PrintedCell, ...]
     sources: tuple[str, ...]
 
-    def find(self, trial: TrialSpec, head_params: dict[str, object], metric: str) -> PrintedCell | None:
+    def find(self, trial: TrialSpec, params: dict[str, object], metric: str) -> PrintedCell | None:
         """The first cell for a trial and a metric."""
-        fitting = (cell for cell in self.cells if cell.metric == metric and cell.fits(trial, head_params))
+        fitting = (cell for cell in self.cells if cell.metric == metric and cell.fits(trial, params))
         return next(fitting, None)
 
 

@@ -56,6 +56,19 @@ class Row:
         return resolved(BACKBONES.get(backbone.name), backbone.params)
 
     @property
+    def corpus_params(self) -> dict[str, object]:
+        """The same of its corpus."""
+        corpus = self.trials[0].corpus
+        return resolved(CORPORA.get(corpus.name), corpus.params)
+
+    @property
+    def params(self) -> dict[str, object]:
+        """All of them, as printed cells name them: the head's by their names, the others' by 'backbone.size'."""
+        others = {"backbone": self.backbone_params, "corpus": self.corpus_params}
+        named = {f"{kind}.{name}": value for kind, params in others.items() for name, value in params.items()}
+        return {**self.head_params, **named}
+
+    @property
     def compat(self) -> dict[str, object] | None:
         """The switches with which the head computes what a published code does, not what its definition says."""
         return self.head_params.get("compat")
@@ -63,8 +76,7 @@ class Row:
     @property
     def boundary(self) -> str:
         """The counting rule of the row's corpus: 'eos', 'sos_eos', or '' where a corpus has no lines."""
-        corpus = self.trials[0].corpus
-        return resolved(CORPORA.get(corpus.name), corpus.params).get("boundary", "")
+        return self.corpus_params.get("boundary", "")
 
     @property
     def ok_seeds(self) -> list[int]:

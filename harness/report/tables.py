@@ -10,13 +10,20 @@ import pandas as pd
 
 from harness.files import write_atomically
 from harness.plan.specs import Suite
-from harness.records import TrialRecord
+from harness.records import METRICS, TrialRecord
 from harness.report.markdown import escaped
 from harness.report.notes import COMPAT_MARK, notes_of
 from harness.report.published import PrintedCell, PrintedNumbers
 from harness.report.rows import Row, reduction, rows
 
 NOTHING = "-"
+PRINTED = {  # metrics that are set beside a paper's -> their name in a column, decimals
+    "valid_ppl": ("valid ppl", 2),
+    "test_ppl": ("test ppl", 2),
+    "test_ppl_word": ("test ppl/word", 2),
+    "test_ppl_byte": ("test ppl/byte", 3),
+    "test_bits_per_character": ("bits/char", 3),
+}
 MAX_LABEL = 100
 
 
@@ -71,8 +78,10 @@ def write(suite: Suite, markdown: str, results: Path) -> Path:
 def _title(suite: Suite) -> str:
     changes = []
     for key, value, before in suite.overrides:
-        whole = before is not None and re.fullmatch("[0-9]{1,19}", before)  # what the file had may be anything
-        fewer = key == "train.epochs" and whole and suite.trials[0].train.epochs < int(before)
+        number = before is not None and re.fullmatch(
+            r"[0-9]{1,19}(\.[0-9]{1,19})?", before
+        )  # what the file had may be anything
+        fewer = key == "train.epochs" and number and suite.trials[0].train.epochs < float(before)
         instead = f" instead of {before}" if before is not None else ""
         changes.append(f"{'SHORTENED' if fewer else 'CHANGED'}: {key} = {value}{instead}")
     return "; ".join([f"{suite.name}, version {suite.version}", *changes])
@@ -88,14 +97,20 @@ def _columns(suite: Suite, lines: list[Row], printed: PrintedNumbers) -> dict[st
         columns[f"{suite.match.vary} (matched)"] = [_width(line, suite.match.vary) for line in lines]
     columns["params"] = [f"{line.params_total:,}" for line in lines]
     columns["head params"] = [f"{line.params_head:,}" for line in lines]
-    columns["valid ppl"] = [_mean(line, "valid_ppl") for line in lines]
-    columns["test ppl"] = [_mean(line, "test_ppl") for line in lines]
+    if _measured(lines, "start_valid_ppl"):
+        columns["valid ppl before training"] = [_mean(line, "start_valid_ppl") for line in lines]
+    for metric, (name, digits) in PRINTED.items():
+        if metric in ("valid_ppl", "test_ppl") or _measured(lines, metric):
+            columns[name] = [_mean(line, metric, digits) for line in lines]
     if any(line.boundary == "sos_eos" for line in lines):
         columns["test ppl, standard counting"] = [_mean(line, "test_ppl_standard") for line in lines]
     if suite.table.baseline is not None:
         columns[f"reduction vs {suite.table.baseline}"] = [_reduction(line, lines, suite) for line in lines]
     columns["train ms/batch"] = [_mean(line, "train_ms_per_batch", digits=1) for line in lines]
     columns["eval ms/batch"] = [_mean(line, "eval_ms_per_batch", digits=1) for line in lines]
+    if batches := _measured(lines, "inference_batch"):
+        name = f"inference ms/batch (b={', '.join(f'{batch:g}' for batch in batches)})"
+        columns[name] = [_mean(line, "inference_ms_per_batch", digits=1) for line in lines]
     if printed.cells:
         columns |= _printed_columns(lines, printed)
     columns["n"] = [line.state for line in lines]
@@ -104,23 +119,31 @@ def _columns(suite: Suite, lines: list[Row], printed: PrintedNumbers) -> dict[st
 
 def _printed_columns(lines: list[Row], printed: PrintedNumbers) -> dict[str, list[str]]:
     columns: dict[str, list[str]] = {}
-    for metric, name in {"valid_ppl": "valid ppl", "test_ppl": "test ppl"}.items():
+    for metric, (name, digits) in PRINTED.items():
         cells = [_cell(line, printed, metric) for line in lines]
         if any(cells):
-            ours = [f"last_{metric}" if cell and cell.weights == "last" else metric for cell in cells]
-            if any(our.startswith("last_") for our in ours):
-                columns[f"{name}, last epoch"] = [_mean(line, f"last_{metric}") for line in lines]
+            last = f"last_{metric}"
+            ours = [last if cell and cell.weights == "last" and last in METRICS else metric for cell in cells]
+            if last in ours:
+                columns[f"{name}, last epoch"] = [_mean(line, last) for line in lines]
             columns[f"printed {name}"] = [cell.value if cell else NOTHING for cell in cells]
-            columns[f"ours - printed {name}"] = list(map(_difference, lines, ours, cells))
-    times = [_cell(line, printed, "train_ms_per_batch") for line in lines]
-    if any(times):
-        devices = ", ".join(dict.fromkeys(cell.note for cell in times if cell))
-        columns[f"printed ms/batch ({devices})"] = [cell.value if cell else NOTHING for cell in times]
+            differences = map(_difference, lines, ours, cells, [digits] * len(lines))
+            columns[f"ours - printed {name}"] = list(differences)
+    for metric, name in {"train_ms_per_batch": "ms/batch", "inference_ms_per_batch": "inference ms/batch"}.items():
+        times = [_cell(line, printed, metric) for line in lines]
+        if any(times):
+            devices = ", ".join(dict.fromkeys(cell.note for cell in times if cell))
+            columns[f"printed {name} ({devices})"] = [cell.value if cell else NOTHING for cell in times]
     return columns
 
 
+def _measured(lines: list[Row], metric: str) -> list[float]:
+    """The different values of a metric; none where no row has it."""
+    return list(dict.fromkeys(value for line in lines for value in line.values(metric)))
+
+
 def _cell(line: Row, printed: PrintedNumbers, metric: str) -> PrintedCell | None:
-    return printed.find(line.trials[0], line.head_params, metric)
+    return printed.find(line.trials[0], line.params, metric)
 
 
 def _width(line: Row, vary: str) -> str:
@@ -129,16 +152,16 @@ def _width(line: Row, vary: str) -> str:
     return NOTHING if width is None else str(width)
 
 
-def _difference(line: Row, metric: str, cell: PrintedCell | None) -> str:
+def _difference(line: Row, metric: str, cell: PrintedCell | None, digits: int) -> str:
     """Ours minus printed, only where both count tokens alike."""
     values = line.values(metric)
     if cell is None or not values:
         return NOTHING
-    if cell.counting != line.boundary:
+    if cell.counting and cell.counting != line.boundary:
         return f"{NOTHING} (counted by {cell.counting})"
     if cell.number is None:
         return NOTHING
-    return f"{statistics.fmean(values) - cell.number:+.2f}"
+    return f"{statistics.fmean(values) - cell.number:+.{digits}f}"
 
 
 def _mean(line: Row, metric: str, digits: int = 2) -> str:
