@@ -1,9 +1,9 @@
 """A text is tokenised once: memory-mapped int32 files in the user's cache, with a JSON that says what they hold.
 
-<cache>/tokens/<key>/{train,valid,test}.int32, tokenizer.json and index.json, which is written last and has the size and
-SHA-256 of the others. The key is the hash of all that decides the tokens: text, tokenizer, options, library version. One
-process writes, under a lock; others wait for it. Each file is renamed into place, so a process that is killed leaves
-nothing that counts, and files that others have mapped stay as they are. Files that do not match the index are made anew.
+<cache>/tokens/<key>/ has {train,valid,test}.int32, tokenizer.json and, written last, index.json with the sizes and
+SHA-256 of the others. The key is the hash of all that decides the tokens: text, tokenizer, options, library version.
+One process writes, under a lock; others wait for it. Each file is renamed into place, so a process that is killed
+leaves nothing that counts, and files that others have mapped stay as they are. What does not match is made anew.
 """
 
 import hashlib
@@ -115,7 +115,9 @@ def tokenized(recipe: Recipe, data: Path) -> Corpus:
             "name another folder with HARNESS_CACHE"
         ) from cause
     if found is None:
-        raise StorageError(f"{folder} does not hold what was just written to it; name another folder with HARNESS_CACHE")
+        raise StorageError(
+            f"{folder} does not hold what was just written to it; name another folder with HARNESS_CACHE"
+        )
     return found
 
 
