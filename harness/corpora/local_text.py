@@ -104,7 +104,7 @@ class Embedded(_LocalCorpus):
     split become <unk>. The first 80 % of the paragraphs train, the next 10 % validate, the last 10 % test.
 
     Args:
-        level: 'word', or 'char' for every character of the text as it is printed, line ends too; V = 77.
+        level: 'word', or 'char' for every character of the text as it is printed, line ends too; V = 76.
         tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}, the last two trained on the training split: the printed text in
             its tokens.
     Raises: CorpusError when the text is too small for the tokenizer's V; ValueError when a tokenizer is asked for at

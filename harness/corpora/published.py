@@ -182,8 +182,8 @@ class WikiText2(_PublishedCorpus):
 class WikiText103HeldOut(_PublishedCorpus):
     """What WikiText-103 is evaluated on, its valid and test splits, for models trained elsewhere; train is empty.
 
-    217,646 / 245,569 words with one <eos> per line: the articles of WikiText-2's held-out splits in a larger vocabulary.
-    It is read in a tokenizer's tokens only: the 267,735 words of the vocabulary are those of the training split.
+    217,646 / 245,569 words, one <eos> per line included: the articles of WikiText-2's splits in a larger vocabulary.
+    In a tokenizer's tokens only: the vocabulary's 267,735 words are those of the training split.
 
     Args:
         tokenizer: 'gpt2'; there is no training split to train another on.

@@ -149,7 +149,7 @@ class Text8(_HundredMillionBytes):
 class Enwik8(_HundredMillionBytes):
     """enwik8: the first 10^8 bytes of a dump of English Wikipedia, mark-up included, V = 205; 90 / 5 / 5 million.
 
-    A token is a byte. What the field calls its bits per character are bits per byte, so bytes are counted as characters.
+    A token is a byte. What the field calls its bits per character are bits per byte: bytes count as characters.
 
     Raises: CorpusError when the file is absent and cannot be downloaded, or has another content.
     Source: Hutter prize; Mahoney, mattmahoney.net/dc/textdata.html; the split of Graves (2013), arXiv:1308.0850, in the

@@ -68,7 +68,7 @@ def fetch_tokenizer(spec: TokenizerSpec, data: Path) -> None:
 def made(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable[str]], where: str) -> Tokenizer:
     """GPT-2's tokenizer, or one trained on the pieces of a training split: the same every time.
 
-    Raises: CorpusError when GPT-2's files are absent or changed, or when the text does not give the vocabulary asked for.
+    Raises: CorpusError when GPT-2's files are absent or changed, or when the text does not give the size asked for.
     """
     if spec == "gpt2":
         vocabulary, merges = (str(download.verified(file, data)) for file in GPT2_FILES)
@@ -120,7 +120,7 @@ class SubwordCodec:
     """Text to token ids and back.
 
     `decode(encode(text)) == text` for byte-level BPE; ids that end within a character give U+FFFD. WordPiece keeps no
-    white space: words and marks come back with single spaces, fewer before punctuation, and unknown characters as [UNK].
+    white space: words and marks come back with single spaces, fewer before punctuation, unknown characters as [UNK].
     """
 
     def __init__(self, tokenizer: Tokenizer):

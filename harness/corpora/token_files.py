@@ -1,9 +1,9 @@
 """A text is tokenised once: memory-mapped int32 files in the user's cache, with a JSON that says what they hold.
 
-<cache>/tokens/<key>/{train,valid,test}.int32, tokenizer.json and index.json, which is written last and has the size and
-SHA-256 of the others. The key is the hash of all that decides the tokens: text, tokenizer, options, library version. One
-process writes, under a lock; others wait for it. Each file is renamed into place, so a process that is killed leaves
-nothing that counts, and files that others have mapped stay as they are. Files that do not match the index are made anew.
+<cache>/tokens/<key>/ has {train,valid,test}.int32, tokenizer.json and, written last, index.json with the sizes and
+SHA-256 of the others. The key is the hash of all that decides the tokens: text, tokenizer, options, library version.
+One process writes, under a lock; others wait for it. Each file is renamed into place, so a process that is killed
+leaves nothing that counts, and files that others have mapped stay as they are. What does not match is made anew.
 """
 
 import hashlib
