@@ -7,6 +7,7 @@ from rich.console import Console
 
 from harness.execution.events import Event
 from harness.execution.live import MAX_ROWS, LiveView
+from harness.records import CurvePoint
 from harness.trial.progress import Progress
 
 
@@ -127,3 +128,32 @@ def test_a_trial_that_starts_again_is_shown_once(suite):
     text = shown([trial], events, force_terminal=True, width=200, color_system=None)
     last = text[text.rindex("0 of 1 trials") :]
     assert last.count(trial.id) == 1
+
+
+def test_parts_of_epochs_are_shown_as_the_suite_says_them(suite, record_of):
+    trial = suite.trials[2]
+    half = progress(2, 6, epochs=1.4, steps=6, valid_ppl=9.75)  # 0.4 of 15 steps
+    curve = [CurvePoint(epoch=epoch, train_loss=1, valid_ppl=9, lr=1, seconds=1) for epoch in (1, 1.4)]
+    record = record_of(trial).model_copy(update={"curve": tuple(curve)})
+    events = [Event(kind="started", spec=trial), Event(kind="progress", spec=trial, progress=half)]
+    assert "2/1.4 (100 %)  2.5 ms/batch  valid 9.75" in shown([trial], events)
+    ended = [*events, Event(kind="finished", spec=trial, record=record)]
+    text = shown([trial], ended, force_terminal=True, width=200, color_system=None)
+    assert "│ 1.4 " in text[text.rindex("1 of 1 trials") :]
+
+
+def test_the_time_that_is_left_counts_a_part_of_an_epoch_as_its_part(suite, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
+    view = LiveView([suite.trials[0]], Console(file=io.StringIO(), width=200))
+
+    def left(seconds: float, epoch: int, step: int, steps: int) -> str:
+        now[0] = 1000.0 + seconds
+        given = progress(epoch, step, epochs=1.5, steps=steps, ms_per_batch=60_000.0)
+        view(Event(kind="progress", spec=suite.trials[0], progress=given))
+        return view._running_cells(suite.trials[0].id)[-1]
+
+    view(Event(kind="started", spec=suite.trials[0]))
+    assert left(0, 1, 10, 20) == "0:20:00"  # half an epoch done; another whole one is 20 steps of a minute
+    assert left(600, 1, 20, 20) == "0:10:00"  # half an epoch in ten minutes, half a one is left
+    assert left(900, 2, 5, 10) == "0:05:00"  # its first half in five

@@ -8,6 +8,7 @@ import pytest
 from harness.errors import SuiteError
 from harness.records import METRICS
 from harness.report import published
+from harness.report.rows import rows
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HEADER = "table,corpus,backbone,head,params,metric,value,weights,counting,note"
@@ -79,7 +80,8 @@ def test_a_paper_has_known_columns_metrics_and_rules(paper):
     assert rows
     for row in rows:
         assert ",".join(row) == HEADER
-        assert row["metric"] in METRICS or row["metric"].endswith("_reduction_percent")
+        known = row["metric"] in METRICS or row["metric"] == "params_total_millions"
+        assert known or row["metric"].endswith("_reduction_percent")
         assert row["weights"] in ("best", "last", "")
         assert row["counting"] in ("eos", "sos_eos", "")
         assert float(row["value"]) > 0
@@ -132,6 +134,21 @@ def test_a_cell_is_found_by_corpus_backbone_head_and_its_parameters(compared):
     assert value(printed, mos_10, num_mixtures=10, dropout=0.5) == "2.5"
     assert value(printed, mos_10, num_mixtures=11) is None
     assert value(printed, mos_5, "valid_ppl", num_mixtures=5) is None
+
+
+def test_a_cell_may_name_parameters_of_the_backbone_and_the_corpus(compared):
+    line = "a,ptb,transformer_encoder,mos,{},test_ppl,{},last,sos_eos,"
+    suite, printed = compared(
+        "one/a",
+        line.format("num_mixtures=5;backbone.num_layers=9", "1.5"),
+        line.format("num_mixtures=5;corpus.boundary=eos", "2.5"),
+        line.format("num_mixtures=5;backbone.num_layers=4;corpus.boundary=sos_eos", "3.5"),
+        line.format("num_mixtures=5", "4.5"),
+    )
+    (row,) = [row for row in rows(suite, {}) if row.head == "mos(num_mixtures=5)"]
+    assert row.params["backbone.num_layers"] == 4  # the default
+    assert row.params["corpus.boundary"] == "sos_eos"
+    assert printed.find(row.trials[0], row.params, "test_ppl").value == "3.5"
 
 
 def test_the_value_is_the_text_as_printed(compared):

@@ -219,6 +219,21 @@ def test_a_changed_suite_says_so_in_its_title_and_file_name(suite_of, override, 
     assert tables.file_name(suite) == file
 
 
+@pytest.mark.parametrize(
+    ("epochs", "override", "title"),
+    [
+        ("0.4", "0.1", "SHORTENED: train.epochs = 0.1 instead of 0.4"),
+        ("0.4", "0.5", "CHANGED: train.epochs = 0.5 instead of 0.4"),
+        ("2", "0.5", "SHORTENED: train.epochs = 0.5 instead of 2"),
+        ("2.5", "1", "SHORTENED: train.epochs = 1 instead of 2.5"),
+    ],
+)
+def test_a_part_of_an_epoch_less_is_told_as_shortened(suite_of, epochs, override, title):
+    suite = suite_of(SUITE.replace("epochs: 2", f"epochs: {epochs}"), f"train.epochs={override}")
+    assert render(suite, []).splitlines()[0] == f"# suite, version 3; {title}"
+    assert tables.file_name(suite) == f"suite.epochs={override}.md"
+
+
 def test_a_file_name_has_no_path_in_it(suite_of):
     name = tables.file_name(suite_of(SUITE, "seeds=[1, 2]", "train.epochs=1"))
     assert re.fullmatch(r"suite\.seeds=[0-9_]+\.epochs=1-[0-9a-f]{8}\.md", name)

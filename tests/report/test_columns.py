@@ -1,0 +1,143 @@
+"""Columns and notes that a table has only where a trial was measured so: start, words, characters, inference time."""
+
+import pytest
+
+from harness.report import tables
+from harness.report.published import PrintedCell, PrintedNumbers
+
+SUITE = """\
+name: suite
+version: 3
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1}}]
+heads: [softmax, mos]
+train: {optimizer: sgd, lr: 0.5, epochs: 0.4, batch_size: 4, seq_len: 7}
+seeds: [1, 2]
+"""
+TEXT = {"test_ppl_word": 30.0, "test_ppl_byte": 1.75, "test_bits_per_character": 0.8125}
+
+
+def render(suite, *made, printed=()):
+    numbers = PrintedNumbers(printed, ("paper/1: A Title, 2020",) if printed else ())
+    return tables.render(suite, {record.id: record for record in made}, numbers)
+
+
+def cells(markdown):
+    """The cells of a table, by the names of their columns."""
+    lines = [line.replace("\\", "") for line in markdown.splitlines() if line.startswith("|")]
+    header, _, *body = [[part.strip() for part in line.split("|")[1:-1]] for line in lines]
+    return [dict(zip(header, row, strict=True)) for row in body]
+
+
+def notes(markdown, about):
+    return [line.removeprefix("- ") for line in markdown.splitlines() if line.startswith(f"- {about}")]
+
+
+def printed_cell(metric, value, note="", counting=""):
+    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": ""}
+    return PrintedCell(metric=metric, value=value, note=note, counting=counting, **about)
+
+
+NEW = ["valid ppl before training", "test ppl/word", "test ppl/byte", "bits/char", "inference ms/batch (b=4)"]
+
+
+def test_columns_are_there_only_where_some_row_has_the_metric(suite_of, record_of):
+    suite = suite_of(SUITE)
+    plain = render(suite, record_of(suite.trials[0], test_ppl=10.0))
+    assert not {*NEW} & {*cells(plain)[0]}
+    assert "before training" not in plain
+    assert "inference" not in plain
+    assert "bits/char" not in plain
+    measured = {"start_valid_ppl": 20.0, "inference_ms_per_batch": 3.25, "inference_batch": 4.0, **TEXT}
+    markdown = render(suite, record_of(suite.trials[0], test_ppl=10.0, **measured))
+    first, second = cells(markdown)
+    assert [first[name] for name in NEW] == ["20.00", "30.00", "1.750", "0.812", "3.2"]
+    assert {second[name] for name in NEW} == {"-"}
+    assert [name for name in first if name in [*NEW, "valid ppl", "test ppl", "eval ms/batch"]] == [
+        *["valid ppl before training", "valid ppl", "test ppl", "test ppl/word", "test ppl/byte", "bits/char"],
+        *["eval ms/batch", "inference ms/batch (b=4)"],
+    ]
+    assert notes(markdown, "valid ppl before training: of the model as it was built, before the first update.")
+    assert notes(markdown, "test ppl/word, test ppl/byte and bits/char: the summed loss behind test ppl, divided by")
+    assert notes(markdown, "inference ms/batch: forward with loss, without gradients, of b segments")
+
+
+def test_times_of_different_batches_are_told_apart(suite_of, record_of):
+    suite = suite_of(SUITE)
+    made = [record_of(suite.trials[0], inference_batch=4, inference_ms_per_batch=2.0)]
+    made.append(record_of(suite.trials[2], inference_batch=8, inference_ms_per_batch=3.0))
+    assert "inference ms/batch (b=4, 8)" in cells(render(suite, *made))[0]
+
+
+def test_printed_words_and_characters_are_set_beside_ours(suite_of, record_of):
+    suite = suite_of(SUITE)
+    made = [record_of(trial, **TEXT) for trial in suite.trials[:2]]
+    printed = printed_cell("test_ppl_word", "29.41"), printed_cell("test_bits_per_character", "1.17")
+    first, second = cells(render(suite, *made, printed=printed))
+    assert (first["printed test ppl/word"], first["ours - printed test ppl/word"]) == ("29.41", "+0.59")
+    assert (first["printed bits/char"], first["ours - printed bits/char"]) == ("1.17", "-0.357")  # 0.8125 - 1.17
+    assert second["ours - printed test ppl/word"] == "-"
+    assert "printed test ppl" not in first
+
+
+def test_a_printed_number_without_a_boundary_rule_is_compared_whatever_ours_is(suite_of, record_of):
+    # words of the original text: PTB's have no boundary token to count or not
+    text = SUITE.replace("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "ptb: {boundary: eos}")
+    suite = suite_of(text)
+    cell = PrintedCell("ptb", "lstm", "softmax", {}, "test_ppl_word", "29.41", "", "", "")
+    first = cells(render(suite, record_of(suite.trials[0], **TEXT), printed=(cell,)))[0]
+    assert first["ours - printed test ppl/word"] == "+0.59"
+
+
+def test_a_printed_inference_time_carries_its_device_and_is_not_subtracted(suite_of, record_of):
+    suite = suite_of(SUITE)
+    record = record_of(suite.trials[0], inference_batch=4, inference_ms_per_batch=2.0)
+    first = cells(render(suite, record, printed=(printed_cell("inference_ms_per_batch", "84", "GPU not named"),)))[0]
+    assert first["printed inference ms/batch (GPU not named)"] == "84"
+    assert not any(name.startswith("ours - ") for name in first)
+
+
+@pytest.mark.parametrize(
+    ("settings", "counted", "context"),
+    [
+        (
+            "",
+            "every token but a split's first is scored.",
+            "segments of 7 tokens, nothing carried over: that is all its context.",
+        ),
+        (
+            ", eval_batches: 9",
+            "every token but a split's first is scored, of the first 9 batches of a split.",
+            "segments of 7 tokens, nothing carried over: that is all its context.",
+        ),
+        (
+            ", batching: blocks, eval_batches: 9",
+            "every token but a block's first is scored, of the first 9 batches of a split.",
+            "blocks of 7 tokens that do not overlap, nothing carried over: that is all its context. In training, what "
+            "fills no block or no batch is dropped.",
+        ),
+        (
+            ", eval_stride: 3",
+            "every token but a split's first is scored.",
+            "windows of 7 tokens that move by 3 and score their last 3: context at least 4 tokens, but where a split "
+            "begins. In training, segments of 7 tokens, nothing carried over.",
+        ),
+    ],
+)
+def test_notes_say_what_is_scored_after_which_context(suite_of, record_of, settings, counted, context):
+    suite = suite_of(SUITE.replace("seq_len: 7", f"seq_len: 7{settings}"))
+    markdown = render(suite, record_of(suite.trials[0], state_carried=0))
+    rule = "Counting, markov(vocab_size=12, num_tokens=400, branching=3): symbols of a Markov chain"
+    assert notes(markdown, "Counting") == [f"{rule}; {counted}"]
+    assert notes(markdown, "Context") == [f"Context, lstm: {context}"]
+    (training,) = notes(markdown, "Training")
+    assert "epochs 0.4" in training
+
+
+def test_a_table_of_trials_that_had_nothing_to_train_on_has_no_unigram(suite_of, record_of):
+    suite = suite_of(SUITE)
+    record = record_of(suite.trials[0])
+    with_unigram = render(suite, record)
+    metrics = {name: value for name, value in record.metrics.items() if name != "unigram_test_ppl"}
+    without = render(suite, record.model_copy(update={"metrics": metrics}))
+    assert (len(notes(with_unigram, "Unigram")), notes(without, "Unigram")) == (1, [])
