@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from harness.corpora.corpus import SPLITS
-from harness.corpora.published import PennTreebank, WikiText2
+from harness.corpora.published import PennTreebank, WikiText2, WikiText103HeldOut
 from harness.errors import CorpusError
 
 # shared/docs/PROTOCOLS.md section 0 and shared/data/PROVENANCE.md: (train, valid, test), V. WikiText-2's train with
@@ -102,3 +102,41 @@ def test_fetch_verifies_the_files_that_are_there(real_data):
 def test_load_without_the_files_says_which_is_absent(tmp_path):
     with pytest.raises(CorpusError, match=r"^ptb\.train\.txt is not in .*ptb$"):
         PennTreebank().load(tmp_path)
+
+
+def test_a_tokenizer_leaves_the_facts_to_the_files_and_the_content_as_it_is():
+    facts = PennTreebank(tokenizer="gpt2", detokenize=True).facts()
+    assert (facts.vocab_size, facts.num_tokens) == (50_257, None)
+    assert facts.content == PennTreebank().facts().content
+    assert "detokenised" in facts.counting
+    assert "one <eos> per line" in facts.counting
+
+
+@pytest.mark.parametrize(
+    ("cls", "detokenize"), [(PennTreebank, True), (WikiText103HeldOut, False), (WikiText103HeldOut, True)]
+)
+def test_words_of_tokens_are_the_original_ones_after_the_first(cls, detokenize, real_data):
+    corpus = cls(tokenizer="gpt2", detokenize=detokenize).load(real_data)
+    text = corpus.codec.decode(corpus.test.tolist())
+    first = corpus.codec.decode(corpus.test[:1].tolist())
+    # " no", "no": the first word. " ", "\n": WikiText begins with a blank line, a word in itself where it is a token.
+    words = {" no": 1, "no": 1, " ": 0, "\n": 1}[first]
+    assert corpus.test_size.words == {PennTreebank: 82_430, WikiText103HeldOut: 245_569}[cls] - words
+    assert corpus.test_size.characters == len(text) - len(first)
+    assert corpus.test_size.bytes == len(text.encode()) - len(first)
+    assert (" n't" in text or " @-@ " in text) == (not detokenize)
+
+
+def test_tokens_of_the_original_text_are_the_files_byte_for_byte(real_data):
+    corpus = WikiText103HeldOut().load(real_data)
+    assert len(corpus.train) == 0
+    for name in ("valid", "test"):
+        text = (real_data / f"wikitext-103-heldout/wiki.{name}.tokens").read_bytes()
+        assert corpus.codec.decode(getattr(corpus, name).tolist()).encode() == text
+
+
+def test_codec_of_a_published_corpus_gives_its_ids(load, real_data):
+    corpus = load(PennTreebank, "sos_eos")
+    text = (real_data / "ptb/ptb.test.txt").read_text(encoding="utf-8")
+    assert corpus.codec.encode(text) == corpus.test.tolist()
+    assert corpus.test_size is None

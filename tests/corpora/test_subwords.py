@@ -1,0 +1,248 @@
+"""Tokenizers: GPT-2's vocabulary against a loop written from the paper and against transformers; trained ones."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from harness.corpora import subwords
+from harness.corpora.local_text import Embedded, Text
+from harness.corpora.published import PennTreebank
+from harness.corpora.subwords import END_OF_TEXT, SubwordCodec, encoded, first_token, made, pieces
+from harness.errors import CorpusError, SuiteError
+from harness.plan import load
+
+SAMPLE = "openwebtext-sample/openwebtext_2017_18_small.txt"
+WORDS = " ".join(f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrst") + "\n"
+
+
+class Oracle:
+    """Byte-level BPE as Radford et al. (2019), section 2.2, and Sennrich et al. (2016), algorithm 1, tell it: bytes,
+    merged pair by pair, always the pair that was learnt first, never over the bounds of categories of characters.
+    """
+
+    PATTERN = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
+
+    def __init__(self, folder):
+        self.ids = json.loads((folder / "encoder.json").read_text(encoding="utf-8"))
+        lines = (folder / "vocab.bpe").read_text(encoding="utf-8").split("\n")[1:-1]
+        self.ranks = {tuple(line.split(" ")): rank for rank, line in enumerate(lines)}
+        shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]  # bytes that are written as themselves
+        hidden = [byte for byte in range(256) if byte not in shown]
+        self.written = {byte: chr(byte) for byte in shown} | {byte: chr(256 + i) for i, byte in enumerate(hidden)}
+
+    def encode(self, text: str) -> list[int]:
+        return [index for word in self.PATTERN.findall(text) for index in self.word(word)]
+
+    def word(self, word: str) -> list[int]:
+        parts = [self.written[byte] for byte in word.encode()]
+        while len(parts) > 1:
+            ranks = [self.ranks.get(pair, len(self.ranks)) for pair in pairwise(parts)]
+            best = min(ranks)
+            if best == len(self.ranks):
+                break
+            first, second = parts[ranks.index(best)], parts[ranks.index(best) + 1]
+            merged, at = [], 0
+            while at < len(parts):
+                both = parts[at : at + 2] == [first, second]
+                merged.append(first + second if both else parts[at])
+                at += 2 if both else 1
+            parts = merged
+        return [self.ids[part] for part in parts]
+
+
+@pytest.fixture(scope="module")
+def gpt2(real_data) -> Tokenizer:
+    return made("gpt2", real_data, lambda: [], "here")
+
+
+@pytest.fixture(scope="module")
+def sample(real_data) -> str:
+    return (real_data / SAMPLE).read_bytes().decode()
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(subwords, "PIECE_CHARACTERS", 3)
+    monkeypatch.setattr(subwords, "BATCH_CHARACTERS", 10)
+
+
+def whole(tokenizer, text) -> list[int]:
+    return np.concatenate([ids for _, ids in encoded(tokenizer, pieces(text))]).tolist()
+
+
+def test_openwebtext_comes_back_byte_for_byte(gpt2, sample, real_data):
+    codec = SubwordCodec(gpt2)
+    assert codec.decode(whole(gpt2, sample)).encode() == (real_data / SAMPLE).read_bytes()
+
+
+def test_ids_are_those_of_the_oracle_and_of_transformers_on_1000_lines(gpt2, sample, real_data):
+    from transformers import GPT2TokenizerFast
+
+    folder = real_data / "gpt2-bpe"
+    theirs = GPT2TokenizerFast(vocab=str(folder / "encoder.json"), merges=str(folder / "vocab.bpe"))
+    oracle = Oracle(folder)
+    lines = sample.split("\n")[:1000]
+    assert len(lines) == 1000
+    codec = SubwordCodec(gpt2)
+    for line in lines:
+        assert codec.encode(line) == oracle.encode(line) == theirs(line).input_ids
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "\n\n a", "don't  stop", "\u4f60\u597d \U0001f600!", "a\u00a0 b\r\n\tc", "x" * 300]
+)
+def test_ids_of_odd_texts_are_those_of_the_oracle(text, gpt2, real_data):
+    assert SubwordCodec(gpt2).encode(text) == Oracle(real_data / "gpt2-bpe").encode(text)
+
+
+def test_end_of_text_is_one_token(gpt2):
+    codec = SubwordCodec(gpt2)
+    assert codec.encode(f"a{END_OF_TEXT}\n") == [64, 50256, 198]
+    assert codec.decode([64, 50256, 198]) == f"a{END_OF_TEXT}\n"
+
+
+ODD = st.lists(st.sampled_from([" ", "\n", "\t", "\u00a0", "\x1c", "a", "bc", "7", "'s", ",", "\u4f60", END_OF_TEXT]))
+
+
+@pytest.fixture(scope="module")
+def word_pieces(tmp_path_factory) -> Tokenizer:
+    return made({"wordpiece": 70}, tmp_path_factory.getbasetemp(), lambda: [WORDS], "here")
+
+
+@settings(deadline=None, max_examples=300)
+@given(parts=ODD)
+def test_the_tokens_of_pieces_are_those_of_the_text(parts, gpt2, word_pieces):
+    text = "".join(parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subwords, "PIECE_CHARACTERS", 3)
+        assert "".join(pieces(text)) == text
+        for tokenizer in (gpt2, word_pieces):
+            assert [i for _, ids in encoded(tokenizer, pieces(text)) for i in ids] == tokenizer.encode(text).ids
+
+
+def test_pieces_of_the_novel_and_of_batches_are_its_own(gpt2, small_pieces):
+    text = Embedded()._texts()["test"][:20_000]
+    assert len(list(pieces(text))) > 2_000
+    assert whole(gpt2, text) == gpt2.encode(text).ids
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello world", b"Hello"),
+        (" Hello", b" Hello"),
+        ("\u4f60", "\u4f60".encode()[:2]),  # two tokens: e4 bd, a0
+        (END_OF_TEXT + "a", END_OF_TEXT.encode()),
+    ],
+)
+def test_bytes_of_the_first_token(text, expected, gpt2):
+    assert first_token(gpt2, text) == expected
+
+
+def test_first_token_of_a_word_piece_tokenizer_ends_where_its_text_does(word_pieces):
+    text = "  bal dem"
+    first = word_pieces.id_to_token(word_pieces.encode(text).ids[0])
+    assert first_token(word_pieces, text) == b"  " + first.encode()
+
+
+@pytest.mark.parametrize("spec", [{"bpe": 300}, {"wordpiece": 90}])
+def test_a_trained_tokenizer_is_the_same_every_time(spec, tmp_path):
+    descriptions = {made(spec, tmp_path, lambda: [WORDS], "here").to_str() for _ in range(5)}
+    assert len(descriptions) == 1
+    tokenizer = Tokenizer.from_str(descriptions.pop())
+    assert tokenizer.get_vocab_size() == next(iter(spec.values()))
+    assert tokenizer.encode(f"bal{END_OF_TEXT}").tokens[-1] == END_OF_TEXT
+
+
+def test_the_librarys_own_word_pieces_are_not_the_same_every_time():
+    """Why ours are made in two passes. When this fails, one will do."""
+
+    def naive() -> str:
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.train_from_iterator([WORDS], trainers.WordPieceTrainer(vocab_size=90, show_progress=False))
+        return str(sorted(tokenizer.get_vocab().items()))
+
+    assert len({naive() for _ in range(10)}) > 1
+
+
+def test_word_pieces_within_words_are_marked_and_unknown_characters_have_a_token(tmp_path):
+    tokenizer = made({"wordpiece": 60}, tmp_path, lambda: [WORDS], "here")
+    assert set(tokenizer.get_vocab()) >= {"b", "##a", "##l", "[UNK]", END_OF_TEXT}
+    codec = SubwordCodec(tokenizer)
+    assert codec.decode(codec.encode("bal\n  dem \u4f60")) == "bal dem [UNK]"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"bpe": 100_000}, "here: tokenizer: the training split gives bpe at most [0-9]+ entries, not 100000"),
+        ({"wordpiece": 100_000}, "the training split gives wordpiece at most [0-9]+ entries, not 100000"),
+        ({"wordpiece": 5}, "the training split gives wordpiece at least [0-9]+ entries, not 5"),
+    ],
+)
+def test_a_text_that_does_not_give_the_size_is_an_error_with_the_size_it_gives(spec, message, tmp_path):
+    with pytest.raises(CorpusError, match=message) as raised:
+        made(spec, tmp_path, lambda: [WORDS], "here")
+    kind, reachable = next(iter(spec)), int(str(raised.value).split("entries")[0].split()[-1])
+    assert made({kind: reachable}, tmp_path, lambda: [WORDS], "here").get_vocab_size() == reachable
+
+
+def test_gpt2s_files_that_are_absent_are_named(tmp_path):
+    with pytest.raises(CorpusError, match=r"^encoder\.json is not in .*gpt2-bpe$"):
+        made("gpt2", tmp_path, lambda: [], "here")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"tokenizer": {"bpe": 256}}, "tokenizer: a vocabulary of bpe has at least 257 entries, got 256"),
+        ({"tokenizer": {"bpe": 300, "wordpiece": 300}}, "tokenizer: expected 'gpt2', or one of bpe and wordpiece"),
+        ({"tokenizer": {}}, "tokenizer: expected 'gpt2', or one of bpe and wordpiece"),
+        ({"tokenizer": "gpt2", "level": "char"}, "^level: has no meaning with a tokenizer"),
+        ({"tokenizer": "gpt2", "min_count": 2}, "^min_count: has no meaning with a tokenizer"),
+        ({"tokenizer": "gpt2", "boundary": "sos_eos"}, "^boundary: has no meaning with a tokenizer"),
+    ],
+)
+def test_parameters_that_make_no_sense_with_a_tokenizer_are_refused(params, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        Text(path=tmp_path, **params)
+
+
+def test_published_corpora_refuse_them_too():
+    with pytest.raises(ValueError, match=r"^boundary: has no meaning with a tokenizer"):
+        PennTreebank(tokenizer="gpt2", boundary="sos_eos")
+    with pytest.raises(ValueError, match=r"^detokenize: needs a tokenizer"):
+        PennTreebank(detokenize=True)
+
+
+def test_a_list_of_tokenizers_is_a_grid_axis(tmp_path):
+    (tmp_path / "suite.yaml").write_text(
+        "name: axis\nversion: 1\ncorpora:\n  - embedded: {tokenizer: [gpt2, {bpe: 4096}, {wordpiece: 3000}]}\n"
+        "backbones:\n  - lstm: {d_model: 8, num_layers: 1}\nheads: [softmax]\nseeds: [1]\n"
+        "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}\ntable: {baseline: softmax}\n"
+    )
+    trials = load(tmp_path / "suite.yaml").trials
+    assert [str(trial.corpus) for trial in trials] == [
+        "embedded(tokenizer=gpt2)",
+        "embedded(tokenizer={bpe: 4096})",
+        "embedded(tokenizer={wordpiece: 3000})",
+    ]
+    assert len({trial.id for trial in trials}) == 3
+
+
+@pytest.mark.parametrize("given", ["gpt3", "{bpe: x}", "{unigram: 300}", "4096"])
+def test_a_tokenizer_of_another_kind_is_a_located_sentence(given, tmp_path):
+    (tmp_path / "suite.yaml").write_text(
+        f"name: axis\nversion: 1\ncorpora:\n  - embedded: {{tokenizer: {given}}}\n"
+        "backbones:\n  - lstm: {d_model: 8, num_layers: 1}\nheads: [softmax]\nseeds: [1]\n"
+        "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}\ntable: {baseline: softmax}\n"
+    )
+    with pytest.raises(SuiteError, match=r"suite\.yaml:4:[0-9]+: .*tokenizer.*expected"):
+        load(tmp_path / "suite.yaml")
