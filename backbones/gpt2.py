@@ -1,30 +1,85 @@
-"""GPT-2 (Radford et al., 2019), on the transformers library's model, with random weights."""
+"""GPT-2 (Radford et al., 2019), on the transformers library's model: from random weights or from pretrained ones."""
 
-from typing import Literal
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from harness.protocols import Hidden
 from harness.registry import BACKBONES
 
-SIZES = {"small": (768, 12, 12), "medium": (1024, 24, 16)}  # d_model, num_layers, num_heads
-MAX_POSITIONS = 1024
+Size = Literal["tiny", "small", "medium", "large", "xl"]
+
+
+class Shape(NamedTuple):
+    """What a GPT-2 is built by."""
+
+    d_model: int
+    num_layers: int
+    num_heads: int
+    vocab_size: int = 50_257
+    num_positions: int = 1024
+
+
+SIZES: dict[str, Shape] = {
+    "tiny": Shape(128, 4, 4),
+    "small": Shape(768, 12, 12),
+    "medium": Shape(1024, 24, 16),
+    "large": Shape(1280, 36, 20),
+    "xl": Shape(1600, 48, 25),
+}
+_SMALL = "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707"
+_XL = "0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a"
+HUB = {  # repository, commit, and SHA-256 of the weights where independent sources agree on one
+    "small": ("openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e", _SMALL),
+    "medium": ("openai-community/gpt2-medium", "6dcaa7a952f72f9298047fd5137cd6e4f05f41da", None),
+    "large": ("openai-community/gpt2-large", "32b71b12589c2f8d625668d2335a01cac3249519", None),
+    "xl": ("openai-community/gpt2-xl", "15ea56dee5df4983c59b2538573817e1667135e2", _XL),
+}
+ARCHITECTURE = {  # of config.json; another value is another model
+    "model_type": "gpt2",
+    "activation_function": "gelu_new",
+    "layer_norm_epsilon": 1e-5,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "reorder_and_upcast_attn": False,
+    "add_cross_attention": False,
+}
+DIMENSIONS = ("n_embd", "n_layer", "n_head", "vocab_size", "n_positions")  # Shape's, as config.json calls them
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+NOT_READ = re.compile(r"lm_head\.weight|h\.\d+\.attn\.(masked_)?bias")  # the tied output matrix; old causal masks
+PICKLES, FLOATS = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}, {"F64", "F32", "F16", "BF16"}
+MAX_JSON_BYTES = 4 * 2**20
 
 
 @BACKBONES.register("gpt2")
 class GPT2(nn.Module):
-    """GPT-2: a pre-norm decoder with learned positions and tanh-approximated GELU. Randomly initialised.
+    """GPT-2: a pre-norm decoder with learned positions and tanh-approximated GELU.
 
     Shapes: tokens (B, T <= 1024) -> num_layers layers of (B, T, d_model); the top one is after the final layer norm,
-        those below are raw residual-stream states. No state.
+        those below are raw residual-stream states. No state; `extend` keeps keys and values.
     Args:
-        size: 'small' (d_model 768, 12 layers, 12 attention heads) or 'medium' (1024, 24, 16).
-        d_model: width; None is the size's.
-        num_layers: number of blocks; None is the size's.
-        num_heads: attention heads; must divide d_model; None is the size's.
+        size: 'tiny' (d_model 128, 4 layers, 4 attention heads), 'small' (768, 12, 12), 'medium' (1024, 24, 16), 'large'
+            (1280, 36, 20) or 'xl' (1600, 48, 25).
+        d_model: width; None is the size's, or that of the folder's weights.
+        num_layers: number of blocks; None likewise.
+        num_heads: attention heads; must divide d_model; None likewise.
         dropout: rate of the embedding, residual and attention dropouts.
-    Raises: ValueError when a size is < 1, num_heads does not divide d_model, dropout is not in [0, 1), or a segment is
-        longer than 1024 tokens.
+        weights: 'random', or 'pretrained': those of `path`, else the public ones of the size, from the Hugging Face hub
+            at a pinned commit. Only config.json and safetensors are read: nothing in them can run.
+        path: a folder as transformers' save_pretrained writes it, of GPT2Model or GPT2LMHeadModel. Its config.json
+            gives dimensions and positions, and `size` is not needed. An output matrix of its own (`lm_head.weight`) is
+            not read: heads bring theirs.
+        gradient_checkpointing: in training keep the blocks' inputs only and compute the rest again going backward: the
+            same gradients for less memory and more time.
+        precision: 'bf16': products in bfloat16 in training, by torch.autocast; the states that come out, and all of
+            evaluation, are in the weights' own float32.
+    Raises: ValueError when a size is < 1, num_heads does not divide d_model, dropout is not in [0, 1), a segment is too
+        long, or pretrained weights are missing, damaged, pickled, or of another architecture, size or vocabulary.
     Source: Radford et al. (2019), "Language Models are Unsupervised Multitask Learners"; transformers, GPT2Model.
     Differs: nothing; a library's model. Parameters: V d + 1024 d + L (12 d^2 + 13 d) + 2 d.
     """
@@ -33,45 +88,58 @@ class GPT2(nn.Module):
         self,
         vocab_size: int,
         *,
-        size: Literal["small", "medium"] = "small",
+        size: Size = "small",
         d_model: int | None = None,
         num_layers: int | None = None,
         num_heads: int | None = None,
         dropout: float = 0.1,
+        weights: Literal["random", "pretrained"] = "random",
+        path: Path | None = None,
+        gradient_checkpointing: bool = False,
+        precision: Literal["fp32", "bf16"] = "fp32",
     ):
         from transformers import GPT2Config, GPT2Model  # here: it takes seconds to import
 
         super().__init__()
-        sizes = {"d_model": d_model, "num_layers": num_layers, "num_heads": num_heads}
-        sizes = {
-            name: standard if given is None else given
-            for (name, given), standard in zip(sizes.items(), SIZES[size], strict=True)
-        }
-        for name, number in sizes.items():
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
-        if sizes["d_model"] % sizes["num_heads"]:
-            raise ValueError(
-                f"num_heads must divide d_model, got {sizes['num_heads']} heads for a width of {sizes['d_model']}"
-            )
+        given = {"d_model": d_model, "num_layers": num_layers, "num_heads": num_heads}
+        shape = _shape(vocab_size, size, weights, path, {name: n for name, n in given.items() if n is not None})
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
-        self.model = GPT2Model(
-            GPT2Config(
-                vocab_size=vocab_size,
-                n_embd=sizes["d_model"],
-                n_layer=sizes["num_layers"],
-                n_head=sizes["num_heads"],
-                n_positions=MAX_POSITIONS,
-                embd_pdrop=dropout,
-                resid_pdrop=dropout,
-                attn_pdrop=dropout,
-                use_cache=False,
-                bos_token_id=None,
-                eos_token_id=None,
-            )
-        )
-        self.layer_dims = (sizes["d_model"],) * sizes["num_layers"]
+        sizes = dict(zip(DIMENSIONS, shape, strict=True))
+        rates = dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop"), dropout)
+        no_text = {"use_cache": False, "bos_token_id": None, "eos_token_id": None}
+        self.model = GPT2Model(GPT2Config(**sizes, **rates, **no_text, attn_implementation="sdpa"))
+        if gradient_checkpointing:
+            new = getattr(self.model, "activation_checkpointing_enable", None)  # its name in newer transformers
+            (new or self.model.gradient_checkpointing_enable)({"use_reentrant": False})
+        self.precision, self.num_positions = precision, shape.num_positions
+        self.layer_dims = (shape.d_model,) * shape.num_layers
+        if path is not None:
+            _read(_weight_files(Path(path)), self.model)
+        elif weights == "pretrained" and not self.embedding.weight.is_meta:
+            _read([_from_hub(size)], self.model)
+
+    @classmethod
+    def content(cls, *, size: str = "small", weights="random", path: Path | None = None, **_: Any) -> str | None:
+        """What pretrained weights are: their file's SHA-256 (for several files, that of the hashes) and the number of
+        heads, which no shape tells; where no hash is pinned, the place at the hub. Raises ValueError as construction.
+        """
+        if weights == "random":
+            return None
+        if path is None:
+            repository, commit, sha256 = HUB[size]
+            return f"{repository}@{commit}" if sha256 is None else f"{sha256} heads={SIZES[size].num_heads}"
+        digests = [_sha256(file) for file in _weight_files(Path(path))]
+        sha256 = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+        return f"{sha256} heads={_configured(Path(path)).num_heads}"
+
+    @classmethod
+    def fetch(cls, *, size: str = "small", weights="random", path: Path | None = None, **_: Any) -> None:
+        """Make public weights present in the hub library's cache, and verify them. Raises OSError when they cannot be
+        had, ValueError when what is there has another hash.
+        """
+        if weights == "pretrained" and path is None:
+            _from_hub(size)
 
     @property
     def embedding(self) -> nn.Embedding:
@@ -80,7 +148,153 @@ class GPT2(nn.Module):
 
     def forward(self, tokens_BT: Tensor, state: None = None) -> Hidden:
         """(B, T) token ids -> every layer's states. `state` is not used: each segment is its whole context."""
-        if tokens_BT.shape[1] > MAX_POSITIONS:
-            raise ValueError(f"gpt2 has {MAX_POSITIONS} positions, the segment has {tokens_BT.shape[1]} tokens")
-        states = self.model(tokens_BT, output_hidden_states=True).hidden_states
-        return Hidden(tuple(states[1:]))  # the first is the embedding's output
+        if (length := tokens_BT.shape[1]) > self.num_positions:
+            raise ValueError(f"gpt2 has {self.num_positions} positions, the segment has {length} tokens")
+        return Hidden(self._layers(tokens_BT))
+
+    def extend(self, tokens_BT: Tensor, state: Any = None) -> Hidden:
+        """(B, T) token ids that continue those of `state` -> the new positions' states, and the state with their keys
+        and values. For sampling, in evaluation mode. The state that is given is used up.
+
+        Raises: ValueError beyond 1024 positions, and in training.
+        """
+        from transformers import DynamicCache
+
+        if self.training:
+            raise ValueError("extend is for sampling: call eval() first")
+        cache = DynamicCache(config=self.model.config) if state is None else state
+        if (length := cache.get_seq_length() + tokens_BT.shape[1]) > self.num_positions:
+            raise ValueError(f"gpt2 has {self.num_positions} positions, the text has {length} tokens")
+        return Hidden(self._layers(tokens_BT, past_key_values=cache, use_cache=True), cache)
+
+    def _layers(self, tokens_BT: Tensor, **cached: Any) -> tuple[Tensor, ...]:
+        with torch.autocast(tokens_BT.device.type, torch.bfloat16, enabled=self.training and self.precision == "bf16"):
+            states = self.model(tokens_BT, output_hidden_states=True, **cached).hidden_states
+        return tuple(h_BTD.to(self.embedding.weight.dtype) for h_BTD in states[1:])  # the first is the embedding's
+
+
+def _shape(vocab_size: int, size: str, weights: str, path: Path | None, given: dict[str, int]) -> Shape:
+    """The dimensions that a constructor's arguments ask for. Raises ValueError when they cannot be, or disagree."""
+    if weights == "random":
+        if path is not None:
+            raise ValueError("path is the place of pretrained weights; add weights: pretrained, or leave it out")
+        shape = SIZES[size]._replace(**given, vocab_size=vocab_size)
+    elif path is None:
+        if size not in HUB:
+            raise ValueError(f"size: there are no public weights of the size '{size}'; give a folder's path")
+        shape = SIZES[size]
+    else:
+        shape = _configured(Path(path))
+        if size != "small" and SIZES[size][:3] != shape[:3]:
+            raise ValueError(f"size: '{size}' is (d_model, layers, heads) = {SIZES[size][:3]}, {path} is {shape[:3]}")
+    for name, number in given.items():
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+        if number != getattr(shape, name):
+            raise ValueError(f"{name}: that of the weights is {getattr(shape, name)}, got {number}")
+    if shape.d_model % shape.num_heads:
+        raise ValueError(f"num_heads must divide d_model, got {shape.num_heads} heads for a width of {shape.d_model}")
+    if shape.vocab_size != vocab_size:
+        raise ValueError(f"weights: theirs is a vocabulary of {shape.vocab_size:,}, the corpus has {vocab_size:,}")
+    return shape
+
+
+def _configured(folder: Path) -> Shape:
+    """The dimensions in a folder's config.json. Raises ValueError when it is not that of a GPT-2."""
+    place = folder / "config.json"
+    config = _json(place)
+    for name, ours in ARCHITECTURE.items():
+        found = config.get(name, None if name == "model_type" else ours)
+        if found != ours:
+            raise ValueError(f"path: {place}: {name} is {str(found)[:80]}, expected {ours}")
+    shape = Shape(*map(config.get, DIMENSIONS))
+    for name, number in zip(DIMENSIONS, shape, strict=True):
+        if type(number) is not int or number < 1:
+            raise ValueError(f"path: {place}: {name} is {str(number)[:80]}, expected a whole number from 1")
+    if config.get("n_inner") not in (None, 4 * shape.d_model):
+        raise ValueError(f"path: {place}: n_inner is {str(config['n_inner'])[:80]}, expected 4 n_embd")
+    return shape
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder. Raises ValueError when there are none."""
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).is_file():
+        named = _json(folder / INDEX).get("weight_map")
+        files = [folder / name for name in sorted(set(map(str, named.values())))] if isinstance(named, dict) else []
+        if not files or not all(file.is_file() and file.parent == folder for file in files):
+            raise ValueError(f"path: {folder / INDEX} names files that are not in its folder")
+        return files
+    pickles = sorted(each.name for each in folder.iterdir() if each.suffix in PICKLES) if folder.is_dir() else []
+    if pickles:
+        raise ValueError(
+            f"path: {folder} holds {pickles[0]}, a pickle, which can run code when it is read, and no {WEIGHTS}; "
+            "convert it where you trust it: GPT2LMHeadModel.from_pretrained(folder).save_pretrained(another)"
+        )
+    raise ValueError(f"path: {folder} holds no {WEIGHTS}")
+
+
+def _read(files: list[Path], model: nn.Module) -> None:
+    """Copy the files' tensors to a model; where it is on the meta device, only their names and shapes are read.
+
+    Raises: ValueError when a file is damaged, or holds other tensors than the model.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    missing = model.state_dict()
+    for place in files:
+        try:
+            with safe_open(place, framework="pt") as file, torch.no_grad():
+                for key in file.keys():  # noqa: SIM118 - it is no mapping
+                    name, stored = key.removeprefix("transformer."), file.get_slice(key)
+                    if NOT_READ.fullmatch(name):
+                        continue
+                    tensor, shape = missing.pop(name, None), tuple(stored.get_shape())
+                    if tensor is None:
+                        raise ValueError(f"path: {place} holds a tensor {key[:80]}, which GPT-2 has not, or has once")
+                    if shape != tensor.shape or stored.get_dtype() not in FLOATS:
+                        found = f"{stored.get_dtype()} {list(shape)}, expected floats {list(tensor.shape)}"
+                        raise ValueError(f"path: {place}: {key} is {found}")
+                    if not tensor.is_meta:
+                        tensor.copy_(file.get_tensor(key))
+        except (SafetensorError, OSError) as cause:
+            raise ValueError(f"path: {place} cannot be read as safetensors ({cause})") from cause
+    if missing:
+        raise ValueError(f"path: {files[0].parent} has no tensor {next(iter(missing))} in its safetensors")
+
+
+def _from_hub(size: str) -> Path:
+    """The file in the hub library's cache, downloaded when it is absent, and verified where a hash is pinned."""
+    from huggingface_hub import constants, hf_hub_download
+
+    repository, commit, sha256 = HUB[size]
+    try:
+        place = Path(hf_hub_download(repository, WEIGHTS, revision=commit))
+    except Exception as cause:  # the library's, its transports' and the file system's
+        raise OSError(
+            f"{WEIGHTS} of {repository} at {commit[:7]} is not in {constants.HF_HUB_CACHE} and could not be downloaded "
+            f"({type(cause).__name__}); get it and config.json from https://huggingface.co/{repository}, and give the "
+            "folder that holds them as the backbone's path"
+        ) from cause
+    if sha256 is not None and (found := _sha256(place)) != sha256:
+        raise ValueError(f"{place} has another content: expected sha256 {sha256}, found {found}; remove it")
+    return place
+
+
+def _json(place: Path) -> dict[str, Any]:
+    """A JSON file's mapping. Raises ValueError when it is none."""
+    if not place.is_file():
+        raise ValueError(f"path: {place} is no file")
+    try:
+        content = json.loads(place.read_bytes()) if place.stat().st_size <= MAX_JSON_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise ValueError(f"path: {place} cannot be read as a mapping in JSON")
+    return content
+
+
+def _sha256(place: Path) -> str:
+    with place.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -81,6 +81,26 @@ def xavier_uniform_(embedding: nn.Embedding, *layers: nn.Module | None) -> None:
             nn.init.xavier_uniform_(layer.weight)
 
 
+def start_as_embedding_(embedding: nn.Embedding, facet: nn.Module, output: nn.Linear) -> None:
+    """W a copy of the input embedding, the single facet the top state itself, biases zero: over a pretrained model with
+    tied weights a head so starts as the model was. A head calls it last.
+
+    Raises: ValueError when the facet maps to another width.
+    """
+    with torch.no_grad():
+        if isinstance(facet, nn.Linear):
+            if facet.in_features != facet.out_features:
+                widths = f"{facet.in_features} to {facet.out_features}"
+                raise ValueError(
+                    f"start: 'embedding' needs layers as wide as the embedding, the projection is {widths}"
+                )
+            nn.init.eye_(facet.weight)
+            nn.init.zeros_(facet.bias)
+        output.weight.copy_(embedding.weight)
+        if output.bias is not None:
+            nn.init.zeros_(output.bias)
+
+
 class Mixture:
     """A prior-weighted sum of K softmaxes over one output matrix, not yet evaluated.
 

@@ -40,6 +40,12 @@ class CorpusError(HarnessError):
     """A corpus that is missing, has the wrong content, or cannot be read."""
 
 
+class WeightsError(CorpusError):
+    """Pretrained weights that are missing, have the wrong content, or cannot be had: the trial waits for them as it
+    does for a corpus.
+    """
+
+
 class RecordError(HarnessError):
     """A record that is torn, edited, or of another schema."""
 

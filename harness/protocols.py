@@ -49,8 +49,43 @@ class Backbone(Protocol):
 
 
 @runtime_checkable
+class Incremental(Protocol):
+    """What a backbone whose forward carries no state may offer beside it, for sampling token by token."""
+
+    def extend(self, tokens_BT: Tensor, state: Any = None) -> Hidden:
+        """Like forward on all tokens so far, but given the (B, T) new ones only, and computing no more than those:
+        `state` is what the call before returned, None at the start. The layers hold the new positions. A state that is
+        given may be changed: go on from the one that is returned. In evaluation mode.
+
+        Raises: ValueError when the text outgrows the backbone's positions.
+        """
+        ...
+
+
+@runtime_checkable
+class StartsFromFiles(Protocol):
+    """What a backbone's class offers when its weights may come from files; both get the parameters of the suite."""
+
+    @classmethod
+    def content(cls, **params: Any) -> str | None:
+        """What the files hold, by hash or by a place that never changes: part of the trial's identity. None where it
+        starts from none. Touches no network. Raises ValueError with one sentence when a local file is missing or unfit.
+        """
+        ...
+
+    @classmethod
+    def fetch(cls, **params: Any) -> None:
+        """Make files that must be downloaded present and verified. Raises OSError or ValueError with one sentence."""
+        ...
+
+
+@runtime_checkable
 class Head(Protocol):
-    """An nn.Module, built as Cls(dims, embedding, *, <parameters>); the keyword-only parameters are its YAML schema."""
+    """An nn.Module, built as Cls(dims, embedding, *, <parameters>); the keyword-only parameters are its YAML schema.
+
+    A head whose distribution at a position depends on states before it has an attribute `window: int`, how many
+    positions back it reads; without one it reads the position alone.
+    """
 
     def __call__(self, hidden: Hidden) -> "TokenDistribution": ...
 

@@ -1,8 +1,10 @@
 """SigSoftmax (Kanai et al., 2018)."""
 
+from typing import Literal
+
 from torch import nn
 
-from harness.distributions import LOGIT_MAPS, Mixture, facet_map, output_layer, xavier_uniform_
+from harness.distributions import LOGIT_MAPS, Mixture, facet_map, output_layer, start_as_embedding_, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -20,7 +22,9 @@ class SigSoftmax(nn.Module):
         projection: put an affine map D -> E before the output matrix (the multi-facet poster's "SigSoftmax" row).
         bias: give the output a bias b per word.
         tie_weights: use the backbone's input embedding as W.
-    Raises: ValueError when D differs from E and there is no projection.
+        start: 'xavier': matrices Xavier-uniform; 'embedding': W starts as a copy of the input embedding, U as the
+            identity, biases at zero. The sigmoid makes even that another model than a pretrained softmax.
+    Raises: ValueError when D differs from E and there is no projection, or it is to start as the identity.
     Source: Kanai et al. (2018), arXiv:1805.10829, section 3.3; Parthiban et al. (2021), equation 1.
     Differs: evaluated in log space. The multi-facet authors' code multiplies exp(z - max z) by 1e-20 + sigmoid(z),
         which is wrong by 0.12 in probability at logits near -60 in float32. The mixture (MoSS):
@@ -35,11 +39,15 @@ class SigSoftmax(nn.Module):
         projection: bool = False,
         bias: bool = True,
         tie_weights: bool = False,
+        start: Literal["xavier", "embedding"] = "xavier",
     ):
         super().__init__()
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        xavier_uniform_(embedding, self.facet, self.output)
+        if start == "embedding":
+            start_as_embedding_(embedding, self.facet, self.output)
+        else:
+            xavier_uniform_(embedding, self.facet, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component under the sigsoftmax map."""

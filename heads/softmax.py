@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import nn
 
-from harness.distributions import BinaryLogLoss, Mixture, facet_map, output_layer, xavier_uniform_
+from harness.distributions import BinaryLogLoss, Mixture, facet_map, output_layer, start_as_embedding_, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -21,7 +21,9 @@ class Softmax(nn.Module):
         bias: give the output a bias b per word.
         tie_weights: use the backbone's input embedding as W.
         loss: what training minimises: 'nll', or 'binary', the element-wise binary log-loss (BinaryLogLoss).
-    Raises: ValueError when D differs from E and there is no projection.
+        start: 'embedding': W starts as a copy of the input embedding, U as the identity, biases at zero, so that a
+            pretrained model with tied weights starts as it was; 'xavier': as below.
+    Raises: ValueError when D differs from E and there is no projection, or it is to start as the identity.
     Source: the log-linear output layer every paper starts from; seed paper's baseline: Benka et al. (2021).
     Differs: W is Xavier-uniform as in Benka et al.'s code unless tied; the bias keeps torch's Linear default.
     """
@@ -35,12 +37,16 @@ class Softmax(nn.Module):
         bias: bool = True,
         tie_weights: bool = False,
         loss: Literal["nll", "binary"] = "nll",
+        start: Literal["xavier", "embedding"] = "xavier",
     ):
         super().__init__()
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        xavier_uniform_(embedding, self.facet, self.output)
+        if start == "embedding":
+            start_as_embedding_(embedding, self.facet, self.output)
+        else:
+            xavier_uniform_(embedding, self.facet, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component."""

@@ -42,10 +42,11 @@ def _one_thread():
 
 
 @pytest.fixture(autouse=True)
-def _no_environment(monkeypatch):
-    """What a developer's shell sets must not reach a test."""
+def _no_environment(monkeypatch, tmp_path_factory):
+    """What a developer's shell sets must not reach a test, and no test's token files the developer's cache."""
     for name in ("HARNESS_DATA", "HARNESS_RESULTS"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture(scope="session")

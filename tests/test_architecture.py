@@ -15,6 +15,7 @@ HOMES = {
     "pandas": "harness/report/",
     "tabulate": "harness/report/",
     "matplotlib": "harness/report/",
+    "datasets": "harness/corpora/hub.py",
 }
 COMPONENTS_MAY_IMPORT = {"harness.protocols", "harness.registry", "harness.distributions"}
 

@@ -58,13 +58,14 @@ class Codec(Protocol):
 class Corpus:
     """Token ids of the three splits.
 
-    Shapes: train, valid, test: (N,) int64, or int32 where they are memory-mapped files; train may be empty in a corpus
-        that is only evaluated on.
+    Shapes: train, valid, test: (N,) int64, or int32 where they are memory-mapped files or a hundred million characters;
+        train may be empty in a corpus that is only evaluated on.
     Args:
         symbols: the V symbols in the order of their ids, or None where ids have no names.
         codec: text to ids and back, or None where ids have no text.
-        test_size: the text of the test split after its first token, where a token is no word: then perplexity is
-            counted by words, characters and bytes too.
+        test_size: the text of the test split that its scored tokens, all but the first, stand for, where a token is no
+            word: each word and character whose last byte is in one of them. Then perplexity is counted by words,
+            characters and bytes too. `<|endoftext|>` between documents is scored, and is no text.
         uncounted_id: a boundary token (seed 1's <sos>) that is scored but that standard counting does not divide by.
         source_test_nll: nats per scored test token under the process that made the text, where that is known.
     """

@@ -5,11 +5,16 @@ import io
 import os
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from harness.corpora.characters import character_corpus
+from harness.corpora.codecs import WordCodec
 from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts
+from harness.corpora.subwords import TokenizerSpec, check_tokenizer, counting, fetch_tokenizer, pieces, vocab_size
+from harness.corpora.token_files import Recipe, tokenized
 from harness.corpora.vocabulary import COUNTING, Boundary, encode_splits, line_tokens, vocabulary
 from harness.errors import CorpusError
 from harness.files import read_bounded
@@ -23,32 +28,72 @@ VALID_FROM, TEST_FROM = 0.8, 0.9  # a text that comes in one piece is split by p
 
 
 class _LocalCorpus(ABC):
-    """A corpus whose files are here: facts are read off the text itself. `_read` gives the digest and the splits."""
+    """A corpus whose files are here: facts are read off the text itself.
+
+    `_read` gives the content's digest and the units of each split: pieces of text that make it up, one after the other;
+    at word level each is what an <eos> ends.
+    """
 
     counting: str
-    min_count: int
+    level: Literal["word", "char"]
+    tokenizer: TokenizerSpec | None
+    boundary: Boundary = "eos"
+    min_count: int = 1
+    words: Callable[[str], list[str]]
 
     @abstractmethod
-    def _read(self) -> tuple[str, dict[str, list[str]]]: ...
+    def _read(self) -> tuple[str, dict[str, Sequence[str]]]: ...
 
     @cached_property
-    def _content_and_corpus(self) -> tuple[str, Corpus]:
-        content, splits = self._read()
+    def _content_and_units(self) -> tuple[str, dict[str, Sequence[str]]]:
+        return self._read()
+
+    @cached_property
+    def _untokenized(self) -> Corpus:
+        if self.level == "char":
+            return character_corpus(self._texts(), min_count=self.min_count, where=str(self))
+        units = self._content_and_units[1]
+        splits = {name: line_tokens(map(self.words, units[name]), self.boundary) for name in SPLITS}
         symbols = vocabulary(splits["train"], min_count=self.min_count, unknown=True)
-        return content, encode_splits(splits, symbols, where=str(self))
+        codec = WordCodec(symbols, boundary=self.boundary, words=self.words)
+        return encode_splits(splits, symbols, where=str(self), codec=codec)
+
+    def _texts(self) -> dict[str, str]:
+        return {name: "".join(units) for name, units in self._content_and_units[1].items()}
 
     def facts(self) -> CorpusFacts:
-        """Counted on the text."""
-        content, corpus = self._content_and_corpus
-        num_tokens = {name: len(getattr(corpus, name)) for name in SPLITS}
-        return CorpusFacts(vocab_size=corpus.vocab_size, num_tokens=num_tokens, content=content, counting=self.counting)
+        """Counted on the text; with a tokenizer the text is only hashed, and its tokens are not known."""
+        content = self._content_and_units[0]
+        if self.tokenizer is not None:
+            size, num_tokens = vocab_size(self.tokenizer), None
+        else:
+            size = self._untokenized.vocab_size
+            num_tokens = {name: len(getattr(self._untokenized, name)) for name in SPLITS}
+        return CorpusFacts(vocab_size=size, num_tokens=num_tokens, content=content, counting=self.counting)
 
-    def fetch(self, data: Path) -> None:  # noqa: B027 - nothing to fetch is the whole truth for local text
-        """Nothing to fetch."""
+    def fetch(self, data: Path) -> None:
+        """With a tokenizer: its files, and the text's tokens. Else there is nothing to fetch."""
+        if self.tokenizer is not None:
+            fetch_tokenizer(self.tokenizer, data)
+            self.load(data)
 
     def load(self, data: Path) -> Corpus:
         """The encoded text."""
-        return self._content_and_corpus[1]
+        if self.tokenizer is None:
+            return self._untokenized
+        return tokenized(
+            Recipe(
+                content=self._content_and_units[0],
+                tokenizer=self.tokenizer,
+                texts=lambda: ((name, pieces(text)) for name, text in self._texts().items()),
+                options=self._options(),
+                where=str(self),
+            ),
+            data,
+        )
+
+    def _options(self) -> dict[str, object]:
+        return {"corpus": "text"}
 
 
 @CORPORA.register("embedded")
@@ -57,22 +102,33 @@ class Embedded(_LocalCorpus):
 
     Lower case, words and punctuation marks apart, one paragraph a line; words seen less than 3 times in the training
     split become <unk>. The first 80 % of the paragraphs train, the next 10 % validate, the last 10 % test.
+
+    Args:
+        level: 'word', or 'char' for every character of the text as it is printed, line ends too; V = 76.
+        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}, the last two trained on the training split: the printed text in
+            its tokens.
+    Raises: CorpusError when the text is too small for the tokenizer's V; ValueError when a tokenizer is asked for at
+        character level.
     """
 
-    counting = f"{COUNTING['eos']} (a paragraph is a line)"
-    min_count = 3
-
-    def __init__(self):
-        pass
+    def __init__(self, *, level: Literal["word", "char"] = "word", tokenizer: TokenizerSpec | None = None):
+        _check(tokenizer, level=(level, "word"))
+        self.level, self.tokenizer = level, tokenizer
+        self.min_count = 3 if level == "word" else 1
+        self.words = _words_and_marks
+        self.counting = _counting(level, tokenizer, f"{COUNTING['eos']} (a paragraph is a line)")
 
     def __str__(self) -> str:
         return "embedded"
 
-    def _read(self) -> tuple[str, dict[str, list[str]]]:
+    def _read(self) -> tuple[str, dict[str, Sequence[str]]]:
         text = _NOVEL.read_text(encoding="utf-8")
-        paragraphs = [_WORD_OR_MARK.findall(part) for part in re.split(r"\n\s*\n", text.lower())]
-        splits = {name: line_tokens(part, "eos") for name, part in _by_position(paragraphs).items()}
-        return hashlib.sha256(text.encode()).hexdigest(), splits
+        parts = re.split(r"(\n\s*\n)", text)
+        paragraphs = ["".join(parts[start : start + 2]) for start in range(0, len(parts), 2)]
+        return hashlib.sha256(text.encode()).hexdigest(), _by_position(paragraphs)
+
+    def _options(self) -> dict[str, object]:
+        return {"corpus": "embedded"}
 
 
 @CORPORA.register("text")
@@ -87,8 +143,11 @@ class Text(_LocalCorpus):
         lowercase: lower-case the text first.
         min_count: symbols seen less often in the training split become <unk>.
         boundary: 'eos' or 'sos_eos'; word level only.
-    Raises: CorpusError when a file is missing, ambiguous, not UTF-8, or a split is empty; ValueError when min_count
-        < 1, or a boundary is asked for at character level.
+        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}, the last two trained on the training split, instead of words or
+            characters. The text is tokenised once, into the cache. `<|endoftext|>` in the text is one token.
+    Raises: CorpusError when a file is missing, ambiguous, not UTF-8, a split is empty, or the text is too small for the
+        tokenizer's V; ValueError when min_count < 1, a boundary is asked for at character level, or any of level,
+        min_count and boundary with a tokenizer.
     """
 
     def __init__(
@@ -99,42 +158,65 @@ class Text(_LocalCorpus):
         lowercase: bool = False,
         min_count: int = 1,
         boundary: Boundary = "eos",
+        tokenizer: TokenizerSpec | None = None,
     ):
         if min_count < 1:
             raise ValueError(f"min_count must be at least 1, got {min_count}")
+        _check(tokenizer, level=(level, "word"), min_count=(min_count, 1), boundary=(boundary, "eos"))
         if level == "char" and boundary != "eos":
             raise ValueError("boundary: character level has no line boundaries to mark; leave it out")
         self.path, self.level, self.lowercase = Path(path), level, lowercase
-        self.min_count, self.boundary = min_count, boundary
-        self.counting = COUNTING[boundary] if level == "word" else "characters, line ends included"
+        self.min_count, self.boundary, self.tokenizer = min_count, boundary, tokenizer
+        self.words = _lower_words if lowercase else str.split
+        self.counting = _counting(level, tokenizer, COUNTING[boundary])
 
     def __str__(self) -> str:
         return str(self.path)
 
-    def _read(self) -> tuple[str, dict[str, list[str]]]:
+    def _read(self) -> tuple[str, dict[str, Sequence[str]]]:
         if os.path.isdir(self.path):
             texts = {name: _read_text(_split_file(self.path, name)) for name in SPLITS}
             content = hashlib.sha256("\0".join(texts.values()).encode()).hexdigest()
-            pieces = {name: self._pieces(text) for name, text in texts.items()}
-        else:
-            text = _read_text(self.path)
-            content = hashlib.sha256(text.encode()).hexdigest()
-            pieces = _by_position(self._pieces(text))
-        if self.level == "word":
-            pieces = {name: line_tokens(lines, self.boundary) for name, lines in pieces.items()}
-        return content, pieces
+            return content, {name: self._units(text) for name, text in texts.items()}
+        text = _read_text(self.path)
+        return hashlib.sha256(text.encode()).hexdigest(), _by_position(self._units(text))
 
-    def _pieces(self, text: str) -> list:
-        """Characters, or lines of words: what a text is split into by position."""
+    def _units(self, text: str) -> Sequence[str]:
+        """Characters, or lines with their ends: what a text is split into by position."""
         text = text.lower() if self.lowercase else text
-        if self.level == "char":
-            return list(text)
-        return [line.split() for line in text.removesuffix("\n").split("\n")]
+        return text if self.level == "char" else list(io.StringIO(text, newline="\n"))
+
+    def _options(self) -> dict[str, object]:
+        return {"corpus": "text", "lowercase": self.lowercase}
 
 
-def _by_position(pieces: list) -> dict[str, list]:
-    valid_from, test_from = int(VALID_FROM * len(pieces)), int(TEST_FROM * len(pieces))
-    return {"train": pieces[:valid_from], "valid": pieces[valid_from:test_from], "test": pieces[test_from:]}
+def _check(tokenizer: TokenizerSpec | None, **given: tuple[object, object]) -> None:
+    """Raises ValueError naming the parameter: `given` has the value and the default of those a tokenizer rules out."""
+    if tokenizer is None:
+        return
+    check_tokenizer(tokenizer)
+    for name, (value, default) in given.items():
+        if value != default:
+            raise ValueError(f"{name}: has no meaning with a tokenizer, whose tokens are no words or characters")
+
+
+def _counting(level: str, tokenizer: TokenizerSpec | None, at_word_level: str) -> str:
+    if tokenizer is not None:
+        return f"{counting(tokenizer)}, line ends included; words are whitespace-separated"
+    return at_word_level if level == "word" else "characters, line ends included"
+
+
+def _words_and_marks(line: str) -> list[str]:
+    return _WORD_OR_MARK.findall(line.lower())
+
+
+def _lower_words(line: str) -> list[str]:
+    return line.lower().split()
+
+
+def _by_position(units: Sequence[str]) -> dict[str, Sequence[str]]:
+    valid_from, test_from = int(VALID_FROM * len(units)), int(TEST_FROM * len(units))
+    return {"train": units[:valid_from], "valid": units[valid_from:test_from], "test": units[test_from:]}
 
 
 def _split_file(folder: Path, split: str) -> Path:

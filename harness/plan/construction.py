@@ -13,6 +13,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from harness.plan.components import Component
 from harness.plan.reader import Source
 from harness.plan.specs import ComponentSpec
+from harness.protocols import StartsFromFiles
 from harness.trial.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
 
 STAND_IN_VOCAB = 64  # where the suite's corpora or backbones are themselves in doubt
@@ -33,7 +34,11 @@ class Construction:
     params: dict[tuple[int, str, str], tuple[int, int]] = field(default_factory=dict)
 
     def check(self, vocab_sizes: list[int], backbones: list[Component], heads: list[Component]) -> None:
-        """Build every head on every backbone for every vocabulary; stand in for what the suite does not give."""
+        """Build every head on every backbone for every vocabulary; stand in for what the suite does not give. Weights
+        from files have a vocabulary of their own, which a stand-in would not fit.
+        """
+        if not vocab_sizes:
+            backbones = [each for each in backbones if not isinstance(each.cls, StartsFromFiles)]
         for vocab_size in dict.fromkeys(vocab_sizes) or [STAND_IN_VOCAB]:
             built = [
                 (backbone, model)

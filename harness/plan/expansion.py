@@ -17,12 +17,14 @@ class Combination:
     """One corpus, backbone and head, to be trained under every seed.
 
     Args:
+        content: of the weights that the backbone starts from; None for random ones.
         params: (total, head) parameter counts.
     """
 
     corpus: Component
     facts: CorpusFacts
     backbone: Component
+    content: str | None
     head: Component
     params: tuple[int, int]
 
@@ -36,19 +38,22 @@ def combinations(
     corpora: list[Component],
     facts: list[CorpusFacts],
     backbones: list[Component],
+    contents: list[str | None],
     heads: list[Component],
     construction: Construction,
 ) -> list[Combination]:
     """corpora x backbones x heads, with the counts of a construction that found no problems."""
+    each_corpus, each_backbone = zip(corpora, facts, strict=True), zip(backbones, contents, strict=True)
     return [
         Combination(
             corpus=corpus,
             facts=fact,
             backbone=backbone,
+            content=content,
             head=head,
             params=construction.params[fact.vocab_size, str(backbone.spec), str(head.spec)],
         )
-        for (corpus, fact), backbone, head in itertools.product(zip(corpora, facts, strict=True), backbones, heads)
+        for (corpus, fact), (backbone, content), head in itertools.product(each_corpus, each_backbone, heads)
     ]
 
 
@@ -69,6 +74,7 @@ def trials(
                 corpus_content=each.facts.content,
                 backbone=backbone.spec,
                 backbone_class=backbone.cls,
+                backbone_content=each.content,
                 head=head.spec,
                 head_class=head.cls,
                 train=train,

@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.plan.parameters import is_place, parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec
+from harness.protocols import StartsFromFiles
 
 SCHEMA_VERSION = 1  # bump it when a default or the meaning of a setting changes: every id changes with it
 
@@ -17,24 +18,31 @@ def trial_id(
     corpus_content: str,
     backbone: ComponentSpec,
     backbone_class: type,
+    backbone_content: str | None = None,
     head: ComponentSpec,
     head_class: type,
     train: TrainSpec,
     seed: int,
 ) -> str:
     """12 hex digits of SHA-256 over canonical JSON: sorted keys, values equal to their default left out, whole floats
-    written as integers. Places of files are left out too, the corpus' content hash stands for them; and settings of
-    `train` that change no result.
+    written as integers. Places of files are left out too, the content of the corpus and of the weights that the
+    backbone starts from stands for them; and settings of `train` that change no result.
     """
+    start = {} if backbone_content is None else {"content": backbone_content}
     identity = {
         "schema": SCHEMA_VERSION,
         "corpus": {**_component(corpus, corpus_class), "content": corpus_content},
-        "backbone": _component(backbone, backbone_class),
+        "backbone": {**_component(backbone, backbone_class), **start},
         "head": _component(head, head_class),
         "train": train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT)),
         "seed": seed,
     }
     return hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]
+
+
+def starting_content(backbone: ComponentSpec, cls: type) -> str | None:
+    """What the weights are that a backbone starts from; None for random ones. Raises what its class raises."""
+    return cls.content(**backbone.params) if isinstance(cls, StartsFromFiles) else None
 
 
 def canonical(value: Any) -> str:

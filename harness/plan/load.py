@@ -11,6 +11,7 @@ from harness.errors import CorpusError, SuiteError
 from harness.plan.components import MAX_TRIALS, Component, components
 from harness.plan.construction import Construction
 from harness.plan.expansion import Combination, combinations, trials
+from harness.plan.identity import starting_content
 from harness.plan.matching import matched
 from harness.plan.parameters import sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
@@ -26,7 +27,7 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     Raises: SuiteError with every problem as 'file:line:column: path: what is wrong'; nothing was started.
     """
     data, source = read(path)
-    settings = _overrides(data, source, overrides)
+    settings = _settings(data, source, overrides)
     file, problems = _checked_file(data, source)
     corpora, wrong_corpora = components(data.get("corpora"), CORPORA, "corpora", source)
     backbones, wrong_backbones = components(data.get("backbones"), BACKBONES, "backbones", source)
@@ -42,12 +43,34 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     problems += wrong_facts + construction.problems
     if file is not None and not problems:
         problems += _combination_problems(file, heads, facts, source)
+    contents, wrong_contents = _contents(backbones, source) if not problems else ([], [])
+    problems += wrong_contents
     if problems:
         raise SuiteError(_in_file_order(problems))
-    combined = combinations(corpora, facts, backbones, heads, construction)
+    combined = combinations(corpora, facts, backbones, contents, heads, construction)
     if file.match is not None:
         combined = matched(file.match, combined, source)
     return _expanded(file, combined, settings, source)
+
+
+def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
+    """Apply every --set, and let a trial of several GPUs have a worker for each; what changed of what trials are."""
+    before = _workers(data)
+    changes = _overrides(data, source, texts)
+    workers = _workers(data)
+    if workers > 1:
+        data["train"].setdefault("data_parallel", workers)
+    if workers != before and all(key != "train.data_parallel" for key, *_ in changes):
+        changes.append(("train.data_parallel", str(workers), str(before)))
+    return changes
+
+
+def _workers(data: dict[str, Any]) -> int:
+    """Of a trial, as the suite says or implies by its GPUs; 1 where what it says is no such number."""
+    resources, train = data.get("resources"), data.get("train")
+    gpus = resources.get("gpus") if isinstance(resources, dict) else None
+    said = train.get("data_parallel", gpus) if isinstance(train, dict) else None
+    return int(said) if isinstance(said, int | float) and said > 1 and said % 1 == 0 else 1
 
 
 def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
@@ -130,6 +153,17 @@ def _facts(corpora: list[Component], source: Source) -> tuple[list[CorpusFacts],
     return facts, problems
 
 
+def _contents(backbones: list[Component], source: Source) -> tuple[list[str | None], list[str]]:
+    """What the weights are that each backbone starts from; reads them whole."""
+    contents, problems = [], []
+    for backbone in backbones:
+        try:
+            contents.append(starting_content(backbone.spec, backbone.cls))
+        except (OSError, ValueError) as error:
+            problems.append(backbone.problem(source, str(error)))
+    return contents, problems
+
+
 def _combination_problems(
     file: SuiteFile, heads: list[Component], facts: list[CorpusFacts], source: Source
 ) -> list[str]:
@@ -141,6 +175,10 @@ def _combination_problems(
             f"{file.train.batch_size} columns need {2 * file.train.batch_size} training tokens, there are {smallest}"
         )
         problems.append(source.problem(("train", "batch_size"), message))
+    gpus, workers = file.resources.gpus, file.train.data_parallel
+    if gpus and (gpus if gpus > 1 else 1) != workers:
+        message = f"{gpus:g} GPUs do not go with train.data_parallel {workers}: each worker takes one, or all take none"
+        problems.append(source.problem(("resources", "gpus"), message))
     names = [head.spec.name for head in heads]
     if file.table.baseline is not None and file.table.baseline not in names:
         message = f"'{file.table.baseline}' is no head of this suite{nearest(file.table.baseline, names)}"
@@ -151,6 +189,7 @@ def _combination_problems(
 def _expanded(
     file: SuiteFile, combined: list[Combination], settings: list[tuple[str, str, str | None]], source: Source
 ) -> Suite:
+    weights = {str(each.backbone.spec): each.content for each in combined if each.content is not None}
     expanded, params = trials(combined, file.train, file.seeds, source)
     return Suite(
         name=file.name,
@@ -164,7 +203,7 @@ def _expanded(
         overrides=tuple(settings),
         source=source,
         counting={str(each.corpus.spec): each.facts.counting for each in combined},
-        contents={str(each.corpus.spec): each.facts.content for each in combined},
+        contents={str(each.corpus.spec): each.facts.content for each in combined} | weights,
         params=params,
         match=file.match,
     )

@@ -74,8 +74,11 @@ class TrainSpec(Strict):
             are context. None: seq_len, no overlap. For backbones without state.
         eval_batches: score so many batches of a split, from its start; None: all.
         shuffle: take the segments in a random order each epoch, without carried state.
-        accumulation: parts in which the batch of an update is computed, one after the other.
-        data_parallel: workers among which it is divided, each on its own device or cores.
+        accumulation: equal parts, by rows, in which a worker's batch of an update is computed, one after the other: the
+            same update, but for rounding, without dropout and for heads whose loss is a mean over tokens. Losses that
+            couple rows take each part by itself: doc's balance term, nce's noise words (drawn anew for each part).
+        data_parallel: workers among which the batch is divided, by rows, each on its own cores or GPU. The same update
+            with the same exceptions; dropout masks are other ones.
         precision: of the products with the output matrix in training: 'fp32', 'tf32' (on a GPU only) or 'bf16'. All
             else, and all of evaluation, is fp32. A plug-in's head that multiplies by that matrix itself, instead of
             returning a Mixture, follows it by harness.distributions.linear.
@@ -159,12 +162,20 @@ class TrialSpec(Strict):
 class Resources(Strict):
     """What one trial takes: CPU cores, which are also its torch threads; a share of a GPU where there is one (None: a
     whole one; 0: none, it runs on the CPU); and the memory of its process, GiB, at which it ends as 'oom' (None: more
-    than its share, once the machine is short of it).
+    than its share, once the machine is short of it). A data-parallel trial takes the cores and the memory once for each
+    worker, and as many GPUs as it has workers: `gpus: 4` implies `train: {data_parallel: 4}`.
     """
 
     cpus: Annotated[int, Field(ge=1)] = 1
     gpus: Annotated[float, Field(ge=0)] | None = None
     memory_gib: Annotated[float, Field(gt=0)] | None = None
+
+    @field_validator("gpus")
+    @classmethod
+    def _whole_beyond_one(cls, gpus: float | None) -> float | None:
+        if gpus is not None and gpus > 1 and not gpus.is_integer():
+            raise ValueError(f"must be a share of one GPU or a whole number of GPUs, got {gpus:g}")
+        return gpus
 
 
 class CheckpointSpec(Strict):
@@ -222,7 +233,8 @@ class Suite(Strict):
         overrides: what --set changed, as texts (key, value, value in the file or None); part of the table's title and
             file name.
         source: the file it was read from, for messages.
-        counting, contents: the counting rule and the content hash of each corpus, by str(corpus).
+        counting, contents: the counting rule and the content hash of each corpus, by str(corpus); among the hashes,
+            what the weights are that backbones start from, by str(backbone).
         params: (total, head) parameter counts of each trial, by id.
         match: what the trials' widths were chosen by, or None.
     """

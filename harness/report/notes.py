@@ -119,8 +119,8 @@ def _heads(suite: Suite, lines: list[Row]) -> list[str]:
     partitions = [line.head_params.get("num_partitions") for line in lines]
     if any(isinstance(number, int) and number > 1 for number in partitions):
         notes.append(
-            "num_partitions P: word x of the first softmax is scored by facet x mod P, x the token id. In a corpus of "
-            "text ids follow the first appearance in the training split, which spreads frequent words evenly."
+            "num_partitions P: word x of the first softmax is scored by facet x mod P, x the token id. Ids follow the "
+            "first appearance in the training split, a BPE's its merges: both spread frequent words evenly."
         )
     switches = dict.fromkeys(_switches(line) for line in lines if line.compat is not None)
     return notes + [

@@ -31,7 +31,8 @@ class Setting:
         fresh: begin anew, whatever checkpoints there are.
         replaces: trial id -> digest of the record that its trial is to replace; any other record that turns up was made
             by another run meanwhile, and counts.
-        contents: corpus -> content hash that the plan was made with; what a worker reads must have it.
+        contents: corpus, or backbone with pretrained weights -> content hash that the plan was made with; what a worker
+            reads must have it.
         driver: names the run that the trial belongs to: deaths of workers are counted within it.
         retries: attempts that this run has made before, and given up.
     """

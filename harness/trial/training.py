@@ -69,6 +69,7 @@ class Training:
         report: hears of progress.
         score_start: score the model before the first update too.
         prepare: makes the step to train with of the eager one and the first segment, before any clock starts.
+        agree: the score that counts, of the one found here: of several workers the first's.
         extra: what else a checkpoint is to hold, asked for each.
     """
 
@@ -86,6 +87,7 @@ class Training:
         report: Callable[[Progress], None],
         score_start: bool = False,
         prepare: Callable[[EagerStep, Segment], Step] = lambda step, segment: step,
+        agree: Callable[[Score], Score] = lambda score: score,
         extra: Callable[[], dict[str, Any]] = dict,
     ):
         self.model, self.corpus, self.train, self.fitted, self.seed = model, corpus, train, fitted, seed
@@ -101,7 +103,7 @@ class Training:
         )
         self.last_epoch = math.ceil(train.epochs)  # epochs are numbered from 1; this one may be a part
         self.report = Throttled(report, train.epochs, clocks["train"])
-        self.prepare, self.score_start = prepare, score_start
+        self.prepare, self.agree, self.score_start = prepare, agree, score_start
         self.epoch, self.steps_done, self.seconds = 1, 0, 0.0  # the epoch under way, and how much of it is done
         self._in_epoch: dict[str, Any] | None = None
         self._saved_at = time.monotonic()
@@ -158,7 +160,7 @@ class Training:
             nonlocal began
             self.steps_done, self.seconds = number, time.perf_counter() - began
             self.report(epoch, number, steps, self.fitted.last)
-            if number < steps and self._due():
+            if number < steps and self._due() and step.state() is not None:
                 self._save(step)
                 began = time.perf_counter() - self.seconds  # saving is no training
 
@@ -189,11 +191,10 @@ class Training:
 
     def _score(self) -> Score:
         uncounted_id, clock = self.corpus.uncounted_id, self.clocks["eval"]
-        return evaluate(self.model, self.corpus.valid, self.train, uncounted_id=uncounted_id, clock=clock)
+        return self.agree(evaluate(self.model, self.corpus.valid, self.train, uncounted_id=uncounted_id, clock=clock))
 
     def _validate(self, epoch: int) -> None:
-        score = self._score()
-        self.fitted.last = score
+        score = self.fitted.last = self._score()
         if not math.isfinite(score.ppl):
             raise Diverged(f"validation loss is {score.mean_nll} after epoch {epoch}")
         if self.fitted.best is None or score.mean_nll < self.fitted.best.mean_nll:

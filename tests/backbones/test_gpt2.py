@@ -1,4 +1,6 @@
-"""GPT-2: parameters by formula, which states are normed, dropout, what it refuses, and that it is imported late."""
+"""GPT-2: parameters by formula, which states are normed, attention, dropout, cached keys, checkpointing, bfloat16, what
+it refuses, and that it is imported late.
+"""
 
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from torch import nn
 
 from backbones.gpt2 import GPT2
 from harness.conformance import conformance
+from harness.protocols import Incremental
 from harness.trial.model import on_meta
 
 TINY = {"num_layers": 2, "d_model": 16, "num_heads": 2}
@@ -31,9 +34,15 @@ def by_formula(vocab_size, d, num_layers):
 
 @pytest.mark.parametrize(
     ("size", "d", "num_layers", "num_heads", "published"),
-    [("small", 768, 12, 12, 124_439_808), ("medium", 1024, 24, 16, 354_823_168)],  # Hugging Face's, to the parameter
+    [
+        ("tiny", 128, 4, 4, 7_357_312),  # ours
+        ("small", 768, 12, 12, 124_439_808),  # the others: Hugging Face's, to the parameter
+        ("medium", 1024, 24, 16, 354_823_168),
+        ("large", 1280, 36, 20, 774_030_080),
+        ("xl", 1600, 48, 25, 1_557_611_200),
+    ],
 )
-def test_the_two_sizes_have_gpt2s_parameters(size, d, num_layers, num_heads, published):
+def test_the_sizes_have_gpt2s_parameters(size, d, num_layers, num_heads, published):
     with on_meta():
         backbone = GPT2(V, size=size)
     assert count(backbone) == by_formula(V, d, num_layers) == published
@@ -142,8 +151,102 @@ def test_values_at_the_bounds_are_accepted(params):
 def test_a_tiny_one_conforms():
     kind, outcomes = conformance("gpt2", TINY)
     assert kind == "backbone"
-    assert {outcome.variant for outcome in outcomes} == {"defaults", "size=medium"}
+    assert {outcome.variant for outcome in outcomes} == {
+        "defaults",
+        *(f"size={size}" for size in ("tiny", "medium", "large", "xl")),
+        "weights=pretrained",
+        "gradient_checkpointing=True",
+        "precision=bf16",
+    }
     assert [str(outcome) for outcome in outcomes if not outcome.passed] == []
+
+
+def test_attention_is_sdpa_and_equals_the_sum_written_out():
+    backbone = make(num_layers=1).double()
+    assert backbone.model.config._attn_implementation == "sdpa"
+    seen = {}
+    attention = backbone.model.h[0].attn
+    attention.c_attn.register_forward_hook(lambda module, args, output: seen.update(qkv=output[0]))
+    attention.c_proj.register_forward_hook(lambda module, args, output: seen.update(mixed=args[0][0]))
+    with torch.no_grad():
+        layers = backbone(torch.tensor([[1, 4, 10, 0, 3]])).layers
+    for head in range(2):
+        part = slice(8 * head, 8 * head + 8)
+        q, k, v = (each[:, part] for each in seen["qkv"].split(16, dim=-1))
+        for t in range(5):
+            scores = torch.tensor([q[t] @ k[s] / 8**0.5 for s in range(t + 1)], dtype=torch.float64)
+            expected = sum(p * v[s] for s, p in enumerate(scores.softmax(0)))
+            torch.testing.assert_close(seen["mixed"][t, part], expected, rtol=0, atol=1e-9)
+    backbone.model.set_attn_implementation("eager")
+    eager = backbone(torch.tensor([[1, 4, 10, 0, 3]])).layers
+    torch.testing.assert_close(layers, eager, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-9)])
+@pytest.mark.parametrize("pieces", [[1] * 12, [5, 1, 4, 2], [12]])
+def test_pieces_with_cached_keys_equal_the_whole(dtype, tolerance, pieces):
+    backbone = make(num_layers=3).to(dtype)
+    tokens = torch.randint(11, (2, 12), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        whole, state, found = backbone(tokens).layers, None, []
+        for piece in tokens.split(pieces, dim=1):
+            hidden = backbone.extend(piece, state)
+            assert hidden.layers[0].shape == (2, piece.shape[1], 16)
+            state = hidden.state
+            found.append(hidden.layers)
+    for layer, parts in zip(whole, zip(*found, strict=True), strict=True):
+        torch.testing.assert_close(torch.cat(parts, dim=1), layer, rtol=0, atol=tolerance)
+    assert isinstance(backbone, Incremental)
+
+
+def test_cached_keys_end_at_1024_positions_and_in_training():
+    backbone = make()
+    with torch.no_grad():
+        state = backbone.extend(torch.zeros(1, 1024, dtype=torch.int64)).state
+        with pytest.raises(ValueError, match="gpt2 has 1024 positions, the text has 1025 tokens"):
+            backbone.extend(torch.zeros(1, 1, dtype=torch.int64), state)
+    with pytest.raises(ValueError, match="extend is for sampling"):
+        backbone.train().extend(torch.zeros(1, 1, dtype=torch.int64))
+
+
+def trained_on(layer, **params):
+    """Gradients of a loss on one layer, from one seed, and the numbers kept for the way back."""
+    backbone, kept = make(num_layers=4, dropout=0.3, **params).train(), [0]
+
+    def keep(tensor):
+        kept[0] += tensor.numel()
+        return tensor
+
+    torch.manual_seed(1)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = backbone(torch.arange(40).view(2, 20) % 11).layers[layer].square().mean()
+    loss.backward()
+    return [p.grad for p in backbone.parameters() if p.grad is not None], kept[0]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("layer", range(4))
+def test_checkpointing_keeps_less_and_gives_the_same_gradients_with_dropout(precision, layer):
+    whole, kept = trained_on(layer, precision=precision)
+    again, kept_again = trained_on(layer, precision=precision, gradient_checkpointing=True)
+    assert len(whole) == len(again) > 12
+    assert all(torch.equal(a, b) for a, b in zip(whole, again, strict=True))
+    assert kept_again < kept / 3
+
+
+def test_bfloat16_rounds_products_in_training_only_and_the_states_are_float32():
+    tokens = torch.tensor([[1, 4, 10, 0, 3]])
+    exact, rounded = (make(dropout=0.0, precision=precision) for precision in ("fp32", "bf16"))
+    assert all(torch.equal(a, b) for a, b in zip(exact(tokens).layers, rounded(tokens).layers, strict=True))
+    exact.train()
+    rounded.train()
+    products = []
+    rounded.model.h[0].mlp.c_fc.register_forward_hook(lambda module, args, output: products.append(output.dtype))
+    for a, b in zip(exact(tokens).layers, rounded(tokens).layers, strict=True):
+        assert b.dtype == torch.float32
+        error = (a - b).abs().max() / a.abs().max()
+        assert 1e-5 < error < 2**-5  # bfloat16 has 8 bits
+    assert products == [torch.bfloat16]
 
 
 def test_listing_the_backbones_does_not_import_transformers():

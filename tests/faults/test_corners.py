@@ -69,7 +69,7 @@ def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(tmp_p
     def fetch(specs, data):  # Ray starts, corpora come in; meanwhile another driver finishes the trial
         other.append(run(spec, setting, lambda progress: None))
 
-    monkeypatch.setattr(inline, "fetch_corpora", fetch)
+    monkeypatch.setattr(inline, "fetch_sources", fetch)
     ends = []
     inline.execute(todo, setting, ONE, ends.append)
     assert records.digest(ends[-1].record) == records.digest(other[0])

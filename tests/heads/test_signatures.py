@@ -78,21 +78,31 @@ HEAD_SIGNATURES = {
         "bias: bool = True",
         "tie_weights: bool = False",
     ],
-    "sigsoftmax": ["projection: bool = False", "bias: bool = True", "tie_weights: bool = False"],
+    "sigsoftmax": [
+        "projection: bool = False",
+        "bias: bool = True",
+        "tie_weights: bool = False",
+        "start: Literal['xavier', 'embedding'] = 'xavier'",
+    ],
     "softmax": [
         "projection: bool = False",
         "bias: bool = True",
         "tie_weights: bool = False",
         "loss: Literal['nll', 'binary'] = 'nll'",
+        "start: Literal['xavier', 'embedding'] = 'xavier'",
     ],
 }
 BACKBONE_SIGNATURES = {
     "gpt2": [
-        "size: Literal['small', 'medium'] = 'small'",
+        "size: Literal['tiny', 'small', 'medium', 'large', 'xl'] = 'small'",
         "d_model: int | None = None",
         "num_layers: int | None = None",
         "num_heads: int | None = None",
         "dropout: float = 0.1",
+        "weights: Literal['random', 'pretrained'] = 'random'",
+        "path: pathlib.Path | None = None",
+        "gradient_checkpointing: bool = False",
+        "precision: Literal['fp32', 'bf16'] = 'fp32'",
     ],
     "lstm": ["d_model: int = 200", "num_layers: int = 2", "dropout: float = 0.2"],
     "transformer_encoder": [

@@ -8,6 +8,7 @@ from handmade import count
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
+from heads.sigsoftmax import SigSoftmax
 from heads.softmax import Softmax
 
 V, D, E = 11, 4, 6
@@ -93,6 +94,30 @@ def test_training_minimises_the_chosen_loss_and_evaluation_the_likelihood(params
     targets = torch.tensor([[0, V - 1]])
     assert distribution.training_loss(targets).item() == pytest.approx(expected, abs=1e-12)
     assert distribution.mean_nll(targets).item() == pytest.approx(math.log(V), abs=1e-12)
+
+
+@pytest.mark.parametrize("cls", [Softmax, SigSoftmax])
+@pytest.mark.parametrize("params", [{"projection": True, "bias": False}, {"projection": True}, {}, {"bias": False}])
+def test_started_as_the_embedding_the_logits_are_its_products_with_the_top_state(cls, params):
+    embedding = nn.Embedding(V, E)
+    head = cls(HeadDims(vocab_size=V, layer_dims=(9, E), d_embed=E), embedding, start="embedding", **params)
+    h_BTE = torch.randn(1, 3, E, generator=torch.Generator().manual_seed(0))
+    z_BTV = h_BTE @ embedding.weight.T
+    expected = (z_BTV if cls is Softmax else z_BTV + z_BTV.sigmoid().log()).log_softmax(-1)
+    found = head(Hidden((torch.zeros(1, 3, 9), h_BTE))).log_probs()
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert head.output.weight is not embedding.weight
+    assert head.output.weight.requires_grad
+
+
+@pytest.mark.parametrize("cls", [Softmax, SigSoftmax])
+def test_started_as_the_embedding_a_tied_matrix_stays_tied_and_another_width_is_refused(cls):
+    embedding = nn.Embedding(V, E)
+    dims = HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E)
+    assert cls(dims, embedding, tie_weights=True, start="embedding").output.weight is embedding.weight
+    dims = HeadDims(vocab_size=V, layer_dims=(D,), d_embed=E)
+    with pytest.raises(ValueError, match=r"start: 'embedding' needs .* the projection is 4 to 6"):
+        cls(dims, embedding, projection=True, start="embedding")
 
 
 def test_a_shift_of_all_logits_changes_nothing():

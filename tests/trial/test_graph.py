@@ -110,6 +110,8 @@ CASES = {
     "lstm, clip and momentum": (LSTM, {"clip": 0.05, "momentum": 0.9, "weight_decay": 0.01}, 2),
     "lstm, plateau": (LSTM, {"schedule": HALVED}, 2),
     "lstm, shuffled": (LSTM, {"shuffle": True, "optimizer": "adam", "lr": 0.01}, 3),
+    "lstm, in parts": (LSTM, {"accumulation": 2, "clip": 0.05}, 2),
+    "transformer, in parts": (TRANSFORMER, {"accumulation": 4}, 3),
     "transformer": (TRANSFORMER, {"clip": 0.25, "schedule": HALVED}, 3),
     "transformer, adam": (TRANSFORMER, {"optimizer": "adam", "lr": 0.01, "schedule": HALVED}, 3),
     "transformer, adamw, shuffled": (TRANSFORMER, {"optimizer": "adamw", "weight_decay": 0.1, "shuffle": True}, 3),

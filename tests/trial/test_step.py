@@ -111,3 +111,11 @@ def test_what_only_a_gpu_can_do_is_refused_on_the_cpu(changes, message):
 @pytest.mark.parametrize("changes", [{}, {"precision": "bf16"}, {"cuda_graph": "off"}])
 def test_the_rest_runs_anywhere(changes):
     refuse_unfit(TrainSpec(**{**SETTINGS, **changes}), "cpu")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_several_workers_have_no_graph(device):
+    train = TrainSpec(**{**SETTINGS, "cuda_graph": "on", "data_parallel": 2})
+    with pytest.raises(ExecutionError, match=r"cuda_graph is on, and the steps of 2 workers are eager: set it to auto"):
+        refuse_unfit(train, device)
+    refuse_unfit(train.model_copy(update={"cuda_graph": "auto"}), device)

@@ -1,0 +1,154 @@
+"""Documents of a data set on the Hugging Face hub, streamed once into token files."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts
+from harness.corpora.subwords import (
+    END_OF_TEXT,
+    TokenizerSpec,
+    check_tokenizer,
+    counting,
+    fetch_tokenizer,
+    pieces,
+    vocab_size,
+)
+from harness.corpora.token_files import Recipe, tokenized
+from harness.errors import CorpusError
+from harness.registry import CORPORA
+
+VALID_FROM, TEST_FROM = 96, 98  # per cent of the documents
+LEAST_DOCUMENTS = 50
+
+
+@CORPORA.register("hub")
+class Hub:
+    """The first documents of a data set on the Hugging Face hub, with <|endoftext|> between them.
+
+    In their order, 96 % train, 2 % validate, 2 % test, as the multi-facet softmax' code splits its lines. They are
+    streamed into token files, once; neither the data set nor its text is kept, and nothing of it is executed. A copy in
+    <data>/hub/<owner>/<name>/<revision> (`hf download --repo-type dataset --revision ... --local-dir ...`) is read
+    instead where there is one, and believed to be that revision.
+
+    Args:
+        dataset: 'owner/name' on the hub.
+        revision: the full hash of a commit of it: what a name or branch stands for changes.
+        documents: how many are read; at least 50.
+        config: its configuration, where it has several.
+        split: its split, all three of ours are parts of it.
+        text_column: the column of the documents' text.
+        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}; one that is trained streams the training documents twice.
+    Raises: ValueError for a dataset or revision of another form, or too few documents; CorpusError when the library
+        `datasets` is not installed, the hub cannot be reached, or the data set has no such configuration, split, column
+        or number of documents.
+    Source: the split: laksh-ag/Multi-facet_softmax, preprocessing of OpenWebText.
+    """
+
+    def __init__(
+        self,
+        *,
+        dataset: str,
+        revision: str,
+        documents: int,
+        config: str | None = None,
+        split: str = "train",
+        text_column: str = "text",
+        tokenizer: TokenizerSpec = "gpt2",
+    ):
+        if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", dataset, re.ASCII):
+            raise ValueError(f"dataset: expected 'owner/name' as on huggingface.co/datasets, got '{dataset}'")
+        if not re.fullmatch(r"[0-9a-f]{40}", revision):
+            raise ValueError(f"revision: expected the 40 hex digits of a commit, got '{revision}'")
+        if documents < LEAST_DOCUMENTS:
+            raise ValueError(f"documents must be at least {LEAST_DOCUMENTS}, got {documents}")
+        check_tokenizer(tokenizer)
+        self.dataset, self.revision, self.documents = dataset, revision, documents
+        self.config, self.split, self.text_column, self.tokenizer = config, split, text_column, tokenizer
+
+    def __str__(self) -> str:
+        return f"hub: {self.dataset} at {self.revision[:12]}"
+
+    def facts(self) -> CorpusFacts:
+        """From the parameters alone: the commit stands for the text."""
+        identity = [self.dataset, self.revision, self.config, self.split, self.text_column, self.documents]
+        return CorpusFacts(
+            vocab_size=vocab_size(self.tokenizer),
+            num_tokens=None,
+            content=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
+            counting=f"{counting(self.tokenizer)}, {END_OF_TEXT} between documents; words are whitespace-separated",
+        )
+
+    def fetch(self, data: Path) -> None:
+        """Stream and tokenise, where the token files are not there."""
+        fetch_tokenizer(self.tokenizer, data)
+        self.load(data)
+
+    def load(self, data: Path) -> Corpus:
+        """The token files; made first where they are not there."""
+        return tokenized(
+            Recipe(
+                content=self.facts().content,
+                tokenizer=self.tokenizer,
+                texts=lambda: self._texts(data),
+                options={"corpus": "hub"},
+                where=str(self),
+            ),
+            data,
+        )
+
+    def _texts(self, data: Path) -> Iterator[tuple[str, Iterable[str]]]:
+        """The splits one after the other, out of one stream: a split is to be read to its end before the next."""
+        valid_from, test_from = (self.documents * share // 100 for share in (VALID_FROM, TEST_FROM))
+        counts = valid_from, test_from - valid_from, self.documents - test_from
+        stream = self._stream(data)
+        for name, count in zip(SPLITS, counts, strict=True):
+            yield name, _joined(islice(stream, count))
+
+    def _stream(self, data: Path) -> Iterator[str]:
+        """As many documents as are asked for, in the data set's order."""
+        found, rows = 0, self._rows(data)
+        while found < self.documents:
+            try:
+                row = next(rows, None)
+            except CorpusError:
+                raise
+            except Exception as cause:  # the library's, its file formats' and its network's
+                raise CorpusError(f"{self}: {_reason(cause)}") from cause
+            if row is None:
+                raise CorpusError(f"{self}: the split '{self.split}' has {found:,} documents, not {self.documents:,}")
+            if not isinstance(row.get(self.text_column), str):
+                columns = ", ".join(row)
+                raise CorpusError(
+                    f"{self}: no text in column '{self.text_column}' of document {found} (has: {columns})"
+                )
+            found += 1
+            yield row[self.text_column]
+
+    def _rows(self, data: Path) -> Iterator[dict]:
+        try:
+            import datasets
+        except ImportError:
+            raise CorpusError(f'{self}: needs a library: pip install "output-head-harness[hub]"') from None
+        copy = data / "hub" / self.dataset / self.revision
+        if not copy.is_dir() and Path(self.dataset).exists():
+            raise CorpusError(f"{self}: the folder {Path(self.dataset).absolute()} would be read instead of the hub's")
+        place, revision = (str(copy), None) if copy.is_dir() else (self.dataset, self.revision)
+        yield from datasets.load_dataset(place, self.config, split=self.split, revision=revision, streaming=True)
+
+
+def _joined(documents: Iterable[str]) -> Iterator[str]:
+    for number, document in enumerate(documents):
+        if number:
+            yield END_OF_TEXT
+        yield from pieces(document)
+
+
+def _reason(cause: Exception) -> str:
+    told = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+    if isinstance(cause, ConnectionError):
+        return f"the hub cannot be reached ({told})"
+    return f"cannot be read ({type(cause).__name__}: {told})"

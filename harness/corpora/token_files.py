@@ -1,0 +1,205 @@
+"""A text is tokenised once: memory-mapped int32 files in the user's cache, with a JSON that says what they hold.
+
+<cache>/tokens/<key>/ has {train,valid,test}.int32, tokenizer.json and, written last, index.json with the sizes and
+SHA-256 of the others. The key is the hash of all that decides the tokens: text, tokenizer, options, library version.
+One process writes, under a lock; others wait for it. Each file is renamed into place, so a process that is killed
+leaves nothing that counts, and files that others have mapped stay as they are. What does not match is made anew.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, astuple, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock
+from pydantic import TypeAdapter, ValidationError
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from harness.corpora.characters import difference, size_within, text_size
+from harness.corpora.corpus import SPLITS, Corpus, TextSize
+from harness.corpora.download import DEFAULT_DATA
+from harness.corpora.subwords import END_OF_TEXT, SubwordCodec, TokenizerSpec, encoded, first_token, made
+from harness.errors import CorpusError, StorageError
+from harness.files import atomically, read_bounded, remove_stale, write_atomically
+
+FORMAT = 1
+MAX_JSON_BYTES = 64 * 1024**2
+_UNITS = ("words", "characters", "bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What token files are made from.
+
+    Args:
+        content: SHA-256 of the text; with `tokenizer` and `options` it decides every token.
+        texts: one pass over the splits in order, each with the pieces of its text; asked for once or twice.
+        options: what else decides the tokens: the corpus' name and its changes to the text.
+        words: of each split, where they are counted otherwise than by white space, one for each line end included.
+        may_be_empty: splits that need no tokens.
+        where: names the corpus in a message.
+    """
+
+    content: str
+    tokenizer: TokenizerSpec
+    texts: Callable[[], Iterator[tuple[str, Iterable[str]]]]
+    options: Mapping[str, object]
+    where: str
+    words: Mapping[str, int] | None = None
+    may_be_empty: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """What the key is the hash of."""
+        return {
+            "format": FORMAT,
+            "content": self.content,
+            "tokenizer": self.tokenizer,
+            "options": dict(self.options),
+            "library": f"tokenizers {version('tokenizers')}",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """One file of tokens: their number, SHA-256, and the text that all but the first stand for."""
+
+    tokens: int
+    sha256: str
+    size: TextSize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Index:
+    identity: dict[str, object]
+    tokenizer_sha256: str
+    splits: dict[str, _File]
+
+
+_INDEX = TypeAdapter(_Index)
+
+
+def tokens_folder() -> Path:
+    """Where token files lie: `tokens` in HARNESS_CACHE, or in the folder that corpora are downloaded to."""
+    return Path(os.environ.get("HARNESS_CACHE") or DEFAULT_DATA).absolute() / "tokens"
+
+
+def tokenized(recipe: Recipe, data: Path) -> Corpus:
+    """The corpus of a recipe: read where its files are whole, made where they are not.
+
+    Raises: CorpusError when the tokenizer cannot be had or a split has fewer than 2 tokens; StorageError when the files
+    cannot be written.
+    """
+    identity = json.dumps(recipe.identity, sort_keys=True)
+    folder = tokens_folder() / hashlib.sha256(identity.encode()).hexdigest()[:16]
+    found = _opened(folder, recipe)
+    if found is not None:
+        return found
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock"):
+            found = _opened(folder, recipe)
+            if found is None:
+                remove_stale(folder)
+                _make(recipe, folder, data)
+                found = _opened(folder, recipe)
+    except OSError as cause:
+        raise StorageError(
+            f"the tokens of {recipe.where} cannot be written to {folder} ({cause.strerror or cause}); "
+            "name another folder with HARNESS_CACHE"
+        ) from cause
+    if found is None:
+        raise StorageError(
+            f"{folder} does not hold what was just written to it; name another folder with HARNESS_CACHE"
+        )
+    return found
+
+
+def _make(recipe: Recipe, folder: Path, data: Path) -> None:
+    def train() -> Iterable[str]:
+        return next(pieces for name, pieces in recipe.texts() if name == "train")
+
+    tokenizer = made(recipe.tokenizer, data, train, recipe.where)
+    description = tokenizer.to_str().encode()
+    write_atomically(folder / "tokenizer.json", description)
+    splits = {
+        name: _write(tokenizer, pieces, folder / f"{name}.int32", recipe.words and recipe.words[name])
+        for name, pieces in recipe.texts()
+    }
+    for name, file in splits.items():
+        if file.tokens < 2 and not (file.tokens == 0 and name in recipe.may_be_empty):
+            raise CorpusError(f"{recipe.where}: the {name} split has {file.tokens} tokens; at least 2 are needed")
+    index = _Index(identity=recipe.identity, tokenizer_sha256=_sha256(description), splits=splits)
+    write_atomically(folder / "index.json", json.dumps(asdict(index), indent=1).encode())
+
+
+def _write(tokenizer: Tokenizer, texts: Iterable[str], place: Path, num_words: int | None) -> _File:
+    """One split, as it is read: no more than a batch is held."""
+    num_tokens, digest, sizes = 0, hashlib.sha256(), []
+    unscored = TextSize(words=0, characters=0, bytes=0)
+    with atomically(place) as file:
+        for piece, ids in encoded(tokenizer, texts):
+            if num_tokens == 0:
+                first = first_token(tokenizer, piece) if len(ids) else piece.encode()
+                unscored = _unscored(piece, first, by_lines=num_words is not None)
+            num_tokens += len(ids)
+            file.write(ids.data)
+            digest.update(ids.data)
+            sizes.append(astuple(_size(piece)))
+    whole = TextSize(**dict(zip(_UNITS, map(sum, zip(*sizes, strict=True)), strict=True))) if sizes else unscored
+    whole = whole if num_words is None else replace(whole, words=num_words)
+    return _File(tokens=num_tokens, sha256=digest.hexdigest(), size=difference(whole, unscored))
+
+
+def _size(piece: str) -> TextSize:
+    """The mark between documents separates words and is no text."""
+    marks = piece.count(END_OF_TEXT)
+    size = text_size(piece.replace(END_OF_TEXT, " "))
+    return replace(size, characters=size.characters - marks, bytes=size.bytes - marks)
+
+
+def _unscored(piece: str, first: bytes, *, by_lines: bool) -> TextSize:
+    """What the first token ends. Where the original's words are counted, line ends are words too."""
+    if first == END_OF_TEXT.encode():
+        return TextSize(words=0, characters=0, bytes=0)
+    size = size_within(piece, first)
+    return replace(size, words=size.words + first.count(b"\n")) if by_lines else size
+
+
+def _opened(folder: Path, recipe: Recipe) -> Corpus | None:
+    """The corpus in a folder; None unless every file is there with the size and SHA-256 that the index says."""
+    try:
+        index = _INDEX.validate_json(read_bounded(folder / "index.json", MAX_JSON_BYTES))
+        description = read_bounded(folder / "tokenizer.json", MAX_JSON_BYTES)
+        if index.identity != recipe.identity or _sha256(description) != index.tokenizer_sha256:
+            return None
+        tensors = {name: _mapped(folder / f"{name}.int32", index.splits[name]) for name in SPLITS}
+    except (OSError, ValidationError, KeyError):
+        return None
+    if any(tensor is None for tensor in tensors.values()):
+        return None
+    tokenizer = Tokenizer.from_str(description.decode())
+    return Corpus(
+        vocab_size=tokenizer.get_vocab_size(),
+        codec=SubwordCodec(tokenizer),
+        test_size=index.splits["test"].size,
+        **tensors,
+    )
+
+
+def _mapped(place: Path, file: _File) -> Tensor | None:
+    """(N,) int32, read from the file as it is needed; what is written to it stays in this process."""
+    if place.stat().st_size != file.tokens * 4:
+        return None
+    ids = np.memmap(place, dtype="<i4", mode="c") if file.tokens else np.empty(0, dtype=np.int32)
+    return torch.from_numpy(ids) if _sha256(ids.data) == file.sha256 else None
+
+
+def _sha256(content: bytes | memoryview) -> str:
+    return hashlib.sha256(content).hexdigest()

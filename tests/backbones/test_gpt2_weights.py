@@ -1,0 +1,358 @@
+"""GPT-2's pretrained weights: what a folder gives, what is refused and in which words, what they are known by."""
+
+import hashlib
+import json
+import shutil
+import struct
+from contextlib import nullcontext
+
+import huggingface_hub
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
+from transformers.utils import logging
+
+from backbones import gpt2
+from backbones.gpt2 import GPT2
+from harness.protocols import StartsFromFiles
+from harness.trial.model import on_meta
+
+V, POSITIONS = 11, 32
+
+
+@pytest.fixture(autouse=True)
+def _no_bars():
+    logging.disable_progress_bar()
+
+
+def randomly_initialised(cls):
+    torch.manual_seed(3)
+    sizes = {"vocab_size": V, "n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": POSITIONS}
+    return cls(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A folder as transformers writes it, and the model in it."""
+    model = randomly_initialised(GPT2LMHeadModel)
+    model.save_pretrained(tmp_path / "model")
+    return tmp_path / "model", model.eval()
+
+
+def load(folder, vocab_size=V, **params):
+    return GPT2(vocab_size, weights="pretrained", path=folder, **params).eval()
+
+
+def assert_has_the_weights_of(backbone, model):
+    found, expected = backbone.model.state_dict(), model.state_dict()
+    assert found.keys() == expected.keys()
+    assert len(found) == 3 * 12 + 4
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("cls", [GPT2Model, GPT2LMHeadModel])
+def test_a_folder_that_transformers_saved_loads_with_all_weights_equal(tmp_path, cls):
+    model = randomly_initialised(cls)
+    model.save_pretrained(tmp_path)
+    assert_has_the_weights_of(load(tmp_path), getattr(model, "transformer", model))
+
+
+def test_a_loaded_model_computes_what_transformers_computes(saved):
+    folder, model = saved
+    tokens = torch.randint(V, (2, POSITIONS), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = model.transformer(tokens, output_hidden_states=True).hidden_states[1:]
+        layers = load(folder).layer_dims, load(folder)(tokens).layers
+        assert layers[0] == (16, 16, 16)
+        torch.testing.assert_close(layers[1], expected, rtol=0, atol=0)
+        with pytest.raises(ValueError, match="gpt2 has 32 positions, the segment has 33 tokens"):
+            load(folder)(torch.zeros(1, POSITIONS + 1, dtype=torch.int64))
+
+
+def test_several_files_load_as_one(tmp_path):
+    model = randomly_initialised(GPT2Model)
+    model.save_pretrained(tmp_path, max_shard_size="10KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    assert_has_the_weights_of(load(tmp_path), model)
+
+
+def test_what_the_public_files_hold_beside_the_weights_is_not_read(saved):
+    # they were saved before masks and tied weights were left out
+    folder, model = saved
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["transformer.wte.weight"].clone()
+    tensors["transformer.h.0.attn.bias"] = torch.ones(1, 1, POSITIONS, POSITIONS).tril()
+    tensors["transformer.h.2.attn.masked_bias"] = torch.tensor(-1e4)
+    save_file(tensors, folder / "model.safetensors")
+    assert_has_the_weights_of(load(folder), model.transformer)
+
+
+def test_half_precision_files_load_as_float32(saved):
+    folder, model = saved
+    model.half().save_pretrained(folder)
+    assert_has_the_weights_of(load(folder), model.transformer.float())
+    assert load(folder).embedding.weight.dtype == torch.float32
+
+
+def test_dropout_is_the_suites_and_dimensions_that_agree_may_be_given(saved):
+    backbone = load(saved[0], dropout=0.25, d_model=16, num_layers=3, num_heads=4)
+    assert {module.p for module in backbone.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
+
+
+def change_config(folder, **values):
+    place = folder / "config.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), **values}))
+
+
+def change_tensors(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def only_a_pickle(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def cut(folder):
+    place = folder / "model.safetensors"
+    place.write_bytes(place.read_bytes()[:-100])
+
+
+def flip_in_the_header(folder):
+    place = folder / "model.safetensors"
+    content = bytearray(place.read_bytes())
+    content[content.index(b'"data_offsets"') + 1] ^= 1
+    place.write_bytes(bytes(content))
+
+
+def a_pickle_under_another_name(folder):
+    (folder / "model.safetensors").write_bytes(b"\x80\x04\x95" + bytes(200))
+
+
+def endless_header(folder):
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2**60) + bytes(100))
+
+
+def index_that_leaves_the_folder(folder):
+    (folder / "model.safetensors").rename(folder.parent / "other.safetensors")
+    index = {"weight_map": {"wte.weight": "../other.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+MISTAKES = {
+    "no folder": (shutil.rmtree, "path: {0}/config.json is no file"),
+    "no config": (lambda folder: (folder / "config.json").unlink(), "path: {0}/config.json is no file"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "path: {0} holds no model.safetensors"),
+    "pickle": (
+        only_a_pickle,
+        "path: {0} holds pytorch_model.bin, a pickle, which can run code when it is read, and no model.safetensors; "
+        "convert it where you trust it: GPT2LMHeadModel.from_pretrained(folder).save_pretrained(another)",
+    ),
+    "renamed pickle": (a_pickle_under_another_name, "path: {0}/model.safetensors cannot be read as safetensors ("),
+    "cut": (cut, "path: {0}/model.safetensors cannot be read as safetensors ("),
+    "flipped bit": (flip_in_the_header, "path: {0}/model.safetensors cannot be read as safetensors ("),
+    "endless header": (endless_header, "path: {0}/model.safetensors cannot be read as safetensors ("),
+    "index": (
+        index_that_leaves_the_folder,
+        "path: {0}/model.safetensors.index.json names files that are not in its folder",
+    ),
+    "missing tensor": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.pop("transformer.h.1.mlp.c_fc.bias")),
+        "path: {0} has no tensor h.1.mlp.c_fc.bias in its safetensors",
+    ),
+    "surplus tensor": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.update(adapter=torch.zeros(2))),
+        "path: {0}/model.safetensors holds a tensor adapter, which GPT-2 has not, or has once",
+    ),
+    "tensor twice": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.update({"ln_f.bias": torch.zeros(16)})),
+        "which GPT-2 has not, or has once",
+    ),
+    "shape": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.update({"transformer.ln_f.bias": torch.ones(9)})),
+        "path: {0}/model.safetensors: transformer.ln_f.bias is F32 [9], expected floats [16]",
+    ),
+    "integers": (
+        lambda folder: change_tensors(
+            folder, lambda tensors: tensors.update({"transformer.ln_f.bias": torch.ones(16, dtype=torch.int8)})
+        ),
+        "path: {0}/model.safetensors: transformer.ln_f.bias is I8 [16], expected floats [16]",
+    ),
+    "other layers": (
+        lambda folder: change_config(folder, n_layer=2),
+        "path: {0}/model.safetensors holds a tensor transformer.h.2.",
+    ),
+    "other width": (lambda folder: change_config(folder, n_embd=20), "expected floats"),
+    "heads": (
+        lambda folder: change_config(folder, n_head=3),
+        "num_heads must divide d_model, got 3 heads for a width of 16",
+    ),
+    "no number": (
+        lambda folder: change_config(folder, n_head="4"),
+        "path: {0}/config.json: n_head is 4, expected a whole number from 1",
+    ),
+    "another model": (
+        lambda folder: change_config(folder, model_type="llama"),
+        "path: {0}/config.json: model_type is llama, expected gpt2",
+    ),
+    "another activation": (
+        lambda folder: change_config(folder, activation_function="relu"),
+        "path: {0}/config.json: activation_function is relu, expected gelu_new",
+    ),
+    "another scale": (
+        lambda folder: change_config(folder, scale_attn_by_inverse_layer_idx=True),
+        "path: {0}/config.json: scale_attn_by_inverse_layer_idx is True, expected False",
+    ),
+    "inner width": (
+        lambda folder: change_config(folder, n_inner=32),
+        "path: {0}/config.json: n_inner is 32, expected 4 n_embd",
+    ),
+    "no JSON": (
+        lambda folder: (folder / "config.json").write_text("{"),
+        "path: {0}/config.json cannot be read as a mapping in JSON",
+    ),
+    "deep JSON": (
+        lambda folder: (folder / "config.json").write_text("[" * 100_000),
+        "path: {0}/config.json cannot be read as a mapping in JSON",
+    ),
+    "a list": (
+        lambda folder: (folder / "config.json").write_text("[]"),
+        "path: {0}/config.json cannot be read as a mapping in JSON",
+    ),
+}
+
+
+@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize(("spoil", "sentence"), MISTAKES.values(), ids=MISTAKES)
+def test_an_unfit_folder_is_refused_when_planned_and_when_built(saved, spoil, sentence, planned):
+    folder, _ = saved
+    spoil(folder)
+    with on_meta() if planned else nullcontext(), pytest.raises(ValueError) as caught:
+        load(folder)
+    assert sentence.format(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"vocab_size": 12}, "weights: theirs is a vocabulary of 11, the corpus has 12"),
+        ({"d_model": 32}, "d_model: that of the weights is 16, got 32"),
+        ({"num_layers": 2}, "num_layers: that of the weights is 3, got 2"),
+        ({"num_heads": 2}, "num_heads: that of the weights is 4, got 2"),
+        ({"size": "tiny"}, r"size: 'tiny' is \(d_model, layers, heads\) = \(128, 4, 4\), .* is \(16, 3, 4\)"),
+    ],
+)
+def test_what_contradicts_the_weights_is_refused(saved, params, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        load(saved[0], **params)
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"path": "/x"}, "path is the place of pretrained weights; add weights: pretrained"),
+        ({"weights": "pretrained", "size": "tiny"}, "size: there are no public weights of the size 'tiny'"),
+        ({"weights": "pretrained", "num_heads": 6}, "num_heads: that of the weights is 12, got 6"),
+        ({"weights": "pretrained"}, "weights: theirs is a vocabulary of 50,257, the corpus has 11"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(params, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        GPT2(11, **params)
+
+
+def test_planning_copies_no_weights_and_needs_no_network(saved, monkeypatch):
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *args, **kwargs: pytest.fail("went to the hub"))
+    with on_meta():
+        assert load(saved[0]).embedding.weight.is_meta
+        for size, shape in gpt2.SIZES.items():
+            if size != "tiny":
+                assert GPT2(50_257, size=size, weights="pretrained").layer_dims == (shape.d_model,) * shape.num_layers
+
+
+def test_content_is_the_weights_hash_and_their_heads_wherever_they_lie(saved, tmp_path):
+    folder, _ = saved
+    content = GPT2.content(weights="pretrained", path=str(folder), dropout=0.3)
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert content == f"{digest} heads=4"
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    assert GPT2.content(weights="pretrained", path=tmp_path / "elsewhere") == content
+    change_config(folder, n_head=2)  # another model, by the same tensors
+    assert GPT2.content(weights="pretrained", path=folder) == f"{digest} heads=2"
+    change_tensors(folder, lambda tensors: tensors["transformer.ln_f.bias"].add_(1e-3))
+    assert digest not in GPT2.content(weights="pretrained", path=folder)
+
+
+def test_content_of_several_files_changes_with_each(tmp_path):
+    randomly_initialised(GPT2Model).save_pretrained(tmp_path, max_shard_size="10KB")
+    files = sorted(tmp_path.glob("*.safetensors"))
+    found = {GPT2.content(weights="pretrained", path=tmp_path)}
+    for place in files:
+        tensors = load_file(place)
+        next(iter(tensors.values())).add_(1)
+        save_file(tensors, place)
+        found.add(GPT2.content(weights="pretrained", path=tmp_path))
+    assert len(found) == 1 + len(files)
+
+
+def test_random_weights_have_no_content_and_public_ones_are_known_without_them():
+    assert isinstance(GPT2, StartsFromFiles)
+    assert GPT2.content() is GPT2.content(size="medium", dropout=0.2) is None
+    contents = [GPT2.content(weights="pretrained", size=size) for size in gpt2.HUB]
+    assert len(set(contents)) == 4
+    assert contents[0] == "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707 heads=12"
+    assert contents[1] == "openai-community/gpt2-medium@6dcaa7a952f72f9298047fd5137cd6e4f05f41da"
+
+
+@pytest.fixture
+def hub(saved, monkeypatch):
+    """The saved model as the hub's small one: what was asked of the hub."""
+    folder, model = saved
+    asked = []
+
+    def download(repository, name, *, revision):
+        asked.append((repository, name, revision))
+        return str(folder / name)
+
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setitem(gpt2.SIZES, "small", gpt2.Shape(16, 3, 4, V, POSITIONS))
+    monkeypatch.setitem(gpt2.HUB, "small", ("of/somebody", "1234567890", digest))
+    return asked, folder, model
+
+
+def test_public_weights_come_from_the_pinned_commit_as_safetensors(hub):
+    asked, folder, model = hub
+    GPT2.fetch(weights="random")
+    GPT2.fetch(weights="pretrained", path=folder)
+    assert asked == []
+    GPT2.fetch(weights="pretrained")
+    assert asked == [("of/somebody", "model.safetensors", "1234567890")]
+    assert_has_the_weights_of(GPT2(V, weights="pretrained"), model.transformer)
+    assert GPT2.content(weights="pretrained") == GPT2.content(weights="pretrained", path=folder)
+
+
+def test_a_flipped_bit_of_public_weights_is_found(hub):
+    _, folder, _ = hub
+    place = folder / "model.safetensors"
+    content = bytearray(place.read_bytes())
+    content[-1] ^= 1
+    place.write_bytes(bytes(content))
+    for use in (lambda: GPT2.fetch(weights="pretrained"), lambda: GPT2(V, weights="pretrained")):
+        with pytest.raises(ValueError, match=r"has another content: expected sha256 [0-9a-f]{64}, found .*; remove it"):
+            use()
+
+
+def test_offline_the_sentence_says_what_is_missing_where_and_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(OSError) as caught:
+        GPT2.fetch(weights="pretrained", size="large")
+    assert str(caught.value) == (
+        f"model.safetensors of openai-community/gpt2-large at 32b71b1 is not in {tmp_path} and could not be downloaded "
+        "(LocalEntryNotFoundError); get it and config.json from https://huggingface.co/openai-community/gpt2-large, "
+        "and give the folder that holds them as the backbone's path"
+    )

@@ -1,0 +1,152 @@
+"""Pretrained weights in a plan: trials known by their content and not by their place, mistakes located, no network."""
+
+import json
+import shutil
+
+import huggingface_hub
+import pytest
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2Model
+from transformers.utils import logging
+
+from harness.plan import load
+
+SUITE = """\
+name: small
+version: 1
+corpora:
+  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
+backbones:
+  - gpt2: {weights: pretrained, path: one, dropout: 0}
+heads: [softmax]
+train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [1]
+"""
+
+
+@pytest.fixture
+def one(tmp_path):
+    """The folder one/, with a GPT-2 for 12 words."""
+    logging.disable_progress_bar()
+    sizes = {"vocab_size": 12, "n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 32}
+    model = GPT2Model(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None))
+    model.save_pretrained(tmp_path / "one")
+    return tmp_path / "one"
+
+
+def trial(write, *replacements, overrides=()):
+    text = SUITE
+    for old, new in replacements:
+        assert old in text
+        text = text.replace(old, new)
+    suite = load(write(text), overrides)
+    return suite, suite.trials[0]
+
+
+def test_a_trial_is_known_by_what_its_weights_are_and_not_by_where(write, one):
+    suite, first = trial(write)
+    shutil.copytree(one, one.with_name("two"))
+    copied, second = trial(write, ("path: one", "path: two"))
+    assert first.id == second.id
+    assert first.backbone != second.backbone
+    assert suite.contents[str(first.backbone)] == copied.contents[str(second.backbone)]
+    assert suite.contents.keys() == {str(first.corpus), str(first.backbone)}
+    place = one.with_name("two") / "model.safetensors"
+    tensors = load_file(place)
+    tensors["ln_f.bias"][0] += 1e-3
+    save_file(tensors, place)
+    assert trial(write, ("path: one", "path: two"))[1].id != first.id
+    assert trial(write, ("dropout: 0", "dropout: 0.1"))[1].id != first.id
+
+
+def test_parameters_are_counted_without_reading_weights(write, one):
+    # V d + 32 d + L (12 d^2 + 13 d) + 2 d, and the head's V d + V
+    suite, first = trial(write)
+    head = 12 * 16 + 12
+    assert suite.params[first.id] == (12 * 16 + 32 * 16 + 3 * (12 * 256 + 13 * 16) + 2 * 16 + head, head)
+
+
+def test_random_weights_and_their_defaults_leave_ids_as_they_were(write):
+    def of(params):
+        return trial(write, ("weights: pretrained, path: one, dropout: 0", params))[1].id
+
+    plain = of("d_model: 16, num_layers: 2, num_heads: 2")
+    written_out = "d_model: 16, num_layers: 2, num_heads: 2, size: small, weights: random, path: null"
+    assert of(f"{written_out}, gradient_checkpointing: false, precision: fp32") == plain
+    assert of(f"{written_out}, precision: bf16") != plain
+
+
+def test_public_weights_are_planned_without_them(write, monkeypatch):
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *args, **kwargs: pytest.fail("went to the hub"))
+    public = (("vocab_size: 12", "vocab_size: 50257"), ("path: one, ", ""))
+    suite, small = trial(write, *public)
+    assert suite.params[small.id][0] == 124_439_808 + 50_257 * 768 + 50_257
+    medium_suite, medium = trial(write, *public, ("pretrained", "pretrained, size: medium"))
+    assert medium_suite.contents[str(medium.backbone)].startswith("openai-community/gpt2-medium@6dcaa7a")
+    assert len({small.id, medium.id, trial(write, public[0], ("weights: pretrained, path: one, ", ""))[1].id}) == 3
+
+
+def test_a_matched_width_keeps_the_content(write, one):
+    text = SUITE.replace("[softmax]", "[softmax, mos: {num_mixtures: 2}]")
+    suite = load(write(text + "match: {params: softmax, vary: d_embed}\n"))
+    assert {str(each.backbone) for each in suite.trials} < suite.contents.keys()
+    plain = load(write(text))
+    assert suite.contents == plain.contents
+
+
+def with_config(**values):
+    def change(folder):
+        place = folder / "config.json"
+        place.write_text(json.dumps({**json.loads(place.read_text()), **values}))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("replacement", "spoil", "expected"),
+    [
+        (
+            ("path: one", "path: none"),
+            None,
+            "6:39: backbones.0.gpt2.path: path: {0}/none/config.json is no file",
+        ),
+        (
+            ("path: one", "path: one"),
+            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+            "6:39: backbones.0.gpt2.path: path: {0}/one holds pytorch_model.bin, a pickle, which can run code when it "
+            "is read, and no model.safetensors; convert it where you trust it: "
+            "GPT2LMHeadModel.from_pretrained(folder).save_pretrained(another)",
+        ),
+        (
+            ("vocab_size: 12", "vocab_size: 13"),
+            None,
+            "6:21: backbones.0.gpt2.weights: weights: theirs is a vocabulary of 12, the corpus has 13",
+        ),
+        (
+            ("path: one", "path: one"),
+            with_config(n_layer=4),
+            "6:39: backbones.0.gpt2.path: path: {0}/one has no tensor h.3.ln_1.weight in its safetensors",
+        ),
+        (
+            ("dropout: 0", "num_heads: 4"),
+            None,
+            "6:55: backbones.0.gpt2.num_heads: num_heads: that of the weights is 2, got 4",
+        ),
+        (
+            ("weights: pretrained", "weights: random"),
+            None,
+            "6:35: backbones.0.gpt2.path: path is the place of pretrained weights; add weights: pretrained, or leave "
+            "it out",
+        ),
+        (  # the vocabulary is the corpus' to say: no word of the weights'
+            ("branching: 3", "branching: 0"),
+            None,
+            "4:58: corpora.0.markov.branching: branching (8 unless set) must be from 1 to vocab_size = 12, got 0",
+        ),
+    ],
+)
+def test_mistakes_are_located(problems, one, tmp_path, replacement, spoil, expected):
+    if spoil is not None:
+        spoil(one)
+    assert replacement[0] in SUITE
+    assert problems(SUITE.replace(*replacement)) == [expected.format(tmp_path)]

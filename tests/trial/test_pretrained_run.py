@@ -1,0 +1,69 @@
+"""A trial that starts from pretrained weights: it begins as they are, and waits where they have changed."""
+
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.utils import logging
+
+from harness import plan, records
+from harness.corpora.markov import Markov
+from harness.errors import CorpusError
+from harness.trial.run import run
+from harness.trial.setting import Setting
+
+SUITE = """\
+name: started
+version: 1
+corpora:
+  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
+backbones:
+  - gpt2: {weights: pretrained, path: saved}
+heads:
+  - softmax: {projection: true, bias: false, start: embedding}
+train: {optimizer: adam, lr: 0.01, epochs: 0, batch_size: 4, seq_len: 50, eval_batch_size: 1}
+seeds: [1]
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A GPT-2 for 12 words in the folder saved/, far from uniform."""
+    logging.disable_progress_bar()
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 12, "n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 64}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None, initializer_range=0.5)).eval()
+    model.save_pretrained(tmp_path / "saved")
+    return model
+
+
+def test_an_untrained_trial_scores_as_transformers_does_and_changed_weights_wait(tmp_path, model):
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    suite = plan.load(tmp_path / "suite.yaml")
+    (spec,) = suite.trials
+    runs = tmp_path / "runs"
+    setting = Setting(
+        suite="started", runs=runs, data=tmp_path, device="cpu", executor="inline", contents=suite.contents
+    )
+    place = tmp_path / "saved" / "model.safetensors"
+    whole = place.read_bytes()
+    tensors = load_file(place)
+    tensors["transformer.ln_f.bias"][0] += 1
+    save_file(tensors, place)
+    with pytest.raises(CorpusError, match="has changed since the trials were planned; run the command again"):
+        run(spec, setting, lambda progress: None)
+    assert records.load(runs, spec.id) is None
+    place.write_bytes(whole)
+    record = run(spec, setting, lambda progress: None)
+    assert record.status == "ok", record.message
+    test = Markov(vocab_size=12, num_tokens=400, branching=3).load(tmp_path).test
+    with torch.no_grad():
+        nlls = [
+            functional.cross_entropy(model(piece[None, :-1]).logits[0], piece[1:], reduction="sum").item()
+            for piece in (test[start : start + 51] for start in range(0, len(test) - 1, 50))
+        ]
+    assert record.metrics["test_ppl"] == pytest.approx(math.exp(sum(nlls) / (len(test) - 1)), rel=1e-4)
+    assert record.metrics["test_ppl"] > 20  # nothing like the uniform 12

@@ -1,0 +1,140 @@
+"""An update in parts (train.accumulation): that of the undivided batch, put down and taken up with its states."""
+
+import handmade
+import pytest
+import torch
+
+from harness import plan
+from harness.corpora.batching import training_segments
+from harness.plan.specs import CheckpointSpec, ComponentSpec, TrainSpec
+from harness.trial.model import build
+from harness.trial.optimization import make_optimizer
+from harness.trial.run import run
+from harness.trial.setting import Setting
+from harness.trial.step import EagerStep
+
+V = 11
+TOKENS = torch.randint(V, (120,), generator=torch.Generator().manual_seed(0))  # 6 columns of 20: 7 + 7 + 5 targets
+BACKBONES = {
+    "lstm": {"d_model": 6, "num_layers": 2, "dropout": 0.0},
+    "transformer_encoder": {
+        "d_model": 6,
+        "num_layers": 3,
+        "num_heads": 2,
+        "d_ff": 5,
+        "dropout": 0.0,
+        "layer_dropout": 0.0,
+    },
+}
+HEADS = {
+    "softmax": {},
+    "mos": {"num_mixtures": 3},
+    "mfs": {"num_partitions": 2, "window": 1},
+    "doc": {"components": {"top": 2, "second": 1}, "balance": 0.5},
+    "nce": {"num_noise": 5, "log_normaliser": 2.0},
+}
+
+
+def step_of(backbone: str, head: str, parts: int, dtype=torch.float64, **changes) -> EagerStep:
+    settings = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 6, "seq_len": 7, "clip": 0.2, **changes}
+    train = TrainSpec(accumulation=parts, **settings)
+    specs = [ComponentSpec(name=name, params=known[name]) for name, known in ((backbone, BACKBONES), (head, HEADS))]
+    model = build(*specs, vocab_size=V, seed=1, token_counts=torch.ones(V)).to(dtype)
+    return EagerStep(model, make_optimizer(model.parameters(), train), train)
+
+
+def trained(step: EagerStep) -> EagerStep:
+    """After an epoch, from the same noise."""
+    torch.manual_seed(5)
+    step.begin_epoch()
+    for segment in training_segments(TOKENS, batch_size=6, seq_len=7):
+        step(segment.inputs, segment.targets)
+    return step
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float64, 1e-12), (torch.float32, 2e-6)], ids=str)
+@pytest.mark.parametrize("parts", [2, 3, 6])
+@pytest.mark.parametrize("head", ["softmax", "mos", "mfs"])
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_parts_make_the_update_and_the_loss_of_the_undivided_batch(backbone, head, parts, dtype, atol):
+    whole, divided = (trained(step_of(backbone, head, number, dtype)) for number in (1, parts))
+    for ours, theirs in zip(divided.parameters, whole.parameters, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=atol)
+    untrained = step_of(backbone, head, 1, dtype).parameters
+    assert max((a - b).abs().max().item() for a, b in zip(whole.parameters, untrained, strict=True)) > 0.01
+    assert divided.loss_sum.item() == pytest.approx(
+        whole.loss_sum.item(), rel=1e-6 if dtype == torch.float32 else 1e-13
+    )
+
+
+@pytest.mark.parametrize("head", ["doc", "nce"])
+def test_losses_that_couple_rows_are_of_each_part_by_itself(head):
+    whole, divided = (trained(step_of("transformer_encoder", head, parts)) for parts in (1, 3))
+    apart = max((a - b).abs().max().item() for a, b in zip(divided.parameters, whole.parameters, strict=True))
+    assert apart > 1e-5
+
+
+def test_each_part_carries_its_rows_of_the_state():
+    whole, divided = trained(step_of("lstm", "softmax", 1)), trained(step_of("lstm", "softmax", 3))
+    parts, state = divided.state()["carried"], whole.state()["carried"]
+    assert len(parts) == 3
+    rows = lambda carried: [tensor for layer in carried for tensor in layer]  # noqa: E731
+    for joined, expected in zip(zip(*map(rows, parts), strict=True), rows(state), strict=True):
+        dim = next(d for d in range(expected.dim()) if joined[0].shape[d] != expected.shape[d])
+        torch.testing.assert_close(torch.cat(joined, dim), expected, rtol=0, atol=1e-12)
+        assert not expected.requires_grad
+
+
+def test_the_gradient_is_clipped_once_by_its_whole_norm():
+    # opposite gradients of two rows: each is large, their mean is nothing
+    class Linear(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(()))
+
+        def forward(self, tokens, state):
+            loss = self.weight * tokens.double().mean()
+            return type("Loss", (), {"training_loss": lambda self, targets: loss})(), None
+
+    train = TrainSpec(optimizer="sgd", lr=1.0, epochs=1, batch_size=2, seq_len=1, clip=1.0, accumulation=2)
+    model = Linear()
+    step = EagerStep(model, torch.optim.SGD(model.parameters(), lr=1.0), train)
+    rows = torch.tensor([[7], [-6]])
+    step(rows, rows)
+    assert model.weight.item() == pytest.approx(-0.5)  # (7 - 6) / 2, within the clip; clipped apart it would be 0
+
+
+def test_without_a_state_there_is_none_of_several_parts():
+    assert trained(step_of("transformer_encoder", "softmax", 3)).state()["carried"] is None
+
+
+def test_rows_that_do_not_divide_are_refused():
+    with pytest.raises(ValueError, match="a batch of 5 rows does not divide into 3 equal parts"):
+        step_of("lstm", "softmax", 3)(TOKENS[:35].view(5, 7), TOKENS[:35].view(5, 7))
+
+
+@pytest.mark.parametrize("batching", ["stream", "blocks"])
+def test_a_trial_in_parts_ends_with_the_same_bits_where_it_is_interrupted(tmp_path, batching):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(
+        "name: tiny\nversion: 1\ncorpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]\n"
+        "backbones: [{lstm: {d_model: 8, num_layers: 2, dropout: 0.1}}]\nheads: [softmax]\nseeds: [1]\n"
+        "train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7, accumulation: 2, batching: "
+        f"{batching}}}\n"
+    )
+    (spec,) = plan.load(path).trials
+
+    def setting(name: str) -> Setting:
+        pace = CheckpointSpec(minutes=1e-9)
+        return Setting(
+            suite="tiny", runs=tmp_path / name, data=tmp_path, device="cpu", executor="inline", checkpoint=pace
+        )
+
+    whole = run(spec, setting("whole"), lambda progress: None)
+    for step in (3, 5):
+        with handmade.interrupted_before(step):
+            run(spec, setting("cut"), lambda progress: None)
+    cut = run(spec, setting("cut"), lambda progress: None)
+    assert (cut.status, cut.environment.sessions) == ("ok", 3)
+    assert cut.weights_sha256 == whole.weights_sha256
+    assert [(p.train_loss, p.valid_ppl) for p in cut.curve] == [(p.train_loss, p.valid_ppl) for p in whole.curve]
