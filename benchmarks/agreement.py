@@ -88,9 +88,15 @@ def _losses(model: LanguageModel, spec: TrialSpec, corpus: Corpus, steps: int | 
     """Of every step of the first epoch, in nats summed over its tokens."""
     train = spec.train
     step = EagerStep(model, make_optimizer(model.parameters(), train), train)
-    segments = training_segments(corpus.train, batch_size=train.batch_size, seq_len=train.seq_len)[:steps]
-    sums = [0.0]
-    train_epoch(step, segments, train, spec.seed, 1, Clock(CPU), lambda number: sums.append(step.loss_sum.item()))
+    segments = training_segments(
+        corpus.train, batch_size=train.batch_size, seq_len=train.seq_len, batching=train.batching
+    )
+    steps, sums = min(steps or len(segments), len(segments)), [0.0]
+
+    def after_step(number: int) -> None:
+        sums.append(step.loss_sum.item())
+
+    train_epoch(step, segments, train, spec.seed, 1, Clock(CPU), after_step, steps=steps)
     return [after - before for before, after in pairwise(sums)]
 
 
