@@ -27,6 +27,30 @@ GREETING = (
 )  # of a client of gRPC; its server answers at once
 
 
+# Read by Ray when it is imported. Without them one failing trial prints over a hundred lines, Tune swallows Ctrl-C, and
+# Ray Train looks after its workers every other second and gives up starting them on a busy machine.
+RAY_SETTINGS = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+
+
+def set_environment() -> None:
+    """To be called before Ray is imported; what the user has set stays."""
+    for name, value in RAY_SETTINGS.items():
+        os.environ.setdefault(name, value)
+
+
 def refuse_open_ray() -> None:
     """Raises ExecutionError when the environment switches Ray's token off, so that others could run code here."""
     if (mode := os.environ.get(AUTH_MODE, "token")).lower() != "token":

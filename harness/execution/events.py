@@ -51,7 +51,7 @@ class Guarded:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What one trial takes: CPU cores, also its torch threads, and a share of a GPU (None: a whole one where there is
-    one; 0: none, it runs on the CPU).
+    one; 0: none, it runs on the CPU). A data-parallel trial takes so many cores for each worker, and a GPU for each.
     """
 
     cpus: int

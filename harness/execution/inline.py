@@ -5,6 +5,7 @@ from dataclasses import replace
 from harness.corpora.sources import fetch_corpora
 from harness.environment import cpus_available, resolve_device
 from harness.errors import CorpusError, ExecutionError, StorageError
+from harness.execution.capacity import refuse_contradiction
 from harness.execution.events import Claim, Event, Guarded, OnEvent
 from harness.plan.specs import TrialSpec
 from harness.trial.progress import Progress
@@ -18,9 +19,13 @@ def execute(
 ) -> None:
     """Run every trial; each saves its record. With `fail_fast`, none after the first that fails.
 
-    Raises: ExecutionError when the claim exceeds this machine or a trial does not fit its device, CorpusError when a
-    corpus cannot be had; nothing was started then.
+    Raises: ExecutionError when the claim exceeds this machine or a trial does not fit its device or has several
+        workers, CorpusError when a corpus cannot be had; nothing was started then.
     """
+    workers = max((spec.train.data_parallel for spec in specs), default=1)
+    if workers > 1:
+        raise ExecutionError(f"trials of {workers} workers (train.data_parallel) need Ray: leave out --executor inline")
+    refuse_contradiction(specs, claim)
     if claim.cpus > cpus_available():
         raise ExecutionError(f"a trial claims {claim.cpus} CPUs and this machine has {cpus_available()}")
     device = "cpu" if claim.gpus == 0 and setting.device == "auto" else str(resolve_device(setting.device))

@@ -4,43 +4,38 @@ Ray schedules and nothing else: a trial is finished when its record verifies, ne
 early stopping of any kind: a benchmark that stops slow starters measures nothing.
 """
 
+import json
 import logging
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from harness.execution import cluster
 
-# Read by Ray when it is imported. Without them one failing trial prints over a hundred lines, and Tune swallows Ctrl-C.
-for _name, _value in {
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-}.items():
-    os.environ.setdefault(_name, _value)
+cluster.set_environment()
 cluster.show_token()
 
 import ray  # noqa: E402
-from ray import tune  # noqa: E402
+from ray import train, tune  # noqa: E402
+from ray.train.torch import TorchConfig, TorchTrainer  # noqa: E402
 
 from harness.corpora.sources import fetch_corpora  # noqa: E402
-from harness.environment import cpus_available, resolve_device  # noqa: E402
+from harness.environment import cpus_available  # noqa: E402
 from harness.errors import CorpusError, ExecutionError, StorageError  # noqa: E402
+from harness.execution.capacity import fitted, refuse_contradiction  # noqa: E402
 from harness.execution.events import Claim, OnEvent  # noqa: E402
 from harness.execution.rounds import Watcher, in_rounds  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
-from harness.trial.progress import Progress  # noqa: E402
+from harness.trial.follow import Ended, follow, settle  # noqa: E402
+from harness.trial.parallel import PATIENCE_SECONDS, Workers  # noqa: E402
+from harness.trial.progress import PROGRESS_SECONDS, Progress  # noqa: E402
 from harness.trial.run import run  # noqa: E402
 from harness.trial.setting import Setting  # noqa: E402
 from harness.trial.step import refuse_unfit  # noqa: E402
@@ -68,8 +63,10 @@ def execute(
     Raises: ExecutionError when no node can ever hold one trial, or a trial does not fit its device; KeyboardInterrupt
         passes through.
     """
+    refuse_contradiction(specs, claim)
     with _ray(address):
-        setting, claim = _fitted(setting, claim, len(specs), address)
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        setting, claim, most = fitted(setting, claim, specs, nodes, local=address == LOCAL)
         for spec in specs:
             refuse_unfit(spec.train, setting.device)
         fetch_corpora(specs, setting.data)
@@ -77,7 +74,7 @@ def execute(
         with _scratch(setting, address) as scratch:
 
             def fit(some: list[TrialSpec], using: Setting, at_once: int | None) -> None:
-                _tuner(some, using, claim, watcher, scratch, at_once).fit()
+                _tuner(some, using, claim, watcher, scratch, at_once or most).fit()
 
             in_rounds(specs, setting, watcher, fit)
 
@@ -86,9 +83,11 @@ def _tuner(
     specs: list[TrialSpec], setting: Setting, claim: Claim, watcher: Watcher, scratch: Path, at_once: int | None
 ) -> tune.Tuner:
     return tune.Tuner(
-        tune.with_resources(_trainable, {"cpu": claim.cpus, "gpu": claim.gpus}),
+        tune.with_resources(_trainable, _resources),
         param_space={
-            "trial": tune.grid_search([_packed(spec, setting, watcher.replaced.get(spec.id)) for spec in specs])
+            "trial": tune.grid_search(
+                [_packed(spec, setting, watcher.replaced.get(spec.id), claim, scratch) for spec in specs]
+            )
         },
         tune_config=tune.TuneConfig(
             trial_name_creator=_trial_id,
@@ -105,6 +104,15 @@ def _tuner(
             failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
         ),
     )
+
+
+def _resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    """What Tune sets aside for a trial. Of a data-parallel one Ray Train claims for the workers, all or none at once;
+    for what waits for them there is a byte of memory, since Tune knows no claim of nothing.
+    """
+    claim = Claim(**config["trial"]["claim"])
+    alone = _unpacked(config["trial"])[0].train.data_parallel == 1
+    return tune.PlacementGroupFactory([{"CPU": claim.cpus, "GPU": claim.gpus} if alone else {"memory": 1}])
 
 
 @contextmanager
@@ -162,47 +170,77 @@ def _ray(address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def _fitted(setting: Setting, claim: Claim, num_trials: int, address: str) -> tuple[Setting, Claim]:
-    """The device there is, and the claim on it. Raises ExecutionError when no node can hold one trial."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if claim.gpus == 0 and setting.device == "auto":
-        device = "cpu"
-    elif address == LOCAL:
-        device = resolve_device(setting.device).type
-    else:
-        has_gpu = any(node.get("GPU", 0) for node in nodes)
-        device = setting.device if setting.device != "auto" else "cuda" if has_gpu else "cpu"
-    gpus = 0.0 if device == "cpu" else claim.gpus or 1.0
-    at_once = sum(_room(node, claim.cpus, gpus) for node in nodes)
-    if not at_once:
-        offered = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
-        raise ExecutionError(f"a trial claims {claim.cpus} CPUs and {gpus:g} GPUs; there is no such node: {offered}")
-    shared = setting.shared or min(at_once, num_trials) > 1
-    side_by_side = min(num_trials, max(_room(node, claim.cpus, gpus) for node in nodes))
-    setting = replace(setting, device=device, threads=claim.cpus, shared=shared, memory_share=1 / max(side_by_side, 1))
-    return setting, Claim(cpus=claim.cpus, gpus=gpus)
-
-
-def _room(node: dict[str, float], cpus: int, gpus: float) -> int:
-    """Trials that a node holds at once."""
-    by_cpu = int(node.get("CPU", 0) // cpus)
-    return min(by_cpu, int(node.get("GPU", 0) / gpus + 1e-9)) if gpus else by_cpu
-
-
-def _packed(spec: TrialSpec, setting: Setting, replaces: str | None) -> dict[str, Any]:
+def _packed(spec: TrialSpec, setting: Setting, replaces: str | None, claim: Claim, scratch: Path) -> dict[str, Any]:
     """Plain data for a worker."""
     plain = replace(setting, replaces={}).to_json()  # of all trials; this one's is beside it
-    return {"id": spec.id, "spec": spec.model_dump_json(), "setting": plain, "replaces": replaces}
+    asked = {"claim": asdict(claim), "scratch": str(scratch)}
+    return {"id": spec.id, "spec": spec.model_dump_json(), "setting": plain, "replaces": replaces, **asked}
+
+
+def _unpacked(packed: dict[str, Any]) -> tuple[TrialSpec, Setting]:
+    return TrialSpec.model_validate_json(packed["spec"]), Setting.from_json(packed["setting"])
 
 
 def _trainable(config: dict[str, Any]) -> None:
     """In the worker: one trial, which saves its record. What a worker cannot write is no fault of the trial."""
     packed = config["trial"]
-    spec, setting = TrialSpec.model_validate_json(packed["spec"]), Setting.from_json(packed["setting"])
+    spec, setting = _unpacked(packed)
     try:
-        run(spec, setting, lambda progress: tune.report(asdict(progress)), packed["replaces"])
+        if spec.train.data_parallel == 1:
+            run(spec, setting, lambda progress: tune.report(asdict(progress)), packed["replaces"])
+        else:
+            _together(spec, setting, packed)
     except (StorageError, CorpusError) as fault:
         tune.report({"lost": str(fault)})
+
+
+def _together(spec: TrialSpec, setting: Setting, packed: dict[str, Any]) -> None:
+    """In Tune's worker: a data-parallel trial by workers of Ray Train. It waits for them and hands their progress on;
+    a group that lost a worker is followed by another as any worker that died, by Tune.
+    """
+    claim, name = Claim(**packed["claim"]), f"{spec.id}-{os.getpid()}"
+    told = Path(packed["scratch"]) / f"{name}.jsonl"
+    told.touch()
+    trainer = TorchTrainer(
+        _worker,
+        train_loop_config={**packed, "told": str(told)},
+        torch_config=TorchConfig(timeout_s=PATIENCE_SECONDS),
+        scaling_config=train.ScalingConfig(
+            num_workers=spec.train.data_parallel,
+            use_gpu=claim.gpus > 0,
+            resources_per_worker={"CPU": claim.cpus} | ({"GPU": claim.gpus} if claim.gpus else {}),
+        ),
+        run_config=train.RunConfig(name=name, storage_path=packed["scratch"]),
+    )
+    fitting = ThreadPoolExecutor(1).submit(trainer.fit)
+    with told.open(encoding="utf-8") as lines:
+        while not fitting.done():
+            wait([fitting], timeout=PROGRESS_SECONDS)
+            for line in iter(lines.readline, ""):
+                tune.report(json.loads(line))
+    try:
+        fitting.result()
+    except train.TrainingFailedError as failed:
+        settle(spec, setting, getattr(failed, "worker_failures", {}), packed["replaces"])
+
+
+def _worker(packed: dict[str, Any]) -> None:
+    """In one of Ray Train's workers, whose process group is up. The first tells of its progress in a file: a report to
+    Ray Train would have to be made by all of them.
+    """
+    spec, setting = _unpacked(packed)
+    workers = Workers(train.get_context().get_world_rank(), train.get_context().get_world_size())
+    if workers.rank:
+        follow(spec, setting, workers)
+        return
+
+    def report(progress: Progress) -> None:
+        with suppress(OSError), Path(packed["told"]).open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(asdict(progress)) + "\n")
+
+    run(spec, setting, report, packed["replaces"], workers)
+    if not workers.dismissed:
+        raise Ended("the trial has its record, and other workers still wait for the first one")
 
 
 def _trial_id(trial) -> str:

@@ -21,30 +21,30 @@ from harness.records import Status, TrialRecord
 from harness.registry import CORPORA
 from harness.streams import own_generators
 from harness.trial import attempt, session
-from harness.trial.attempt import MAX_DEATHS, Attempt
 from harness.trial.checkpoint import Checkpoints, weights_sha256
 from harness.trial.evaluation import evaluate, perplexity, unigram_ppl
+from harness.trial.failures import refuse_hopeless, status_of
 from harness.trial.graph import graphed
 from harness.trial.log import trial_log
 from harness.trial.model import build, count_parameters
+from harness.trial.parallel import LostWorker, Workers, parallel
 from harness.trial.progress import Progress
 from harness.trial.session import Session
 from harness.trial.setting import Setting
 from harness.trial.step import refuse_unfit
 from harness.trial.timing import Clock, peak_memory_mib, reset_peak_memory
 from harness.trial.training import Diverged, Fitted, Training
-from harness.trial.watch import SILENT, TimedOut, Watch
+from harness.trial.watch import Watch
 
-NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 RESUMABLE = ("timeout", "oom")  # failures that say nothing of the trial itself: its checkpoints stay
 
 
-class WorkerDied(Exception):
-    """A trial that took its worker with it, again."""
-
-
 def run(
-    spec: TrialSpec, setting: Setting, report: Callable[[Progress], None], replaces: str | None = None
+    spec: TrialSpec,
+    setting: Setting,
+    report: Callable[[Progress], None],
+    replaces: str | None = None,
+    workers: Workers | None = None,
 ) -> TrialRecord:
     """Train, evaluate and time one trial, from its newest checkpoint where it has one; its record, which is saved.
 
@@ -53,8 +53,10 @@ def run(
 
     Args:
         replaces: digest of the record that is to be replaced; any other one that is found is the result.
+        workers: of which this is the first; the others are in harness.trial.follow.follow.
     Raises: StorageError when the trial's folder cannot be written, as on a full disk, CorpusError when its corpus
-        cannot be had where it runs: it goes on from its checkpoint another time; KeyboardInterrupt passes through.
+        cannot be had where it runs, LostWorker: it goes on from its checkpoint another time; KeyboardInterrupt passes
+        through.
     """
     folder = records.folder(setting.runs, spec.id)
     with records.writing(setting.runs, spec.id):
@@ -64,7 +66,7 @@ def run(
             return known[spec.id]
         records.set_aside(setting.runs, spec.id)
         with trial_log(folder) as log:
-            record = _attempted(spec, setting, report, folder, log)
+            record = _attempted(spec, setting, report, folder, log, workers or Workers())
         records.save(record, setting.runs)
         tidy(folder, record.status)
         return record
@@ -78,14 +80,19 @@ def tidy(folder: Path, status: Status) -> None:
 
 
 def _attempted(
-    spec: TrialSpec, setting: Setting, report: Callable[[Progress], None], folder: Path, log: logging.Logger
+    spec: TrialSpec,
+    setting: Setting,
+    report: Callable[[Progress], None],
+    folder: Path,
+    log: logging.Logger,
+    workers: Workers,
 ) -> TrialRecord:
     log.info("trial %s: %s", spec.id, spec)
     checkpoints = Checkpoints(folder, log.warning)
     if setting.fresh and not attempt.follows(folder, setting.driver):
         checkpoints.remove()
     state = _taken_up(checkpoints, spec, log)
-    setting = _routed(setting, state)
+    setting = routed(setting, state)
     traces = attempt.stuck(folder) if attempt.follows(folder, setting.driver) else ""
     this = attempt.begin(folder, setting.driver, (state["epoch"], state["step"]) if state else (1, 0))
     current = Session(setting, spec.id, state)
@@ -95,14 +102,18 @@ def _attempted(
         fitted.resume(state["fitted"])
     status, message = "ok", ""
     try:
-        _refuse_hopeless(this, traces, log)
+        refuse_hopeless(this, traces, log)
+        workers.first_says(*this.position)
         with Watch(setting, folder, current.elapsed) as watch:
-            digest = _measure(spec, current, watch, metrics, fitted, checkpoints, state, report, log)
+            digest = measure(spec, current, watch, metrics, fitted, checkpoints, state, report, log, workers)
     except (StorageError, CorpusError) as fault:
         log.error("interrupted: %s", fault)
         raise
     except Exception as error:  # at the trial's edge every failure is a status
-        status, message = _status(error), sentence(f"{type(error).__name__}: {error}".splitlines()[0])
+        if workers.explains(error):
+            log.error("interrupted: another worker of this trial is gone")
+            raise LostWorker(sentence(str(error))) from error
+        status, message = status_of(error), sentence(f"{type(error).__name__}: {error}".splitlines()[0])
         log.error("%s\n%s", status, traceback.format_exc())
     log.info("%s %s", status, metrics)
     return TrialRecord(
@@ -117,7 +128,7 @@ def _attempted(
     )
 
 
-def _measure(
+def measure(
     spec: TrialSpec,
     current: Session,
     watch: Watch,
@@ -127,8 +138,11 @@ def _measure(
     state: dict[str, Any] | None,
     report: Callable[[Progress], None],
     log: logging.Logger,
+    workers: Workers,
 ) -> str:
-    """Fill `metrics` and `fitted`; returns the digest of the best weights."""
+    """Fill `metrics` and `fitted`; returns the digest of the best weights. Of several workers only the first goes on
+    after training.
+    """
     setting = current.setting
     refuse_unfit(spec.train, setting.device)
     device, multiplied = torch.device(setting.device), Products(route=setting.route)
@@ -158,12 +172,16 @@ def _measure(
             checkpoints=checkpoints,
             pace=setting.checkpoint,
             report=_logged(report, log, watch),
-            prepare=partial(graphed, tell=log.info),
+            prepare=partial(graphed if workers.number == 1 else partial(parallel, workers=workers), tell=log.info),
+            agree=workers.agreed,
             extra=lambda: current.state(watch.elapsed, peak_memory_mib(device)),
         )
         if state is not None:
             training.resume(state)
         training.fit()
+        workers.dismissed = True
+        if workers.rank:
+            return ""
         metrics |= _scores(model, on_device, spec, fitted, checkpoints, clocks["eval"])
     metrics |= {
         "unigram_test_ppl": unigram_ppl(corpus),
@@ -228,31 +246,12 @@ def _taken_up(checkpoints: Checkpoints, spec: TrialSpec, log: logging.Logger) ->
     return state
 
 
-def _routed(setting: Setting, state: dict[str, Any] | None) -> Setting:
+def routed(setting: Setting, state: dict[str, Any] | None) -> Setting:
     """By the route that its checkpoint was made with, where that is exact on this machine."""
     if setting.device != "cpu":
         return setting
     wanted = state["session"]["facts"]["products by"] if state is not None else setting.route
     return replace(setting, route=probe.proven("default" if wanted == "cuBLAS" else wanted))
-
-
-def _refuse_hopeless(this: Attempt, traces: str, log: logging.Logger) -> None:
-    """Raises TimedOut when the attempt before was silent, WorkerDied when too many workers died at this position."""
-    if traces:
-        log.error("the attempt before gave no sign of life, and was ended here:\n%s", traces)
-        raise TimedOut(SILENT)
-    if this.deaths >= MAX_DEATHS:
-        epoch, step = this.position
-        raise WorkerDied(f"the worker died {this.deaths} times after {step} steps of epoch {epoch}")
-
-
-def _status(error: Exception) -> Status:
-    if isinstance(error, Diverged):
-        return "diverged"
-    if isinstance(error, TimedOut):
-        return "timeout"
-    no_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in NO_MEMORY)
-    return "oom" if no_memory else "error"
 
 
 def _moved(corpus: Corpus, device: torch.device) -> Corpus:

@@ -63,6 +63,7 @@ class Training:
         checkpoints: where states and the best weights are kept, as often as `pace` says and after the last epoch.
         report: hears of progress.
         prepare: makes the step to train with of the eager one and the first segment, before any clock starts.
+        agree: the score that counts, of the one found here: of several workers the first's.
         extra: what else a checkpoint is to hold, asked for each.
     """
 
@@ -79,6 +80,7 @@ class Training:
         pace: CheckpointSpec,
         report: Callable[[Progress], None],
         prepare: Callable[[EagerStep, Segment], Step] = lambda step, segment: step,
+        agree: Callable[[Score], Score] = lambda score: score,
         extra: Callable[[], dict[str, Any]] = dict,
     ):
         self.model, self.corpus, self.train, self.fitted, self.seed = model, corpus, train, fitted, seed
@@ -87,7 +89,7 @@ class Training:
         self.schedule = make_schedule(self.optimizer, train)
         self.segments = training_segments(corpus.train, batch_size=train.batch_size, seq_len=train.seq_len)
         self.report = Throttled(report, train.epochs, len(self.segments), clocks["train"])
-        self.prepare = prepare
+        self.prepare, self.agree = prepare, agree
         self.epoch, self.steps_done, self.seconds = 1, 0, 0.0  # the epoch under way, and how much of it is done
         self._in_epoch: dict[str, Any] | None = None
         self._saved_at = time.monotonic()
@@ -131,7 +133,7 @@ class Training:
             nonlocal began
             self.steps_done, self.seconds = number, time.perf_counter() - began
             self.report(epoch, number, self.fitted.last)
-            if number < len(self.segments) and self._due():
+            if number < len(self.segments) and self._due() and step.state() is not None:
                 self._save(step)
                 began = time.perf_counter() - self.seconds  # saving is no training
 
@@ -166,7 +168,7 @@ class Training:
             uncounted_id=self.corpus.uncounted_id,
             clock=self.clocks["eval"],
         )
-        self.fitted.last = score
+        score = self.fitted.last = self.agree(score)
         if not math.isfinite(score.ppl):
             raise Diverged(f"validation loss is {score.mean_nll} after epoch {epoch}")
         if self.fitted.best is None or score.mean_nll < self.fitted.best.mean_nll:
