@@ -16,8 +16,8 @@ _sizes_only: ContextVar[bool] = ContextVar("sizes_only", default=False)
 
 @contextmanager
 def sizes_only() -> Iterator[None]:
-    """Within it tensors have sizes and no content, for planning: torch's own form runs on every device, and one chunk of
-    tokens stands for all of them, since they share their buffers.
+    """Within it tensors have sizes and no content, for planning: torch's own form runs on every device, and one chunk
+    of tokens stands for all of them, since they share their buffers.
     """
     token = _sizes_only.set(True)
     try:

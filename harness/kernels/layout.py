@@ -64,7 +64,9 @@ class Layout:
 
     def owners(self, targets_n: Tensor) -> Tensor:
         """(n, K): the facet of each component that scores the target."""
-        numbers = _facet_numbers.__wrapped__ if devices.in_sizes_only() else _facet_numbers  # none without content is kept
+        numbers = (
+            _facet_numbers.__wrapped__ if devices.in_sizes_only() else _facet_numbers
+        )  # none without content is kept
         first_K, count_K = numbers(self.partitions, targets_n.device)
         return first_K + targets_n[:, None] % count_K
 

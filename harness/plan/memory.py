@@ -1,12 +1,12 @@
 """What a training step needs of memory at its peak, without allocating it.
 
-The step itself (harness/trial/step.py) is run twice on tensors that have sizes and a device but no content (torch's fake
-tensors), and every storage is counted from where it is made to where it is freed. So it holds for any backbone and head,
-optimiser, precision and number of parts, and attention takes the form that it takes on that device.
+The step itself (harness/trial/step.py) is run twice on tensors that have sizes and a device but no content (torch's
+fake tensors), and every storage is counted from where it is made to where it is freed. So it holds for any backbone and
+head, optimiser, precision and number of parts, and attention takes the form that it takes on that device.
 
-Not counted: what libraries keep for themselves (Python and torch some 400 MiB, a CUDA context as much), what an operation
-uses within itself, and what an allocator keeps of freed blocks: on the CPU glibc's holds on to another quarter or more,
-unless MALLOC_MMAP_THRESHOLD_=65536 is set in the environment (results/tables/plan_memory_*.md).
+Not counted: what libraries keep for themselves (Python and torch some 400 MiB, a CUDA context as much), what an
+operation uses within itself, and what an allocator keeps of freed blocks: on the CPU glibc's holds on to another
+quarter or more, unless MALLOC_MMAP_THRESHOLD_=65536 is in the environment (results/tables/plan_memory_*.md).
 """
 
 import weakref
@@ -37,8 +37,8 @@ class StepMemory:
 
     Args:
         weights: parameters and buffers.
-        gradients: those of the step before, as long as the forward pass runs; where the peak is in the backward pass,
-            what that has made.
+        gradients: those there are: of earlier parts of the batch, and all that the backward pass has made; with
+            `data_parallel` also its workers' buffers for exchanging them.
         optimizer: its state.
         backbone: of its forward pass: activations kept for the backward pass, and what it works on.
         head: of the head and the loss: activations, the kernel's buffers, gradients made in the forward pass.
@@ -56,9 +56,7 @@ class StepMemory:
         return sum(asdict(self).values())
 
 
-def plan_trials(
-    trials: tuple[TrialSpec, ...], device: torch.device
-) -> tuple[dict[str, StepMemory], list[str]]:
+def plan_trials(trials: tuple[TrialSpec, ...], device: torch.device) -> tuple[dict[str, StepMemory], list[str]]:
     """The memory of each trial by id, and a sentence for each model whose memory cannot be told. Trials that differ in
     nothing that matters share a calculation.
     """
@@ -96,17 +94,23 @@ def plan_step(
         rows = train.batch_size // train.data_parallel
         with FakeTensorMode(allow_fallback_kernels=False), devices.sizes_only(), _stepwise_recurrence():
             tokens_BT = torch.empty(rows, train.seq_len, dtype=torch.int64, device=device)
-            with _Counting() as counting:
+            # the lean loss asks whether its gradient is anything but 1, which it is where a step has several parts
+            with _Counting(tokens_BT, truth=train.accumulation > 1) as counting:
                 _give_device(model, device)
                 _run(model, tokens_BT, train, counting)
     except Exception as error:  # a component may be anybody's
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{head} on {backbone}: {type(error).__name__}: {reason}") from error
-    return StepMemory(**{part: counting.peak[part] for part in StepMemory.__slots__})
+    parts = {part: counting.peak[part] for part in StepMemory.__slots__}
+    if train.data_parallel > 1:  # what DistributedDataParallel keeps of them for the exchange
+        parts["gradients"] += sum(
+            each.numel() * each.element_size() for each in model.parameters() if each.requires_grad
+        )
+    return StepMemory(**parts)
 
 
 def _run(model: LanguageModel, tokens_BT: Tensor, train: TrainSpec, counting: "_Counting") -> None:
-    """Two steps: the second has the first one's gradients and the optimiser's state from its start."""
+    """Two steps: the second has the optimiser's state, and what the first has left, from its start."""
     optimizer = make_optimizer(model.parameters(), train)
     step = EagerStep(model, optimizer, train)
     model.backbone.register_forward_pre_hook(lambda *_: counting.enter("backbone"))
@@ -120,7 +124,7 @@ def _run(model: LanguageModel, tokens_BT: Tensor, train: TrainSpec, counting: "_
 
 @contextmanager
 def _stepwise_recurrence() -> Iterator[None]:
-    """Recurrent layers as single operations, on the CPU: the size of what oneDNN's keep for the backward pass is known to
+    """Recurrent layers operation by operation, on the CPU: how much oneDNN's keep for the backward pass is known to
     themselves alone.
     """
     before = torch._C._get_mkldnn_enabled()
@@ -148,15 +152,17 @@ def _give_device(model: nn.Module, device: torch.device) -> None:
 class _Counting(TorchDispatchMode):
     """Counts the bytes of all storages that are alive, by what made them, and keeps the counts of the peak.
 
-    Whoever asks a tensor what it holds is told 0, or False: the lean loss asks whether its gradient is anything but 1.
+    Whoever asks a tensor for its number is told 0; for a truth, `truth`. Views of `tokens` are not counted.
     """
 
-    def __init__(self):
+    def __init__(self, tokens: Tensor, *, truth: bool):
         super().__init__()
+        self._truth = truth
         self.alive: Counter[str] = Counter()
         self.peak: Counter[str] = Counter()
         self._part = "weights"
-        self._known: dict[int, weakref.ref] = {}
+        given = tokens.untyped_storage()
+        self._known: dict[int, weakref.ref] = {id(given): weakref.ref(given)}
 
     def enter(self, part: str) -> None:
         """What is made from here on is that part's; what the backward pass makes are gradients in any case."""
@@ -166,14 +172,14 @@ class _Counting(TorchDispatchMode):
         """Every operation of torch comes through here."""
         from torch._subclasses.fake_tensor import DataDependentOutputException
 
-        if func.name().startswith("aten::_fused_adam") and not func._schema.returns:
+        if func.name().startswith("aten::_fused_") and not func._schema.returns:
             return None  # in place; torch has no rule for its sizes, and would run it on numbers
         try:
             made = func(*args, **(kwargs or {}))
         except DataDependentOutputException:
             if func is not ASKED:
                 raise
-            return False if args[0].dtype == torch.bool else 0
+            return self._truth if args[0].dtype == torch.bool else 0
         for tensor in tree_leaves(made):
             if isinstance(tensor, Tensor):
                 self._count(tensor.untyped_storage())
