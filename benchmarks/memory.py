@@ -52,7 +52,7 @@ def extra_mib(cell: Cell, setting: Setting, device: torch.device) -> float:
             leaf.grad = torch.zeros_like(leaf)
         reset_peak_memory(device)
         before = peak_memory_mib(device)
-        if device.type == "cpu" and before > 1.01 * _resident_mib():
+        if device.type == "cpu" and before > 1.01 * resident_mib():
             raise ExecutionError("bench memory: this system does not reset a process' peak (/proc/self/clear_refs)")
         workload.accumulate(evaluation)
         return peak_memory_mib(device) - before
@@ -71,7 +71,7 @@ def _in_fresh_process(cell: Cell, setting: Setting, device: torch.device, thread
     return {"lacking": f"failed: {lines[-1].partition(':')[0]}"}
 
 
-def _resident_mib() -> float:
+def resident_mib() -> float:
     """Of this process, in the same units and by the same source as its peak."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024

@@ -23,6 +23,21 @@ def trials(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]]) -> Table
     return shown
 
 
+def step_memory(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]], device: str) -> Table:
+    """A row for each model: MiB at the peak of a training step, where they are made; '-' where that cannot be told."""
+    shown = Table("corpus", "backbone", "head", title=f"memory of a training step at its peak, MiB, {device}")
+    parts = list(next((entry["memory"] for entry in entries if entry["memory"]), {}))
+    for part in parts:
+        shown.add_column(part, justify="right")
+    rows = {}
+    for spec, entry in zip(specs, entries, strict=True):
+        sizes = [f"{entry['memory'][part] / 2**20:,.1f}" if entry["memory"] else "-" for part in parts]
+        rows[str(spec.corpus), str(spec.backbone), str(spec.head)] = sizes
+    for about, sizes in rows.items():
+        shown.add_row(*map(_shown, [*about, *sizes]))
+    return shown
+
+
 def components(entries: list[dict[str, Any]]) -> Table:
     """A row for each component: its name, where it comes from, its parameters."""
     shown = Table("name", "from", "parameters")

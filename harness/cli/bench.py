@@ -1,4 +1,4 @@
-"""`harness bench head|step|eval|inference|memory|table`. What it measures is in benchmarks/, imported when needed."""
+"""`harness bench head|step|eval|inference|memory|plan-memory|sample|table`. What is measured lies in benchmarks/."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -119,6 +119,19 @@ def memory(
         compared.append(_comparison(setting, more, route, device, threads=threads, **named))
     measured = [benchmark.measure(each, _progress) for each in compared]
     _show(measured, json_file, results if save else None, replace, assert_targets)
+
+
+@app.command("plan-memory", epilog="Example: harness bench plan-memory --save")
+def plan_memory(device: Device = Device.auto, save: Save = False, results: Results = RESULTS) -> None:
+    """The memory of a training step as `harness plan --memory` has it, against measured steps in fresh processes."""
+    from benchmarks import plan_memory as benchmark
+    from benchmarks.tables import screen
+
+    measured = benchmark.measure(resolve_device(device.value), _progress)
+    console.print(screen(benchmark.rows(measured)))
+    for place in benchmark.save(measured, results) if save else ():
+        _say(f"written: {place}")
+    raise typer.Exit(0 if measured.holds else 1)
 
 
 @app.command(epilog="Example: harness bench table")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from harness import plan as planning
 from harness import records, screen
 from harness.cli.options import RESULTS, Data, Device, Executor, Json, Only, Results, Set, SuitePath, console, errors
 from harness.corpora.download import DEFAULT_DATA
+from harness.environment import resolve_device
 from harness.errors import StorageError
 from harness.execution.driver import Tracking, run_trials, tidy_finished
 from harness.execution.events import Claim
@@ -107,6 +109,10 @@ def plan(
     only: Only = [],  # noqa: B006
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Memory of a training step at its peak; seconds for each model.")
+    ] = False,
+    device: Annotated[Device, typer.Option(help="Of --memory; auto: a GPU where there is one.")] = Device.auto,
     as_json: Json = False,
 ) -> None:
     """What would run: trial ids, parameter counts, what is finished. Downloads and allocates nothing."""
@@ -116,6 +122,8 @@ def plan(
     runs = records.runs_folder(results, read.name)
     found, begun = _records(runs, chosen), records.interrupted(runs, _ids(chosen))
     entries = [_entry(read, spec, found, begun) for spec in chosen]
+    if memory:
+        _add_memory(entries, chosen, device)
     if as_json:
         print(json.dumps({"suite": read.name, "version": read.version, "trials": entries}, indent=1))
         return
@@ -124,6 +132,20 @@ def plan(
     console.print(f"{len(entries)} trials, {missing} to run", highlight=False)
     if read.match is not None:
         console.print(f"parameters matched: {read.match}", highlight=False)
+    if memory:
+        console.print(screen.step_memory(chosen, entries, str(resolve_device(device.value))))
+
+
+def _add_memory(entries: list[dict[str, Any]], trials: tuple[TrialSpec, ...], device: Device) -> None:
+    """Each entry's 'memory': bytes of the parts and their total, or None; a sentence for each model without."""
+    from harness.plan.memory import plan_trials  # here: torch's fake tensors take a second to import
+
+    found, unknown = plan_trials(trials, resolve_device(device.value))
+    for entry in entries:
+        of = found.get(entry["id"])
+        entry["memory"] = None if of is None else {**asdict(of), "total": of.total}
+    for sentence in unknown:
+        errors.print(f"warning: the memory of a step cannot be told: {sentence}")
 
 
 def table(

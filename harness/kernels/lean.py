@@ -103,7 +103,8 @@ class Lean:
         return self.facets_NFE.new_empty(len(self.targets_N), dtype=self.wide)
 
     def _chunks(self, size: int) -> Iterator[slice]:
-        return (slice(i, i + size) for i in range(0, len(self.targets_N), size))
+        num_tokens = size if devices.in_sizes_only() else len(self.targets_N)
+        return (slice(i, i + size) for i in range(0, num_tokens, size))
 
     def _exponentials(self, tokens: slice, buffers: Buffers) -> _Chunk:
         """Two of the 6 N K V E operations: logits, and from them everything but the gradients."""
