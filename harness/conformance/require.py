@@ -2,6 +2,8 @@
 
 from torch import nn
 
+MAX_NAMES = 20  # of parameters, in a report
+
 
 class Nonconforming(AssertionError):
     """What a component does and what was expected of it."""
@@ -19,12 +21,15 @@ def count(module: nn.Module) -> int:
 
 
 def require_all_trained(module: nn.Module) -> str:
-    """After a backward pass every parameter has a finite gradient that is not all zero; returns their names."""
+    """After a backward pass every parameter has a finite gradient that is not all zero; returns their names, or how many
+    there are.
+    """
     for name, parameter in module.named_parameters():
         require(parameter.grad is not None, f"{name} gets no gradient")
         require(bool(parameter.grad.isfinite().all()), f"the gradient of {name} is not finite")
         require(bool(parameter.grad.abs().max() > 0), f"the gradient of {name} is all zero")
-    return ", ".join(name for name, _ in module.named_parameters()) or "no parameters"
+    names = [name for name, _ in module.named_parameters()]
+    return (", ".join(names) or "no parameters") if len(names) <= MAX_NAMES else f"{len(names)} tensors"
 
 
 def require_equal_counts(planned: nn.Module, built: nn.Module) -> str:

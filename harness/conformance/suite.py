@@ -11,6 +11,9 @@ from harness.environment import torch_threads
 from harness.errors import ExecutionError, HarnessError, UnknownComponent
 from harness.plan.parameters import REQUIRED, Parameter, checked, parameters
 from harness.registry import BACKBONES, HEADS, nearest
+from harness.trial.model import on_meta
+
+MAX_PARAMETERS = 200_000_000  # of a variant: in float64 with gradients 3 GB
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class Outcome:
 def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, list[Outcome]]:
     """The kind of the component called `name`, and an outcome for each check of each variant of it.
 
-    Variants: the defaults, then every yes/no parameter turned and every other choice taken, one at a time.
+    Variants: the defaults, then every yes/no parameter turned and every other choice taken, one at a time; but for
+    those with more than MAX_PARAMETERS.
     Args:
         given: values for parameters in every variant; parameters without a default need one.
     Raises: UnknownComponent when neither a head nor a backbone has that name; ExecutionError when a required
@@ -50,6 +54,11 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
     with torch_threads(1):
         for variant, params in _variants(parameters(cls), base):
             try:
+                size = _num_parameters(case(cls, params)) if kind == "backbone" else 0
+                if size > MAX_PARAMETERS and variant != "defaults":
+                    said = f"left out: {size:,} parameters; ask for it by itself with --set"
+                    outcomes.append(Outcome("construction", variant, True, said))
+                    continue
                 case(cls, params).build()
             except ValueError as refusal:
                 if variant == "defaults":
@@ -116,6 +125,14 @@ def _variants(known: dict[str, Parameter], base: dict[str, Any]) -> Iterator[tup
         for option in options:
             if name not in base and option != parameter.default:
                 yield f"{name}={option}", {**base, name: option}
+
+
+def _num_parameters(case: BackboneCase) -> int:
+    try:
+        with on_meta():
+            return sum(parameter.numel() for parameter in case.build().parameters())
+    except (RuntimeError, NotImplementedError):  # it cannot be built there: 'counted without allocating' will say so
+        return 0
 
 
 def _outcome(title: str, variant: str, check: Callable[[Any], Any], case: Any) -> Outcome:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.conformance import conformance
+from harness.conformance import conformance, suite
 from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
 from harness.conformance.heads import HEAD_CHECKS, HeadCase
 from harness.distributions import Logits, Mixture
@@ -24,6 +24,19 @@ def test_every_registered_component_passes(name):
     checks = HEAD_CHECKS if kind == "head" else BACKBONE_CHECKS
     assert [outcome.check for outcome in outcomes if outcome.variant == "defaults"] == list(checks)
     assert [str(outcome) for outcome in outcomes if not outcome.passed] == []
+
+
+def test_a_variant_too_large_to_try_is_left_out_and_says_so(monkeypatch):
+    monkeypatch.setattr(suite, "MAX_PARAMETERS", 10_000)
+    sizes = {"d_model": 16, "num_layers": 1}  # 4 (16 + 16) 16 + 8 * 16 parameters beside the embedding's 11 * 16
+    checked = {outcome.variant for outcome in conformance("lstm", sizes)[1] if "left out" in outcome.detail}
+    assert checked == set()
+    left_out = [str(o) for o in conformance("gpt2", {"d_model": 16, "num_heads": 2})[1] if "left out" in o.detail]
+    # 24 blocks of 12 d^2 + 13 d, d = 16; 11 words, 1024 positions, the last layer norm
+    assert (
+        f"construction [size=medium]: left out: {24 * (12 * 256 + 13 * 16) + (11 + 1024 + 2) * 16:,} parameters"
+        in (left_out[1].partition(";")[0])
+    )
 
 
 class PlainHead(nn.Module):
