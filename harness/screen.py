@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.conformance import Summary
+from harness.diagnostics.facets import Position
 from harness.plan.specs import TrialSpec
 from harness.printable import printable
 
@@ -56,6 +58,24 @@ def summaries(rows: list[Summary]) -> Table:
         passed = f"{row.checks - len(row.failures)} of {row.checks}" if row.checks else "none"
         shown.add_row(row.name, str(row.variants), passed, *errors, f"{row.seconds:.1f}")
     return shown
+
+
+def voices(position: Position) -> Table:
+    """What may follow a token: a column for each that speaks, its words with their probabilities below its weight."""
+    shown = Table(title=_shown(f"after '{position.token}'"))
+    for voice in position.voices:
+        owned = f"\n{voice.owns}" if voice.owns else ""
+        shown.add_column(Text(f"{voice.name}\n{voice.weight:.3f}{owned}"), overflow="fold")
+    for row in zip_longest(
+        *([f"{word} {p:.4f}" for word, p in voice.words] for voice in position.voices), fillvalue=""
+    ):
+        shown.add_row(*map(_shown, row))
+    return shown
+
+
+def lines(text: str) -> Text:
+    """A text of several lines, printable."""
+    return Text("\n").join(map(_shown, text.split("\n")))
 
 
 def command() -> str:

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from harness.cli import bench, components, machine, suites, tracking
+from harness.cli import bench, components, diagnostics, machine, suites, tracking
 from harness.cli.options import errors
 from harness.errors import HarnessError, SuiteError
 from harness.printable import sentence
@@ -20,6 +20,8 @@ for _command, _example in {
     suites.table: "table suites/quickstart.yaml",
     components.list_components: "list heads --json",
     components.check: "check mos, or harness check --all",
+    diagnostics.inspect: 'inspect 9b8ba74ea94a --text "it is a truth"',
+    diagnostics.sample: 'sample 9b8ba74ea94a --prompt "it is a truth" --tokens 50 --top-p 0.9',
     machine.doctor: "doctor",
     tracking.sync: "sync --results results",
     tracking.ui: "ui quickstart --port 5000",

@@ -134,6 +134,20 @@ def plan_memory(device: Device = Device.auto, save: Save = False, results: Resul
     raise typer.Exit(0 if measured.holds else 1)
 
 
+@app.command(epilog="Example: harness bench sample --save")
+def sample(rounds: Rounds = 5, save: Save = False, results: Results = RESULTS) -> None:
+    """Tokens a second that an LSTM and Transformers of equal size write, one text at a time, one thread."""
+    from benchmarks import decoding
+    from benchmarks.tables import screen
+
+    measured = decoding.measure(rounds, _progress)
+    console.print(screen(decoding.rows(measured)))
+    for flag in measured.contended:
+        _say(f"CONTENDED: {flag}")
+    for place in decoding.save(measured, results) if save else ():
+        _say(f"written: {place}")
+
+
 @app.command(epilog="Example: harness bench table")
 def table(results: Results = RESULTS) -> None:
     """results/tables/bench_<device>.md again, from the records in results/bench."""

@@ -8,8 +8,8 @@ from typer.main import get_command
 from harness import cli
 
 ROOT = Path(__file__).parent.parent.parent
-COMMANDS = ["run", "plan", "table", "list", "check", "doctor", "sync", "ui", "bench"]
-BENCHES = ["head", "step", "eval", "memory", "table"]
+COMMANDS = ["run", "plan", "table", "list", "check", "doctor", "inspect", "sample", "sync", "ui", "bench"]
+BENCHES = ["head", "step", "eval", "memory", "plan-memory", "sample", "table"]
 
 
 def test_the_commands_are_the_documented_ones():

@@ -1,0 +1,92 @@
+"""Texts drawn from a trained model, token by token.
+
+Letters: see harness/protocols.py.
+"""
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harness.diagnostics.decoding import Decoder
+from harness.errors import ExecutionError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """How the next token is chosen; the filters apply one after the other, in this order.
+
+    Args:
+        temperature: log-probabilities are divided by it; at 0 the most probable token is taken, or the first such.
+        top_k: of the most probable tokens so many stay, of equal ones the first; None: all.
+        top_p: of those the fewest stay whose probability comes to this share of theirs; None: all.
+    Raises: ExecutionError when a number is out of its range.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self):
+        if not 0 <= self.temperature < float("inf"):
+            raise ExecutionError(f"temperature must be a number from 0, got {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise ExecutionError(f"top-k must be at least 1, got {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ExecutionError(f"top-p must be above 0 and at most 1, got {self.top_p}")
+
+    def probabilities(self, logp_BV: Tensor) -> Tensor:
+        """(B, V) log-probabilities -> (B, V) float64 what is drawn from."""
+        if self.temperature == 0:
+            return torch.nn.functional.one_hot(logp_BV.argmax(-1), logp_BV.shape[-1]).double()
+        p_BV = (logp_BV.double() / self.temperature).softmax(-1)
+        if self.top_k is None and self.top_p is None:
+            return p_BV
+        sorted_BV, order_BV = p_BV.sort(dim=-1, descending=True, stable=True)
+        if self.top_k is not None:
+            sorted_BV[:, self.top_k :] = 0
+            sorted_BV /= sorted_BV.sum(-1, keepdim=True)
+        if self.top_p is not None:
+            sorted_BV[sorted_BV.cumsum(-1) - sorted_BV >= self.top_p] = 0  # those before it have come to the share
+            sorted_BV /= sorted_BV.sum(-1, keepdim=True)
+        return torch.zeros_like(p_BV).scatter_(-1, order_BV, sorted_BV)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Shapes: tokens (B, T), those drawn, without the prompt. `seconds`: for drawing them, the prompt's left out."""
+
+    tokens_BT: Tensor
+    seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of all texts together."""
+        return self.tokens_BT.numel() / self.seconds
+
+
+def sample(decoder: Decoder, prompt_BT: Tensor, number: int, choice: Choice, *, seed: int) -> Drawn:
+    """Continue B texts by `number` >= 1 tokens each. The same seed gives the same texts on the same machine.
+
+    Args:
+        decoder: one that has seen nothing yet.
+        prompt_BT: at least one token each.
+    """
+    generator = torch.Generator(prompt_BT.device).manual_seed(seed)
+    logp_BV = decoder(prompt_BT)
+    drawn: list[Tensor] = []
+    _settle(prompt_BT)
+    began = time.perf_counter()
+    while True:
+        drawn.append(torch.multinomial(choice.probabilities(logp_BV), 1, generator=generator))
+        if len(drawn) == number:
+            break
+        logp_BV = decoder(drawn[-1])
+    _settle(prompt_BT)
+    return Drawn(tokens_BT=torch.cat(drawn, dim=1), seconds=time.perf_counter() - began)
+
+
+def _settle(tensor: Tensor) -> None:
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)

@@ -1,0 +1,119 @@
+"""A finished trial, found by its id, and its model with the best weights."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from harness import records
+from harness.corpora.corpus import Codec, Corpus
+from harness.errors import Damaged, ExecutionError
+from harness.plan.identity import trial_id
+from harness.plan.specs import TrialSpec
+from harness.records import TrialRecord
+from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.trial.checkpoint import BEST, load_weights, weights_sha256
+from harness.trial.model import LanguageModel, build
+
+SHOWN = 5  # of the trials that a prefix fits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A trial's model in evaluation mode, with what its ids mean."""
+
+    spec: TrialSpec
+    model: LanguageModel
+    corpus: Corpus
+    codec: Codec
+    device: torch.device
+
+    def ids(self, text: str) -> torch.Tensor:
+        """(1, T) the text's tokens. Raises CorpusError for what the vocabulary cannot express, ExecutionError for an
+        empty text.
+        """
+        ids = self.codec.encode(text)
+        if not ids:
+            raise ExecutionError("the text is empty; at least one token is needed for the next to follow")
+        return torch.tensor([ids], device=self.device)
+
+    def word(self, index: int) -> str:
+        """A token as it is called in the vocabulary."""
+        return self.codec.decode([index]) if self.corpus.symbols is None else self.corpus.symbols[index]
+
+
+def find(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
+    """The record of the trial whose id begins so, anywhere below a results folder, and its weights' place.
+
+    Raises: ExecutionError when there is none, more than one, or one without weights; RecordError when its record does
+    not verify.
+    """
+    if not re.fullmatch(r"[0-9a-f]{1,12}", prefix):
+        raise ExecutionError(f"trial '{prefix}': expected the first digits of an id, as harness plan shows them")
+    places = sorted((results.resolve() / "runs").glob(f"*/{prefix}*/{records.FILE_NAME}"))
+    ids = sorted({place.parent.name for place in places})
+    if not ids:
+        raise ExecutionError(f"there is no finished trial {prefix} below {results / 'runs'}")
+    if len(ids) > 1:
+        more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
+        raise ExecutionError(f"{prefix} is the beginning of {', '.join(ids[:SHOWN])}{more}; give more digits")
+    found = [(records.load(place.parent.parent, ids[0]), place.with_name(BEST)) for place in places]
+    for record, weights in found:  # one trial may stand in several suites
+        if record is not None and record.status == "ok" and weights.is_file():
+            return record, weights
+    status = next((record.status for record, _ in found if record is not None), "missing")
+    if status != "ok":
+        raise ExecutionError(f"trial {ids[0]} ended as '{status}': it has no weights")
+    raise ExecutionError(f"trial {ids[0]} has no weights: {found[0][1]} is gone")
+
+
+def load(results: Path, prefix: str, data: Path, device: torch.device) -> Trained:
+    """The model of a finished trial, with the weights of its best epoch.
+
+    Args:
+        prefix: of the trial's id; see `find`.
+        data: the folder of the corpora's files.
+    Raises: ExecutionError as `find`, and where the corpus has no text or is not the one that was trained on, or the
+        model cannot be built; Damaged when the weights are not those of the record; CorpusError.
+    """
+    record, place = find(results, prefix)
+    spec = record.spec
+    try:
+        source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
+        if _id(spec, source.facts().content) != spec.id:
+            raise ExecutionError(
+                f"{spec.corpus} or the weights that the backbone starts from have changed since {spec.id}"
+            )
+        corpus = source.load(data)
+        model = build(
+            spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
+        )
+    except ValueError as error:
+        raise ExecutionError(f"trial {spec.id} cannot be built again: {error}") from error
+    if corpus.codec is None:
+        raise ExecutionError(f"the tokens of {spec.corpus} stand for no text")
+    weights = load_weights(place, "cpu")
+    if weights_sha256(weights) != record.weights_sha256:
+        raise Damaged(f"{place}: these are not the weights that the record names")
+    model.load_state_dict(weights)
+    return Trained(spec=spec, model=model.to(device).eval(), corpus=corpus, codec=corpus.codec, device=device)
+
+
+def _id(spec: TrialSpec, content: str) -> str:
+    """The id of a trial on what the corpus is now."""
+    backbone = BACKBONES.get(spec.backbone.name)
+    starts_from = getattr(backbone, "content", None)
+    start = None if starts_from is None else starts_from(**spec.backbone.params)
+    return trial_id(
+        corpus=spec.corpus,
+        corpus_class=CORPORA.get(spec.corpus.name),
+        corpus_content=content,
+        backbone=spec.backbone,
+        backbone_class=backbone,
+        head=spec.head,
+        head_class=HEADS.get(spec.head.name),
+        train=spec.train,
+        seed=spec.seed,
+        **({} if start is None else {"backbone_content": start}),
+    )

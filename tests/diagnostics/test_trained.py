@@ -1,0 +1,99 @@
+"""Finished trials are found by their ids; what is lacking is one sentence."""
+
+import pytest
+import torch
+
+from harness import records
+from harness.diagnostics.trained import find, load
+from harness.errors import Damaged, ExecutionError, RecordError
+from harness.trial import checkpoint
+from harness.trial.model import build
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["softmax on lstm", "mixtape on transformer_encoder", "mfs on lstm"])
+def test_the_model_has_the_weights_of_the_trial(finish, tmp_path, name):
+    spec = finish(seed=3)[name]
+    trained = load(tmp_path / "results", spec.id, tmp_path, CPU)
+    expected = build(spec.backbone, spec.head, vocab_size=12, seed=3, token_counts=torch.full((12,), 5)).state_dict()
+    found = trained.model.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    assert not trained.model.training
+    assert trained.ids("bad").tolist() == [[1, 0, 3]]
+
+
+def test_a_prefix_is_enough_in_whichever_suite(finish, tmp_path):
+    spec = finish("other")["softmax on lstm"]
+    prefix = spec.id[:4]
+    assert find(tmp_path / "results", prefix)[0].spec == spec
+
+
+def test_of_two_suites_the_one_with_weights_counts(finish, tmp_path):
+    trials = finish("first", status="oom")
+    finish("second")
+    record, weights = find(tmp_path / "results", trials["softmax on lstm"].id)
+    assert (record.suite, weights.is_file()) == ("second", True)
+
+
+def test_an_unknown_or_malformed_id_is_a_sentence(finish, tmp_path):
+    finish()
+    with pytest.raises(ExecutionError, match="no finished trial 000000000000"):
+        find(tmp_path / "results", "000000000000")
+    for wrong in ("", "*", "../x", "ABC", "1234567890abc"):
+        with pytest.raises(ExecutionError, match="expected the first digits of an id"):
+            find(tmp_path / "results", wrong)
+
+
+def test_a_prefix_of_several_is_a_sentence_that_names_some(tmp_path):
+    for number in range(7):
+        place = tmp_path / "results" / "runs" / f"suite{number % 2}" / f"ab{number}" / records.FILE_NAME
+        place.parent.mkdir(parents=True)
+        place.touch()
+    with pytest.raises(ExecutionError, match="ab is the beginning of ab0, ab1, ab2, ab3, ab4 and 2 more; give more"):
+        find(tmp_path / "results", "ab")
+
+
+def test_a_trial_without_weights_is_a_sentence(finish, tmp_path):
+    spec = finish(status="diverged")["softmax on lstm"]
+    with pytest.raises(ExecutionError, match=f"{spec.id} ended as 'diverged': it has no weights"):
+        find(tmp_path / "results", spec.id)
+    finish()
+    weights = records.folder(records.runs_folder(tmp_path / "results", "letters"), spec.id) / checkpoint.BEST
+    weights.unlink()
+    with pytest.raises(ExecutionError, match=r"best\.pt is gone"):
+        find(tmp_path / "results", spec.id)
+
+
+def test_weights_of_another_model_are_refused(finish, tmp_path):
+    trials = finish()
+    runs = records.runs_folder(tmp_path / "results", "letters")
+    one, other = (records.folder(runs, trials[f"{head} on lstm"].id) / checkpoint.BEST for head in ("softmax", "mfs"))
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(Damaged, match="not the weights that the record names"):
+        load(tmp_path / "results", trials["softmax on lstm"].id, tmp_path, CPU)
+
+
+def test_an_edited_record_is_refused(finish, tmp_path):
+    spec = finish()["softmax on lstm"]
+    place = records.folder(records.runs_folder(tmp_path / "results", "letters"), spec.id) / records.FILE_NAME
+    place.write_text(place.read_text().replace('"ok"', '"oom"'))
+    with pytest.raises(RecordError, match="checksum"):
+        find(tmp_path / "results", spec.id)
+
+
+def test_a_corpus_that_has_changed_is_refused(finish, tmp_path, letters, monkeypatch):
+    spec = finish()["softmax on lstm"]
+    monkeypatch.setattr(letters, "content", "1" * 64)
+    with pytest.raises(ExecutionError, match="have changed since"):
+        load(tmp_path / "results", spec.id, tmp_path, CPU)
+
+
+def test_a_corpus_without_text_and_an_empty_text_are_sentences(finish, tmp_path, letters, monkeypatch):
+    spec = finish()["softmax on lstm"]
+    with pytest.raises(ExecutionError, match="the text is empty"):
+        load(tmp_path / "results", spec.id, tmp_path, CPU).ids("")
+    monkeypatch.setattr(letters, "codec", None)
+    with pytest.raises(ExecutionError, match="stand for no text"):
+        load(tmp_path / "results", spec.id, tmp_path, CPU)
