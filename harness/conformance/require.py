@@ -21,8 +21,8 @@ def count(module: nn.Module) -> int:
 
 
 def require_all_trained(module: nn.Module) -> str:
-    """After a backward pass every parameter has a finite gradient that is not all zero; returns their names, or how many
-    there are.
+    """After a backward pass every parameter has a finite gradient that is not all zero; returns their names, or how
+    many there are.
     """
     for name, parameter in module.named_parameters():
         require(parameter.grad is not None, f"{name} gets no gradient")
