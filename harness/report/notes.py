@@ -1,11 +1,12 @@
 """What stands under a table: the conditions its numbers were measured under, from the suite and the records."""
 
 from collections.abc import Callable
+from pathlib import Path
 
-from harness.plan.parameters import parameters
+from harness.plan.parameters import is_place, parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, Suite, TrialSpec, value_text
 from harness.records import TrialRecord
-from harness.registry import BACKBONES
+from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report.published import PrintedNumbers
 from harness.report.rows import Row
 
@@ -18,12 +19,13 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
     measured = [records[trial.id] for trial in suite.trials if trial.id in records]
     ok = [record for record in measured if record.status == "ok"]
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in suite.trials))
+    corpora = {str(trial.corpus): _told(trial.corpus, CORPORA) for trial in suite.trials}
     notes = [
         f"Training: {_training(suite)}; seeds {seeds}.",
         *dict.fromkeys(_backbone(suite, trial) for trial in suite.trials),
         "valid ppl and test ppl are of the best epoch by validation; ± is the standard deviation over seeds; n counts "
         "ok trials of planned ones.",
-        *(f"Counting, {corpus}: {rule}; {_scored(suite)}." for corpus, rule in suite.counting.items()),
+        *(f"Counting, {name}: {suite.counting[key]}; {_scored(suite)}." for key, name in corpora.items()),
         *_columns(lines),
     ]
     if any(line.boundary == "sos_eos" for line in lines):
@@ -40,12 +42,13 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
     notes += _heads(suite, lines)
     notes += _distinct(
         [r for r in ok if "unigram_test_ppl" in r.metrics],  # not where nothing is trained on
-        lambda r: f"Unigram test ppl, {r.spec.corpus}: {r.metrics['unigram_test_ppl']:.2f}.",
+        lambda r: f"Unigram test ppl, {_told(r.spec.corpus, CORPORA)}: {r.metrics['unigram_test_ppl']:.2f}.",
     )
     notes += _distinct(
         [r for r in ok if "source_test_ppl" in r.metrics],
         lambda r: (
-            f"Test ppl under the process that made the text, {r.spec.corpus}: {r.metrics['source_test_ppl']:.2f}."
+            f"Test ppl under the process that made the text, {_told(r.spec.corpus, CORPORA)}: "
+            f"{r.metrics['source_test_ppl']:.2f}."
         ),
     )
     notes += _distinct(ok, _context)
@@ -108,9 +111,17 @@ def _training(suite: Suite) -> str:
     return ", ".join(f"{name} {value}" for name, value in told.items())
 
 
+def _told(spec: ComponentSpec, registry: Registry) -> str:
+    """A corpus or backbone as a table may show it: of a file or folder its name, not its place on a machine."""
+    known = parameters(registry.get(spec.name))
+    places = {key: Path(value).name for key, value in spec.params.items() if value is not None and is_place(known[key])}
+    return str(ComponentSpec(name=spec.name, params={**spec.params, **places}))
+
+
 def _backbone(suite: Suite, trial: TrialSpec) -> str:
     varied = suite.match is not None and suite.match.vary in parameters(BACKBONES.get(trial.backbone.name))
-    return f"Backbone: {suite.compared(trial.backbone)}{f', {suite.match.vary} as in its column' if varied else ''}."
+    told = _told(suite.compared(trial.backbone), BACKBONES)
+    return f"Backbone: {told}{f', {suite.match.vary} as in its column' if varied else ''}."
 
 
 def _heads(suite: Suite, lines: list[Row]) -> list[str]:

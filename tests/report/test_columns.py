@@ -141,3 +141,14 @@ def test_a_table_of_trials_that_had_nothing_to_train_on_has_no_unigram(suite_of,
     metrics = {name: value for name, value in record.metrics.items() if name != "unigram_test_ppl"}
     without = render(suite, record.model_copy(update={"metrics": metrics}))
     assert (len(notes(with_unigram, "Unigram")), notes(without, "Unigram")) == (1, [])
+
+
+def test_notes_name_a_text_but_not_its_place(suite_of, record_of, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "novel.txt").write_text("a b c d\n" * 40)
+    path = f"{{text: {{path: {tmp_path}/mine/novel.txt}}}}"
+    suite = suite_of(SUITE.replace("{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}", path))
+    markdown = render(suite, record_of(suite.trials[0], test_ppl=10.0))
+    assert str(tmp_path) not in markdown
+    assert notes(markdown, "Counting")[0].startswith("Counting, text(path=novel.txt): ")
+    assert notes(markdown, "Unigram") == ["Unigram test ppl, text(path=novel.txt): 11.00."]
