@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -117,6 +117,8 @@ def word_pieces(tmp_path_factory) -> Tokenizer:
 
 @settings(deadline=None, max_examples=300)
 @given(parts=ODD)
+@example(parts=["bc", "\n", "\n", "\n", "\n", "bc"])  # a cut within a run of white space
+@example(parts=["bc", "a", "\n", "\n", END_OF_TEXT])  # the run is not cut by what follows it
 def test_the_tokens_of_pieces_are_those_of_the_text(parts, gpt2, word_pieces):
     text = "".join(parts)
     with pytest.MonkeyPatch.context() as patch:

@@ -77,11 +77,11 @@ def test_splits_are_int32_maps_of_files_whose_text_comes_back(texts, cache):
     assert int(corpus.token_counts.sum()) == len(corpus.train)
 
 
-def test_what_is_written_to_a_tensor_does_not_reach_the_file(texts):
+def test_what_is_written_to_a_tensor_does_not_reach_the_file(texts, cache):
     corpus = load(texts)
-    first = int(corpus.train[0])
-    corpus.train[0] = first + 1
-    assert int(load(texts).train[0]) == first
+    before = (only_folder(cache) / "train.int32").read_bytes()
+    corpus.train[0] += 1
+    assert (only_folder(cache) / "train.int32").read_bytes() == before
 
 
 def test_size_of_the_test_split_is_that_of_its_text_after_the_first_token(texts):
@@ -154,9 +154,12 @@ def test_an_index_of_another_text_is_not_believed(texts, makings, cache):
 
 
 def test_two_processes_at_once_make_them_once(texts, tmp_path):
-    log = tmp_path / "log"
+    log, started = tmp_path / "log", tmp_path / "started"
+    started.mkdir()
     code = (
         "import time\nmake = token_files._make\n"
+        f"started = Path({str(started)!r})\n(started / str(os.getpid())).touch()\n"
+        "while len(list(started.iterdir())) < 2: time.sleep(0.01)\n"  # both begin before either has made them
         f"def slow(*given):\n    open({str(log)!r}, 'a').write('made ')\n    time.sleep(1)\n    make(*given)\n"
         "token_files._make = slow"
     )
