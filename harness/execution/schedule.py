@@ -1,18 +1,17 @@
-"""Trials under Ray Tune: a flat list, first in first out, several at a time. The only module that imports Ray.
+"""Trials under Ray Tune: a flat list, first in first out, several at a time. Ray is imported here and in
+harness/execution/schedule_group.py only.
 
 Ray schedules and nothing else: a trial is finished when its record verifies, never because Tune says TERMINATED. No
 early stopping of any kind: a benchmark that stops slow starters measures nothing.
 """
 
-import json
 import logging
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,7 @@ cluster.set_environment()
 cluster.show_token()
 
 import ray  # noqa: E402
-from ray import train, tune  # noqa: E402
-from ray.train.torch import TorchConfig, TorchTrainer  # noqa: E402
+from ray import tune  # noqa: E402
 
 from harness.corpora.sources import fetch_sources  # noqa: E402
 from harness.environment import cpus_available  # noqa: E402
@@ -32,10 +30,9 @@ from harness.errors import CorpusError, ExecutionError, StorageError  # noqa: E4
 from harness.execution.capacity import fitted, refuse_contradiction  # noqa: E402
 from harness.execution.events import Claim, OnEvent  # noqa: E402
 from harness.execution.rounds import Watcher, in_rounds  # noqa: E402
+from harness.execution.schedule_group import train_together, unpacked  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
-from harness.trial.follow import Ended, follow, settle  # noqa: E402
-from harness.trial.parallel import PATIENCE_SECONDS, Workers  # noqa: E402
-from harness.trial.progress import PROGRESS_SECONDS, Progress  # noqa: E402
+from harness.trial.progress import Progress  # noqa: E402
 from harness.trial.run import run  # noqa: E402
 from harness.trial.setting import Setting  # noqa: E402
 from harness.trial.step import refuse_unfit  # noqa: E402
@@ -111,7 +108,7 @@ def _resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     for what waits for them there is a byte of memory, since Tune knows no claim of nothing.
     """
     claim = Claim(**config["trial"]["claim"])
-    alone = _unpacked(config["trial"])[0].train.data_parallel == 1
+    alone = unpacked(config["trial"])[0].train.data_parallel == 1
     return tune.PlacementGroupFactory([{"CPU": claim.cpus, "GPU": claim.gpus} if alone else {"memory": 1}])
 
 
@@ -177,70 +174,17 @@ def _packed(spec: TrialSpec, setting: Setting, replaces: str | None, claim: Clai
     return {"id": spec.id, "spec": spec.model_dump_json(), "setting": plain, "replaces": replaces, **asked}
 
 
-def _unpacked(packed: dict[str, Any]) -> tuple[TrialSpec, Setting]:
-    return TrialSpec.model_validate_json(packed["spec"]), Setting.from_json(packed["setting"])
-
-
 def _trainable(config: dict[str, Any]) -> None:
     """In the worker: one trial, which saves its record. What a worker cannot write is no fault of the trial."""
     packed = config["trial"]
-    spec, setting = _unpacked(packed)
+    spec, setting = unpacked(packed)
     try:
         if spec.train.data_parallel == 1:
             run(spec, setting, lambda progress: tune.report(asdict(progress)), packed["replaces"])
         else:
-            _together(spec, setting, packed)
+            train_together(spec, setting, packed, tune.report)
     except (StorageError, CorpusError) as fault:
         tune.report({"lost": str(fault)})
-
-
-def _together(spec: TrialSpec, setting: Setting, packed: dict[str, Any]) -> None:
-    """In Tune's worker: a data-parallel trial by workers of Ray Train. It waits for them and hands their progress on;
-    a group that lost a worker is followed by another as any worker that died, by Tune.
-    """
-    claim, name = Claim(**packed["claim"]), f"{spec.id}-{os.getpid()}"
-    told = Path(packed["scratch"]) / f"{name}.jsonl"
-    told.touch()
-    trainer = TorchTrainer(
-        _worker,
-        train_loop_config={**packed, "told": str(told)},
-        torch_config=TorchConfig(timeout_s=PATIENCE_SECONDS),
-        scaling_config=train.ScalingConfig(
-            num_workers=spec.train.data_parallel,
-            use_gpu=claim.gpus > 0,
-            resources_per_worker={"CPU": claim.cpus} | ({"GPU": claim.gpus} if claim.gpus else {}),
-        ),
-        run_config=train.RunConfig(name=name, storage_path=packed["scratch"]),
-    )
-    fitting = ThreadPoolExecutor(1).submit(trainer.fit)
-    with told.open(encoding="utf-8") as lines:
-        while not fitting.done():
-            wait([fitting], timeout=PROGRESS_SECONDS)
-            for line in iter(lines.readline, ""):
-                tune.report(json.loads(line))
-    try:
-        fitting.result()
-    except train.TrainingFailedError as failed:
-        settle(spec, setting, getattr(failed, "worker_failures", {}), packed["replaces"])
-
-
-def _worker(packed: dict[str, Any]) -> None:
-    """In one of Ray Train's workers, whose process group is up. The first tells of its progress in a file: a report to
-    Ray Train would have to be made by all of them.
-    """
-    spec, setting = _unpacked(packed)
-    workers = Workers(train.get_context().get_world_rank(), train.get_context().get_world_size())
-    if workers.rank:
-        follow(spec, setting, workers)
-        return
-
-    def report(progress: Progress) -> None:
-        with suppress(OSError), Path(packed["told"]).open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(asdict(progress)) + "\n")
-
-    run(spec, setting, report, packed["replaces"], workers)
-    if not workers.dismissed:
-        raise Ended("the trial has its record, and other workers still wait for the first one")
 
 
 def _trial_id(trial) -> str:
