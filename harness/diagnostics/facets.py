@@ -18,9 +18,9 @@ class Voice:
     """What one of those who speak says.
 
     Args:
-        name: 'mixture', 'component 1', 'component 1, facet 2'.
-        weight: of the mixture, 1; of a component, its gate pi_k; of a facet, the share of its component's probability
-            that is on its words.
+        name: 'mixture', 'component 1', 'component 1, facet 2'; 'head' where that is no mixture.
+        weight: of the mixture or the head, 1; of a component, its gate pi_k; of a facet, the share of its component's
+            probability that is on its words.
         words: the most probable ones and their probabilities, most probable first. A facet's are its component's.
         owns: which words a facet scores, 'words 1 mod 4'; '' where it scores all.
     """
@@ -37,8 +37,8 @@ class Position:
 
     Args:
         token: the token itself.
-        voices: the mixture, then its components, each followed by its facets where it has several; the mixture alone
-            where a head is none.
+        voices: the mixture, then its components, each followed by its facets where it has several; the head alone where
+            it is no mixture.
     """
 
     token: str
@@ -61,7 +61,7 @@ def inspect(trained: Trained, text: str, *, top: int = 10, every: bool = False) 
         if isinstance(distribution, Mixture):
             voices = _voices(trained, distribution.part(slice(t, t + 1)), top)
         else:
-            voices = (_voice(trained, "mixture", 1.0, distribution.log_probs()[0, t].exp(), top),)
+            voices = (_voice(trained, "head", 1.0, distribution.log_probs()[0, t].exp(), top),)
         positions.append(Position(token=trained.word(int(ids_BT[0, t])), voices=voices))
     return tuple(positions), isinstance(distribution, Mixture)
 

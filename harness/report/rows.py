@@ -75,8 +75,8 @@ class Row:
 
     @property
     def boundary(self) -> str:
-        """The counting rule of the row's corpus: 'eos', 'sos_eos', or '' where a corpus has no lines."""
-        return self.corpus_params.get("boundary", "")
+        """The counting rule of the row's corpus: 'eos', 'sos_eos', or '' where its tokens are no lines' words."""
+        return "" if self.corpus_params.get("tokenizer") else self.corpus_params.get("boundary", "")
 
     @property
     def ok_seeds(self) -> list[int]:

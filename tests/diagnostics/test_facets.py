@@ -100,7 +100,7 @@ def test_every_position_and_few_words():
 def test_a_head_that_is_no_mixture_speaks_with_one_voice():
     ((position,), is_mixture) = inspect(trained(Whole()), "a", top=2)
     assert not is_mixture
-    assert [voice.name for voice in position.voices] == ["mixture"]
+    assert [voice.name for voice in position.voices] == ["head"]
     assert position.voices[0].words[0] == ("c", pytest.approx(0.7))
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from harness import records
 from harness.errors import ExecutionError
-from harness.execution import inline, schedule
+from harness.execution import inline, schedule, schedule_group
 from harness.execution.events import Claim
 from harness.plan.specs import ComponentSpec
-from harness.trial.setting import Setting
 
 ONE = Claim(cpus=1, gpus=0.0)
 PLUGIN = """\
@@ -142,33 +141,8 @@ def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(
     assert not setting("unfit", "ray").runs.exists()
 
 
-def test_the_setting_reaches_a_worker_whole(suite, setting):
+def test_a_trial_its_setting_and_claim_reach_a_worker_whole(suite, setting, place):
     sent = replace(setting("sent", "ray"), threads=3, shared=True, route="onednn")
-    packed = json.loads(json.dumps(schedule._packed(suite.trials[0], sent, None)))
-    assert Setting.from_json(packed["setting"]) == sent
-
-
-@pytest.mark.parametrize(
-    ("node", "claim", "device", "expected"),
-    [
-        ({"CPU": 4.0}, Claim(cpus=1, gpus=None), "auto", ("cpu", 0.0, True)),
-        ({"CPU": 4.0}, Claim(cpus=3, gpus=0.2), "auto", ("cpu", 0.0, False)),  # a share of no GPU: the CPU
-        ({"CPU": 16.0, "GPU": 1.0}, Claim(cpus=1, gpus=None), "auto", ("cuda", 1.0, False)),
-        ({"CPU": 16.0, "GPU": 1.0}, Claim(cpus=1, gpus=0.2), "auto", ("cuda", 0.2, True)),
-        ({"CPU": 16.0, "GPU": 1.0}, Claim(cpus=1, gpus=0.6), "auto", ("cuda", 0.6, False)),
-        ({"CPU": 16.0, "GPU": 1.0}, Claim(cpus=1, gpus=0.0), "auto", ("cpu", 0.0, True)),
-        ({"CPU": 16.0, "GPU": 1.0}, Claim(cpus=1, gpus=0.5), "cpu", ("cpu", 0.0, True)),
-    ],
-)
-def test_the_device_follows_the_claim_and_what_there_is(setting, monkeypatch, node, claim, device, expected):
-    monkeypatch.setattr(schedule.ray, "nodes", lambda: [{"Alive": True, "Resources": node}])
-    monkeypatch.setattr("torch.cuda.is_available", lambda: "GPU" in node)
-    fitted, taken = schedule._fitted(replace(setting("claims", "ray"), device=device), claim, 8, schedule.LOCAL)
-    assert (fitted.device, taken.gpus, fitted.shared) == expected
-
-
-def test_a_gpu_share_that_no_node_has_is_refused(setting, monkeypatch):
-    monkeypatch.setattr(schedule.ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 8.0, "GPU": 1.0}}])
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    with pytest.raises(ExecutionError, match="claims 1 CPUs and 2 GPUs; there is no such node: 8 CPUs, 1 GPUs"):
-        schedule._fitted(replace(setting("claims", "ray"), device="auto"), Claim(cpus=1, gpus=2.0), 8, schedule.LOCAL)
+    packed = json.loads(json.dumps(schedule._packed(suite.trials[0], sent, None, Claim(cpus=3, gpus=0.5), place)))
+    assert schedule_group.unpacked(packed) == (suite.trials[0], sent)
+    assert (Claim(**packed["claim"]), packed["scratch"]) == (Claim(cpus=3, gpus=0.5), str(place))

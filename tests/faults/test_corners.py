@@ -19,6 +19,7 @@ from harness.plan.specs import TimeoutSpec
 from harness.registry import HEADS
 from harness.trial import run as running
 from harness.trial.checkpoint import Checkpoints
+from harness.trial.failures import status_of
 from harness.trial.run import run
 from harness.trial.setting import Setting
 from heads.softmax import Softmax
@@ -164,7 +165,7 @@ def test_a_full_gpu_is_oom_however_cuda_says_it():
         "CUDA error: out of memory",
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
     ):
-        assert running._status(RuntimeError(said)) == "oom"
+        assert status_of(RuntimeError(said)) == "oom"
 
 
 def test_waiting_for_the_driver_is_no_silence_of_the_trial(tmp_path, setting):

@@ -155,7 +155,7 @@ def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, p
 
 def test_infeasible_resources_are_refused_before_the_start(place):
     there = place("softmax")
-    done = there.run("--gpus-per-trial", "2", "--device", "cpu", "--cpus-per-trial", "999")
+    done = there.run("--gpus-per-trial", "1", "--device", "cpu", "--cpus-per-trial", "999")
     assert done.returncode == 2
     assert "a trial claims 999 CPUs" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
