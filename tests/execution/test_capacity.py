@@ -92,8 +92,10 @@ def test_what_no_node_has_is_refused(setting, trials, gpu_if, node, claim, worke
 
 @pytest.mark.parametrize(
     ("gpus", "workers", "good"),
-    [(None, 1, True), (0.5, 1, True), (1.0, 1, True), (2.0, 1, False), (None, 2, True)]
-    + [(0.0, 2, True), (2.0, 2, True), (1.0, 2, False), (4.0, 2, False), (0.5, 2, False)],
+    [
+        *[(None, 1, True), (0.5, 1, True), (1.0, 1, True), (2.0, 1, False)],
+        *[(None, 2, True), (0.0, 2, True), (2.0, 2, True), (1.0, 2, False), (4.0, 2, False), (0.5, 2, False)],
+    ],
 )
 def test_workers_and_gpus_that_do_not_go_together_are_refused(trials, gpus, workers, good):
     claim = Claim(cpus=1, gpus=gpus)
