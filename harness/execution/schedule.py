@@ -12,7 +12,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ from harness.environment import cpus_available  # noqa: E402
 from harness.errors import CorpusError, ExecutionError, StorageError  # noqa: E402
 from harness.execution.capacity import fitted, refuse_contradiction  # noqa: E402
 from harness.execution.events import Claim, OnEvent  # noqa: E402
+from harness.execution.parcel import Parcel  # noqa: E402
 from harness.execution.rounds import Watcher, in_rounds  # noqa: E402
-from harness.execution.schedule_group import train_together, unpacked  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
 from harness.trial.progress import Progress  # noqa: E402
 from harness.trial.run import run  # noqa: E402
@@ -79,13 +79,13 @@ def execute(
 def _tuner(
     specs: list[TrialSpec], setting: Setting, claim: Claim, watcher: Watcher, scratch: Path, at_once: int | None
 ) -> tune.Tuner:
+    parcels = [
+        Parcel(spec=spec, setting=setting, claim=claim, replaces=watcher.replaced.get(spec.id), scratch=scratch)
+        for spec in specs
+    ]
     return tune.Tuner(
         tune.with_resources(_trainable, _resources),
-        param_space={
-            "trial": tune.grid_search(
-                [_packed(spec, setting, watcher.replaced.get(spec.id), claim, scratch) for spec in specs]
-            )
-        },
+        param_space={"trial": tune.grid_search([parcel.pack() for parcel in parcels])},
         tune_config=tune.TuneConfig(
             trial_name_creator=_trial_id,
             trial_dirname_creator=_trial_id,
@@ -107,9 +107,10 @@ def _resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     """What Tune sets aside for a trial. Of a data-parallel one Ray Train claims for the workers, all or none at once;
     for what waits for them there is a byte of memory, since Tune knows no claim of nothing.
     """
-    claim = Claim(**config["trial"]["claim"])
-    alone = unpacked(config["trial"])[0].train.data_parallel == 1
-    return tune.PlacementGroupFactory([{"CPU": claim.cpus, "GPU": claim.gpus} if alone else {"memory": 1}])
+    parcel = Parcel.unpack(config["trial"])
+    alone = parcel.spec.train.data_parallel == 1
+    taken = {"CPU": parcel.claim.cpus, "GPU": parcel.claim.gpus} if alone else {"memory": 1}
+    return tune.PlacementGroupFactory([taken])
 
 
 @contextmanager
@@ -167,22 +168,16 @@ def _ray(address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def _packed(spec: TrialSpec, setting: Setting, replaces: str | None, claim: Claim, scratch: Path) -> dict[str, Any]:
-    """Plain data for a worker."""
-    plain = replace(setting, replaces={}).to_json()  # of all trials; this one's is beside it
-    asked = {"claim": asdict(claim), "scratch": str(scratch)}
-    return {"id": spec.id, "spec": spec.model_dump_json(), "setting": plain, "replaces": replaces, **asked}
-
-
 def _trainable(config: dict[str, Any]) -> None:
     """In the worker: one trial, which saves its record. What a worker cannot write is no fault of the trial."""
-    packed = config["trial"]
-    spec, setting = unpacked(packed)
+    parcel = Parcel.unpack(config["trial"])
     try:
-        if spec.train.data_parallel == 1:
-            run(spec, setting, lambda progress: tune.report(asdict(progress)), packed["replaces"])
+        if parcel.spec.train.data_parallel == 1:
+            run(parcel.spec, parcel.setting, lambda progress: tune.report(asdict(progress)), parcel.replaces)
         else:
-            train_together(spec, setting, packed, tune.report)
+            from harness.execution.schedule_group import train_together  # Ray Train: half a second in each worker
+
+            train_together(parcel, tune.report)
     except (StorageError, CorpusError) as fault:
         tune.report({"lost": str(fault)})
 

@@ -19,45 +19,37 @@ from ray import train  # noqa: E402
 from ray.train.torch import TorchConfig, TorchTrainer  # noqa: E402
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group  # noqa: E402
 
-from harness.execution.events import Claim  # noqa: E402
-from harness.plan.specs import TrialSpec  # noqa: E402
+from harness.execution.parcel import Parcel  # noqa: E402
 from harness.trial.follow import Ended, follow, settle  # noqa: E402
 from harness.trial.parallel import PATIENCE_SECONDS, Workers  # noqa: E402
 from harness.trial.progress import PROGRESS_SECONDS, Progress  # noqa: E402
 from harness.trial.run import run  # noqa: E402
-from harness.trial.setting import Setting  # noqa: E402
 
 MARKERS = 2**24  # bytes of memory that a worker claims, to be known by
 
 
-def unpacked(packed: dict[str, Any]) -> tuple[TrialSpec, Setting]:
-    """The trial and its setting, of what a worker is sent."""
-    return TrialSpec.model_validate_json(packed["spec"]), Setting.from_json(packed["setting"])
-
-
-def train_together(
-    spec: TrialSpec, setting: Setting, packed: dict[str, Any], tell: Callable[[dict[str, Any]], None]
-) -> None:
+def train_together(parcel: Parcel, tell: Callable[[dict[str, Any]], None]) -> None:
     """In Tune's worker: a data-parallel trial by workers of Ray Train. It waits for them and hands their progress on;
     a group that lost a worker is followed by another, as any worker that died, by Tune.
 
     Raises: LostWorker then; StorageError and CorpusError, as harness.trial.run.run.
     """
-    claim, name = Claim(**packed["claim"]), f"{spec.id}-{os.getpid()}"
-    told = Path(packed["scratch"]) / f"{name}.jsonl"
+    spec, claim = parcel.spec, parcel.claim
+    name = f"{spec.id}-{os.getpid()}"
+    told = parcel.scratch / f"{name}.jsonl"
     told.touch()
     marker = 1 + int(spec.id, 16) % MARKERS
     _remove_abandoned(marker)
     trainer = TorchTrainer(
         _worker,
-        train_loop_config={**packed, "told": str(told)},
+        train_loop_config={"trial": parcel.pack(), "told": str(told)},
         torch_config=TorchConfig(timeout_s=PATIENCE_SECONDS),
         scaling_config=train.ScalingConfig(
             num_workers=spec.train.data_parallel,
             use_gpu=claim.gpus > 0,
             resources_per_worker={"CPU": claim.cpus, "memory": marker, **({"GPU": claim.gpus} if claim.gpus else {})},
         ),
-        run_config=train.RunConfig(name=name, storage_path=packed["scratch"]),
+        run_config=train.RunConfig(name=name, storage_path=str(parcel.scratch)),
     )
     fitting = ThreadPoolExecutor(1).submit(trainer.fit)
     with told.open(encoding="utf-8") as lines:
@@ -68,7 +60,7 @@ def train_together(
     try:
         fitting.result()
     except train.TrainingFailedError as failed:
-        settle(spec, setting, getattr(failed, "worker_failures", {}), packed["replaces"])
+        settle(spec, parcel.setting, getattr(failed, "worker_failures", {}), parcel.replaces)
 
 
 def _whole_lines(file: TextIO) -> Iterator[str]:
@@ -91,20 +83,20 @@ def _remove_abandoned(marker: int) -> None:
             remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group))))
 
 
-def _worker(packed: dict[str, Any]) -> None:
+def _worker(config: dict[str, Any]) -> None:
     """In one of Ray Train's workers, whose process group is up. The first tells of its progress in a file: a report to
     Ray Train would have to be made by all of them.
     """
-    spec, setting = unpacked(packed)
+    parcel = Parcel.unpack(config["trial"])
     workers = Workers(train.get_context().get_world_rank(), train.get_context().get_world_size())
     if workers.rank:
-        follow(spec, setting, workers)
+        follow(parcel.spec, parcel.setting, workers)
         return
 
     def report(progress: Progress) -> None:
-        with suppress(OSError), Path(packed["told"]).open("a", encoding="utf-8") as lines:
+        with suppress(OSError), Path(config["told"]).open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(asdict(progress)) + "\n")
 
-    run(spec, setting, report, packed["replaces"], workers)
+    run(parcel.spec, parcel.setting, report, parcel.replaces, workers)
     if not workers.dismissed:
         raise Ended("the trial has its record, and other workers still wait for the first one")

@@ -10,8 +10,9 @@ import pytest
 
 from harness import records
 from harness.errors import ExecutionError
-from harness.execution import inline, schedule, schedule_group
+from harness.execution import inline, schedule
 from harness.execution.events import Claim
+from harness.execution.parcel import Parcel
 from harness.plan.specs import ComponentSpec
 
 ONE = Claim(cpus=1, gpus=0.0)
@@ -143,6 +144,6 @@ def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(
 
 def test_a_trial_its_setting_and_claim_reach_a_worker_whole(suite, setting, place):
     sent = replace(setting("sent", "ray"), threads=3, shared=True, route="onednn")
-    packed = json.loads(json.dumps(schedule._packed(suite.trials[0], sent, None, Claim(cpus=3, gpus=0.5), place)))
-    assert schedule_group.unpacked(packed) == (suite.trials[0], sent)
-    assert (Claim(**packed["claim"]), packed["scratch"]) == (Claim(cpus=3, gpus=0.5), str(place))
+    claim = Claim(cpus=3, gpus=0.5)
+    parcel = Parcel(spec=suite.trials[0], setting=sent, claim=claim, replaces="a" * 64, scratch=place)
+    assert Parcel.unpack(json.loads(json.dumps(parcel.pack()))) == parcel
