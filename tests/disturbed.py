@@ -1,15 +1,27 @@
 """For tests of faults: suites whose heads fail as told, commands as processes of their own, and what they leave."""
 
+import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import psutil
+import pytest
+
+from harness import plan
+from harness.execution import inline
+from harness.execution.events import Claim
+from harness.kernels import probe
+from harness.plan.specs import TrialSpec
+from harness.registry import HEADS
+from harness.trial.setting import Setting
 
 PLUGIN = Path(__file__).parent / "faults" / "plugin"
 CORPUS = "corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]"
@@ -56,6 +68,36 @@ class Place:
         finally:
             process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def here(self) -> dict[str, tuple]:
+        """The results of `harness run --executor inline`, as this process runs it, to which nothing happens: to compare
+        with what was disturbed elsewhere, or to go on with it.
+        """
+        with self._known_here():
+            inline.execute(self.trials(), self.setting(), Claim(cpus=1, gpus=0.0), lambda event: None)
+        return self.results()
+
+    def trials(self) -> list[TrialSpec]:
+        """Those of the suite."""
+        with self._known_here():
+            return list(plan.load(self.suite).trials)
+
+    def setting(self) -> Setting:
+        """How `harness run --executor inline` runs them."""
+        return Setting(suite="tiny", runs=self.runs, data=self.folder, device="cpu", executor="inline",
+                       route=probe.chosen_route())  # fmt: skip
+
+    @contextmanager
+    def _known_here(self) -> Iterator[None]:
+        """The plug-in, which other processes find by PYTHONPATH."""
+        spec = importlib.util.spec_from_file_location("faulty_head", PLUGIN / "faulty_head.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        HEADS.names()  # all others are known before it
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HARNESS_TEST_MARKS", str(self.marks))
+            patch.setitem(HEADS._classes, "faulty", module.Faulty)
+            yield
 
     def records(self) -> dict[str, dict]:
         """Trial id -> content of its record."""

@@ -18,10 +18,8 @@ SUITE = """\
 name: tiny
 version: 1
 corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones:
-  - lstm: {d_model: 8, num_layers: 2, dropout: 0.0}
-  - transformer_encoder: {d_model: 8, num_layers: 2, num_heads: 2, d_ff: 8, dropout: 0.0, layer_dropout: 0.0}
-heads: [softmax, {mos: {num_mixtures: 2}}]
+backbones: [{lstm: {d_model: 8, num_layers: 2, dropout: 0.0}}]
+heads: [softmax]
 train: {optimizer: sgd, lr: 0.5, clip: 0.5, epochs: 3, batch_size: 4, seq_len: 7}
 seeds: [1]
 """
@@ -73,37 +71,31 @@ def loaded(place, workers: int) -> tuple:
 
 @pytest.fixture(scope="module")
 def ran(place, setting, mortal):
-    """Under Ray with two workers each: a trial whose second worker is killed, the same one undisturbed, one whose
-    second worker raises, and another model; then one worker inline.
+    """Under Ray with two workers each: a trial whose second worker is killed, the same one undisturbed, and one whose
+    second worker raises; then one worker inline.
     """
-    first, *_, last = loaded(place, 2)
+    first = loaded(place, 2)[0]
     heads = {fate: ComponentSpec(name="mortal", params={"fate": fate}) for fate in ("none", "killed", "raises")}
     named = enumerate(heads.items(), start=1)
     fated = {fate: first.model_copy(update={"id": f"{i:012x}", "head": head}) for i, (fate, head) in named}
     events, runs = [], setting("parallel", "ray").runs
-    schedule.execute([*fated.values(), last], setting("parallel", "ray"), ONE, events.append)
-    softmax, *_, mos = loaded(place, 1)
-    inline.execute([softmax, mos], setting("alone", "inline"), ONE, lambda event: None)
-    pairs = {"lstm": (fated["none"].id, softmax.id), "transformer": (last.id, mos.id)}
-    alone = setting("alone", "inline").runs
-    return SimpleNamespace(events=events, runs=runs, alone=alone, fated=fated, pairs=pairs, ids=[*fated.values(), last])
+    schedule.execute([*fated.values()], setting("parallel", "ray"), ONE, events.append)
+    softmax = loaded(place, 1)[0]
+    inline.execute([softmax], setting("alone", "inline"), ONE, lambda event: None)
+    pair = ((runs, fated["none"].id), (setting("alone", "inline").runs, softmax.id))
+    return SimpleNamespace(events=events, runs=runs, fated=fated, pair=pair)
 
 
-@pytest.mark.parametrize("name", ["lstm", "transformer"])
-def test_two_workers_give_the_curve_and_weights_of_one(ran, name):
-    ours, theirs = (
-        records.load(runs, trial) for runs, trial in zip((ran.runs, ran.alone), ran.pairs[name], strict=True)
-    )
+def test_two_workers_give_the_curve_and_weights_of_one(ran):
+    """For further models, without Ray: tests/trial/test_parallel.py."""
+    ours, theirs = (records.load(runs, trial) for runs, trial in ran.pair)
     assert (ours.status, ours.spec.train.data_parallel, ours.environment.executor) == ("ok", 2, "ray"), ours.message
     assert theirs.spec.train.data_parallel == 1
     for mine, other in zip(ours.curve, theirs.curve, strict=True):
         assert mine.train_loss == pytest.approx(other.train_loss, rel=2e-6)
         assert mine.valid_ppl == pytest.approx(other.valid_ppl, rel=1e-5)
     assert ours.curve[-1].train_loss < 0.99 * ours.curve[0].train_loss
-    weights, expected = (
-        load_weights(runs / trial / BEST, "cpu")
-        for runs, trial in zip((ran.runs, ran.alone), ran.pairs[name], strict=True)
-    )
+    weights, expected = (load_weights(runs / trial / BEST, "cpu") for runs, trial in ran.pair)
     assert weights.keys() == expected.keys()
     for key, tensor in weights.items():
         torch.testing.assert_close(tensor, expected[key], rtol=0, atol=2e-5)
@@ -132,7 +124,9 @@ def test_what_the_second_worker_raises_is_the_trials_record_and_is_not_tried_aga
 
 def test_trials_of_two_workers_run_one_after_the_other_where_only_one_fits(ran, monkeypatch):
     kinds = [(event.kind, event.spec.id) for event in ran.events if event.kind != "progress"]
-    assert sorted(trial for kind, trial in kinds if kind == "finished") == sorted(spec.id for spec in ran.ids)
+    assert sorted(trial for kind, trial in kinds if kind == "finished") == sorted(
+        spec.id for spec in ran.fated.values()
+    )
     if schedule.cpus_available() // 2 == 1:
         running = set()
         for kind, trial in kinds:
@@ -141,13 +135,13 @@ def test_trials_of_two_workers_run_one_after_the_other_where_only_one_fits(ran, 
 
 
 def test_progress_of_the_first_worker_is_heard(ran):
-    for trial in (ran.fated["none"].id, ran.pairs["transformer"][0]):
-        own = [each.progress for each in ran.events if each.spec.id == trial and each.kind == "progress"]
-        assert [(p.epoch, p.epochs) for p in own if p.step == p.steps == STEPS] == [(1, 3), (2, 3), (3, 3)]
+    of = [each for each in ran.events if each.spec.id == ran.fated["none"].id]
+    own = [each.progress for each in of if each.kind == "progress"]
+    assert [(p.epoch, p.epochs) for p in own if p.step == p.steps == STEPS] == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_nothing_is_left_beside_the_records(ran):
-    trials = sorted(spec.id for spec in ran.ids)
+    trials = sorted(spec.id for spec in ran.fated.values())
     assert sorted(path.name for path in ran.runs.iterdir()) == [".locks", *trials]
     for trial in trials:
         names = {path.name for path in (ran.runs / trial).iterdir()}

@@ -117,9 +117,7 @@ def cluster():
 @pytest.fixture(scope="module")
 def undisturbed(module_place) -> dict[str, tuple]:
     """The results of a run inline."""
-    place = module_place(SLOW, **SHAPE)
-    assert place.run("--executor", "inline", "--no-tracking").returncode == 0
-    return place.results()
+    return module_place(SLOW, **SHAPE).here()
 
 
 def scratch(place) -> list[Path]:

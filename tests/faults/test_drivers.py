@@ -1,26 +1,26 @@
 """What happens to the command itself: killed, interrupted, started twice. RELIABILITY A1-A4, A9, A13, A17."""
 
+import json
 import os
 import pty
 import random
 import re
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 from commands import EVERY_BACKBONE, EVERY_HEAD
-from disturbed import all_gone, descendants, wait_for, workers
+from disturbed import all_gone, descendants, result, wait_for, workers
+from handmade import interrupted_before
+
+from harness import plan
+from harness.trial.run import run
 
 SLOW = "faulty: {kind: slow, ms: 20}"  # 45 steps: about a second
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
 INLINE = ("--executor", "inline", "--no-tracking")
 KILLS = int(os.environ.get("HARNESS_TEST_KILLS", "2"))
-
-
-def undisturbed(place, **more):
-    """The results of a run inline that nothing disturbs."""
-    assert place.run(*INLINE, timeout=240, **more).returncode == 0
-    return place.results()
 
 
 def killed_at_random(place, options, kills, shortest, longest, rng):
@@ -46,7 +46,7 @@ def four_trials(module_place):
     def make():
         return module_place("softmax", "faulty: {kind: slow, ms: 5}", train=LONG, seeds="[1, 2]")
 
-    return make, undisturbed(make())
+    return make, make().here()
 
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
@@ -69,23 +69,23 @@ def test_driver_sigkill_at_random_moments_costs_no_bit_and_at_most_an_epoch(exec
     assert place.leftovers() == []
 
 
-def test_driver_sigkill_with_every_head_and_backbone_in_one_run_under_ray(module_place):
+def test_every_head_and_backbone_goes_on_in_one_run_under_ray_to_the_same_bits(module_place):
+    """Each trial is interrupted in its second or third epoch, by a driver of its own."""
     heads = [head.removeprefix("{")[: -1 if head.startswith("{") else None] for head in EVERY_HEAD]
-    more = {"backbones": f"backbones: [{', '.join(EVERY_BACKBONE)}]", "train": LONG}
-    only = ("--only", "backbone=lstm", "--only", "head=softmax")
-    reference = module_place(*heads, **more)
-    assert reference.run(*INLINE, *only, timeout=240).returncode == 0
-    place = module_place(*heads, **more)
-    driver = place.start("run", "--no-tracking", *only)
-    wait_for(lambda: len(place.records()) >= 5 and place.checkpoints(), 120)
-    below = descendants(driver.pid)
-    driver.kill()
-    driver.communicate()
-    assert all_gone(below)
-    assert len(place.records()) < len(EVERY_HEAD) + 2
-    assert place.run("--no-tracking", *only, timeout=240).returncode == 0
-    assert place.results() == reference.results()
-    assert len(place.results()) == len(EVERY_HEAD) + 2
+    only = ("backbone=lstm", "head=softmax")
+    place = module_place(*heads, backbones=f"backbones: [{', '.join(EVERY_BACKBONE)}]")
+    undisturbed, rng, setting = {}, random.Random(0), place.setting()
+    for spec in plan.select(place.trials(), only):
+        whole = run(spec, replace(setting, runs=place.folder / "whole"), lambda progress: None)
+        undisturbed[spec.id] = result(whole.model_dump(mode="json"))
+        with interrupted_before(rng.randrange(15, 45)):
+            run(spec, setting, lambda progress: None)
+    assert place.records() == {}
+    assert place.run("--no-tracking", "--only", only[0], "--only", only[1], timeout=240).returncode == 0
+    assert place.results() == undisturbed
+    assert len(undisturbed) == len(EVERY_HEAD) + 2
+    assert {record["environment"]["sessions"] for record in place.records().values()} == {2}
+    assert place.leftovers() == []
 
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
@@ -101,9 +101,9 @@ def test_driver_sigterm_leaves_with_143_and_the_trial_goes_on(executor, place):
     assert all_gone(below)
     assert there.records() == {}
     assert "0/1: 1 interrupted" in done.stdout
-    assert '"state": "interrupted"' in there.end(there.start("plan", "--json")).stdout
-    assert there.run(*INLINE).returncode == 0  # by either executor
+    there.here()  # by either executor
     (record,) = there.records().values()
+    assert record["status"] == "ok"
     assert record["environment"]["sessions"] == 2
 
 
@@ -122,6 +122,8 @@ def test_ctrl_c_in_a_terminal_marks_trials_incomplete_and_leaves_with_130(place)
     assert re.search(r"0/1: 1 interrupted", shown)
     assert "interrupted: finished trials are kept, the same command goes on with the others" in shown
     assert there.records() == {}
+    states = [trial["state"] for trial in json.loads(there.end(there.start("plan", "--json")).stdout)["trials"]]
+    assert states == ["interrupted", "missing"]
 
 
 def test_a_second_ctrl_c_leaves_at_once(place):
@@ -149,7 +151,7 @@ def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, p
     assert "error" in statuses
     assert len(statuses) < 3
     assert "not run" in done.stdout
-    assert there.run(*INLINE).returncode == 1  # the failed ones stay failed
+    there.here()  # the failed ones stay failed
     assert sorted(record["status"] for record in there.records().values()) == ["error", "ok", "ok"]
 
 
@@ -162,14 +164,14 @@ def test_infeasible_resources_are_refused_before_the_start(place):
     assert list(there.runs.iterdir()) == []
 
 
-@pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, place):
-    there = place("softmax", "faulty: {kind: slow, ms: 5}", seeds="[1, 2]")
+@pytest.mark.parametrize(("executor", "seeds"), [("inline", [1, 2]), ("ray", [1])], ids=["inline", "ray"])
+def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, seeds, place):
+    there = place("softmax", "faulty: {kind: slow, ms: 5}", seeds=str(seeds))
     drivers = [there.start("run", "--executor", executor) for _ in range(2)]
     below = wait_for(lambda: workers(drivers[0].pid)) + descendants(drivers[0].pid) if executor == "ray" else []
     ended = [there.end(driver, 120) for driver in drivers]
     assert [each.returncode for each in ended] == [0, 0], [each.stderr for each in ended]
-    assert len(there.records()) == 4
+    assert len(there.records()) == 2 * len(seeds)
     for trial in there.records():
         log = (there.runs / trial / "trial.log").read_text()
         assert log.count(f"trial {trial}:") == 1
