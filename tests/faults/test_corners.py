@@ -17,6 +17,7 @@ from harness.execution.events import Claim
 from harness.execution.rounds import Watcher, in_rounds
 from harness.plan.specs import TimeoutSpec
 from harness.registry import HEADS
+from harness.trial import lost
 from harness.trial import run as running
 from harness.trial.checkpoint import Checkpoints
 from harness.trial.failures import status_of
@@ -91,7 +92,8 @@ def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, set
     assert records.digests(setting.runs, [spec.id for spec in specs]) == {}
 
 
-def test_a_driver_gives_up_a_trial_without_waiting_for_whoever_holds_it(tmp_path, setting):
+def test_a_driver_gives_up_a_trial_without_waiting_for_whoever_holds_it(tmp_path, setting, monkeypatch):
+    monkeypatch.setattr(lost, "LOCK_SECONDS", 0.5)
     (spec,) = trials(tmp_path, "softmax")
     watcher = Watcher([spec], setting, lambda event: None)
     watcher.started(spec.id)

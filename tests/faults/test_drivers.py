@@ -20,7 +20,7 @@ from harness.trial.run import run
 SLOW = "faulty: {kind: slow, ms: 20}"  # 45 steps: about a second
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
 INLINE = ("--executor", "inline", "--no-tracking")
-KILLS = int(os.environ.get("HARNESS_TEST_KILLS", "2"))
+KILLS = os.environ.get("HARNESS_TEST_KILLS")
 
 
 def killed_at_random(place, options, kills, shortest, longest, rng):
@@ -49,13 +49,14 @@ def four_trials(module_place):
     return make, make().here()
 
 
-@pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_driver_sigkill_at_random_moments_costs_no_bit_and_at_most_an_epoch(executor, four_trials):
-    rng = random.Random(f"{executor} {KILLS}")
+@pytest.mark.parametrize(("executor", "kills"), [("inline", 2), ("ray", 1)], ids=["inline", "ray"])
+def test_driver_sigkill_at_random_moments_costs_no_bit_and_at_most_an_epoch(executor, kills, four_trials):
+    kills = int(KILLS or kills)
+    rng = random.Random(f"{executor} {kills}")
     make, reference = four_trials
     place = make()
     longest = 9.0 if executor == "inline" else 14.0
-    live = killed_at_random(place, ("--no-tracking", "--executor", executor), KILLS, 3.0, longest, rng)
+    live = killed_at_random(place, ("--no-tracking", "--executor", executor), kills, 3.0, longest, rng)
     before = {trial: (place.runs / trial / "record.json").stat().st_mtime_ns for trial in place.records()}
     done = place.run("--no-tracking", "--executor", executor)
     assert done.returncode == 0, done.stderr
@@ -143,7 +144,7 @@ def test_a_second_ctrl_c_leaves_at_once(place):
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, place):
-    there = place("faulty: {kind: raise, at: 3}", SLOW, "softmax", train=LONG)
+    there = place("faulty: {kind: raise, at: 3}", "faulty: {kind: slow, ms: 60}", "softmax")
     options = ("--executor", executor, "--no-tracking")
     done = there.run(*options, "--fail-fast", "--set", "resources.cpus=1")
     assert done.returncode == 1
@@ -155,23 +156,14 @@ def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, p
     assert sorted(record["status"] for record in there.records().values()) == ["error", "ok", "ok"]
 
 
-def test_infeasible_resources_are_refused_before_the_start(place):
-    there = place("softmax")
-    done = there.run("--gpus-per-trial", "1", "--device", "cpu", "--cpus-per-trial", "999")
-    assert done.returncode == 2
-    assert "a trial claims 999 CPUs" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert list(there.runs.iterdir()) == []
-
-
-@pytest.mark.parametrize(("executor", "seeds"), [("inline", [1, 2]), ("ray", [1])], ids=["inline", "ray"])
+@pytest.mark.parametrize(("executor", "seeds"), [("inline", "[1, 2]"), ("ray", "[1]")], ids=["inline", "ray"])
 def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, seeds, place):
-    there = place("softmax", "faulty: {kind: slow, ms: 5}", seeds=str(seeds))
+    there = place("softmax", "faulty: {kind: slow, ms: 5}", seeds=seeds)
     drivers = [there.start("run", "--executor", executor) for _ in range(2)]
     below = wait_for(lambda: workers(drivers[0].pid)) + descendants(drivers[0].pid) if executor == "ray" else []
     ended = [there.end(driver, 120) for driver in drivers]
     assert [each.returncode for each in ended] == [0, 0], [each.stderr for each in ended]
-    assert len(there.records()) == 2 * len(seeds)
+    assert len(there.records()) == len(there.trials())
     for trial in there.records():
         log = (there.runs / trial / "trial.log").read_text()
         assert log.count(f"trial {trial}:") == 1

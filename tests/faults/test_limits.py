@@ -68,8 +68,8 @@ def test_hang_inline_is_a_timeout_that_keeps_its_checkpoint(stuck, spec, setting
 
 
 def test_hang_is_no_name_for_a_trial_that_is_slow_but_alive(spec, setting, monkeypatch):
-    slow_from_step(1, monkeypatch, lambda: time.sleep(0.2))  # 9 s in all
-    record = trained(spec, replace(setting, timeout=TimeoutSpec(silent_minutes=0.12)))
+    slow_from_step(1, monkeypatch, lambda: time.sleep(0.1))  # 4.5 s in all
+    record = trained(spec, replace(setting, timeout=TimeoutSpec(silent_minutes=0.05)))
     assert record.status == "ok"
 
 
