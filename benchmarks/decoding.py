@@ -5,7 +5,6 @@ Weights are random and all backbones are under the same softmax: speed depends o
 each backbone in turn; the table has medians.
 """
 
-import json
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +14,11 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from benchmarks.machine import high_load
-from benchmarks.measurement import slug
+from benchmarks.measurement import save_with_table, slug
+from benchmarks.tables import markdown_table
 from harness import environment
 from harness.diagnostics.decoding import Decoder
 from harness.diagnostics.sampling import Choice, sample
-from harness.files import write_atomically
 from harness.plan.construction import count
 from harness.plan.specs import ComponentSpec
 from harness.trial.model import LanguageModel, build
@@ -110,17 +109,11 @@ def rows(measured: Writings) -> list[list[str]]:
 
 def save(measured: Writings, results: Path) -> list[Path]:
     """Write the record and the table; returns their places."""
-    name = f"decoding_{slug(measured.device)}"
-    record, table = results / "bench" / f"{name}.json", results / "tables" / f"{name}.md"
-    write_atomically(record, (json.dumps(measured.model_dump(mode="json"), indent=1) + "\n").encode())
-    write_atomically(table, markdown(measured).encode())
-    return [record, table]
+    return save_with_table(f"decoding_{slug(measured.device)}", measured, markdown(measured), results)
 
 
 def markdown(measured: Writings) -> str:
     """The table, and how it was made."""
-    head, *body = [f"| {' | '.join(row)} |" for row in rows(measured)]
-    lines = "\n".join([head, "|" + "---|" * len(rows(measured)[0]), *body])
     flag = f"CONTENDED: {'; '.join(measured.contended)}. " if measured.contended else ""
     return f"""\
 # Speed of writing text, token by token, on {measured.device}
@@ -128,7 +121,7 @@ def markdown(measured: Writings) -> str:
 Made by `harness bench sample --save`. One text after a prompt of {PROMPT} tokens, softmax over V = {VOCAB:,}, float32,
 random weights; x: times the first row's speed.
 
-{lines}
+{markdown_table(rows(measured))}
 
 - {flag}Medians of {measured.rounds} interleaved rounds, {measured.threads} thread, load {measured.load_average:.2f} at
   the start, torch {measured.torch}, harness at {measured.commit}, {measured.started}.

@@ -124,9 +124,17 @@ def slug(device: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_")
 
 
-def save(measurement: Measurement, path: Path) -> None:
+def save(measured: BaseModel, path: Path) -> None:
     """As JSON; the folder is made."""
-    write_atomically(path, (json.dumps(measurement.model_dump(mode="json"), indent=1) + "\n").encode())
+    write_atomically(path, (json.dumps(measured.model_dump(mode="json"), indent=1) + "\n").encode())
+
+
+def save_with_table(name: str, measured: BaseModel, table: str, results: Path) -> list[Path]:
+    """A record that has a table of its own, and that table in markdown; returns their places."""
+    places = [results / "bench" / f"{name}.json", results / "tables" / f"{name}.md"]
+    save(measured, places[0])
+    write_atomically(places[1], table.encode())
+    return places
 
 
 def loses(measurement: Measurement, path: Path) -> str:

@@ -7,7 +7,6 @@ and what is resident is what tensors need; and beside it with malloc's default.
 """
 
 import gc
-import json
 import os
 import subprocess
 import sys
@@ -18,11 +17,11 @@ from typing import Literal
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from benchmarks.measurement import slug
+from benchmarks.measurement import save_with_table, slug
 from benchmarks.memory import resident_mib
+from benchmarks.tables import markdown_table
 from harness import environment
 from harness.errors import ExecutionError
-from harness.files import write_atomically
 from harness.plan.memory import plan_step
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.trial.model import build
@@ -107,11 +106,7 @@ def step_mib(size: str, head: str, device: torch.device) -> float:
 
 def save(measured: PlannedSteps, results: Path) -> list[Path]:
     """Write the record and the table; returns their places."""
-    name = f"plan_memory_{slug(measured.device)}"
-    record, table = results / "bench" / f"{name}.json", results / "tables" / f"{name}.md"
-    write_atomically(record, (json.dumps(measured.model_dump(mode="json"), indent=1) + "\n").encode())
-    write_atomically(table, markdown(measured).encode())
-    return [record, table]
+    return save_with_table(f"plan_memory_{slug(measured.device)}", measured, markdown(measured), results)
 
 
 def load(place: Path) -> PlannedSteps:
@@ -133,8 +128,6 @@ def rows(measured: PlannedSteps) -> list[list[str]]:
 
 def markdown(measured: PlannedSteps) -> str:
     """The table, and what it holds."""
-    head, *body = [f"| {' | '.join(row)} |" for row in rows(measured)]
-    lines = "\n".join([head, "|" + "---|" * len(rows(measured)[0]), *body])
     verdict = "every plan is" if measured.holds else "NOT every plan is"
     return f"""\
 # Planned and measured memory of a training step on {measured.device}
@@ -143,7 +136,7 @@ Made by `harness bench plan-memory --save`. GPT-2 of three sizes (d_model x laye
 {TRAIN.batch_size} rows of {TRAIN.seq_len} tokens, V = {VOCAB:,}, AdamW, float32,
 dropout 0.1: the peak of three steps above what was there before the model was built.
 
-{lines}
+{markdown_table(rows(measured))}
 
 - Within {WITHIN:.0%} of what was measured: {verdict}.
 - Measured in fresh processes{_allocator(measured)}. torch {measured.torch}, harness at {measured.commit}, \

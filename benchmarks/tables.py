@@ -85,11 +85,11 @@ def markdown(measurements: list[Measurement]) -> str:
         f"# Benchmarks on {ordered[0].device}\n\nMade by `harness bench table` from the records in results/bench.\n"
     ]
     for measured in ordered:
-        parts.append(f"## {title(measured)}\n\n{_markdown_table(rows(measured))}\n")
+        parts.append(f"## {title(measured)}\n\n{markdown_table(rows(measured))}\n")
         parts.append("\n".join(f"- {line}" for line in (*derived(measured), provenance(measured))) + "\n")
     aims = target_rows(ordered)
     if len(aims) > 1:
-        parts.append(f"## Targets\n\n{_markdown_table(aims)}\n")
+        parts.append(f"## Targets\n\n{markdown_table(aims)}\n")
     return "\n".join(parts)
 
 
@@ -193,6 +193,7 @@ def _by_way(measured: Measurement, figure, form: str = "{:.2f}") -> str:
     return ", ".join(f"{' '.join(way)} {form.format(value)}" for way, value in values.items() if value is not None)
 
 
-def _markdown_table(table: list[Row]) -> str:
+def markdown_table(table: list[Row]) -> str:
+    """A header and rows, in markdown."""
     head, *body = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in table]
     return "\n".join([head, "|" + "---|" * len(table[0]), *body])
