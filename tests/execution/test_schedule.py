@@ -1,7 +1,6 @@
 """Ray Tune as the scheduler: one run of four trials serves all tests but one."""
 
 import json
-import os
 import signal
 from dataclasses import replace
 from types import SimpleNamespace
@@ -29,16 +28,11 @@ class Killer(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def killer(place):
+def killer(place, plugin):
     """A head that kills its worker, as a plug-in that only the workers find; the file that counts its victims."""
-    folder, kills = place / "plugin", place / "kills"
-    about = folder / "killer_head-1.dist-info"
-    about.mkdir(parents=True)
-    (folder / "killer_head.py").write_text(PLUGIN)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: killer-head\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[harness.heads]\nkiller = killer_head:Killer\n")
+    plugin("killer", "Killer", PLUGIN)
+    kills = place / "kills"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
         patch.setenv("HARNESS_TEST_KILLS", str(kills))
         yield kills
 

@@ -1,6 +1,5 @@
 """Data-parallel trials by Ray Train, two workers on CPUs: one run of Ray serves all tests."""
 
-import os
 from types import SimpleNamespace
 
 import pytest
@@ -48,21 +47,6 @@ class Mortal(Softmax):
 """
 
 
-@pytest.fixture(scope="module")
-def mortal(place):
-    """The head above as a plug-in, which only workers find."""
-    folder = place / "plugin"
-    about = folder / "mortal_head-1.dist-info"
-    about.mkdir(parents=True)
-    (folder / "mortal_head.py").write_text(PLUGIN)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mortal-head\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[harness.heads]\nmortal = mortal_head:Mortal\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-        patch.setenv("HARNESS_TEST_MARK", str(place / "killed"))
-        yield
-
-
 def loaded(place, workers: int) -> tuple:
     path = place / "parallel.yaml"
     path.write_text(SUITE)
@@ -70,16 +54,19 @@ def loaded(place, workers: int) -> tuple:
 
 
 @pytest.fixture(scope="module")
-def ran(place, setting, mortal):
+def ran(place, setting, plugin):
     """Under Ray with two workers each: a trial whose second worker is killed, the same one undisturbed, and one whose
     second worker raises; then one worker inline.
     """
+    plugin("mortal", "Mortal", PLUGIN)
     first = loaded(place, 2)[0]
     heads = {fate: ComponentSpec(name="mortal", params={"fate": fate}) for fate in ("none", "killed", "raises")}
     named = enumerate(heads.items(), start=1)
     fated = {fate: first.model_copy(update={"id": f"{i:012x}", "head": head}) for i, (fate, head) in named}
     events, runs = [], setting("parallel", "ray").runs
-    schedule.execute([*fated.values()], setting("parallel", "ray"), ONE, events.append)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_TEST_MARK", str(place / "killed"))
+        schedule.execute([*fated.values()], setting("parallel", "ray"), ONE, events.append)
     softmax = loaded(place, 1)[0]
     inline.execute([softmax], setting("alone", "inline"), ONE, lambda event: None)
     pair = ((runs, fated["none"].id), (setting("alone", "inline").runs, softmax.id))
