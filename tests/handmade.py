@@ -9,6 +9,20 @@ from torch import nn
 from harness.records import Environment
 from harness.trial.step import EagerStep
 
+SMALL = """\
+name: small
+version: 1
+corpora:
+  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
+backbones:
+  - lstm: {d_model: 8, num_layers: 1, dropout: 0.1}
+heads:
+  - softmax
+  - mos: {num_mixtures: 2}
+train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [1, 2]
+table: {baseline: softmax}
+"""
 MATCH = "match: {params: softmax, vary: d_model}\n"
 MATCHED_VOCAB = 5000
 TO_MATCH = f"""\
@@ -46,11 +60,19 @@ def environment(**changes) -> Environment:
 
 def matched_suite(*replacements: tuple[str, str], match: str = MATCH) -> str:
     """The text of a suite whose heads are to be matched, with what a test replaces in it."""
-    text = TO_MATCH
+    return _replaced(TO_MATCH, replacements) + match
+
+
+def changed(*replacements: tuple[str, str]) -> str:
+    """The text of SMALL with what a test replaces in it."""
+    return _replaced(SMALL, replacements)
+
+
+def _replaced(text: str, replacements) -> str:
     for old, new in replacements:
         assert old in text
         text = text.replace(old, new)
-    return text + match
+    return text
 
 
 def count(module: nn.Module) -> int:

@@ -28,7 +28,7 @@ from harness.trial.failures import refuse_hopeless, status_of
 from harness.trial.graph import graphed
 from harness.trial.inference import inference_times
 from harness.trial.log import trial_log
-from harness.trial.model import build, count_parameters
+from harness.trial.model import LanguageModel, build, count_parameters
 from harness.trial.parallel import LostWorker, Workers, parallel
 from harness.trial.progress import Progress
 from harness.trial.session import Session
@@ -150,9 +150,7 @@ def measure(
     device, multiplied = torch.device(setting.device), Products(route=setting.route)
     reset_peak_memory(device)
     corpus = load_planned(spec, setting.data, setting.contents)
-    model = build(
-        spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
-    ).to(device)
+    model = _built(spec, corpus).to(device)
     metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
     if spec.train.eval_stride is not None:
         refuse_stride(spec.train, state_of(model))  # before an epoch is spent on it
@@ -189,18 +187,27 @@ def measure(
             return ""
         metrics |= _scores(model, on_device, spec, fitted, checkpoints, clocks["eval"])
         metrics["peak_memory_mib"] = max(peak_memory_mib(device), current.peak_memory_mib)
-        if setting.measure.inference_batch is not None:
-            batch = setting.measure.inference_batch
+        if (batch := setting.measure.inference_batch) is not None:
             metrics |= inference_times(model, on_device.test, spec.train, batch=batch, beat=watch.beat)
-    metrics |= {
+    metrics |= _costs(fitted, spec, clocks) | references(corpus, spec.train)
+    return weights_sha256(model.state_dict())
+
+
+def _built(spec: TrialSpec, corpus: Corpus) -> LanguageModel:
+    words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts}
+    return build(spec.backbone, spec.head, seed=spec.seed, **words)
+
+
+def _costs(fitted: Fitted, spec: TrialSpec, clocks: dict[str, Clock]) -> dict[str, float]:
+    """How long it took, and of what the best weights are."""
+    costs = {
         "train_minutes": fitted.train_seconds / 60,
         "best_epoch": min(fitted.best_epoch, spec.train.epochs),
         "context_tokens": spec.train.seq_len,
     }
-    metrics |= references(corpus, spec.train)
     for name, clock in clocks.items():
-        metrics |= clock.summary(name)
-    return weights_sha256(model.state_dict())
+        costs |= clock.summary(name)
+    return costs
 
 
 def _scores(

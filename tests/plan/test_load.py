@@ -1,28 +1,13 @@
-"""A suite file to its trials: every mistake at once and at its place, grids, overrides, paths."""
+"""A suite file to its trials: every mistake at once and at its place, grids, paths."""
 
 from pathlib import Path
 
 import pytest
+from handmade import SMALL, changed
 from torch import nn
 
-from harness.errors import SuiteError
 from harness.plan import load
 from harness.registry import HEADS
-
-BASE = """\
-name: small
-version: 1
-corpora:
-  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
-backbones:
-  - lstm: {d_model: 8, num_layers: 1, dropout: 0.1}
-heads:
-  - softmax
-  - mos: {num_mixtures: 2}
-train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2]
-table: {baseline: softmax}
-"""
 
 EIGHT_MISTAKES = """\
 name: small
@@ -43,14 +28,6 @@ train:
   seq_len: 7
 seeds: []
 """
-
-
-def changed(*replacements: tuple[str, str]) -> str:
-    text = BASE
-    for old, new in replacements:
-        assert old in text
-        text = text.replace(old, new)
-    return text
 
 
 def test_eight_mistakes_are_reported_at_once_each_at_its_line_and_column(problems):
@@ -252,14 +229,14 @@ def test_corpora_come_before_backbones(write):
 
 
 def test_parameter_counts_are_those_of_the_formula(write):
-    suite = load(write(BASE))
+    suite = load(write(SMALL))
     # V = 12, D = 8. Embedding V D = 96. LSTM: 4 gates of D (D + D) + 2 D: 4 * (128 + 16) = 576. Head: V D + V = 108.
     # MoS, K = 2: latent K D D + K D = 144, prior K D = 16, output 108: 268.
     assert [suite.params[trial.id] for trial in suite.trials] == [(780, 108)] * 2 + [(940, 268)] * 2
 
 
 def test_suite_knows_its_file_name_and_counting(write):
-    path = write(BASE)
+    path = write(SMALL)
     suite = load(path)
     assert (suite.name, suite.version, suite.path, suite.overrides) == ("small", 1, path, ())
     assert suite.counting == {
@@ -287,63 +264,6 @@ def test_loading_builds_no_tensor_of_the_models(write):
     assert suite.params[suite.trials[0].id][0] > 10**11
 
 
-def test_overrides_are_applied_and_recorded(write):
-    overrides = ("train.epochs=3", "seeds=[7]", "heads.1.mos.num_mixtures=[4, 5]", "train.clip=0.5", "train.lr=1e-3")
-    suite = load(write(BASE), overrides)
-    assert [str(trial) for trial in suite.trials] == [
-        f"{head} lstm markov seed=7" for head in ("softmax", "mos(num_mixtures=4)", "mos(num_mixtures=5)")
-    ]
-    train = suite.trials[0].train
-    assert (train.epochs, train.clip, train.lr) == (3, 0.5, 0.001)
-    assert suite.overrides == (
-        ("train.epochs", "3", "2"),
-        ("seeds", "[7]", "[1, 2]"),
-        ("heads.1.mos.num_mixtures", "[4, 5]", "2"),
-        ("train.clip", "0.5", None),
-        ("train.lr", "1e-3", "0.01"),
-    )
-
-
-def test_later_override_wins(write):
-    assert load(write(BASE), ("train.epochs=3", "train.epochs=4")).trials[0].train.epochs == 4
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("train.epoch=3", "train.epoch: unknown key 'epoch'; did you mean 'epochs'?"),
-        ("trian.epochs=3", "trian: unknown key 'trian'; did you mean 'train'?"),
-        ("tables=3", "tables: unknown key 'tables'; did you mean 'table'?"),
-        ("train.epochs=two", 'train.epochs: expected a valid number, got "two"'),
-        ("train.epochs=-0.5", "train.epochs: expected greater than or equal to 0, got -0.5"),
-        ("train.epochs='2'", 'train.epochs: expected a valid number, got "2"'),
-        ("train.lr=.nan", "train.lr: expected a finite number, got NaN"),
-        ("train.batch_size=201", "train.batch_size: 201 columns need 402 training tokens, there are 400"),
-        ("table.baseline=sofmax", "table.baseline: 'sofmax' is no head of this suite; did you mean 'softmax'?"),
-        (
-            "heads.1.mos.num_mixtures=0",
-            "heads.1.mos.num_mixtures: num_mixtures must be at least 1, got 0 "
-            "(on lstm(d_model=8, num_layers=1, dropout=0.1))",
-        ),
-        (
-            "heads.1.mos.num_mixture=3",
-            "heads.1.mos.num_mixture: unknown parameter 'num_mixture' of head 'mos'; did you mean 'num_mixtures'?",
-        ),
-        ("heads.5=mos", "heads has no place '5'"),
-        ("heads.0.softmax.bias=false", "heads.0 has no place 'softmax'"),
-        ("train.0=1", "train has no place '0'"),
-        ("0=1", "the suite has no place '0'"),
-        ("train.\u00b2=1", "train.\u00b2: unknown key '\u00b2'"),
-        ("train.epochs", "expected key=value"),
-        ("=3", "expected key=value"),
-    ],
-)
-def test_wrong_override_is_reported_as_the_command_line_said_it(override, message, write):
-    with pytest.raises(SuiteError) as caught:
-        load(write(BASE), (override,))
-    assert caught.value.problems == [f"--set {override}: {message}"]
-
-
 def test_tiny_suite_of_the_other_tests_has_six_trials(tiny_suite):
     assert len(load(tiny_suite).trials) == 6
 
@@ -364,86 +284,3 @@ def test_a_range_mistake_is_found_beside_a_mistake_of_type_in_the_same_component
         "backbones.0.lstm.num_layers",
     ]
     assert found[1].endswith("num_layers must be at least 1, got -1")
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ("train.epochs=2",),
-        ("train.epochs=5", "train.epochs=2"),
-        ("resources.cpus=2",),
-        ("train.cuda_graph=on",),
-        ("train.cuda_graph=off",),
-    ],
-)
-def test_an_override_that_changes_no_trial_is_no_change(write, overrides):
-    path = write(BASE)
-    assert load(path).trials[0].train.epochs == 2
-    assert load(path, overrides).overrides == ()
-    assert [trial.id for trial in load(path, overrides).trials] == [trial.id for trial in load(path).trials]
-
-
-def suite_of(loaded, tmp_path, *replacements, overrides=()):
-    path = tmp_path / "suite.yaml"
-    path.write_text(changed(*replacements))
-    return loaded(path, overrides)
-
-
-GPUS = ("seeds: [1, 2]", "seeds: [1, 2]\nresources: {{gpus: {}}}")
-
-
-@pytest.mark.parametrize(
-    ("gpus", "said", "workers"),
-    [
-        ("2", "", 2),  # a worker for each GPU
-        ("4.0", "", 4),
-        ("2", ", data_parallel: 2", 2),
-        ("1", "", 1),
-        ("0.5", "", 1),
-        ("0", ", data_parallel: 2", 2),  # on the CPU
-    ],
-)
-def test_gpus_of_a_trial_imply_its_workers(tmp_path, gpus, said, workers):
-    loaded = suite_of(load, tmp_path, (GPUS[0], GPUS[1].format(gpus)), ("seq_len: 7", f"seq_len: 7{said}"))
-    assert {trial.train.data_parallel for trial in loaded.trials} == {workers}
-    plain = suite_of(load, tmp_path, ("seq_len: 7", f"seq_len: 7, data_parallel: {workers}"))
-    assert [trial.id for trial in loaded.trials] == [trial.id for trial in plain.trials]
-    assert loaded.overrides == ()
-
-
-def test_gpus_set_by_hand_that_change_the_trials_are_told_in_the_tables_name(tmp_path):
-    file = suite_of(load, tmp_path)
-    four = suite_of(load, tmp_path, overrides=("resources.gpus=4",))
-    assert four.overrides == (("train.data_parallel", "4", "1"),)
-    assert four.trials[0].id != file.trials[0].id
-    one = suite_of(load, tmp_path, (GPUS[0], GPUS[1].format(4)), overrides=("resources.gpus=1",))
-    assert one.overrides == (("train.data_parallel", "1", "4"),)
-    assert one.trials[0].id == file.trials[0].id
-    share = suite_of(load, tmp_path, overrides=("resources.gpus=0.5",))
-    assert share.overrides == ()
-    said = suite_of(load, tmp_path, overrides=("train.data_parallel=2",))
-    assert [key for key, *_ in said.overrides] == ["train.data_parallel"]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "said", "problem"),
-    [
-        ("2.5", "", "12:19: resources.gpus: must be a share of one GPU or a whole number of GPUs, got 2.5"),
-        (
-            "4",
-            ", data_parallel: 2",
-            "12:19: resources.gpus: 4 GPUs do not go with train.data_parallel 2: each worker takes one, or all take "
-            "none",
-        ),
-        (
-            "0.5",
-            ", data_parallel: 2",
-            "12:19: resources.gpus: 0.5 GPUs do not go with train.data_parallel 2: each worker takes one, or all take "
-            "none",
-        ),
-        ("3", "", "10:8: train: batch_size must divide evenly among 3 workers x 1 parts, got 4"),
-    ],
-)
-def test_gpus_and_workers_that_contradict_each_other(problems, gpus, said, problem):
-    text = changed((GPUS[0], GPUS[1].format(gpus)), ("seq_len: 7", f"seq_len: 7{said}"))
-    assert problems(text) == [problem]
