@@ -17,10 +17,9 @@ import torch.distributed as dist
 
 from harness import plan, records
 from harness.corpora.batching import training_segments
-from harness.errors import CorpusError, StorageError
 from harness.plan.specs import CheckpointSpec, ComponentSpec, TrainSpec
 from harness.streams import stream_seed
-from harness.trial.follow import Ended, Failed, follow, settle
+from harness.trial.follow import Failed, follow
 from harness.trial.model import build
 from harness.trial.optimization import make_optimizer
 from harness.trial.parallel import LostWorker, Workers, parallel
@@ -308,50 +307,6 @@ def test_a_worker_that_fails_says_how_and_the_first_leaves_no_record(left, tmp_p
         "interrupted: another worker of this trial is gone"
         in (left.folder / "lost" / spec.id / "trial.log").read_text()
     )
-
-
-@pytest.fixture
-def over(tmp_path):
-    """(trial, Setting) of one whose workers were ended."""
-    spec = trials(tmp_path, 2)[0]
-    return spec, setting_of(tmp_path / "runs", plan.load(next(tmp_path.glob("*.yaml"))).measure)
-
-
-def test_the_record_of_the_first_worker_stands_whatever_others_raised(over, tmp_path):
-    spec, setting = over
-    record = run(
-        trials(tmp_path, 1)[0].model_copy(update={"id": spec.id, "train": spec.train}), setting, lambda p: None
-    )
-    settle(spec, setting, {0: Ended("ended"), 1: Failed("oom", "MemoryError", "")}, None)
-    assert records.load(setting.runs, spec.id) == record
-    with pytest.raises(LostWorker):  # it is the one to be replaced
-        settle(spec, setting, {1: RuntimeError("killed")}, records.digest(record))
-
-
-def test_what_a_further_worker_raised_is_the_record_with_its_trace_in_the_log(over):
-    spec, setting = over
-    failures = {0: LostWorker("gone"), 1: Failed("oom", "MemoryError: planted", "Traceback: here")}
-    settle(spec, setting, failures, None)
-    record = records.load(setting.runs, spec.id)
-    assert (record.status, record.message) == ("oom", "MemoryError: planted")
-    log = (setting.runs / spec.id / "trial.log").read_text()
-    assert "worker 1 of 2:\nTraceback: here" in log
-
-
-@pytest.mark.parametrize("fault", [StorageError("a full disk"), CorpusError("no corpus")], ids=str)
-def test_what_is_no_fault_of_the_trial_leaves_no_record(over, fault):
-    spec, setting = over
-    with pytest.raises(type(fault), match=str(fault)):
-        settle(spec, setting, {0: fault, 1: LostWorker("gone")}, None)
-    assert records.load(setting.runs, spec.id) is None
-
-
-@pytest.mark.parametrize("failures", [{}, {0: LostWorker("gone"), 1: RuntimeError("the actor died")}], ids=str)
-def test_a_lost_worker_is_for_others_to_follow(over, failures):
-    spec, setting = over
-    with pytest.raises(LostWorker, match="actor died" if failures else "the workers could not be started"):
-        settle(spec, setting, failures, None)
-    assert records.load(setting.runs, spec.id) is None
 
 
 def test_one_alone_blames_nobody():
