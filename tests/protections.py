@@ -69,7 +69,14 @@ def passed(tests: Iterable[str], copy: Path, seconds: int = SECONDS) -> tuple[in
     command = [sys.executable, "-B", "-m", "pytest", *PYTEST, *tests]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     process = subprocess.Popen(
-        command, cwd=copy, env=environment, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=-2
+        command,
+        cwd=copy,
+        env=environment,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=-2,
     )
     try:
         told, _ = process.communicate(timeout=seconds)
