@@ -32,7 +32,13 @@ def test_every_entry_has_a_name_of_its_own():
 
 @pytest.mark.parametrize(
     ("body", "verdict"),
-    [("assert value == 1", "noticed"), ("pass", "survived"), ("import nowhere", "noticed")],
+    [
+        ("assert value == 1", "noticed"),
+        ("pass", "survived"),
+        ("import nowhere", "noticed"),
+        (r"assert value == 1, 'caf\udce9'", "noticed"),  # which pytest prints as no UTF-8
+    ],
+    ids=["noticed", "survived", "raises", "odd bytes"],
 )
 def test_a_protection_is_noticed_or_survives_and_is_put_back(body, verdict, tmp_path):
     (tmp_path / "guarded.py").write_text("value = 1\n")
