@@ -21,7 +21,8 @@ class DirectOutputConnection(nn.Module):
     Training adds lambda times the squared coefficient of variation of the components' use, for J > 1 components:
         'paper': beta_m = sum over the batch of pi_m;    (std(beta) / mean(beta))^2, std over the J values, unbiased
         'code':  S_bm = sum over time of pi_m in row b;    var(S) (J - 1) / mean(S)^2, over all B J values, unbiased
-    The code's value carries a factor J - 1 and also counts differences between the rows of the batch.
+    The code's value carries a factor J - 1 and also counts differences between the rows of the batch. Both couple the
+    rows: with `accumulation` or `data_parallel`, beta and S are those of each part, and the gradient is another one.
 
     Shapes: layers (B, T, D_l) -> facets (B, T, J, E), the top layer's first; prior (B, T, J); output matrix W (V, E).
     Args:

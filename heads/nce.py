@@ -94,7 +94,7 @@ class NoiseContrastiveSoftmax(nn.Module):
 
     Shapes: top layer h (B, T, D) -> facet f (B, T, E), output matrix W (V, E).
     Args:
-        num_noise: k, noise words drawn for each batch.
+        num_noise: k, noise words drawn for each batch, with `accumulation` or `data_parallel` for each part of one.
         log_normaliser: lnZ, the constant that scores are taken to be normalised by; None is log V.
         projection: put an affine map D -> E before the output matrix.
         bias: give the output a bias b per word.
