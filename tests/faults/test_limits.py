@@ -132,7 +132,7 @@ def test_host_oom_costs_the_culprit_only(place):
     """Ray's memory monitor, which ends the whole fit with the worker it kills: its threshold lies 2 GiB above what is
     used now, and one trial holds 256 MiB more with every step.
     """
-    there = place("softmax", "faulty: {kind: eat, at: 3}", "faulty: {kind: slow, ms: 30}", "mos: {num_mixtures: 2}")
+    there = place("softmax", "faulty: {kind: eat, at: 3}", "faulty: {kind: slow, ms: 30}")
     memory = psutil.virtual_memory()
     threshold = (memory.total - memory.available + 2 * GIB) / memory.total
     settings = {"RAY_memory_usage_threshold": f"{threshold:.4f}", "RAY_memory_monitor_refresh_ms": "100"}
@@ -144,5 +144,4 @@ def test_host_oom_costs_the_culprit_only(place):
         "softmax": "ok",
         "faulty kind=eat at=3": "oom",
         "faulty kind=slow ms=30.0": "ok",
-        "mos num_mixtures=2": "ok",
     }

@@ -11,8 +11,8 @@ RAISE, NAN, ONCE, OFTEN, SEGV, HANG = (
     "faulty: {kind: hang, at: 20}",
 )
 OOM, OOM_ONCE = "faulty: {kind: oom, at: 20}", "faulty: {kind: oom, at: 20, times: 1}"
-HEADS = [HANG, "softmax", RAISE, NAN, ONCE, OFTEN, SEGV, OOM, OOM_ONCE]  # who is waited for comes first
-SILENT = "timeout: {silent_minutes: 0.3}"
+HEADS = ["softmax", RAISE, NAN, ONCE, OFTEN, SEGV, HANG, OOM, OOM_ONCE]
+SILENT = "timeout: {silent_minutes: 0.2}"
 
 
 @pytest.fixture(scope="module")
