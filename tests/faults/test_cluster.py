@@ -22,7 +22,7 @@ from filelock import FileLock
 from harness.errors import ExecutionError
 from harness.execution import cluster as joining
 
-SLOW = "faulty: {kind: slow, ms: 20}"  # 180 steps: four seconds
+SLOW = "faulty: {kind: slow, ms: 12}"  # 180 steps: three seconds
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
 SHAPE = {"train": LONG, "seeds": "[1, 2]"}
 UP = "Ray runtime started"
