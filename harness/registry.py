@@ -129,7 +129,7 @@ def _plugin_place(entry: EntryPoint) -> str:
 
 def _refuse_foreign(package) -> None:
     """`heads` and `backbones` are common names: another distribution's package of that name must not win in silence."""
-    found, ours = Path(package.__file__).parent, Path(harness.__file__).parent.parent
+    found, ours = Path(next(iter(package.__path__))), Path(harness.__file__).parent.parent  # a bare folder has no file
     owner = package.__name__.partition(".")[0]
     marker = getattr(importlib.import_module(owner), "__distribution__", None)
     if owner != "harness" and (found.parent != ours or marker != harness.DISTRIBUTION):

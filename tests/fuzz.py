@@ -321,5 +321,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # was tests/, where `heads` and `backbones` would be found instead of the packages
     with contextlib.suppress(BrokenPipeError):
         main()

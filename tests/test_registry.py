@@ -109,6 +109,12 @@ def test_a_package_of_another_distribution_is_refused_with_both_paths(package):
         harness.registry.ZOO.names()
 
 
+def test_a_bare_folder_of_that_name_is_refused(package):
+    (package / "__init__.py").unlink()
+    with pytest.raises(HarnessError, match=r"the package 'zoo' found at .*zoo is not ours: expected .*zoo"):
+        harness.registry.ZOO.names()
+
+
 def test_a_package_that_lies_elsewhere_is_refused(package, monkeypatch, tmp_path):
     monkeypatch.setattr(harness.registry.harness, "__file__", str(tmp_path / "site" / "harness" / "__init__.py"))
     with pytest.raises(HarnessError, match="is not ours"):
