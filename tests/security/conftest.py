@@ -2,39 +2,18 @@
 
 import re
 
+import handmade
 import pytest
 
 from harness.registry import BACKBONES, CORPORA, HEADS
 
 SECONDS = 2.0
-BASE = """\
-name: small
-version: 1
-corpora:
-  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
-backbones:
-  - lstm: {d_model: 8, num_layers: 1, dropout: 0.1}
-heads:
-  - softmax
-  - mos: {num_mixtures: 2}
-train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2]
-table: {baseline: softmax}
-"""
 
 
 @pytest.fixture
 def changed():
     """A function: a sound suite with what a test replaces in it."""
-
-    def text_of(*replacements: tuple[str, str]) -> str:
-        text = BASE
-        for old, new in replacements:
-            assert old in text
-            text = text.replace(old, new)
-        return text
-
-    return text_of
+    return handmade.changed
 
 
 @pytest.fixture
