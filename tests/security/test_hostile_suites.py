@@ -183,4 +183,4 @@ def test_a_planned_giant_costs_nothing(project, command, changed):
     (project / "suites" / "suite.yaml").write_text(text.replace("num_mixtures: 2", "num_mixtures: 1000000000"))
     planned = command("plan", "suites/suite.yaml")
     assert planned.code == 0
-    assert planned.seconds < 2
+    assert planned.seconds < 10  # of processor time; the corpus itself would take days
