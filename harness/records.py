@@ -4,20 +4,18 @@ A record lives at results/runs/<suite>/<trial id>/record.json. `sha256` is taken
 else in it; a record that does not verify does not count.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict
 
+from harness import sealed
 from harness.errors import RecordError, StorageError
-from harness.files import read_bounded, remove_stale, write_atomically
+from harness.files import remove_stale
 from harness.kernels.products import Route
-from harness.plan.identity import canonical
 from harness.plan.specs import TrialSpec
 
 SCHEMA = 1
@@ -129,15 +127,14 @@ def folder(runs: Path, trial_id: str) -> Path:
 
 def save(record: TrialRecord, runs: Path) -> Path:
     """Write a record atomically, with its checksum; returns its path."""
-    content = record.model_dump(mode="json")
     place = folder(runs, record.id) / FILE_NAME
-    write_atomically(place, json.dumps({**content, "sha256": digest(record)}, indent=1).encode())
+    sealed.save(record, place)
     return place
 
 
 def digest(record: TrialRecord) -> str:
     """SHA-256 of everything in a record: its checksum, and what tells a rerun from the same record."""
-    return _digest(record.model_dump(mode="json"))
+    return sealed.digest(record)
 
 
 def load(runs: Path, trial_id: str) -> TrialRecord | None:
@@ -146,22 +143,8 @@ def load(runs: Path, trial_id: str) -> TrialRecord | None:
     Raises: RecordError when there is one, and it is torn, edited, of another schema, or of another trial.
     """
     place = folder(runs, trial_id) / FILE_NAME
-    try:
-        content = json.loads(read_bounded(place, MAX_BYTES))
-        checksum = content.pop("sha256")
-        if checksum != _digest(content):
-            raise RecordError(f"{place}: the checksum does not fit the content; the trial counts as not finished")
-        if content["schema_version"] != SCHEMA:
-            raise RecordError(f"{place}: schema {content['schema_version']}, expected {SCHEMA}")
-        record = TrialRecord.model_validate_json(json.dumps(content))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as cause:
-        raise RecordError(f"{place} cannot be read ({cause.strerror})") from cause
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as cause:
-        reason = str(cause).partition("\n")[0]
-        raise RecordError(f"{place}: no valid record ({type(cause).__name__}: {reason})") from cause
-    if record.id != trial_id:
+    record = sealed.load(place, TrialRecord, schema=SCHEMA, max_bytes=MAX_BYTES)
+    if record is not None and record.id != trial_id:
         raise RecordError(f"{place}: holds the record of trial {record.id}")
     return record
 
@@ -234,7 +217,3 @@ def writing(runs: Path, trial_id: str, *, wait: float = -1) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(canonical(content).encode()).hexdigest()

@@ -12,16 +12,20 @@ from torch import Tensor
 
 
 class Segment(NamedTuple):
-    """Shapes: inputs, targets (B, T) int64; weight (B, T) float32, 0 where a target counts for nothing, or None."""
+    """Shapes: inputs, targets (B, T) int64; weight (B, T) float32, 0 where a target counts for nothing, or None; place
+    (B, T) int64, where in the split the targets stand, or None. In evaluation neither is None.
+    """
 
     inputs: Tensor
     targets: Tensor
     weight: Tensor | None = None
+    place: Tensor | None = None
 
     def to(self, device: torch.device) -> "Segment":
         """On a device, ids as int64; itself where nothing is to be done."""
         weight = None if self.weight is None else self.weight.to(device)
-        return Segment(self.inputs.to(device, torch.int64), self.targets.to(device, torch.int64), weight)
+        place = None if self.place is None else self.place.to(device)
+        return Segment(self.inputs.to(device, torch.int64), self.targets.to(device, torch.int64), weight, place)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,4 +147,4 @@ def _window(tokens_N: Tensor, begins_B: Tensor, width: int, scored: int | None =
     if scored is not None:
         counts_BT &= (offset_T >= width - scored) | (begins_B[:, None] == 0)
     inputs_BT, targets_BT = (tokens_N[(place_BT + shift).clamp(max=last)].long() for shift in (0, 1))
-    return Segment(inputs_BT, targets_BT, counts_BT.float())
+    return Segment(inputs_BT, targets_BT, counts_BT.float(), place_BT + 1)

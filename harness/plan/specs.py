@@ -202,10 +202,16 @@ class MeasureSpec(Strict):
     Args:
         start: validation perplexity before the first update.
         inference_batch: time of a batch of so many segments of the test split, forward with loss, after training.
+        token_nll: keep what the best weights give each token of the test split, some 4 bytes a token, for intervals and
+            for where a gain is (harness/token_scores.py).
+        exclusive: after training, time one trial of each row again while nothing else of ours runs
+            (harness/timings.py).
     """
 
     start: bool = False
     inference_batch: Annotated[int, Field(ge=1)] | None = None
+    token_nll: bool = True
+    exclusive: bool = True
 
 
 class SuiteFile(Strict):

@@ -61,9 +61,33 @@ def scored_segments(tokens_N: Tensor, train: TrainSpec) -> Iterator[Segment]:
     return islice(segments, train.eval_batches)
 
 
+class TokenNll:
+    """Each token's nats and its offset in its segment, gathered while a split is scored.
+
+    Shapes: nll_N (N,) float32, NaN where a token is not scored; offset_N (N,) int32, there -1.
+    """
+
+    def __init__(self, num_tokens: int, device: torch.device):
+        self.nll_N = torch.full((num_tokens,), math.nan, device=device)
+        self.offset_N = torch.full((num_tokens,), -1, dtype=torch.int32, device=device)
+
+    def add(self, nll_BT: Tensor, segment: Segment) -> None:
+        """Take in a segment's tokens that count."""
+        counts_BT = segment.weight > 0
+        places = segment.place[counts_BT]
+        offset_BT = torch.arange(nll_BT.shape[1], dtype=torch.int32, device=nll_BT.device).expand_as(nll_BT)
+        self.nll_N[places], self.offset_N[places] = nll_BT[counts_BT].float(), offset_BT[counts_BT]
+
+
 @torch.no_grad()
 def evaluate(
-    model: LanguageModel, tokens_N: Tensor, train: TrainSpec, *, uncounted_id: int | None, clock: Clock
+    model: LanguageModel,
+    tokens_N: Tensor,
+    train: TrainSpec,
+    *,
+    uncounted_id: int | None,
+    clock: Clock,
+    keep: TokenNll | None = None,
 ) -> Score:
     """Score a split: every token but the first, or but a block's first, of all batches or the first `eval_batches`.
 
@@ -71,17 +95,23 @@ def evaluate(
     column, so its context is the column so far; one without sees the segment only. The state is empty where a column
     starts, and for every block.
 
+    Args:
+        keep: is given each token's nats.
     Raises: ExecutionError for windows by `eval_stride` with a backbone that carries state.
     """
     model.eval()
     device = next(model.parameters()).device
     totals = torch.zeros(3, dtype=torch.float64, device=device)  # nats, scored, of those not counted
     state: Any = None
-    for segment in scored_segments(tokens_N, train):
-        inputs_BT, targets_BT, weight_BT = segment.to(device)
+    for cut in scored_segments(tokens_N, train):
+        segment = cut.to(device)
+        inputs_BT, targets_BT, weight_BT, _ = segment
         with clock.lap():
             distribution, state = model(inputs_BT, state)
-            totals[0] += (distribution.nll(targets_BT).double() * weight_BT).sum()
+            nll_BT = distribution.nll(targets_BT)
+            totals[0] += (nll_BT.double() * weight_BT).sum()
+        if keep is not None:
+            keep.add(nll_BT, segment)
         totals[1] += weight_BT.sum()
         if uncounted_id is not None:
             totals[2] += (weight_BT * (targets_BT == uncounted_id)).sum()

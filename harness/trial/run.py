@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from harness import environment, records
+from harness import environment, records, token_scores
 from harness.corpora.corpus import SPLITS, Corpus
 from harness.corpora.sources import load_planned
 from harness.errors import CorpusError, StorageError
@@ -23,7 +23,7 @@ from harness.records import Status, TrialRecord
 from harness.streams import own_generators
 from harness.trial import attempt, session
 from harness.trial.checkpoint import Checkpoints, weights_sha256
-from harness.trial.evaluation import evaluate, references, refuse_stride, state_of, text_scores
+from harness.trial.evaluation import TokenNll, evaluate, references, refuse_stride, state_of, text_scores
 from harness.trial.failures import refuse_hopeless, status_of
 from harness.trial.graph import graphed
 from harness.trial.inference import inference_times
@@ -185,12 +185,21 @@ def measure(
         workers.dismissed = True
         if workers.rank:
             return ""
-        metrics |= _scores(model, on_device, spec, fitted, checkpoints, clocks["eval"])
+        scores, tokens = _scores(model, on_device, spec, fitted, checkpoints, clocks["eval"])
+        metrics |= scores
         metrics["peak_memory_mib"] = max(peak_memory_mib(device), current.peak_memory_mib)
         if (batch := setting.measure.inference_batch) is not None:
             metrics |= inference_times(model, on_device.test, spec.train, batch=batch, beat=watch.beat)
     metrics |= _costs(fitted, spec, clocks) | references(corpus, spec.train)
-    return weights_sha256(model.state_dict())
+    digest = weights_sha256(model.state_dict())
+    place = checkpoints.folder / token_scores.FILE_NAME
+    place.unlink(missing_ok=True)  # of a run before this one
+    if setting.measure.token_nll:
+        counts_N = corpus.token_counts[corpus.test.long()]
+        arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
+        kept = token_scores.TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()})
+        token_scores.save(kept, digest, place)
+    return digest
 
 
 def _built(spec: TrialSpec, corpus: Corpus) -> LanguageModel:
@@ -212,13 +221,16 @@ def _costs(fitted: Fitted, spec: TrialSpec, clocks: dict[str, Clock]) -> dict[st
 
 def _scores(
     model, corpus: Corpus, spec: TrialSpec, fitted: Fitted, checkpoints: Checkpoints, clock: Clock
-) -> dict[str, float]:
-    """Test perplexity of the last weights, then of the best; the best ones stay in the model, and become best.pt."""
-    last = evaluate(model, corpus.test, spec.train, uncounted_id=corpus.uncounted_id, clock=clock)
-    test = last
+) -> tuple[dict[str, float], TokenNll]:
+    """Test perplexity of the last weights, then of the best; the best ones stay in the model, and become best.pt. And
+    what they give each token.
+    """
+    tokens = TokenNll(len(corpus.test), clock.device)
+    scored = partial(evaluate, model, corpus.test, spec.train, uncounted_id=corpus.uncounted_id, clock=clock)
+    test = last = scored(keep=tokens)
     if fitted.best_epoch != math.ceil(spec.train.epochs):
         model.load_state_dict(checkpoints.best_weights(fitted.best_epoch, clock.device))
-        test = evaluate(model, corpus.test, spec.train, uncounted_id=corpus.uncounted_id, clock=clock)
+        test = scored(keep=tokens)
     checkpoints.publish_best(fitted.best_epoch)
     carried = spec.train.batching == "stream" and state_of(model) is not None
     scores = {
@@ -235,7 +247,7 @@ def _scores(
         scores["start_valid_ppl"] = fitted.start.ppl
     if not all(torch.isfinite(torch.tensor(list(scores.values()), dtype=torch.float64))):
         raise Diverged(f"test perplexity is {test.ppl} (last epoch: {last.ppl})")
-    return scores
+    return scores, tokens
 
 
 def _taken_up(checkpoints: Checkpoints, spec: TrialSpec, log: logging.Logger) -> dict[str, Any] | None:

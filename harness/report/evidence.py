@@ -1,0 +1,67 @@
+"""All that a report on a suite is made of: the plan, what was found of it on disk, and the printed numbers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import records, timings, token_scores
+from harness.errors import RecordError
+from harness.plan.specs import Suite
+from harness.records import TrialRecord
+from harness.report import published
+from harness.report.published import PrintedNumbers
+from harness.timings import Timing
+from harness.token_scores import TokenScores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is known of a suite's trials.
+
+    Args:
+        runs: the folder of the suite's trials.
+        records: those that verify, by trial id.
+        timings: from exclusive passes, by trial id.
+        interrupted: ids of trials without a record that have a checkpoint.
+        printed: what the suite compares with.
+        tell: hears a sentence for each file that does not verify, and so does not count.
+    """
+
+    suite: Suite
+    runs: Path
+    records: dict[str, TrialRecord]
+    timings: dict[str, Timing]
+    interrupted: frozenset[str]
+    printed: PrintedNumbers
+    tell: Callable[[str], None]
+
+    def token_scores(self, trial_id: str) -> TokenScores | None:
+        """What a trial's best weights give each test token; None where that was not kept, or does not verify."""
+        try:
+            return token_scores.load(self.runs, self.records[trial_id])
+        except RecordError as damaged:
+            self.tell(str(damaged))
+            return None
+
+
+def gather(suite: Suite, results: Path, tell: Callable[[str], None]) -> Evidence:
+    """Read what there is of a suite below a results folder.
+
+    Args:
+        tell: hears a sentence for each file that does not verify.
+    Raises: SuiteError where a printed table is not known that the suite compares with.
+    """
+    runs, ids = records.runs_folder(results, suite.name), [trial.id for trial in suite.trials]
+    found, warnings = records.load_all(runs, ids)
+    timed, more = timings.load_all(runs, found)
+    for warning in (*warnings, *more):
+        tell(warning)
+    return Evidence(
+        suite=suite,
+        runs=runs,
+        records=found,
+        timings=timed,
+        interrupted=frozenset(records.interrupted(runs, ids)) - found.keys(),
+        printed=published.load(suite),
+        tell=tell,
+    )

@@ -1,0 +1,80 @@
+"""timing.json beside a finished record: times of its model while nothing else of ours ran.
+
+Written whole or not at all, and verified when read, as records are; a timing without its record counts for nothing.
+"""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from harness import sealed
+from harness.errors import RecordError
+from harness.records import TrialRecord, folder
+
+SCHEMA = 1
+FILE_NAME = "timing.json"
+MAX_BYTES = 1024**2
+
+
+class Timing(BaseModel):
+    """One trial's times from one exclusive pass: all of the pass were taken in turn, in rounds, on one machine.
+
+    Args:
+        trial: the id.
+        weights_sha256: of the record's weights, which ties it to one record.
+        metrics: 'train_ms_per_batch', 'eval_ms_per_batch', 'inference_ms_per_batch' and their '..._iqr': medians and
+            interquartile ranges over the batches of all rounds, by the names of harness.records.METRICS.
+        batches: timed batches of training behind the median.
+        rounds: how often the pass went through all its models.
+        passed: names the pass: timings of one pass compare.
+        busy: processor cores' worth of other work on the machine just before the pass; None where it is not known.
+        shared: other work was known or seen to run: the times are not exclusive.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    schema_version: int = SCHEMA
+    trial: str
+    weights_sha256: str
+    metrics: dict[str, float]
+    batches: int
+    rounds: int
+    passed: str
+    device: str
+    threads: int
+    torch: str
+    commit: str
+    taken: str
+    busy: float | None
+    shared: bool
+
+
+def save(timing: Timing, runs: Path) -> Path:
+    """Write a timing beside its record; returns its path. Raises StorageError."""
+    place = folder(runs, timing.trial) / FILE_NAME
+    sealed.save(timing, place)
+    return place
+
+
+def load(runs: Path, record: TrialRecord) -> Timing | None:
+    """A record's timing; None where there is none, or one of other weights than the record's.
+
+    Raises: RecordError when there is one and it is torn, edited or of another schema.
+    """
+    timing = sealed.load(folder(runs, record.id) / FILE_NAME, Timing, schema=SCHEMA, max_bytes=MAX_BYTES)
+    told = None if timing is None else (timing.trial, timing.weights_sha256)
+    return timing if told == (record.id, record.weights_sha256) else None
+
+
+def load_all(runs: Path, found: dict[str, TrialRecord]) -> tuple[dict[str, Timing], list[str]]:
+    """The timings of records, by trial id, and a sentence for each that does not verify."""
+    timings, warnings = {}, []
+    for trial_id, record in found.items():
+        try:
+            timing = load(runs, record)
+        except RecordError as error:
+            warnings.append(str(error))
+            continue
+        if timing is not None:
+            timings[trial_id] = timing
+    return timings, warnings

@@ -1,0 +1,91 @@
+"""What a finished trial's best weights give each token of the test split: kept beside its record, compressed.
+
+The file is numpy's archive of arrays, read without pickles. It counts only with its record: that names the weights, and
+has the perplexity that the file's numbers give.
+"""
+
+import io
+import math
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.errors import RecordError
+from harness.files import read_bounded, write_atomically
+from harness.records import TrialRecord, folder
+
+FILE_NAME = "test_nll.npz"
+MAX_BYTES = 2 * 1024**3  # of the arrays; a test split of 170 million tokens
+ARRAYS = {"nll": np.float32, "count": np.int32, "offset": np.int32}
+AGREEMENT = 1e-5  # relative, of perplexities: float32 rounds each token's nats by some 1e-7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenScores:
+    """Each token of a test split as a target, in the order of the split.
+
+    Shapes: all (N,), N tokens of the split.
+    Args:
+        nll: nats, float32; NaN where a token was not scored.
+        count: how often the token occurs in the training split.
+        offset: tokens before it in the segment that it was scored in, less one: 0 for a segment's first target. Without
+            carried state that is all its context. -1 where it was not scored.
+    """
+
+    nll: np.ndarray
+    count: np.ndarray
+    offset: np.ndarray
+
+    @property
+    def scored(self) -> np.ndarray:
+        """(N,) True where a token was scored."""
+        return ~np.isnan(self.nll)
+
+
+def save(scores: TokenScores, weights_sha256: str, place: Path) -> None:
+    """Write the file at `place`, atomically. Raises StorageError."""
+    content = io.BytesIO()
+    arrays = {name: getattr(scores, name).astype(kind) for name, kind in ARRAYS.items()}
+    np.savez_compressed(content, weights_sha256=np.array(weights_sha256), **arrays)
+    write_atomically(place, content.getvalue())
+
+
+def load(runs: Path, record: TrialRecord) -> TokenScores | None:
+    """What was kept beside a record, None where nothing was. Raises RecordError when it is not the record's."""
+    place = folder(runs, record.id) / FILE_NAME
+    try:
+        arrays = _arrays(read_bounded(place, MAX_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except Exception as cause:  # whatever zipfile, zlib and numpy make of a file that is none of ours
+        reason = str(cause).partition("\n")[0]
+        raise RecordError(f"{place}: no scores of tokens ({type(cause).__name__}: {reason})") from cause
+    if str(arrays.pop("weights_sha256")) != record.weights_sha256:
+        raise RecordError(f"{place}: the scores are of other weights than the record's")
+    scores = TokenScores(**arrays)
+    nll = scores.nll[scores.scored].astype(np.float64)
+    fits = len(nll) == record.metrics.get("scored_test_tokens") and math.isclose(
+        nll.mean(), math.log(record.metrics["test_ppl"]), abs_tol=AGREEMENT
+    )
+    if not fits:
+        raise RecordError(f"{place}: the scores do not add up to the record's test perplexity")
+    return scores
+
+
+def _arrays(content: bytes) -> dict[str, np.ndarray]:
+    """The file's arrays, of the expected names, types and one length, without unpacking more than MAX_BYTES."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+    expected = [*ARRAYS, "weights_sha256"]
+    if sorted(member.filename for member in members) != sorted(f"{name}.npy" for name in expected):
+        raise ValueError(f"expected the arrays {', '.join(expected)}")
+    if sum(member.file_size for member in members) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES:,} bytes")
+    with np.load(io.BytesIO(content), allow_pickle=False) as read:
+        arrays = {name: read[name] for name in expected}
+    lengths = {arrays[name].shape for name in ARRAYS}
+    if len(lengths) != 1 or any(arrays[name].dtype != kind for name, kind in ARRAYS.items()):
+        raise ValueError("expected three arrays of one length: float32, int32, int32")
+    return arrays
