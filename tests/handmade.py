@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.records import Environment
+from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.records import Environment, TrialRecord
 from harness.trial.step import EagerStep
 
 SMALL = """\
@@ -56,6 +57,20 @@ def environment(**changes) -> Environment:
         "finished": "2026-01-02T03:05:05+00:00",
     }
     return Environment(**{**values, **changes})
+
+
+def record(**changes) -> TrialRecord:
+    """A finished trial's record, with what a test changes."""
+    spec = TrialSpec(
+        id="0123456789ab",
+        corpus=ComponentSpec(name="markov"),
+        backbone=ComponentSpec(name="lstm"),
+        head=ComponentSpec(name="softmax"),
+        train=TrainSpec(optimizer="sgd", lr=1.0, epochs=1, batch_size=2, seq_len=4),
+        seed=1,
+    )
+    values = {"suite": "small", "spec": spec, "status": "ok", "metrics": {}, "curve": ()}
+    return TrialRecord(**{**values, "environment": environment(), "weights_sha256": "ab" * 32, **changes})
 
 
 def matched_suite(*replacements: tuple[str, str], match: str = MATCH) -> str:

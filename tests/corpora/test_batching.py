@@ -76,6 +76,7 @@ def test_every_token_but_the_first_is_a_target_exactly_once_after_its_true_prede
         assert set(segment.weight.unique().tolist()) <= {0.0, 1.0}
         real = segment.weight == 1
         assert torch.equal(segment.inputs[real], segment.targets[real] - 1)
+        assert torch.equal(segment.place[real], segment.targets[real] - 100)
         scored += segment.targets[real].tolist()
     assert sorted(scored) == list(range(101, 100 + length))
 
@@ -147,12 +148,10 @@ def test_a_memory_map_is_read_as_int64_segment_by_segment(batching, tmp_path):
     tokens.int().numpy().tofile(tmp_path / "tokens")
     mapped = torch.from_file(str(tmp_path / "tokens"), shared=True, size=1000, dtype=torch.int32)
     sizes = {"batch_size": 4, "seq_len": 7, "batching": batching}
-    for (inputs, targets, _), expected in zip(
-        training_segments(mapped, **sizes), training_segments(tokens, **sizes), strict=True
-    ):
-        assert inputs.dtype == targets.dtype == torch.int64
-        assert torch.equal(inputs, expected.inputs)
-        assert torch.equal(targets, expected.targets)
+    for found, expected in zip(training_segments(mapped, **sizes), training_segments(tokens, **sizes), strict=True):
+        assert found.inputs.dtype == found.targets.dtype == torch.int64
+        assert torch.equal(found.inputs, expected.inputs)
+        assert torch.equal(found.targets, expected.targets)
 
 
 # Four terabytes, of which four bytes exist: whatever copies a whole split has no memory for it.
@@ -184,10 +183,17 @@ def scored(segments) -> list[tuple[list[int], int]]:
     return [
         (inputs[: place + 1], target)
         for segment in segments
-        for inputs, targets, weights in zip(*(part.tolist() for part in segment), strict=True)
+        for inputs, targets, weights in zip(*(part.tolist() for part in segment[:3]), strict=True)
         for place, (target, weight) in enumerate(zip(targets, weights, strict=True))
         if weight
     ]
+
+
+def assert_placed(segments, tokens):
+    """Each target with weight stands where its segment says."""
+    for segment in segments:
+        counts = segment.weight > 0
+        assert torch.equal(torch.tensor(tokens)[segment.place[counts]], segment.targets[counts])
 
 
 @settings(deadline=None, max_examples=300)
@@ -202,6 +208,7 @@ def test_windows_that_move_by_a_stride_score_every_token_but_the_first_once(leng
         begin, done = begin + stride, end
     segments = list(strided_segments(torch.tensor(tokens), batch_size=batch_size, seq_len=seq_len, stride=stride))
     assert scored(segments) == expected
+    assert_placed(segments, tokens)
     assert [target for _, target in expected] == tokens[1:]
     assert all(len(segment.inputs) == batch_size for segment in segments[:-1])
 
@@ -216,4 +223,5 @@ def test_evaluation_blocks_score_all_but_their_first_tokens(length, batch_size, 
         expected += [(block[:place], block[place]) for place in range(1, len(block))]
     segments = list(evaluation_blocks(torch.tensor(tokens), batch_size=batch_size, seq_len=seq_len))
     assert scored(segments) == expected
+    assert_placed(segments, tokens)
     assert all(len(segment.inputs) == batch_size for segment in segments[:-1])

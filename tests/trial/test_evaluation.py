@@ -12,7 +12,7 @@ from harness.distributions import Logits
 from harness.errors import ExecutionError
 from harness.plan.specs import TrainSpec
 from harness.protocols import Hidden
-from harness.trial.evaluation import Score, evaluate, perplexity, references, text_scores, unigram_ppl
+from harness.trial.evaluation import Score, TokenNll, evaluate, perplexity, references, text_scores, unigram_ppl
 from harness.trial.model import LanguageModel
 from harness.trial.timing import Clock
 
@@ -241,3 +241,26 @@ def test_without_a_training_split_there_is_no_unigram():
     tokens = torch.tensor([0, 1])
     empty = Corpus(vocab_size=2, train=tokens[:0], valid=tokens, test=tokens)
     assert references(empty, train_spec()) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "offsets", "unscored"),
+    [
+        ({"eval_batch_size": 2, "seq_len": 4}, [0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 0], {0}),  # columns of 6 and 5 targets
+        ({"eval_batch_size": 2, "seq_len": 4, "eval_batches": 1}, [0, 1, 2, 3, 0, 1, 2, 3], {0, 5, 6, 11}),
+        ({"seq_len": 4, "eval_stride": 2}, [0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 2], {0}),
+        ({"seq_len": 4, "batching": "blocks"}, [0, 1, 2] * 3, {0, 4, 8}),
+    ],
+)
+def test_each_token_is_kept_at_its_place_with_its_offset(changes, offsets, unscored):
+    model, tokens = bigram(), torch.randint(5, (12,), generator=torch.Generator().manual_seed(1))
+    table = model.backbone.embedding.weight.double().log_softmax(-1)
+    kept, clock = TokenNll(len(tokens), torch.device("cpu")), Clock(torch.device("cpu"))
+    found = evaluate(model, tokens, train_spec(**changes), uncounted_id=None, clock=clock, keep=kept)
+    scored = [place for place in range(12) if place not in unscored]
+    assert (~kept.nll_N.isnan()).nonzero().flatten().tolist() == scored
+    expected = torch.tensor([-table[tokens[place - 1], tokens[place]].item() for place in scored])
+    torch.testing.assert_close(kept.nll_N[scored], expected)
+    assert kept.offset_N[scored].tolist() == offsets
+    assert set(kept.offset_N[sorted(unscored)].tolist()) == {-1}
+    assert found.num_scored == len(scored)

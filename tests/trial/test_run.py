@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness import plan, records
+from harness import plan, records, token_scores
+from harness.corpora.sources import load_planned
 from harness.distributions import Mixture
 from harness.kernels import probe, products
 from harness.kernels.products import Products
+from harness.plan.specs import MeasureSpec
 from harness.registry import HEADS
 from harness.trial.checkpoint import BEST, load_weights, weights_sha256
 from harness.trial.log import LOG_NAME
@@ -205,3 +207,21 @@ def test_torch_threads_are_set_for_the_trial_and_put_back(tiny_suite, tmp_path, 
     assert run(spec, setting, lambda progress: None).environment.threads == 2
     assert set(seen) == {2}
     assert torch.get_num_threads() == 1
+
+
+def test_what_each_test_token_costs_is_kept_beside_the_record(tiny_suite, tmp_path):
+    suite = plan.load(tiny_suite)
+    record = execute(suite.trials[-1], tmp_path)
+    kept = token_scores.load(tmp_path / "runs", record)  # which compares it with the record
+    corpus = load_planned(suite.trials[-1], Path("no data"), suite.contents)
+    assert kept.nll.shape == (len(corpus.test),)
+    assert kept.count.tolist() == [corpus.train.tolist().count(token) for token in corpus.test.tolist()]
+
+
+def test_a_suite_may_keep_no_scores_of_tokens(tiny_suite, tmp_path):
+    spec, measure = plan.load(tiny_suite).trials[-1], MeasureSpec(token_nll=False)
+    setting = Setting(
+        suite="suite", runs=tmp_path / "runs", data=Path("no data"), device="cpu", executor="inline", measure=measure
+    )
+    record = run(spec, setting, lambda progress: None)
+    assert token_scores.load(tmp_path / "runs", record) is None

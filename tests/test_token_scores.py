@@ -1,0 +1,101 @@
+"""What each test token costs: kept beside a record, and believed only when it is that record's."""
+
+import io
+import math
+import zipfile
+
+import handmade
+import numpy as np
+import pytest
+
+from harness import records, token_scores
+from harness.errors import RecordError
+from harness.records import TrialRecord
+from harness.token_scores import FILE_NAME, TokenScores
+
+DIGEST = "ab" * 32
+NLL = np.array([math.nan, 1.0, 2.0, math.nan, 3.0], dtype=np.float32)  # a mean of 2 nats over 3 tokens
+
+
+def scores(nll=NLL) -> TokenScores:
+    return TokenScores(nll=nll, count=np.array([5, 0, 2, 1, 9]), offset=np.array([-1, 0, 1, -1, 0]))
+
+
+def record(**changes) -> TrialRecord:
+    """Of a trial whose test tokens cost what NLL says."""
+    metrics = {"test_ppl": math.exp(2.0), "scored_test_tokens": 3.0}
+    return handmade.record(**{"metrics": metrics, "weights_sha256": DIGEST, **changes})
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Where scores are, saved beside a record of theirs."""
+    place = records.folder(tmp_path, record().id) / FILE_NAME
+    token_scores.save(scores(), DIGEST, place)
+    return place
+
+
+def test_what_was_saved_is_loaded_equal(place, tmp_path):
+    loaded = token_scores.load(tmp_path, record())
+    np.testing.assert_array_equal(loaded.nll, NLL)
+    np.testing.assert_array_equal(loaded.count, [5, 0, 2, 1, 9])
+    np.testing.assert_array_equal(loaded.offset, [-1, 0, 1, -1, 0])
+    np.testing.assert_array_equal(loaded.scored, [False, True, True, False, True])
+
+
+def test_equal_scores_are_equal_bytes(place, tmp_path):
+    token_scores.save(scores(), DIGEST, tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == place.read_bytes()
+
+
+def test_where_nothing_was_kept_there_is_nothing(tmp_path):
+    assert token_scores.load(tmp_path, record()) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"weights_sha256": "cd" * 32}, "of other weights"),
+        ({"metrics": {"test_ppl": math.exp(2.0001), "scored_test_tokens": 3.0}}, "do not add up"),
+        ({"metrics": {"test_ppl": math.exp(2.0), "scored_test_tokens": 4.0}}, "do not add up"),
+    ],
+)
+def test_the_scores_of_another_record_are_refused(changes, reason, place, tmp_path):
+    with pytest.raises(RecordError, match=reason):
+        token_scores.load(tmp_path, record(**changes))
+
+
+def test_a_file_cut_anywhere_is_refused(place, tmp_path):
+    whole = place.read_bytes()
+    for length in range(len(whole)):
+        place.write_bytes(whole[:length])
+        with pytest.raises(RecordError, match="no scores of tokens"):
+            token_scores.load(tmp_path, record())
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"nll": NLL, "count": np.zeros(5, np.int32)},  # one is missing
+        {"nll": NLL, "count": np.zeros(5, np.int32), "offset": np.zeros(4, np.int32)},  # another length
+        {"nll": NLL.astype(np.float64), "count": np.zeros(5, np.int32), "offset": np.zeros(5, np.int32)},
+        {"nll": np.array([open]), "count": np.zeros(1, np.int32), "offset": np.zeros(1, np.int32)},  # a pickle
+    ],
+)
+def test_other_arrays_are_refused(arrays, place, tmp_path):
+    np.savez_compressed(place, weights_sha256=np.array(DIGEST), **arrays)
+    with pytest.raises(RecordError, match="no scores of tokens"):
+        token_scores.load(tmp_path, record())
+
+
+def test_a_file_that_swells_when_it_is_unpacked_is_refused_before(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(token_scores, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(np, "load", None)  # it comes to no unpacking
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("nll", "count", "offset", "weights_sha256"):
+            archive.writestr(f"{name}.npy", b"\0" * 30_000)
+    assert len(content.getvalue()) < 1_000
+    place.write_bytes(content.getvalue())
+    with pytest.raises(RecordError, match="more than 100,000 bytes"):
+        token_scores.load(tmp_path, record())
