@@ -53,7 +53,9 @@ def save(scores: TokenScores, weights_sha256: str, place: Path) -> None:
 
 
 def load(runs: Path, record: TrialRecord) -> TokenScores | None:
-    """What was kept beside a record, None where nothing was. Raises RecordError when it is not the record's."""
+    """What was kept beside a record; None where nothing was, or what an earlier run of the trial left, whose weights
+    were others. Raises RecordError when it is torn or does not give the record's perplexity.
+    """
     place = folder(runs, record.id) / FILE_NAME
     try:
         arrays = _arrays(read_bounded(place, MAX_BYTES))
@@ -63,7 +65,7 @@ def load(runs: Path, record: TrialRecord) -> TokenScores | None:
         reason = str(cause).partition("\n")[0]
         raise RecordError(f"{place}: no scores of tokens ({type(cause).__name__}: {reason})") from cause
     if str(arrays.pop("weights_sha256")) != record.weights_sha256:
-        raise RecordError(f"{place}: the scores are of other weights than the record's")
+        return None
     scores = TokenScores(**arrays)
     nll = scores.nll[scores.scored].astype(np.float64)
     fits = len(nll) == record.metrics.get("scored_test_tokens") and math.isclose(

@@ -122,7 +122,7 @@ class Place:
 
     def leftovers(self) -> list[str]:
         """What no run may leave behind once all trials have records."""
-        kept = {"record.json", "record.previous.json", "record.bad", "best.pt", "trial.log"}
+        kept = {"record.json", "record.previous.json", "record.bad", "best.pt", "trial.log", "test_nll.npz"}
         return [str(path) for path in self.runs.glob("*/*") if path.parent.name != ".locks" and path.name not in kept]
 
     def _start(self, *arguments, env=None, **popen) -> subprocess.Popen:

@@ -53,16 +53,19 @@ def test_where_nothing_was_kept_there_is_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    "metrics",
     [
-        ({"weights_sha256": "cd" * 32}, "of other weights"),
-        ({"metrics": {"test_ppl": math.exp(2.0001), "scored_test_tokens": 3.0}}, "do not add up"),
-        ({"metrics": {"test_ppl": math.exp(2.0), "scored_test_tokens": 4.0}}, "do not add up"),
+        {"test_ppl": math.exp(2.0001), "scored_test_tokens": 3.0},
+        {"test_ppl": math.exp(2.0), "scored_test_tokens": 4.0},
     ],
 )
-def test_the_scores_of_another_record_are_refused(changes, reason, place, tmp_path):
-    with pytest.raises(RecordError, match=reason):
-        token_scores.load(tmp_path, record(**changes))
+def test_scores_that_do_not_give_the_perplexity_of_the_record_are_refused(metrics, place, tmp_path):
+    with pytest.raises(RecordError, match="do not add up"):
+        token_scores.load(tmp_path, record(metrics=metrics))
+
+
+def test_what_a_run_before_left_counts_for_nothing(place, tmp_path):
+    assert token_scores.load(tmp_path, record(weights_sha256="cd" * 32)) is None
 
 
 def test_a_file_cut_anywhere_is_refused(place, tmp_path):

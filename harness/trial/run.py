@@ -192,13 +192,11 @@ def measure(
             metrics |= inference_times(model, on_device.test, spec.train, batch=batch, beat=watch.beat)
     metrics |= _costs(fitted, spec, clocks) | references(corpus, spec.train)
     digest = weights_sha256(model.state_dict())
-    place = checkpoints.folder / token_scores.FILE_NAME
-    place.unlink(missing_ok=True)  # of a run before this one
     if setting.measure.token_nll:
         counts_N = corpus.token_counts[corpus.test.long()]
         arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
         kept = token_scores.TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()})
-        token_scores.save(kept, digest, place)
+        token_scores.save(kept, digest, checkpoints.folder / token_scores.FILE_NAME)
     return digest
 
 

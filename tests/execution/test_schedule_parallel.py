@@ -134,4 +134,4 @@ def test_nothing_is_left_beside_the_records(ran):
         names = {path.name for path in (ran.runs / trial).iterdir()}
         if trial == ran.fated["raises"].id:  # a failed trial keeps its checkpoints
             names -= {"best-000001.pt", "checkpoint-000002-00000000-000001.pt"}
-        assert names <= {"best.pt", "record.json", "trial.log"}
+        assert names <= {"best.pt", "record.json", "trial.log", "test_nll.npz"}

@@ -88,7 +88,7 @@ def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_pat
         record = trained(spec, runs)
         assert of(record) == whole, f"cut off before operation {cut}"
         assert records.load(runs, spec.id) == record
-        kept = {"record.json", BEST, "trial.log"}
+        kept = {"record.json", BEST, "trial.log", "test_nll.npz"}
         left = {path.name for path in records.folder(runs, spec.id).iterdir()}
         assert kept <= left
         assert not [name for name in left if ".tmp" in name], f"cut off before operation {cut}"
@@ -261,7 +261,7 @@ def test_what_a_worker_leaves_that_dies_right_after_its_record_is_tidied_up(by, 
         assert trained(spec, tmp_path) == saved
     else:
         tidy_finished(tmp_path, [spec.id])
-    assert {path.name for path in folder.iterdir()} == {"record.json", BEST, "trial.log"}
+    assert {path.name for path in folder.iterdir()} == {"record.json", BEST, "trial.log", "test_nll.npz"}
 
 
 def test_enospc_in_the_midst_of_a_file_is_no_fault_of_torchs(tmp_path, monkeypatch):

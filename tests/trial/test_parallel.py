@@ -294,7 +294,7 @@ def test_an_interrupted_trial_goes_on_from_where_nothing_is_carried_to_the_same_
 def test_only_the_first_worker_writes(left, tmp_path):
     for spec in trials(tmp_path, 2, dropout=0.1):
         names = sorted(path.name for path in (left.folder / "cut" / spec.id).iterdir())
-        assert names == ["best.pt", "record.json", "trial.log"]
+        assert names == ["best.pt", "record.json", "test_nll.npz", "trial.log"]
         log = (left.folder / "cut" / spec.id / "trial.log").read_text()
         assert log.count(f"trial {spec.id}: ") == 2  # the first worker's sessions
 
