@@ -1,6 +1,7 @@
 """The house rules that a reading of the source can keep: who imports what, sizes, names."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,8 @@ def test_no_machine_path_in_the_suites_and_tables():
         text = path.read_text(encoding="utf-8")
         assert str(ROOT) not in text, path
         assert "/home/" not in text, path
+
+
+def test_every_package_of_ours_is_installed_and_nothing_else():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    assert sorted(listed) == sorted({name(path.parent).replace("/", ".") for path in SOURCES})
