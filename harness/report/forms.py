@@ -72,7 +72,10 @@ def latex(table: Table) -> str:
             *_tex_groups(table.columns),
             _tex_row([_tex(column.name) for column in table.columns]),
             r"\midrule",
-            *(_tex_row([_tex_cell(*pair) for pair in zip(line.cells, table.columns, strict=True)]) for line in table.lines),
+            *(
+                _tex_row([_tex_cell(*pair) for pair in zip(line.cells, table.columns, strict=True)])
+                for line in table.lines
+            ),
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{adjustbox}",

@@ -1,4 +1,4 @@
-"""Text of anybody's in a markdown file: shown as it is, never as markup. All markdown of the project's goes through it."""
+"""Text of anybody's in a markdown file: shown as it is, never as markup. All tables' markdown is made by it."""
 
 import re
 
@@ -11,7 +11,7 @@ _MARKS = re.compile(r"[\\|`*~$#]|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])")
 
 
 def one_line(text: str) -> str:
-    """A text in one line: line ends and tabs as spaces, what a reader would not see spelled out, a very long text cut."""
+    """A text in a line: line ends and tabs as spaces, what a reader would not see spelled out, a very long one cut."""
     line = printable(re.sub(r"[\r\n\t]+", " ", text))
     return line if len(line) <= MAX_TEXT else f"{line[:MAX_TEXT]} ..."
 
