@@ -44,7 +44,12 @@ def of_times(findings: Findings) -> list[str]:
                 of_pass.setdefault(time.passed, {})[row.trials[0].id] = row
             shared = shared or (time is not None and not time.exclusive)
     notes = [
-        _pass(name, list(rows.values()), timings.values(), told=_names(rows.values()) if len(of_pass) > 1 else "")
+        _pass(
+            name,
+            list(rows.values()),
+            timings.values(),
+            told=_names(rows.values(), findings.lines) if len(of_pass) > 1 else "",
+        )
         for name, rows in of_pass.items()
     ]
     if shared:
@@ -108,8 +113,8 @@ def _range(numbers: set[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _names(rows: Iterable[Row]) -> str:
-    return ", ".join(" ".join(dict.fromkeys((*row.group, row.head))) for row in rows)
+def _names(rows: Iterable[Row], lines: list[Row]) -> str:
+    return "; ".join(_name(row, lines) for row in rows)
 
 
 def _name(row: Row, lines: list[Row]) -> str:
