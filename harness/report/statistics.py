@@ -22,7 +22,7 @@ EFFECT = math.log1p(0.01)  # nats: one per cent of perplexity
 POWER = 0.8
 BLOCK = 1_000  # consecutive scored tokens: long enough that what one text says does not tie neighbours together
 RESAMPLES = 9_999
-AT_ONCE = 10**7  # blocks drawn at one time, so that memory does not grow with the split
+AT_ONCE = 10**6  # blocks drawn at one time, so that memory does not grow with the split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,16 +94,13 @@ def paired(differences: Sequence[float]) -> Paired:
 def seeds_needed(sd: float, *, effect: float = EFFECT) -> int:
     """The fewest seeds with which a two-sided paired t test at 5 % finds an effect with a power of 80 %.
 
-    power(n) = P(|T| > t_{0.975, n-1}), T of the noncentral t distribution with n - 1 degrees of freedom and
-    noncentrality sqrt(n) effect / sd.
+    power(n) = P(T > t_{0.975, n-1}), T of the noncentral t distribution with n - 1 degrees of freedom and noncentrality
+    sqrt(n) effect / sd; that T falls below -t, to the wrong side, has next to no probability.
     Args:
         sd: of the differences, in the unit of `effect`.
     """
-    if not sd:
-        return 2
-    size = effect / sd
-    n = max(2, math.floor((special.ndtri(TWO_SIDED) + special.ndtri(POWER)) ** 2 / size**2))
-    while _power(n, size) < POWER:  # from the number for a known sd, which a t test exceeds by about two
+    n = max(2, math.floor(((special.ndtri(TWO_SIDED) + special.ndtri(POWER)) * sd / effect) ** 2))
+    while sd and _power(n, effect / sd) < POWER:  # from the number for a known sd, which a t test exceeds by about two
         n += 1
     return n
 
@@ -184,5 +181,4 @@ def _sign_flip(differences: Sequence[float]) -> tuple[float, int]:
 
 def _power(n: int, size: float) -> float:
     """Of the two-sided paired t test at 5 %, for an effect of so many standard deviations."""
-    bound, shift = special.stdtrit(n - 1, TWO_SIDED), math.sqrt(n) * size
-    return float(1 - special.nctdtr(n - 1, shift, bound) + special.nctdtr(n - 1, shift, -bound))
+    return 1 - float(special.nctdtr(n - 1, math.sqrt(n) * size, special.stdtrit(n - 1, TWO_SIDED)))
