@@ -1,5 +1,5 @@
-"""What pairs trials of one seed, whatever the head: the same segments in one order, the same start and the same masks of
-the backbone; seen from within whole trials.
+"""What pairs trials of one seed, whatever the head: the same segments in one order, the same start and the same masks
+of the backbone; seen from within whole trials.
 """
 
 from pathlib import Path
