@@ -94,7 +94,7 @@ def differences(found: Difference) -> Iterator[Table | Text]:
     }.items():
         if bands:
             yield _bands(title, bands)
-    for title, contexts in {"B gives less nats": found.better, "B gives more nats": found.worse}.items():
+    for title, contexts in {"B is better: fewer nats": found.better, "B is worse: more nats": found.worse}.items():
         if contexts:
             yield _contexts(title, contexts)
     yield from map(_shown, found.notes)
@@ -132,7 +132,7 @@ def _contexts(title: str, contexts: Iterable[Context]) -> Table:
     shown.add_column("text", overflow="fold")
     for each in contexts:
         before, target, after = map(printable, (each.before, each.target, each.after))
-        text = Text.assemble(before.rstrip() + " ", ("[" + target + "]", "bold"), " " + after.lstrip())
+        text = Text.assemble(before, (f"[{target}]", "bold"), after)
         shown.add_row(f"{each.a:.2f}", f"{each.b:.2f}", f"{each.count:,}", text)
     return shown
 

@@ -22,7 +22,7 @@ class Context:
 
     Args:
         place: of the token in the split, from 0.
-        before, target, after: the text. Not printable yet.
+        before, target, after: the text, spaces between them included. Not printable yet.
         count: how often training had the token.
         a, b: nats that each side gave it.
     """
@@ -64,10 +64,12 @@ def _context(corpus: Corpus, a: TokenScores, b: TokenScores, found: Differences,
     ids = corpus.test[max(0, place - TOKENS_BEFORE) : place + 1 + TOKENS_AFTER].tolist()
     at, text = min(place, TOKENS_BEFORE), _text(corpus)
     before, until, whole = text(ids[:at]), text(ids[: at + 1]), text(ids)
+    target = until[len(before) :]
+    word = target.lstrip(" ") or target or text([ids[at]])  # nothing is added where bytes make no letter yet
     return Context(
         place=place,
-        before=_last_words(before),
-        target=until[len(before) :].strip(" ") or text([ids[at]]),
+        before=_last_words(before + target.removesuffix(word)),
+        target=word,
         after=_first_words(whole[len(until) :]),
         count=int(found.count[index]),
         a=float(a.nll[place]),

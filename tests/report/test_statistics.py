@@ -146,6 +146,11 @@ def test_an_interval_over_many_blocks_is_that_of_the_mean_of_blocks():
     assert found == block_interval(np.repeat(levels, 100), block=100)
 
 
+def test_equal_blocks_have_an_interval_without_width():
+    found = block_interval(np.full(2_500, 0.5))
+    assert (found.mean, found.low, found.high, found.blocks) == (0.5, 0.5, 0.5, 3)
+
+
 def test_one_block_has_no_interval():
     found = block_interval(np.array([1.0, 2.0]))
     assert (found.mean, found.low, found.high, found.blocks) == (1.5, None, None, 1)
