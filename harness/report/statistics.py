@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 CONFIDENCE = 0.95
 TWO_SIDED = (1 + CONFIDENCE) / 2
@@ -138,6 +138,8 @@ def block_interval(
         block: tokens of a block.
     Raises: ValueError where there is none, or one is no finite number.
     """
+    from scipy import stats  # here: it takes as long to import as all else that a command needs, but for torch
+
     sums_B, counts_B = block_sums(differences_N, block=block)
     blocks, mean = len(sums_B), float(sums_B.sum() / counts_B.sum())
     if blocks == 1:
@@ -167,6 +169,8 @@ def block_sums(values_N: np.ndarray, *, block: int = BLOCK) -> tuple[np.ndarray,
 
 def _sign_flip(differences: Sequence[float]) -> tuple[float, int]:
     """The test's p and the patterns of signs behind it."""
+    from scipy import stats  # here: see block_interval
+
     exact = len(differences) <= EXACT_SEEDS
     result = stats.permutation_test(
         (np.array(differences, dtype=np.float64),),
