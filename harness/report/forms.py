@@ -1,11 +1,10 @@
 """A table as text: markdown to read, CSV to calculate with, LaTeX to print."""
 
-import io
 import re
 from collections.abc import Iterator
-from csv import writer
 from itertools import groupby
 
+import pandas as pd
 from tabulate import tabulate
 
 from harness.report.markdown import escaped, one_line
@@ -47,15 +46,17 @@ def markdown(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """The table's numbers, unrounded, one header line; beside a column what its cells have more: spread, low and high
-    of the interval, rank, mark. Neither title nor notes. No text of it is a formula.
+    """`frame` as CSV, one header line; neither title nor notes."""
+    return frame(table).to_csv(index=False, lineterminator="\n")
+
+
+def frame(table: Table) -> pd.DataFrame:
+    """The table's numbers, unrounded; beside a column what its cells have more: spread, low and high of the interval,
+    rank, mark. No text of it is a formula.
     """
     parts = [part for index, column in enumerate(table.columns) for part in _parts(column, _cells(table, index))]
-    text = io.StringIO(newline="")
-    out = writer(text, lineterminator="\n")
-    out.writerow([_harmless(name) for name, _ in parts])
-    out.writerows(zip(*(values for _, values in parts), strict=True))
-    return text.getvalue()
+    lines = zip(*(values for _, values in parts), strict=True)
+    return pd.DataFrame(lines, columns=[_harmless(name) for name, _ in parts], dtype=object)
 
 
 def latex(table: Table) -> str:
