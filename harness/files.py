@@ -34,8 +34,23 @@ def atomically(place: Path) -> Iterator[BinaryIO]:
 
 
 def read_bounded(place: Path, max_bytes: int) -> bytes:
-    """A regular file's content. A FIFO, device, socket or folder is refused without waiting for it, and so is what is
-    larger than expected or than it says: the files of /proc are, and no bound would hold for them.
+    """A regular file's content. One that is larger than it says is refused too: the files of /proc are, and no bound
+    would hold for them.
+
+    Raises: OSError with the reason as its strerror.
+    """
+    with opened_bounded(place, max_bytes) as file:
+        about = os.fstat(file.fileno())
+        content = file.read(about.st_size + 1)
+        if len(content) != about.st_size:
+            raise OSError(errno.EIO, "its size is not what it says", str(place))
+        return content
+
+
+@contextmanager
+def opened_bounded(place: Path, max_bytes: int) -> Iterator[BinaryIO]:
+    """A regular file, open for reading. A FIFO, device, socket or folder is refused without waiting for it, and so is
+    what is larger than expected.
 
     Raises: OSError with the reason as its strerror.
     """
@@ -47,10 +62,7 @@ def read_bounded(place: Path, max_bytes: int) -> bytes:
         if about.st_size > max_bytes:
             raise OSError(errno.EFBIG, f"larger than {max_bytes:,} bytes", str(place))
         with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(about.st_size + 1)
-        if len(content) != about.st_size:
-            raise OSError(errno.EIO, "its size is not what it says", str(place))
-        return content
+            yield file
     finally:
         os.close(descriptor)
 

@@ -96,6 +96,15 @@ class Environment(_Frozen):
     changed: tuple[str, ...] = ()  # what was different in earlier sessions: 'commit abc until epoch 3'
 
 
+class Contents(_Frozen):
+    """What a trial read, by hash or by a place that never changes, as its id has it: the text, and the weights that the
+    backbone started from, None for random ones.
+    """
+
+    corpus: str
+    backbone: str | None = None
+
+
 class TrialRecord(_Frozen):
     """A finished trial: what it was, how it ended, what was measured. Raw numbers; the units are in their names."""
 
@@ -108,6 +117,7 @@ class TrialRecord(_Frozen):
     environment: Environment
     message: str = ""
     weights_sha256: str | None = None
+    contents: Contents | None = None  # None in the first records, and where the plan did not say
 
     @property
     def id(self) -> str:
@@ -143,8 +153,14 @@ def load(runs: Path, trial_id: str) -> TrialRecord | None:
     Raises: RecordError when there is one, and it is torn, edited, of another schema, or of another trial.
     """
     place = folder(runs, trial_id) / FILE_NAME
-    record = sealed.load(place, TrialRecord, schema=SCHEMA, max_bytes=MAX_BYTES)
-    if record is not None and record.id != trial_id:
+    content = sealed.read(place, MAX_BYTES)
+    return None if content is None else parsed(content, trial_id, place)
+
+
+def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
+    """The verified record of a file's content; `place` is for messages. Raises RecordError as `load` does."""
+    record = sealed.parsed(content, TrialRecord, place, schema=SCHEMA)
+    if record.id != trial_id:
         raise RecordError(f"{place}: holds the record of trial {record.id}")
     return record
 

@@ -61,9 +61,15 @@ def load(runs: Path, record: TrialRecord) -> Timing | None:
 
     Raises: RecordError when there is one and it is torn, edited or of another schema.
     """
-    timing = sealed.load(folder(runs, record.id) / FILE_NAME, Timing, schema=SCHEMA, max_bytes=MAX_BYTES)
-    told = None if timing is None else (timing.trial, timing.weights_sha256)
-    return timing if told == (record.id, record.weights_sha256) else None
+    place = folder(runs, record.id) / FILE_NAME
+    content = sealed.read(place, MAX_BYTES)
+    return None if content is None else parsed(content, record, place)
+
+
+def parsed(content: bytes, record: TrialRecord, place: Path) -> Timing | None:
+    """A record's timing of a file's content; `place` is for messages. None, and raises, as `load` does."""
+    timing = sealed.parsed(content, Timing, place, schema=SCHEMA)
+    return timing if (timing.trial, timing.weights_sha256) == (record.id, record.weights_sha256) else None
 
 
 def load_all(runs: Path, found: dict[str, TrialRecord]) -> tuple[dict[str, Timing], list[str]]:

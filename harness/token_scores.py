@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from harness import sealed
 from harness.errors import RecordError
-from harness.files import read_bounded, write_atomically
+from harness.files import write_atomically
 from harness.records import TrialRecord, folder
 
 FILE_NAME = "test_nll.npz"
@@ -57,10 +58,14 @@ def load(runs: Path, record: TrialRecord) -> TokenScores | None:
     were others. Raises RecordError when it is torn or does not give the record's perplexity.
     """
     place = folder(runs, record.id) / FILE_NAME
+    content = sealed.read(place, MAX_BYTES)
+    return None if content is None else parsed(content, record, place)
+
+
+def parsed(content: bytes, record: TrialRecord, place: Path) -> TokenScores:
+    """The scores of a file's content; `place` is for messages. Raises RecordError when they are not the record's."""
     try:
-        arrays = _arrays(read_bounded(place, MAX_BYTES))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        arrays = _arrays(content)
     except Exception as cause:  # whatever zipfile, zlib and numpy make of a file that is none of ours
         reason = str(cause).partition("\n")[0]
         raise RecordError(f"{place}: no scores of tokens ({type(cause).__name__}: {reason})") from cause
@@ -68,10 +73,8 @@ def load(runs: Path, record: TrialRecord) -> TokenScores | None:
         return None
     scores = TokenScores(**arrays)
     nll = scores.nll[scores.scored].astype(np.float64)
-    fits = len(nll) == record.metrics.get("scored_test_tokens") and math.isclose(
-        nll.mean(), math.log(record.metrics["test_ppl"]), abs_tol=AGREEMENT
-    )
-    if not fits:
+    scored, ppl = (record.metrics.get(name, 0) for name in ("scored_test_tokens", "test_ppl"))
+    if not (len(nll) == scored > 0 < ppl and math.isclose(nll.mean(), math.log(ppl), abs_tol=AGREEMENT)):
         raise RecordError(f"{place}: the scores do not add up to the record's test perplexity")
     return scores
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import torch
 
 from harness import records, token_scores
+from harness.contents import recomputed
 from harness.corpora.corpus import Codec, Corpus
 from harness.errors import Damaged, ExecutionError
-from harness.plan.identity import trial_id
+from harness.plan.identity import starting_content
 from harness.plan.specs import TrialSpec
-from harness.records import TrialRecord
-from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.records import Contents, TrialRecord
+from harness.registry import BACKBONES, CORPORA
 from harness.trial.checkpoint import BEST, load_weights, weights_sha256
 from harness.trial.model import LanguageModel, build
 
@@ -116,7 +117,8 @@ def corpus_of(spec: TrialSpec, data: Path) -> Corpus:
     """
     try:
         source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
-        if _id(spec, source.facts().content) != spec.id:
+        start = starting_content(spec.backbone, BACKBONES.get(spec.backbone.name))
+        if recomputed(spec, Contents(corpus=source.facts().content, backbone=start)) != spec.id:
             raise ExecutionError(
                 f"{spec.corpus} or the weights that the backbone starts from have changed since {spec.id}"
             )
@@ -126,22 +128,3 @@ def corpus_of(spec: TrialSpec, data: Path) -> Corpus:
     if corpus.codec is None:
         raise ExecutionError(f"the tokens of {spec.corpus} stand for no text")
     return corpus
-
-
-def _id(spec: TrialSpec, content: str) -> str:
-    """The id of a trial on what the corpus is now."""
-    backbone = BACKBONES.get(spec.backbone.name)
-    starts_from = getattr(backbone, "content", None)
-    start = None if starts_from is None else starts_from(**spec.backbone.params)
-    return trial_id(
-        corpus=spec.corpus,
-        corpus_class=CORPORA.get(spec.corpus.name),
-        corpus_content=content,
-        backbone=spec.backbone,
-        backbone_class=backbone,
-        head=spec.head,
-        head_class=HEADS.get(spec.head.name),
-        train=spec.train,
-        seed=spec.seed,
-        **({} if start is None else {"backbone_content": start}),
-    )

@@ -3,6 +3,7 @@
 import inspect
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -26,6 +27,7 @@ class Parameter:
         return f"{self.name}: {shown}" + ("" if self.default is REQUIRED else f" = {self.default!r}")
 
 
+@cache
 def parameters(cls: type) -> dict[str, Parameter]:
     """The YAML schema of a component, in the order of its signature."""
     hints = get_type_hints(cls.__init__)

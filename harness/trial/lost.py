@@ -42,6 +42,7 @@ def give_up(
             curve=tuple(fitted.curve),
             environment=current.environment(graphed=False, retries=setting.retries + (tried.retries if tried else 0)),
             message=sentence(message),
+            contents=setting.contents_of(spec),
         )
         with trial_log(folder) as log:
             log.error("%s: %s", status, message)

@@ -127,6 +127,7 @@ def _attempted(
         environment=current.environment(graphed=fitted.graphed, retries=setting.retries + this.retries),
         message=message,
         weights_sha256=digest,
+        contents=setting.contents_of(spec),
     )
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from harness.kernels.products import Route
-from harness.plan.specs import CheckpointSpec, MeasureSpec, TimeoutSpec
+from harness.plan.specs import CheckpointSpec, MeasureSpec, TimeoutSpec, TrialSpec
+from harness.records import Contents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,11 @@ class Setting:
     contents: dict[str, str] = field(default_factory=dict)
     driver: str = field(default_factory=lambda: uuid.uuid4().hex)
     retries: int = 0
+
+    def contents_of(self, spec: TrialSpec) -> Contents | None:
+        """What the plan says that a trial reads, for its record; None where the plan says nothing of its corpus."""
+        corpus = self.contents.get(str(spec.corpus))
+        return None if corpus is None else Contents(corpus=corpus, backbone=self.contents.get(str(spec.backbone)))
 
     def to_json(self) -> str:
         """For a worker."""

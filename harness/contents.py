@@ -1,0 +1,89 @@
+"""What trials read, text and weights, and whether their ids say so: an id is a hash, of which a record holds all but at
+most these.
+"""
+
+from typing import Any
+
+from harness.errors import HarnessError, RecordError
+from harness.plan.identity import starting_content, trial_id
+from harness.plan.parameters import checked, is_place, parameters
+from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.records import Contents, TrialRecord
+from harness.registry import BACKBONES, CORPORA, HEADS, Registry
+
+
+def recomputed(spec: TrialSpec, contents: Contents) -> str:
+    """The id of a trial on what it read, by the components of this harness.
+
+    Raises: HarnessError when this harness has no such component, KeyError when it has no such parameter.
+    """
+    return trial_id(
+        corpus=spec.corpus,
+        corpus_class=CORPORA.get(spec.corpus.name),
+        corpus_content=contents.corpus,
+        backbone=spec.backbone,
+        backbone_class=BACKBONES.get(spec.backbone.name),
+        backbone_content=contents.backbone,
+        head=spec.head,
+        head_class=HEADS.get(spec.head.name),
+        train=spec.train,
+        seed=spec.seed,
+    )
+
+
+class KnownContents:
+    """What records' trials read, confirmed by their ids. Each corpus and backbone is asked once."""
+
+    def __init__(self):
+        self._told: dict[tuple[str, str], Contents | None] = {}
+
+    def of(self, record: TrialRecord) -> Contents | None:
+        """As the record says, or as its components do where it is from before records said it; None where neither
+        tells, or where this harness lacks a component or parameter of it.
+
+        Raises: RecordError when its id is not that of what it holds.
+        """
+        spec = record.spec
+        contents = record.contents
+        if contents is None:
+            key = str(spec.corpus), str(spec.backbone)
+            if key not in self._told:
+                self._told[key] = _told(spec.corpus, spec.backbone)
+            contents = self._told[key]
+        if contents is None:
+            return None
+        try:
+            found = recomputed(spec, contents)
+        except (HarnessError, KeyError):
+            return None
+        if found != record.id:
+            raise RecordError(
+                f"the record of trial {record.id} ({spec}) is not of that trial: its content's id is {found}"
+            )
+        return contents
+
+
+def _told(corpus: ComponentSpec, backbone: ComponentSpec) -> Contents | None:
+    try:
+        source = CORPORA.get(corpus.name)(**_typed(corpus, CORPORA))
+        start = ComponentSpec(name=backbone.name, params=_typed(backbone, BACKBONES))
+        content = starting_content(start, BACKBONES.get(start.name))
+        return Contents(corpus=source.facts().content, backbone=content)
+    except (
+        HarnessError,
+        KeyError,
+        TypeError,
+        ValueError,
+        OSError,
+    ):  # of another harness, or of a file that is not here
+        return None
+
+
+def _typed(spec: ComponentSpec, registry: Registry) -> dict[str, Any]:
+    """A component's parameters in their own types. Raises ValueError for a place: records come from anywhere, and no
+    file is opened on their word.
+    """
+    known = parameters(registry.get(spec.name))
+    if any(is_place(known[name]) and value is not None for name, value in spec.params.items()):
+        raise ValueError(f"{spec} lies in a file")
+    return {name: checked(known[name], value) for name, value in spec.params.items()}
