@@ -214,10 +214,14 @@ class MeasureSpec(Strict):
     exclusive: bool = True
 
 
+SUITE_NAME = "^[a-z0-9][a-z0-9_-]{0,63}$"  # these two are names of folders, and never paths
+TRIAL_ID = "^[0-9a-f]{12}$"
+
+
 class SuiteFile(Strict):
     """The keys of a suite file. Components are checked against the registries in harness/plan/components.py."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+    name: Annotated[str, Field(pattern=SUITE_NAME)]
     version: Annotated[int, Field(ge=1)]
     corpora: Annotated[list[Any], Field(min_length=1)]
     backbones: Annotated[list[Any], Field(min_length=1)]

@@ -1,0 +1,222 @@
+"""The file in which records travel: a zip archive, read member by member and never unpacked.
+
+    manifest.json                        the schema, and for each trial its files with their sizes and SHA-256
+    <suite>/<trial id>/record.json       what lies in a results folder, byte for byte,
+    <suite>/<trial id>/timing.json       where it is there
+    <suite>/<trial id>/test_nll.npz      the same
+
+Who reads one trusts nothing in it: not the archive's index (bounded before it is read), not a name (each must be one of
+those above), not a size. Names are never paths: a trial's folder is made of a checked suite and a checked id.
+"""
+
+import hashlib
+import json
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness import records, timings, token_scores
+from harness.errors import RecordError
+from harness.files import opened_bounded
+from harness.plan.specs import SUITE_NAME, TRIAL_ID
+from harness.records import TrialRecord
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+MAX_MANIFEST = 32 * 1024**2
+MAX_BYTES = 2**31 - 1  # of the archive, and
+MAX_MEMBERS = 2**16 - 1  # in it: with more a zip needs its 64-bit form, which is neither written nor read
+MAX_INDEX = 200 * MAX_MEMBERS  # bytes of its index: for each member its name and 46 more
+FILES = {
+    records.FILE_NAME: records.MAX_BYTES,
+    timings.FILE_NAME: timings.MAX_BYTES,
+    token_scores.FILE_NAME: token_scores.MAX_BYTES,
+}
+BESIDE = {
+    timings.FILE_NAME: timings.parsed,
+    token_scores.FILE_NAME: token_scores.parsed,
+}  # a record, and who reads them
+_END = struct.Struct("<4s4H2LH")  # a zip's last bytes, where it has no comment
+_LOCATOR = 20  # bytes before them, where it is of the 64-bit form
+_DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Member(_Frozen):
+    """What a file of a trial must be."""
+
+    size: Annotated[int, Field(ge=0)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Trial(_Frozen):
+    """A trial's place and files, by name."""
+
+    suite: Annotated[str, Field(pattern=SUITE_NAME)]
+    id: Annotated[str, Field(pattern=TRIAL_ID)]
+    files: dict[Literal["record.json", "timing.json", "test_nll.npz"], Member]
+
+    def path(self, name: str) -> str:
+        """Of a file, in the archive."""
+        return f"{self.suite}/{self.id}/{name}"
+
+
+class Manifest(_Frozen):
+    """What the archive holds."""
+
+    kind: Literal["records of output-head-harness"] = "records of output-head-harness"
+    schema_version: int = SCHEMA
+    harness: str
+    trials: Annotated[tuple[Trial, ...], Field(min_length=1, max_length=MAX_MEMBERS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """An open file of records, whose index and manifest agree."""
+
+    place: Path
+    manifest: Manifest
+    archive: zipfile.ZipFile
+
+    def content(self, trial: Trial, name: str) -> bytes:
+        """A file of a trial. Raises RecordError when it is not what the manifest says."""
+        member = trial.files[name]
+        with _refused(self.place):
+            content = _read(self.archive, trial.path(name), member.size)
+        if hashlib.sha256(content).hexdigest() != member.sha256:
+            raise RecordError(f"{self.place}: {trial.path(name)} is not what the manifest says; the file is damaged")
+        return content
+
+    def source(self, trial: Trial, name: str) -> Path:
+        """Where a file of a trial comes from, for messages."""
+        return self.place / trial.suite / trial.id / name
+
+
+def new(file: BinaryIO) -> zipfile.ZipFile:
+    """An archive to write into an open file: members first, the manifest last."""
+    return zipfile.ZipFile(file, "w", allowZip64=False)
+
+
+def add(archive: zipfile.ZipFile, path: str, content: bytes) -> Member:
+    """Write a member. The same members give the same bytes: no date is kept. Raises zipfile.LargeZipFile."""
+    about = zipfile.ZipInfo(path)
+    about.external_attr = (stat.S_IFREG | 0o644) << 16
+    archive.writestr(about, content, _packed(path))
+    return Member(size=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def check_beside(name: str, content: bytes, record: TrialRecord, place: Path) -> None:
+    """That a file is one to lie beside a record. Raises RecordError."""
+    if BESIDE[name](content, record, place) is None:
+        raise RecordError(f"{place}: is of another training of trial {record.id} than its record")
+
+
+@contextmanager
+def opened(place: Path) -> Iterator[Bundle]:
+    """A file of records, open.
+
+    Raises: RecordError when it cannot be read or is none, is torn, of another schema, or holds anything but what its
+        manifest says.
+    """
+    with ExitStack() as stack:
+        with _refused(place):
+            file = stack.enter_context(opened_bounded(place, MAX_BYTES))
+            _check_end(file)
+            archive = stack.enter_context(zipfile.ZipFile(file))
+            infos = {info.filename: info for info in archive.infolist()}
+            if len(infos) != len(archive.infolist()):
+                raise ValueError("two of its members have one name")
+            manifest = _manifest(archive, infos, place)
+            _check_members(manifest, infos)
+        yield Bundle(place, manifest, archive)
+
+
+@contextmanager
+def _refused(place: Path) -> Iterator[None]:
+    """Whatever the content of a file raises within it is a RecordError."""
+    try:
+        yield
+    except OSError as cause:
+        raise RecordError(f"{place} cannot be read ({cause.strerror or cause})") from cause
+    except ValidationError as cause:
+        where = ".".join(map(str, cause.errors()[0]["loc"]))
+        raise RecordError(f"{place}: its manifest is not valid: {where}: {cause.errors()[0]['msg']}") from cause
+    except _DAMAGE as cause:
+        raise RecordError(f"{place} is no file of records, or a damaged one ({cause})") from cause
+
+
+def _check_end(file: BinaryIO) -> None:
+    """That the index is of a size that may be read: zipfile takes the archive's word for it."""
+    size = file.seek(0, 2)
+    if size < _END.size:
+        raise ValueError("it is too short")
+    file.seek(max(0, size - _END.size - _LOCATOR))
+    tail = file.read(_LOCATOR + _END.size)
+    signature, *_, index_bytes, _, comment = _END.unpack(tail[-_END.size :])
+    if signature != b"PK\5\6" or comment or tail[: -_END.size].startswith(b"PK\6\7"):
+        raise ValueError("its end is not that of a zip archive, without comment and below 2 GiB")
+    if index_bytes > MAX_INDEX:
+        raise ValueError(f"its index has more than {MAX_INDEX:,} bytes")
+
+
+def _manifest(archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo], place: Path) -> Manifest:
+    about = infos.get(MANIFEST)
+    if about is None:
+        raise ValueError(f"it has no {MANIFEST}")
+    _check_member(about, MAX_MANIFEST)
+    content = json.loads(_read(archive, MANIFEST, about.file_size))
+    found = content.get("schema_version") if isinstance(content, dict) else None
+    if found != SCHEMA:
+        raise RecordError(f"{place}: schema {found}, expected {SCHEMA}; it was made by another version of the harness")
+    manifest = Manifest.model_validate_json(json.dumps(content))
+    if len({(trial.suite, trial.id) for trial in manifest.trials}) != len(manifest.trials):
+        raise ValueError("it names one trial twice")
+    return manifest
+
+
+def _check_members(manifest: Manifest, infos: dict[str, zipfile.ZipInfo]) -> None:
+    """That the archive holds the manifest's files, as regular ones of the sizes it says, and nothing else."""
+    expected = {trial.path(name): (trial, name) for trial in manifest.trials for name in trial.files}
+    odd = sorted(infos.keys() ^ (expected.keys() | {MANIFEST}))
+    if odd:
+        raise ValueError(f"'{odd[0]}' is in the archive or in its manifest, and not in both")
+    for path, (trial, name) in expected.items():
+        if records.FILE_NAME not in trial.files:
+            raise ValueError(f"trial {trial.id} has no {records.FILE_NAME}")
+        _check_member(infos[path], FILES[name])
+        if infos[path].file_size != trial.files[name].size:
+            raise ValueError(f"'{path}' has another size than its manifest says")
+
+
+def _check_member(about: zipfile.ZipInfo, max_bytes: int) -> None:
+    kind = about.external_attr >> 28  # the file type of a Unix mode; 0 where the archiver gave none
+    if kind not in (0, stat.S_IFREG >> 12):
+        raise ValueError(f"'{about.filename}' is no regular file")
+    if about.compress_type != _packed(about.filename):
+        raise ValueError(f"'{about.filename}' is packed in another way than exports are")
+    if about.file_size > max_bytes:
+        raise ValueError(f"'{about.filename}' has more than {max_bytes:,} bytes")
+
+
+def _packed(path: str) -> int:
+    return zipfile.ZIP_STORED if path.endswith(token_scores.FILE_NAME) else zipfile.ZIP_DEFLATED
+
+
+def _read(archive: zipfile.ZipFile, path: str, size: int) -> bytes:
+    """A member, of which no more is unpacked than it says; its checksum is compared at its end."""
+    with archive.open(path) as source:
+        content = source.read(size + 1)
+    if len(content) != size:
+        raise ValueError(f"'{path}' has another size than it says")
+    return content

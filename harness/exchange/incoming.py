@@ -1,0 +1,123 @@
+"""Records out of one file into a results folder: all is checked before anything is written."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness import records, sealed
+from harness.contents import KnownContents
+from harness.errors import RecordError, StorageError
+from harness.exchange.bundle import BESIDE, FILES, Bundle, Trial, check_beside, opened
+from harness.files import write_atomically
+from harness.records import TrialRecord
+
+SHOWN = 5  # of the trials in conflict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What became of the records of a file.
+
+    Args:
+        new, replaced, known: trials whose record was not here, took the place of another, was here already.
+        unjudged: of all these, the ids that could not be computed anew: of corpora in files, plug-ins, other versions.
+    """
+
+    new: int = 0
+    replaced: int = 0
+    known: int = 0
+    unjudged: int = 0
+
+
+def take_in(place: Path, results: Path, *, replacing: bool = False) -> Taken:
+    """Write the records of a file below a results folder, with what lies beside them. Of a record that is here already
+    only what is not yet beside it is written. One that does not verify here is none, and set aside.
+
+    Args:
+        replacing: a different record of the same trial is set aside; otherwise it keeps everything from being written.
+    Raises: RecordError when the file is damaged, or holds what is no record of its trial, or for such a conflict:
+        nothing is written then. StorageError when a trial is being run here, or its folder cannot be written: what was
+        taken in until then stays, whole, and the same command goes on.
+    """
+    with opened(place) as bundle:
+        unjudged = _checked(bundle)
+        if not replacing:
+            _refuse_conflicts(bundle, results)
+        taken = Taken(unjudged=unjudged)
+        for trial in bundle.manifest.trials:
+            became = _write(bundle, trial, records.runs_folder(results, trial.suite), replacing=replacing)
+            taken = replace(taken, **{became: getattr(taken, became) + 1})
+        return taken
+
+
+def _checked(bundle: Bundle) -> int:
+    """Verify every file; how many ids could not be computed anew."""
+    known, unjudged = KnownContents(), 0
+    for trial in bundle.manifest.trials:
+        record = _record(bundle, trial)
+        unjudged += known.of(record) is None
+        for name in trial.files.keys() & BESIDE:
+            check_beside(name, bundle.content(trial, name), record, bundle.source(trial, name))
+    return unjudged
+
+
+def _record(bundle: Bundle, trial: Trial) -> TrialRecord:
+    place = bundle.source(trial, records.FILE_NAME)
+    record = records.parsed(bundle.content(trial, records.FILE_NAME), trial.id, place)
+    if record.suite != trial.suite:
+        raise RecordError(f"{place}: holds a record of the suite '{record.suite}'")
+    return record
+
+
+def _refuse_conflicts(bundle: Bundle, results: Path) -> None:
+    """That no trial has a different record here."""
+    found = [
+        f"{trial.suite}/{trial.id}"
+        for trial in bundle.manifest.trials
+        if _stands_against(records.runs_folder(results, trial.suite), _record(bundle, trial))
+    ]
+    if found:
+        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        raise RecordError(
+            f"{results / 'runs'} holds other records of {len(found)} of these trials: {', '.join(found[:SHOWN])}{more}; "
+            "nothing was imported; with --replace they are set aside"
+        )
+
+
+def _here(runs: Path, trial_id: str) -> TrialRecord | None:
+    """A trial's record; None where there is none that verifies."""
+    return records.load_all(runs, [trial_id])[0].get(trial_id)
+
+
+def _stands_against(runs: Path, record: TrialRecord) -> bool:
+    here = _here(runs, record.id)
+    return here is not None and here != record
+
+
+def _write(bundle: Bundle, trial: Trial, runs: Path, *, replacing: bool) -> str:
+    """Write what is not here of a trial, its record last: that is what makes it finished. Returns what became of it."""
+    record, folder = _record(bundle, trial), records.folder(runs, trial.id)
+    with records.writing(runs, trial.id, wait=0):
+        here = _here(runs, trial.id)
+        if here is not None and here != record and not replacing:
+            raise StorageError(f"trial {trial.id} was finished here meanwhile, differently; the same command says more")
+        if here != record:
+            records.set_aside(runs, trial.id)
+            for name in BESIDE:  # they are of another training
+                (folder / name).unlink(missing_ok=True)
+        for name in trial.files.keys() & BESIDE:
+            if not _is_beside(name, record, folder):
+                write_atomically(folder / name, bundle.content(trial, name))
+        if here != record:
+            write_atomically(folder / records.FILE_NAME, bundle.content(trial, records.FILE_NAME))
+    return "known" if here == record else "new" if here is None else "replaced"
+
+
+def _is_beside(name: str, record: TrialRecord, folder: Path) -> bool:
+    """Whether a file lies beside a record that is the record's."""
+    try:
+        content = sealed.read(folder / name, FILES[name])
+        if content is not None:
+            check_beside(name, content, record, folder / name)
+        return content is not None
+    except RecordError:
+        return False
