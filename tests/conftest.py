@@ -12,7 +12,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parent.parent
-_SHARED = ("oracles", "handmade", "commands", "disturbed", "fuzz", "shown", "protections")
+_SHARED = ("oracles", "handmade", "commands", "disturbed", "fuzz", "shown", "protections", "bundles")
 
 # tests/ must not be on sys.path: its folders `heads` and `backbones` would be found instead of the packages.
 for _name in _SHARED:

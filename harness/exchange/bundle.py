@@ -40,10 +40,7 @@ FILES = {
     timings.FILE_NAME: timings.MAX_BYTES,
     token_scores.FILE_NAME: token_scores.MAX_BYTES,
 }
-BESIDE = {
-    timings.FILE_NAME: timings.parsed,
-    token_scores.FILE_NAME: token_scores.parsed,
-}  # a record, and who reads them
+BESIDE = {timings.FILE_NAME: timings.parsed, token_scores.FILE_NAME: token_scores.parsed}  # a record; who reads them
 _END = struct.Struct("<4s4H2LH")  # a zip's last bytes, where it has no comment
 _LOCATOR = 20  # bytes before them, where it is of the 64-bit form
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)

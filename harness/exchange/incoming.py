@@ -54,7 +54,10 @@ def _checked(bundle: Bundle) -> int:
     known, unjudged = KnownContents(), 0
     for trial in bundle.manifest.trials:
         record = _record(bundle, trial)
-        unjudged += known.of(record) is None
+        try:
+            unjudged += known.of(record) is None
+        except RecordError as misfit:
+            raise RecordError(f"{bundle.place}: {misfit}") from misfit
         for name in trial.files.keys() & BESIDE:
             check_beside(name, bundle.content(trial, name), record, bundle.source(trial, name))
     return unjudged
@@ -78,8 +81,8 @@ def _refuse_conflicts(bundle: Bundle, results: Path) -> None:
     if found:
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise RecordError(
-            f"{results / 'runs'} holds other records of {len(found)} of these trials: {', '.join(found[:SHOWN])}{more}; "
-            "nothing was imported; with --replace they are set aside"
+            f"{results / 'runs'} holds other records of {len(found)} of these trials: {', '.join(found[:SHOWN])}{more}"
+            "; nothing was imported; with --replace they are set aside"
         )
 
 

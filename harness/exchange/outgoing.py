@@ -2,7 +2,7 @@
 
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def export(
             add(archive, MANIFEST, manifest.model_dump_json(indent=1).encode())
     except zipfile.LargeZipFile as cause:
         raise RecordError(
-            "a file of records holds 65,535 files and 2 GiB, and these are more: export some suites at a time (--suite), "
+            "a file of records holds 2 GiB in 65,535 files, these are more: export one suite at a time (--suite), "
             "or leave out the scores of tokens (--no-token-nll)"
         ) from cause
     counts = {name: sum(name in trial.files for trial in trials) for name in beside}

@@ -1,0 +1,97 @@
+"""For tests of export and import: a results folder of finished trials made by hand, archives changed on purpose."""
+
+import hashlib
+import io
+import json
+import math
+import zipfile
+from pathlib import Path
+
+import handmade
+import numpy as np
+
+from harness import plan, records, timings, token_scores
+from harness.plan.specs import TrialSpec
+from harness.records import Contents, TrialRecord
+from harness.timings import Timing
+from harness.token_scores import TokenScores
+
+NLL = np.array([math.nan, 1.0, 2.0, 3.0], dtype=np.float32)  # a mean of 2 nats over 3 tokens
+WEIGHTS = "ab" * 32
+
+
+def planned(folder: Path, text: str = handmade.SMALL) -> tuple[TrialSpec, ...]:
+    """The trials of a suite's text, which is written into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "suite.yaml").write_text(text)
+    return plan.load(folder / "suite.yaml").trials
+
+
+def record_of(spec: TrialSpec, **changes) -> TrialRecord:
+    """A finished trial's record."""
+    metrics = {"test_ppl": math.exp(2.0), "scored_test_tokens": 3.0}
+    return handmade.record(**{"spec": spec, "metrics": metrics, "weights_sha256": WEIGHTS, **changes})
+
+
+def contents_of(folder: Path, text: str = handmade.SMALL) -> Contents:
+    """What the trials of the suite read."""
+    (folder / "suite.yaml").write_text(text)
+    suite = plan.load(folder / "suite.yaml")
+    return Contents(corpus=suite.contents[str(suite.trials[0].corpus)])
+
+
+def timing_of(record: TrialRecord, **changes) -> Timing:
+    """Its exclusive times."""
+    values = {"metrics": {"train_ms_per_batch": 3.5}, "batches": 9, "rounds": 3, "passed": "p", "device": "a processor"}
+    values |= {"threads": 1, "torch": "2", "commit": "abc", "taken": "2026-01-02T03:04:05+00:00", "busy": 0.0}
+    told = {"trial": record.id, "weights_sha256": record.weights_sha256, "shared": False}
+    return Timing(**{**values, **told, **changes})
+
+
+def keep(results: Path, record: TrialRecord, *, timed: bool = True, scored: bool = True) -> Path:
+    """Save a record and what lies beside it; its folder."""
+    runs = records.runs_folder(results, record.suite)
+    place = records.save(record, runs)
+    if timed:
+        timings.save(timing_of(record), runs)
+    if scored:
+        scores = TokenScores(nll=NLL, count=np.array([5, 0, 2, 1]), offset=np.array([-1, 0, 1, 2]))
+        token_scores.save(scores, record.weights_sha256, place.with_name(token_scores.FILE_NAME))
+    return place.parent
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder but locks, by its path there."""
+    found = [path for path in folder.rglob("*") if path.is_file() and records.LOCKS not in path.parts]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(found)}
+
+
+def members(place: Path) -> dict[str, bytes]:
+    """The members of an archive, by name."""
+    with zipfile.ZipFile(place) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def packed(content: dict[str, bytes], **abouts: zipfile.ZipInfo) -> bytes:
+    """An archive of members, packed as exports are; `abouts` says otherwise of some, by the last part of their name."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for path, text in content.items():
+            kind = zipfile.ZIP_STORED if path.endswith(".npz") else zipfile.ZIP_DEFLATED
+            about = abouts.get(path.rpartition("/")[2].partition(".")[0], zipfile.ZipInfo(path))
+            archive.writestr(about, text, kind)
+    return written.getvalue()
+
+
+def with_manifest(content: dict[str, bytes], **changes) -> dict[str, bytes]:
+    """The members with their manifest made anew: what somebody sends who knows how."""
+    manifest = json.loads(content["manifest.json"])
+    trials: dict[tuple[str, str], dict] = {}
+    for path, text in content.items():
+        if path != "manifest.json":
+            folder, _, name = path.rpartition("/")
+            suite, _, trial = folder.rpartition("/")
+            about = {"size": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+            trials.setdefault((suite, trial), {})[name] = about
+    told = [{"suite": suite, "id": trial, "files": named} for (suite, trial), named in trials.items()]
+    return {**content, "manifest.json": json.dumps({**manifest, "trials": told, **changes}).encode()}

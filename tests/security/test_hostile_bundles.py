@@ -1,0 +1,308 @@
+"""Files of records made to do harm, or torn on their way: a sentence, and nothing written; never another error."""
+
+import json
+import os
+import shutil
+import stat
+import struct
+import time
+import zipfile
+from pathlib import Path
+
+import bundles
+import pytest
+from bundles import files, keep, members, packed, planned, record_of, timing_of, with_manifest
+
+from harness import sealed
+from harness.errors import RecordError
+from harness.exchange.incoming import Taken, take_in
+from harness.exchange.outgoing import export
+from harness.records import Contents
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a sound export of one trial, `sound.zip`, and the results folder that it is of, `there`."""
+    folder = tmp_path_factory.mktemp("made")
+    (spec, *_) = planned(folder)
+    keep(folder / "there", record_of(spec, contents=bundles.contents_of(folder)))
+    export(folder / "there", folder / "sound.zip")
+    return folder
+
+
+@pytest.fixture
+def content(made):
+    """The members of the sound export, by name."""
+    return members(made / "sound.zip")
+
+
+@pytest.fixture
+def trial(content):
+    """'small/<trial id>'."""
+    return next(iter(content)).rpartition("/")[0]
+
+
+@pytest.fixture
+def sentence(tmp_path):
+    """A function: a file's bytes -> the sentence with which it is refused, at once, with nothing written."""
+
+    def refused(hostile: bytes) -> str:
+        place, here = tmp_path / "hostile.zip", tmp_path / "results"
+        place.write_bytes(hostile)
+        before, started = files(tmp_path), time.process_time()
+        with pytest.raises(RecordError) as caught:
+            take_in(place, here, replacing=True)
+        assert time.process_time() - started < 5
+        assert files(tmp_path) == before
+        assert not here.exists()
+        message = str(caught.value)
+        assert message.startswith(str(place))
+        assert message.isprintable()
+        assert len(message) < 3_000
+        return message.removeprefix(str(place)).lstrip(": ")
+
+    return refused
+
+
+def test_the_same_members_packed_anew_are_taken_in(made, content, tmp_path):
+    (tmp_path / "same.zip").write_bytes(packed(with_manifest(content)))
+    assert take_in(tmp_path / "same.zip", tmp_path / "results").new == 1
+    assert files(tmp_path / "results") == files(made / "there")
+
+
+def test_a_file_torn_at_any_byte_is_refused(made, tmp_path):
+    place = Path(shutil.copy(made / "sound.zip", tmp_path))
+    for length in reversed(range(place.stat().st_size)):
+        os.truncate(place, length)
+        with pytest.raises(RecordError, match="no file of records, or a damaged one"):
+            take_in(place, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_file_with_any_byte_changed_is_refused_or_says_the_same(made, tmp_path):
+    sound, place, harmless = (made / "sound.zip").read_bytes(), tmp_path / "changed.zip", 0
+    take_in(made / "sound.zip", tmp_path / "results")
+    for index in range(len(sound)):
+        place.write_bytes(sound[:index] + bytes([sound[index] ^ 0x55]) + sound[index + 1 :])
+        try:
+            assert take_in(place, tmp_path / "results") == Taken(known=1)
+            harmless += 1
+        except RecordError:
+            continue
+    assert files(tmp_path / "results") == files(made / "there")
+    # dates, versions, and what of a member's own header its entry in the index says too: some 24 bytes of either
+    assert 0 < harmless < 48 * len(members(made / "sound.zip"))
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [b"", b"PK", b"garbage" * 100, b"\x1f\x8b" + bytes(100), b"PK\5\6" + bytes(18), bytes(10_000)],
+    ids=["empty", "short", "garbage", "gzip", "an empty archive", "zeros"],
+)
+def test_what_is_no_file_of_records_is_refused(hostile, sentence):
+    assert "no file of records" in sentence(hostile)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    for place, reason in {
+        tmp_path: "not a regular file",
+        tmp_path / "none": "No such file",
+        "/dev/zero": "regular",
+    }.items():
+        with pytest.raises(RecordError, match=reason):
+            take_in(tmp_path / place, tmp_path / "results")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../evil/record.json",
+        "/tmp/evil/record.json",
+        "small/../../evil/record.json",
+        "small/{id}/../x/record.json",
+        "evil",
+        "small/{id}/best.pt",
+        "small/{id}/record.json/",
+        "SMALL/{id}/record.json",
+        "small\\{id}\\record.json",
+    ],
+)
+@pytest.mark.parametrize("listed", [False, True])
+def test_no_member_has_a_name_of_its_own(path, listed, content, trial, sentence):
+    path = path.format(id=trial.rpartition("/")[2])
+    hostile = {**content, path: b"evil"}
+    said = sentence(packed(with_manifest(hostile) if listed else hostile))
+    assert "not valid: trials" in said if listed else "in the archive or in its manifest, and not in both" in said
+
+
+@pytest.mark.parametrize(
+    "suite",
+    [
+        "..",
+        ".",
+        "",
+        "small/..",
+        "a b",
+        "\u202esmall",
+        "sm\u0430ll",
+        "small\n",
+        "-small",
+        "x" * 65,
+        ".locks",
+        "\x1b[2J",
+        "C:",
+    ],
+)
+def test_a_suite_of_an_odd_name_is_refused(suite, content, trial, sentence):
+    renamed = {path.replace("small", suite): text for path, text in content.items()}
+    assert "its manifest is not valid: trials.0.suite" in sentence(packed(with_manifest(renamed)))
+
+
+@pytest.mark.parametrize(
+    "trial_id", ["..", "0123456789AB", "0123456789abc", "0123456789a", "0123456789ab\n", "", ".locks"]
+)
+def test_a_trial_of_an_odd_id_is_refused(trial_id, content, trial, sentence):
+    renamed = {path.replace(trial, f"small/{trial_id}"): text for path, text in content.items()}
+    assert "its manifest is not valid: trials.0.id" in sentence(packed(with_manifest(renamed)))
+
+
+def test_a_member_that_is_missing_is_refused(content, trial, sentence):
+    for name in ("record.json", "timing.json", "test_nll.npz"):
+        assert "and not in both" in sentence(packed({k: v for k, v in content.items() if not k.endswith(name)}))
+    without = {path: text for path, text in content.items() if not path.endswith("record.json")}
+    assert "has no record.json" in sentence(packed(with_manifest(without)))
+    assert "it has no manifest.json" in sentence(packed({f"{trial}/record.json": b"{}"}))
+
+
+@pytest.mark.parametrize("mode", [stat.S_IFLNK | 0o777, stat.S_IFDIR | 0o755, stat.S_IFIFO, stat.S_IFCHR])
+def test_what_is_no_regular_file_is_refused(mode, content, trial, sentence):
+    about = zipfile.ZipInfo(f"{trial}/record.json")
+    about.external_attr = mode << 16
+    assert "is no regular file" in sentence(packed(content, record=about))
+    target = with_manifest({**content, f"{trial}/record.json": b"/etc/passwd"})
+    assert "is no regular file" in sentence(packed(target, record=about))
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_member_that_is_there_twice_is_refused(made, content, trial, sentence, tmp_path):
+    place = tmp_path / "twice.zip"
+    place.write_bytes((made / "sound.zip").read_bytes())
+    with zipfile.ZipFile(place, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{trial}/record.json", b"{}")
+    assert "two of its members have one name" in sentence(place.read_bytes())
+    manifest = json.loads(content["manifest.json"])
+    manifest["trials"] *= 2
+    assert "names one trial twice" in sentence(packed({**content, "manifest.json": json.dumps(manifest).encode()}))
+
+
+def test_a_bomb_is_not_unpacked(content, trial, sentence):
+    bomb = with_manifest({**content, f"{trial}/record.json": bytes(64 * 2**20)})  # of honest size: 64 kB packed
+    assert "record.json' has more than 16,777,216 bytes" in sentence(packed(bomb))
+    said = sentence(packed({**content, "manifest.json": b" " * 64 * 2**20}))
+    assert "'manifest.json' has more than 33,554,432 bytes" in said
+
+
+def test_a_member_that_is_larger_than_it_says_is_not_unpacked_further(content, trial, sentence):
+    large = packed(with_manifest({**content, f"{trial}/record.json": bytes(8 * 2**20)}))
+    small = large.replace(struct.pack("<L", 8 * 2**20), struct.pack("<L", 100))  # in its header and in the index
+    assert small != large
+    assert "another size than its manifest says" in sentence(small)
+    manifest = json.loads(with_manifest({**content, f"{trial}/record.json": bytes(100)})["manifest.json"])
+    told = {**content, f"{trial}/record.json": bytes(8 * 2**20), "manifest.json": json.dumps(manifest).encode()}
+    small = packed(told).replace(struct.pack("<L", 8 * 2**20), struct.pack("<L", 100))
+    assert "no file of records, or a damaged one (Bad CRC-32" in sentence(small)
+
+
+def test_the_index_is_bounded_before_it_is_read(made, sentence):
+    sound = (made / "sound.zip").read_bytes()
+    claimed = sound[:-10] + struct.pack("<L", 2**30) + sound[-6:]
+    assert "its index has more than 13,107,000 bytes" in sentence(claimed)
+    locator = b"PK\6\7" + struct.pack("<LQL", 0, 0, 1)
+    assert "below 2 GiB" in sentence(sound[:-22] + locator + sound[-22:])
+    assert "without comment" in sentence(sound[:-2] + b"\1\0c")
+
+
+def test_a_member_packed_otherwise_is_refused(content, trial, sentence):
+    for kind in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, zipfile.ZIP_STORED):
+        place = packed(content)
+        hostile = place.replace(b"\x08\0\0\0\x21\0", struct.pack("<H", kind) + b"\0\0\x21\0")
+        assert hostile != place
+        assert "packed in another way" in sentence(hostile)
+    deflated = b"\0\0\0\0\x21\0"
+    assert "packed in another way" in sentence(packed(content).replace(deflated, b"\x08\0\0\0\x21\0"))
+
+
+def test_an_encrypted_member_is_refused(content, sentence):
+    place = packed(content)
+    index = place.rindex(b"PK\1\2") + 8  # the flags of the manifest, which is the last member
+    assert "encrypted" in sentence(place[:index] + b"\1" + place[index + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        (b"", "no file of records"),
+        (b"[" * 100_000, "no file of records"),
+        (b"[]", "schema None, expected 1"),
+        (b'{"schema_version": 2}', "schema 2, expected 1; it was made by another version of the harness"),
+        (b'{"schema_version": "\x1b[2J"}', "no file of records"),
+        (b'{"schema_version": 1}', "its manifest is not valid: harness: Field required"),
+        (b'{"schema_version": 1, "harness": "1", "trials": []}', "its manifest is not valid: trials"),
+        (b'{"schema_version": 1, "harness": "1", "trials": [], "run": "rm"}', "its manifest is not valid: trials"),
+        (b"\xff", "no file of records"),
+        (b'{"schema_version": 1, "kind": "wheels", "harness": "1", "trials": []}', "its manifest is not valid: kind"),
+    ],
+)
+def test_a_manifest_of_another_kind_is_refused(manifest, reason, content, sentence):
+    assert reason in sentence(packed({**content, "manifest.json": manifest}))
+
+
+def test_a_file_that_is_not_what_the_manifest_says_is_refused(content, trial, sentence):
+    record = content[f"{trial}/record.json"]
+    other = record.replace(b'"seed": 1', b'"seed": 7')
+    assert len(other) == len(record)
+    assert "record.json is not what the manifest says" in sentence(packed({**content, f"{trial}/record.json": other}))
+    assert "another size" in sentence(packed({**content, f"{trial}/record.json": record + b" "}))
+
+
+def resealed(record: bytes, **changes) -> bytes:
+    """A record with changes, under a checksum that fits."""
+    content = {key: value for key, value in json.loads(record).items() if key != "sha256"} | changes
+    return json.dumps({**content, "sha256": sealed._digest(content)}).encode()
+
+
+def test_a_record_that_is_none_of_its_trial_is_refused(content, trial, sentence):
+    path = f"{trial}/record.json"
+    spec = json.loads(content[path])["spec"]
+    for changes, reason in (
+        ({"schema_version": 2}, "schema 2, expected 1"),
+        ({"suite": "other"}, "holds a record of the suite 'other'"),
+        ({"spec": {**spec, "id": "0" * 12}}, "holds the record of trial 000000000000"),
+        ({"spec": {**spec, "seed": 7}}, "is not of that trial"),  # another trial's numbers under this one's id
+        ({"contents": {"corpus": "0" * 64, "backbone": None}}, "is not of that trial"),
+        ({"spec": {**spec, "train": {**spec["train"], "epochs": 1}}, "contents": None}, "is not of that trial"),
+    ):
+        assert reason in sentence(packed(with_manifest({**content, path: resealed(content[path], **changes)})))
+    assert "the checksum" in sentence(packed(with_manifest({**content, path: content[path].replace(b": 1", b": 3")})))
+
+
+def test_what_lies_beside_a_record_must_be_the_records(content, trial, sentence, tmp_path):
+    (spec, *_) = planned(tmp_path / "plan")
+    other = timing_of(record_of(spec, weights_sha256="cd" * 32))
+    sealed.save(other, tmp_path / "plan" / "timing.json")
+    foreign = (tmp_path / "plan" / "timing.json").read_bytes()
+    hostile = with_manifest({**content, f"{trial}/timing.json": foreign})
+    assert "of another training" in sentence(packed(hostile))
+    for torn in (b"", b"PK", content[f"{trial}/test_nll.npz"][:-1]):
+        assert "no scores of tokens" in sentence(packed(with_manifest({**content, f"{trial}/test_nll.npz": torn})))
+
+
+def test_no_file_is_opened_on_the_word_of_a_record(content, trial, tmp_path, monkeypatch):
+    path = f"{trial}/record.json"
+    record = json.loads(content[path])
+    named = {"name": "text", "params": {"path": str(tmp_path / "private")}}
+    hostile = resealed(content[path], spec={**record["spec"], "corpus": named}, contents=None)
+    (tmp_path / "hostile.zip").write_bytes(packed(with_manifest({**content, path: hostile})))
+    monkeypatch.setattr("harness.corpora.local_text.read_bounded", None)
+    assert take_in(tmp_path / "hostile.zip", tmp_path / "results").unjudged == 1
+    assert Contents.model_fields.keys() == {"corpus", "backbone"}
