@@ -58,7 +58,7 @@ class KnownContents:
             return None
         if found != record.id:
             raise RecordError(
-                f"the record of trial {record.id} ({spec}) is not of that trial: its content's id is {found}"
+                f"the record of trial {record.id} is not of that trial: its content ({spec}) has id {found}"
             )
         return contents
 
@@ -69,13 +69,7 @@ def _told(corpus: ComponentSpec, backbone: ComponentSpec) -> Contents | None:
         start = ComponentSpec(name=backbone.name, params=_typed(backbone, BACKBONES))
         content = starting_content(start, BACKBONES.get(start.name))
         return Contents(corpus=source.facts().content, backbone=content)
-    except (
-        HarnessError,
-        KeyError,
-        TypeError,
-        ValueError,
-        OSError,
-    ):  # of another harness, or of a file that is not here
+    except (HarnessError, KeyError, TypeError, ValueError, OSError):  # of a plug-in, another harness, a file
         return None
 
 

@@ -17,7 +17,7 @@ from harness import sealed
 from harness.errors import RecordError
 from harness.exchange.incoming import Taken, take_in
 from harness.exchange.outgoing import export
-from harness.records import Contents
+from harness.registry import CORPORA
 
 
 @pytest.fixture(scope="module")
@@ -297,12 +297,14 @@ def test_what_lies_beside_a_record_must_be_the_records(content, trial, sentence,
         assert "no scores of tokens" in sentence(packed(with_manifest({**content, f"{trial}/test_nll.npz": torn})))
 
 
-def test_no_file_is_opened_on_the_word_of_a_record(content, trial, tmp_path, monkeypatch):
+def test_no_file_is_opened_on_the_word_of_a_record(content, trial, tmp_path):
+    private = tmp_path / "private"
+    private.mkdir()
+    for name in ("train", "valid", "test"):
+        (private / f"{name}.txt").write_text("a secret\n" * 20)
+    assert CORPORA.get("text")(path=private).facts().content  # it could be read: then the id would not fit
     path = f"{trial}/record.json"
-    record = json.loads(content[path])
-    named = {"name": "text", "params": {"path": str(tmp_path / "private")}}
-    hostile = resealed(content[path], spec={**record["spec"], "corpus": named}, contents=None)
+    spec = {**json.loads(content[path])["spec"], "corpus": {"name": "text", "params": {"path": str(private)}}}
+    hostile = resealed(content[path], spec=spec, contents=None)
     (tmp_path / "hostile.zip").write_bytes(packed(with_manifest({**content, path: hostile})))
-    monkeypatch.setattr("harness.corpora.local_text.read_bounded", None)
     assert take_in(tmp_path / "hostile.zip", tmp_path / "results").unjudged == 1
-    assert Contents.model_fields.keys() == {"corpus", "backbone"}
