@@ -62,8 +62,8 @@ def load(runs: Path, record: TrialRecord) -> TokenScores | None:
     return None if content is None else parsed(content, record, place)
 
 
-def parsed(content: bytes, record: TrialRecord, place: Path) -> TokenScores:
-    """The scores of a file's content; `place` is for messages. Raises RecordError when they are not the record's."""
+def parsed(content: bytes, record: TrialRecord, place: Path) -> TokenScores | None:
+    """The scores of a file's content; `place` is for messages. None, and raises, as `load` does."""
     try:
         arrays = _arrays(content)
     except Exception as cause:  # whatever zipfile, zlib and numpy make of a file that is none of ours
