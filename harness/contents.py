@@ -4,6 +4,7 @@ most these.
 
 from typing import Any
 
+from harness.corpora.corpus import CorpusFacts
 from harness.errors import HarnessError, RecordError
 from harness.plan.identity import starting_content, trial_id
 from harness.plan.parameters import checked, is_place, parameters
@@ -63,14 +64,22 @@ class KnownContents:
         return contents
 
 
-def _told(corpus: ComponentSpec, backbone: ComponentSpec) -> Contents | None:
+def facts_of(corpus: ComponentSpec) -> CorpusFacts | None:
+    """What a corpus says of itself; None where this harness has none such, or it lies in a file."""
     try:
-        source = CORPORA.get(corpus.name)(**_typed(corpus, CORPORA))
+        return CORPORA.get(corpus.name)(**_typed(corpus, CORPORA)).facts()
+    except (HarnessError, KeyError, TypeError, ValueError, OSError):
+        return None
+
+
+def _told(corpus: ComponentSpec, backbone: ComponentSpec) -> Contents | None:
+    facts = facts_of(corpus)
+    try:
         start = ComponentSpec(name=backbone.name, params=_typed(backbone, BACKBONES))
         content = starting_content(start, BACKBONES.get(start.name))
-        return Contents(corpus=source.facts().content, backbone=content)
-    except (HarnessError, KeyError, TypeError, ValueError, OSError):  # of a plug-in, another harness, a file
+    except (HarnessError, KeyError, TypeError, ValueError, OSError):
         return None
+    return None if facts is None else Contents(corpus=facts.content, backbone=content)
 
 
 def _typed(spec: ComponentSpec, registry: Registry) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from harness.cli import bench, components, diagnostics, difference, exchange, machine, suites, tracking
+from harness.cli import bench, components, diagnostics, difference, exchange, machine, standings, suites, tracking
 from harness.cli.options import errors
 from harness.errors import HarnessError, SuiteError
 from harness.printable import sentence
@@ -21,6 +21,7 @@ for _command, _example in {
     difference.diff: "diff softmax mos --suite suites/quickstart.yaml, or harness diff 9b8ba74e 3f2c01aa",
     components.list_components: "list heads --json",
     components.check: "check mos, or harness check --all",
+    standings.leaderboard: "leaderboard --corpus ptb",
     exchange.export: "export records.zip --suite ptb_mixtures --no-token-nll",
     exchange.import_records: "import records.zip",
     diagnostics.inspect: 'inspect 9b8ba74ea94a --text "it is a truth"',

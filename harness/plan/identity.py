@@ -31,9 +31,9 @@ def trial_id(
     start = {} if backbone_content is None else {"content": backbone_content}
     identity = {
         "schema": SCHEMA_VERSION,
-        "corpus": {**_component(corpus, corpus_class), "content": corpus_content},
-        "backbone": {**_component(backbone, backbone_class), **start},
-        "head": _component(head, head_class),
+        "corpus": {**described(corpus, corpus_class), "content": corpus_content},
+        "backbone": {**described(backbone, backbone_class), **start},
+        "head": described(head, head_class),
         "train": train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT)),
         "seed": seed,
     }
@@ -50,7 +50,8 @@ def canonical(value: Any) -> str:
     return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _component(spec: ComponentSpec, cls: type) -> dict[str, Any]:
+def described(spec: ComponentSpec, cls: type) -> dict[str, Any]:
+    """What of a component counts: its name, and its parameters without defaults and places."""
     known = parameters(cls)
     params = {
         name: value

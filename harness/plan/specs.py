@@ -215,6 +215,7 @@ class MeasureSpec(Strict):
 
 
 SUITE_NAME = "^[a-z0-9][a-z0-9_-]{0,63}$"  # these two are names of folders, and never paths
+LEADERBOARD = "leaderboard"  # results/tables/leaderboard.md is of all suites
 TRIAL_ID = "^[0-9a-f]{12}$"
 
 
@@ -234,6 +235,13 @@ class SuiteFile(Strict):
     measure: MeasureSpec = MeasureSpec()
     table: TableSpec = TableSpec()
     match: MatchSpec | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _its_table_is_its_own(cls, name: str) -> str:
+        if name == LEADERBOARD:
+            raise ValueError(f"must be another than '{LEADERBOARD}', whose table is of all suites")
+        return name
 
 
 class Suite(Strict):

@@ -1,15 +1,14 @@
 """What stands under a table: the conditions its numbers were measured under, from the suite and the records."""
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
-from harness.plan.parameters import is_place, parameters
+from harness.plan.parameters import parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, Suite, TrialSpec, value_text
 from harness.records import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report import signs
 from harness.report.findings import COMPAT_MARK, Findings
-from harness.report.rows import Row
+from harness.report.rows import Row, shown
 
 ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
 
@@ -114,10 +113,7 @@ def _training(suite: Suite) -> str:
 
 
 def _told(spec: ComponentSpec, registry: Registry) -> str:
-    """A corpus or backbone as a table may show it: of a file or folder its name, not its place on a machine."""
-    known = parameters(registry.get(spec.name))
-    places = {key: Path(value).name for key, value in spec.params.items() if value is not None and is_place(known[key])}
-    return str(ComponentSpec(name=spec.name, params={**spec.params, **places}))
+    return str(shown(spec, registry))
 
 
 def _backbone(suite: Suite, trial: TrialSpec) -> str:

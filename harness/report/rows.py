@@ -4,11 +4,12 @@ import statistics
 from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
-from harness.plan.parameters import resolved
+from harness.plan.parameters import is_place, parameters, resolved
 from harness.plan.specs import ComponentSpec, Suite, TrialSpec, value_text
 from harness.records import TrialRecord
-from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +102,9 @@ def rows(suite: Suite, records: dict[str, TrialRecord], interrupted: Container[s
     compared = [(trial.corpus, suite.compared(trial.backbone), suite.compared(trial.head)) for trial in suite.trials]
     corpora, backbones, heads = zip(*compared, strict=True)
     labels = {
-        "corpus": _labels(corpora, CORPORA),
-        "backbone": _labels(backbones, BACKBONES),
-        "head": _labels(heads, HEADS, single_in_full=True),
+        "corpus": labels_of(corpora, CORPORA),
+        "backbone": labels_of(backbones, BACKBONES),
+        "head": labels_of(heads, HEADS, single_in_full=True),
     }
     grouped: dict[tuple[str, str, str], list[TrialSpec]] = {}
     for trial, (corpus, backbone, head) in zip(suite.trials, compared, strict=True):
@@ -135,7 +136,14 @@ def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float
     return (base - head) / base if base else None  # of no model is it 0, of a forged record it may be
 
 
-def _labels(specs: Iterable[ComponentSpec], registry, *, single_in_full: bool = False) -> dict[str, str]:
+def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
+    """A component as a table may show it: of a file or folder its name, not its place on a machine."""
+    known = parameters(registry.get(spec.name))
+    places = {key: Path(value).name for key, value in spec.params.items() if value is not None and is_place(known[key])}
+    return ComponentSpec(name=spec.name, params={**spec.params, **places})
+
+
+def labels_of(specs: Iterable[ComponentSpec], registry: Registry, *, single_in_full: bool = False) -> dict[str, str]:
     """str(spec) -> label: several entries of one name show the parameters in which they differ, all but the switches
     that an entry leaves alone; a single one shows its name, or all that the suite gives it.
     """
@@ -145,8 +153,9 @@ def _labels(specs: Iterable[ComponentSpec], registry, *, single_in_full: bool = 
     labels = {}
     for name, entries in by_name.items():
         full = {key: resolved(registry.get(name), spec.params) for key, spec in entries.items()}
-        parameters = next(iter(full.values()))
-        differing = [p for p in parameters if len({value_text(values.get(p)) for values in full.values()}) > 1]
+        differing = [
+            p for p in next(iter(full.values())) if len({value_text(values.get(p)) for values in full.values()}) > 1
+        ]
         for key, spec in entries.items():
             if len(entries) > 1:
                 told = [p for p in differing if p in spec.params or _is_number(full[key][p])]

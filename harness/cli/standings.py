@@ -1,0 +1,38 @@
+"""`harness leaderboard`: all suites' records together."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from harness.cli.options import RESULTS, Json, Results, console, errors
+from harness.errors import ExecutionError
+from harness.registry import nearest
+from harness.report import leaderboard as board
+from harness.report.standing import gather, groups
+
+
+def leaderboard(
+    corpus: Annotated[
+        list[str], typer.Option("--corpus", metavar="NAME", help="Only that corpus, on screen. Repeatable.")
+    ] = [],  # noqa: B006
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """All suites' finished trials in tables of what compares: same text, counting, evaluation and budget."""
+    finished, unknown = gather(results, lambda sentence: errors.print(f"warning: {sentence}"))
+    if not finished:
+        raise ExecutionError(f"{results / 'runs'} holds no records to compare: run a suite first, or name the folder")
+    found = groups(finished)
+    known = sorted({group.corpus.name for group in found})
+    for name in corpus:
+        if name not in known:
+            others = f"{nearest(name, known)} (there are: {', '.join(known)})"
+            raise ExecutionError(f"--corpus {name}: no finished trial has that corpus{others}")
+    chosen = tuple(group for group in found if not corpus or group.corpus.name in corpus)
+    if as_json:
+        print(json.dumps({"groups": board.as_json(chosen), "left_out": unknown}, indent=1))
+        return
+    place = board.write(board.render(found, unknown=unknown), results)
+    console.print(board.render(chosen, unknown=unknown), markup=False, highlight=False, soft_wrap=True)
+    console.print(f"leaderboard: {place}", highlight=False, soft_wrap=True)

@@ -1,0 +1,191 @@
+"""The leaderboard: a table for each group of trials that compare, from all suites of a results folder."""
+
+import statistics
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from harness.contents import facts_of
+from harness.files import write_atomically
+from harness.plan.specs import LEADERBOARD
+from harness.registry import BACKBONES, HEADS
+from harness.report.forms import markdown
+from harness.report.rows import shown
+from harness.report.standing import Group, Standing
+from harness.report.table import NOTHING, Cell, Column, Line, Table
+from harness.report.times import time_of
+
+FILE_NAME = f"{LEADERBOARD}.md"
+SHARED = "(shared)"
+MEANING = (
+    "Test ppl is of the best epoch by validation; ± is the standard deviation over seeds; n counts trials that are ok, "
+    "and those that are not. The newest record of a trial counts, once, whichever suites it is of.",
+    "Each table compares like with like only: one text by its hash, one counting rule, one way of evaluation, one "
+    "budget (epochs, and the kind of start). Batch sizes and learning rates are as each suite chose them.",
+    f"Times are of an exclusive pass where there is one; {SHARED} marks those taken while trials shared the machine.",
+)
+
+
+def table(group: Group) -> Table:
+    """A group as a table, best first."""
+    columns = [Column(name="head"), Column(name="backbone")]
+    if any(standing.training for standing in group.standings):
+        columns.append(Column(name="training"))
+    columns += [
+        Column(name="test ppl", numeric=True),
+        Column(name="n"),
+        Column(name="params", numeric=True),
+        Column(name="head params", numeric=True),
+        Column(name="train ms/batch", numeric=True),
+        Column(name="peak MiB", numeric=True),
+        Column(name="context"),
+        Column(name="device"),
+        Column(name="suites"),
+        Column(name="finished"),
+    ]
+    lines = []
+    for standing in group.standings:
+        cells = _cells(standing, group)
+        trials = tuple(trial.id for trial in standing.row.trials)
+        lines.append(Line(cells=tuple(cells[column.name] for column in columns), trials=trials))
+    return Table(title=_title(group), columns=tuple(columns), lines=tuple(lines), notes=_notes(group))
+
+
+def render(groups: tuple[Group, ...], *, unknown: int = 0) -> str:
+    """All groups as markdown.
+
+    Args:
+        unknown: trials that are in no group, since nothing here tells what they read.
+    """
+    notes = [*MEANING]
+    if unknown:
+        notes.append(
+            f"Left out: {unknown} trials that nothing here tells the text of: records from before they said it, or of "
+            "a plug-in or harness that is not this one."
+        )
+    lines = "\n".join(f"- {note}" for note in notes)
+    tables = [f"#{markdown(table(group))}" for group in groups]
+    return "\n".join(["# Leaderboard\n", *tables, f"## What is compared\n\n{lines}\n"])
+
+
+def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
+    """The groups with their numbers as they are, unrounded."""
+    return [
+        {
+            "title": _title(group),
+            "corpus": group.corpus.model_dump(),
+            "content": group.content,
+            "epochs": group.train.epochs,
+            "pretrained": group.pretrained,
+            "rows": [_entry(standing, group) for standing in group.standings],
+        }
+        for group in groups
+    ]
+
+
+def write(text: str, results: Path) -> Path:
+    """Write the leaderboard below results/tables when it changed; returns its path."""
+    place = results / "tables" / FILE_NAME
+    if not place.exists() or place.read_text(encoding="utf-8") != text:
+        write_atomically(place, text.encode())
+    return place
+
+
+def _entry(standing: Standing, group: Group) -> dict[str, Any]:
+    row, time = standing.row, time_of(standing.row, "train_ms_per_batch", group.timings)
+    ppl = row.values("test_ppl")
+    return {
+        "head": shown(row.trials[0].head, HEADS).model_dump(),
+        "backbone": shown(row.trials[0].backbone, BACKBONES).model_dump(),
+        "training": standing.training,
+        "test_ppl": statistics.fmean(ppl) if ppl else None,
+        "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
+        "seeds": row.ok_seeds,
+        "statuses": dict(Counter(record.status for record in row.records.values())),
+        "params_total": row.params_total or None,
+        "params_head": row.params_head or None,
+        "train_ms_per_batch": time and time.value,
+        "device": time and time.device,
+        "exclusive": time and time.exclusive,
+        "peak_memory_mib": max(row.values("peak_memory_mib"), default=None),
+        "suites": list(standing.suites),
+        "finished": standing.finished,
+        "trials": [trial.id for trial in row.trials],
+    }
+
+
+def _cells(standing: Standing, group: Group) -> dict[str, Cell]:
+    row, time = standing.row, time_of(standing.row, "train_ms_per_batch", group.timings)
+    memory = max(row.values("peak_memory_mib"), default=None)
+    return {
+        "head": Cell(text=row.head),
+        "backbone": Cell(text=row.backbone),
+        "training": Cell(text=standing.training),
+        "test ppl": _mean(row.values("test_ppl")),
+        "n": Cell(text=_state(standing), value=len(row.ok_seeds)),
+        "params": _count(row.params_total),
+        "head params": _count(row.params_head),
+        "train ms/batch": _number(time and time.value, "" if time is None or time.exclusive else SHARED, digits=1),
+        "peak MiB": _number(memory),
+        "context": Cell(text=_context(standing)),
+        "device": Cell(text=time.device if time is not None else NOTHING),
+        "suites": Cell(text=", ".join(standing.suites)),
+        "finished": Cell(text=standing.finished),
+    }
+
+
+def _mean(values: list[float]) -> Cell:
+    if not values:
+        return Cell(text=NOTHING)
+    mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+    told = f"{mean:.2f}" if spread is None else f"{mean:.2f} ± {spread:.2f}"
+    return Cell(text=told, value=mean, spread=spread)
+
+
+def _number(value: float | None, mark: str = "", digits: int = 0) -> Cell:
+    if value is None:
+        return Cell(text=NOTHING)
+    return Cell(text=f"{value:,.{digits}f} {mark}".strip(), value=value, mark=mark)
+
+
+def _count(value: int) -> Cell:
+    """Of parameters: 0 where no record of the row tells, as where none was built."""
+    return _number(value) if value else Cell(text=NOTHING)
+
+
+def _state(standing: Standing) -> str:
+    """'3', or '1; 1 diverged, 1 oom'."""
+    statuses = Counter(record.status for record in standing.row.records.values())
+    bad = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()) if status != "ok")
+    return f"{statuses['ok']}" + (f"; {bad}" if bad else "")
+
+
+def _context(standing: Standing) -> str:
+    """'35', or '35 and state' where a backbone's state goes on from segment to segment."""
+    carried = any(standing.row.values("state_carried"))
+    return f"{standing.row.trials[0].train.seq_len}{' and state' if carried else ''}"
+
+
+def _title(group: Group) -> str:
+    """'ptb(boundary=sos_eos), 40 epochs, context 35'."""
+    train, said = group.train, [str(group.corpus)]
+    said.append("not trained" if not train.epochs else f"{train.epochs:g} epoch{'s' * (train.epochs != 1)}")
+    said.append(f"context {train.seq_len}")
+    said += ["blocks"] if train.batching == "blocks" else []
+    said += [f"windows by {train.eval_stride}"] if train.eval_stride is not None else []
+    said += [f"the first {train.eval_batches} batches"] if train.eval_batches is not None else []
+    said += ["from pretrained weights"] if group.pretrained else []
+    said += [f"computed with {group.compat}"] if group.compat is not None else []
+    return ", ".join(said)
+
+
+def _notes(group: Group) -> tuple[str, ...]:
+    """What the group's trials have in common."""
+    train, facts = group.train, facts_of(group.corpus)
+    counting = f"; counting: {facts.counting}" if facts is not None else ""
+    notes = [f"Text: {group.corpus}, sha256 {group.content[:12]}{counting}."]
+    columns = f"{train.eval_batch_size} {'blocks a batch' if train.batching == 'blocks' else 'columns'}"
+    notes.append(f"Evaluation: segments of {train.seq_len} tokens, {columns}.")
+    if group.compat is not None:
+        notes.append(f'compat {group.compat}: as a published code computes it; its "probabilities" need not sum to 1.')
+    return tuple(notes)
