@@ -7,7 +7,7 @@ from typing import Any
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import HarnessError, RecordError
 from harness.plan.identity import starting_content, trial_id
-from harness.plan.parameters import checked, is_place, parameters
+from harness.plan.parameters import checked, parameters, places
 from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.records import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
@@ -87,6 +87,6 @@ def _typed(spec: ComponentSpec, registry: Registry) -> dict[str, Any]:
     file is opened on their word.
     """
     known = parameters(registry.get(spec.name))
-    if any(is_place(known[name]) and value is not None for name, value in spec.params.items()):
+    if any(spec.params.get(name) is not None for name in places(registry.get(spec.name))):
         raise ValueError(f"{spec} lies in a file")
     return {name: checked(known[name], value) for name, value in spec.params.items()}

@@ -33,6 +33,8 @@ def leaderboard(
     if as_json:
         print(json.dumps({"groups": board.as_json(chosen), "left_out": unknown}, indent=1))
         return
-    place = board.write(board.render(found, unknown=unknown), results)
-    console.print(board.render(chosen, unknown=unknown), markup=False, highlight=False, soft_wrap=True)
+    whole = board.render(found, unknown=unknown)
+    place = board.write(whole, results)
+    shown = whole if chosen == found else board.render(chosen, unknown=unknown)
+    console.print(shown, markup=False, highlight=False, soft_wrap=True)
     console.print(f"leaderboard: {place}", highlight=False, soft_wrap=True)

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any
 
-from harness.plan.parameters import is_place, parameters
+from harness.plan.parameters import parameters, places
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec
 from harness.protocols import StartsFromFiles
 
@@ -56,15 +56,17 @@ def described(spec: ComponentSpec, cls: type) -> dict[str, Any]:
     params = {
         name: value
         for name, value in spec.params.items()
-        if plain(value) != plain(known[name].default) and not is_place(known[name])
+        if plain(value) != plain(known[name].default) and name not in places(cls)
     }
     return {"name": spec.name, "params": params}
 
 
 def plain(value: Any) -> Any:
     """As JSON tells values apart: 1.0 -> 1 and a tuple -> a list, all the way down."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
+    if isinstance(value, str | int | None):  # by far the most: records are made canonical by the thousand
+        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
     if isinstance(value, dict):
         return {key: plain(child) for key, child in value.items()}
     if isinstance(value, list | tuple):

@@ -76,6 +76,12 @@ def is_place(parameter: Parameter) -> bool:
     return Path in _kinds(parameter.annotation)
 
 
+@cache
+def places(cls: type) -> frozenset[str]:
+    """The names of a component's parameters that are places."""
+    return frozenset(name for name, parameter in parameters(cls).items() if is_place(parameter))
+
+
 def is_integer(parameter: Parameter) -> bool:
     """True for parameters that take whole numbers, and at most None besides."""
     return int in _kinds(parameter.annotation) <= {int, NoneType}

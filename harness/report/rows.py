@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.plan.parameters import is_place, parameters, resolved
+from harness.plan.parameters import places, resolved
 from harness.plan.specs import ComponentSpec, Suite, TrialSpec, value_text
 from harness.records import TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
@@ -138,9 +138,9 @@ def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float
 
 def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
     """A component as a table may show it: of a file or folder its name, not its place on a machine."""
-    known = parameters(registry.get(spec.name))
-    places = {key: Path(value).name for key, value in spec.params.items() if value is not None and is_place(known[key])}
-    return ComponentSpec(name=spec.name, params={**spec.params, **places})
+    named = places(registry.get(spec.name))
+    names = {key: Path(value).name for key, value in spec.params.items() if key in named and value is not None}
+    return ComponentSpec(name=spec.name, params={**spec.params, **names}) if names else spec
 
 
 def labels_of(specs: Iterable[ComponentSpec], registry: Registry, *, single_in_full: bool = False) -> dict[str, str]:

@@ -1,0 +1,41 @@
+"""`python -m benchmarks.scale`: synthetic trials that count as finished, and what commands cost on them."""
+
+import pytest
+
+from benchmarks import scale
+from benchmarks.synthetic import EPOCHS, ROWS, make
+from harness import records, timings, token_scores
+
+
+def test_the_synthetic_trials_are_finished_and_all_beside_them_verifies(tmp_path):
+    suite = make(tmp_path, 2 * ROWS)
+    runs = records.runs_folder(tmp_path / "results", "scale")
+    found, warnings = records.load_all(runs, [trial.id for trial in suite.trials])
+    assert (len(found), warnings) == (40, [])
+    assert {len(record.curve) for record in found.values()} == {EPOCHS}
+    timed, warnings = timings.load_all(runs, found)
+    assert (len(timed), warnings) == (ROWS, [])  # one of each row
+    assert all(token_scores.load(runs, record) is not None for record in found.values())
+
+
+def test_only_whole_rows_are_made(tmp_path):
+    with pytest.raises(ValueError, match="50 trials are not 20 rows"):
+        make(tmp_path, 50)
+
+
+def test_a_command_is_measured_and_one_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setitem(scale.COMMANDS, "sing", ((), None))
+    measured = scale.measure([ROWS], ["leaderboard", "sing"])
+    (cost,) = measured.costs
+    assert (cost.command, cost.trials, measured.absent) == ("leaderboard", ROWS, ("sing",))
+    assert cost.processor_seconds > 0
+    assert cost.peak_mib > 50
+    text = scale.markdown(measured)
+    assert "| leaderboard | 20 |" in text
+    assert "- Not there: sing." in text
+
+
+def test_a_command_that_fails_is_an_error_with_its_last_line(tmp_path):
+    (tmp_path / "suites").mkdir()
+    with pytest.raises(RuntimeError, match=r"harness leaderboard on 20 trials: .*holds no records"):
+        scale._run("leaderboard", tmp_path, 20)

@@ -1,0 +1,244 @@
+"""The leaderboard: what compares stands together, what does not never does; each trial once."""
+
+import json
+import math
+import re
+
+import handmade
+import pytest
+
+from harness import plan, records, timings
+from harness.records import Contents
+from harness.report import leaderboard
+from harness.report.standing import gather, groups
+from harness.timings import Timing
+
+WEIGHTS = "ab" * 32
+METRICS = {
+    "params_total": 780.0,
+    "params_head": 108.0,
+    "train_ms_per_batch": 5.0,
+    "peak_memory_mib": 400.0,
+    "state_carried": 1,
+}
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def finish(tmp_path, results):
+    """A function: changes of a suite's text, test perplexities of its trials in order -> their records, saved. None:
+    the trial diverged; 0: it has no record.
+    """
+
+    def save(*replacements, ppls, suite="small", contents=True, **changes):
+        path = tmp_path / "suite.yaml"
+        path.write_text(handmade.changed(*replacements))
+        read = plan.load(path)
+        made = []
+        for spec, ppl in zip(read.trials, ppls, strict=True):
+            if ppl == 0:
+                continue
+            told = Contents(corpus=read.contents[str(spec.corpus)]) if contents else None
+            values = {"suite": suite, "spec": spec, "metrics": {**METRICS, "test_ppl": ppl}, "contents": told}
+            if ppl is None:
+                values |= {"status": "diverged", "metrics": {}}
+            made.append(handmade.record(**{**values, **changes}))
+            records.save(made[-1], records.runs_folder(results, suite))
+        return made
+
+    return save
+
+
+@pytest.fixture
+def found(results):
+    """A function: the groups of what was saved."""
+    return lambda: groups(gather(results, pytest.fail)[0])
+
+
+def lines(group) -> list[dict[str, str]]:
+    """The texts of a group's table."""
+    table = leaderboard.table(group)
+    names = [column.name for column in table.columns]
+    return [dict(zip(names, [cell.text for cell in line.cells], strict=True)) for line in table.lines]
+
+
+def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, found):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])  # softmax seeds 1, 2; mos seeds 1, 2
+    (group,) = found()
+    best, other = lines(group)
+    # sd of 9 and 9.5: 0.25 * sqrt(2) = 0.354; of 10 and 12: sqrt(2) = 1.414
+    assert (best["head"], best["test ppl"], best["n"]) == ("mos(num_mixtures=2)", "9.25 ± 0.35", "2")
+    assert (other["head"], other["test ppl"], other["n"]) == ("softmax", "11.00 ± 1.41", "2")
+    assert (best["params"], best["head params"], best["peak MiB"], best["context"]) == (
+        "780",
+        "108",
+        "400",
+        "7 and state",
+    )
+    assert (best["device"], best["suites"], best["finished"]) == ("a processor", "small", "2026-01-02")
+    assert "training" not in best
+    (table,) = map(leaderboard.table, (group,))
+    assert table.lines[0].cells[2].value == 9.25
+    assert table.lines[0].cells[2].spread == pytest.approx(0.25 * math.sqrt(2))
+
+
+def test_failed_trials_are_counts_and_rows_without_a_number_come_last(finish, found):
+    finish(ppls=[None, None, 50.0, None])
+    (group,) = found()
+    assert [(line["head"], line["test ppl"], line["n"]) for line in lines(group)] == [
+        ("mos(num_mixtures=2)", "50.00", "1; 1 diverged"),
+        ("softmax", "-", "0; 2 diverged"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        ("epochs: 2", "epochs: 3"),
+        ("seq_len: 7", "seq_len: 8"),
+        ("seq_len: 7", "seq_len: 7, eval_batches: 2"),
+        ("seq_len: 7", "seq_len: 7, eval_batch_size: 5"),
+        ("seq_len: 7", "seq_len: 7, batching: blocks"),
+        ("branching: 3", "branching: 4"),
+        ("branching: 3", "branching: 3, seed: 1"),
+    ],
+)
+def test_what_does_not_compare_is_in_tables_of_their_own(finish, found, replacement):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    finish(replacement, ppls=[1.0, 2.0, 3.0, 4.0], suite="other")
+    assert [len(group.standings) for group in found()] == [2, 2]
+    assert len({leaderboard.table(group).title for group in found()}) == 2 or "eval_batch_size" in replacement[1]
+    assert {standing.suites for group in found() for standing in group.standings} == {("small",), ("other",)}
+
+
+def test_a_head_computed_as_a_published_code_does_compares_with_its_like_only(finish, found):
+    compat = ("mos: {num_mixtures: 2}", "mos: {num_mixtures: 2, compat: {log_epsilon: 1.0e-8}}")
+    finish(compat, ppls=[10.0, 12.0, 9.0, 9.5])
+    first, second = found()
+    assert [len(group.standings) for group in (first, second)] == [1, 1]
+    assert (
+        "computed with {log_epsilon: 1e-08}"
+        in leaderboard.table(max(first, second, key=lambda g: g.compat or "")).title
+    )
+
+
+def test_a_text_of_another_hash_is_another_text(tmp_path, finish, found):
+    replacement = ("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "text: {path: mine}")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for text in ("one two three", "one two four"):
+        for split in ("train", "valid", "test"):
+            (folder / f"{split}.txt").write_text(f"{text}\n" * 20)
+        finish(replacement, ppls=[10.0, 12.0, 9.0, 9.5])
+    first, second = found()
+    assert first.content != second.content
+    assert first.corpus.params == second.corpus.params == {"path": "mine"}  # a name, not its place on this machine
+    assert [len(group.standings) for group in (first, second)] == [2, 2]
+
+
+def test_records_that_do_not_say_their_text_count_where_the_id_confirms_it(finish, found):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5], contents=False)
+    assert [len(group.standings) for group in found()] == [2]
+
+
+def test_records_of_a_text_that_nothing_tells_are_left_out_and_counted(tmp_path, results, finish, harness):
+    (tmp_path / "mine").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / "mine" / f"{split}.txt").write_text("one two three\n" * 20)
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    old = ("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "text: {path: mine}")
+    finish(old, ppls=[1.0, 1.0, 1.0, 1.0], suite="old", contents=False)
+    done = harness("leaderboard", "--results", results)
+    assert done.code == 0
+    assert "Left out: 4 trials that nothing here tells the text of" in done.out
+    assert "old" not in done.out.partition("## What")[0]
+
+
+def test_a_record_that_is_not_its_trials_is_named_and_left_out(results, finish, harness):
+    (first, *_) = finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    foreign = first.model_copy(update={"contents": Contents(corpus="0" * 64)})
+    records.save(foreign, records.runs_folder(results, "small"))
+    done = harness("leaderboard", "--results", results)
+    assert done.err.startswith(f"warning: the record of trial {first.id} is not of that trial")
+    assert re.search(r"softmax +\| lstm +\| +12\.00 +\| 1 ", done.out)
+
+
+def test_a_trial_in_two_suites_counts_once_by_its_newest_ok_record(finish, found):
+    young, old = (handmade.environment(finished=f"2026-0{month}-02T03:05:05+00:00") for month in (3, 2))
+    finish(ppls=[10.0, 12.0, 9.0, 9.5], environment=old)
+    finish(ppls=[20.0, None, 9.0, 9.5], suite="other", environment=young)
+    (group,) = found()
+    softmax = next(line for line in lines(group) if line["head"] == "softmax")
+    # seed 1 from 'other', where it is newer; seed 2 from 'small', where it is ok
+    assert (softmax["test ppl"], softmax["n"], softmax["suites"]) == ("16.00 ± 5.66", "2", "other, small")
+    assert softmax["finished"] == "2026-03-02"
+
+
+def test_rows_that_differ_in_how_they_were_trained_say_so(finish, found):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    finish(("lr: 0.01", "lr: 0.02"), ("batch_size: 4", "batch_size: 8"), ppls=[8.0, 8.0, 7.0, 7.0], suite="other")
+    (group,) = found()
+    assert [line["training"] for line in lines(group)] == ["lr=0.02, batch_size=8"] * 2 + ["lr=0.01, batch_size=4"] * 2
+
+
+def test_times_of_an_exclusive_pass_win_and_shared_ones_are_marked(results, finish, found):
+    softmax, *_ = finish(ppls=[10.0, 12.0, 9.0, 9.5], environment=handmade.environment(shared=True))
+    told = {"trial": softmax.id, "weights_sha256": WEIGHTS, "metrics": {"train_ms_per_batch": 3.5}, "batches": 9}
+    told |= {"rounds": 3, "passed": "p", "device": "another processor", "threads": 1, "torch": "2", "commit": "abc"}
+    timing = Timing(**told, taken="2026-01-02T03:04:05+00:00", busy=0.0, shared=False)
+    timings.save(timing, records.runs_folder(results, "small"))
+    (group,) = found()
+    assert {line["head"]: (line["train ms/batch"], line["device"]) for line in lines(group)} == {
+        "softmax": ("3.5", "another processor"),
+        "mos(num_mixtures=2)": ("5.0 (shared)", "a processor"),
+    }
+
+
+def test_the_command_writes_all_and_shows_the_corpora_asked_for(results, finish, harness):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    finish(("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "embedded"), ppls=[80.0, 0, 0, 0], suite="other")
+    done = harness("leaderboard", "--results", results, "--corpus", "embedded")
+    assert (done.code, done.err) == (0, "")
+    assert "## embedded, 2 epochs, context 7" in done.out
+    assert "markov" not in done.out
+    whole = (results / "tables" / "leaderboard.md").read_text()
+    assert "## embedded" in whole
+    assert "## markov(vocab_size=12, num_tokens=400, branching=3), 2 epochs, context 7" in whole
+    before = (results / "tables" / "leaderboard.md").stat().st_mtime_ns
+    assert whole in harness("leaderboard", "--results", results).out
+    assert (results / "tables" / "leaderboard.md").stat().st_mtime_ns == before
+
+
+def test_json_is_alone_unrounded_and_writes_nothing(results, finish, harness):
+    finish(ppls=[10.0, 12.0, 9.0, None])
+    done = harness("leaderboard", "--results", results, "--json")
+    assert (done.code, done.err) == (0, "")
+    (group,) = json.loads(done.out)["groups"]
+    assert [(row["head"]["name"], row["test_ppl"], row["seeds"]) for row in group["rows"]] == [
+        ("mos", 9.0, [1]),
+        ("softmax", 11.0, [1, 2]),
+    ]
+    assert group["rows"][0]["statuses"] == {"ok": 1, "diverged": 1}
+    assert group["rows"][1]["sd"] == pytest.approx(math.sqrt(2))
+    assert not (results / "tables").exists()
+
+
+def test_without_records_or_for_an_unknown_corpus_it_is_one_sentence(results, finish, harness):
+    done = harness("leaderboard", "--results", results)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "holds no records to compare" in done.err
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    done = harness("leaderboard", "--results", results, "--corpus", "markow")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "--corpus markow: no finished trial has that corpus; did you mean 'markov'? (there are: markov)" in done.err
+
+
+def test_no_suite_takes_the_leaderboards_name(tmp_path, harness):
+    (tmp_path / "suite.yaml").write_text(handmade.changed(("name: small", "name: leaderboard")))
+    done = harness("plan", tmp_path / "suite.yaml")
+    assert done.code == 2
+    assert "suite.yaml:1:7: name: must be another than 'leaderboard'" in done.err
