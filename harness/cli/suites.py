@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,9 +41,14 @@ def run(
     ] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first trial that fails.")] = False,
     no_tracking: Annotated[bool, typer.Option("--no-tracking", help="Write nothing to MLflow.")] = False,
-    no_timing: Annotated[
-        bool, typer.Option("--no-timing", help="Do not time the models one at a time after training.")
-    ] = False,
+    timing: Annotated[
+        bool | None,
+        typer.Option(
+            "--timing/--no-timing",
+            help="After training time a model of each row, one at a time: again, or not. Else as the suite says, once.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Train what is not finished yet, and write the suite's table."""
     read = planning.load(suite, tuple(overrides))
@@ -56,12 +61,12 @@ def run(
     tracking = Tracking(None if no_tracking else results, errors)
     gpus = read.resources.gpus if gpus_per_trial is None else gpus_per_trial
     claim = Claim(cpus=cpus_per_trial or read.resources.cpus, gpus=gpus)
-    wanted = Device.cuda if gpus_per_trial and device is Device.auto else device
+    device = Device.cuda if gpus_per_trial and device is Device.auto else device
     setting = Setting(
         suite=read.name,
         runs=runs,
         data=data.resolve(),
-        device=wanted.value,
+        device=device.value,
         executor=executor.value,
         shared=shared,
         checkpoint=read.checkpoint,
@@ -77,8 +82,9 @@ def run(
     try:
         if todo:
             run_trials(todo, setting, claim, address, LiveView(todo, console), tracking, fail_fast=fail_fast)
-        timing = read.measure.exclusive and not no_timing
-        timed = timing and time_rows(chosen, setting, claim, address, say=_say, warn=errors.print)
+        wanted = read.measure.exclusive if timing is None else timing
+        again = replace(setting, fresh=force or bool(timing))
+        timed = wanted and time_rows(chosen, again, claim, address, say=_say, warn=errors.print)
     except KeyboardInterrupt:
         _report(read, printed, results, Tracking(None, errors))
         raise

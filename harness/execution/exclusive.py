@@ -114,7 +114,7 @@ def _passed(found: list[TrialRecord], setting: Setting, claim: Claim, address: s
     for timing in taken:
         _save(timing, setting.runs)
     beside = [timing for timing in taken if timing.shared]
-    busy = f", beside other work on {beside[0].busy:.1f} cores: marked as shared" if beside else ""
+    busy = f", beside other work (on {beside[0].busy:.1f} cores before it): marked, --timing tries again" if beside else ""
     say(f"timed {len(taken)} models in {taken[0].rounds} rounds{busy}" if taken else "no model was timed")
     return bool(taken)
 
