@@ -33,7 +33,9 @@ TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 3, batch_size: 4, seq_len: 7
 def suite_text(*heads: str, seeds: str = "[1]", more: str = "", backbones: str = LSTM, train: str = TRAIN) -> str:
     """A suite of tiny trials, which are not timed again after training."""
     listed = "\n".join(f"  - {head}" for head in heads)
-    return f"name: tiny\nversion: 1\n{CORPUS}\n{backbones}\nheads:\n{listed}\n{train}\nseeds: {seeds}\n{UNTIMED}\n{more}\n"
+    return (
+        f"name: tiny\nversion: 1\n{CORPUS}\n{backbones}\nheads:\n{listed}\n{train}\nseeds: {seeds}\n{UNTIMED}\n{more}\n"
+    )
 
 
 class Place:
@@ -123,7 +125,15 @@ class Place:
 
     def leftovers(self) -> list[str]:
         """What no run may leave behind once all trials have records."""
-        kept = {"record.json", "record.previous.json", "record.bad", "best.pt", "trial.log", "test_nll.npz"}
+        kept = {
+            "record.json",
+            "record.previous.json",
+            "record.bad",
+            "best.pt",
+            "trial.log",
+            "test_nll.npz",
+            "timing.json",
+        }
         return [str(path) for path in self.runs.glob("*/*") if path.parent.name != ".locks" and path.name not in kept]
 
     def _start(self, *arguments, env=None, **popen) -> subprocess.Popen:

@@ -113,10 +113,16 @@ def _passed(found: list[TrialRecord], setting: Setting, claim: Claim, address: s
         warn(f"warning: {sentence(each)}")
     for timing in taken:
         _save(timing, setting.runs)
-    beside = [timing for timing in taken if timing.shared]
-    busy = f", beside other work (on {beside[0].busy:.1f} cores before it): marked, --timing tries again" if beside else ""
-    say(f"timed {len(taken)} models in {taken[0].rounds} rounds{busy}" if taken else "no model was timed")
+    say(_outcome(taken))
     return bool(taken)
+
+
+def _outcome(taken: list[Timing]) -> str:
+    if not taken:
+        return "no model was timed"
+    first = taken[0]
+    other = f"; other work keeps {first.busy:.1f} cores busy: marked as shared, --timing tries again" * first.shared
+    return f"timed {len(taken)} models in {first.rounds} rounds{other}"
 
 
 def _save(timing: Timing, runs: Path) -> None:

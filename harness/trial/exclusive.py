@@ -64,7 +64,9 @@ def timed(found: list[TrialRecord], setting: Setting) -> tuple[list[Timing], lis
     taken: list[_Taken] = []
     for corpus in dict.fromkeys(str(record.spec.corpus) for record in found):
         taken += _rounds([_Taken(record) for record in found if str(record.spec.corpus) == corpus], setting, sentences)
-    sentences += [f"{_name(each)} was timed with initial weights: its own are gone" for each in taken if each.initial]
+    sentences += [
+        f"{_name(each)} was timed with initial weights: its own are gone or damaged" for each in taken if each.initial
+    ]
     about = {
         "rounds": ROUNDS,
         "passed": uuid.uuid4().hex,
@@ -199,9 +201,9 @@ def _warm(laps: Laps) -> list[float]:
 
 
 def _release() -> None:
-    """Give back what a model held, before the next is built."""
-    gc.collect()
+    """Give back what a model held of a GPU, before the next is built there."""
     if torch.cuda.is_available():
+        gc.collect()
         torch.cuda.empty_cache()
 
 
