@@ -79,7 +79,7 @@ def what_is_due(trials: Iterable[TrialSpec], setting: Setting, claim: Claim, add
         sentences.append("data-parallel trials are not timed alone: their times are those of their training")
     elif elsewhere:
         devices = ", ".join(sorted({rows[key][0].environment.device for key in elsewhere}))
-        sentences.append(f"{len(elsewhere)} models are not timed: they were trained on {devices}, and this is {here}")
+        sentences.append(f"not timed: {_models(len(elsewhere))} trained on {devices}, since this is {here}")
     rows = {key: row for key, row in rows.items() if key not in several | elsewhere}
     settled = not setting.fresh and _settled(setting.runs, list(rows.values()), here if address == LOCAL else None)
     through = len(known) == len(specs)
@@ -98,7 +98,7 @@ def _settled(runs: Path, rows: list[list[TrialRecord]], device: str | None) -> b
 
 
 def _passed(found: list[TrialRecord], setting: Setting, claim: Claim, address: str, say: Tell, warn: Tell) -> bool:
-    say(f"timing {len(found)} models, one at a time ...")
+    say(f"timing {_models(len(found))}, one at a time ...")
     if not on_gpu(setting, claim):
         setting = with_route(setting)
     if setting.executor == "inline":
@@ -122,7 +122,11 @@ def _outcome(taken: list[Timing]) -> str:
         return "no model was timed"
     first = taken[0]
     other = f"; other work keeps {first.busy:.1f} cores busy: marked as shared, --timing tries again" * first.shared
-    return f"timed {len(taken)} models in {first.rounds} rounds{other}"
+    return f"timed {_models(len(taken))} in {first.rounds} rounds{other}"
+
+
+def _models(number: int) -> str:
+    return f"{number} model{'s' * (number != 1)}"
 
 
 def _save(timing: Timing, runs: Path) -> None:

@@ -143,7 +143,7 @@ def test_rows_that_another_device_trained_are_not_timed_here_and_a_sentence_says
     place.finish(2, 3)
     place.time()
     assert place.passes == [place.ids(2)]
-    assert place.said[0] == f"1 models are not timed: they were trained on a GPU, and this is {HERE}"
+    assert place.said[0] == f"not timed: 1 model trained on a GPU, since this is {HERE}"
 
 
 def test_on_a_cluster_all_rows_are_timed_and_all_on_one_device(place):

@@ -125,6 +125,7 @@ def test_nothing_of_tune_is_left_beside_the_records(ran):
     assert sorted(path.name for path in (ran.runs / ran.good[0].id).iterdir()) == [
         "best.pt",
         "record.json",
+        "test_nll.npz",
         "trial.log",
     ]
 
