@@ -28,7 +28,7 @@ from harness.files import existing, write_fault
 from harness.records import FILE_NAME
 
 DISTRIBUTION = "output-head-harness"
-SHOWN = ("torch", "ray", "mlflow", "pydantic", "pandas", "transformers")
+SHOWN = ("torch", "ray", "mlflow", "pydantic", "scipy", "transformers")
 NOT_NEEDED_TO_RUN = ("mlflow",)  # its faults are a warning of the run's
 NEWEST_TESTED = {"torch": "2.13"}
 GIB = 2**30

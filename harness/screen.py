@@ -1,7 +1,9 @@
-"""What commands show on the terminal: tables of `plan`, `list` and `check --all`, and how to start another command."""
+"""What commands show on the terminal: tables of `plan`, `list`, `diff` and others, and how to start another command."""
 
+import math
 import shutil
 import sys
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,10 @@ from harness.conformance import Summary
 from harness.diagnostics.facets import Position
 from harness.plan.specs import TrialSpec
 from harness.printable import printable
+from harness.report.contexts import Context
+from harness.report.difference import Difference
+from harness.report.gains import Band
+from harness.report.measured import MetricDifference
 
 
 def trials(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]]) -> Table:
@@ -70,6 +76,64 @@ def voices(position: Position) -> Table:
         *([f"{word} {p:.4f}" for word, p in voice.words] for voice in position.voices), fillvalue=""
     ):
         shown.add_row(*map(_shown, row))
+    return shown
+
+
+def differences(found: Difference) -> Iterator[Table | Text]:
+    """Two sides: settings, metrics, single tokens by kind, the contexts in which they differ most, notes."""
+    within = f" on {found.within}" if found.within else ""
+    yield Text.assemble("A: ", (printable(found.a), "bold"), "; B: ", (printable(found.b), "bold"), printable(within))
+    settings = Table("setting", "A", "B")
+    for change in found.changes:
+        settings.add_row(*map(_shown, (change.key, change.a, change.b)))
+    yield settings
+    yield _metrics(found.metrics)
+    for title, bands in {
+        "how often training had the token": found.by_frequency,
+        "tokens before it in its segment, less one": found.by_position,
+    }.items():
+        if bands:
+            yield _bands(title, bands)
+    for title, contexts in {"B is better: fewer nats": found.better, "B is worse: more nats": found.worse}.items():
+        if contexts:
+            yield _contexts(title, contexts)
+    yield from map(_shown, found.notes)
+
+
+def _metrics(metrics: Iterable[MetricDifference]) -> Table:
+    shown = Table("metric", title="B against A: geometric means, intervals of 95 %, p not corrected")
+    for column in ("A", "B", "B / A - 1", "interval", "over", "p, paired t", "p, sign-flip", "more seeds for 1 %", "n"):
+        shown.add_column(column, justify="left" if column == "over" else "right")
+    for each in metrics:
+        digits = 0 if each.name.startswith("params") else 2
+        interval = "-" if each.low is None else f"[{100 * each.low:+.2f}, {100 * each.high:+.2f}] %"
+        tests = ["-" if p is None else f"{p:.2g}" for p in (each.p_t, each.p_sign_flip)]
+        more = "-" if each.more_seeds is None else f"{each.more_seeds:,}"
+        values = (f"{each.a:,.{digits}f}", f"{each.b:,.{digits}f}", f"{100 * each.change:+.2f} %", interval)
+        shown.add_row(*map(_shown, (each.name, *values, each.over or "-", *tests, more, str(each.n))))
+    return shown
+
+
+def _bands(title: str, bands: Iterable[Band]) -> Table:
+    shown = Table(title, "tokens", "B - A, nats", "standard error")
+    for column in shown.columns:
+        column.justify = "right"
+    for band in bands:
+        error = "-" if math.isnan(band.error) else f"{band.error:.4f}"
+        shown.add_row(*map(_shown, (band.label, f"{band.tokens:,}", f"{band.mean:+.4f}", error)))
+    return shown
+
+
+def _contexts(title: str, contexts: Iterable[Context]) -> Table:
+    """The target stands in brackets, and bold where the terminal can."""
+    shown = Table(title=title)
+    for column in ("A, nats", "B, nats", "in training"):
+        shown.add_column(column, justify="right")
+    shown.add_column("text", overflow="fold")
+    for each in contexts:
+        before, target, after = map(printable, (each.before, each.target, each.after))
+        text = Text.assemble(before, (f"[{target}]", "bold"), after)
+        shown.add_row(f"{each.a:.2f}", f"{each.b:.2f}", f"{each.count:,}", text)
     return shown
 
 

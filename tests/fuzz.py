@@ -32,7 +32,8 @@ from harness.errors import RecordError, SuiteError
 from harness.plan.identity import canonical
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.records import CurvePoint, Environment, TrialRecord
-from harness.report import published, tables
+from harness.report import tables
+from harness.report.evidence import gather
 
 ROOT = Path(__file__).parent.parent
 SECONDS = 20.0  # of processor time for one mutant: a guard against work without end, no claim of speed
@@ -215,13 +216,18 @@ def mutants_of_records(draw: Callable) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def refuse(sentence: str) -> None:
+    raise AssertionError(sentence)
+
+
 def read_suite(folder: Path, text: str, overrides: tuple[str, ...]) -> str:
     """'read' or 'refused'. Raises AssertionError for a problem without a place, and whatever else should not be."""
     path = folder / "suite.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
         suite = plan.load(path, overrides)
-        tables.render(suite, {}, published.load(suite))
+        table = tables.build(gather(suite, folder / "results", refuse))
+        assert all(tables.text(table, form) for form in tables.FORMS)
         return "read"
     except SuiteError as error:
         problems = error.problems

@@ -1,6 +1,7 @@
 """Objects made by hand that several tests start from."""
 
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -127,3 +128,20 @@ def interrupted_before(number: int):
         except KeyboardInterrupt:
             return
     raise AssertionError(f"there was no step {number}")
+
+
+def evidence(suite, made=(), printed=None, **more):
+    """What is known of a suite: records, printed numbers, and what a test gives more (timings, interrupted)."""
+    from harness.report.evidence import Evidence  # here: scipy, which few tests need, takes a second to import
+    from harness.report.published import PrintedNumbers
+
+    known = {"runs": Path("nowhere"), "timings": {}, "interrupted": frozenset(), "tell": pytest.fail, **more}
+    numbers = printed or PrintedNumbers((), ())
+    return Evidence(suite=suite, records={record.id: record for record in made}, printed=numbers, **known)
+
+
+def tabulated(suite, made=(), printed=None, **more) -> str:
+    """The suite's table as markdown."""
+    from harness.report import tables
+
+    return tables.text(tables.build(evidence(suite, made, printed, **more)))

@@ -80,7 +80,7 @@ def test_no_package_below_tests():
 
 
 def test_no_machine_path_in_the_suites_and_tables():
-    for path in [*(ROOT / "suites").glob("*.yaml"), *(ROOT / "results" / "tables").glob("*.md")]:
+    for path in [*(ROOT / "suites").glob("*.yaml"), *(ROOT / "results" / "tables").iterdir()]:
         text = path.read_text(encoding="utf-8")
         assert str(ROOT) not in text, path
         assert "/home/" not in text, path

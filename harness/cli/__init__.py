@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from harness.cli import bench, components, diagnostics, machine, suites, tracking
+from harness.cli import bench, components, diagnostics, difference, machine, suites, tracking
 from harness.cli.options import errors
 from harness.errors import HarnessError, SuiteError
 from harness.printable import sentence
@@ -18,6 +18,7 @@ for _command, _example in {
     suites.run: "run suites/quickstart.yaml --set train.epochs=1 --only head=mos,seed=1",
     suites.plan: "plan suites/ptb_mixtures.yaml --json",
     suites.table: "table suites/quickstart.yaml",
+    difference.diff: "diff softmax mos --suite suites/quickstart.yaml, or harness diff 9b8ba74e 3f2c01aa",
     components.list_components: "list heads --json",
     components.check: "check mos, or harness check --all",
     diagnostics.inspect: 'inspect 9b8ba74ea94a --text "it is a truth"',

@@ -18,8 +18,10 @@ from harness.execution.driver import Tracking, run_trials, tidy_finished
 from harness.execution.events import Claim
 from harness.execution.exclusive import time_rows
 from harness.execution.live import LiveView
+from harness.plan.comparison import Shape
 from harness.plan.specs import Suite, TrialSpec
 from harness.report import published, tables
+from harness.report.evidence import gather
 from harness.trial.setting import Setting
 
 
@@ -52,7 +54,7 @@ def run(
 ) -> None:
     """Train what is not finished yet, and write the suite's table."""
     read = planning.load(suite, tuple(overrides))
-    printed = published.load(read)
+    published.load(read)
     chosen = planning.select(read.trials, tuple(only))
     runs = records.runs_folder(results, read.name)
     known = _records(runs, chosen)
@@ -86,31 +88,27 @@ def run(
         again = replace(setting, fresh=force or bool(timing))
         timed = wanted and time_rows(chosen, again, claim, address, say=_say, warn=errors.print)
     except KeyboardInterrupt:
-        _report(read, printed, results, Tracking(None, errors))
+        _report(read, results, Tracking(None, errors))
         raise
     if not todo and not timed:
         tracking = Tracking(None, errors)  # nothing new to show
-    found, written = _report(read, printed, results, tracking)
+    found, written = _report(read, results, tracking)
     elsewhere = "" if results == RESULTS else f" --results {results}"
     console.print(f"MLflow UI: {screen.command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
     ok = all(spec.id in found and found[spec.id].status == "ok" for spec in chosen)
     raise typer.Exit(0 if ok and written else 1)
 
 
-def _report(
-    suite: Suite, printed: published.PrintedNumbers, results: Path, tracking: Tracking
-) -> tuple[dict[str, records.TrialRecord], bool]:
+def _report(suite: Suite, results: Path, tracking: Tracking) -> tuple[dict[str, records.TrialRecord], bool]:
     """Write and show the suite's table: the records it was made of, and whether it could be written."""
-    runs = records.runs_folder(results, suite.name)
-    found = _records(runs, suite.trials)
-    markdown = tables.render(suite, found, printed, interrupted=records.interrupted(runs, _ids(suite.trials)))
-    _print(markdown)
+    evidence = gather(suite, results, _warn)
+    found, table = evidence.records, tables.build(evidence)
+    _print(tables.text(table))
     try:
-        place = tables.write(suite, markdown, results)
+        _tell(tables.write(suite, table, results))
     except StorageError as fault:
         errors.print(str(fault))
         return found, False
-    console.print(f"table: {place}", highlight=False, soft_wrap=True)
     tracking.call(lambda tracker: tracker.catch_up(suite.name, found.values()))
     tracking.call(lambda tracker: tracker.describe(suite.name, tables.all_of(suite.name, results)))
     return found, True
@@ -167,23 +165,31 @@ def table(
     only: Only = [],  # noqa: B006
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
+    shape: Annotated[
+        Shape | None, typer.Option(help="How rows are laid out; if not the suite's, in files of its own.")
+    ] = None,
+    form: Annotated[tables.Form, typer.Option(help="What is printed; all three are written.")] = "md",
 ) -> None:
-    """The suite's markdown table again, from its records. With --only: those rows, on screen only."""
+    """The suite's table again, from its records: markdown, CSV, LaTeX. With --only: those rows, on screen only."""
     read = planning.load(suite, tuple(overrides))
-    printed = published.load(read)
-    runs = records.runs_folder(results, read.name)
-    found, begun = _records(runs, read.trials), records.interrupted(runs, _ids(read.trials))
-    place = tables.write(read, tables.render(read, found, printed, interrupted=begun), results)
     chosen = {spec.id for spec in planning.select(read.trials, tuple(only))}
-    _show(tables.render(read, found, printed, only=chosen, interrupted=begun), place)
+    made = tables.build(gather(read, results, _warn), shape)
+    places = tables.write(read, made, results, shape)
+    _print(tables.text(tables.of_trials(made, chosen), form))
+    if form == "md":  # what else is printed is a file's content, to be read by programs
+        _tell(places)
 
 
 def _records(runs: Path, trials: tuple[TrialSpec, ...]) -> dict[str, records.TrialRecord]:
     """The verified records; a damaged one is named and counts as none."""
     found, warnings = records.load_all(runs, _ids(trials))
     for warning in warnings:
-        errors.print(f"warning: {warning}")
+        _warn(warning)
     return found
+
+
+def _warn(sentence: str) -> None:
+    errors.print(f"warning: {sentence}")
 
 
 def _ids(trials: Iterable[TrialSpec]) -> list[str]:
@@ -203,10 +209,13 @@ def _say(sentence: str) -> None:
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def _print(markdown: str) -> None:
-    console.print(markdown, markup=False, highlight=False, soft_wrap=True)
+def _print(text: str) -> None:
+    console.print(
+        text, markup=False, highlight=False, emoji=False, soft_wrap=True, end="" if text[-1:] == "\n" else "\n"
+    )
 
 
-def _show(markdown: str, place: Path) -> None:
-    _print(markdown)
-    console.print(f"table: {place}", highlight=False, soft_wrap=True)
+def _tell(places: list[Path]) -> None:
+    """'table: results/tables/quickstart.md, .csv, .tex'."""
+    told = ", ".join([str(places[0]), *(place.suffix for place in places[1:])])
+    console.print(f"table: {told}", highlight=False, soft_wrap=True)

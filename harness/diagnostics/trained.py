@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from harness import records
+from harness import records, token_scores
 from harness.corpora.corpus import Codec, Corpus
 from harness.errors import Damaged, ExecutionError
 from harness.plan.identity import trial_id
@@ -49,23 +49,39 @@ def find(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
     Raises: ExecutionError when there is none, more than one, or one without weights; RecordError when its record does
     not verify.
     """
+    found = _ok(results, prefix, "weights")
+    for record, folder in found:  # one trial may stand in several suites
+        if (folder / BEST).is_file():
+            return record, folder / BEST
+    raise ExecutionError(f"trial {found[0][0].id} has no weights: {found[0][1] / BEST} is gone")
+
+
+def finished(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
+    """The record of the trial whose id begins so, and the folder of its suite's trials: of several suites, one that has
+    what each test token costs. Raises as `find`, but for weights.
+    """
+    found = _ok(results, prefix, "perplexity")
+    record, folder = next((each for each in found if (each[1] / token_scores.FILE_NAME).is_file()), found[0])
+    return record, folder.parent
+
+
+def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Path]]:
+    """The ok records of the one trial whose id begins so, with their folders."""
     if not re.fullmatch(r"[0-9a-f]{1,12}", prefix):
         raise ExecutionError(f"trial '{prefix}': expected the first digits of an id, as harness plan shows them")
-    places = sorted((results.resolve() / "runs").glob(f"*/{prefix}*/{records.FILE_NAME}"))
-    ids = sorted({place.parent.name for place in places})
+    folders = [place.parent for place in sorted((results.resolve() / "runs").glob(f"*/{prefix}*/{records.FILE_NAME}"))]
+    ids = sorted({folder.name for folder in folders})
     if not ids:
         raise ExecutionError(f"there is no finished trial {prefix} below {results / 'runs'}")
     if len(ids) > 1:
         more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
         raise ExecutionError(f"{prefix} is the beginning of {', '.join(ids[:SHOWN])}{more}; give more digits")
-    found = [(records.load(place.parent.parent, ids[0]), place.with_name(BEST)) for place in places]
-    for record, weights in found:  # one trial may stand in several suites
-        if record is not None and record.status == "ok" and weights.is_file():
-            return record, weights
-    status = next((record.status for record, _ in found if record is not None), "missing")
-    if status != "ok":
-        raise ExecutionError(f"trial {ids[0]} ended as '{status}': it has no weights")
-    raise ExecutionError(f"trial {ids[0]} has no weights: {found[0][1]} is gone")
+    found = [(records.load(folder.parent, ids[0]), folder) for folder in folders]
+    ok = [(record, folder) for record, folder in found if record is not None and record.status == "ok"]
+    if not ok:
+        status = next((record.status for record, _ in found if record is not None), "missing")
+        raise ExecutionError(f"trial {ids[0]} ended as '{status}': it has no {lacking}")
+    return ok
 
 
 def load(results: Path, prefix: str, data: Path, device: torch.device) -> Trained:
@@ -79,6 +95,25 @@ def load(results: Path, prefix: str, data: Path, device: torch.device) -> Traine
     """
     record, place = find(results, prefix)
     spec = record.spec
+    corpus = corpus_of(spec, data)
+    try:
+        model = build(
+            spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
+        )
+    except ValueError as error:
+        raise ExecutionError(f"trial {spec.id} cannot be built again: {error}") from error
+    weights = load_weights(place, "cpu")
+    if weights_sha256(weights) != record.weights_sha256:
+        raise Damaged(f"{place}: these are not the weights that the record names")
+    model.load_state_dict(weights)
+    return Trained(spec=spec, model=model.to(device).eval(), corpus=corpus, codec=corpus.codec, device=device)
+
+
+def corpus_of(spec: TrialSpec, data: Path) -> Corpus:
+    """The corpus that a trial was trained on, which has a text.
+
+    Raises: ExecutionError where it is another one by now, or its tokens stand for no text; CorpusError.
+    """
     try:
         source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
         if _id(spec, source.facts().content) != spec.id:
@@ -86,18 +121,11 @@ def load(results: Path, prefix: str, data: Path, device: torch.device) -> Traine
                 f"{spec.corpus} or the weights that the backbone starts from have changed since {spec.id}"
             )
         corpus = source.load(data)
-        model = build(
-            spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
-        )
     except ValueError as error:
-        raise ExecutionError(f"trial {spec.id} cannot be built again: {error}") from error
+        raise ExecutionError(f"the corpus of trial {spec.id} cannot be built again: {error}") from error
     if corpus.codec is None:
         raise ExecutionError(f"the tokens of {spec.corpus} stand for no text")
-    weights = load_weights(place, "cpu")
-    if weights_sha256(weights) != record.weights_sha256:
-        raise Damaged(f"{place}: these are not the weights that the record names")
-    model.load_state_dict(weights)
-    return Trained(spec=spec, model=model.to(device).eval(), corpus=corpus, codec=corpus.codec, device=device)
+    return corpus
 
 
 def _id(spec: TrialSpec, content: str) -> str:

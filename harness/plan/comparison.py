@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 from harness.plan.strict import Strict
 
 PrintedTableName = Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")]
+Shape = Literal["mixtures", "heads", "corpora"]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -19,12 +20,15 @@ class TableSpec(Strict):
 
     Args:
         rows: what the rows compare; 'head'.
+        shape: how they are laid out. 'mixtures': a line for each corpus, backbone and head. 'heads': a line for each
+            backbone and head, columns for each corpus. 'corpora': lines for each corpus, a column for each head.
         compare: '<paper>/<table>' of results/published to print beside ours, one or a list: the first that has a
             number for a row gives it.
         baseline: the head against which reduction is counted, by name, or None.
     """
 
     rows: Literal["head"] = "head"
+    shape: Shape = "mixtures"
     compare: Annotated[list[PrintedTableName], BeforeValidator(_listed), Field(default_factory=list)]
     baseline: str | None = None
 

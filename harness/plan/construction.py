@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from harness.plan.components import Component
+from harness.plan.parameters import resolved
 from harness.plan.reader import Source
 from harness.plan.specs import ComponentSpec
 from harness.protocols import StartsFromFiles
@@ -26,12 +27,14 @@ Built = TypeVar("Built")
 class Construction:
     """Builds components once each and keeps what went wrong and how many parameters there are.
 
-    Shapes: params[(V, backbone, head)] = (total, head) parameter counts.
+    Shapes: params[(V, backbone, head)] = (total, head) parameter counts; settled[the same] = what the head made of the
+        parameters it was left None for: {'num_input_layers': 3}.
     """
 
     source: Source
     problems: list[str] = field(default_factory=list)
     params: dict[tuple[int, str, str], tuple[int, int]] = field(default_factory=dict)
+    settled: dict[tuple[int, str, str], dict[str, int]] = field(default_factory=dict)
 
     def check(self, vocab_sizes: list[int], backbones: list[Component], heads: list[Component]) -> None:
         """Build every head on every backbone for every vocabulary; stand in for what the suite does not give. Weights
@@ -49,7 +52,9 @@ class Construction:
                 for head in heads:
                     model = self._head(head, name, body, vocab_size)
                     if model is not None:
-                        self.params[vocab_size, name, str(head.spec)] = count_parameters(LanguageModel(body, model))
+                        key = vocab_size, name, str(head.spec)
+                        self.params[key] = count_parameters(LanguageModel(body, model))
+                        self.settled[key] = _settled(head, model)
 
     def _backbone(self, backbone: Component, vocab_size: int) -> nn.Module | None:
         return self._built(backbone, "", lambda: build_backbone(backbone.spec, vocab_size))
@@ -65,6 +70,12 @@ class Construction:
         if problem not in self.problems:
             self.problems.append(problem)
         return None
+
+
+def _settled(head: Component, built: nn.Module) -> dict[str, int]:
+    """Whole numbers that a built head keeps under the names of parameters that are None."""
+    left = [name for name, value in resolved(head.cls, head.spec.params).items() if value is None]
+    return {name: vars(built)[name] for name in left if type(vars(built).get(name)) is int}
 
 
 def count(vocab_size: int, backbone: ComponentSpec, head: ComponentSpec) -> tuple[int, int]:

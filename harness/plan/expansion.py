@@ -19,6 +19,7 @@ class Combination:
     Args:
         content: of the weights that the backbone starts from; None for random ones.
         params: (total, head) parameter counts.
+        settled: what the head's constructor made of whole numbers that it was left None for.
     """
 
     corpus: Component
@@ -27,6 +28,7 @@ class Combination:
     content: str | None
     head: Component
     params: tuple[int, int]
+    settled: dict[str, int]
 
     @property
     def model(self) -> tuple[int, str, str]:
@@ -51,7 +53,8 @@ def combinations(
             backbone=backbone,
             content=content,
             head=head,
-            params=construction.params[fact.vocab_size, str(backbone.spec), str(head.spec)],
+            params=construction.params[model := (fact.vocab_size, str(backbone.spec), str(head.spec))],
+            settled=construction.settled[model],
         )
         for (corpus, fact), (backbone, content), head in itertools.product(each_corpus, each_backbone, heads)
     ]
@@ -59,12 +62,12 @@ def combinations(
 
 def trials(
     combined: list[Combination], train: TrainSpec, seeds: list[int], source: Source
-) -> tuple[dict[str, TrialSpec], dict[str, tuple[int, int]]]:
-    """combinations x seeds: the trials, and their (total, head) parameter counts, both by id.
+) -> tuple[dict[str, TrialSpec], dict[str, Combination]]:
+    """combinations x seeds: the trials, and the combination that each is of, both by id.
 
     Raises: SuiteError when a trial is there twice.
     """
-    found, params = {}, {}
+    found, origins = {}, {}
     for each, seed in itertools.product(combined, seeds):
         corpus, backbone, head = each.corpus, each.backbone, each.head
         trial = TrialSpec(
@@ -88,5 +91,5 @@ def trials(
         )
         if trial.id in found:
             raise SuiteError([head.problem(source, f"the trial '{trial}' is in the suite twice")])
-        found[trial.id], params[trial.id] = trial, each.params
-    return found, params
+        found[trial.id], origins[trial.id] = trial, each
+    return found, origins

@@ -190,7 +190,7 @@ def _expanded(
     file: SuiteFile, combined: list[Combination], settings: list[tuple[str, str, str | None]], source: Source
 ) -> Suite:
     weights = {str(each.backbone.spec): each.content for each in combined if each.content is not None}
-    expanded, params = trials(combined, file.train, file.seeds, source)
+    expanded, origins = trials(combined, file.train, file.seeds, source)
     return Suite(
         name=file.name,
         version=file.version,
@@ -204,7 +204,8 @@ def _expanded(
         source=source,
         counting={str(each.corpus.spec): each.facts.counting for each in combined},
         contents={str(each.corpus.spec): each.facts.content for each in combined} | weights,
-        params=params,
+        params={trial_id: each.params for trial_id, each in origins.items()},
+        settled={trial_id: each.settled for trial_id, each in origins.items() if each.settled},
         match=file.match,
     )
 

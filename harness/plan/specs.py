@@ -242,6 +242,7 @@ class Suite(Strict):
         counting, contents: the counting rule and the content hash of each corpus, by str(corpus); among the hashes,
             what the weights are that backbones start from, by str(backbone).
         params: (total, head) parameter counts of each trial, by id.
+        settled: whole numbers that heads left to their constructors, as these made them, by id.
         match: what the trials' widths were chosen by, or None.
     """
 
@@ -261,6 +262,7 @@ class Suite(Strict):
     contents: dict[str, str]
     params: dict[str, tuple[int, int]]
     match: MatchSpec | None = None
+    settled: dict[str, dict[str, int]] = Field(default_factory=dict)
 
     def compared(self, spec: ComponentSpec) -> ComponentSpec:
         """A backbone or head as rows are told apart by it: without the width that matching chose."""

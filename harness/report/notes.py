@@ -1,21 +1,27 @@
 """What stands under a table: the conditions its numbers were measured under, from the suite and the records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from harness.plan.parameters import is_place, parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, Suite, TrialSpec, value_text
 from harness.records import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
-from harness.report.published import PrintedNumbers
+from harness.report import signs
+from harness.report.findings import COMPAT_MARK, Findings
 from harness.report.rows import Row
 
-COMPAT_MARK = "†"
 ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
 
 
-def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], printed: PrintedNumbers) -> list[str]:
-    """One sentence or two each: budget, counting, what columns and heads mean, machine, what failed, when."""
+def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
+    """One sentence or two each: budget, counting, what columns and heads mean, machine, what failed, when.
+
+    Args:
+        of_shape: those on the table's own shape.
+    """
+    suite, lines, printed = findings.evidence.suite, findings.lines, findings.evidence.printed
+    records = findings.evidence.records
     measured = [records[trial.id] for trial in suite.trials if trial.id in records]
     ok = [record for record in measured if record.status == "ok"]
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in suite.trials))
@@ -30,10 +36,7 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
     ]
     if any(line.boundary == "sos_eos" for line in lines):
         notes.append("Standard counting: the same summed loss, divided by words and <eos> only.")
-    if suite.table.baseline is not None:
-        notes.append(
-            f"Reduction: ({suite.table.baseline} - head) / {suite.table.baseline}, of mean test ppl over shared seeds."
-        )
+    notes += [*signs.of_comparisons(findings), *of_shape]
     if suite.match is not None:
         notes.append(
             f"Parameters matched: {suite.match}, within each corpus and backbone. "
@@ -53,8 +56,7 @@ def notes_of(suite: Suite, lines: list[Row], records: dict[str, TrialRecord], pr
     )
     notes += _distinct(ok, _context)
     notes += _distinct(measured, _machine)
-    if any(record.environment.shared for record in measured):
-        notes.append("Times were taken while trials shared the machine: compare them within this table only.")
+    notes += signs.of_times(findings)
     notes += [
         f"{record.spec} ({record.id}) was trained in {record.environment.sessions} sessions, of which earlier ones ran "
         f"with: {', '.join(record.environment.changed)}."

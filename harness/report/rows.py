@@ -123,15 +123,16 @@ def rows(suite: Suite, records: dict[str, TrialRecord], interrupted: Container[s
     ]
 
 
-def reduction(row: Row, baseline: Row | None) -> float | None:
-    """(baseline - head) / baseline of mean test perplexity over the seeds that both have; None when they share none."""
+def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float | None:
+    """(baseline - head) / baseline of a metric's mean over the seeds that both have; None when they share none."""
     if baseline is None or row is baseline:
         return None
-    shared = [seed for seed in row.ok_seeds if seed in baseline.ok_seeds]
+    theirs = {seed for seed in baseline.ok_seeds if metric in baseline.records[seed].metrics}
+    shared = [seed for seed in row.ok_seeds if seed in theirs and metric in row.records[seed].metrics]
     if not shared:
         return None
-    ours, theirs = (statistics.fmean(each.values("test_ppl", shared)) for each in (row, baseline))
-    return (theirs - ours) / theirs
+    head, base = (statistics.fmean(each.values(metric, shared)) for each in (row, baseline))
+    return (base - head) / base if base else None  # of no model is it 0, of a forged record it may be
 
 
 def _labels(specs: Iterable[ComponentSpec], registry, *, single_in_full: bool = False) -> dict[str, str]:

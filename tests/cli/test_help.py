@@ -8,7 +8,7 @@ from typer.main import get_command
 from harness import cli
 
 ROOT = Path(__file__).parent.parent.parent
-COMMANDS = ["run", "plan", "table", "list", "check", "doctor", "inspect", "sample", "sync", "ui", "bench"]
+COMMANDS = ["run", "plan", "table", "list", "check", "diff", "doctor", "inspect", "sample", "sync", "ui", "bench"]
 BENCHES = ["head", "step", "eval", "memory", "plan-memory", "sample", "table"]
 
 

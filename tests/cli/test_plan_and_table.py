@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 
+import pytest
 from commands import files, planned, table_rows
 
 
@@ -91,3 +92,47 @@ def test_a_table_that_cannot_be_written_is_one_sentence(finished, harness):
     assert done.code == 2
     assert done.err.count("\n") == 1
     assert "tables" in done.err
+
+
+def test_the_table_is_written_in_three_forms(finished, harness):
+    folder = finished / "results" / "tables"
+    assert sorted(path.name for path in folder.iterdir()) == ["tiny.csv", "tiny.md", "tiny.tex"]
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    for path in before:
+        path.unlink()
+    assert "table: results/tables/tiny.md, .csv, .tex" in harness("table", "suites/tiny.yaml").out
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(("form", "ending"), [("csv", ".csv"), ("latex", ".tex")])
+def test_table_in_a_form_for_programs_is_the_files_content_alone(finished, harness, form, ending):
+    done = harness("table", "suites/tiny.yaml", "--form", form)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (finished / "results" / "tables" / f"tiny{ending}").read_text()
+
+
+def test_table_in_another_shape_has_files_of_its_own(finished, harness):
+    folder = finished / "results" / "tables"
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    done = harness("table", "suites/tiny.yaml", "--shape", "corpora")
+    assert done.code == 0
+    assert "mos(num_mixtures=2) reduction" in done.out
+    assert (folder / "tiny.corpora.md").read_text() in done.out
+    after = {path: path.read_bytes() for path in folder.iterdir()}
+    assert before.items() <= after.items()
+    assert sorted(path.name for path in after.keys() - before.keys()) == [
+        *("tiny.corpora.csv", "tiny.corpora.md", "tiny.corpora.tex")
+    ]
+
+
+@pytest.mark.parametrize("options", [("--shape", "rows"), ("--form", "html")])
+def test_a_shape_or_form_that_is_none_is_refused(finished, harness, options):
+    done = harness("table", "suites/tiny.yaml", *options)
+    assert done.code == 2
+    assert options[1] in done.err
+
+
+def test_a_shape_that_is_none_is_a_problem_of_the_suite(finished, harness):
+    done = harness("table", "suites/tiny.yaml", "--set", "table.shape=rows")
+    assert done.code == 2
+    assert "table.shape: expected 'mixtures', 'heads' or 'corpora', got \"rows\"" in done.err

@@ -1,8 +1,8 @@
 """Columns and notes that a table has only where a trial was measured so: start, words, characters, inference time."""
 
 import pytest
+from handmade import tabulated
 
-from harness.report import tables
 from harness.report.published import PrintedCell, PrintedNumbers
 
 SUITE = """\
@@ -19,7 +19,7 @@ TEXT = {"test_ppl_word": 30.0, "test_ppl_byte": 1.75, "test_bits_per_character":
 
 def render(suite, *made, printed=()):
     numbers = PrintedNumbers(printed, ("paper/1: A Title, 2020",) if printed else ())
-    return tables.render(suite, {record.id: record for record in made}, numbers)
+    return tabulated(suite, made, numbers)
 
 
 def cells(markdown):

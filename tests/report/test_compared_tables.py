@@ -4,6 +4,7 @@ import re
 from typing import Literal
 
 import pytest
+from handmade import tabulated
 from torch import nn
 
 from harness import records
@@ -89,25 +90,26 @@ def test_matched_rows_have_one_group_and_their_widths_in_a_column(suite_of):
         ("mos(num_mixtures=2)", 2),
         ("mos(num_mixtures=15)", 2),
     ]
-    table = cells(tables.render(suite, {}, NONE))
+    table = cells(tabulated(suite))
     assert "backbone" not in table[0]
-    assert list(table[0])[:3] == ["head", "d_model (matched)", "params"]
+    assert list(table[0])[:4] == ["head", "K", "d_model (matched)", "params"]
     assert [row["d_model (matched)"] for row in table] == ["250", str(mos_width(2)), str(mos_width(15))]
 
 
-def test_matched_heads_are_reduced_against_the_baseline_on_the_same_backbone(suite_of, record_of):
+def test_matched_heads_are_compared_with_the_baseline_on_the_same_backbone(suite_of, record_of):
     text = MATCHED.replace("[{lstm: {d_model: 250, num_layers: 1}}]", "[{lstm: {d_model: 250, num_layers: [1, 2]}}]")
     suite = suite_of(text)
     # one layer: 100 -> 90, 80; two layers: 50 -> 45, 55
     values = [100.0, 90.0, 80.0, 50.0, 45.0, 55.0]
     made = [record_of(trial, test_ppl=values[index // 2]) for index, trial in enumerate(suite.trials)]
-    table = cells(tables.render(suite, {record.id: record for record in made}, NONE))
+    table = cells(tabulated(suite, made))
     assert [row["backbone"] for row in table] == ["lstm(num_layers=1)"] * 3 + ["lstm(num_layers=2)"] * 3
-    assert [row["reduction vs softmax"] for row in table] == ["-", "10.0 %", "20.0 %", "-", "10.0 %", "-10.0 %"]
+    changes = [row["vs softmax"].partition(" [")[0] for row in table]
+    assert changes == ["-", "-10.0 %", "-20.0 %", "-", "-10.0 %", "+10.0 %"]
 
 
 def test_notes_of_a_matched_table_say_what_was_matched_and_name_each_backbone_once(suite_of):
-    markdown = tables.render(suite_of(MATCHED), {}, NONE)
+    markdown = tabulated(suite_of(MATCHED))
     assert notes(markdown, "Backbone") == ["Backbone: lstm(num_layers=1), d_model as in its column."]
     (note,) = notes(markdown, "Parameters matched")
     assert note == (
@@ -117,14 +119,14 @@ def test_notes_of_a_matched_table_say_what_was_matched_and_name_each_backbone_on
 
 
 def test_notes_of_a_suite_matched_to_a_number_say_it(suite_of):
-    markdown = tables.render(suite_of(SUITE + "match: {params: 2000000, vary: d_model}\n"), {}, NONE)
+    markdown = tabulated(suite_of(SUITE + "match: {params: 2000000, vary: d_model}\n"))
     (note,) = notes(markdown, "Parameters matched")
     assert note.startswith("Parameters matched: totals agree with 2,000,000 within 0.5 %, by d_model")
 
 
 def test_a_heads_own_width_is_in_the_column_and_not_in_its_label(suite_of):
     text = heads(SUITE, "softmax, {switched: {size: [1, 2]}}") + "match: {params: softmax, vary: d_latent}\n"
-    markdown = tables.render(suite_of(text), {}, NONE)
+    markdown = tabulated(suite_of(text))
     table = cells(markdown)
     # softmax 250 V + V = 1255000 against d_latent (250 + V): 239.05
     assert [(row["head"], row["d_latent (matched)"]) for row in table] == [
@@ -136,14 +138,14 @@ def test_a_heads_own_width_is_in_the_column_and_not_in_its_label(suite_of):
 
 
 def test_an_unmatched_table_says_nothing_of_matching(suite_of):
-    assert "matched" not in tables.render(suite_of(SUITE), {}, NONE)
+    assert "matched" not in tabulated(suite_of(SUITE))
 
 
 def test_matching_by_the_command_line_is_in_the_title_and_the_files_name(suite_of):
     suite = suite_of(SUITE, "match.params=softmax", "match.vary=d_model")
-    title = tables.render(suite, {}, NONE).splitlines()[0]
+    title = tabulated(suite).splitlines()[0]
     assert title == "# suite, version 1; CHANGED: match.params = softmax; CHANGED: match.vary = d_model"
-    assert tables.file_name(suite) == "suite.match.params=softmax.match.vary=d_model.md"
+    assert tables.stem(suite) == "suite.match.params=softmax.match.vary=d_model"
 
 
 # what labels leave out
@@ -168,15 +170,15 @@ def test_matching_by_the_command_line_is_in_the_title_and_the_files_name(suite_o
     ],
 )
 def test_what_all_entries_of_a_name_are_given_is_told_once(suite_of, entries, expected):
-    markdown = tables.render(suite_of(heads(SUITE.replace("{baseline: softmax}", "{}"), entries)), {}, NONE)
+    markdown = tabulated(suite_of(heads(SUITE.replace("{baseline: softmax}", "{}"), entries)))
     assert notes(markdown, "Every") == expected
 
 
 def test_the_matched_width_is_not_told_as_shared(suite_of):
     text = heads(SUITE, "softmax, {switched: {size: [1, 2], d_latent: 7, components: [3, 1]}}")
-    markdown = tables.render(suite_of(text + "match: {params: softmax, vary: d_latent}\n"), {}, NONE)
+    markdown = tabulated(suite_of(text + "match: {params: softmax, vary: d_latent}\n"))
     assert notes(markdown, "Every") == ["Every switched: components=[3, 1]."]
-    assert notes(tables.render(suite_of(text), {}, NONE), "Every") == ["Every switched: d_latent=7, components=[3, 1]."]
+    assert notes(tabulated(suite_of(text)), "Every") == ["Every switched: d_latent=7, components=[3, 1]."]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_the_matched_width_is_not_told_as_shared(suite_of):
     ],
 )
 def test_a_table_with_partitions_says_once_which_facet_scores_a_word(suite_of, entries, told):
-    found = notes(tables.render(suite_of(heads(SUITE, entries)), {}, NONE), "num_partitions")
+    found = notes(tabulated(suite_of(heads(SUITE, entries))), "num_partitions")
     assert len(found) == told
     for note in found:
         assert "word x of the first softmax is scored by facet x mod P, x the token id" in note
@@ -218,7 +220,7 @@ def test_a_table_with_partitions_says_once_which_facet_scores_a_word(suite_of, e
     ],
 )
 def test_every_row_with_a_switch_is_marked(suite_of, entries, labels):
-    markdown = tables.render(suite_of(heads(SUITE, entries)), {}, NONE)
+    markdown = tabulated(suite_of(heads(SUITE, entries)))
     assert [row["head"] for row in cells(markdown)] == labels
     (note,) = notes(markdown, "†")
     assert note.startswith("† compat log_epsilon=1e-08: computed as a published code does.")
@@ -226,7 +228,7 @@ def test_every_row_with_a_switch_is_marked(suite_of, entries, labels):
 
 def test_each_value_of_a_switch_has_its_note(suite_of):
     text = heads(SUITE, "softmax, {switched: {compat: [{log_epsilon: 1.0e-8}, {log_epsilon: 0.001}]}}")
-    markdown = tables.render(suite_of(text), {}, NONE)
+    markdown = tabulated(suite_of(text))
     assert [re.match("† compat ([^:]*):", note)[1] for note in notes(markdown, "†")] == [
         "log_epsilon=1e-08",
         "log_epsilon=0.001",
@@ -234,7 +236,7 @@ def test_each_value_of_a_switch_has_its_note(suite_of):
 
 
 def test_without_a_switch_nothing_is_marked(suite_of):
-    assert "†" not in tables.render(suite_of(heads(SUITE, "softmax, switched, mos")), {}, NONE)
+    assert "†" not in tabulated(suite_of(heads(SUITE, "softmax, switched, mos")))
 
 
 # lists and mappings
@@ -248,8 +250,8 @@ def test_a_table_from_records_on_disk_is_the_table_from_records_in_memory(suite_
         records.save(record, tmp_path / "runs")
     found, warnings = records.load_all(tmp_path / "runs", list(made))
     assert warnings == []
-    markdown = tables.render(suite, found, NONE)
-    assert markdown == tables.render(suite, made, NONE)
+    markdown = tabulated(suite, found.values())
+    assert markdown == tabulated(suite, made.values())
     assert [row["head"] for row in cells(markdown)] == [
         "softmax",
         "switched(components=[3, 1])",
@@ -271,5 +273,5 @@ def test_a_printed_cell_finds_its_row_by_a_list(suite_of):
         counting="",
         note="",
     )
-    table = cells(tables.render(suite, {}, PrintedNumbers((cell,), ("paper/1",))))
+    table = cells(tabulated(suite, (), PrintedNumbers((cell,), ("paper/1",))))
     assert [row["printed test ppl"] for row in table] == ["-", "52.38", "-"]

@@ -4,12 +4,13 @@ import html
 import re
 
 import pytest
+from handmade import tabulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import HarnessError
 from harness.printable import printable
-from harness.report import published, tables
+from harness.report import published
 from harness.report.markdown import MAX_TEXT, escaped
 from harness.report.published import PrintedCell, PrintedNumbers
 
@@ -64,9 +65,7 @@ def rendered(suite, text: str, *made) -> list[str]:
         PrintedCell(**cell, metric="test_ppl", value=text, note=""),
         PrintedCell(**cell, metric="train_ms_per_batch", value="1", note=text),
     ]
-    return tables.render(
-        suite, {record.id: record for record in made}, PrintedNumbers(tuple(printed), (text,))
-    ).splitlines()
+    return tabulated(suite, made, PrintedNumbers(tuple(printed), (text,))).splitlines()
 
 
 @settings(deadline=None, max_examples=500, derandomize=True)
@@ -102,14 +101,14 @@ def test_table_escape_in_the_title_of_a_suite_that_was_changed(suite_of):
     suite = suite_of(
         SUITE + "table: {baseline: softmax}\n", "seeds=[1, 2] # <script>|`x`\x0b[a](b)".replace("\x0b", "")
     )
-    title = tables.render(suite, {}, PrintedNumbers((), ())).splitlines()[0]
+    title = tabulated(suite).splitlines()[0]
     assert title.startswith("# suite, version 3; CHANGED: seeds = [1, 2] \\# &lt;script>\\|\\`x\\`[a]\\(b) instead of ")
 
 
 @pytest.mark.parametrize("wrong", ["''", "two", "[1]", "'" + "9" * 5_000 + "'", "~", "'['"])
 def test_a_mistake_of_the_file_that_the_command_line_mends_is_told_as_a_change(wrong, suite_of):
     suite = suite_of(SUITE.replace("epochs: 2", f"epochs: {wrong}"), "train.epochs=1")
-    title = tables.render(suite, {}, PrintedNumbers((), ())).splitlines()[0]
+    title = tabulated(suite).splitlines()[0]
     assert title.startswith("# suite, version 3; CHANGED: train.epochs = 1")
 
 

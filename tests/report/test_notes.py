@@ -1,9 +1,9 @@
 """What stands under a table of how the products were made and the steps run."""
 
 import pytest
+from handmade import tabulated
 
 from harness.report import tables
-from harness.report.published import PrintedNumbers
 
 SUITE = """\
 name: suite
@@ -17,7 +17,7 @@ seeds: [1]
 
 
 def notes(suite, *made, about: str) -> list[str]:
-    markdown = tables.render(suite, {record.id: record for record in made}, PrintedNumbers((), ()))
+    markdown = tabulated(suite, made)
     return [line.removeprefix("- ") for line in markdown.splitlines() if line.startswith(f"- {about}")]
 
 
@@ -39,9 +39,9 @@ def test_a_precision_other_than_float32_is_told_and_settings_of_the_run_are_not(
 
 def test_a_precision_of_the_command_line_is_in_the_title_and_the_file_name_and_a_graph_is_not(suite_of):
     suite = suite_of(SUITE, "train.precision=bf16", "train.cuda_graph=off")
-    title = tables.render(suite, {}, PrintedNumbers((), ())).splitlines()[0]
+    title = tabulated(suite).splitlines()[0]
     assert title == "# suite, version 3; CHANGED: train.precision = bf16"
-    assert tables.file_name(suite) == "suite.precision=bf16.md"
+    assert tables.stem(suite) == "suite.precision=bf16"
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_the_route_of_products_and_a_graph_are_told_with_the_machine(suite_of, r
 @pytest.mark.parametrize("shared", [True, False])
 def test_timing_exclusive_is_claimed_of_no_time_taken_while_sharing(suite_of, record_of, shared):
     suite = suite_of(SUITE)
-    record = record_of(suite.trials[0], environment={"shared": shared})
-    said = "Times were taken while trials shared the machine: compare them within this table only."
-    assert notes(suite, record, about="Times") == [said] * shared
+    record = record_of(suite.trials[0], environment={"shared": shared}, train_ms_per_batch=2.0)
+    said = "‡ taken while other work shared the machine: compare such times within this table only."
+    assert notes(suite, record, about="‡") == [said] * shared
 
 
 def test_stats_small_n_tell_how_many_seeds_there_are_and_claim_no_significance(suite_of, record_of):
@@ -75,7 +75,7 @@ def test_stats_small_n_tell_how_many_seeds_there_are_and_claim_no_significance(s
         SUITE.replace("heads: [softmax]", "heads: [softmax, mos]").replace("seeds: [1]", "seeds: [1, 2, 3]")
     )
     made = {trial.id: record_of(trial) for trial in suite.trials[:5]}
-    table = tables.render(suite, made, PrintedNumbers((), ())).partition("\n- ")[0]
+    table = tabulated(suite, made.values()).partition("\n- ")[0]
     assert [line.split("|")[-2].strip() for line in table.splitlines()[4:]] == ["3/3", "2/3: 1 not run"]
     assert "*" not in table.replace(r"\*", "")  # neither a star nor bold
 

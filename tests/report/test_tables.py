@@ -5,9 +5,11 @@ import os
 import re
 
 import pytest
+from handmade import evidence, tabulated
 
-from harness.report import published, tables
+from harness.report import tables
 from harness.report.published import PrintedCell, PrintedNumbers
+from harness.report.table import Column, Table
 
 NONE = PrintedNumbers((), ())
 SUITE = """\
@@ -64,7 +66,7 @@ def printed_cell(**changes) -> PrintedCell:
 
 def render(suite, made, *printed: PrintedCell) -> str:
     numbers = PrintedNumbers(printed, ("paper/1: A Title, 2020",) if printed else ())
-    return tables.render(suite, {record.id: record for record in made}, numbers)
+    return tabulated(suite, made, numbers)
 
 
 def of_softmax(suite, record_of, **metrics: list[float]):
@@ -94,7 +96,7 @@ def test_a_row_without_records_is_shown_as_not_run(suite_of):
     assert [row["head"] for row in found] == ["softmax", "mos(num_mixtures=2)", "mos(num_mixtures=3)"]
     for row in found:
         assert row["n"] == "0/3: 3 not run"
-        assert {row[name] for name in ("valid ppl", "test ppl", "train ms/batch", "reduction vs softmax")} == {"-"}
+        assert {row[name] for name in ("valid ppl", "test ppl", "train ms/batch", "vs softmax")} == {"-"}
 
 
 def test_a_failed_trial_is_counted_in_its_row_and_told_in_the_notes(suite_of, record_of):
@@ -108,18 +110,30 @@ def test_a_failed_trial_is_counted_in_its_row_and_told_in_the_notes(suite_of, re
     assert f"- {who}: diverged: Diverged: training loss is nan in epoch 1." in markdown.replace("1\n", "1.\n")
 
 
-def test_reduction_is_in_percent_of_the_baseline_over_shared_seeds(suite_of, record_of):
+def test_the_change_against_the_baseline_is_of_mean_log_perplexity_over_shared_seeds(suite_of, record_of):
     suite = suite_of(SUITE)
     made = of_softmax(suite, record_of, test_ppl=[100.0, 110.0, 500.0])
     made += [record_of(trial, test_ppl=value) for trial, value in zip(suite.trials[3:5], (80.0, 99.0), strict=True)]
     made += [record_of(trial, test_ppl=235.0) for trial in suite.trials[6:9]]
-    # mos 2, seeds 1 and 2: (105 - 89.5) / 105 = 14.76 %; mos 3: mean 236.67 against 235, 0.70 %
-    assert [row["reduction vs softmax"] for row in cells(render(suite, made))] == ["-", "14.8 %", "0.7 %"]
+    # mos 2, seeds 1 and 2: sqrt(0.8 * 0.9) = 0.8485; mos 3: the cube root of 235^3 / (100 * 110 * 500) = 1.3313
+    found = cells(render(suite, made))
+    assert [row["vs softmax"].partition(" [")[0] for row in found] == ["-", "-15.1 %", "+33.1 %"]
+    assert [row["pairs"] for row in found] == ["-", "2", "3"]
 
 
-def test_without_a_baseline_there_is_no_reduction(suite_of):
-    markdown = render(suite_of(SUITE.replace("table: {baseline: softmax}\n", "")), [])
-    assert "eduction" not in markdown
+def test_a_single_shared_seed_has_a_change_and_neither_interval_nor_p(suite_of, record_of):
+    suite = suite_of(SUITE)
+    made = [record_of(suite.trials[0], test_ppl=100.0), record_of(suite.trials[3], test_ppl=81.0)]
+    row = cells(render(suite, made))[1]
+    assert row["vs softmax"] == "-19.0 %"
+    assert not {"p (Holm)", "p (signs)"} & row.keys()
+
+
+def test_without_a_baseline_nothing_is_compared(suite_of, record_of):
+    suite = suite_of(SUITE.replace("table: {baseline: softmax}\n", ""))
+    markdown = render(suite, of_softmax(suite, record_of, test_ppl=[80.0]))
+    assert not [name for name in cells(markdown)[0] if name.startswith(("vs", "p (", "pairs"))]
+    assert "vs " not in markdown
 
 
 def test_ours_after_the_last_epoch_is_compared_with_the_printed_value(suite_of, record_of):
@@ -202,21 +216,21 @@ def test_a_printed_value_that_is_no_number_has_no_difference(suite_of, record_of
 def test_the_title_of_a_full_suite_is_its_name_and_version(suite_of):
     suite = suite_of(SUITE)
     assert render(suite, []).splitlines()[0] == "# suite, version 3"
-    assert tables.file_name(suite) == "suite.md"
+    assert tables.stem(suite) == "suite"
 
 
 @pytest.mark.parametrize(
     ("override", "title", "file"),
     [
-        ("train.epochs=1", "SHORTENED: train.epochs = 1 instead of 2", "suite.epochs=1.md"),
-        ("train.epochs=9", "CHANGED: train.epochs = 9 instead of 2", "suite.epochs=9.md"),
-        ("train.clip=0.25", "CHANGED: train.clip = 0.25", "suite.clip=0.25.md"),
+        ("train.epochs=1", "SHORTENED: train.epochs = 1 instead of 2", "suite.epochs=1"),
+        ("train.epochs=9", "CHANGED: train.epochs = 9 instead of 2", "suite.epochs=9"),
+        ("train.clip=0.25", "CHANGED: train.clip = 0.25", "suite.clip=0.25"),
     ],
 )
 def test_a_changed_suite_says_so_in_its_title_and_file_name(suite_of, override, title, file):
     suite = suite_of(SUITE, override)
     assert render(suite, []).splitlines()[0] == f"# suite, version 3; {title}"
-    assert tables.file_name(suite) == file
+    assert tables.stem(suite) == file
 
 
 @pytest.mark.parametrize(
@@ -231,12 +245,12 @@ def test_a_changed_suite_says_so_in_its_title_and_file_name(suite_of, override, 
 def test_a_part_of_an_epoch_less_is_told_as_shortened(suite_of, epochs, override, title):
     suite = suite_of(SUITE.replace("epochs: 2", f"epochs: {epochs}"), f"train.epochs={override}")
     assert render(suite, []).splitlines()[0] == f"# suite, version 3; {title}"
-    assert tables.file_name(suite) == f"suite.epochs={override}.md"
+    assert tables.stem(suite) == f"suite.epochs={override}"
 
 
 def test_a_file_name_has_no_path_in_it(suite_of):
-    name = tables.file_name(suite_of(SUITE, "seeds=[1, 2]", "train.epochs=1"))
-    assert re.fullmatch(r"suite\.seeds=[0-9_]+\.epochs=1-[0-9a-f]{8}\.md", name)
+    name = tables.stem(suite_of(SUITE, "seeds=[1, 2]", "train.epochs=1"))
+    assert re.fullmatch(r"suite\.seeds=[0-9_]+\.epochs=1-[0-9a-f]{8}", name)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +262,7 @@ def test_a_file_name_has_no_path_in_it(suite_of):
     ],
 )
 def test_different_changes_have_files_of_their_own(suite_of, first, second):
-    assert tables.file_name(suite_of(SUITE, *first)) != tables.file_name(suite_of(SUITE, *second))
+    assert tables.stem(suite_of(SUITE, *first)) != tables.stem(suite_of(SUITE, *second))
 
 
 def test_the_same_records_give_the_same_text_in_any_order(suite_of, record_of):
@@ -258,81 +272,35 @@ def test_the_same_records_give_the_same_text_in_any_order(suite_of, record_of):
     assert render(suite, made) == render(suite, made[::-1])
 
 
-def test_an_unchanged_table_is_not_written_again(suite_of, tmp_path):
+def test_a_table_is_written_in_three_forms_and_not_again_while_it_is_the_same(suite_of, tmp_path):
     suite = suite_of(SUITE)
-    place = tables.write(suite, "one\n", tmp_path)
-    assert place == tmp_path / "tables" / "suite.md"
-    os.utime(place, (1_000_000, 1_000_000))
-    assert tables.write(suite, "one\n", tmp_path) == place
-    assert place.stat().st_mtime == 1_000_000
-    tables.write(suite, "two\n", tmp_path)
-    assert place.read_text() == "two\n"
-    assert place.stat().st_mtime != 1_000_000
+    one, two = (Table(title=title, columns=(Column(name="head"),), lines=()) for title in ("one", "two"))
+    places = tables.write(suite, one, tmp_path)
+    assert [place.relative_to(tmp_path).as_posix() for place in places] == [
+        "tables/suite.md",
+        "tables/suite.csv",
+        "tables/suite.tex",
+    ]
+    for place in places:
+        os.utime(place, (1_000_000, 1_000_000))
+    assert tables.write(suite, one, tmp_path) == places
+    assert [place.stat().st_mtime for place in places] == [1_000_000] * 3
+    tables.write(suite, two, tmp_path)
+    assert places[0].read_text().startswith("# two\n")
+    # a CSV has no title
+    assert [place.stat().st_mtime == 1_000_000 for place in places] == [False, True, False]
+
+
+def test_another_shape_than_the_suites_has_files_of_its_own(suite_of, tmp_path):
+    suite = suite_of(SUITE.replace("{baseline", "{shape: heads, baseline"), "train.epochs=1")
+    table = tables.build(evidence(suite))
+    assert tables.write(suite, table, tmp_path, "heads")[0].name == "suite.epochs=1.md"
+    assert tables.write(suite, table, tmp_path, "corpora")[0].name == "suite.epochs=1.corpora.md"
+    assert tables.all_of("suite", tmp_path).count("# suite, version 3") == 2
 
 
 def test_times_of_trials_that_shared_the_machine_are_marked(suite_of, record_of):
     suite = suite_of(SUITE)
-    alone, shared = (record_of(suite.trials[0], environment={"shared": flag}) for flag in (False, True))
-    assert "shared the machine" not in render(suite, [alone])
-    assert "shared the machine" in render(suite, [shared])
-
-
-GOLDEN = """\
-# suite, version 3
-
-| head                | params   | head params   | valid ppl      | test ppl      | reduction vs softmax   | train ms/batch   | eval ms/batch   | test ppl, last epoch   | printed test ppl   | ours - printed test ppl   | printed ms/batch (GPU X)   | n               |
-|:--------------------|:---------|:--------------|:---------------|:--------------|:-----------------------|:-----------------|:----------------|:-----------------------|:-------------------|:--------------------------|:---------------------------|:----------------|
-| softmax             | 780      | 108           | 100.00 ± 14.14 | 90.00 ± 14.14 | -                      | 2.5 ± 0.7        | 1.5 ± 0.0       | 100.00 ± 5.66          | 95.00              | +5.00                     | 19.20                      | 2/2             |
-| mos(num_mixtures=2) | 940      | 268           | 85.00          | 81.00         | 19.0 %                 | 4.0              | -               | 82.25                  | 80.5               | +1.75                     | -                          | 1/2: 1 diverged |
-| mos(num_mixtures=3) | 1,020    | 348           | -              | -             | -                      | -                | -               | -                      | -                  | -                         | -                          | 0/2: 2 not run  |
-
-- Training: optimizer sgd, lr 0.5, epochs 2, batch_size 4, seq_len 7; seeds 1, 2.
-- Backbone: lstm(d_model=8, num_layers=1).
-- valid ppl and test ppl are of the best epoch by validation; ± is the standard deviation over seeds; n counts ok trials of planned ones.
-- Counting, markov(vocab_size=12, num_tokens=400, branching=3): symbols of a Markov chain; every token but a split's first is scored.
-- Reduction: (softmax - head) / softmax, of mean test ppl over shared seeds.
-- Unigram test ppl, markov(vocab_size=12, num_tokens=400, branching=3): 11.00.
-- Test ppl under the process that made the text, markov(vocab_size=12, num_tokens=400, branching=3): 2.33.
-- Context, lstm: segments of 7 tokens, state carried from segment to segment.
-- Measured on a processor, 1 thread(s) a trial, torch 2.13.0, Python 3.11.7, harness 0.1.0 at abc, executor inline.
-- Printed, paper/1: A Title, 2020.
-- ours - printed: of the weights after the last epoch, which are those the paper tested.
-- mos(num_mixtures=2) lstm markov seed=2 (DIVERGED_ID): diverged: Diverged: training loss is nan in epoch 1
-- Last trial finished 2026-01-02T04:00:00+00:00.
-"""  # noqa: E501
-
-
-def test_a_whole_table(suite_of, record_of, tmp_path):
-    # Spreads of two seeds are their distance over sqrt(2): 20 -> 14.14, 1 -> 0.71, 8 -> 5.66. Reduction of mos over the
-    # shared seed 1: (100 - 81) / 100. Differences: (104 + 96) / 2 - 95.00, 82.25 - 80.5.
-    # d = 8, V = 12: embedding 96 and LSTM 4 * 2 * 64 + 64 = 576; softmax 96 + 12; mos K: 8 * 8K + 8K, prior 8K, + 108.
-    folder = tmp_path / "results" / "published"
-    folder.mkdir(parents=True)
-    (folder / "sources.csv").write_text("paper,title,year,identifier,read_in\npaper,A Title,2020,id,paper\n")
-    (folder / "paper.csv").write_text(
-        "table,corpus,backbone,head,params,metric,value,weights,counting,note\n"
-        "1,markov,lstm,softmax,,test_ppl,95.00,last,,\n"
-        "1,markov,lstm,mos,num_mixtures=2,test_ppl,80.5,last,,\n"
-        "1,markov,lstm,softmax,,train_ms_per_batch,19.20,,,GPU X\n"
-    )
-    text = SUITE.replace("seeds: [1, 2, 3]", "seeds: [1, 2]").replace("{baseline", "{compare: paper/1, baseline")
-    suite = suite_of(text)
-    first, second, third, fourth = suite.trials[:4]
-    source = {"source_test_ppl": 2.33}
-    made = [
-        record_of(
-            first, valid_ppl=110, test_ppl=100, last_test_ppl=104, train_ms_per_batch=2, eval_ms_per_batch=1.5, **source
-        ),
-        record_of(
-            second, valid_ppl=90, test_ppl=80, last_test_ppl=96, train_ms_per_batch=3, eval_ms_per_batch=1.5, **source
-        ),
-        record_of(third, valid_ppl=85, test_ppl=81, last_test_ppl=82.25, train_ms_per_batch=4, **source),
-        record_of(
-            fourth,
-            "diverged",
-            "Diverged: training loss is nan in epoch 1",
-            environment={"finished": "2026-01-02T04:00:00+00:00"},
-        ),
-    ]
-    markdown = tables.render(suite, {record.id: record for record in made}, published.load(suite))
-    assert markdown == GOLDEN.replace("DIVERGED_ID", fourth.id)
+    made = of_softmax(suite, record_of, train_ms_per_batch=[2.25])
+    made.append(record_of(suite.trials[3], environment={"shared": True}, train_ms_per_batch=4.75))
+    assert [row["train ms/batch"] for row in cells(render(suite, made))] == ["2.2", "4.8 ‡", "-"]

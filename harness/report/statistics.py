@@ -1,0 +1,188 @@
+"""Whether two heads differ: trials pair by seed, since one seed gives both the same data order and random streams.
+
+A difference is one of log perplexities, that is of mean nats per token, head minus baseline; as a share of perplexity
+it is exp(difference) - 1. Functions of numbers alone: nothing is read or written here.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+CONFIDENCE = 0.95
+TWO_SIDED = (1 + CONFIDENCE) / 2
+STAR_SEEDS = 6  # fewer seeds get no star: among 2^5 patterns of signs the smallest two-sided p is 0.0625
+STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
+EXACT_SEEDS = 12  # up to so many all 2^n patterns of signs are counted
+DRAWN_PATTERNS = 9_999  # of signs, where there are more seeds
+EFFECT = math.log1p(0.01)  # nats: one per cent of perplexity
+POWER = 0.8
+BLOCK = 1_000  # consecutive scored tokens: long enough that what one text says does not tie neighbours together
+RESAMPLES = 9_999
+AT_ONCE = 10**6  # blocks drawn at one time, so that memory does not grow with the split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """A head less a baseline over shared seeds, in nats: differences of log perplexity.
+
+    Args:
+        n: seeds.
+        mean, sd: of the differences; sd is None for one seed.
+        low, high: the 95 % t interval of the mean; None for one seed.
+        p_t: of the two-sided paired t test; None for one seed.
+        p_sign_flip: of the two-sided sign-flip test: the share of patterns of signs under which the mean is as far from
+            0, exact up to EXACT_SEEDS seeds; None for one seed.
+        patterns: of signs behind it: all 2^n, or DRAWN_PATTERNS.
+        more_seeds: needed beyond these to see a difference of 1 % with a power of 80 %, were sd the true one.
+    """
+
+    n: int
+    mean: float
+    sd: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_t: float | None = None
+    p_sign_flip: float | None = None
+    patterns: int | None = None
+    more_seeds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A mean over tokens, and its 95 % bootstrap interval over blocks of them: None where all lie in one block."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    blocks: int
+
+
+def paired(differences: Sequence[float]) -> Paired:
+    """What the differences over n seeds say.
+
+    t = mean / (sd / sqrt(n)) with n - 1 degrees of freedom; interval mean -+ t_{0.975} sd / sqrt(n). Where all
+    differences are equal the limits of these hold: p is 1 for differences of 0, else 0.
+    Raises: ValueError where there is none, or one is no finite number.
+    """
+    n = len(differences)
+    if not n or not all(map(math.isfinite, differences)):
+        raise ValueError(f"expected finite differences, one or more, got {list(differences)}")
+    mean = statistics.fmean(differences)
+    if n == 1:
+        return Paired(n=1, mean=mean)
+    sd = statistics.stdev(differences)  # of exact fractions: 0 for equal numbers, where a float sum leaves a rest
+    error = sd / math.sqrt(n)
+    reach = error * float(special.stdtrit(n - 1, TWO_SIDED))
+    p_sign_flip, patterns = _sign_flip(differences)
+    return Paired(
+        n=n,
+        mean=mean,
+        sd=sd,
+        low=mean - reach,
+        high=mean + reach,
+        p_t=2 * float(special.stdtr(n - 1, -abs(mean) / error)) if error else float(mean == 0),
+        p_sign_flip=p_sign_flip,
+        patterns=patterns,
+        more_seeds=max(0, seeds_needed(sd) - n),
+    )
+
+
+def seeds_needed(sd: float, *, effect: float = EFFECT) -> int:
+    """The fewest seeds with which a two-sided paired t test at 5 % finds an effect with a power of 80 %.
+
+    power(n) = P(T > t_{0.975, n-1}), T of the noncentral t distribution with n - 1 degrees of freedom and noncentrality
+    sqrt(n) effect / sd; that T falls below -t, to the wrong side, has next to no probability.
+    Args:
+        sd: of the differences, in the unit of `effect`.
+    """
+    n = max(2, math.floor(((special.ndtri(TWO_SIDED) + special.ndtri(POWER)) * sd / effect) ** 2))
+    while sd and _power(n, effect / sd) < POWER:  # from the number for a known sd, which a t test exceeds by about two
+        n += 1
+    return n
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values, in the order given: those below alpha are rejected at a family-wise error of alpha.
+
+    In ascending order p'_i = max_{j <= i} min(1, (m - j + 1) p_j) of m comparisons, independent or not.
+    Raises: ValueError for what is no probability.
+    Source: Holm (1979), A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6.
+    """
+    if not all(0 <= p <= 1 for p in p_values):
+        raise ValueError(f"expected probabilities, got {list(p_values)}")
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def stars(p_adjusted: float, n: int) -> str:
+    """'*' below 0.05, '**' below 0.01, '***' below 0.001; '' with fewer than STAR_SEEDS seeds, whatever p."""
+    return next((mark for bound, mark in STARS if n >= STAR_SEEDS and p_adjusted < bound), "")
+
+
+def block_interval(
+    differences_N: np.ndarray, *, block: int = BLOCK, resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """The mean difference of two trials on one text, with its percentile bootstrap interval over blocks of the text.
+
+    Says what other text of the kind could change, not what other seeds could. Blocks are drawn with replacement, and
+    weigh by their tokens: the last may be short. With a dozen blocks such an interval is somewhat too narrow.
+    Args:
+        differences_N: nats of each scored token, in the order of the text.
+        block: tokens of a block.
+    Raises: ValueError where there is none, or one is no finite number.
+    """
+    from scipy import stats  # here: it takes as long to import as all else that a command needs, but for torch
+
+    sums_B, counts_B = block_sums(differences_N, block=block)
+    blocks, mean = len(sums_B), float(sums_B.sum() / counts_B.sum())
+    if blocks == 1:
+        return Interval(mean=mean, low=None, high=None, blocks=1)
+    drawn = stats.bootstrap(
+        (sums_B, counts_B),
+        lambda sums, counts, axis: sums.sum(axis) / counts.sum(axis),
+        paired=True,
+        n_resamples=resamples,
+        batch=max(1, AT_ONCE // blocks),
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    low, high = map(float, drawn.confidence_interval)
+    return Interval(mean=mean, low=low, high=high, blocks=blocks)
+
+
+def block_sums(values_N: np.ndarray, *, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
+    """Of each block of consecutive values its sum and how many it has. Raises ValueError as `block_interval` does."""
+    if not len(values_N) or not np.isfinite(values_N).all():
+        raise ValueError("expected finite differences of tokens, one or more")
+    starts_B = np.arange(0, len(values_N), block)
+    sums_B = np.add.reduceat(values_N.astype(np.float64), starts_B)
+    return sums_B, np.diff(starts_B, append=len(values_N))
+
+
+def _sign_flip(differences: Sequence[float]) -> tuple[float, int]:
+    """The test's p and the patterns of signs behind it."""
+    from scipy import stats  # here: see block_interval
+
+    exact = len(differences) <= EXACT_SEEDS
+    result = stats.permutation_test(
+        (np.array(differences, dtype=np.float64),),
+        np.mean,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=np.inf if exact else DRAWN_PATTERNS,
+        rng=np.random.default_rng(0),
+    )
+    return float(result.pvalue), 2 ** len(differences) if exact else DRAWN_PATTERNS
+
+
+def _power(n: int, size: float) -> float:
+    """Of the two-sided paired t test at 5 %, for an effect of so many standard deviations."""
+    return 1 - float(special.nctdtr(n - 1, math.sqrt(n) * size, special.stdtrit(n - 1, TWO_SIDED)))

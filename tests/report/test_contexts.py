@@ -1,0 +1,78 @@
+"""Contexts of single tokens: the text as it stands, whatever a token is."""
+
+import numpy as np
+import pytest
+import torch
+
+from harness.corpora.codecs import ByteCodec, CharacterCodec, WordCodec
+from harness.corpora.corpus import Corpus
+from harness.errors import RecordError
+from harness.report.contexts import contexts
+from harness.token_scores import TokenScores
+
+
+def corpus_of(codec, ids: list[int], symbols=None, vocab_size: int = 100) -> Corpus:
+    tokens = torch.tensor(ids)
+    return Corpus(vocab_size=vocab_size, train=tokens, valid=tokens, test=tokens, symbols=symbols, codec=codec)
+
+
+def scores(corpus: Corpus, nll) -> TokenScores:
+    counts = corpus.token_counts[corpus.test].numpy().astype(np.int32)
+    return TokenScores(nll=np.array(nll, dtype=np.float32), count=counts, offset=np.zeros(len(nll), dtype=np.int32))
+
+
+def at(corpus: Corpus, place: int) -> tuple[str, str, str]:
+    """The context of a place, by planting a difference there."""
+    nll = np.zeros(len(corpus.test))
+    nll[place] = -1
+    ((found,), worse) = contexts(corpus, scores(corpus, 0 * nll), scores(corpus, nll), top=3)
+    assert (found.place, found.a, found.b, worse) == (place, 0, -1, ())
+    return found.before, found.target, found.after
+
+
+def test_a_word_stands_between_eight_and_four():
+    names = ("<eos>", *(f"w{number}" for number in range(1, 21)))
+    corpus = corpus_of(WordCodec(names), [*range(1, 16), 0, *range(16, 21)], names)
+    before, after = "w4 w5 w6 w7 w8 w9 w10 w11 ", " w13 w14 w15 <eos>"
+    assert at(corpus, 11) == (before, "w12", after)
+    assert at(corpus, 0) == ("", "w1", " w2 w3 w4 w5")
+    assert at(corpus, 20) == ("w13 w14 w15 <eos> w16 w17 w18 w19 ", "w20", "")
+
+
+def test_a_character_stands_where_it_is_in_its_word():
+    text = "one two three four five six seven eight nine ten eleven"
+    letters = sorted(set(text))
+    codec = CharacterCodec(letters)
+    corpus = corpus_of(codec, codec.encode(text), tuple(letters))
+    place = text.index("nine") + 1
+    assert at(corpus, place) == ("two three four five six seven eight n", "i", "ne ten eleven")
+    assert at(corpus, place - 2) == ("one two three four five six seven eight", " ", "nine ten eleven")
+
+
+def test_a_byte_that_completes_a_letter_shows_the_letter():
+    content = "né é".encode()
+    values = bytes(sorted(set(content)))
+    codec = ByteCodec(values)
+    corpus = corpus_of(codec, [values.index(byte) for byte in content])
+    assert at(corpus, 0)[:2] == ("", "n")
+    assert at(corpus, 2)[1] == "\N{REPLACEMENT CHARACTER}"  # its second byte, alone no letter
+
+
+def test_the_tokens_that_differ_most_come_first_each_way():
+    names = tuple("abcdef")
+    corpus = corpus_of(WordCodec(names), [0, 1, 2, 3, 4, 5], names)
+    a, b = scores(corpus, [1, 1, 1, 1, 1, np.nan]), scores(corpus, [0.5, 3, 1, 0, 2, 9])
+    better, worse = contexts(corpus, a, b, top=2)
+    assert [each.target for each in better] == ["d", "a"]
+    assert [each.target for each in worse] == ["b", "e"]  # not f: a did not score it; nor c: it is equal
+    assert [len(each) for each in contexts(corpus, a, b, top=5)] == [2, 2]
+    assert contexts(corpus, a, b, top=0) == ((), ())
+
+
+@pytest.mark.parametrize("ids", [[0, 1, 2], [0, 1, 1, 1]])
+def test_scores_of_another_text_are_refused(ids):
+    names = tuple("abcdef")
+    one, other = corpus_of(WordCodec(names), [0, 1, 2, 3], names), corpus_of(WordCodec(names), ids, names)
+    kept = scores(one, [1.0] * 4)
+    with pytest.raises(RecordError, match="not of this corpus"):
+        contexts(other, kept, kept, top=1)

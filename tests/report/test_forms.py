@@ -1,0 +1,198 @@
+"""Markdown, CSV and LaTeX of a table: what each shows of a cell, and that no text is more than text."""
+
+import csv
+import io
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.printable import printable
+from harness.report import forms
+from harness.report.markdown import MAX_TEXT
+from harness.report.table import Cell, Column, Line, Table
+
+HOSTILE = [
+    "=cmd|'/c calc'!A1",
+    "+1+1",
+    "-2+3",
+    "@SUM(A1)",
+    " \t=1+1",
+    "\r\n=1+1",
+    'a,b;"c"',
+    "\\input{/etc/passwd} \\write18{x} \\end{tabular}",
+    "a & b \\\\ c % d # e $x$ {f} ~ ^ _ | < > \" ` '",
+    "[1em] *",
+    "**b** <b> `c` |",
+    "a\nb\r\nc\x1b[31m\u202e",
+    "x" * 10_000,
+]
+ANYTHING = st.text(st.characters(), max_size=60) | st.text("=+-@'\",;\\{}&%$#_~^<>|`[]* \n\r\t", max_size=60)
+
+
+def table(*lines, columns=("head", "n"), title="a title", notes=(), group="") -> Table:
+    """Of texts only; the second column and those after it have a group."""
+    made = tuple(Column(name=name, group=group if index else "") for index, name in enumerate(columns))
+    cells = (tuple(Cell(text=text) for text in line) for line in lines)
+    return Table(title=title, columns=made, lines=tuple(Line(cells=each) for each in cells), notes=tuple(notes))
+
+
+def numbers(cell: Cell, **column) -> Table:
+    made = Column(name="test ppl", numeric=True, **column)
+    return Table(title="t", columns=(made,), lines=(Line(cells=(cell,)), Line(cells=(Cell(text="-"),))))
+
+
+def shown(text: str) -> str:
+    """What every form should say of a text."""
+    line = printable(re.sub(r"[\r\n\t]+", " ", text))
+    return (line if len(line) <= MAX_TEXT else f"{line[:MAX_TEXT]} ...").strip()
+
+
+def read(text: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+TEX = {name: sign for sign, name in forms._LATEX.items()}
+
+
+def untex(text: str) -> str:
+    """LaTeX back to text: what the document would show of it. Fails at what LaTeX would obey."""
+    parts = re.split(r"(\\[a-z]+\{\}|\$\\[a-z]+\$|\\[&%$#_{}])", text)
+    for part in parts[::2]:
+        assert not re.search(r'[\\{}&%$#_~^<>|`"]', part), text
+    return "".join(TEX[part] if index % 2 else part for index, part in enumerate(parts))
+
+
+# CSV
+
+
+def test_csv_has_numbers_unrounded_and_beside_them_what_a_cell_has_more():
+    cell = Cell(text="86.89 ± 0.31 ‡", value=86.8881, spread=0.3125, interval=(-1.5, 2.5), mark="‡", rank="tie")
+    assert read(forms.csv(numbers(cell, group="ptb"))) == [
+        [f"ptb test ppl{more}" for more in ("", " sd", " low", " high", " rank", " mark")],
+        ["86.8881", "0.3125", "-1.5", "2.5", "tie", "‡"],
+        [""] * 6,
+    ]
+
+
+def test_csv_has_no_column_for_what_no_cell_has():
+    assert read(forms.csv(numbers(Cell(text="5", value=5)))) == [["test ppl"], ["5"], [""]]
+
+
+def test_csv_names_a_spread_that_is_no_standard_deviation():
+    cell = Cell(text="5.0 ± 1.0", value=5.0, spread=1.0)
+    assert read(forms.csv(numbers(cell, spread="spread")))[0] == ["test ppl", "test ppl spread"]
+
+
+def test_csv_keeps_what_is_no_number_in_a_column_of_numbers():
+    assert read(forms.csv(numbers(Cell(text="95.0*"))))[1:] == [["95.0*"], [""]]
+
+
+def test_csv_has_the_mark_of_a_label_beside_it():
+    made = Table(title="t", columns=(Column(name="head"),), lines=(Line(cells=(Cell(text="mos †", mark="†"),)),))
+    assert read(forms.csv(made)) == [["head", "head mark"], ["mos", "†"]]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", " =1", "\t=1", "\r\n=1"])
+def test_csv_of_a_formula_is_text_in_cells_and_headers(text):
+    for row in read(forms.csv(table([text, "x"], columns=(text, "n")))):
+        assert row[0] == f"'{text.strip()}"
+
+
+def test_csv_of_a_negative_number_is_a_number():
+    assert read(forms.csv(numbers(Cell(text="-1.3 %", value=-1.3125))))[1] == ["-1.3125"]
+
+
+@settings(deadline=None, max_examples=300, derandomize=True)
+@given(ANYTHING)
+def test_csv_read_back_says_what_was_given_and_nothing_calculates(text):
+    (_, row) = read(forms.csv(table([text, "next"])))
+    expected = "" if text == "-" else shown(text)
+    assert row[0].removeprefix("'") == expected.removeprefix("'")
+    assert not row[0].startswith(("=", "+", "-", "@", "\t", "\r", " "))
+    assert row[1] == "next"
+
+
+# LaTeX
+
+
+def test_latex_is_a_booktabs_table_with_groups_ruled_off():
+    text = forms.latex(table(["a", "b", "c"], columns=("head", "x", "y"), group="ptb", notes=["first", "second"]))
+    assert text.splitlines() == [
+        r"% \usepackage[T1]{fontenc} \usepackage{booktabs,adjustbox}",
+        r"\begin{table}",
+        r"\caption{a title}",
+        r"\begin{adjustbox}{max width=\textwidth}",
+        r"\begin{tabular}{lll}",
+        r"\toprule",
+        r"\multicolumn{1}{c}{} & \multicolumn{2}{c}{ptb} \\",
+        r"\cmidrule(lr){2-3}",
+        r"head & x & y \\",
+        r"\midrule",
+        r"a & b & c \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{adjustbox}",
+        r"\begin{itemize}\footnotesize",
+        r"\item{} first",
+        r"\item{} second",
+        r"\end{itemize}",
+        r"\end{table}",
+    ]
+
+
+def test_latex_without_groups_or_notes_has_neither():
+    text = forms.latex(table(["a", "b"]))
+    assert r"\cmidrule" not in text
+    assert r"\multicolumn" not in text
+    assert r"\item" not in text
+
+
+def test_latex_of_numbers_is_flush_right_with_minus_signs_and_the_best_bold():
+    lines = forms.latex(numbers(Cell(text="-1.3 % [-1.9, -0.7] ± 2 ≈", value=-1.3, rank="best"))).splitlines()
+    assert r"\begin{tabular}{r}" in lines
+    assert r"\textbf{$-$1.3 \% [$-$1.9, $-$0.7] $\pm$ 2 $\approx$} \\" in lines
+
+
+@pytest.mark.parametrize("text", ["[1em]", "*"])
+def test_latex_of_a_first_cell_is_no_argument_of_the_line_before(text):
+    assert f"{{}}{text} & b \\\\" in forms.latex(table([text, "b"])).splitlines()
+
+
+@settings(deadline=None, max_examples=300, derandomize=True)
+@given(ANYTHING)
+def test_latex_shows_every_text_and_obeys_none(text):
+    lines = forms.latex(table([text, "next"], columns=(text, "n"), title=text, notes=[text])).split("\n")
+    (line,) = (line for line in lines if line.endswith(r" & next \\"))
+    assert untex(
+        line.removesuffix(r" & next \\").removeprefix("{}" * line.startswith(("{}[", "{}*")))
+    ).strip() == shown(text)
+    assert untex(lines[2].removeprefix(r"\caption{").removesuffix("}")).strip() == shown(text)
+    (note,) = (line for line in lines if line.startswith(r"\item{} "))
+    assert untex(note.removeprefix(r"\item{} ")).strip() == shown(text)
+
+
+# all
+
+
+@pytest.mark.parametrize("form", [forms.markdown, forms.csv, forms.latex])
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_changes_the_shape_of_no_form(text, form):
+    def lines(of: str) -> list[str]:
+        made = table([of, "x"], ["y", of], columns=(of, "n"), title=of, notes=[of], group=of)
+        return form(made).splitlines()
+
+    assert len(lines(text)) == len(lines("text"))
+    assert all(line.isprintable() for line in lines(text))
+
+
+def test_bold_is_of_the_best_and_of_what_ties_with_it_whatever_they_say():
+    cells = (
+        Cell(text="1** <b>", value=1.0, rank="best"),
+        Cell(text="2", value=2.0, rank="tie"),
+        Cell(text="3", value=3.0),
+    )
+    made = Table(title="t", columns=(Column(name="x"),), lines=tuple(Line(cells=(cell,)) for cell in cells))
+    rows = [line.strip("| ") for line in forms.markdown(made).splitlines() if line.startswith("|")][2:]
+    assert rows == [r"**1\*\* &lt;b>**", "**2**", "3"]
