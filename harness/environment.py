@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import torch
 
 import harness
@@ -59,6 +60,14 @@ def cpus_available() -> int:
 def load_average() -> float:
     """The machine's load over the last minute; 0.0 where the system does not tell."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def busy_cores(seconds: float = 1.0) -> float:
+    """Cores' worth of work, of whomever, on the cores that this process may use, while it waits for so many seconds."""
+    shares = psutil.cpu_percent(seconds, percpu=True)
+    ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(shares))
+    known = [shares[core] for core in ours if core < len(shares)]
+    return sum(known or shares) / 100
 
 
 def _git(root: Path, *arguments: str) -> str:

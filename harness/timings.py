@@ -29,6 +29,7 @@ class Timing(BaseModel):
         passed: names the pass: timings of one pass compare.
         busy: processor cores' worth of other work on the machine just before the pass; None where it is not known.
         shared: other work was known or seen to run: the times are not exclusive.
+        initial: taken with the weights that the model starts from, since the record's own were gone or damaged.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -47,6 +48,7 @@ class Timing(BaseModel):
     taken: str
     busy: float | None
     shared: bool
+    initial: bool = False
 
 
 def save(timing: Timing, runs: Path) -> Path:

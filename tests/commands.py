@@ -16,6 +16,7 @@ backbones: [{lstm: {d_model: 8, num_layers: 1}}]
 heads: [softmax, {mos: {num_mixtures: 2}}]
 train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
 seeds: [1, 2]
+measure: {exclusive: false}
 table: {baseline: softmax}
 """
 

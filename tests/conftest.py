@@ -32,6 +32,7 @@ heads:
   - mos: {num_mixtures: [2, 3], dropout: 0.1}
 train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
 seeds: [1, 2]
+measure: {exclusive: false}
 table: {baseline: softmax}
 """
 

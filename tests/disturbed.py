@@ -26,13 +26,16 @@ from harness.trial.setting import Setting
 PLUGIN = Path(__file__).parent / "faults" / "plugin"
 CORPUS = "corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]"
 LSTM = "backbones: [{lstm: {d_model: 8, num_layers: 2, dropout: 0.1}}]"
+UNTIMED = "measure: {exclusive: false}"
 TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 3, batch_size: 4, seq_len: 7}"  # 15 steps an epoch
 
 
 def suite_text(*heads: str, seeds: str = "[1]", more: str = "", backbones: str = LSTM, train: str = TRAIN) -> str:
-    """A suite of tiny trials."""
+    """A suite of tiny trials, which are not timed again after training."""
     listed = "\n".join(f"  - {head}" for head in heads)
-    return f"name: tiny\nversion: 1\n{CORPUS}\n{backbones}\nheads:\n{listed}\n{train}\nseeds: {seeds}\n{more}\n"
+    return (
+        f"name: tiny\nversion: 1\n{CORPUS}\n{backbones}\nheads:\n{listed}\n{train}\nseeds: {seeds}\n{UNTIMED}\n{more}\n"
+    )
 
 
 class Place:
@@ -122,7 +125,15 @@ class Place:
 
     def leftovers(self) -> list[str]:
         """What no run may leave behind once all trials have records."""
-        kept = {"record.json", "record.previous.json", "record.bad", "best.pt", "trial.log", "test_nll.npz"}
+        kept = {
+            "record.json",
+            "record.previous.json",
+            "record.bad",
+            "best.pt",
+            "trial.log",
+            "test_nll.npz",
+            "timing.json",
+        }
         return [str(path) for path in self.runs.glob("*/*") if path.parent.name != ".locks" and path.name not in kept]
 
     def _start(self, *arguments, env=None, **popen) -> subprocess.Popen:

@@ -22,6 +22,7 @@ heads:
   - temperature: {start: 0.2}
 train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}
 seeds: [1]
+measure: {exclusive: false}
 """
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ from harness.environment import resolve_device
 from harness.errors import StorageError
 from harness.execution.driver import Tracking, run_trials, tidy_finished
 from harness.execution.events import Claim
+from harness.execution.exclusive import time_rows
 from harness.execution.live import LiveView
 from harness.plan.comparison import Shape
 from harness.plan.specs import Suite, TrialSpec
@@ -42,6 +43,14 @@ def run(
     ] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first trial that fails.")] = False,
     no_tracking: Annotated[bool, typer.Option("--no-tracking", help="Write nothing to MLflow.")] = False,
+    timing: Annotated[
+        bool | None,
+        typer.Option(
+            "--timing/--no-timing",
+            help="After training time a model of each row, one at a time: again, or not. Else as the suite says, once.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Train what is not finished yet, and write the suite's table."""
     read = planning.load(suite, tuple(overrides))
@@ -51,34 +60,38 @@ def run(
     known = _records(runs, chosen)
     todo = records.pending(chosen, known, retry_failed=retry_failed, force=force)
     tidy_finished(runs, known.keys() - set(_ids(todo)))
-    tracking = Tracking(None if no_tracking or not todo else results, errors)
-    if todo:
-        gpus = read.resources.gpus if gpus_per_trial is None else gpus_per_trial
-        claim = Claim(cpus=cpus_per_trial or read.resources.cpus, gpus=gpus)
-        wanted = Device.cuda if gpus_per_trial and device is Device.auto else device
-        setting = Setting(
-            suite=read.name,
-            runs=runs,
-            data=data.resolve(),
-            device=wanted.value,
-            executor=executor.value,
-            shared=shared,
-            checkpoint=read.checkpoint,
-            timeout=read.timeout,
-            measure=read.measure,
-            memory_gib=read.resources.memory_gib,
-            fresh=force,
-            replaces={spec.id: records.digest(known[spec.id]) for spec in todo if spec.id in known},
-            contents=read.contents,
-        )
-        view = LiveView(todo, console)
-        try:
-            run_trials(todo, setting, claim, address, view, tracking, fail_fast=fail_fast)
-        except KeyboardInterrupt:
-            _report(read, results, Tracking(None, errors))
-            raise
-    else:
+    tracking = Tracking(None if no_tracking else results, errors)
+    gpus = read.resources.gpus if gpus_per_trial is None else gpus_per_trial
+    claim = Claim(cpus=cpus_per_trial or read.resources.cpus, gpus=gpus)
+    device = Device.cuda if gpus_per_trial and device is Device.auto else device
+    setting = Setting(
+        suite=read.name,
+        runs=runs,
+        data=data.resolve(),
+        device=device.value,
+        executor=executor.value,
+        shared=shared,
+        checkpoint=read.checkpoint,
+        timeout=read.timeout,
+        measure=read.measure,
+        memory_gib=read.resources.memory_gib,
+        fresh=force,
+        replaces={spec.id: records.digest(known[spec.id]) for spec in todo if spec.id in known},
+        contents=read.contents,
+    )
+    if not todo:
         console.print(f"nothing to run: all {len(chosen)} trials have a record", highlight=False)
+    try:
+        if todo:
+            run_trials(todo, setting, claim, address, LiveView(todo, console), tracking, fail_fast=fail_fast)
+        wanted = read.measure.exclusive if timing is None else timing
+        again = replace(setting, fresh=force or bool(timing))
+        timed = wanted and time_rows(chosen, again, claim, address, say=_say, warn=errors.print)
+    except KeyboardInterrupt:
+        _report(read, results, Tracking(None, errors))
+        raise
+    if not todo and not timed:
+        tracking = Tracking(None, errors)  # nothing new to show
     found, written = _report(read, results, tracking)
     elsewhere = "" if results == RESULTS else f" --results {results}"
     console.print(f"MLflow UI: {screen.command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
@@ -190,6 +203,10 @@ def _entry(
     components = {kind: getattr(spec, kind).model_dump() for kind in ("corpus", "backbone", "head")}
     state = found[spec.id].status if spec.id in found else "interrupted" if spec.id in interrupted else "missing"
     return {"id": spec.id, **components, "seed": spec.seed, "params_total": total, "params_head": head, "state": state}
+
+
+def _say(sentence: str) -> None:
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print(text: str) -> None:

@@ -6,9 +6,9 @@ for which `CorpusFacts.content` stands.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -84,6 +84,12 @@ class Corpus:
     def token_counts(self) -> Tensor:
         """(V,) counts of the training split."""
         return torch.bincount(self.train, minlength=self.vocab_size)
+
+    def to(self, device: torch.device) -> Self:
+        """With the splits on a device, but for memory maps, of which segments are moved one by one."""
+        splits = {name: getattr(self, name) for name in SPLITS}
+        moved = {name: split if split.dtype == torch.int32 else split.to(device) for name, split in splits.items()}
+        return replace(self, **moved)
 
 
 @runtime_checkable

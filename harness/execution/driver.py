@@ -36,8 +36,8 @@ def run_trials(
     corpus cannot be had. Nothing was started then.
     """
     _refuse_unwritable(setting.runs)
-    if not _on_gpu(setting, claim):
-        setting = replace(setting, route=probe.chosen_route())  # once, here: trials of one run multiply alike
+    if not on_gpu(setting, claim):
+        setting = with_route(setting)  # once, here: trials of one run multiply alike
 
     def on_event(event: Event) -> None:
         view(event)
@@ -69,9 +69,14 @@ def tidy_finished(runs: Path, finished: Iterable[str]) -> None:
                     tidy(folder, known[trial].status)
 
 
-def _on_gpu(setting: Setting, claim: Claim) -> bool:
+def on_gpu(setting: Setting, claim: Claim) -> bool:
     """Where the trials will run, as far as this machine tells."""
     return setting.device == "cuda" or (setting.device == "auto" and claim.gpus != 0 and torch.cuda.is_available())
+
+
+def with_route(setting: Setting) -> Setting:
+    """With the route of float32 products that this machine's probe chose."""
+    return replace(setting, route=probe.chosen_route())
 
 
 def _refuse_unwritable(runs: Path) -> None:

@@ -8,6 +8,9 @@ from harness.errors import CorpusError, ExecutionError, StorageError
 from harness.execution.capacity import refuse_contradiction
 from harness.execution.events import Claim, Event, Guarded, OnEvent
 from harness.plan.specs import TrialSpec
+from harness.records import TrialRecord
+from harness.timings import Timing
+from harness.trial.exclusive import timed
 from harness.trial.progress import Progress
 from harness.trial.run import run
 from harness.trial.setting import Setting
@@ -22,17 +25,7 @@ def execute(
     Raises: ExecutionError when the claim exceeds this machine or a trial does not fit its device or has several
         workers, CorpusError when a corpus cannot be had; nothing was started then.
     """
-    workers = max((spec.train.data_parallel for spec in specs), default=1)
-    if workers > 1:
-        raise ExecutionError(f"trials of {workers} workers (train.data_parallel) need Ray: leave out --executor inline")
-    refuse_contradiction(specs, claim)
-    if claim.cpus > cpus_available():
-        raise ExecutionError(f"a trial claims {claim.cpus} CPUs and this machine has {cpus_available()}")
-    device = "cpu" if claim.gpus == 0 and setting.device == "auto" else str(resolve_device(setting.device))
-    setting = replace(setting, device=device, threads=claim.cpus)
-    for spec in specs:
-        refuse_unfit(spec.train, device)
-    fetch_sources(specs, setting.data)
+    setting = _ready(specs, setting, claim)
     tell = Guarded(on_event)
     for spec in specs:
         tell(Event(kind="started", spec=spec))
@@ -40,6 +33,26 @@ def execute(
         tell(end)
         if fail_fast and not end.ok:
             return
+
+
+def time_rows(found: list[TrialRecord], setting: Setting, claim: Claim) -> tuple[list[Timing], list[str]]:
+    """An exclusive pass over finished trials, as harness.trial.exclusive.timed. Raises as `execute`."""
+    return timed(found, _ready([record.spec for record in found], setting, claim))
+
+
+def _ready(specs: list[TrialSpec], setting: Setting, claim: Claim) -> Setting:
+    """The setting as this machine has it, where the trials can run here and what they read is there."""
+    workers = max((spec.train.data_parallel for spec in specs), default=1)
+    if workers > 1:
+        raise ExecutionError(f"trials of {workers} workers (train.data_parallel) need Ray: leave out --executor inline")
+    refuse_contradiction(specs, claim)
+    if claim.cpus > cpus_available():
+        raise ExecutionError(f"a trial claims {claim.cpus} CPUs and this machine has {cpus_available()}")
+    device = "cpu" if claim.gpus == 0 and setting.device == "auto" else str(resolve_device(setting.device))
+    for spec in specs:
+        refuse_unfit(spec.train, device)
+    fetch_sources(specs, setting.data)
+    return replace(setting, device=device, threads=claim.cpus)
 
 
 def _ended(spec: TrialSpec, setting: Setting, tell: OnEvent) -> Event:

@@ -12,7 +12,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ cluster.show_token()
 import ray  # noqa: E402
 from ray import tune  # noqa: E402
 
+from harness import records  # noqa: E402
 from harness.corpora.sources import fetch_sources  # noqa: E402
 from harness.environment import cpus_available  # noqa: E402
 from harness.errors import CorpusError, ExecutionError, StorageError  # noqa: E402
@@ -32,6 +33,9 @@ from harness.execution.events import Claim, OnEvent  # noqa: E402
 from harness.execution.parcel import Parcel  # noqa: E402
 from harness.execution.rounds import Watcher, in_rounds  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
+from harness.records import TrialRecord  # noqa: E402
+from harness.timings import Timing  # noqa: E402
+from harness.trial.exclusive import timed  # noqa: E402
 from harness.trial.progress import Progress  # noqa: E402
 from harness.trial.run import run  # noqa: E402
 from harness.trial.setting import Setting  # noqa: E402
@@ -60,13 +64,8 @@ def execute(
     Raises: ExecutionError when no node can ever hold one trial, or a trial does not fit its device; KeyboardInterrupt
         passes through.
     """
-    refuse_contradiction(specs, claim)
     with _ray(address):
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        setting, claim, most = fitted(setting, claim, specs, nodes, local=address == LOCAL)
-        for spec in specs:
-            refuse_unfit(spec.train, setting.device)
-        fetch_sources(specs, setting.data)
+        setting, claim, most = _ready(specs, setting, claim, address)
         watcher = Watcher(specs, setting, on_event, fail_fast=fail_fast)
         with _scratch(setting, address) as scratch:
 
@@ -74,6 +73,39 @@ def execute(
                 _tuner(some, using, claim, watcher, scratch, at_once or most).fit()
 
             in_rounds(specs, setting, watcher, fit)
+
+
+def time_rows(
+    found: list[TrialRecord], setting: Setting, claim: Claim, address: str = LOCAL
+) -> tuple[list[Timing], list[str]]:
+    """An exclusive pass over finished trials, as harness.trial.exclusive.timed, by one worker that takes what one trial
+    takes; of a GPU all, where trials have a share. Raises as `execute`, and what becomes of the worker.
+    """
+    with _ray(address):
+        ready, claim, _ = _ready([record.spec for record in found], setting, claim, address)
+        alone = replace(ready, shared=setting.shared, replaces={})
+        task = ray.remote(_timed).options(num_cpus=claim.cpus, num_gpus=1 if claim.gpus else 0, max_retries=0)
+        taken, sentences = ray.get(task.remote([record.id for record in found], alone.to_json()))
+    return [Timing.model_validate_json(each) for each in taken], sentences
+
+
+def _timed(trials: list[str], setting: str) -> tuple[list[str], list[str]]:
+    """In the worker: the pass."""
+    told = Setting.from_json(setting)
+    found, sentences = records.load_all(told.runs, trials)
+    taken, more = timed(list(found.values()), told)
+    return [timing.model_dump_json() for timing in taken], sentences + more
+
+
+def _ready(specs: list[TrialSpec], setting: Setting, claim: Claim, address: str) -> tuple[Setting, Claim, int | None]:
+    """What harness.execution.capacity.fitted gives for the nodes there are; what the trials read is there then."""
+    refuse_contradiction(specs, claim)
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    setting, claim, most = fitted(setting, claim, specs, nodes, local=address == LOCAL)
+    for spec in specs:
+        refuse_unfit(spec.train, setting.device)
+    fetch_sources(specs, setting.data)
+    return setting, claim, most
 
 
 def _tuner(

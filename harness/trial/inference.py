@@ -7,7 +7,7 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-from harness.corpora.batching import training_segments
+from harness.corpora.batching import Segment, training_segments
 from harness.plan.specs import TrainSpec
 from harness.trial.model import LanguageModel
 from harness.trial.timing import WARMUP_BATCHES, quartiles
@@ -15,7 +15,6 @@ from harness.trial.timing import WARMUP_BATCHES, quartiles
 TIMED_BATCHES = 20
 
 
-@torch.no_grad()
 def inference_times(
     model: LanguageModel, tokens_N: Tensor, train: TrainSpec, *, batch: int, beat: Callable[[], None]
 ) -> dict[str, float]:
@@ -29,17 +28,31 @@ def inference_times(
     Source: the time column of Chang and McCallum's multi-facet poster, table 1 (batch of 4).
     Differs: their clock is read without synchronisation; here no batch is told done before the device says so.
     """
-    device = next(model.parameters()).device
+    full = inference_segments(tokens_N, train, batch=batch, device=next(model.parameters()).device)
+    if not full:
+        return {}
+    milliseconds = inference_laps(model, full, WARMUP_BATCHES + TIMED_BATCHES, beat=beat)
+    return {"inference_batch": batch, **quartiles("inference", milliseconds[WARMUP_BATCHES:])}
+
+
+def inference_segments(tokens_N: Tensor, train: TrainSpec, *, batch: int, device: torch.device) -> list[Segment]:
+    """The first full batches of a split, as many as are timed, or as there are."""
     segments = training_segments(
         tokens_N, batch_size=batch, seq_len=train.seq_len, batching=train.batching, device=device
     )[: WARMUP_BATCHES + TIMED_BATCHES]
     width = train.seq_len - (train.batching == "blocks")
-    full = [segment for segment in segments if segment.inputs.shape[1] == width]
-    if not full:
-        return {}
+    return [segment for segment in segments if segment.inputs.shape[1] == width]
+
+
+@torch.no_grad()
+def inference_laps(
+    model: LanguageModel, segments: list[Segment], number: int, *, beat: Callable[[], None] = lambda: None
+) -> list[float]:
+    """Milliseconds of so many batches, the segments over and over again."""
+    device = next(model.parameters()).device
     model.eval()
     milliseconds = []
-    for segment in islice(cycle(full), WARMUP_BATCHES + TIMED_BATCHES):
+    for segment in islice(cycle(segments), number):
         _wait(device)
         began = time.perf_counter()
         distribution, _ = model(segment.inputs)
@@ -47,7 +60,7 @@ def inference_times(
         _wait(device)
         milliseconds.append((time.perf_counter() - began) * 1e3)
         beat()
-    return {"inference_batch": batch, **quartiles("inference", milliseconds[WARMUP_BATCHES:])}
+    return milliseconds
 
 
 def _wait(device: torch.device) -> None:

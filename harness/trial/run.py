@@ -11,18 +11,17 @@ from typing import Any
 
 import torch
 
-from harness import environment, records, token_scores
-from harness.corpora.corpus import SPLITS, Corpus
+from harness import records, token_scores
+from harness.corpora.corpus import Corpus
 from harness.corpora.sources import load_planned
 from harness.errors import CorpusError, StorageError
-from harness.kernels import probe, products
-from harness.kernels.products import Products
+from harness.kernels import probe
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
 from harness.records import Status, TrialRecord
-from harness.streams import own_generators
 from harness.trial import attempt, session
 from harness.trial.checkpoint import Checkpoints, weights_sha256
+from harness.trial.conditions import conditions
 from harness.trial.evaluation import TokenNll, evaluate, references, refuse_stride, state_of, text_scores
 from harness.trial.failures import refuse_hopeless, status_of
 from harness.trial.graph import graphed
@@ -148,7 +147,7 @@ def measure(
     """
     setting = current.setting
     refuse_unfit(spec.train, setting.device)
-    device, multiplied = torch.device(setting.device), Products(route=setting.route)
+    device = torch.device(setting.device)
     reset_peak_memory(device)
     corpus = load_planned(spec, setting.data, setting.contents)
     model = _built(spec, corpus).to(device)
@@ -156,15 +155,9 @@ def measure(
     if spec.train.eval_stride is not None:
         refuse_stride(spec.train, state_of(model))  # before an epoch is spent on it
     clocks = {"train": Clock(device, watch.beat), "eval": Clock(device, watch.beat)}
-    on_device = _moved(corpus, device)
+    on_device = corpus.to(device)
     watch.beat()
-    with (
-        environment.torch_threads(setting.threads),
-        environment.deterministic_algorithms(spec.train.deterministic),
-        own_generators(spec.seed, device),
-        products.using(multiplied),
-        multiplied.switched(device),
-    ):
+    with conditions(spec, setting):
         training = Training(
             model,
             on_device,
@@ -269,13 +262,6 @@ def routed(setting: Setting, state: dict[str, Any] | None) -> Setting:
         return setting
     wanted = state["session"]["facts"]["products by"] if state is not None else setting.route
     return replace(setting, route=probe.proven("default" if wanted == "cuBLAS" else wanted))
-
-
-def _moved(corpus: Corpus, device: torch.device) -> Corpus:
-    """With the splits on the device, but for memory maps, of which segments are moved one by one."""
-    splits = {name: getattr(corpus, name) for name in SPLITS}
-    moved = {name: split if split.dtype == torch.int32 else split.to(device) for name, split in splits.items()}
-    return replace(corpus, **moved)
 
 
 def _logged(report: Callable[[Progress], None], log: logging.Logger, watch: Watch) -> Callable[[Progress], None]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from harness.corpora.batching import Segment, training_segments
+from harness.corpora.batching import Segment, Segments, training_segments
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
 from harness.plan.specs import CheckpointSpec, TrainSpec
@@ -94,13 +94,7 @@ class Training:
         self.clocks, self.checkpoints, self.pace, self.extra = clocks, checkpoints, pace, extra
         self.optimizer = make_optimizer(model.parameters(), train)
         self.schedule = make_schedule(self.optimizer, train)
-        self.segments = training_segments(
-            corpus.train,
-            batch_size=train.batch_size,
-            seq_len=train.seq_len,
-            batching=train.batching,
-            device=self._device,
-        )
+        self.segments = segments_of(corpus, train, self._device)
         self.last_epoch = math.ceil(train.epochs)  # epochs are numbered from 1; this one may be a part
         self.report = Throttled(report, train.epochs, clocks["train"])
         self.prepare, self.agree, self.score_start = prepare, agree, score_start
@@ -230,6 +224,12 @@ class Training:
     @property
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+
+def segments_of(corpus: Corpus, train: TrainSpec, device: torch.device) -> Segments:
+    """An epoch's segments, in the order of the text."""
+    sizes = {"batch_size": train.batch_size, "seq_len": train.seq_len}
+    return training_segments(corpus.train, **sizes, batching=train.batching, device=device)
 
 
 def steps_of(epoch: int, epochs: float, segments: int) -> int:

@@ -70,6 +70,18 @@ def test_good_trials_leave_ok_records(ran):
         assert record.environment.threads == 1
 
 
+def test_a_worker_times_finished_trials_one_at_a_time(ran, setting):
+    found = [records.load(ran.runs, trial.id) for trial in ran.good]
+    taken, said = schedule.time_rows(found, setting("ray", "ray"), ONE)
+    assert [timing.trial for timing in taken] == [trial.id for trial in ran.good]
+    assert said == []
+    for timing, record in zip(taken, found, strict=True):
+        assert timing.weights_sha256 == record.weights_sha256
+        assert (timing.device, timing.threads, timing.initial) == (record.environment.device, 1, False)
+        assert timing.metrics["train_ms_per_batch"] > 0
+        assert timing.shared == (timing.busy >= 0.5)  # not for the room that other trials had
+
+
 def test_ray_and_inline_give_the_same_bits(ran):
     for trial in ran.good:
         ray, inline_ = (records.load(runs, trial.id) for runs in (ran.runs, ran.reference))
@@ -113,6 +125,7 @@ def test_nothing_of_tune_is_left_beside_the_records(ran):
     assert sorted(path.name for path in (ran.runs / ran.good[0].id).iterdir()) == [
         "best.pt",
         "record.json",
+        "test_nll.npz",
         "trial.log",
     ]
 

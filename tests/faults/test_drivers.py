@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from commands import EVERY_BACKBONE, EVERY_HEAD
-from disturbed import all_gone, descendants, result, wait_for, workers
+from disturbed import UNTIMED, all_gone, descendants, result, wait_for, workers
 from handmade import interrupted_before
 
 from harness import plan
@@ -186,6 +186,22 @@ def test_a_trial_that_another_process_holds_is_waited_for(place):
     assert there.end(holder).returncode == there.end(second).returncode == 0
     (record,) = there.records().values()
     assert record["environment"]["sessions"] == 1
+
+
+def test_times_that_a_killed_driver_was_taking_are_taken_by_the_same_command(place):
+    there = place("softmax")
+    there.suite.write_text(there.suite.read_text().replace(UNTIMED, ""))
+    driver = there.start("run", *INLINE)
+    assert any(line.startswith("timing 1 model,") for line in driver.stdout)
+    driver.kill()
+    assert there.end(driver).returncode == -signal.SIGKILL
+    before = there.records()
+    assert not list(there.runs.glob("*/timing.json"))
+    done = there.run(*INLINE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [path.parent.name for path in there.runs.glob("*/timing.json")] == list(before)
+    assert there.records() == before
+    assert there.leftovers() == []
 
 
 def read_all(terminal) -> str:

@@ -45,7 +45,8 @@ def faults(text: str, name: str = "harness/x.py") -> list[str]:
             found += [called] * (called == "torch.load" and not safe)
             found += [called] * (called in {"eval", "exec", "__import__"} and name not in EXECUTE_THEIR_OWN)
             found += [f"{called}(shell=)"] * ("shell" in given)
-            found += [f"{called}(allow_pickle=)"] * ("allow_pickle" in given)
+            pickles = given.get("allow_pickle", ast.Constant(False))
+            found += [f"{called}(allow_pickle=)"] * (ast.unparse(pickles) != "False")
             found += [f"{called}(weights_only=)"] * (weights_only is not None and not safe)
     return found
 

@@ -1,0 +1,226 @@
+"""When an exclusive pass is due, of which trials, what is said of it, and that nothing of it fails a run."""
+
+from dataclasses import replace
+
+import handmade
+import pytest
+
+from harness import plan, records, timings
+from harness.execution import driver, exclusive, inline, schedule
+from harness.execution.events import Claim
+from harness.execution.exclusive import time_rows
+from harness.timings import Timing
+from harness.trial.setting import Setting
+
+ONE = Claim(cpus=1, gpus=None)
+HERE = "this processor"
+DIGEST = "ab" * 32
+
+
+class Place:
+    """A suite of two heads and two seeds, records as a test wants them, and passes that only note whose turn it is."""
+
+    def __init__(self, folder):
+        path = folder / "suite.yaml"
+        path.write_text(handmade.SMALL)
+        self.trials = plan.load(path).trials
+        self.setting = Setting(suite="small", runs=folder / "runs", data=folder, device="cpu", executor="inline")
+        self.passes, self.said, self.warned = [], [], []
+        self.shared, self.sentences = False, []
+
+    def finish(self, *numbers: int, status: str = "ok", device: str = HERE, **changes) -> None:
+        """Trials of these numbers have a record."""
+        for number in numbers:
+            values = {
+                "spec": self.trials[number],
+                "status": status,
+                "environment": handmade.environment(device=device),
+                "weights_sha256": DIGEST if status == "ok" else None,
+            }
+            records.save(handmade.record(**{**values, **changes}), self.setting.runs)
+
+    def timing(self, trial: str, device: str = HERE) -> Timing:
+        return Timing(
+            trial=trial, weights_sha256=DIGEST, metrics={"train_ms_per_batch": 1.0}, batches=6, rounds=3,
+            passed=str(len(self.passes)), device=device, threads=1, torch="2", commit="abc",
+            taken=f"2026-01-02T03:04:{len(self.passes):02}+00:00", busy=1.5 if self.shared else 0.0, shared=self.shared,
+        )  # fmt: skip
+
+    def take(self, found, setting, claim, *more):
+        self.passes.append([record.id for record in found])
+        return [self.timing(record.id) for record in found], self.sentences
+
+    def time(self, trials=None, address: str = "local", **changes) -> bool:
+        given = replace(self.setting, **changes)
+        return time_rows(trials or self.trials, given, ONE, address, self.said.append, self.warned.append)
+
+    def timed(self) -> dict[str, Timing]:
+        found, _ = records.load_all(self.setting.runs, [spec.id for spec in self.trials])
+        return timings.load_all(self.setting.runs, found)[0]
+
+    def ids(self, *numbers: int) -> list[str]:
+        return [self.trials[number].id for number in numbers]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    made = Place(tmp_path)
+    monkeypatch.setattr(inline, "time_rows", made.take)
+    monkeypatch.setattr(schedule, "time_rows", made.take)
+    monkeypatch.setattr(exclusive.environment, "device_name", lambda device: HERE)
+    monkeypatch.setattr(driver.probe, "chosen_route", lambda: "default")
+    return made
+
+
+def test_one_trial_of_each_row_is_timed_the_first_that_is_ok(place):
+    # softmax under seeds 1 and 2, mos under seeds 1 and 2
+    place.finish(0, status="diverged")
+    place.finish(1, 2, 3)
+    assert place.time()
+    assert place.passes == [place.ids(1, 2)]
+    assert sorted(place.timed()) == sorted(place.ids(1, 2))
+    assert place.said == ["timing 2 models, one at a time ...", "timed 2 models in 3 rounds"]
+    assert place.warned == []
+
+
+def test_before_all_trials_have_a_record_none_is_timed(place):
+    place.finish(0, 1, 2)
+    assert not place.time()
+    assert (place.passes, place.said, place.warned) == ([], [], [])
+    assert place.time(place.trials[:2])  # of those that are chosen, all have
+
+
+def test_once_all_rows_have_their_timing_nothing_is_done(place):
+    place.finish(0, 1, 2, 3)
+    assert place.time()
+    assert not place.time()
+    assert len(place.passes) == 1
+    assert place.said == ["timing 2 models, one at a time ...", "timed 2 models in 3 rounds"]
+
+
+def test_where_one_row_lacks_its_timing_all_are_timed_together(place):
+    place.finish(0, 1, 2, 3)
+    assert place.time(place.trials[:2])
+    assert place.time()
+    assert place.passes == [place.ids(0), place.ids(0, 2)]
+    assert {timing.passed for timing in place.timed().values()} == {"2"}
+
+
+@pytest.mark.parametrize("harm", ["removed", "torn", "of other weights"])
+def test_a_timing_that_does_not_count_is_made_good(place, harm):
+    place.finish(0, 1, 2, 3)
+    place.time()
+    file = place.setting.runs / place.ids(2)[0] / timings.FILE_NAME
+    if harm == "removed":
+        file.unlink()
+    elif harm == "torn":
+        file.write_bytes(file.read_bytes()[:-40])
+    else:
+        place.finish(2, weights_sha256="cd" * 32)
+        place.finish(3, weights_sha256="ef" * 32)
+    place.time()
+    assert place.passes == [place.ids(0, 2)] * 2
+
+
+def test_a_timing_of_any_seed_is_the_rows(place):
+    place.finish(0, status="diverged")
+    place.finish(1, 2, 3)
+    place.time()
+    place.finish(0)  # --retry-failed
+    assert not place.time()
+
+
+def test_timings_of_another_device_are_taken_again(place):
+    place.finish(0, 1, 2, 3)
+    for trial in place.ids(0, 2):
+        timings.save(place.timing(trial, device="another"), place.setting.runs)
+    assert place.time()
+    assert {timing.device for timing in place.timed().values()} == {HERE}
+
+
+def test_rows_that_another_device_trained_are_not_timed_here_and_a_sentence_says_so(place):
+    place.finish(0, 1, device="a GPU")
+    place.finish(2, 3)
+    place.time()
+    assert place.passes == [place.ids(2)]
+    assert place.said[0] == f"not timed: 1 model trained on a GPU, since this is {HERE}"
+
+
+def test_on_a_cluster_all_rows_are_timed_and_all_on_one_device(place):
+    place.finish(0, 1, 2, 3, device="a node's GPU")
+    for trial, device in zip(place.ids(0, 2), ("one", "two"), strict=True):
+        timings.save(place.timing(trial, device), place.setting.runs)
+    assert place.time(address="head:6379", executor="ray")
+    assert place.passes == [place.ids(0, 2)]
+    assert not place.time(address="head:6379", executor="ray")
+
+
+def test_begun_anew_trials_are_timed_anew(place):
+    place.finish(0, 1, 2, 3)
+    place.time()
+    assert place.time(fresh=True)
+    assert len(place.passes) == 2
+
+
+def test_data_parallel_trials_are_not_timed_alone_and_one_sentence_says_so(place):
+    train = place.trials[0].train.model_copy(update={"data_parallel": 2})
+    place.trials = tuple(spec.model_copy(update={"train": train}) for spec in place.trials)
+    place.finish(0, 1, 2, 3)
+    assert not place.time()
+    assert place.passes == []
+    assert place.said == ["data-parallel trials are not timed alone: their times are those of their training"]
+
+
+def test_a_shared_timing_says_that_it_is(place):
+    place.shared = True
+    place.finish(0, 1, 2, 3)
+    place.time()
+    assert place.said[1] == (
+        "timed 2 models in 3 rounds; other work keeps 1.5 cores busy: marked as shared, --timing tries again"
+    )
+
+
+def test_what_fails_in_a_pass_is_a_warning_each(place):
+    place.sentences = ["mos \x1b[31m could not be timed: MemoryError: no room"]
+    place.finish(0, 1, 2, 3)
+    assert place.time()
+    (warning,) = place.warned
+    assert warning.startswith("warning: mos ")
+    assert warning.endswith("could not be timed: MemoryError: no room")
+    assert "\x1b" not in warning
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the worker died\nat once"), OSError("no space"), RuntimeError()])
+def test_a_pass_that_fails_is_one_warning_and_no_failed_run(place, monkeypatch, error):
+    def fails(*arguments):
+        raise error
+
+    monkeypatch.setattr(inline, "time_rows", fails)
+    place.finish(0, 1, 2, 3)
+    assert not place.time()
+    (warning,) = place.warned
+    assert warning.startswith(f"warning: the rows are not timed: {type(error).__name__}")
+    assert warning.endswith("; the same command tries again")
+    assert place.timed() == {}
+
+
+def test_an_interrupt_passes_through_and_the_next_command_makes_the_pass(place, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    place.finish(0, 1, 2, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(inline, "time_rows", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            place.time()
+    assert place.time()
+    assert sorted(place.timed()) == sorted(place.ids(0, 2))
+
+
+def test_a_timing_is_written_under_its_trials_lock_and_a_held_one_is_not_waited_for_long(place, monkeypatch):
+    monkeypatch.setattr(exclusive, "LOCK_SECONDS", 0.05)
+    place.finish(0, 1, 2, 3)
+    with records.writing(place.setting.runs, place.ids(0)[0]):
+        assert not place.time()
+    assert "cannot be locked" in place.warned[0]
+    assert place.time()

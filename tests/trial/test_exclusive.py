@@ -1,0 +1,263 @@
+"""An exclusive pass: whose turn it is, what is timed with which weights, what it says, and that nothing is changed."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import handmade
+import numpy as np
+import pytest
+import torch
+
+from harness import plan, records
+from harness.plan.specs import MeasureSpec
+from harness.trial import exclusive
+from harness.trial.checkpoint import BEST, load_weights, weights_sha256
+from harness.trial.exclusive import timed
+from harness.trial.model import build
+from harness.trial.run import run
+from harness.trial.setting import Setting
+from harness.trial.step import EagerStep
+
+CORPORA = (
+    "  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}",
+    "  - markov: {vocab_size: [12, 9], num_tokens: 400, branching: 3}",
+)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Four trials: two corpora, two heads, one seed."""
+    folder = tmp_path_factory.mktemp("ran")
+    path = folder / "suite.yaml"
+    path.write_text(handmade.changed(CORPORA, ("seeds: [1, 2]", "seeds: [1]")))
+    setting = Setting(suite="small", runs=folder / "runs", data=Path("no data"), device="cpu", executor="inline")
+    made = [run(spec, setting, lambda progress: None) for spec in plan.load(path).trials]
+    assert [record.status for record in made] == ["ok"] * 4
+    return SimpleNamespace(setting=setting, records=made, folder=folder)
+
+
+@pytest.fixture(autouse=True)
+def calm(monkeypatch):
+    """A machine without other work, and little patience."""
+    monkeypatch.setattr(exclusive.environment, "busy_cores", lambda: 0.125)
+    monkeypatch.setattr(exclusive, "SECONDS", 0.001)
+
+
+def laps_of(monkeypatch, *durations: list[float]):
+    """Let each turn, one after the other, have trained batches of so many milliseconds after warm-up."""
+    left = iter(durations)
+    monkeypatch.setattr(exclusive, "_kinds", lambda *arguments: {"train": None})
+    monkeypatch.setattr(exclusive, "_warm", lambda laps: next(left))
+
+
+def test_models_take_turns_in_rounds_within_their_corpus(ran, monkeypatch):
+    turns, visit = [], exclusive._visit
+    monkeypatch.setattr(exclusive, "_visit", lambda taken, *more: turns.append(taken.record.id) or visit(taken, *more))
+    taken, said = timed(ran.records, ran.setting)
+    a, b, c, d = (record.id for record in ran.records)
+    assert turns == [a, b] * 3 + [c, d] * 3
+    assert [timing.trial for timing in taken] == [a, b, c, d]
+    assert said == []
+    assert len({timing.passed for timing in taken}) == 1
+    assert {timing.rounds for timing in taken} == {3}
+
+
+def test_a_timing_is_of_the_batches_of_all_rounds(ran, monkeypatch):
+    laps_of(monkeypatch, [1.0, 2.0], [10.0, 30.0], [3.0, 4.0], [20.0, 20.0], [5.0, 100.0], [10.0, 30.0])
+    first, second = timed(ran.records[:2], ran.setting)[0]
+    # 1 2 3 4 5 100: median 3.5; quartiles at 7/4 and 21/4 of six: 1.75 and 5 + 95/4 = 28.75
+    assert first.metrics == {"train_ms_per_batch": 3.5, "train_ms_per_batch_iqr": 27.0}
+    assert second.metrics["train_ms_per_batch"] == 20.0
+    assert (first.batches, second.batches) == (6, 6)
+
+
+def test_the_weights_timed_are_those_of_the_record(ran, monkeypatch):
+    seen, evaluate = set(), exclusive.evaluate
+
+    def looked(model, tokens, train, **more):
+        seen.add(weights_sha256(model.state_dict()))
+        assert torch.equal(tokens, tokens_of(ran.records[0]))
+        return evaluate(model, tokens, train, **more)
+
+    monkeypatch.setattr(exclusive, "evaluate", looked)
+    (timing,), said = timed(ran.records[:1], ran.setting)
+    assert seen == {ran.records[0].weights_sha256}
+    assert (timing.initial, said) == (False, [])
+    assert (timing.trial, timing.weights_sha256) == (ran.records[0].id, ran.records[0].weights_sha256)
+
+
+def tokens_of(record):
+    return exclusive.load_planned(record.spec, Path("no data"), {}).test
+
+
+@pytest.mark.parametrize("harm", ["gone", "damaged", "another's"])
+def test_without_its_weights_a_model_is_timed_with_initial_ones_and_says_so(ran, harm, monkeypatch):
+    record, seen, evaluate = ran.records[0], set(), exclusive.evaluate
+    place = records.folder(ran.setting.runs, record.id) / BEST
+    kept = place.read_bytes()
+    other = records.folder(ran.setting.runs, ran.records[1].id) / BEST
+
+    def looked(model, *arguments, **more):
+        seen.add(weights_sha256(model.state_dict()))
+        return evaluate(model, *arguments, **more)
+
+    monkeypatch.setattr(exclusive, "evaluate", looked)
+    place.unlink()
+    try:
+        if harm != "gone":
+            place.write_bytes(kept[:-1] + b"?" if harm == "damaged" else other.read_bytes())
+        (timing,), (said,) = timed([record], ran.setting)
+    finally:
+        place.write_bytes(kept)
+    spec = record.spec
+    assert seen == {weights_sha256(build(spec.backbone, spec.head, vocab_size=12, seed=1).state_dict())}
+    assert timing.initial
+    assert timing.weights_sha256 == record.weights_sha256
+    assert said == f"{spec} ({record.id}) was timed with initial weights: its own are gone or damaged"
+
+
+def test_a_pass_changes_no_file_no_record_no_weights_and_no_global_state(ran):
+    files = {path: path.read_bytes() for path in sorted(ran.folder.rglob("*")) if path.is_file()}
+    before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+    threads, multiplied = torch.get_num_threads(), torch.backends.mkldnn.matmul.fp32_precision
+    timed(ran.records[:2], ran.setting)
+    assert {path: path.read_bytes() for path in sorted(ran.folder.rglob("*")) if path.is_file()} == files
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+    assert (torch.get_num_threads(), torch.backends.mkldnn.matmul.fp32_precision) == (threads, multiplied)
+    weights = load_weights(records.folder(ran.setting.runs, ran.records[0].id) / BEST, "cpu")
+    assert weights_sha256(weights) == ran.records[0].weights_sha256
+
+
+def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
+    bad, visit, calls = ran.records[0], exclusive._visit, Counter()
+
+    def fails_in_the_second_round(taken, *more):
+        calls[taken.record.id] += 1
+        if taken.record is bad and calls[bad.id] == 2:
+            raise MemoryError("no room\nand more")
+        visit(taken, *more)
+
+    monkeypatch.setattr(exclusive, "_visit", fails_in_the_second_round)
+    taken, said = timed(ran.records[:2], ran.setting)
+    assert [timing.trial for timing in taken] == [ran.records[1].id]
+    assert said == [f"{bad.spec} ({bad.id}) could not be timed: MemoryError: no room"]
+    assert calls == {bad.id: 2, ran.records[1].id: 3}
+
+
+def test_a_corpus_that_cannot_be_had_costs_its_own_models_only(ran, monkeypatch):
+    load = exclusive.load_planned
+
+    def gone(spec, *more):
+        if spec.corpus.params["vocab_size"] == 12:
+            raise OSError("no such text")
+        return load(spec, *more)
+
+    monkeypatch.setattr(exclusive, "load_planned", gone)
+    taken, said = timed(ran.records, ran.setting)
+    assert [timing.trial for timing in taken] == [record.id for record in ran.records[2:]]
+    assert len(said) == 2
+    assert all("OSError: no such text" in each for each in said)
+
+
+@pytest.mark.parametrize(
+    ("looks", "told", "busy", "shared"),
+    [
+        ([0.25], False, 0.25, False),
+        ([0.25], True, 0.25, True),  # --shared
+        ([2.0, 0.49], False, 0.49, False),  # what ran before was still ending
+        ([2.0, 1.75, 0.5], False, 0.5, True),
+    ],
+)
+def test_other_work_on_the_machine_makes_a_timing_shared(ran, monkeypatch, looks, told, busy, shared):
+    laps_of(monkeypatch, *[[1.0, 2.0]] * 3)
+    left = iter(looks)
+    monkeypatch.setattr(exclusive.environment, "busy_cores", lambda: next(left))
+    setting = exclusive.routed(ran.setting, None)
+    setting = Setting.from_json(setting.to_json().replace('"shared":false', f'"shared":{str(told).lower()}'))
+    (timing,), _ = timed(ran.records[:1], setting)
+    assert (timing.busy, timing.shared) == (busy, shared)
+    assert list(left) == []
+
+
+def test_inference_is_timed_where_the_suite_measures_it(ran):
+    setting = Setting(
+        suite="small", runs=ran.setting.runs, data=Path("no data"), device="cpu", executor="inline",
+        measure=MeasureSpec(inference_batch=2),
+    )  # fmt: skip
+    (timing,), _ = timed(ran.records[:1], setting)
+    kinds = ("train", "eval", "inference")
+    assert set(timing.metrics) == {f"{kind}_ms_per_batch{more}" for kind in kinds for more in ("", "_iqr")}
+    (without,), _ = timed(ran.records[:1], ran.setting)
+    assert set(without.metrics) == {name for name in timing.metrics if not name.startswith("inference")}
+
+
+def test_what_was_never_trained_is_timed_in_evaluation_only(ran):
+    record = ran.records[0]
+    untrained = record.spec.train.model_copy(update={"epochs": 0.0})
+    made = record.model_copy(update={"spec": record.spec.model_copy(update={"train": untrained}), "curve": ()})
+    (timing,), said = timed([made], ran.setting)
+    assert set(timing.metrics) == {"eval_ms_per_batch", "eval_ms_per_batch_iqr"}
+    assert (timing.batches, said) == (0, [])
+
+
+def test_steps_go_on_from_epoch_to_epoch_at_the_rate_of_the_last_one(ran, monkeypatch):
+    record = ran.records[0]
+    point = record.curve[-1].model_copy(update={"lr": 0.125})
+    made = record.model_copy(update={"curve": (*record.curve[:-1], point)})
+    corpus = exclusive.load_planned(record.spec, Path("no data"), {})
+    model = build(record.spec.backbone, record.spec.head, vocab_size=12, seed=1)
+    begun, shapes, rates = [], [], set()
+    begin_epoch, advance = EagerStep.begin_epoch, EagerStep.advance
+    monkeypatch.setattr(EagerStep, "begin_epoch", lambda step: begun.append(len(shapes)) or begin_epoch(step))
+
+    def stepped(step, inputs, targets, state):
+        shapes.append(inputs.shape[1])
+        rates.add(float(step.optimizer.param_groups[0]["lr"]))
+        return advance(step, inputs, targets, state)
+
+    monkeypatch.setattr(EagerStep, "advance", stepped)
+    laps = exclusive._training(model, corpus, made)
+    # 400 tokens in 4 columns of 100: 99 targets, 14 segments of 7 and one of 1 an epoch
+    epoch = [7] * 14 + [1]
+    assert [len(laps(number)) for number in (1, 15, 16)] == [1, 15, 16]
+    assert shapes == epoch + epoch + [7, 7]
+    assert begun == [0, 15, 30]
+    assert rates == {0.125}
+
+
+def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran):
+    spec, corpus = ran.records[0].spec, exclusive.load_planned(ran.records[0].spec, Path("no data"), {})
+    model = build(spec.backbone, spec.head, vocab_size=12, seed=1)
+    widths = []
+    model.register_forward_pre_hook(lambda module, arguments: widths.append(arguments[0].shape[1]))
+    # 40 test tokens in 5 columns: 39 targets make columns of 8, a segment of 7 and one of 1
+    train = spec.train.model_copy(update={"eval_batch_size": 5})
+    assert len(exclusive._evaluation(model, corpus, train, 3)) == 3
+    assert widths == [7, 1, 7]
+    widths.clear()
+    assert len(exclusive._evaluation(model, corpus, train.model_copy(update={"eval_batches": 1}), 3)) == 3
+    assert widths == [7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "warm_ups", "number"),
+    [
+        (0.01, 5, 20),  # 0.2 s of them
+        (0.3, 4, 2),  # 4 * 0.3 > 1 s
+        (5.0, 1, 2),
+    ],
+)
+def test_warm_up_is_left_out_and_slow_batches_are_few(monkeypatch, step_seconds, warm_ups, number):
+    monkeypatch.setattr(exclusive, "SECONDS", 0.2)
+    now, asked = [0.0], []
+    monkeypatch.setattr(exclusive.time, "perf_counter", lambda: now[0])
+
+    def laps(count: int) -> list[float]:
+        asked.append(count)
+        now[0] += step_seconds * count
+        return [1e3 * step_seconds] * count
+
+    assert len(exclusive._warm(laps)) == number
+    assert asked == [1] * warm_ups + [number]
