@@ -112,10 +112,10 @@ def legend(on: Axes, entries: Sequence[tuple[Artist, str]]) -> None:
     on.figure.legend([artist for artist, _ in entries], labels, loc="outside lower left", ncols=columns)
 
 
-def shown(label: str) -> str:
-    """A label as a legend may have it: one line, not too long; matplotlib leaves out those that begin with '_'."""
+def shown(label: str, most: int = MAX_LABEL) -> str:
+    """A label as a plot may have it: one line, not too long. Legends leave out what begins with '_'."""
     line = printable(label)
-    line = f"{line[: MAX_LABEL - 3]}..." if len(line) > MAX_LABEL else line
+    line = f"{line[: most - 3]}..." if len(line) > most else line
     return f" {line}" if line.startswith("_") else line
 
 
@@ -123,7 +123,8 @@ def logarithmic(axis, low: float, high: float) -> None:
     """A log scale with plain numbers, where the values span more than a factor of 3."""
     if 0 < 3 * low < high:
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+        subs = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 100 * low else (1,)
+        axis.set_major_locator(LogLocator(subs=subs))
         axis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())

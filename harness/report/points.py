@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
@@ -11,6 +11,7 @@ from scipy import special
 from harness.plan.identity import canonical
 from harness.plan.specs import ComponentSpec
 from harness.report.evidence import Evidence
+from harness.report.gains import Band, by_frequency, by_position
 from harness.report.published import PrintedNumbers
 from harness.report.rows import Row
 from harness.report.statistics import TWO_SIDED
@@ -113,17 +114,46 @@ def front(points: Sequence[Point]) -> list[Point]:
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """A row's nats per token less its baseline's, by kind of token: below 0 where the row is better.
+
+    Args:
+        row: its index among the rows that were asked about.
+        seeds: shared seeds, over which each token's nats were averaged.
+    """
+
+    row: int
+    seeds: int
+    by_frequency: tuple[Band, ...]
+    by_position: tuple[Band, ...]
+
+
+def gains(lines: Sequence[Row], chosen: Sequence[int], reference: Row, evidence: Evidence) -> list[Gain]:
+    """Of those chosen rows that share seeds with the reference of which both have kept what each token cost.
+
+    Raises: RecordError where the scores are not of one test split.
+    """
+    found = []
+    for index in chosen:
+        seeds = [seed for seed in lines[index].ok_seeds if seed in reference.ok_seeds]
+        ours = mean_scores(lines[index], seeds, evidence)
+        theirs = mean_scores(reference, seeds, evidence) if ours is not None else None
+        if ours is not None and theirs is not None:
+            bands = {"by_frequency": by_frequency(theirs, ours), "by_position": by_position(theirs, ours)}
+            found.append(Gain(row=index, seeds=len(seeds), **bands))
+    return found
+
+
 def mean_scores(line: Row, seeds: Sequence[int], evidence: Evidence) -> TokenScores | None:
-    """A row's nats of each test token, averaged over seeds; None where not all of them have kept theirs."""
-    total, last = None, None
+    """A row's nats of each test token, averaged over seeds; None without seeds, or where one has not kept its."""
+    total, last = 0.0, None
     for seed in seeds:
         last = evidence.token_scores(line.records[seed].id)
         if last is None:
             return None
-        total = last.nll.astype(np.float64) if total is None else total + last.nll
-    if last is None:
-        return None
-    return TokenScores(nll=(total / len(seeds)).astype(np.float32), count=last.count, offset=last.offset)
+        total = total + last.nll.astype(np.float64)
+    return None if last is None else replace(last, nll=(total / len(seeds)).astype(np.float32))
 
 
 def _over_seeds(line: Row, x: float, printed: PrintedNumbers) -> Point:
