@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodF
 
 from harness.printable import printable
 
-WIDTH, HEIGHT, LEGEND_LINE = 4.8, 3.1, 0.17  # inches
+WIDTH, HEIGHT, LEGEND_LINE = 4.2, 2.9, 0.17  # inches
 DPI = 200
 INK, FAINT, PAPER = "#1c1e21", "#8b9097", "#ffffff"
 # Okabe and Ito's, which colour-blind readers tell apart (jfly.uni-koeln.de/color); without black and yellow.

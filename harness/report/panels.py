@@ -33,7 +33,7 @@ def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
     level = points.baseline(reference, evidence.printed) if reference else None
     if level is not None:
         on.axhspan(level.low, level.high, color=FAINT, alpha=0.22, linewidth=0)
-        entries.append((on.axhline(level.y, color=INK, linestyle=(0, (1, 1)), linewidth=1.2), reference.head))
+        entries.append((on.axhline(level.y, color=INK, linestyle=(0, (2, 1.5)), linewidth=1.2), reference.head))
         if level.printed is not None:
             line = on.axhline(level.printed, color=INK, linestyle=(0, (8, 3)), linewidth=0.8)
             entries.append((line, f"{reference.head}, printed"))

@@ -40,16 +40,20 @@ class Kind:
     draw: Callable[[list[Row], Evidence], tuple[Axes, str] | str]
 
 
-def draw(evidence: Evidence) -> tuple[Plot | LeftOut, ...]:
-    """All plots of a suite, in the order in which a page shows them. The same records give the same bytes."""
+def draw(evidence: Evidence, suite: str) -> tuple[Plot | LeftOut, ...]:
+    """All plots of a suite, in the order in which a page shows them. The same records give the same bytes.
+
+    Args:
+        suite: what its table is titled, which each plot says too: that it was shortened, for one.
+    """
     lines = rows(evidence.suite, evidence.records)
     with settings():
-        return tuple(made for kind in KINDS for made in _of_kind(kind, lines, evidence))
+        return tuple(made for kind in KINDS for made in _of_kind(kind, lines, evidence, suite))
 
 
 def folder(evidence: Evidence, results: Path) -> Path:
     """Where a suite's plots lie: an overridden suite's in a folder of its own."""
-    return results / "plots" / tables.file_name(evidence.suite).removesuffix(".md")
+    return results / "plots" / tables.stem(evidence.suite)
 
 
 def write(plots: Sequence[Plot | LeftOut], place: Path) -> None:
@@ -66,7 +70,7 @@ def write(plots: Sequence[Plot | LeftOut], place: Path) -> None:
             write_atomically(place / name, content)
 
 
-def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence) -> list[Plot | LeftOut]:
+def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str) -> list[Plot | LeftOut]:
     parts: dict[tuple[str, ...], list[Row]] = {}
     for line in lines:
         if (part := kind.part(line, evidence)) is not None:
@@ -84,15 +88,15 @@ def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence) -> list[Plot | Le
         name = ".".join([kind.name, *(re.sub(r"[^A-Za-z0-9_=.-]+", "_", label)[:40] for label in told)])
         names.append(name)
         name = f"{name}-{names.count(name)}" if names.count(name) > 1 else name
-        made.append(_plot(*drawn, name=name, title=", ".join([kind.title, *told]), suite=tables.title(evidence.suite)))
+        made.append(_plot(*drawn, name=name, title=", ".join([kind.title, *told]), suite=suite))
     if len(set(reasons)) == 1 and len(reasons) == len(made):
         return [LeftOut(title=kind.title, reason=reasons[0])]
     return made
 
 
 def _plot(on: Axes, caption: str, *, name: str, title: str, suite: str) -> Plot:
-    on.set_title(shown(title, 56), loc="left", pad=17, fontsize=9.5, fontweight="bold")
-    on.annotate(shown(suite, 88), (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
+    on.set_title(shown(title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
+    on.annotate(shown(suite, 80), (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
     return finished(on, name=name, title=title, caption=caption)
 
 
