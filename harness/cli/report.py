@@ -1,7 +1,10 @@
 """`harness report`: a suite's plots and its page."""
 
+import hashlib
+from dataclasses import replace
+
 from harness import plan as planning
-from harness.cli.options import RESULTS, Data, Results, Set, SuitePath, console, errors
+from harness.cli.options import RESULTS, Data, Only, Results, Set, SuitePath, console, errors
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import RecordError
 from harness.report import tables
@@ -11,19 +14,24 @@ from harness.report.evidence import gather
 def report(
     suite: SuitePath,
     overrides: Set = [],  # noqa: B006 - typer copies it
+    only: Only = [],  # noqa: B006
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
 ) -> None:
-    """A suite's plots, and one page that shows all that is known of its trials, from their records."""
+    """A suite's plots, and one page that shows all that is known of its trials. With --only: in files of their own."""
     from harness.report import page, plots  # here: matplotlib takes a second to import
 
     read = planning.load(suite, tuple(overrides))
+    chosen = {trial.id for trial in planning.select(read.trials, tuple(only))}
     evidence = gather(read, results, lambda sentence: errors.print(f"warning: {sentence}"))
-    if not evidence.records:
-        raise RecordError(f"{evidence.runs}: no record of {read.name}'s trials; `harness run` makes them")
-    table = tables.build(evidence)
-    drawn = plots.draw(evidence, table.title)
-    folder, place = plots.folder(evidence, results), page.place_of(evidence, results)
+    if not chosen & evidence.records.keys():
+        raise RecordError(f"{evidence.runs} has no record of these trials; `harness run {suite}` makes them")
+    table, name = tables.build(evidence, only=chosen), tables.stem(read)
+    if only:
+        table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
+        name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"
+    drawn = plots.draw(evidence, table.title, chosen)
+    folder, place = results / "plots" / name, results / "reports" / f"{name}.html"
     plots.write(drawn, folder)
     page.write(page.render(evidence, table, drawn), place)
     for plot in drawn:

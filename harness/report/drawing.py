@@ -132,7 +132,9 @@ def logarithmic(axis, low: float, high: float) -> None:
 
 def finished(on: Axes, *, name: str, title: str, caption: str) -> Plot:
     """The plot of axes that are drawn."""
-    return Plot(name=name, title=title, caption=caption, svg=_svg(on.figure), png=_png(on.figure))
+    svg = _svg(on.figure)
+    on.figure.set_layout_engine("none")  # as it was laid out for the SVG
+    return Plot(name=name, title=title, caption=caption, svg=svg, png=_png(on.figure))
 
 
 def _svg(figure: Figure) -> str:

@@ -17,7 +17,6 @@ from markupsafe import Markup
 
 from harness.files import write_atomically
 from harness.printable import printable
-from harness.report import tables
 from harness.report.drawing import COLOURS, FAINT, INK, PAPER, Plot
 from harness.report.evidence import Evidence
 from harness.report.plots import LeftOut
@@ -54,7 +53,7 @@ def render(evidence: Evidence, table: Table, plots: Sequence[Plot | LeftOut], se
         behind=behind,
         plots=[plot for plot in plots if isinstance(plot, Plot)],
         left_out=[plot for plot in plots if isinstance(plot, LeftOut)],
-        failures=failures(evidence),
+        failures=failures(evidence, [one.row for ones in behind for one in ones]),
         sections=sections,
         about=_about(evidence),
     )
@@ -63,11 +62,6 @@ def render(evidence: Evidence, table: Table, plots: Sequence[Plot | LeftOut], se
 def of_tables(title: str, sections: Sequence[Section]) -> str:
     """A page of tables alone."""
     return _page(title=title, table=None, behind=[], sections=sections, plots=[], left_out=[], failures=[], about={})
-
-
-def place_of(evidence: Evidence, results: Path) -> Path:
-    """Where a suite's page lies: an overridden suite has one of its own."""
-    return results / "reports" / f"{tables.stem(evidence.suite)}.html"
 
 
 def write(text: str, place: Path) -> None:

@@ -133,7 +133,7 @@ def by_position(lines: list[Row], evidence: Evidence) -> Drawn:
 def _gain(lines: list[Row], evidence: Evidence, label: str, bands_of: Callable[[Gain], tuple[Band, ...]]) -> Drawn:
     reference = _baseline(lines, evidence)
     if reference is None:
-        return "the suite names no baseline (table.baseline)"
+        return "there is no row of a baseline (table.baseline of the suite)"
     chosen, left = _chosen(lines, evidence, MOST_GAINS + 1)
     others = [index for index in chosen if lines[index] is not reference]
     try:

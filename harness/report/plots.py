@@ -1,14 +1,14 @@
 """The plots of a suite: perplexity against mixtures, epochs, time and size, and where a gain is. As SVG and PNG."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.axes import Axes
 
 from harness.files import write_atomically
-from harness.report import panels, tables
+from harness.report import panels
 from harness.report.drawing import FAINT, Plot, finished, settings, shown
 from harness.report.evidence import Evidence
 from harness.report.rows import Row, rows
@@ -40,24 +40,24 @@ class Kind:
     draw: Callable[[list[Row], Evidence], tuple[Axes, str] | str]
 
 
-def draw(evidence: Evidence, suite: str) -> tuple[Plot | LeftOut, ...]:
+def draw(evidence: Evidence, suite: str, only: Container[str] | None = None) -> tuple[Plot | LeftOut, ...]:
     """All plots of a suite, in the order in which a page shows them. The same records give the same bytes.
 
     Args:
         suite: what its table is titled, which each plot says too: that it was shortened, for one.
+        only: ids of trials whose rows are drawn; None: all.
     """
-    lines = rows(evidence.suite, evidence.records)
+    every = rows(evidence.suite, evidence.records)
+    lines = [line for line in every if only is None or any(trial.id in only for trial in line.trials)]
     with settings():
         return tuple(made for kind in KINDS for made in _of_kind(kind, lines, evidence, suite))
 
 
-def folder(evidence: Evidence, results: Path) -> Path:
-    """Where a suite's plots lie: an overridden suite's in a folder of its own."""
-    return results / "plots" / tables.stem(evidence.suite)
-
-
 def write(plots: Sequence[Plot | LeftOut], place: Path) -> None:
-    """Write the files that changed, and remove those of plots that are no longer made. Raises StorageError."""
+    """Write what changed into a folder that has nothing but a suite's plots, and remove those that are no longer made.
+
+    Raises: StorageError.
+    """
     files = {}
     for plot in plots:
         if isinstance(plot, Plot):
@@ -76,7 +76,7 @@ def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str) -> li
         if (part := kind.part(line, evidence)) is not None:
             parts.setdefault(part, []).append(line)
     if not parts:
-        return [LeftOut(title=kind.title, reason="no trial is finished")]
+        return [LeftOut(title=kind.title, reason="no trial is finished with a time")]
     made, names, reasons = [], [], []
     for part, inside in parts.items():
         told = [label for index, label in enumerate(part) if len({other[index] for other in parts}) > 1]

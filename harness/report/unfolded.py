@@ -1,4 +1,4 @@
-"""What a row of the page unfolds to: its whole spec, what each of its trials measured, where, and how to run it again."""
+"""What a row of the page unfolds to: its spec, what its trials measured and where, and how to run it again."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -96,12 +96,13 @@ def unfold(lines: list[Row], evidence: Evidence) -> list[Unfolded]:
     return [_unfolded(line, command, evidence) for line, command in zip(lines, commands, strict=True)]
 
 
-def failures(evidence: Evidence) -> list[Failure]:
-    """The suite's trials whose record is not ok."""
+def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
+    """The trials of some rows whose record is not ok, in the suite's order."""
+    shown = {trial.id for line in lines for trial in line.trials}
     found = [
         (trial, evidence.records[trial.id])
         for trial in evidence.suite.trials
-        if trial.id in evidence.records and evidence.records[trial.id].status != "ok"
+        if trial.id in shown and trial.id in evidence.records and evidence.records[trial.id].status != "ok"
     ]
     return [
         Failure(
