@@ -42,7 +42,8 @@ def matching(facts: Facts, condition: str) -> set[str]:
             raise SuiteError([f"--only {condition}: expected key=value[,key=value ...]"])
         if key not in keys:
             raise SuiteError([f"--only {condition}: no trial has '{key}'{nearest(key, keys)}"])
-    found = {trial for trial, fact in facts.items() if all(_equal(fact.get(key), text) for key, _, text in pairs)}
+    wanted = [(key, text, _read(text)) for key, _, text in pairs]
+    found = {trial for trial, fact in facts.items() if all(_equal(fact.get(key), *value) for key, *value in wanted)}
     if not found:
         raise SuiteError([f"--only {condition}: no trial of the suite is like that"])
     return found
@@ -73,13 +74,19 @@ def _facts(trial: TrialSpec) -> dict[str, list[Any]]:
     return facts
 
 
-def _equal(values: list[Any] | None, text: str) -> bool:
+def _read(text: str) -> list[Any]:
+    """What a condition's value may stand for besides its own text."""
+    try:
+        return [value_of(text)]
+    except ValueError:
+        return []
+
+
+def _equal(values: list[Any] | None, text: str, read: list[Any]) -> bool:
     if values is None or text in map(str, values):
         return values is not None
-    try:
-        wanted = value_of(text)
-    except ValueError:
-        return False
     return any(
-        plain(value) == plain(wanted) and isinstance(value, bool) == isinstance(wanted, bool) for value in values
+        plain(value) == plain(wanted) and isinstance(value, bool) == isinstance(wanted, bool)
+        for value in values
+        for wanted in read
     )

@@ -42,17 +42,9 @@ for (const row of document.querySelectorAll("table.sortable > tbody > tr:first-c
 
 // Light or dark: what the reader's system says, until the button is used.
 const button = document.getElementById("theme");
-const dark = () => {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-};
-const told = () => {
-  button.textContent = dark() ? "light" : "dark";
-};
 button.addEventListener("click", () => {
-  document.documentElement.dataset.theme = dark() ? "light" : "dark";
-  told();
+  const { dataset } = document.documentElement;
+  const dark = dataset.theme ? dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  dataset.theme = dark ? "light" : "dark";
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", told);
 button.hidden = false;
-told();
