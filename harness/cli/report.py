@@ -26,7 +26,7 @@ def report(
     evidence = gather(read, results, lambda sentence: errors.print(f"warning: {sentence}"))
     if not chosen & evidence.records.keys():
         raise RecordError(f"{evidence.runs} has no record of these trials; `harness run {suite}` makes them")
-    table, name = tables.build(evidence, only=chosen), tables.stem(read)
+    table, name = tables.of_trials(tables.build(evidence), chosen), tables.stem(read)
     if only:
         table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
         name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"

@@ -3,9 +3,8 @@
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
 from scipy import special
 
 from harness.plan.identity import canonical
@@ -14,8 +13,8 @@ from harness.report.evidence import Evidence
 from harness.report.gains import Band, by_frequency, by_position
 from harness.report.published import PrintedNumbers
 from harness.report.rows import Row
+from harness.report.sides import mean_scores
 from harness.report.statistics import TWO_SIDED
-from harness.token_scores import TokenScores
 
 METRIC = "test_ppl"  # by the suite's own counting, which is the paper's
 
@@ -120,7 +119,7 @@ class Gain:
 
     Args:
         row: its index among the rows that were asked about.
-        seeds: shared seeds, over which each token's nats were averaged.
+        seeds: how many such seeds there are: each token's nats are averaged over them.
     """
 
     row: int
@@ -130,30 +129,22 @@ class Gain:
 
 
 def gains(lines: Sequence[Row], chosen: Sequence[int], reference: Row, evidence: Evidence) -> list[Gain]:
-    """Of those chosen rows that share seeds with the reference of which both have kept what each token cost.
+    """Of those chosen rows that share a seed with the reference of which both have kept what each token cost.
 
     Raises: RecordError where the scores are not of one test split.
     """
     found = []
     for index in chosen:
-        seeds = [seed for seed in lines[index].ok_seeds if seed in reference.ok_seeds]
-        ours = mean_scores(lines[index], seeds, evidence)
-        theirs = mean_scores(reference, seeds, evidence) if ours is not None else None
-        if ours is not None and theirs is not None:
-            bands = {"by_frequency": by_frequency(theirs, ours), "by_position": by_position(theirs, ours)}
-            found.append(Gain(row=index, seeds=len(seeds), **bands))
+        pairs = []
+        for seed in lines[index].ok_seeds:
+            if seed in reference.ok_seeds:
+                of_both = [evidence.token_scores(line.records[seed].id) for line in (reference, lines[index])]
+                pairs += [of_both] if None not in of_both else []
+        if pairs:
+            means = [mean_scores(kept) for kept in zip(*pairs, strict=True)]
+            bands = {"by_frequency": by_frequency(*means), "by_position": by_position(*means)}
+            found.append(Gain(row=index, seeds=len(pairs), **bands))
     return found
-
-
-def mean_scores(line: Row, seeds: Sequence[int], evidence: Evidence) -> TokenScores | None:
-    """A row's nats of each test token, averaged over seeds; None without seeds, or where one has not kept its."""
-    total, last = 0.0, None
-    for seed in seeds:
-        last = evidence.token_scores(line.records[seed].id)
-        if last is None:
-            return None
-        total = total + last.nll.astype(np.float64)
-    return None if last is None else replace(last, nll=(total / len(seeds)).astype(np.float32))
 
 
 def _over_seeds(line: Row, x: float, printed: PrintedNumbers) -> Point:
