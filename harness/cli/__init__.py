@@ -5,7 +5,18 @@ import sys
 
 import typer
 
-from harness.cli import bench, components, diagnostics, difference, exchange, machine, report, standings, suites, tracking
+from harness.cli import (
+    bench,
+    components,
+    diagnostics,
+    difference,
+    exchange,
+    machine,
+    report,
+    standings,
+    suites,
+    tracking,
+)
 from harness.cli.options import errors
 from harness.errors import HarnessError, SuiteError
 from harness.printable import sentence

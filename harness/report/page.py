@@ -31,10 +31,11 @@ _VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Tables below a heading."""
+    """Tables below a heading, and notes on all of them."""
 
     heading: str
     tables: tuple[Table, ...]
+    notes: tuple[str, ...] = ()
 
 
 def render(evidence: Evidence, table: Table, plots: Sequence[Plot | LeftOut], sections: Sequence[Section] = ()) -> str:

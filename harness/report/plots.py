@@ -88,16 +88,14 @@ def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str) -> li
         name = ".".join([kind.name, *(re.sub(r"[^A-Za-z0-9_=.-]+", "_", label)[:40] for label in told)])
         names.append(name)
         name = f"{name}-{names.count(name)}" if names.count(name) > 1 else name
-        made.append(_plot(*drawn, name=name, title=", ".join([kind.title, *told]), suite=suite))
+        on, caption = drawn
+        on.set_title(shown(kind.title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
+        below = shown("; ".join([*told, suite]), 80)
+        on.annotate(below, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
+        made.append(finished(on, name=name, title=", ".join([kind.title, *told]), caption=caption))
     if len(set(reasons)) == 1 and len(reasons) == len(made):
         return [LeftOut(title=kind.title, reason=reasons[0])]
     return made
-
-
-def _plot(on: Axes, caption: str, *, name: str, title: str, suite: str) -> Plot:
-    on.set_title(shown(title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
-    on.annotate(shown(suite, 80), (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
-    return finished(on, name=name, title=title, caption=caption)
 
 
 def _group(line: Row, evidence: Evidence) -> tuple[str, ...]:
@@ -119,6 +117,6 @@ KINDS = (
     Kind("learning_curves", "Learning curves", _group, panels.curves),
     Kind("perplexity_by_time", "Test perplexity by training time", _one_pass, panels.by_time),
     Kind("perplexity_by_parameters", "Test perplexity by parameters", _corpus, panels.by_size),
-    Kind("gain_by_frequency", "Where the gain is: by frequency of the word", _group, panels.by_frequency),
-    Kind("gain_by_position", "Where the gain is: by place in the segment", _group, panels.by_position),
+    Kind("gain_by_frequency", "Where the gain is: word frequency", _group, panels.by_frequency),
+    Kind("gain_by_position", "Where the gain is: place in the segment", _group, panels.by_position),
 )

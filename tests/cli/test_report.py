@@ -65,3 +65,12 @@ def test_a_page_that_cannot_be_written_is_one_sentence(finished, harness):
     done = harness("report", "suites/tiny.yaml")
     assert done.code == 2
     assert "tiny.html cannot be written" in done.err
+
+
+def test_the_leaderboard_is_a_page_too(finished, harness):
+    done = harness("leaderboard")
+    assert (done.code, done.err) == (0, "")
+    assert "results/reports/leaderboard.html" in done.out
+    text = (finished / "results" / "reports" / "leaderboard.html").read_text()
+    assert "<h1>Leaderboard</h1>" in text
+    assert "mos(num_mixtures=2)" in text

@@ -289,11 +289,12 @@ def test_tables_of_several_suites_are_a_page_of_their_own():
     columns = (Column(name="head"), Column(name="valid", group="ptb"), Column(name="test", group="ptb", numeric=True))
     line = Line(cells=(Cell(text="mos"), Cell(text="-"), Cell(text="86.89", value=86.8874)))
     table = Table(title="ptb, 40 epochs", columns=columns, lines=(line,), notes=("like with like",))
-    read = Page(page.of_tables("Leaderboard", [Section(heading="Penn Treebank", tables=(table,))]))
+    read = Page(page.of_tables("Leaderboard", [Section(heading="Penn Treebank", tables=(table,), notes=("of all",))]))
     assert [tag.text for tag in read.all("h1")] == ["Leaderboard"]
     assert [(tag.text, tag.attributes["colspan"]) for tag in read.all("th", scope="colgroup")] == [
         ("", "1"),
         ("ptb", "2"),
     ]
     assert [tag.attributes["data-value"] for tag in read.with_("data-value")] == ["86.8874"]
+    assert [tag.text for tag in read.all("li")] == ["like with like", "of all"]
     assert read.all("details") == []

@@ -25,8 +25,8 @@ KINDS = {
     "learning_curves": "Learning curves",
     "perplexity_by_time": "Test perplexity by training time",
     "perplexity_by_parameters": "Test perplexity by parameters",
-    "gain_by_frequency": "Where the gain is: by frequency of the word",
-    "gain_by_position": "Where the gain is: by place in the segment",
+    "gain_by_frequency": "Where the gain is: word frequency",
+    "gain_by_position": "Where the gain is: place in the segment",
 }
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -214,6 +214,8 @@ def test_a_plot_for_each_backbone_says_which(suite_of, record_of, kinds):
     other = "\n  - transformer_encoder: {d_model: 8, num_layers: 1, num_heads: 1, d_ff: 8}"
     suite = suite_of(SUITE.replace("dropout: 0.1}", f"dropout: 0.1}}{other}"))
     found = plots.draw(handmade.evidence(suite, [record_of(trial, test_ppl=9.0) for trial in suite.trials]), "small")
+    for plot, backbone in zip(found, ("lstm", "transformer_encoder"), strict=True):
+        assert f">{backbone}; small<" in plot.svg
     assert {plot.name: plot.title for plot in found} == {
         "perplexity_by_mixtures.lstm": "Test perplexity by number of mixtures, lstm",
         "perplexity_by_mixtures.transformer_encoder": "Test perplexity by number of mixtures, transformer_encoder",
