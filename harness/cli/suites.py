@@ -20,7 +20,7 @@ from harness.execution.exclusive import time_rows
 from harness.execution.live import LiveView
 from harness.plan.comparison import Shape
 from harness.plan.specs import Suite, TrialSpec
-from harness.report import published, tables
+from harness.report import described, published, tables
 from harness.report.evidence import gather
 from harness.trial.setting import Setting
 
@@ -110,7 +110,7 @@ def _report(suite: Suite, results: Path, tracking: Tracking) -> tuple[dict[str, 
         errors.print(str(fault))
         return found, False
     tracking.call(lambda tracker: tracker.catch_up(suite.name, found.values()))
-    tracking.call(lambda tracker: tracker.describe(suite.name, tables.all_of(suite.name, results)))
+    tracking.call(lambda tracker: tracker.describe(suite.name, described.description(suite.name, results)))
     return found, True
 
 
