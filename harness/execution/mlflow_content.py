@@ -26,7 +26,7 @@ CURVES = {"valid_ppl": "valid/ppl_by_epoch", "train_loss": "train/loss_by_epoch"
 # by the address' viewStateShareKey. Where an MLflow does not know it, the plain table opens.
 VIEW_PREFIX, RUNS_VIEW, CURVES_VIEW = "mlflow.sharedViewState.", "harness-runs", "harness-curves"
 COLUMNS = {  # of the run table, in their order: its key for each, and its width in pixels
-    "attributes.`Run Name`": 330,
+    "attributes.`Run Name`": 350,
     "metrics.`test/ppl`": 105,
     "metrics.`valid/ppl`": 105,
     "metrics.`time/train_ms_per_batch`": 195,
@@ -40,7 +40,7 @@ COLUMNS = {  # of the run table, in their order: its key for each, and its width
     "tags.`corpus`": 120,
     "tags.`device`": 150,
 }
-SAME_TRIAL_BUT_SEED = ("corpus", "backbone", "head")
+ROW_TAG = "row"  # the same for trials that differ in their seed only
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,7 @@ def tags(record: TrialRecord) -> dict[str, str]:
         "corpus": str(spec.corpus),
         "backbone": str(spec.backbone),
         "head": str(spec.head),
+        ROW_TAG: f"{spec.head} {spec.backbone} {spec.corpus}",
         "seed": str(spec.seed),
         "status": record.status,
         "times": "shared" if environment.shared else "exclusive",  # whether other trials could run meanwhile
@@ -108,8 +109,8 @@ def views() -> dict[str, str]:
     """Tag of an experiment -> a saved view: the runs by test perplexity, and the curves, each the mean over seeds."""
     columns = {"selectedColumns": list(COLUMNS)[1:], "columnOrder": list(COLUMNS), "columnWidths": COLUMNS}
     best_first = {"orderByKey": "metrics.`test/ppl`", "orderByAsc": True, "runsHiddenMode": "FIRST_20_RUNS"}
-    keys = [{"mode": "tag", "groupByData": tag} for tag in SAME_TRIAL_BUT_SEED]
-    means = {"groupBy": {"aggregateFunction": "average", "groupByKeys": keys}, "useGroupedValuesInCharts": True}
+    by_row = [{"mode": "tag", "groupByData": ROW_TAG}]
+    means = {"groupBy": {"aggregateFunction": "average", "groupByKeys": by_row}, "useGroupedValuesInCharts": True}
     return {
         f"{VIEW_PREFIX}{RUNS_VIEW}": _view("trials, best test perplexity first", {**best_first, **columns}),
         f"{VIEW_PREFIX}{CURVES_VIEW}": _view("curves, means over seeds", {**best_first, **columns, **means}),
