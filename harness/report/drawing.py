@@ -24,9 +24,10 @@ DPI = 200
 INK, FAINT, PAPER = "#1c1e21", "#8b9097", "#ffffff"
 # Okabe and Ito's, which colour-blind readers tell apart (jfly.uni-koeln.de/color); without black and yellow.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-# 6 colours, 7 markers and 5 lines: neighbours differ in all three, and no two of the first 210 are alike.
+# 6 colours, 7 markers and 5 lines: neighbours differ in all three.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
+LOOKS = len(MARKERS) * len(LINES)  # styles that differ without their colour
 MAX_LABEL = 60
 SETTINGS = {
     "axes.axisbelow": True,

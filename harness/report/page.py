@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from harness.files import write_atomically
 from harness.printable import printable
+from harness.records import CurvePoint, TrialRecord
 from harness.report.drawing import COLOURS, FAINT, INK, PAPER, Plot
 from harness.report.evidence import Evidence
 from harness.report.plots import LeftOut
@@ -95,6 +96,14 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
 
 
+def curve(record: TrialRecord) -> str:
+    """A trial's curve as aligned text: thousands of them as tables would keep a browser busy."""
+    names = list(CurvePoint.model_fields)
+    told = [names, *([number(getattr(point, name)) for name in names] for point in record.curve)]
+    widths = [max(map(len, column)) for column in zip(*told, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, row, widths)) for row in told)
+
+
 def _about(evidence: Evidence) -> dict[str, str]:
     """What is said on top: of all trials that have a record."""
     found = [evidence.records[trial.id] for trial in evidence.suite.trials if trial.id in evidence.records]
@@ -122,7 +131,7 @@ def _page(**content: object) -> str:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    environment.filters |= {"number": number, "inline": inline, "runs": _runs}
+    environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs}
     script = (here / "page.js").read_text(encoding="utf-8")
     style = (here / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.errors import RecordError
 from harness.report import points
-from harness.report.drawing import FAINT, INK, axes, legend, logarithmic, style
+from harness.report.drawing import FAINT, INK, LOOKS, axes, legend, logarithmic, style
 from harness.report.evidence import Evidence
 from harness.report.gains import Band
 from harness.report.points import METRIC, Gain, Point, Series
@@ -60,7 +60,7 @@ def curves(lines: list[Row], evidence: Evidence) -> Drawn:
         return "no finished trial has a curve of two epochs"
     on, entries = axes("epoch", "validation perplexity"), []
     for index, series in found.items():
-        how, at = style(index), [point.x for point in series.points]
+        how, at = style(_look(index, chosen, lines)), [point.x for point in series.points]
         (line,) = on.plot(
             at,
             [point.y for point in series.points],
@@ -110,7 +110,7 @@ def _against(lines: list[Row], costs: list[float | None], label: str, evidence: 
     backbones = len({each.backbone for each in lines}) > 1
     for index, series in found.items():
         name = f"{lines[index].backbone}: {series.label}" if backbones else series.label
-        entries.append((_bars(on, series, index), name))
+        entries.append((_bars(on, series, _look(index, chosen, lines)), name))
     if label == "parameters":  # a printed time is of another device, and its perplexity has no place at ours
         _printed(on, [series.points[0] for series in found.values()], entries)
     entries.append((line, "Pareto front"))
@@ -153,7 +153,8 @@ def _gain(lines: list[Row], evidence: Evidence, label: str, bands_of: Callable[[
             for reach in [0.0 if math.isnan(band.error) else 1.96 * band.error]
         ]
         series = Series(label=lines[gain.row].head, points=tuple(told), seeds=gain.seeds)
-        entries.append((_bars(on, series, gain.row, aside=aside, line=True), f"{series.label} - {reference.head}"))
+        bars = _bars(on, series, _look(gain.row, chosen, lines), aside=aside, line=True)
+        entries.append((bars, f"{series.label} - {reference.head}"))
     _shares(on, bands_of(found[0]), bands)
     legend(on, entries)
     return on, (
@@ -168,6 +169,11 @@ def _shares(on: Axes, bands: tuple[Band, ...], labels: list[str]) -> None:
     total, tokens = sum(band.tokens for band in bands), {band.label: band.tokens for band in bands}
     shares = [f"{100 * tokens.get(label, 0) / total:.0f} %" for label in labels]
     on.set_xticks(range(len(labels)), [f"{label}\n{share}" for label, share in zip(labels, shares, strict=True)])
+
+
+def _look(index: int, chosen: list[int], lines: list[Row]) -> int:
+    """The number of a row's style: in all plots of the same rows the same, as long as no two rows share one."""
+    return index if len(lines) <= LOOKS else chosen.index(index)
 
 
 def _bars(on: Axes, series: Series, index: int, *, aside: float = 0.0, line: bool = False):

@@ -145,11 +145,13 @@ def test_every_point_of_every_curve_is_that_of_its_record(evidence):
     curves = {record.id: record.curve for record in evidence.records.values() if record.curve}
     assert {tag.attributes["data-curve"] for tag in read.with_("data-curve")} == curves.keys()
     for trial, curve in curves.items():
-        (table,) = read.all("table", data_curve=trial)
-        shown = [cell.text for cell in read.all("td") if table in cell.within]
-        values = [value for p in curve for value in (p.epoch, p.train_loss, p.valid_ppl, p.lr, p.seconds)]
-        assert all(map(near, shown, values))
-        assert len(shown) == len(values)
+        (shown,) = read.all("pre", data_curve=trial)
+        header, *lines = (line.split() for line in shown.text.splitlines())
+        assert header == ["epoch", "train_loss", "valid_ppl", "lr", "seconds"]
+        assert len(lines) == len(curve)
+        for line, point in zip(lines, curve, strict=True):
+            values = (point.epoch, point.train_loss, point.valid_ppl, point.lr, point.seconds)
+            assert all(near(text, value) for text, value in zip(line, values, strict=True))
 
 
 def test_the_numbers_of_an_exclusive_pass_are_those_of_its_file(evidence, timing):
@@ -195,7 +197,7 @@ def test_a_failed_trial_has_its_message_and_the_end_of_its_log(evidence, made):
     read = Page(rendered(evidence))
     (failed,) = read.with_("data-failed")
     assert failed.attributes["data-failed"] == made[-1].id
-    (log,) = read.all("pre")
+    (log,) = (tag for tag in read.all("pre") if failed in tag.within)
     assert log.text.count("first line") == 28  # of 30 lines
     assert "last line </script><script>alert(1)" in log.text
     assert "RuntimeError: </script><script>alert(1)</script>" in failed.text

@@ -12,7 +12,7 @@ from matplotlib.container import ErrorbarContainer
 from harness.errors import RecordError
 from harness.records import CurvePoint
 from harness.report import panels, plots
-from harness.report.drawing import LINES, MARKERS, settings, shown, style
+from harness.report.drawing import LOOKS, settings, shown, style
 from harness.report.plots import LeftOut, Plot
 from harness.report.published import PrintedCell, PrintedNumbers
 from harness.report.rows import rows
@@ -209,6 +209,17 @@ def test_of_many_rows_the_baseline_and_the_lowest_are_drawn_and_the_caption_says
     assert f"of 21 rows the baseline and those of lowest test perplexity, {panels.MOST} in all" in caption
 
 
+def test_of_very_many_rows_no_two_that_are_drawn_look_alike(suite_of, record_of):
+    heads = "  - mos: {num_mixtures: [" + ", ".join(map(str, range(2, 82))) + "]}"
+    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
+    # the lowest are 7 rows apart, as far as markers repeat
+    made = [record_of(trial, test_ppl=200.0 - 100 * (index % 7 == 0)) for index, trial in enumerate(suite.trials)]
+    axes, _ = drawn(panels.by_size, handmade.evidence(suite, made))
+    looks = [(marker, colour) for marker, colour in bars(axes)]
+    assert len(set(looks)) == panels.MOST
+    assert len({marker for marker, _ in looks}) == 7
+
+
 def test_a_plot_for_each_backbone_says_which(suite_of, record_of, kinds):
     kinds("perplexity_by_mixtures")
     other = "\n  - transformer_encoder: {d_model: 8, num_layers: 1, num_heads: 1, d_ff: 8}"
@@ -244,8 +255,8 @@ def test_what_a_label_says_is_text(suite, made, kinds):
 
 
 def test_series_are_told_apart_without_colour():
-    looks = [(style(index).marker, style(index).line) for index in range(len(MARKERS) * len(LINES))]
-    assert len(set(looks)) == len(looks)
+    looks = [(style(index).marker, style(index).line) for index in range(LOOKS)]
+    assert len(set(looks)) == len(looks) == 35
 
 
 def test_labels_are_one_printable_line_that_a_legend_shows():
