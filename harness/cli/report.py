@@ -7,7 +7,10 @@ from harness import plan as planning
 from harness.cli.options import RESULTS, Data, Only, Results, Set, SuitePath, console, errors
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import RecordError
+from harness.execution import database
+from harness.execution.tracked import Tracking
 from harness.report import tables
+from harness.report.described import description
 from harness.report.evidence import gather
 
 
@@ -40,3 +43,5 @@ def report(
     made = sum(isinstance(plot, plots.Plot) for plot in drawn)
     console.print(f"plots: {folder} ({made}, each as .svg and .png)", highlight=False, soft_wrap=True)
     console.print(f"page: {place}", highlight=False, soft_wrap=True)
+    tracking = Tracking(results if database.exists(results) else None, errors)  # its description names these files
+    tracking.call(lambda tracker: tracker.describe(read.name, description(read.name, results)))

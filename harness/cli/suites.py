@@ -20,7 +20,8 @@ from harness.execution.exclusive import time_rows
 from harness.execution.live import LiveView
 from harness.plan.comparison import Shape
 from harness.plan.specs import Suite, TrialSpec
-from harness.report import described, published, tables
+from harness.report import published, tables
+from harness.report.described import description
 from harness.report.evidence import gather
 from harness.trial.setting import Setting
 
@@ -118,7 +119,7 @@ def _report(suite: Suite, results: Path, tracking: Tracking) -> tuple[dict[str, 
         errors.print(str(fault))
         return found, False
     tracking.call(lambda tracker: tracker.catch_up(suite.name, found.values()))
-    tracking.call(lambda tracker: tracker.describe(suite.name, described.description(suite.name, results)))
+    tracking.call(lambda tracker: tracker.describe(suite.name, description(suite.name, results)))
     return found, True
 
 

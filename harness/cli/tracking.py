@@ -10,7 +10,7 @@ import typer
 from harness import records
 from harness.cli.options import RESULTS, Results, console, errors
 from harness.errors import ExecutionError, HarnessError
-from harness.report import described
+from harness.report.described import description
 
 if TYPE_CHECKING:
     from harness.execution.tracking import Tracker
@@ -39,7 +39,7 @@ def _sync(tracker: "Tracker", folder: Path, results: Path) -> int:
         errors.print(f"warning: {warning}")
     tracker.log(*found.values())
     tracker.keep_only(folder.name, set(found))
-    tracker.describe(folder.name, described.description(folder.name, results))
+    tracker.describe(folder.name, description(folder.name, results))
     return len(found)
 
 
