@@ -167,6 +167,8 @@ def test_only_boxes_scroll_never_the_page(opened, width):
     assert opened.execute_script(page_width) == opened.execute_script(shown) <= width
     box = opened.find_element("css selector", "main > section > .scroll")
     assert box.size["width"] <= width
+    bar = "return arguments[0].offsetWidth - arguments[0].clientLeft * 2 - arguments[0].clientWidth"
+    assert opened.execute_script(bar, box) == 0  # no second bar downwards beside the page's
     unfolded = opened.find_element("css selector", ".unfolded")
     assert unfolded.size["width"] <= box.size["width"]  # what a row unfolds to is read without scrolling the table
     if width == 400:
