@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +66,13 @@ def opened_bounded(place: Path, max_bytes: int) -> Iterator[BinaryIO]:
             yield file
     finally:
         os.close(descriptor)
+
+
+def read_end(place: Path, max_bytes: int) -> bytes:
+    """The last bytes of a regular file, however large it is. Raises OSError as `read_bounded` does."""
+    with opened_bounded(place, sys.maxsize) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - max_bytes))
+        return file.read(max_bytes)
 
 
 def write_atomically(place: Path, content: bytes) -> None:

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +20,7 @@ from harness.report.contexts import Context
 from harness.report.difference import Difference
 from harness.report.gains import Band
 from harness.report.measured import MetricDifference
+from harness.report.spent import SuiteSpent, TrialSpent
 
 
 def trials(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]]) -> Table:
@@ -135,6 +137,34 @@ def _contexts(title: str, contexts: Iterable[Context]) -> Table:
         text = Text.assemble(before, (f"[{target}]", "bold"), after)
         shown.add_row(f"{each.a:.2f}", f"{each.b:.2f}", f"{each.count:,}", text)
     return shown
+
+
+def suites_spent(rows: Iterable[SuiteSpent]) -> Table:
+    """A row for each suite: its records by status, and what they took."""
+    shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
+    for row in rows:
+        counts = [f"{count} {status}" for status, count in row.records.items()]
+        counts += [f"{row.interrupted} interrupted"] if row.interrupted else []
+        wall = "-" if row.wall_minutes is None else _span(row.wall_minutes)
+        about = [_span(row.device_minutes), wall, row.finished or "-", ", ".join(row.devices), decimal(row.bytes)]
+        shown.add_row(*map(_shown, [row.suite, ", ".join(counts) or "none", *about]))
+    shown.caption = "device time: training, summed over trials; wall time: from the first start to the last end"
+    return shown
+
+
+def trials_spent(rows: Iterable[TrialSpent]) -> Table:
+    """A row for each trial that has a record."""
+    shown = Table("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
+    for row in rows:
+        measured = [f"{value:.2f}" if value is not None else "-" for value in (row.test_ppl, row.minutes)]
+        about = [row.id, row.head, row.backbone, row.corpus, str(row.seed), row.status]
+        shown.add_row(*map(_shown, [*about, *measured, row.device, row.finished]))
+    return shown
+
+
+def _span(minutes: float) -> str:
+    """'2 h 05 min', '5.2 min'."""
+    return f"{minutes:.1f} min" if minutes < 60 else f"{int(minutes // 60)} h {int(minutes % 60):02} min"
 
 
 def lines(text: str) -> Text:

@@ -23,8 +23,8 @@ heads:
   - mos: {num_mixtures: 2}
 train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
 seeds: [1, 2]
-measure: {exclusive: false}
 table: {baseline: softmax}
+measure: {exclusive: false}
 """
 MATCH = "match: {params: softmax, vary: d_model}\n"
 MATCHED_VOCAB = 5000

@@ -5,7 +5,19 @@ import sys
 
 import typer
 
-from harness.cli import bench, components, diagnostics, difference, exchange, machine, standings, suites, tracking
+from harness.cli import (
+    bench,
+    components,
+    diagnostics,
+    difference,
+    exchange,
+    machine,
+    report,
+    runs,
+    standings,
+    suites,
+    tracking,
+)
 from harness.cli.options import errors
 from harness.errors import HarnessError, SuiteError
 from harness.printable import sentence
@@ -19,11 +31,13 @@ for _command, _example in {
     suites.plan: "plan suites/ptb_mixtures.yaml --json",
     suites.table: "table suites/quickstart.yaml",
     difference.diff: "diff softmax mos --suite suites/quickstart.yaml, or harness diff 9b8ba74e 3f2c01aa",
+    report.report: "report suites/quickstart.yaml",
     components.list_components: "list heads --json",
     components.check: "check mos, or harness check --all",
     standings.leaderboard: "leaderboard --corpus ptb",
     exchange.export: "export records.zip --suite ptb_mixtures --no-token-nll",
     exchange.import_records: "import records.zip",
+    runs.runs: "runs, or harness runs quickstart --json",
     diagnostics.inspect: 'inspect 9b8ba74ea94a --text "it is a truth"',
     diagnostics.sample: 'sample 9b8ba74ea94a --prompt "it is a truth" --tokens 50 --top-p 0.9',
     machine.doctor: "doctor",

@@ -16,11 +16,11 @@ from harness.report import evidence, sides
 from harness.report.difference import difference
 from harness.report.rows import rows
 
-Named = "a trial's id or its first digits; with --suite a head, by name or as the table calls it."
+NAMED = "a trial's id or its first digits; with --suite a head, by name or as the table calls it."
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help=f"What is compared with: {Named}")],
+    a: Annotated[str, typer.Argument(metavar="A", help=f"What is compared with: {NAMED}")],
     b: Annotated[str, typer.Argument(metavar="B", help="What is compared, likewise.")],
     suite: Annotated[Path | None, typer.Option("--suite", help="Compare heads of this suite file, by seeds.")] = None,
     overrides: Set = [],  # noqa: B006 - typer copies it
@@ -38,7 +38,7 @@ def diff(
     else:
         read = planning.load(suite, tuple(overrides))
         chosen = {trial.id for trial in planning.select(read.trials, tuple(only))}
-        known = evidence.gather(read, results, lambda sentence: errors.print(sentence))
+        known = evidence.gather(read, results, errors.print)
         lines = [
             row for row in rows(read, known.records, known.interrupted) if chosen & {trial.id for trial in row.trials}
         ]

@@ -20,6 +20,8 @@ def leaderboard(
     as_json: Json = False,
 ) -> None:
     """All suites' finished trials in tables of what compares: same text, counting, evaluation and budget."""
+    from harness.report import page  # here: matplotlib, whose colours the page has, takes a second to import
+
     finished, unknown = gather(results, lambda sentence: errors.print(f"warning: {sentence}"))
     if not finished:
         raise ExecutionError(f"{results / 'runs'} holds no records to compare: run a suite first, or name the folder")
@@ -35,6 +37,9 @@ def leaderboard(
         return
     whole = board.render(found, unknown=unknown)
     place = board.write(whole, results)
+    tables = page.Section(heading="Like with like", tables=tuple(map(board.table, found)), notes=board.MEANING)
+    of_all = results / "reports" / f"{place.stem}.html"
+    page.write(page.of_tables("Leaderboard", [tables]), of_all)
     shown = whole if chosen == found else board.render(chosen, unknown=unknown)
     console.print(shown, markup=False, highlight=False, soft_wrap=True)
-    console.print(f"leaderboard: {place}", highlight=False, soft_wrap=True)
+    console.print(f"leaderboard: {place}, {of_all}", highlight=False, soft_wrap=True)

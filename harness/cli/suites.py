@@ -21,6 +21,7 @@ from harness.execution.live import LiveView
 from harness.plan.comparison import Shape
 from harness.plan.specs import Suite, TrialSpec
 from harness.report import published, tables
+from harness.report.described import description
 from harness.report.evidence import gather
 from harness.trial.setting import Setting
 
@@ -60,7 +61,7 @@ def run(
     known = _records(runs, chosen)
     todo = records.pending(chosen, known, retry_failed=retry_failed, force=force)
     tidy_finished(runs, known.keys() - set(_ids(todo)))
-    tracking = Tracking(None if no_tracking else results, errors)
+    tracking, view = Tracking(None if no_tracking else results, errors), LiveView(todo, console)
     gpus = read.resources.gpus if gpus_per_trial is None else gpus_per_trial
     claim = Claim(cpus=cpus_per_trial or read.resources.cpus, gpus=gpus)
     device = Device.cuda if gpus_per_trial and device is Device.auto else device
@@ -83,20 +84,28 @@ def run(
         console.print(f"nothing to run: all {len(chosen)} trials have a record", highlight=False)
     try:
         if todo:
-            run_trials(todo, setting, claim, address, LiveView(todo, console), tracking, fail_fast=fail_fast)
+            run_trials(todo, setting, claim, address, view, tracking, fail_fast=fail_fast)
         wanted = read.measure.exclusive if timing is None else timing
         again = replace(setting, fresh=force or bool(timing))
         timed = wanted and time_rows(chosen, again, claim, address, say=_say, warn=errors.print)
     except KeyboardInterrupt:
         _report(read, results, Tracking(None, errors))
+        _totals(view)
         raise
     if not todo and not timed:
         tracking = Tracking(None, errors)  # nothing new to show
     found, written = _report(read, results, tracking)
+    _totals(view)
     elsewhere = "" if results == RESULTS else f" --results {results}"
     console.print(f"MLflow UI: {screen.command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
     ok = all(spec.id in found and found[spec.id].status == "ok" for spec in chosen)
     raise typer.Exit(0 if ok and written else 1)
+
+
+def _totals(view: LiveView) -> None:
+    """What the trials took, where there were any."""
+    if view.total:
+        _print(view.totals())
 
 
 def _report(suite: Suite, results: Path, tracking: Tracking) -> tuple[dict[str, records.TrialRecord], bool]:
@@ -110,7 +119,7 @@ def _report(suite: Suite, results: Path, tracking: Tracking) -> tuple[dict[str, 
         errors.print(str(fault))
         return found, False
     tracking.call(lambda tracker: tracker.catch_up(suite.name, found.values()))
-    tracking.call(lambda tracker: tracker.describe(suite.name, tables.all_of(suite.name, results)))
+    tracking.call(lambda tracker: tracker.describe(suite.name, description(suite.name, results)))
     return found, True
 
 

@@ -10,7 +10,7 @@ import typer
 from harness import records
 from harness.cli.options import RESULTS, Results, console, errors
 from harness.errors import ExecutionError, HarnessError
-from harness.report import tables
+from harness.report.described import description
 
 if TYPE_CHECKING:
     from harness.execution.tracking import Tracker
@@ -37,10 +37,9 @@ def _sync(tracker: "Tracker", folder: Path, results: Path) -> int:
     found, warnings = records.load_all(folder, [path.name for path in sorted(folder.iterdir()) if path.is_dir()])
     for warning in warnings:
         errors.print(f"warning: {warning}")
-    for record in found.values():
-        tracker.log(record)
+    tracker.log(*found.values())
     tracker.keep_only(folder.name, set(found))
-    tracker.describe(folder.name, tables.all_of(folder.name, results))
+    tracker.describe(folder.name, description(folder.name, results))
     return len(found)
 
 

@@ -6,6 +6,7 @@ MLflow itself tries for minutes before it gives up on a file that is damaged or 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -16,6 +17,7 @@ from harness.execution import writers
 
 DATABASE, PREVIOUS = "mlflow.db", "mlflow.db.previous"
 TRIAL_TAG = "harness.trial_id"
+DIGEST_TAG = "harness.record"  # the record's checksum: tells a rerun from the same record
 WRITER_TAG = "harness.writer"  # who wrote the run: see harness/execution/writers.py
 ARTIFACTS = "artifacts"
 LOCK = ".mlflow.lock"
@@ -27,6 +29,16 @@ DAMAGED = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")
 
 class UnusableDatabase(ExecutionError):
     """A database that MLflow cannot use, and `harness sync` replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """A run of MLflow's and the trial it is of. Without a digest it is half written, by somebody alive or dead."""
+
+    run: str
+    trial: str
+    digest: str | None
+    status: str
 
 
 @contextmanager
@@ -83,6 +95,21 @@ def left_running(results: Path) -> list[str]:
         WHERE runs.status = 'RUNNING' AND runs.lifecycle_stage = 'active'"""
     with _opened(results) as database:
         return [trial for trial, writer in database.execute(question, (TRIAL_TAG, WRITER_TAG)) if writers.gone(writer)]
+
+
+def shown(results: Path, suite: str, trial: str | None = None) -> list[ShownRun]:
+    """The active runs of a suite's trials, or of one of them. A tenth of the time that MLflow's own search takes.
+
+    Raises: ExecutionError when the database cannot be written now.
+    """
+    question = """SELECT runs.run_uuid, trial.value, record.value, runs.status FROM experiments
+        JOIN runs ON runs.experiment_id = experiments.experiment_id AND runs.lifecycle_stage = 'active'
+        JOIN tags AS trial ON trial.run_uuid = runs.run_uuid AND trial.key = ?
+        LEFT JOIN tags AS record ON record.run_uuid = runs.run_uuid AND record.key = ?
+        WHERE experiments.name = ? AND (? IS NULL OR trial.value = ?)"""
+    with _opened(results) as database:
+        rows = database.execute(question, (TRIAL_TAG, DIGEST_TAG, suite, trial, trial))
+        return [ShownRun(*row) for row in rows]
 
 
 def set_aside(results: Path) -> Path:

@@ -4,11 +4,11 @@ One experiment a suite, one flat run a trial, found by its tag `harness.trial_id
 """
 
 import logging
-import math
 import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,22 @@ os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
 os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] = "NullPool"  # a connection kept open would write to a file set aside
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, Run, ViewType
+from mlflow.entities import Experiment, Run, ViewType
+from mlflow.store.tracking.dbmodels import models
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NAME, MLFLOW_RUN_NOTE
 
-from harness.errors import BrokenComponent, UnknownComponent
 from harness.execution import database, writers
-from harness.execution.database import ARTIFACTS, DATABASE, TRIAL_TAG, WRITER_TAG, UnusableDatabase
-from harness.plan.parameters import resolved
-from harness.records import METRICS, TrialRecord, digest
-from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.execution import mlflow_content as content
+from harness.execution.database import ARTIFACTS, DATABASE, WRITER_TAG, ShownRun, UnusableDatabase
+from harness.records import TrialRecord, digest
 
 for _noisy in ("alembic", "mlflow"):  # after the import, which sets levels of its own
     logging.getLogger(_noisy).setLevel(logging.ERROR)
 
-DIGEST_TAG = "harness.record"  # the record's checksum: tells a rerun from the same record
 ENDS = {"ok": "FINISHED", "interrupted": "KILLED"}  # a record's status -> its run's; else FAILED
-MAX_BATCH = 1000  # metrics a log_batch may hold
+MAX_NAME = 250  # characters of a run's name
+AT_ONCE = 100  # records written in one transaction, while other drivers wait
 
 
 class Tracker:
@@ -44,53 +45,65 @@ class Tracker:
         self.results = results.resolve()
         with database.alone(self.results):
             self.client = opened(self.results)
+            self.store = SqlAlchemyStore(store_uri(self.results), (self.results / ARTIFACTS).as_uri())
             self._end_abandoned()
 
-    def log(self, record: TrialRecord) -> None:
-        """Make the run of a record's trial show that record; nothing is written when it already does."""
-        with self._writing():
-            runs = self._runs(self._experiment(record.suite), matching=f"tags.`{TRIAL_TAG}` = '{record.id}'")
-            right = [run for run in runs if _shows(run, record)][:1]
-            for run in runs:
-                if run not in right:
-                    self.client.delete_run(run.info.run_id)
-            if not right:
-                self._write(record)
+    def log(self, *records: TrialRecord) -> None:
+        """Make the runs of records' trials show those records; nothing is written where they already do."""
+        for suite in dict.fromkeys(record.suite for record in records):
+            of_suite = [record for record in records if record.suite == suite]
+            for start in range(0, len(of_suite), AT_ONCE):
+                with self._writing():
+                    self._log(suite, of_suite[start : start + AT_ONCE])
 
     def catch_up(self, suite: str, found: Iterable[TrialRecord]) -> None:
         """Log those of a suite's records that no run shows: whoever was to log them died before."""
-        with self._writing():
-            runs = self._runs(self._experiment(suite))
-        shown = {(run.data.tags.get(DIGEST_TAG), run.info.status) for run in runs}
-        for record in found:
-            if (digest(record), _end(record)) not in shown:
-                self.log(record)
+        shown = {(run.digest, run.status) for run in database.shown(self.results, suite)}
+        self.log(*(record for record in found if (digest(record), _end(record)) not in shown))
 
     def keep_only(self, suite: str, trial_ids: set[str]) -> None:
         """Delete the runs of trials that have no record any more."""
         with self._writing():
-            for run in self._runs(self._experiment(suite)):
-                if run.data.tags.get(TRIAL_TAG) not in trial_ids:
-                    self.client.delete_run(run.info.run_id)
+            for run in database.shown(self.results, suite):
+                if run.trial not in trial_ids:
+                    self.client.delete_run(run.run)
 
     def describe(self, suite: str, markdown: str) -> str:
-        """Put a suite's table into its experiment's description; returns the experiment's id."""
+        """Put a description, and the views of its runs, into a suite's experiment; returns the experiment's id."""
         with self._writing():
             experiment = self._experiment(suite)
-            self.client.set_experiment_tag(experiment, "mlflow.note.content", markdown)
-        return experiment
+            for name, value in {MLFLOW_RUN_NOTE: markdown, **content.views()}.items():
+                if experiment.tags.get(name) != value:
+                    self.client.set_experiment_tag(experiment.experiment_id, name, value)
+        return experiment.experiment_id
 
-    def _write(self, record: TrialRecord) -> None:
-        """A new run. Its digest comes last: a run that a dying writer leaves half written never looks complete."""
-        started, finished = (_milliseconds(t) for t in (record.environment.started, record.environment.finished))
-        tags = {**_tags(record), WRITER_TAG: writers.current()}
-        run = self.client.create_run(self._experiment(record.suite), started, tags, str(record.spec)).info.run_id
-        points = _points(record, finished)
-        for start in range(0, len(points), MAX_BATCH):
-            self.client.log_batch(run, metrics=points[start : start + MAX_BATCH])
-        self.client.log_batch(run, params=_params(record))
-        self.client.set_tag(run, DIGEST_TAG, digest(record))
-        self.client.set_terminated(run, _end(record), finished)
+    def _log(self, suite: str, records: list[TrialRecord]) -> None:
+        shown: dict[str, list[ShownRun]] = {}
+        for run in database.shown(self.results, suite, records[0].id if len(records) == 1 else None):
+            shown.setdefault(run.trial, []).append(run)
+        missing = []
+        for record in records:
+            runs = shown.get(record.id, [])
+            right = [run for run in runs if _shows(run, record)][:1]
+            for run in runs:
+                if run not in right:
+                    self.client.delete_run(run.run)
+            if not right:
+                missing.append(record)
+        if missing:
+            self._write(self._experiment(suite), missing)
+
+    def _write(self, experiment: Experiment, records: list[TrialRecord]) -> None:
+        """New runs, all whole or none: one transaction into the tables that MLflow's own calls write, which take
+        eight transactions a run.
+        """
+        rows: dict[type, list[dict[str, Any]]] = {}
+        for record in records:
+            for table, some in _rows(record, experiment).items():
+                rows.setdefault(table, []).extend(some)
+        with self.store.ManagedSessionMaker(read_only=False) as session:
+            for table, some in rows.items():
+                session.bulk_insert_mappings(table, some)
 
     def _end_abandoned(self) -> None:
         """Runs that a writer of this host left RUNNING when it died are KILLED; logging their records replaces them."""
@@ -114,14 +127,14 @@ class Tracker:
             database.refuse_locked(self.results)
             yield
 
-    def _experiment(self, suite: str) -> str:
+    def _experiment(self, suite: str) -> Experiment:
         found = self.client.get_experiment_by_name(suite)
         if found is None:
             artifacts = self.results / ARTIFACTS / suite
-            return self.client.create_experiment(suite, artifact_location=artifacts.as_uri())
+            return self.client.get_experiment(self.client.create_experiment(suite, artifacts.as_uri()))
         if found.lifecycle_stage == "deleted":
             self.client.restore_experiment(found.experiment_id)
-        return found.experiment_id
+        return found
 
 
 def renewed(results: Path, tell: Callable[[str], None]) -> Tracker:
@@ -160,62 +173,37 @@ def store_uri(results: Path) -> str:
     return f"sqlite:///{results.resolve() / DATABASE}"
 
 
-def _shows(run: Run, record: TrialRecord) -> bool:
+def _shows(run: ShownRun, record: TrialRecord) -> bool:
     """Whether a run is a record's, complete to its end."""
-    return run.data.tags.get(DIGEST_TAG) == digest(record) and run.info.status == _end(record)
+    return run.digest == digest(record) and run.status == _end(record)
 
 
 def _end(record: TrialRecord) -> str:
     return ENDS.get(record.status, "FAILED")
 
 
-def _points(record: TrialRecord, finished: int) -> list[Metric]:
-    """Final metrics at step 0, where the UI draws them as bars; curves at their epochs. All finite by construction."""
-    final = [Metric(METRICS[name], value, finished, 0) for name, value in record.metrics.items() if METRICS[name]]
-    names = {"valid_ppl": "curve/valid_ppl", "train_loss": "curve/train_loss", "lr": "curve/lr"}
-    curve = [
-        Metric(name, getattr(point, field), finished, math.ceil(point.epoch))
-        for point in record.curve
-        for field, name in names.items()
-    ]
-    return final + curve
-
-
-def _params(record: TrialRecord) -> list[Param]:
-    """Every setting with its value, defaults too, so that runs can be filtered by any."""
-    spec = record.spec
-    params: dict[str, Any] = {"seed": spec.seed}
-    for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items():
-        component = getattr(spec, kind)
-        params[kind] = component.name
-        try:
-            values = resolved(registry.get(component.name), component.params)
-        except (UnknownComponent, BrokenComponent):  # a plug-in may be gone by the time of a sync
-            values = component.params
-        params |= {f"{kind}.{name}": value for name, value in values.items()}
-    params |= {f"train.{name}": value for name, value in spec.train.model_dump().items()}
-    return [Param(name, str(value)) for name, value in params.items()]
-
-
-def _tags(record: TrialRecord) -> dict[str, str]:
-    spec, environment = record.spec, record.environment
-    tags = {
-        TRIAL_TAG: record.id,
-        "suite": record.suite,
-        "corpus": spec.corpus.name,
-        "backbone": spec.backbone.name,
-        "head": spec.head.name,
-        "seed": str(spec.seed),
-        "status": record.status,
-        "commit": environment.commit,
-        "device": environment.device,
-        "torch": environment.torch,
-        "executor": environment.executor,
+def _rows(record: TrialRecord, experiment: Experiment) -> dict[type, list[dict[str, Any]]]:
+    """MLflow's table -> the rows that a record's run has in it; the run itself first, since the others refer to it."""
+    run, name = uuid.uuid4().hex, str(record.spec)[:MAX_NAME]
+    started, finished = (content.milliseconds(t) for t in (record.environment.started, record.environment.finished))
+    about = {
+        "name": name,
+        "experiment_id": int(experiment.experiment_id),
+        "artifact_uri": f"{experiment.artifact_location}/{run}/artifacts",
+        "user_id": "unknown",  # as in a run of MLflow's client
+        "status": _end(record),
+        "start_time": started,
+        "end_time": finished,
+        "lifecycle_stage": "active",
     }
-    if record.message:
-        tags["message"] = record.message[:5000]
-    return tags
-
-
-def _milliseconds(moment: str) -> int:
-    return int(datetime.fromisoformat(moment).timestamp() * 1000)
+    tags = {**content.tags(record), WRITER_TAG: writers.current(), MLFLOW_RUN_NAME: name}
+    points = [{**asdict(point), "timestamp": finished, "is_nan": False} for point in content.points(record)]
+    latest = {point["key"]: point for point in points}  # a metric's points come in the order of their steps
+    rows = {
+        models.SqlRun: [about],
+        models.SqlTag: [{"key": key, "value": value} for key, value in tags.items()],
+        models.SqlParam: [{"key": key, "value": value} for key, value in content.params(record).items()],
+        models.SqlMetric: points,
+        models.SqlLatestMetric: list(latest.values()),
+    }
+    return {table: [{**row, "run_uuid": run} for row in some] for table, some in rows.items()}

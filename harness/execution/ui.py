@@ -17,6 +17,7 @@ import psutil
 from harness.errors import ExecutionError
 from harness.execution import database
 from harness.execution.database import DATABASE
+from harness.execution.mlflow_content import CURVES_VIEW, RUNS_VIEW
 from harness.execution.tracking import opened, store_uri
 
 HERE = "127.0.0.1"
@@ -68,10 +69,13 @@ def serve(results: Path, address: Address, suite: str | None, announce: Callable
 
 
 def deep_link(base: str, experiment: str | None, *, charts: bool = False) -> str:
-    """An experiment's run table, or its charts; the UI's own landing page is an empty overview of something else."""
+    """An experiment's runs in a view of ours: the best first, or the curves. The UI's own landing page is an empty
+    overview of something else, and its run table shows no metric until columns are chosen.
+    """
     if experiment is None:
         return f"{base}/#/experiments"
-    return f"{base}/#/experiments/{experiment}/runs?workflowType=machine_learning{'&compareRunsMode=CHART' * charts}"
+    view = f"&compareRunsMode=CHART&viewStateShareKey={CURVES_VIEW}" if charts else f"&viewStateShareKey={RUNS_VIEW}"
+    return f"{base}/#/experiments/{experiment}/runs?workflowType=machine_learning{view}"
 
 
 def _refuse_remote(address: Address) -> None:

@@ -1,5 +1,6 @@
 """--only: which trials of a suite a command is about."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from harness.errors import SuiteError
@@ -10,6 +11,7 @@ from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
 _REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
+Facts = dict[str, dict[str, list[Any]]]
 _RESERVED = {"seed", "id", *_REGISTRIES}  # a corpus' own seed is corpus.seed
 
 
@@ -21,23 +23,30 @@ def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...]) -> tuple[TrialS
     """
     if not only:
         return trials
-    facts = {trial.id: _facts(trial) for trial in trials}
-    keys = sorted({key for fact in facts.values() for key in fact})
-    chosen: set[str] = set()
-    for condition in only:
-        pairs = [part.partition("=") for part in _parts(condition)]
-        for key, equals, _ in pairs:
-            if not equals:
-                raise SuiteError([f"--only {condition}: expected key=value[,key=value ...]"])
-            if key not in keys:
-                raise SuiteError([f"--only {condition}: no trial has '{key}'{nearest(key, keys)}"])
-        matching = {
-            trial for trial, fact in facts.items() if all(_equal(fact.get(key), text) for key, _, text in pairs)
-        }
-        if not matching:
-            raise SuiteError([f"--only {condition}: no trial of the suite is like that"])
-        chosen |= matching
+    facts = facts_of(trials)
+    chosen = {trial for condition in only for trial in matching(facts, condition)}
     return tuple(trial for trial in trials if trial.id in chosen)
+
+
+def facts_of(trials: Iterable[TrialSpec]) -> Facts:
+    """All that conditions can name, of each trial, by its id."""
+    return {trial.id: _facts(trial) for trial in trials}
+
+
+def matching(facts: Facts, condition: str) -> set[str]:
+    """The trials that meet one condition. Raises SuiteError as `select` does."""
+    pairs = [part.partition("=") for part in _parts(condition)]
+    keys = sorted({key for fact in facts.values() for key in fact})
+    for key, equals, _ in pairs:
+        if not equals:
+            raise SuiteError([f"--only {condition}: expected key=value[,key=value ...]"])
+        if key not in keys:
+            raise SuiteError([f"--only {condition}: no trial has '{key}'{nearest(key, keys)}"])
+    wanted = [(key, text, _read(text)) for key, _, text in pairs]
+    found = {trial for trial, fact in facts.items() if all(_equal(fact.get(key), *value) for key, *value in wanted)}
+    if not found:
+        raise SuiteError([f"--only {condition}: no trial of the suite is like that"])
+    return found
 
 
 def _parts(condition: str) -> list[str]:
@@ -65,13 +74,19 @@ def _facts(trial: TrialSpec) -> dict[str, list[Any]]:
     return facts
 
 
-def _equal(values: list[Any] | None, text: str) -> bool:
+def _read(text: str) -> list[Any]:
+    """What a condition's value may stand for besides its own text."""
+    try:
+        return [value_of(text)]
+    except ValueError:
+        return []
+
+
+def _equal(values: list[Any] | None, text: str, read: list[Any]) -> bool:
     if values is None or text in map(str, values):
         return values is not None
-    try:
-        wanted = value_of(text)
-    except ValueError:
-        return False
     return any(
-        plain(value) == plain(wanted) and isinstance(value, bool) == isinstance(wanted, bool) for value in values
+        plain(value) == plain(wanted) and isinstance(value, bool) == isinstance(wanted, bool)
+        for value in values
+        for wanted in read
     )

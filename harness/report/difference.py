@@ -81,6 +81,10 @@ def _scores(a: Side, b: Side) -> tuple[tuple[TokenScores, TokenScores] | None, l
         ]
     ours, theirs, kept = found
     of = len(a.records)
+    if of == 1:
+        return (ours, theirs), [
+            "one pair: an interval over blocks says what another text could change, not another seed"
+        ]
     return (ours, theirs), [] if kept == of else [f"single tokens: over the {kept} of {of} pairs that kept their nats"]
 
 

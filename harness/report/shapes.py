@@ -13,6 +13,7 @@ NOTE_ON_COUNTS = (
     "#S softmaxes (num_mixtures, or the sum of components), #I inputs (num_input_layers times window + 1), #P "
     "partitions (num_partitions): by the head's parameters of these names, - where it has none."
 )
+MAX_NAME = 30  # of a corpus, where it stands above or beside much
 OF_THE_MODEL = ("counts", "size", "cost")
 
 
@@ -62,8 +63,9 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
     """
     lines = findings.lines
     labels = _labels(lines, ("backbone", "head"))
-    corpora = list(dict.fromkeys(row.corpus for row in lines))
-    of_corpus = {name: [index for index, row in enumerate(lines) if row.corpus == name] for name in corpora}
+    names, notes = _short_names(lines)
+    corpora = list(names.values())
+    of_corpus = {name: [i for i, row in enumerate(lines) if names[row.corpus] == name] for name in corpora}
     first = of_corpus[corpora[0]]
     leading = OF_THE_MODEL if len(corpora) == 1 or one_size(findings) else ("counts",)
     blocks = [("", first, _kept([each for each in said if each.kind in leading], first))]
@@ -81,7 +83,7 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
         )
         for place in range(len(first))
     ]
-    notes = [NOTE_ON_COUNTS] if any(each.kind == "counts" for each in blocks[0][2]) else []
+    notes += [NOTE_ON_COUNTS] if any(each.kind == "counts" for each in blocks[0][2]) else []
     if len(corpora) > 1 and "cost" in leading:
         notes.append(f"Times and memory before the corpora's columns are of {corpora[0]}.")
     return Layout(columns, laid, notes)
@@ -92,13 +94,14 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
     its reduction against the baseline.
     """
     rows = findings.lines
-    labels = [Column(name="corpus"), *_labels(rows, ("backbone",))]
+    names, notes = _short_names(rows)
+    labels = _labels(rows, ("backbone",))
     groups: dict[tuple[str, str], list[int]] = {}
     for index, row in enumerate(rows):
         groups.setdefault(row.group, []).append(index)
     heads = next(iter(groups.values()))
     baseline = _baseline(findings, heads)
-    columns = [*labels, Column(name="quantity")]
+    columns = [Column(name="corpus"), *labels, Column(name="quantity")]
     for place, index in enumerate(heads):
         name = _label(rows[index], "head").text
         columns.append(Column(name="", numeric=True, group=name, spread="spread"))
@@ -108,14 +111,14 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
     for indices in groups.values():
         reference = None if baseline is None else rows[indices[baseline]]
         for each in _kept([one for one in said if one.kind != "counts"], indices):
-            cells = [*_label_cells(rows[indices[0]], labels), Cell(text=each.column.name)]
+            first = rows[indices[0]]
+            cells = [Cell(text=names[first.corpus]), *_label_cells(first, labels), Cell(text=each.column.name)]
             for place, index in enumerate(indices):
                 cells.append(each.cells[index])
                 if baseline not in (None, place):
                     cells.append(_reduction(rows[index], reference, each.metric))
             trials = tuple(trial.id for index in indices for trial in rows[index].trials)
             laid.append(Line(cells=tuple(cells), trials=trials))
-    notes = []
     if baseline is not None:
         name = findings.evidence.suite.table.baseline
         notes.append(f"Reduction: ({name} - head) / {name}, of means over shared seeds.")
@@ -133,6 +136,15 @@ def _kept(said: Iterable[Quantity], indices: Collection[int]) -> list[Quantity]:
 def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:
     """Columns of labels: of those that tell rows apart, and of heads in any case."""
     return [Column(name=kind) for kind in kinds if kind == "head" or len({getattr(row, kind) for row in rows}) > 1]
+
+
+def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
+    """The label of each corpus -> what a header or many lines can bear, and notes on what these stand for."""
+    labels = dict.fromkeys(row.corpus for row in rows)
+    if all(len(label) <= MAX_NAME for label in labels):
+        return {label: label for label in labels}, []
+    names = {label: f"{label.partition('(')[0]} {number}" for number, label in enumerate(labels, start=1)}
+    return names, [f"{name}: {label}." for label, name in names.items()]
 
 
 def _label_cells(row: Row, labels: list[Column]) -> list[Cell]:

@@ -105,10 +105,10 @@ def token_scores_of(a: Side, b: Side) -> tuple[TokenScores, TokenScores, int] | 
     if not pairs:
         return None
     ours, theirs = zip(*pairs, strict=True)
-    return _mean(ours), _mean(theirs), len(pairs)
+    return mean_scores(ours), mean_scores(theirs), len(pairs)
 
 
-def _mean(scores: tuple[TokenScores, ...]) -> TokenScores:
+def mean_scores(scores: tuple[TokenScores, ...]) -> TokenScores:
     """The mean of nats over trials that differ in their seed; NaN where any did not score a token."""
     first = scores[0]
     if not all(np.array_equal(each.count, first.count) for each in scores):

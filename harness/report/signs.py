@@ -36,22 +36,20 @@ def of_comparisons(findings: Findings) -> list[str]:
 
 
 def of_times(findings: Findings) -> list[str]:
-    """Under which conditions ms/batch was taken: of each exclusive pass, and of what was taken while sharing."""
-    timings, of_pass, shared = findings.evidence.timings, {}, False
+    """Under which conditions ms/batch was taken: in each exclusive pass, or while trials trained, maybe sharing."""
+    timings = findings.evidence.timings
+    rows_of: dict[str | None, list[Row]] = {}  # the pass that a row's times are of, None for what its trials noted
+    shared = False
     for row in findings.lines:
-        for time in (time_of(row, metric, timings) for metric in TIMED):
-            if time is not None and time.passed is not None:
-                of_pass.setdefault(time.passed, {})[row.trials[0].id] = row
-            shared = shared or (time is not None and not time.exclusive)
-    notes = [
-        _pass(
-            name,
-            list(rows.values()),
-            timings.values(),
-            told=_names(rows.values(), findings.lines) if len(of_pass) > 1 else "",
-        )
-        for name, rows in of_pass.items()
-    ]
+        times = [time for metric in TIMED if (time := time_of(row, metric, timings)) is not None]
+        for passed in dict.fromkeys(time.passed for time in times):
+            rows_of.setdefault(passed, []).append(row)
+        shared = shared or not all(time.exclusive for time in times)
+    notes = []
+    for passed, rows in rows_of.items():
+        whose = f"ms/batch of {_names(rows, findings.lines)}" if len(rows_of) > 1 else "ms/batch"
+        how = _while_training(rows, timings) if passed is None else _pass(passed, rows, timings)
+        notes.append(f"{whose}: {how}")
     if shared:
         notes.append(
             f"{SHARED_MARK} taken while other work shared the machine: compare such times within this table only."
@@ -94,18 +92,28 @@ def _ranks(findings: Findings) -> list[str]:
     ]
 
 
-def _pass(name: str, rows: list[Row], timings: Iterable[Timing], *, told: str) -> str:
+def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:
     """The conditions of one exclusive pass."""
-    ids = {trial.id for row in rows for trial in row.trials}
-    taken = [each for each in timings if each.passed == name and each.trial in ids]
+    taken = [each for each in _timings(rows, timings) if each.passed == name]
     one, rounds, batches = taken[0], {each.rounds for each in taken}, {each.batches for each in taken}
     busy = [each.busy for each in taken if each.busy is not None]
     return (
-        f"ms/batch{f' of {told}' if told else ''}: after training, one model at a time, in {_range(rounds)} rounds "
-        f"with {_range(batches)} training batches a model; median ± interquartile range. Taken on {one.device}, "
-        f"{one.threads} thread(s), torch {one.torch}, harness at {one.commit}, {min(each.taken for each in taken)}"
+        f"after training, one model at a time, in {_range(rounds)} rounds with {_range(batches)} training batches a "
+        f"model; median ± interquartile range. Taken on {one.device}, {one.threads} thread(s), torch {one.torch}, "
+        f"harness at {one.commit}, {min(each.taken for each in taken)}"
         + (f"; other work took {max(busy):.1f} cores just before." if busy else ".")
     )
+
+
+def _while_training(rows: list[Row], timings: dict[str, Timing]) -> str:
+    """How trials' own times were taken, and whether a pass that found others at work is why they stand here."""
+    disturbed = [each.busy for each in _timings(rows, timings) if each.shared and each.busy is not None]
+    why = f" An exclusive pass found {max(disturbed):.1f} cores busy with other work." if disturbed else ""
+    return f"of each trial while it trained, the mean over seeds.{why}"
+
+
+def _timings(rows: list[Row], timings: dict[str, Timing]) -> list[Timing]:
+    return [timings[trial.id] for row in rows for trial in row.trials if trial.id in timings]
 
 
 def _range(numbers: set[int]) -> str:

@@ -132,7 +132,8 @@ def block_interval(
     """The mean difference of two trials on one text, with its percentile bootstrap interval over blocks of the text.
 
     Says what other text of the kind could change, not what other seeds could. Blocks are drawn with replacement, and
-    weigh by their tokens: the last may be short. With a dozen blocks such an interval is somewhat too narrow.
+    weigh by their tokens: the last may be short. Of few blocks it is too narrow: in simulations
+    12 blocks held the mean in 88 % of cases, 30 in 92 %, 80 in 94 %.
     Args:
         differences_N: nats of each scored token, in the order of the text.
         block: tokens of a block.

@@ -77,13 +77,6 @@ def write(suite: Suite, table: Table, results: Path, shape: Shape | None = None)
     return places
 
 
-def all_of(suite: str, results: Path) -> str:
-    """The markdown of a suite's tables, the full one first, then those of overridden suites and other shapes."""
-    folder = results / "tables"
-    places = [*folder.glob(f"{suite}.md"), *sorted(folder.glob(f"{suite}.*.md"))]
-    return "\n".join(place.read_text(encoding="utf-8") for place in places)
-
-
 def _title(suite: Suite) -> str:
     changes = []
     for key, value, before in suite.overrides:

@@ -27,7 +27,7 @@ class Time:
 
 def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
     """A time of a row: from its exclusive timing, the newest, where there is one that was not shared; else the mean
-    over its ok records. None where neither has it.
+    over its ok records, not exclusive either where a pass found the machine shared. None where neither has it.
 
     Args:
         metric: 'train_ms_per_batch', 'eval_ms_per_batch' or 'inference_ms_per_batch'.
@@ -52,7 +52,7 @@ def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
     return Time(
         value=statistics.fmean(values),
         spread=statistics.stdev(values) if len(values) > 1 else None,
-        exclusive=not any(record.environment.shared for record in found),
+        exclusive=not any(record.environment.shared for record in found) and not any(each.shared for each in taken),
         device="; ".join(dict.fromkeys(record.environment.device for record in found)),
         passed=None,
     )

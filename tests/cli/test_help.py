@@ -8,8 +8,8 @@ from typer.main import get_command
 from harness import cli
 
 ROOT = Path(__file__).parent.parent.parent
-COMMANDS = ["run", "plan", "table", "diff", "leaderboard", "list", "check", "doctor", "inspect", "sample"]
-COMMANDS += ["export", "import", "sync", "ui", "bench"]
+COMMANDS = ["run", "plan", "table", "report", "diff", "leaderboard", "list", "check", "doctor", "inspect", "sample"]
+COMMANDS += ["runs", "export", "import", "sync", "ui", "bench"]
 BENCHES = ["head", "step", "eval", "memory", "plan-memory", "sample", "table"]
 
 

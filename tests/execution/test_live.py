@@ -1,6 +1,8 @@
 """What is shown while trials run: plain lines for a log, a table in a terminal."""
 
 import io
+import itertools
+import re
 
 import pytest
 from rich.console import Console
@@ -79,34 +81,111 @@ def test_a_lost_trial_is_shown_with_the_reason(suite, terminal):
     assert "1 of 6" in text
 
 
-def test_a_terminal_of_60_columns_shows_the_table(suite, record_of):
+def mixed(suite, record_of) -> list[Event]:
+    """Two trials of six have ended, one badly, two are under way, one of them starts."""
     first, second, third, fourth = suite.trials[:4]
-    events = [
+    metrics = {**record_of(first).metrics, "train_minutes": 2.5}
+    return [
         *(Event(kind="started", spec=trial) for trial in (first, second, third, fourth)),
-        Event(kind="progress", spec=second, progress=progress(1, 3)),
-        Event(kind="progress", spec=third, progress=progress(2, 3, valid_ppl=9.75)),
-        Event(kind="finished", spec=first, record=record_of(first)),
-        Event(kind="finished", spec=fourth, record=record_of(fourth, "diverged", "Diverged: loss is nan")),
+        Event(kind="progress", spec=second, progress=progress(2, 3, valid_ppl=9.75)),
+        Event(kind="finished", spec=first, record=record_of(first, metrics=metrics)),
+        Event(kind="finished", spec=fourth, record=record_of(fourth, "diverged", "Diverged: [red]loss[/red] is nan")),
     ]
-    text = shown(suite.trials, events, force_terminal=True, width=60)
-    assert "2 of 6 trials: 1 ok, 1 diverged" in text
-    assert "start   " not in text
+
+
+def drawn(specs, events, width: int, height: int = 40) -> list[str]:
+    """The lines of what a terminal of that size shows after the events."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
+    view = LiveView(specs, console)
+    for event in events:
+        view(event)
+    console.print(view._shown())
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120, 200])
+def test_a_terminal_of_any_width_shows_a_line_a_trial_and_none_is_wrapped(suite, record_of, width):
+    lines = drawn(suite.trials, mixed(suite, record_of), width)
+    assert max(map(len, lines)) <= width
+    header = next(number for number, line in enumerate(lines) if line.startswith(("head", "trial")))
+    rows = lines[header + 1 :]
+    assert len(rows) == 4
+    assert {"head", "state", "ETA"} <= set(lines[header].split())
+    assert "softmax" in rows[0]
+    assert " ok " in rows[0]
+    assert "diverged" in rows[1]
+    assert "━" in rows[2]
+    assert "starting" in rows[3]
+    about = " ".join(line.strip() for line in lines[:header])
+    for told in (
+        "2 of 6 trials: 1 ok, 1 diver",
+        "2 running",
+        "2 waiting",
+        "wall 0:00:0",
+        "device 0:02:3",
+        "ETA 0:00:",
+    ):
+        assert told in about
+
+
+def test_what_matters_least_goes_first_where_there_is_little_room(suite, record_of):
+    def columns(width: int) -> set[str]:
+        lines = drawn(suite.trials, mixed(suite, record_of), width)
+        return set(
+            next(line for line in lines if line.startswith(("head", "trial"))).replace("valid ppl", "valid").split()
+        )
+
+    shown = [columns(width) for width in (30, 40, 60, 80, 120, 200)]
+    assert all(fewer <= more for fewer, more in itertools.pairwise(shown))
+    assert shown[0] == {"head", "state", "ETA"}
+    assert shown[2] >= {"valid", "epoch"}
+    assert shown[-1] == {"trial", "head", "backbone", "corpus", "seed", "state", "epoch", "valid", "ms/batch", "ETA"}
+
+
+def test_a_bar_is_as_long_as_what_is_done(suite):
+    trial, lengths = suite.trials[0], []
+    for report in (progress(1, 3), progress(2, 9), progress(2, 15)):  # 10, 80 and 100 % of two epochs of 15 steps
+        events = [Event(kind="started", spec=trial), Event(kind="progress", spec=trial, progress=report)]
+        lengths.append(drawn([trial], events, 200)[-1].count("━"))
+    assert lengths == [1, 8, 10]
 
 
 def test_a_wide_terminal_shows_what_each_trial_is_at(suite, record_of):
-    first, second, third = suite.trials[:3]
-    events = [
-        *(Event(kind="started", spec=trial) for trial in (first, second, third)),
-        Event(kind="progress", spec=second, progress=progress(2, 3, valid_ppl=9.75)),
-        Event(kind="finished", spec=first, record=record_of(first)),
-    ]
-    text = shown(suite.trials, events, force_terminal=True, width=200, color_system=None)
-    rows = {line.split()[1]: line for line in text.splitlines() if line.startswith("│")}
-    assert "ok" in rows[first.id]
-    assert "9.50" in rows[first.id]
-    assert "2/2 (20 %)" in rows[second.id]
-    assert "9.75" in rows[second.id]
-    assert "starting" in rows[third.id]
+    lines = drawn(suite.trials, mixed(suite, record_of), 200)
+    rows = {line.split()[0]: line for line in lines[-4:]}
+    first, second, third, fourth = (rows[trial.id] for trial in suite.trials[:4])
+    assert "9.50" in first
+    assert "2/2 (20 %)" in second
+    assert "9.75" in second
+    assert "starting" in third
+    assert "diverged: Diverged: [red]loss[/red] is nan" in fourth
+
+
+def test_a_low_terminal_shows_what_it_has_room_for(suite, record_of):
+    lines = drawn(suite.trials, mixed(suite, record_of), 120, height=6)
+    assert len(lines) <= 6
+    assert suite.trials[1].id in "\n".join(lines)  # one that is under way
+
+
+def test_the_totals_at_the_end_say_what_the_trials_took(suite, record_of, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
+    view = LiveView(suite.trials, Console(file=io.StringIO(), width=200))
+    for event in mixed(suite, record_of):
+        view(event)
+    now[0] += 3725.0
+    assert view.totals() == (
+        "2 of 6 trials: 1 ok, 1 diverged; wall time 1:02:05; device time 0:02:30 (training, summed over these trials)"
+    )
+
+
+def test_the_device_time_of_a_data_parallel_trial_is_that_of_all_its_devices(suite, record_of):
+    train = suite.trials[0].train.model_copy(update={"data_parallel": 4})
+    trial = suite.trials[0].model_copy(update={"train": train})
+    record = record_of(trial, metrics={**record_of(trial).metrics, "train_minutes": 2.5})
+    view = LiveView([trial], Console(file=io.StringIO(), width=200))
+    view(Event(kind="finished", spec=trial, record=record))
+    assert "device time 0:10:00" in view.totals()
 
 
 @pytest.mark.parametrize("running", [0, 5, MAX_ROWS])
@@ -117,7 +196,7 @@ def test_the_table_has_a_bounded_number_of_rows(suite, record_of, running):
     events += [Event(kind="finished", spec=spec, record=record_of(spec)) for spec in ended]
     text = shown(specs, events, force_terminal=True, width=200, height=100, color_system=None)
     last = text[text.rindex(f"{50 - running} of 50 trials") :]
-    rows = [line.split()[1] for line in last.splitlines() if line.startswith("│")]
+    rows = [line.split()[0] for line in last.splitlines() if re.match(r"\d{12} ", line)]
     assert len(rows) == MAX_ROWS
     assert rows == [spec.id for spec in [*ended[len(ended) - (MAX_ROWS - running) :], *busy]]
 
@@ -139,7 +218,7 @@ def test_parts_of_epochs_are_shown_as_the_suite_says_them(suite, record_of):
     assert "2/1.4 (100 %)  2.5 ms/batch  valid 9.75" in shown([trial], events)
     ended = [*events, Event(kind="finished", spec=trial, record=record)]
     text = shown([trial], ended, force_terminal=True, width=200, color_system=None)
-    assert "│ 1.4 " in text[text.rindex("1 of 1 trials") :]
+    assert re.search(r" ok +1\.4 +9\.50 ", text[text.rindex("1 of 1 trials") :])
 
 
 def test_the_time_that_is_left_counts_a_part_of_an_epoch_as_its_part(suite, monkeypatch):
@@ -151,7 +230,7 @@ def test_the_time_that_is_left_counts_a_part_of_an_epoch_as_its_part(suite, monk
         now[0] = 1000.0 + seconds
         given = progress(epoch, step, epochs=1.5, steps=steps, ms_per_batch=60_000.0)
         view(Event(kind="progress", spec=suite.trials[0], progress=given))
-        return view._running_cells(suite.trials[0].id)[-1]
+        return view._row(suite.trials[0].id, now[0]).cells["ETA"]
 
     view(Event(kind="started", spec=suite.trials[0]))
     assert left(0, 1, 10, 20) == "0:20:00"  # half an epoch done; another whole one is 20 steps of a minute

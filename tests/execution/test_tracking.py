@@ -1,19 +1,23 @@
 """MLflow as a view of the records."""
 
 import io
+import json
 import shutil
 from datetime import UTC, datetime
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import ViewType
+from mlflow.entities import Metric, Param, ViewType
 from rich.console import Console
 
 from harness.errors import ExecutionError
-from harness.execution import ui
+from harness.execution import mlflow_content as content
+from harness.execution import tracking, ui
+from harness.execution.mlflow_content import CURVES
 from harness.execution.tracked import Tracking
 from harness.execution.tracking import Tracker, store_uri
 from harness.execution.ui import Address, deep_link
+from harness.records import METRICS, CurvePoint
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +44,11 @@ def test_a_record_is_one_flat_run_with_its_tags(suite, results, record_of):
     (run,) = runs_of(results)
     expected = {
         "suite": "tiny",
-        "head": "mos",
-        "backbone": "lstm",
-        "corpus": "markov",
+        "head": "mos(num_mixtures=2, dropout=0.1)",
+        "backbone": "lstm(d_model=8, num_layers=1, dropout=0.1)",
+        "corpus": "markov(vocab_size=12, num_tokens=400, branching=3)",
+        "times": "exclusive",
+        "device": "a processor",
         "seed": "1",
         "commit": "abc",
         "status": "ok",
@@ -84,7 +90,7 @@ def test_final_metrics_have_their_names_in_mlflow(suite, results, record_of):
         "time/train_ms_per_batch": 2.5,
         "time/eval_ms_per_batch": 1.5,
     }
-    assert {name: value for name, value in metrics.items() if not name.startswith("curve/")} == expected
+    assert {name: value for name, value in metrics.items() if not name.endswith("_by_epoch")} == expected
 
 
 def test_the_curve_stands_at_its_epochs(suite, results, record_of):
@@ -92,14 +98,98 @@ def test_the_curve_stands_at_its_epochs(suite, results, record_of):
     (run,) = runs_of(results)
     client = MlflowClient(tracking_uri=store_uri(results))
     history = {
-        name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, f"curve/{name}")]
-        for name in ("valid_ppl", "train_loss", "lr")
+        name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
+        for name in run.data.metrics
+        if name.endswith("_by_epoch")
     }
     assert history == {
-        "valid_ppl": [(1, 9.75), (2, 9.5)],
-        "train_loss": [(1, 2.5), (2, 1.25)],
-        "lr": [(1, 0.01), (2, 0.01)],
+        "valid/ppl_by_epoch": [(1, 9.75), (2, 9.5)],
+        "train/loss_by_epoch": [(1, 2.5), (2, 1.25)],
+        "train/lr_by_epoch": [(1, 0.01), (2, 0.01)],
     }
+
+
+def test_the_table_of_runs_shows_the_best_epochs_perplexity_not_the_curves_last_point(suite, results, record_of):
+    curve = [CurvePoint(epoch=at, train_loss=2, valid_ppl=ppl, lr=1, seconds=1) for at, ppl in ((1, 9.5), (1.4, 12.0))]
+    Tracker(results).log(record_of(suite.trials[0], curve=tuple(curve)))
+    metrics = runs_of(results)[0].data.metrics
+    assert (metrics["valid/ppl"], metrics["valid/ppl_by_epoch"], metrics["train/loss_by_epoch"]) == (9.5, 12.0, 2.0)
+
+
+def test_metrics_have_the_groups_that_the_charts_are_sorted_into():
+    groups = {name.partition("/")[0] for name in [*METRICS.values(), *CURVES.values()] if name}
+    assert groups == {"valid", "test", "time", "params", "memory", "train"}
+    assert not set(CURVES.values()) & set(METRICS.values())
+
+
+def test_a_run_reads_the_same_as_one_that_mlflows_own_calls_wrote(suite, results, record_of):
+    tracker, record = Tracker(results), record_of(suite.trials[2])
+    tracker.log(record)
+    (ours,) = runs_of(results)
+    client = tracker.client
+    about, own = ours.info, [Metric(p.key, p.value, ours.info.end_time, p.step) for p in content.points(record)]
+    tags = {name: value for name, value in ours.data.tags.items() if name != "mlflow.runName"}
+    theirs = client.create_run(about.experiment_id, about.start_time, tags, str(record.spec)).info.run_id
+    params = [Param(name, value) for name, value in content.params(record).items()]
+    client.log_batch(theirs, own, params)
+    client.set_terminated(theirs, "FINISHED", about.end_time)
+    other = client.get_run(theirs)
+    assert other.data.to_dictionary() == ours.data.to_dictionary()
+    differing = {key for key, value in dict(other.info).items() if value != dict(about)[key]}
+    assert differing == {"run_id", "artifact_uri"}
+    assert other.info.artifact_uri.replace(theirs, about.run_id) == about.artifact_uri
+    for name in ours.data.metrics:
+        assert client.get_metric_history(theirs, name) == client.get_metric_history(about.run_id, name)
+
+
+def test_runs_are_found_by_the_filters_of_the_guide(suite, results, record_of):
+    Tracker(results).log(*map(record_of, suite.trials[:5]), record_of(suite.trials[5], "diverged", "nan"))
+    client = MlflowClient(tracking_uri=store_uri(results))
+    experiment = client.get_experiment_by_name("tiny").experiment_id
+
+    def count(question: str) -> int:
+        return len(client.search_runs([experiment], question))
+
+    assert count("tags.head = 'softmax'") == 2
+    assert count("tags.head LIKE 'mos%'") == count("params.head = 'mos'") == 4
+    assert count("tags.status != 'ok'") == 1
+    assert count("params.train.lr = '0.01'") == 6  # as the guide's own example, with another value
+    assert count("metrics.`valid/ppl` < 9.6") == 5
+
+
+def test_many_records_at_once_are_as_many_runs_and_again_none(suite, results, record_of, monkeypatch):
+    monkeypatch.setattr(tracking, "AT_ONCE", 4)
+    tracker, logged = Tracker(results), list(map(record_of, suite.trials))
+    tracker.log(*logged)
+    first = {run.info.run_id: run.data.tags["harness.trial_id"] for run in runs_of(results)}
+    assert sorted(first.values()) == sorted(trial.id for trial in suite.trials)
+    tracker.log(*logged[:3], record_of(suite.trials[3], "oom", "no memory"), *logged[4:])
+    second = {run.info.run_id: run.data.tags["status"] for run in runs_of(results, ViewType.ALL)}
+    assert len(second) == 7  # one was replaced
+    assert first.keys() < second.keys()
+    assert sorted(run.data.tags["status"] for run in runs_of(results)) == ["ok"] * 5 + ["oom"]
+
+
+def test_an_experiment_has_views_that_mlflows_ui_can_read(suite, results, record_of):
+    tracker = Tracker(results)
+    tracker.log(record_of(suite.trials[0]))
+    experiment = tracker.client.get_experiment(tracker.describe("tiny", "# first"))
+    run = runs_of(results)[0]
+    for key in (content.RUNS_VIEW, content.CURVES_VIEW):
+        view = json.loads(experiment.tags[f"mlflow.sharedViewState.{key}"])
+        assert isinstance(view["name"], str)
+        state = json.loads(view["state"])
+        known = {f"metrics.`{name}`" for name in METRICS.values()} | {f"tags.`{name}`" for name in run.data.tags}
+        assert set(state["selectedColumns"]) <= known
+        assert state["orderByKey"] in known
+    assert state["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "row"}]
+
+
+def test_trials_that_differ_in_their_seed_share_a_row(suite, results, record_of):
+    rows = {}
+    for trial in suite.trials:
+        rows.setdefault(content.tags(record_of(trial))["row"], []).append(trial.seed)
+    assert list(rows.values()) == [[1, 2]] * 3
 
 
 def test_the_same_record_again_adds_nothing(suite, results, record_of):
@@ -165,7 +255,9 @@ def test_the_store_is_the_database_of_the_results_folder(results):
 
 def test_the_deep_link_opens_the_runs_of_the_suite():
     base = "http://127.0.0.1:5000"
-    assert deep_link(base, "7") == f"{base}/#/experiments/7/runs?workflowType=machine_learning"
+    runs = f"{base}/#/experiments/7/runs?workflowType=machine_learning"
+    assert deep_link(base, "7") == f"{runs}&viewStateShareKey=harness-runs"
+    assert deep_link(base, "7", charts=True) == f"{runs}&compareRunsMode=CHART&viewStateShareKey=harness-curves"
     assert deep_link(base, None) == f"{base}/#/experiments"
 
 

@@ -49,7 +49,10 @@ def garbage(monkeypatch) -> None:
 
 
 FAULTS = {"missing": missing, "garbage": garbage}
-FAULTS |= {f"raising at {name}": raising_at(name) for name in ("__init__", "search_runs", "create_run", "set_tag")}
+FAULTS |= {
+    f"raising at {name}": raising_at(name)
+    for name in ("__init__", "search_runs", "create_experiment", "set_experiment_tag")
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)

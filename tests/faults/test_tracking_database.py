@@ -22,25 +22,36 @@ from harness.execution import database, writers
 from harness.execution.tracking import Tracker, renewed, store_uri
 from harness.records import CurvePoint, TrialRecord
 
-# A driver that logs the record of argv[1] below the results folder argv[2], and dies before the call of MLflow's client
-# that argv[3] names, at its argv[4]-th time. Without a name it lives.
+# A driver that logs the record of argv[1] below the results folder argv[2], and dies before the argv[4]-th call of what
+# argv[3] names: a method of MLflow's client, or 'write': insertions into tables and then their commit. Without a name
+# it lives.
 DRIVER = """
 import os, signal, sys
 from pathlib import Path
+from sqlalchemy.orm import Session
 from harness import records
 from harness.execution.tracking import MlflowClient, Tracker
 
-trial, results, call, times = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+trial, results, name, times = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 left = [times]
 
-def dying(self, *args, _original=getattr(MlflowClient, call, None), **kwargs):
-    left[0] -= 1
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return _original(self, *args, **kwargs)
+def dies(owner, call, begun=lambda: True):
+    original = getattr(owner, call)
 
-if call:
-    setattr(MlflowClient, call, dying)
+    def dying(*args, **kwargs):
+        if begun():
+            left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args, **kwargs)
+
+    setattr(owner, call, dying)
+
+if name == "write":
+    dies(Session, "bulk_insert_mappings")
+    dies(Session, "commit", lambda: left[0] < times)
+elif name:
+    dies(MlflowClient, name)
 print("ready", flush=True)
 sys.stdin.readline()
 Tracker(results).log(records.load(results / "runs" / "tiny", trial))
@@ -98,7 +109,7 @@ def place(pristine, tmp_path):
     return SimpleNamespace(results=results, record=pristine.record)
 
 
-DEATHS = [("log_batch", 1), ("log_batch", 2), ("set_tag", 1), ("set_terminated", 1)]
+DEATHS = {"before the run": 1, "between its tables": 3, "before the last table": 5, "before the commit": 6}
 
 
 @pytest.fixture(scope="module")
@@ -108,16 +119,27 @@ def victims(pristine, tmp_path_factory):
     for folder in folders.values():
         shutil.copytree(pristine.results, folder)
     places = [SimpleNamespace(results=folder, record=pristine.record) for folder in folders.values()]
-    ends = together(*(driver(place, *death) for place, death in zip(places, DEATHS, strict=True)))
+    ends = together(*(driver(each, "write", times) for each, times in zip(places, DEATHS.values(), strict=True)))
     assert [code for code, _ in ends] == [-signal.SIGKILL] * len(DEATHS)
     return folders
 
 
-@pytest.fixture(params=DEATHS, ids=lambda death: f"before {death[0]} {death[1]}")
+@pytest.fixture(params=DEATHS)
 def left(victims, pristine, tmp_path, request):
     """A results folder as a dead driver left it."""
     results = shutil.copytree(victims[request.param], tmp_path / "left")
     return SimpleNamespace(results=results, record=pristine.record)
+
+
+@pytest.fixture(params=[{}, {"harness.record": "another"}], ids=["half written", "complete, of another record"])
+def zombie(place, request):
+    """A run of the record's trial that a dead driver of an earlier harness, which wrote runs in parts, left RUNNING."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    writer = f"{writers.current().split()[0]} {child.pid} {time.time():.2f}"
+    tags = {"harness.trial_id": place.record.id, "harness.writer": writer, **request.param}
+    tracker = Tracker(place.results)
+    return tracker.client.create_run(tracker.describe("tiny", "# tiny"), tags=tags)
 
 
 @pytest.fixture
@@ -163,27 +185,28 @@ def test_two_drivers_every_writing_waits_for_the_other(place, monkeypatch, actio
     call()
 
 
-def test_zombie_runs_of_a_killed_driver_are_ended_and_replaced(left):
-    (zombie,) = runs_of(left.results)
-    assert zombie.info.status == "RUNNING"
-    assert database.left_running(left.results) == [left.record.id]
-    tracker = Tracker(left.results)
-    assert [(run.info.run_id, run.info.status) for run in runs_of(left.results)] == [(zombie.info.run_id, "KILLED")]
-    assert database.left_running(left.results) == []
-    tracker.log(left.record)
-    (run,) = runs_of(left.results)
+def test_a_killed_driver_leaves_no_run_rather_than_a_part_of_one(left):
+    assert runs_of(left.results, ViewType.ALL) == []
+    with closing(sqlite3.connect(left.results / "mlflow.db")) as other:
+        tables = ("runs", "tags", "params", "metrics", "latest_metrics")
+        assert [other.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [0] * 5
+
+
+def test_zombie_runs_of_a_killed_driver_are_ended_and_replaced(place, zombie):
+    assert [run.info.status for run in runs_of(place.results)] == ["RUNNING"]
+    assert database.left_running(place.results) == [place.record.id]
+    tracker = Tracker(place.results)
+    ended = [(run.info.run_id, run.info.status) for run in runs_of(place.results)]
+    assert ended == [(zombie.info.run_id, "KILLED")]
+    assert database.left_running(place.results) == []
+    tracker.log(place.record)
+    (run,) = runs_of(place.results)
     assert run.info.status == "FINISHED"
     assert run.info.run_id != zombie.info.run_id
 
 
-def test_zombie_runs_of_interrupted_trials_are_replaced_too_although_they_end_alike(place, monkeypatch):
+def test_zombie_runs_of_interrupted_trials_are_replaced_too_although_they_end_alike(place, zombie):
     interrupted = place.record.model_copy(update={"status": "interrupted"})
-    tracker = Tracker(place.results)
-    with monkeypatch.context() as patch:
-        patch.setattr(MlflowClient, "log_batch", None)
-        with pytest.raises(TypeError):
-            tracker.log(interrupted)
-    monkeypatch.setattr(writers, "gone", lambda writer: True)
     tracker = Tracker(place.results)
     assert [(run.info.status, run.data.metrics) for run in runs_of(place.results)] == [("KILLED", {})]
     tracker.log(interrupted)
@@ -233,10 +256,10 @@ def test_resume_no_duplicate_steps(left):
         Tracker(left.results).log(left.record)
     (run,) = runs_of(left.results)
     client = MlflowClient(tracking_uri=store_uri(left.results))
-    assert {"valid/ppl", "curve/valid_ppl"} <= run.data.metrics.keys()
+    assert {"valid/ppl", "valid/ppl_by_epoch"} <= run.data.metrics.keys()
     for name in run.data.metrics:
         steps = [point.step for point in client.get_metric_history(run.info.run_id, name)]
-        assert steps == ([1, 2, 3] if name.startswith("curve/") else [0])
+        assert steps == ([1, 2, 3] if name.endswith("_by_epoch") else [0])
 
 
 def test_nonfinite_numbers_are_refused_by_the_record_and_never_reach_mlflow(place):

@@ -91,9 +91,10 @@ def asked(port: int, path: str, content: dict | None = None, **headers) -> tuple
 
 def test_deep_link_opens_the_flat_runs_of_the_suite(links, port):
     experiment = re.fullmatch(
-        rf"http://127\.0\.0\.1:{port}/#/experiments/(\d+)/runs\?workflowType=machine_learning", links.runs
+        rf"http://127\.0\.0\.1:{port}/#/experiments/(\d+)/runs\?workflowType=machine_learning&viewStateShareKey=harness-runs",
+        links.runs,
     )[1]
-    assert links.curves == f"{links.runs}&compareRunsMode=CHART"
+    assert links.curves == ui.deep_link(f"http://127.0.0.1:{port}", experiment, charts=True)
     status, body = asked(port, f"{API}/experiments/get?experiment_id={experiment}")
     assert (status, json.loads(body)["experiment"]["name"]) == (200, "tiny")
     status, body = asked(port, f"{API}/runs/search", {"experiment_ids": [experiment]})

@@ -98,6 +98,21 @@ def test_a_single_shared_seed_has_an_interval_over_tokens(table, evidence):
     assert compare(lines, "softmax", evidence)[1].interval is None
 
 
+def test_several_shared_seeds_have_no_interval_over_tokens(table, evidence):
+    lines = table([100, 101], [90, 92])
+    evidence.kept |= {record.id: scores(np.ones(2_000)) for row in lines for record in row.records.values()}
+    assert compare(lines, "softmax", evidence)[1].interval is None
+
+
+def test_the_first_of_several_rows_of_its_head_is_the_baseline(suite_of, record_of, evidence):
+    suite = suite_of(SUITE.replace("heads: [softmax,", "heads: [softmax, {softmax: {projection: true}},"))
+    found = {trial.id: record_of(trial, test_ppl=100.0 + trial.seed) for trial in suite.trials}
+    lines = rows(suite, found)
+    compared = compare(lines, "softmax", evidence)
+    assert sorted(compared) == [1, 2, 3, 4]
+    assert all(each.baseline is lines[0] for each in compared.values())
+
+
 def test_forged_perplexities_without_a_logarithm_are_left_out(table, evidence):
     found = compare(table([100, -5, 100], [90, 90, 0]), "softmax", evidence)
     assert found[1].seeds == (1,)
@@ -138,6 +153,8 @@ def test_devices_are_not_ranked_together(table, evidence):
     assert ties([one, on(two, "gpu", "gpu"), three, on(four, "gpu", "gpu")], evidence) == {2: "best", 3: "best"}
     assert ties([one, two, three, on(four, "gpu", "gpu")], evidence) == {2: "best"}
     assert ties([one, two, three, on(four, "gpu", "a processor")], evidence) == {2: "best"}
+    mixed = [on(three, "gpu", "a processor"), on(four, "gpu", "a processor")]
+    assert ties([one, two, *mixed], evidence) == {1: "best"}
 
 
 def simulated(table, evidence, effects, number: int, seed: int) -> list[dict]:

@@ -132,6 +132,17 @@ def test_the_suite_says_its_shape_and_mixtures_is_the_default(suite_of):
     assert headers(tables.build(evidence(chosen))) == headers(laid_out(chosen, "corpora"))
 
 
+@pytest.mark.parametrize("shape", ["heads", "corpora"])
+def test_a_long_label_of_a_corpus_is_told_once_and_named_by_a_number(suite_of, shape):
+    text = SUITE.replace("VOCABS", "[12, 13]").replace("num_tokens: 400", "num_tokens: [400, 800]")
+    table = laid_out(suite_of(text.replace("branching: [2, 3]", "branching: 3")), shape)
+    named = (
+        {column.group for column in table.columns} if shape == "heads" else {line.cells[0].text for line in table.lines}
+    )
+    assert named - {""} == {"markov 1", "markov 2", "markov 3", "markov 4"}
+    assert "markov 2: markov(vocab_size=12, num_tokens=800)." in table.notes
+
+
 # counts
 
 

@@ -164,10 +164,13 @@ def test_times_of_an_exclusive_pass_stand_before_those_of_trials_with_its_condit
     lines, notes = built(suite, made, timings=timings)
     assert [line["train ms/batch"].text for line in lines] == ["5.0 ± 0.5", "7.0 ± 0.5", "30.0 ‡"]
     assert [line["train ms/batch"].mark for line in lines] == ["", "", "‡"]
-    assert note(notes, "ms/batch") == (
-        "ms/batch: after training, one model at a time, in 5 rounds with 38 to 40 training batches a model; median ± "
-        "interquartile range. Taken on a processor, 2 thread(s), torch 2.13.0, harness at abc, "
-        "2026-01-02T04:59:00+00:00; other work took 0.2 cores just before."
+    assert note(notes, "ms/batch of softmax") == (
+        "ms/batch of softmax; mos(num_mixtures=2): after training, one model at a time, in 5 rounds with 38 to 40 "
+        "training batches a model; median ± interquartile range. Taken on a processor, 2 thread(s), torch 2.13.0, "
+        "harness at abc, 2026-01-02T04:59:00+00:00; other work took 0.2 cores just before."
+    )
+    assert note(notes, "ms/batch of mos(num_mixtures=3)").endswith(
+        ": of each trial while it trained, the mean over seeds."
     )
     assert note(notes, "‡")
 
@@ -187,6 +190,10 @@ def test_times_of_two_passes_are_told_apart(suite_of, record_of):
 def test_a_pass_that_was_disturbed_gives_no_times(suite_of, record_of):
     suite = suite_with(suite_of, 1)
     made = of_heads(suite, record_of, [10.0], metric="train_ms_per_batch")
-    lines, notes = built(suite, made, timings={made[0].id: timing(made[0], 5.0, shared=True)})
-    assert lines[0]["train ms/batch"].text == "10.0"
-    assert not [each for each in notes if each.startswith(("ms/batch", "‡"))]
+    lines, notes = built(suite, made, timings={made[0].id: timing(made[0], 5.0, shared=True, busy=1.5)})
+    assert lines[0]["train ms/batch"].text == "10.0 ‡"
+    assert note(notes, "ms/batch") == (
+        "ms/batch: of each trial while it trained, the mean over seeds. An exclusive pass found 1.5 cores busy with "
+        "other work."
+    )
+    assert note(notes, "‡")

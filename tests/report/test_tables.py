@@ -8,6 +8,7 @@ import pytest
 from handmade import evidence, tabulated
 
 from harness.report import tables
+from harness.report.described import description
 from harness.report.published import PrintedCell, PrintedNumbers
 from harness.report.table import Column, Table
 
@@ -296,7 +297,7 @@ def test_another_shape_than_the_suites_has_files_of_its_own(suite_of, tmp_path):
     table = tables.build(evidence(suite))
     assert tables.write(suite, table, tmp_path, "heads")[0].name == "suite.epochs=1.md"
     assert tables.write(suite, table, tmp_path, "corpora")[0].name == "suite.epochs=1.corpora.md"
-    assert tables.all_of("suite", tmp_path).count("# suite, version 3") == 2
+    assert description("suite", tmp_path).count("### suite, version 3") == 2
 
 
 def test_times_of_trials_that_shared_the_machine_are_marked(suite_of, record_of):

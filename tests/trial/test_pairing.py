@@ -16,7 +16,7 @@ from harness.trial.step import EagerStep
 SUITE = """\
 name: pairing
 version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 600, branching: 3}}]
+corpora: [{markov: {vocab_size: 12, num_tokens: 300, branching: 3}}]
 backbones:
   - lstm: {d_model: 8, num_layers: 2, dropout: 0.5}
   - transformer_encoder: {d_model: 8, num_layers: 2, num_heads: 2, d_ff: 8, dropout: 0.5, layer_dropout: 0.5}
@@ -36,7 +36,7 @@ def seen(request, tmp_path_factory):
     suite = plan.load(folder / "suite.yaml", (f"train.shuffle={str(request.param == 'shuffled').lower()}",))
     setting = Setting(suite="pairing", runs=folder / "runs", data=Path("no data"), device="cpu", executor="inline")
     step = EagerStep.__call__
-    for spec in suite.trials:
+    for spec in plan.select(suite.trials, ("seed=1", "head=softmax")):
         trial = SimpleNamespace(segments=[], start=None, hidden=[])
         found[spec.backbone.name, spec.head.name, spec.seed] = trial
 
@@ -61,10 +61,9 @@ def same(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:
     return len(ours) == len(theirs) > 0 and all(map(torch.equal, ours, theirs))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("backbone", ["lstm", "transformer_encoder"])
-def test_heads_under_one_seed_share_segments_start_and_masks(seen, backbone, seed):
-    softmax, mos = (seen[backbone, head, seed] for head in ("softmax", "mos"))
+def test_heads_under_one_seed_share_segments_start_and_masks(seen, backbone):
+    softmax, mos = (seen[backbone, head, 1] for head in ("softmax", "mos"))
     assert same(softmax.segments, mos.segments)
     assert softmax.start.keys() == mos.start.keys()
     assert same(list(softmax.start.values()), list(mos.start.values()))

@@ -1,0 +1,47 @@
+"""`harness report`: a suite's plots and its page."""
+
+import hashlib
+from dataclasses import replace
+
+from harness import plan as planning
+from harness.cli.options import RESULTS, Data, Only, Results, Set, SuitePath, console, errors
+from harness.corpora.download import DEFAULT_DATA
+from harness.errors import RecordError
+from harness.execution import database
+from harness.execution.tracked import Tracking
+from harness.report import tables
+from harness.report.described import description
+from harness.report.evidence import gather
+
+
+def report(
+    suite: SuitePath,
+    overrides: Set = [],  # noqa: B006 - typer copies it
+    only: Only = [],  # noqa: B006
+    results: Results = RESULTS,
+    data: Data = DEFAULT_DATA,
+) -> None:
+    """A suite's plots, and one page that shows all that is known of its trials. With --only: in files of their own."""
+    from harness.report import page, plots  # here: matplotlib takes a second to import
+
+    read = planning.load(suite, tuple(overrides))
+    chosen = {trial.id for trial in planning.select(read.trials, tuple(only))}
+    evidence = gather(read, results, lambda sentence: errors.print(f"warning: {sentence}"))
+    if not chosen & evidence.records.keys():
+        raise RecordError(f"{evidence.runs} has no record of these trials; `harness run {suite}` makes them")
+    table, name = tables.of_trials(tables.build(evidence), chosen), tables.stem(read)
+    if only:
+        table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
+        name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"
+    drawn = plots.draw(evidence, table.title, chosen)
+    folder, place = results / "plots" / name, results / "reports" / f"{name}.html"
+    plots.write(drawn, folder)
+    page.write(page.render(evidence, table, drawn), place)
+    for plot in drawn:
+        if isinstance(plot, plots.LeftOut):
+            errors.print(f"no plot '{plot.title}': {plot.reason}")
+    made = sum(isinstance(plot, plots.Plot) for plot in drawn)
+    console.print(f"plots: {folder} ({made}, each as .svg and .png)", highlight=False, soft_wrap=True)
+    console.print(f"page: {place}", highlight=False, soft_wrap=True)
+    tracking = Tracking(results if database.exists(results) else None, errors)  # its description names these files
+    tracking.call(lambda tracker: tracker.describe(read.name, description(read.name, results)))

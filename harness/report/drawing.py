@@ -1,0 +1,151 @@
+"""How plots look and how they are written: one style, readable without colours, and the same bytes for the same data.
+
+Figures are drawn on canvases of their own; pyplot and its global state are not used.
+"""
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
+
+from harness.printable import printable
+
+WIDTH, HEIGHT, LEGEND_LINE = 4.2, 2.9, 0.17  # inches
+DPI = 200
+INK, FAINT, PAPER = "#1c1e21", "#8b9097", "#ffffff"
+# Okabe and Ito's, which colour-blind readers tell apart (jfly.uni-koeln.de/color); without black and yellow.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+# 6 colours, 7 markers and 5 lines: neighbours differ in all three.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
+LOOKS = len(MARKERS) * len(LINES)  # styles that differ without their colour
+MAX_LABEL = 60
+SETTINGS = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": FAINT,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same bytes on every machine
+    "font.size": 8.5,
+    "grid.alpha": 0.3,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 5,
+    "svg.fonttype": "none",  # text stays text: small, found by a search, and in the reader's own font in the page
+    "svg.hashsalt": "harness",  # ids that are the same each time
+    "text.color": INK,
+    "text.parse_math": False,  # a label's $ is a $
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a series is told from the others of its plot."""
+
+    colour: str
+    marker: str
+    line: str | tuple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """A plot.
+
+    Args:
+        name: of its files.
+        title, caption: what it shows; plain text.
+        svg: a whole document, white behind.
+        png: the same.
+    """
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+    png: bytes
+
+
+def style(index: int) -> Style:
+    """That of the index-th series of a plot."""
+    return Style(COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], LINES[index % len(LINES)])
+
+
+@contextmanager
+def settings() -> Iterator[None]:
+    """Within it figures are made and written in our style, whatever a user's matplotlibrc says."""
+    with matplotlib.rc_context(matplotlib.rcParamsDefault | SETTINGS), warnings.catch_warnings():
+        # A name in letters that the font has not is right in the SVG and boxes in the PNG; nothing to warn of.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def axes(x: str, y: str) -> Axes:
+    """Axes of a figure of their own."""
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    FigureCanvasAgg(figure)
+    made = figure.add_subplot()
+    made.set_xlabel(x)
+    made.set_ylabel(y)
+    return made
+
+
+def legend(on: Axes, entries: Sequence[tuple[Artist, str]]) -> None:
+    """Under the axes, so that it covers nothing; the figure grows with it."""
+    labels = [shown(label) for _, label in entries]
+    columns = 2 if max(map(len, labels)) <= 26 else 1
+    on.figure.set_figheight(HEIGHT + LEGEND_LINE * -(-len(labels) // columns))
+    on.figure.legend([artist for artist, _ in entries], labels, loc="outside lower left", ncols=columns)
+
+
+def shown(label: str, most: int = MAX_LABEL) -> str:
+    """A label as a plot may have it: one line, not too long. Legends leave out what begins with '_'."""
+    line = printable(label)
+    line = f"{line[: most - 3]}..." if len(line) > most else line
+    return f" {line}" if line.startswith("_") else line
+
+
+def logarithmic(axis, low: float, high: float) -> None:
+    """A log scale with plain numbers, where the values span more than a factor of 3."""
+    if 0 < 3 * low < high:
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        subs = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 100 * low else (1,)
+        axis.set_major_locator(LogLocator(subs=subs))
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_locator(NullLocator())
+        axis.set_minor_formatter(NullFormatter())
+
+
+def finished(on: Axes, *, name: str, title: str, caption: str) -> Plot:
+    """The plot of axes that are drawn."""
+    svg = _svg(on.figure)
+    on.figure.set_layout_engine("none")  # as it was laid out for the SVG
+    return Plot(name=name, title=title, caption=caption, svg=svg, png=_png(on.figure))
+
+
+def _svg(figure: Figure) -> str:
+    content = io.StringIO()
+    about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # nothing of the clock or of versions
+    figure.savefig(content, format="svg", metadata=about, facecolor=PAPER)
+    return re.sub(r"[ \t]+$", "", content.getvalue(), flags=re.MULTILINE)
+
+
+def _png(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=DPI, metadata={"Software": None}, facecolor=PAPER)
+    return content.getvalue()

@@ -1,0 +1,76 @@
+"""`harness report`: where things are, what is refused, what a second run leaves alone."""
+
+import shutil
+
+import commands
+import pytest
+
+KINDS = ["learning_curves", "perplexity_by_mixtures", "perplexity_by_parameters", "perplexity_by_time"]
+
+
+def test_report_writes_the_plots_and_the_page_and_says_where(finished, harness):
+    done = harness("report", "suites/tiny.yaml")
+    assert done.code == 0
+    assert "page: results/reports/tiny.html" in done.out
+    assert "plots: results/plots/tiny (" in done.out
+    names = {path.name for path in (finished / "results" / "plots" / "tiny").iterdir()}
+    assert {f"{kind}.{form}" for kind in KINDS for form in ("svg", "png")} <= names
+    text = (finished / "results" / "reports" / "tiny.html").read_text()
+    for trial in commands.record_files(finished):
+        assert f'data-trial="{trial}"' in text
+    assert str(finished) not in text
+
+
+def test_a_second_report_leaves_the_files_as_they_are_and_touches_no_record(finished, harness):
+    assert harness("report", "suites/tiny.yaml").code == 0
+    before = commands.files(finished)
+    assert harness("report", "suites/tiny.yaml").code == 0
+    assert commands.files(finished) == before
+
+
+def test_report_only_is_of_those_rows_in_files_of_its_own(finished, harness):
+    done = harness("report", "suites/tiny.yaml", "--only", "head=mos")
+    assert done.code == 0
+    (place,) = (finished / "results" / "reports").iterdir()
+    assert place.name.startswith("tiny.only-")
+    text = place.read_text()
+    assert "<h1>tiny, version 1; ONLY head=mos</h1>" in text
+    chosen = {trial["id"] for trial in commands.planned(harness, "--only", "head=mos")}
+    others = {trial["id"] for trial in commands.planned(harness)} - chosen
+    assert all(f'data-trial="{trial}"' in text for trial in chosen)
+    assert not any(f'data-trial="{trial}"' in text for trial in others)
+
+
+@pytest.mark.parametrize("overrides", [(), ("--set", "train.epochs=1")])
+def test_report_without_records_is_one_sentence(fresh, harness, overrides):
+    done = harness("report", "suites/tiny.yaml", *overrides)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert "has no record of these trials; `harness run suites/tiny.yaml` makes them" in done.err
+    assert not (fresh / "results").exists()
+
+
+def test_a_damaged_record_is_warned_of_and_not_in_the_page(finished, harness):
+    trial, *_ = commands.record_files(finished)
+    record = finished / "results" / "runs" / "tiny" / trial / "record.json"
+    record.write_bytes(record.read_bytes()[:-20])
+    done = harness("report", "suites/tiny.yaml")
+    assert done.code == 0
+    assert "warning: " in done.err
+    assert f'data-trial="{trial}"' not in (finished / "results" / "reports" / "tiny.html").read_text()
+
+
+def test_a_page_that_cannot_be_written_is_one_sentence(finished, harness):
+    shutil.rmtree(finished / "results" / "reports", ignore_errors=True)
+    (finished / "results" / "reports").write_text("a file")
+    done = harness("report", "suites/tiny.yaml")
+    assert done.code == 2
+    assert "tiny.html cannot be written" in done.err
+
+
+def test_the_leaderboard_is_a_page_too(finished, harness):
+    done = harness("leaderboard")
+    assert (done.code, done.err) == (0, "")
+    assert "results/reports/leaderboard.html" in done.out
+    text = (finished / "results" / "reports" / "leaderboard.html").read_text()
+    assert "<h1>Leaderboard</h1>" in text
+    assert "mos(num_mixtures=2)" in text

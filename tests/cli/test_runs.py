@@ -1,0 +1,61 @@
+"""`harness runs`, and what `harness run` says at its end."""
+
+import json
+import re
+
+
+def test_runs_shows_each_suite_also_when_its_file_is_gone(finished, harness):
+    (finished / "suites" / "tiny.yaml").unlink()
+    done = harness("runs")
+    assert (done.code, done.err) == (0, "")
+    (row,) = [line for line in done.out.splitlines() if "tiny" in line]
+    assert "4 ok" in row
+    (suite,) = json.loads(harness("runs", "--json").out)["suites"]
+    assert (suite["suite"], suite["records"], suite["interrupted"]) == ("tiny", {"ok": 4}, 0)
+    found = (finished / "results" / "runs" / "tiny").glob("*/record.json")
+    contents = [json.loads(place.read_text()) for place in found]
+    assert suite["device_minutes"] == sum(content["metrics"]["train_minutes"] for content in contents)
+    assert suite["finished"] == max(content["environment"]["finished"] for content in contents)
+
+
+def test_runs_of_a_suite_shows_its_trials(finished, harness):
+    trials = json.loads(harness("runs", "tiny", "--json").out)["trials"]
+    assert sorted(f"{trial['head']} {trial['seed']}" for trial in trials) == [
+        "mos(num_mixtures=2) 1",
+        "mos(num_mixtures=2) 2",
+        "softmax 1",
+        "softmax 2",
+    ]
+    out = harness("runs", "tiny").out
+    assert all(trial["id"] in out and f"{trial['test_ppl']:.2f}" in out for trial in trials)
+
+
+def test_runs_of_an_unknown_suite_names_the_nearest(finished, harness):
+    done = harness("runs", "tinny")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "results/runs holds no suite 'tinny'; did you mean 'tiny'? (there are: tiny)\n"
+    assert harness("runs", "../runs/tiny").code == 2
+
+
+def test_runs_of_an_empty_folder_is_a_sentence(fresh, harness):
+    done = harness("runs")
+    assert (done.code, done.out, done.err) == (0, "results/runs holds no records: run a suite first\n", "")
+    assert json.loads(harness("runs", "--json").out) == {"suites": []}
+    assert harness("runs", "tiny").err == "results/runs holds no suite 'tiny'\n"
+
+
+def test_runs_warns_of_a_damaged_record_and_does_not_count_it(finished, harness):
+    place = sorted((finished / "results" / "runs" / "tiny").glob("*/record.json"))[0]
+    place.write_text("{")
+    done = harness("runs", "--json")
+    assert json.loads(done.out)["suites"][0]["records"] == {"ok": 3}
+    assert done.err.startswith(f"warning: {place}: ")
+    assert done.err.count("\n") == 1
+
+
+def test_a_run_ends_with_what_it_took(first_run):
+    (line,) = [line for line in first_run.out.splitlines() if "device time" in line]
+    span = r"\d+:\d\d:\d\d"
+    assert re.fullmatch(
+        rf"4 of 4 trials: 4 ok; wall time {span}; device time {span} \(training, summed over these trials\)", line
+    )

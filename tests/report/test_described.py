@@ -1,0 +1,57 @@
+"""What a suite's experiment says of itself in MLflow."""
+
+import pytest
+
+from harness.report.described import MAX_CHARACTERS, MAX_NAMED, description
+
+TABLE = "# tiny, version 1\n\n| head |\n|:-----|\n| mos  |\n"
+
+
+@pytest.fixture
+def results(tmp_path):
+    for folder in ("tables", "plots/tiny", "plots/tiny.epochs=1", "plots/tiny2", "reports"):
+        (tmp_path / folder).mkdir(parents=True)
+    return tmp_path
+
+
+def test_its_first_line_names_the_files_of_the_suite_and_no_other(results):
+    for name in (
+        "tables/tiny.md",
+        "tables/tiny.epochs=1.md",
+        "tables/tiny2.md",
+        "reports/tiny.html",
+        "reports/tiny2.html",
+    ):
+        (results / name).write_text(TABLE)
+    for name in ("plots/tiny/curves.png", "plots/tiny.epochs=1/curves.png", "plots/tiny2/curves.png"):
+        (results / name).write_bytes(b"")
+    assert description("tiny", results).splitlines()[0] == (
+        "Suite tiny. Files of the results folder: table: `tables/tiny.md`, `tables/tiny.epochs=1.md`; "
+        "page: `reports/tiny.html`; plots: `plots/tiny/curves.png`, `plots/tiny.epochs=1/curves.png`."
+    )
+
+
+def test_the_tables_follow_with_a_smaller_heading(results):
+    (results / "tables" / "tiny.md").write_text(TABLE)
+    assert description("tiny", results).endswith("\n\n##" + TABLE)
+
+
+def test_a_suite_without_files_says_so(tmp_path):
+    assert description("tiny", tmp_path).splitlines()[0] == "Suite tiny. Files of the results folder: no table yet."
+
+
+@pytest.mark.parametrize(("rows", "shown"), [(10, 13), (1_000, 2), (100_000, 1)])  # a row has nine characters
+def test_what_mlflow_has_no_room_for_is_named_instead(results, rows, shown):
+    for number in range(12):
+        (results / "tables" / f"tiny.lr={number:03}.md").write_text(TABLE + "| mos  |\n" * rows)
+    (results / "tables" / "tiny.md").write_text(TABLE)
+    text = description("tiny", results)
+    assert len(text) <= MAX_CHARACTERS
+    assert "##" + TABLE in text
+    assert text.count("\n### ") == shown
+    assert (f"Too long to be shown here: `tables/tiny.lr={shown - 1:03}.md`" in text) is (shown < 13)
+    assert f"and {13 - MAX_NAMED} more" in text
+
+
+def test_a_suites_name_is_shown_as_it_is(tmp_path):
+    assert "Suite \\*x\\*&lt;b>." in description("*x*<b>", tmp_path)

@@ -1,0 +1,201 @@
+"""The page in a real browser, headless Chromium by its driver: sorting, unfolding, colours, silence, narrow screens."""
+
+import json
+import shutil
+
+import handmade
+import pytest
+
+from harness import plan
+from harness.records import CurvePoint
+from harness.report import page, plots, tables
+
+SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5, 10]}"))
+PPL = {"softmax": 100.0, 2: 9.5, 5: 88.0, 10: None}  # as text 9.5 sorts after 88, and what is missing comes last
+HOSTILE = (
+    "</script><script>document.title = 'obeyed'; fetch('http://127.0.0.1:9/')</script><img src='http://127.0.0.1:9/x'>"
+)
+OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """One Chromium for all tests here."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    places = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if None in places:
+        pytest.skip("needs Debian's chromium and chromium-driver: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = places[0]
+    for option in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(places[1]))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """The page of a suite of four heads, one of which failed with a hostile message."""
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "suites").mkdir()
+    (folder / "suites" / "small.yaml").write_text(SUITE)
+    suite = plan.load(folder / "suites" / "small.yaml")
+    made = [record for trial in suite.trials if (record := _record(trial))]
+    evidence = handmade.evidence(suite, made)
+    table = tables.build(evidence)
+    page.write(page.render(evidence, table, plots.draw(evidence, table.title)), folder / "page.html")
+    return folder / "page.html"
+
+
+def _record(trial):
+    ppl = PPL[trial.head.params.get("num_mixtures", trial.head.name)]
+    about = {"suite": "small", "spec": trial, "curve": ()}
+    if ppl is None:
+        return handmade.record(
+            **about, status="error", message=HOSTILE, environment=handmade.environment(device=HOSTILE)
+        )
+    metrics = {"test_ppl": ppl + trial.seed, "valid_ppl": ppl, "train_ms_per_batch": ppl, "state_carried": 1}
+    metrics |= {"unigram_test_ppl": 11.0, "context_tokens": 7}
+    curve = tuple(
+        CurvePoint(epoch=e, train_loss=4.0, valid_ppl=ppl + 1 / e, lr=1.0, seconds=1.0) for e in (1.0, 2.0, 3.0)
+    )
+    return handmade.record(**{**about, "curve": curve}, metrics=metrics)
+
+
+@pytest.fixture
+def opened(browser, place):
+    """The browser with the page, as wide as a desktop's, in light colours."""
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [_scheme("light")]})
+    _wide(browser, 1400)
+    browser.get(place.as_uri())
+    return browser
+
+
+def _scheme(name):
+    return {"name": "prefers-color-scheme", "value": name}
+
+
+def _wide(browser, width):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def _column(browser, name):
+    """A header's index and its button."""
+    headers = browser.find_elements("css selector", "table.sortable > thead th")
+    index = [header.text.split("\n")[0].split("\xa0")[0] for header in headers].index(name)
+    return index, headers[index]
+
+
+def _cells(browser, index):
+    rows = browser.find_elements("css selector", "table.sortable > tbody > tr:first-child")
+    return [row.find_elements("tag name", "td")[index].text for row in rows]
+
+
+def test_a_column_sorts_by_number_upwards_and_downwards_with_what_is_missing_last(opened):
+    index, header = _column(opened, "test ppl")
+    shown = ["11.00 ± 0.71", "89.50 ± 0.71", "101.50 ± 0.71"]
+    header.find_element("tag name", "button").click()
+    cells = [cell.removesuffix(" ≈") for cell in _cells(opened, index)]
+    assert cells == [*shown, "-"]
+    assert header.get_attribute("aria-sort") == "ascending"
+    header.find_element("tag name", "button").click()
+    assert [cell.removesuffix(" ≈") for cell in _cells(opened, index)] == [*reversed(shown), "-"]
+    assert header.get_attribute("aria-sort") == "descending"
+
+
+def test_a_column_sorts_by_the_keyboard_and_names_sort_with_their_numbers(opened):
+    from selenium.webdriver.common.keys import Keys
+
+    index, header = _column(opened, "head")
+    header.find_element("tag name", "button").send_keys(Keys.ENTER)
+    assert _cells(opened, index) == [f"mos(num_mixtures={k})" for k in (2, 5, 10)] + ["softmax"]
+    others = opened.find_elements("css selector", "th[aria-sort=none]")
+    assert len(others) == len(opened.find_elements("css selector", "th[aria-sort]")) - 1
+
+
+def test_a_row_unfolds_by_a_click_and_by_the_keyboard_and_goes_along_when_sorted(opened):
+    from selenium.webdriver.common.keys import Keys
+
+    details = opened.find_elements("css selector", "details.row")[1]
+    command = details.find_element("css selector", ".command code")
+    assert not command.is_displayed()
+    opened.find_elements("css selector", "table.sortable > tbody > tr:first-child")[1].click()
+    assert command.is_displayed()
+    assert command.text == "harness run suites/small.yaml --only head=mos,head.num_mixtures=2"
+    _column(opened, "test ppl")[1].find_element("tag name", "button").click()
+    first = opened.find_element("css selector", "table.sortable > tbody")  # of the lowest perplexity
+    assert first.find_element("css selector", ".command code").is_displayed()
+    summary = details.find_element("tag name", "summary")
+    summary.send_keys(Keys.ENTER)
+    assert not command.is_displayed()
+    summary.click()
+    assert command.is_displayed()
+
+
+def test_colours_follow_the_system_until_the_button_is_used(opened):
+    def dark():
+        colour = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) < 3 * 128
+
+    assert not dark()
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [_scheme("dark")]})
+    assert dark()
+    button = opened.find_element("id", "theme")
+    button.click()
+    assert not dark()
+    button.click()
+    assert dark()
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_only_boxes_scroll_never_the_page(opened, width):
+    _wide(opened, width)
+    opened.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
+    page_width, shown = "return document.documentElement.scrollWidth", "return document.documentElement.clientWidth"
+    assert opened.execute_script(page_width) == opened.execute_script(shown) <= width
+    box = opened.find_element("css selector", "main > section > .scroll")
+    assert box.size["width"] <= width
+    unfolded = opened.find_element("css selector", ".unfolded")
+    assert unfolded.size["width"] <= box.size["width"]  # what a row unfolds to is read without scrolling the table
+    if width == 400:
+        assert opened.execute_script("return arguments[0].scrollWidth > arguments[0].clientWidth", box)
+
+
+def test_nothing_leaves_the_page_and_the_console_stays_empty(opened, place):
+    opened.get_log("performance")
+    opened.get_log("browser")
+    opened.get(place.as_uri())
+    opened.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
+    opened.find_element("id", "theme").click()
+    events = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
+    asked = [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
+    assert {url for url in asked if not url.startswith("data:")} == {place.as_uri()}
+    assert opened.get_log("browser") == []
+    assert opened.title.startswith("small, version 1")
+    assert "fetch('http" in opened.find_element("css selector", "details.failed").text
+
+
+def test_the_page_forbids_what_it_does_not_do(opened):
+    fetched = "return fetch('http://127.0.0.1:9/').then(() => 'went', (fault) => String(fault))"
+    assert opened.execute_script(fetched) != "went"
+    opened.execute_script(
+        "const s = document.createElement('script'); s.textContent = 'window.obeyed = 1'; document.body.append(s);"
+        "const i = new Image(); i.src = 'http://127.0.0.1:9/x.png'; document.body.append(i)"
+    )
+    assert opened.execute_script("return window.obeyed") is None
+    told = " ".join(entry["message"] for entry in opened.get_log("browser"))
+    assert "Content Security Policy" in told
+    assert told.count("connect-src") >= 1
+    assert told.count("img-src") >= 1

@@ -1,0 +1,276 @@
+"""What is drawn, by the data of the axes; the files: the same bytes each time, harmless text, nothing stale."""
+
+import xml.etree.ElementTree as ElementTree
+from types import SimpleNamespace
+
+import handmade
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.container import ErrorbarContainer
+
+from harness.errors import RecordError
+from harness.records import CurvePoint
+from harness.report import panels, plots
+from harness.report.drawing import LOOKS, settings, shown, style
+from harness.report.plots import LeftOut, Plot
+from harness.report.published import PrintedCell, PrintedNumbers
+from harness.report.rows import rows
+from harness.timings import Timing
+from harness.token_scores import TokenScores
+
+SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
+KINDS = {
+    "perplexity_by_mixtures": "Test perplexity by number of mixtures",
+    "learning_curves": "Learning curves",
+    "perplexity_by_time": "Test perplexity by training time",
+    "perplexity_by_parameters": "Test perplexity by parameters",
+    "gain_by_frequency": "Where the gain is: word frequency",
+    "gain_by_position": "Where the gain is: place in the segment",
+}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Kept:
+    """An evidence whose trials have kept what each token cost: the heads after the first gain a nat on new words."""
+
+    def __new__(cls, suite, made, **more):
+        found = handmade.evidence(suite, made, **more)
+        names = ("suite", "records", "timings", "interrupted", "printed", "runs")
+        return SimpleNamespace(**{name: getattr(found, name) for name in names}, token_scores=cls.scores(found.records))
+
+    @staticmethod
+    def scores(records):
+        def of(trial_id):
+            better = 0.0 if records[trial_id].spec.head.name == "softmax" else 1.0
+            return TokenScores(
+                nll=np.array([5.0 - better, 3.0, 2.0, 2.0], dtype=np.float32),
+                count=np.array([0, 5, 5, 5], dtype=np.int32),
+                offset=np.array([0, 1, 2, 3], dtype=np.int32),
+            )
+
+        return of
+
+
+@pytest.fixture
+def suite(suite_of):
+    return suite_of(SUITE)
+
+
+@pytest.fixture
+def made(suite, record_of):
+    """A record for each trial: test ppl 100, 104 for softmax, 80, 84 for K = 2 and 90, 94 for K = 5."""
+
+    def record(index, trial):
+        ppl = [100.0, 104.0, 80.0, 84.0, 90.0, 94.0][index]
+        found = record_of(trial, test_ppl=ppl, valid_ppl=ppl, train_ms_per_batch=10.0 + index // 2)
+        curve = tuple(
+            CurvePoint(epoch=float(epoch), train_loss=5.0, valid_ppl=ppl + 100.0 / epoch, lr=1.0, seconds=2.0)
+            for epoch in (1, 2, 3)
+        )
+        return found.model_copy(update={"curve": curve})
+
+    return [record(index, trial) for index, trial in enumerate(suite.trials)]
+
+
+@pytest.fixture
+def kinds(monkeypatch):
+    """A function: draw these kinds only, for the sake of time."""
+
+    def keep(*names: str) -> None:
+        monkeypatch.setattr(plots, "KINDS", tuple(kind for kind in plots.KINDS if kind.name in names))
+
+    return keep
+
+
+def bars(axes) -> dict[tuple[str, str], list[tuple[float, float, float, float]]]:
+    """Marker and colour of each series with bars -> x, y and both ends of its bars."""
+    found = {}
+    for container in axes.containers:
+        assert isinstance(container, ErrorbarContainer)
+        line, _, (ends,) = container.lines
+        spans = [segment[:, 1] for segment in ends.get_segments()]
+        found[line.get_marker(), line.get_color()] = [
+            (float(x), float(y), float(low), float(high))
+            for (x, y), (low, high) in zip(line.get_xydata(), spans, strict=True)
+        ]
+    return found
+
+
+def drawn(draw, evidence):
+    with settings():
+        return draw(rows(evidence.suite, evidence.records), evidence)
+
+
+def test_every_kind_of_plot_is_drawn_where_there_is_everything(suite, made):
+    found = plots.draw(Kept(suite, made), "small, version 1")
+    assert {plot.name: plot.title for plot in found} == KINDS
+
+
+def test_by_mixtures_shows_the_means_the_intervals_and_the_band_of_the_baseline(suite, made):
+    axes, caption = drawn(panels.by_mixtures, handmade.evidence(suite, made))
+    # two seeds that differ by 4: sd 2.828, t of one degree of freedom 12.706, reach 12.706 * 2.828 / sqrt(2) = 25.41
+    expected = [(2, 82, 82 - 25.41, 82 + 25.41), (5, 92, 92 - 25.41, 92 + 25.41)]
+    (told,) = bars(axes).values()
+    assert told == [pytest.approx(each, abs=0.01) for each in expected]
+    (band,) = axes.patches
+    assert (band.get_y(), band.get_y() + band.get_height()) == pytest.approx((102 - 25.41, 102 + 25.41), abs=0.01)
+    assert list(axes.lines[0].get_ydata()) == [102, 102]
+    assert "95 % t intervals" in caption
+
+
+def test_printed_values_have_a_marker_of_their_own(suite, made):
+    cell = PrintedCell("markov", "lstm", "mos", {"num_mixtures": 5}, "test_ppl", "89.5", "best", "", "")
+    evidence = handmade.evidence(suite, made, PrintedNumbers((cell,), ()))
+    for draw, x in ((panels.by_mixtures, 5), (panels.by_size, suite.params[suite.trials[4].id][0])):
+        axes, _ = drawn(draw, evidence)
+        (stars,) = (line for line in axes.lines if line.get_marker() == "*")
+        assert [tuple(each) for each in stars.get_xydata()] == [(x, 89.5)]
+
+
+def test_curves_are_means_by_epoch_between_the_lowest_and_the_highest_seed(suite, made):
+    axes, _ = drawn(panels.curves, handmade.evidence(suite, made))
+    first = axes.lines[0]
+    assert [tuple(each) for each in first.get_xydata()] == [(1, 202), (2, 152), (3, pytest.approx(102 + 100 / 3))]
+    band = axes.collections[0].get_paths()[0].vertices
+    assert {(1.0, 200.0), (1.0, 204.0), (2.0, 150.0), (2.0, 154.0)} <= {tuple(each) for each in band}
+
+
+def test_perplexity_against_time_has_the_pareto_front(suite, made):
+    axes, caption = drawn(panels.by_time, handmade.evidence(suite, made))
+    # softmax 102 at 10 ms, K = 2 82 at 11 ms; K = 5, 92 at 12 ms, is beaten in both
+    assert list(bars(axes).values()) == [[(10, 102, 100, 104)], [(11, 82, 80, 84)], [(12, 92, 90, 94)]]
+    (front,) = (line for line in axes.lines if line.get_drawstyle() == "steps-post")
+    assert [tuple(each) for each in front.get_xydata()] == [(10, 102), (11, 82)]
+    assert "a processor" in caption
+
+
+def test_times_of_different_passes_are_not_in_one_plot(suite, made, kinds):
+    kinds("perplexity_by_time")
+    timing = {
+        record.id: Timing(
+            trial=record.id,
+            weights_sha256="",
+            metrics={"train_ms_per_batch": 7.0},
+            batches=9,
+            rounds=3,
+            passed="first" if record.spec.head.name == "softmax" else "second",
+            device="a processor",
+            threads=1,
+            torch="2.13.0",
+            commit="abc",
+            taken="2026-01-02T03:04:05+00:00",
+            busy=0.0,
+            shared=False,
+        )
+        for record in made
+    }
+    found = plots.draw(handmade.evidence(suite, made, timings=timing), "small")
+    assert [type(plot) for plot in found] == [LeftOut, Plot]  # softmax alone is no comparison
+    assert found[1].title == "Test perplexity by training time, second"
+    assert "one trial at a time" in found[1].caption
+
+
+def test_gains_are_the_row_less_the_baseline_by_band_with_the_share_of_tokens(suite, made):
+    axes, _ = drawn(panels.by_frequency, Kept(suite, made))
+    for place in bars(axes).values():
+        assert [y for _, y, _, _ in place] == [-1, 0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n25 %", "1-9\n75 %"]
+
+
+def test_scores_that_are_of_two_splits_are_a_reason(suite, made, monkeypatch):
+    def refuse(*_):
+        raise RecordError("the scores of tokens are of two test splits")
+
+    monkeypatch.setattr(panels.points, "gains", refuse)
+    assert drawn(panels.by_frequency, Kept(suite, made)) == "the scores of tokens are of two test splits"
+
+
+def test_a_plot_that_would_show_nothing_is_left_out_with_its_reason(suite_of, record_of):
+    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}\n", ""), ("table: {baseline: softmax}\n", "")))
+    found = plots.draw(handmade.evidence(suite, [record_of(suite.trials[0], test_ppl=9.0)]), "small")
+    reasons = {plot.title: plot.reason for plot in found}
+    assert list(reasons) == list(KINDS.values())
+    assert reasons[KINDS["perplexity_by_mixtures"]] == "no finished trial's head has num_mixtures"
+    assert reasons[KINDS["learning_curves"]] == "no finished trial has a curve of two epochs"
+    assert reasons[KINDS["perplexity_by_time"]] == "no trial is finished with a time"
+    assert reasons[KINDS["perplexity_by_parameters"]].startswith("fewer than two rows")
+    assert reasons[KINDS["gain_by_frequency"]].startswith("there is no row of a baseline")
+
+
+def test_of_many_rows_the_baseline_and_the_lowest_are_drawn_and_the_caption_says_so(suite_of, record_of):
+    heads = "  - mos: {num_mixtures: [" + ", ".join(map(str, range(2, 22))) + "]}"
+    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
+    made = [record_of(trial, test_ppl=200.0 - index) for index, trial in enumerate(suite.trials)]
+    axes, caption = drawn(panels.by_size, handmade.evidence(suite, made))
+    shown = sorted(y for series in bars(axes).values() for _, y, _, _ in series)
+    assert 200.0 in shown  # the baseline is the worst
+    assert shown[: panels.MOST - 1] == [180.0 + index for index in range(panels.MOST - 1)]
+    assert f"of 21 rows the baseline and those of lowest test perplexity, {panels.MOST} in all" in caption
+
+
+def test_of_very_many_rows_no_two_that_are_drawn_look_alike(suite_of, record_of):
+    heads = "  - mos: {num_mixtures: [" + ", ".join(map(str, range(2, 82))) + "]}"
+    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
+    # the lowest are 7 rows apart, as far as markers repeat
+    made = [record_of(trial, test_ppl=200.0 - 100 * (index % 7 == 0)) for index, trial in enumerate(suite.trials)]
+    axes, _ = drawn(panels.by_size, handmade.evidence(suite, made))
+    looks = [(marker, colour) for marker, colour in bars(axes)]
+    assert len(set(looks)) == panels.MOST
+    assert len({marker for marker, _ in looks}) == 7
+
+
+def test_a_plot_for_each_backbone_says_which(suite_of, record_of, kinds):
+    kinds("perplexity_by_mixtures")
+    other = "\n  - transformer_encoder: {d_model: 8, num_layers: 1, num_heads: 1, d_ff: 8}"
+    suite = suite_of(SUITE.replace("dropout: 0.1}", f"dropout: 0.1}}{other}"))
+    found = plots.draw(handmade.evidence(suite, [record_of(trial, test_ppl=9.0) for trial in suite.trials]), "small")
+    for plot, backbone in zip(found, ("lstm", "transformer_encoder"), strict=True):
+        assert f">{backbone}; small<" in plot.svg
+    assert {plot.name: plot.title for plot in found} == {
+        "perplexity_by_mixtures.lstm": "Test perplexity by number of mixtures, lstm",
+        "perplexity_by_mixtures.transformer_encoder": "Test perplexity by number of mixtures, transformer_encoder",
+    }
+
+
+def test_the_same_records_give_the_same_bytes_whatever_the_users_settings(suite, made, kinds):
+    kinds("perplexity_by_mixtures", "perplexity_by_parameters")
+    first = plots.draw(Kept(suite, made), "small")
+    with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": None, "lines.linewidth": 9}):
+        assert plots.draw(Kept(suite, made), "small") == first
+    for plot in first:
+        assert plot.png.startswith(b"\x89PNG")
+        assert "<dc:date>" not in plot.svg
+        assert "Matplotlib v" not in plot.svg
+
+
+def test_what_a_label_says_is_text(suite, made, kinds):
+    kinds("perplexity_by_mixtures")
+    hostile = '</text><script>alert(1)</script> $\\frac{1}$ "\x1b[31m'
+    (plot,) = plots.draw(handmade.evidence(suite, made), hostile)
+    tree = ElementTree.fromstring(plot.svg)
+    assert "script" not in {element.tag.removeprefix(SVG) for element in tree.iter()}
+    told = [element.text for element in tree.iter(f"{SVG}text")]
+    assert '</text><script>alert(1)</script> $\\frac{1}$ "\\x1b[31m' in told
+
+
+def test_series_are_told_apart_without_colour():
+    looks = [(style(index).marker, style(index).line) for index in range(LOOKS)]
+    assert len(set(looks)) == len(looks) == 35
+
+
+def test_labels_are_one_printable_line_that_a_legend_shows():
+    assert shown("a\nb") == "a\\nb"
+    assert shown("_plugin") == " _plugin"
+    assert len(shown("x" * 1_000)) == 60
+
+
+def test_writing_changes_only_what_changed_and_removes_what_is_no_longer_drawn(tmp_path):
+    one, two = (Plot(name=name, title="", caption="", svg=f"<svg>{name}</svg>", png=b"png") for name in ("one", "two"))
+    plots.write([one, two], tmp_path)
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert sorted(before) == ["one.png", "one.svg", "two.png", "two.svg"]
+    plots.write([one, LeftOut(title="two", reason="nothing")], tmp_path)
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == {
+        name: time for name, time in before.items() if name.startswith("one")
+    }

@@ -1,0 +1,122 @@
+"""The numbers behind the plots, by hand."""
+
+import math
+from types import SimpleNamespace
+
+import handmade
+import numpy as np
+import pytest
+
+from harness.records import CurvePoint
+from harness.report import points
+from harness.report.points import Point
+from harness.report.published import PrintedCell, PrintedNumbers
+from harness.report.rows import rows
+from harness.token_scores import TokenScores
+
+SUITE = handmade.changed(
+    ("seeds: [1, 2]", "seeds: [1, 2, 3]"),
+    ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [5, 2]}\n  - moc: {num_mixtures: 2}"),
+)
+NOTHING = PrintedNumbers((), ())
+
+
+def point(x: float, y: float) -> Point:
+    return Point(x=x, y=y, low=y, high=y)
+
+
+def test_perplexity_by_mixtures_has_the_t_interval_over_seeds(suite_of, record_of):
+    suite = suite_of(SUITE)
+    values = dict(
+        zip([t.id for t in suite.trials if t.head.params.get("num_mixtures") == 5], (100, 104, 102), strict=True)
+    )
+    lines = rows(suite, {id_: record_of(_trial(suite, id_), test_ppl=value) for id_, value in values.items()})
+    (series,) = points.by_mixtures(lines, NOTHING)
+    (found,) = series.points
+    # mean 102, sd 2; t of 2 degrees of freedom at 0.975 is 4.3027 (Student's table)
+    assert (series.label, series.seeds, found.x, found.y) == ("mos", 3, 5, 102)
+    assert found.high - found.y == pytest.approx(4.3027 * 2 / math.sqrt(3), rel=1e-4)
+    assert found.y - found.low == pytest.approx(found.high - found.y)
+
+
+def test_perplexity_by_mixtures_is_a_series_for_each_head_in_the_order_of_k(suite_of, record_of):
+    suite = suite_of(SUITE)
+    made = {trial.id: record_of(trial, test_ppl=100.0) for trial in suite.trials}
+    found = points.by_mixtures(rows(suite, made), NOTHING)
+    assert {series.label: [each.x for each in series.points] for series in found} == {"mos": [2, 5], "moc": [2]}
+
+
+def test_heads_of_one_name_are_told_apart_by_their_other_parameters(suite_of, record_of):
+    suite = suite_of(SUITE.replace("  - moc:", "  - mos: {num_mixtures: [2, 5], dropout: 0.5}\n  - moc:"))
+    made = {trial.id: record_of(trial, test_ppl=100.0) for trial in suite.trials}
+    found = points.by_mixtures(rows(suite, made), NOTHING)
+    assert [(series.label, len(series.points)) for series in found] == [("mos", 2), ("mos(dropout=0.5)", 2), ("moc", 1)]
+
+
+@pytest.mark.parametrize(("counting", "expected"), [("", 90.0), ("eos", None), ("sos_eos", None)])
+def test_a_printed_value_counts_only_where_tokens_are_counted_alike(counting, expected, suite_of, record_of):
+    suite = suite_of(SUITE)  # of markov, whose boundary is ''
+    about = {"corpus": "markov", "backbone": "lstm", "head": "mos", "weights": "best", "note": ""}
+    cell = PrintedCell(**about, params={"num_mixtures": 5}, metric="test_ppl", value="90.0", counting=counting)
+    made = {trial.id: record_of(trial, test_ppl=100.0) for trial in suite.trials}
+    mos = points.by_mixtures(rows(suite, made), PrintedNumbers((cell,), ()))[0]
+    assert {each.x: each.printed for each in mos.points} == {2: None, 5: expected}
+
+
+def test_a_curve_is_the_mean_over_seeds_as_far_as_all_of_them_reach(suite_of, record_of):
+    suite = suite_of(SUITE)
+    curves = [(90.0, 60.0, 50.0), (110.0, 70.0), (100.0, 80.0, 40.0)]
+    made = {
+        trial.id: record_of(trial, test_ppl=1.0).model_copy(update={"curve": _curve(curve)})
+        for trial, curve in zip(suite.trials[:3], curves, strict=True)
+    }
+    series = points.curve(rows(suite, made)[0])
+    assert [(p.x, p.y, p.low, p.high) for p in series.points] == [(1, 100, 90, 110), (2, 70, 60, 80)]
+    assert points.curve(rows(suite, made)[1]) is None
+
+
+def test_no_point_of_the_front_is_beaten_in_both():
+    told = [point(1, 9), point(2, 9), point(2, 7), point(3, 8), point(4, 7), point(5, 1)]
+    assert [(p.x, p.y) for p in points.front(told)] == [(1, 9), (2, 7), (5, 1)]
+    assert points.front([]) == []
+
+
+def test_a_gain_is_the_row_less_its_baseline_averaged_over_shared_seeds(suite_of, record_of):
+    suite = suite_of(SUITE)
+    made = {
+        trial.id: record_of(trial, test_ppl=1.0)
+        for trial in suite.trials
+        if (trial.head.name, trial.seed) != ("mos", 3)
+    }
+    lines = rows(suite, made)
+    count, offset = np.array([0, 5, 50], dtype=np.int32), np.array([0, 1, 2], dtype=np.int32)
+
+    def scores(trial_id):
+        spec = made[trial_id].spec
+        nll = [4.0, 3.0, 2.0] if spec.head.name == "softmax" else [4.0 - spec.seed, 3.0, 2.5]
+        return TokenScores(nll=np.array(nll, dtype=np.float32), count=count, offset=offset)
+
+    (gain,) = points.gains(lines, [1], lines[0], SimpleNamespace(token_scores=scores))
+    # of seeds 1 and 2 the first token's difference is -1 and -2
+    assert (gain.row, gain.seeds) == (1, 2)
+    assert [(band.label, band.mean) for band in gain.by_frequency] == [("0", -1.5), ("1-9", 0), ("10-99", 0.5)]
+    assert [(band.label, band.mean) for band in gain.by_position] == [("0", -1.5), ("1", 0), ("2-3", 0.5)]
+
+
+def test_there_is_no_gain_where_one_trial_has_kept_no_scores(suite_of, record_of):
+    suite = suite_of(SUITE)
+    made = {trial.id: record_of(trial, test_ppl=1.0) for trial in suite.trials}
+    lines = rows(suite, made)
+    nothing = SimpleNamespace(token_scores=lambda trial_id: None)
+    assert points.gains(lines, [1, 2], lines[0], nothing) == []
+
+
+def _trial(suite, id_):
+    return next(trial for trial in suite.trials if trial.id == id_)
+
+
+def _curve(values):
+    return tuple(
+        CurvePoint(epoch=float(epoch), train_loss=5.0, valid_ppl=value, lr=1.0, seconds=2.0)
+        for epoch, value in enumerate(values, 1)
+    )

@@ -1,0 +1,104 @@
+"""The command beside a row runs that row and nothing else: as a shell reads it, as the plan understands it."""
+
+import shlex
+from pathlib import Path
+
+import handmade
+import pytest
+
+from harness import plan
+from harness.report import reproduce
+from harness.report.rows import rows
+
+ROOT = Path(__file__).parent.parent.parent
+TWO_OF_ALL = """\
+name: small
+version: 1
+corpora:
+  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
+  - markov: {vocab_size: 12, num_tokens: 400, branching: 2}
+backbones:
+  - lstm: {d_model: [8, 16], num_layers: 2}
+  - transformer_encoder: {d_model: 8, num_layers: 2, num_heads: 1, d_ff: 8, dropout: 0.0}
+heads:
+  - softmax
+  - softmax: {projection: true}
+  - doc: {components: {top: 2}}
+  - doc: {components: [1, 1]}
+train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [3, 4]
+"""
+
+
+def selected(command: str, loaded: dict) -> tuple:
+    """The trials that a `harness run` picks; suites that were loaded already are kept in `loaded`."""
+    program, name, path, *options = shlex.split(command)
+    assert (program, name) == ("harness", "run")
+    given = {"--set": [], "--only": []}
+    while options and options[0] in given:
+        given[options.pop(0)].append(options.pop(0))
+    assert options in ([], ["--retry-failed"])
+    key = Path(path), tuple(given["--set"])
+    if key not in loaded:
+        loaded[key] = plan.load(*key)
+    return plan.select(loaded[key].trials, tuple(given["--only"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides"),
+    [
+        (handmade.SMALL, ()),
+        (handmade.SMALL, ("train.epochs=1", "seeds=[5, 6]")),
+        (TWO_OF_ALL, ()),
+        (TWO_OF_ALL, ("train.schedule={plateau: {factor: 0.5}}",)),
+        (handmade.matched_suite(), ()),
+    ],
+    ids=["small", "changed", "two of all", "a mapping", "matched"],
+)
+def test_the_command_of_a_row_selects_its_trials_and_no_others(text, overrides, suite_of, monkeypatch):
+    suite = suite_of(text, *overrides)
+    monkeypatch.chdir(suite.path.parent.parent)
+    lines, loaded = rows(suite, {}), {}
+    for line, command in zip(lines, reproduce.of_rows(suite, lines), strict=True):
+        assert selected(command, loaded) == line.trials
+        assert "id=" not in command
+
+
+@pytest.mark.parametrize("name", ["quickstart", "heads_quick", "ptb_mixtures"])
+def test_the_commands_of_the_suites_here_select_their_rows(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    suite = plan.load(Path("suites") / f"{name}.yaml")
+    lines, loaded = rows(suite, {}), {}
+    for line, command in zip(lines, reproduce.of_rows(suite, lines), strict=True):
+        assert selected(command, loaded) == line.trials
+
+
+def test_a_value_that_no_condition_can_say_is_told_by_ids(suite_of, monkeypatch):
+    suite = suite_of(TWO_OF_ALL)
+    monkeypatch.chdir(suite.path.parent.parent)
+    monkeypatch.setattr(reproduce, "value_text", lambda value: f"{value},")  # as of a text with a comma
+    lines, loaded = rows(suite, {}), {}
+    for line, command in zip(lines, reproduce.of_rows(suite, lines), strict=True):
+        assert selected(command, loaded) == line.trials
+        assert f"--only id={line.trials[0].id} --only id={line.trials[1].id}" in command
+
+
+def test_the_command_of_a_failed_trial_is_its_id(suite_of, monkeypatch):
+    suite = suite_of(handmade.SMALL)
+    monkeypatch.chdir(suite.path.parent.parent)
+    command = reproduce.of_trials(suite, [suite.trials[2]], None, "--retry-failed")
+    assert selected(command, {}) == (suite.trials[2],)
+
+
+def test_the_command_names_no_folder_of_this_machine(suite_of, tmp_path):
+    suite = suite_of(handmade.SMALL)  # read from an absolute path
+    lines = rows(suite, {})
+    for command in reproduce.of_rows(suite, lines):
+        assert command.startswith("harness run suites/suite.yaml --only ")
+        assert str(tmp_path) not in command
+
+
+def test_what_a_shell_would_obey_is_quoted(suite_of):
+    suite = suite_of(handmade.SMALL, "seeds=[1] # $(reboot); `reboot`")
+    command = reproduce.of_rows(suite, rows(suite, {}))[0]
+    assert "seeds=[1] # $(reboot); `reboot`" in shlex.split(command)
