@@ -35,7 +35,10 @@ def test_a_command_is_measured_and_one_that_is_not_there_is_named(monkeypatch):
     assert "- Not there: sing." in text
 
 
-def test_a_command_that_fails_is_an_error_with_its_last_line(tmp_path):
-    (tmp_path / "suites").mkdir()
-    with pytest.raises(RuntimeError, match=r"harness leaderboard on 20 trials: .*holds no records"):
-        scale._run("leaderboard", tmp_path, 20)
+def test_a_command_that_fails_is_an_error_with_its_last_line(tmp_path, monkeypatch):
+    failing = tmp_path / "python"
+    failing.write_text("#!/bin/sh\necho one >&2\necho 'the last line' >&2\nexit 2\n")
+    failing.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(failing))
+    with pytest.raises(RuntimeError, match=r"^harness plan on 20 trials: the last line$"):
+        scale._run("plan", tmp_path, 20)
