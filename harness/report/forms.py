@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterator
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-import pandas as pd
 from tabulate import tabulate
 
 from harness.report.markdown import escaped, one_line
 from harness.report.table import NOTHING, Cell, Column, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMULA = ("=", "+", "-", "@")  # a text that begins so is a formula to a spreadsheet
 _LATEX = {
@@ -50,10 +53,12 @@ def csv(table: Table) -> str:
     return frame(table).to_csv(index=False, lineterminator="\n")
 
 
-def frame(table: Table) -> pd.DataFrame:
+def frame(table: Table) -> "pd.DataFrame":
     """The table's numbers, unrounded; beside a column what its cells have more: spread, low and high of the interval,
     rank, mark. No text of it is a formula.
     """
+    import pandas as pd  # here: half a second, which a table as markdown need not wait for
+
     parts = [part for index, column in enumerate(table.columns) for part in _parts(column, _cells(table, index))]
     lines = zip(*(values for _, values in parts), strict=True)
     return pd.DataFrame(lines, columns=[_harmless(name) for name, _ in parts], dtype=object)
