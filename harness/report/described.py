@@ -36,11 +36,12 @@ def description(suite: str, results: Path) -> str:
 
 
 def _places(suite: str, folder: Path, ending: str) -> list[Path]:
-    """A suite's files of a kind, the full one's first, then those of overridden suites: <suite>.md, <suite>.lr=1.md, or
-    what lies in folders of such names.
+    """A suite's files of a kind, the full one's first, then those of overridden suites: <suite>.md, <suite>.lr=1.md; of
+    plots, which lie in folders of such names, the folders.
     """
-    places = [*folder.glob(f"{suite}.{ending}"), *sorted(folder.glob(f"{suite}.*.{ending}"))]
-    return places + sorted(folder.glob(f"{suite}/*.{ending}")) + sorted(folder.glob(f"{suite}.*/*.{ending}"))
+    files = [*folder.glob(f"{suite}.{ending}"), *sorted(folder.glob(f"{suite}.*.{ending}"))]
+    within = [*folder.glob(f"{suite}/*.{ending}"), *sorted(folder.glob(f"{suite}.*/*.{ending}"))]
+    return files + list(dict.fromkeys(place.parent for place in within))
 
 
 def _named(places: list[Path], results: Path) -> str:

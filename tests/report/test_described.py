@@ -23,11 +23,16 @@ def test_its_first_line_names_the_files_of_the_suite_and_no_other(results):
         "reports/tiny2.html",
     ):
         (results / name).write_text(TABLE)
-    for name in ("plots/tiny/curves.png", "plots/tiny.epochs=1/curves.png", "plots/tiny2/curves.png"):
+    for name in (
+        "plots/tiny/curves.png",
+        "plots/tiny/pareto.png",
+        "plots/tiny.epochs=1/curves.png",
+        "plots/tiny2/curves.png",
+    ):
         (results / name).write_bytes(b"")
     assert description("tiny", results).splitlines()[0] == (
         "Suite tiny. Files of the results folder: table: `tables/tiny.md`, `tables/tiny.epochs=1.md`; "
-        "page: `reports/tiny.html`; plots: `plots/tiny/curves.png`, `plots/tiny.epochs=1/curves.png`."
+        "page: `reports/tiny.html`; plots: `plots/tiny`, `plots/tiny.epochs=1`."
     )
 
 
