@@ -3,6 +3,8 @@
 import json
 import re
 
+import pytest
+
 
 def test_runs_shows_each_suite_also_when_its_file_is_gone(finished, harness):
     (finished / "suites" / "tiny.yaml").unlink()
@@ -14,8 +16,8 @@ def test_runs_shows_each_suite_also_when_its_file_is_gone(finished, harness):
     assert (suite["suite"], suite["records"], suite["interrupted"]) == ("tiny", {"ok": 4}, 0)
     found = (finished / "results" / "runs" / "tiny").glob("*/record.json")
     contents = [json.loads(place.read_text()) for place in found]
-    assert suite["device_minutes"] == sum(content["metrics"]["train_minutes"] for content in contents)
-    assert suite["finished"] == max(content["environment"]["finished"] for content in contents)
+    assert suite["device_minutes"] == pytest.approx(sum(each["metrics"]["train_minutes"] for each in contents))
+    assert suite["finished"] == max(each["environment"]["finished"] for each in contents)
 
 
 def test_runs_of_a_suite_shows_its_trials(finished, harness):

@@ -283,7 +283,12 @@ def test_mlflow_broken_a_locked_database_is_told_within_seconds(place, monkeypat
     with closing(sqlite3.connect(place.results / "mlflow.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         start = time.monotonic()
-        for call in (lambda: Tracker(place.results), lambda: tracker.log(place.record)):
+        calls = (
+            lambda: Tracker(place.results),
+            lambda: tracker.log(place.record),
+            lambda: tracker.describe("tiny", "#"),
+        )
+        for call in calls:
             with pytest.raises(ExecutionError, match=r"mlflow\.db is locked by another program"):
                 call()
         assert time.monotonic() - start < 3
