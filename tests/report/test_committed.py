@@ -1,0 +1,56 @@
+"""What results/ holds of the suite of eight seeds: its table, page and the README's copy are of the records beside them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness import plan
+from harness.exchange.incoming import take_in
+from harness.report import evidence, tables
+
+ROOT = Path(__file__).parent.parent.parent
+RESULTS = ROOT / "results"
+NAME = "embedded_mixtures"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """The committed records, taken in as anybody would."""
+    results = tmp_path_factory.mktemp("results")
+    take_in(RESULTS / "records" / f"{NAME}.zip", results)
+    return evidence.gather(plan.load(ROOT / "suites" / f"{NAME}.yaml"), results, pytest.fail)
+
+
+def test_all_planned_trials_are_there_and_ok_and_each_row_was_timed_alone(found):
+    assert [found.records[trial.id].status for trial in found.suite.trials] == ["ok"] * 32
+    timed = [timing for timing in found.timings.values() if not timing.shared]
+    assert len(timed) == 4
+    assert len({timing.passed for timing in timed}) == 1
+
+
+@pytest.mark.parametrize(("form", "ending"), [("md", "md"), ("csv", "csv"), ("latex", "tex")])
+def test_the_committed_table_is_what_the_committed_records_give(form, ending, found):
+    committed = (RESULTS / "tables" / f"{NAME}.{ending}").read_text(encoding="utf-8")
+    assert tables.text(tables.build(found), form) == committed
+
+
+def test_every_number_of_the_committed_page_is_that_of_its_record(found):
+    page = (RESULTS / "reports" / f"{NAME}.html").read_text(encoding="utf-8")
+    shown = set(re.findall(r'data-trial="(\w+)" data-metric="(\w+)" data-value="([^"]+)"', page))
+    assert shown == {
+        (trial, name, str(value)) for trial, record in found.records.items() for name, value in record.metrics.items()
+    }
+    timed = set(re.findall(r'data-trial="(\w+)" data-timing="(\w+)" data-value="([^"]+)"', page))
+    assert timed == {
+        (trial, name, str(value)) for trial, timing in found.timings.items() for name, value in timing.metrics.items()
+    }
+
+
+def test_the_readme_shows_the_committed_table_and_plot():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(rf"<!-- {NAME} table -->\n(.*?)\n<!-- end", readme, flags=re.DOTALL)
+    committed = (RESULTS / "tables" / f"{NAME}.md").read_text(encoding="utf-8")
+    assert committed.partition("\n\n")[2].strip() == shown.strip()
+    for plot in re.findall(r"!\[[^]]*\]\(([^)]+)\)", readme):
+        assert (ROOT / plot).is_file()
