@@ -8,7 +8,7 @@ from typing import Literal
 from harness.report.evidence import Evidence
 from harness.report.gains import differences
 from harness.report.rows import Row
-from harness.report.statistics import Interval, Paired, block_interval, holm, paired, stars
+from harness.report.statistics import Interval, Paired, block_interval, holm, paired, stars, t_test
 
 SIGNIFICANT = 0.05
 
@@ -98,8 +98,12 @@ def shared_seeds(row: Row, other: Row) -> tuple[int, ...]:
 
 def pair(row: Row, other: Row, seeds: tuple[int, ...]) -> Paired:
     """Row less other, of the logarithms of their test perplexities. Raises ValueError where there is no seed."""
+    return paired(_log_differences(row, other, seeds))
+
+
+def _log_differences(row: Row, other: Row, seeds: tuple[int, ...]) -> list[float]:
     ours, theirs = (each.values("test_ppl", seeds) for each in (row, other))
-    return paired([math.log(our) - math.log(their) for our, their in zip(ours, theirs, strict=True)])
+    return [math.log(our) - math.log(their) for our, their in zip(ours, theirs, strict=True)]
 
 
 def _scored(row: Row) -> list[int]:
@@ -110,7 +114,7 @@ def _scored(row: Row) -> list[int]:
 def _told_apart(row: Row, best: Row, evidence: Evidence) -> bool:
     seeds = shared_seeds(row, best)
     if len(seeds) > 1:
-        return pair(row, best, seeds).p_t < SIGNIFICANT
+        return t_test(_log_differences(row, best, seeds)) < SIGNIFICANT
     interval = _interval(row, best, seeds, evidence)
     return interval is not None and interval.low is not None and not interval.low <= 0 <= interval.high
 

@@ -64,19 +64,14 @@ class Interval:
 def paired(differences: Sequence[float]) -> Paired:
     """What the differences over n seeds say.
 
-    t = mean / (sd / sqrt(n)) with n - 1 degrees of freedom; interval mean -+ t_{0.975} sd / sqrt(n). Where all
-    differences are equal the limits of these hold: p is 1 for differences of 0, else 0.
+    Interval mean -+ t_{0.975} sd / sqrt(n), of the t distribution with n - 1 degrees of freedom; p as in `t_test`.
     Raises: ValueError where there is none, or one is no finite number.
     """
-    n = len(differences)
-    if not n or not all(map(math.isfinite, differences)):
-        raise ValueError(f"expected finite differences, one or more, got {list(differences)}")
-    mean = statistics.fmean(differences)
+    n, mean = len(differences), _mean(differences)
     if n == 1:
         return Paired(n=1, mean=mean)
-    sd = statistics.stdev(differences)  # of exact fractions: 0 for equal numbers, where a float sum leaves a rest
-    error = sd / math.sqrt(n)
-    reach = error * float(special.stdtrit(n - 1, TWO_SIDED))
+    sd = statistics.stdev(differences)
+    reach = sd / math.sqrt(n) * float(special.stdtrit(n - 1, TWO_SIDED))
     p_sign_flip, patterns = _sign_flip(differences)
     return Paired(
         n=n,
@@ -84,11 +79,23 @@ def paired(differences: Sequence[float]) -> Paired:
         sd=sd,
         low=mean - reach,
         high=mean + reach,
-        p_t=2 * float(special.stdtr(n - 1, -abs(mean) / error)) if error else float(mean == 0),
+        p_t=t_test(differences),
         p_sign_flip=p_sign_flip,
         patterns=patterns,
         more_seeds=max(0, seeds_needed(sd) - n),
     )
+
+
+def t_test(differences: Sequence[float]) -> float:
+    """p of the two-sided paired t test of two seeds or more.
+
+    t = mean / (sd / sqrt(n)) with n - 1 degrees of freedom. Where all differences are equal the limits hold: p is 1 for
+    differences of 0, else 0.
+    Raises: ValueError as `paired`.
+    """
+    n, mean = len(differences), _mean(differences)
+    error = statistics.stdev(differences) / math.sqrt(n)  # of exact fractions: 0 for equal numbers, not a float's rest
+    return 2 * float(special.stdtr(n - 1, -abs(mean) / error)) if error else float(mean == 0)
 
 
 def seeds_needed(sd: float, *, effect: float = EFFECT) -> int:
@@ -166,6 +173,12 @@ def block_sums(values_N: np.ndarray, *, block: int = BLOCK) -> tuple[np.ndarray,
     starts_B = np.arange(0, len(values_N), block)
     sums_B = np.add.reduceat(values_N.astype(np.float64), starts_B)
     return sums_B, np.diff(starts_B, append=len(values_N))
+
+
+def _mean(differences: Sequence[float]) -> float:
+    if not differences or not all(map(math.isfinite, differences)):
+        raise ValueError(f"expected finite differences, one or more, got {list(differences)}")
+    return statistics.fmean(differences)
 
 
 def _sign_flip(differences: Sequence[float]) -> tuple[float, int]:

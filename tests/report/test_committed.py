@@ -1,4 +1,4 @@
-"""What results/ holds of the suite of eight seeds: its table, page and the README's copy are of the records beside them."""
+"""What results/ holds of the suite of eight seeds: table, page and the README's copy are of the records beside them."""
 
 import re
 from pathlib import Path
