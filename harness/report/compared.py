@@ -73,7 +73,8 @@ def ties(lines: list[Row], evidence: Evidence) -> dict[int, Literal["best", "tie
     that. A row alone on its device, or of trials on several devices, is neither.
 
     Told apart: p of the paired t test below 0.05, not corrected, so that a tie is called as soon as in doubt; for one
-    shared seed, 0 outside of the block interval. Where there is nothing to test with, it is a tie.
+    shared seed, 0 outside of the block interval. What there is nothing to test with is a tie; where that is all of
+    them, nothing is ranked.
     """
     places: dict[tuple[str, str, str], list[int]] = {}
     for index, row in enumerate(lines):
@@ -82,11 +83,10 @@ def ties(lines: list[Row], evidence: Evidence) -> dict[int, Literal["best", "tie
             places.setdefault((*row.group, *devices), []).append(index)
     ranks: dict[int, Literal["best", "tie"]] = {}
     for indices in places.values():
-        if len(indices) == 1:
-            continue
         best = min(indices, key=lambda index: statistics.fmean(lines[index].values("test_ppl", _scored(lines[index]))))
-        ranks[best] = "best"
-        ranks |= {i: "tie" for i in indices if i != best and not _told_apart(lines[i], lines[best], evidence)}
+        apart = {index: _told_apart(lines[index], lines[best], evidence) for index in indices if index != best}
+        if any(told is not None for told in apart.values()):
+            ranks |= {best: "best"} | {index: "tie" for index, told in apart.items() if not told}
     return ranks
 
 
@@ -111,12 +111,13 @@ def _scored(row: Row) -> list[int]:
     return [seed for seed in row.ok_seeds if row.records[seed].metrics.get("test_ppl", 0) > 0]
 
 
-def _told_apart(row: Row, best: Row, evidence: Evidence) -> bool:
+def _told_apart(row: Row, best: Row, evidence: Evidence) -> bool | None:
+    """None where there is nothing to test with."""
     seeds = shared_seeds(row, best)
     if len(seeds) > 1:
         return t_test(_log_differences(row, best, seeds)) < SIGNIFICANT
     interval = _interval(row, best, seeds, evidence)
-    return interval is not None and interval.low is not None and not interval.low <= 0 <= interval.high
+    return None if interval is None or interval.low is None else not interval.low <= 0 <= interval.high
 
 
 def _interval(row: Row, other: Row, seeds: tuple[int, ...], evidence: Evidence) -> Interval | None:

@@ -126,9 +126,14 @@ def test_the_best_and_what_cannot_be_told_from_it(table, evidence):
     assert ties(table(base), evidence) == {}  # nothing to rank it among
 
 
-def test_without_anything_to_test_with_it_is_a_tie(table, evidence):
-    assert ties(table([100], [50]), evidence) == {0: "tie", 1: "best"}
-    assert ties(table([100, 100], [None, None, 50]), evidence) == {0: "tie", 1: "best"}
+def test_without_anything_to_test_with_nothing_is_ranked(table, evidence):
+    assert ties(table([100], [50]), evidence) == {}
+    assert ties(table([100, 100], [None, None, 50]), evidence) == {}
+
+
+def test_what_there_is_nothing_to_test_with_is_a_tie_among_others(table, evidence):
+    untested, worse, best = [None, None, 50], [100, 101, 102], [40, 41, None]
+    assert ties(table(untested, worse, best), evidence) == {0: "tie", 2: "best"}
 
 
 def test_one_seed_is_told_apart_by_the_interval_over_tokens(table, evidence):
