@@ -25,6 +25,7 @@ Drawn = tuple[Axes, str] | str
 
 
 def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Mean test perplexity against K with 95 % intervals over seeds, the baseline as a band, printed values as stars."""
     found = points.by_mixtures(lines, evidence.printed)
     if not found:
         return "no finished trial's head has num_mixtures"
@@ -54,6 +55,7 @@ def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
 
 
 def curves(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Validation perplexity after each epoch, on a log scale: the mean over seeds, in a band from lowest to highest."""
     chosen, left = _chosen(lines, evidence, MOST)
     found = {index: series for index in chosen if (series := points.curve(lines[index])) is not None}
     if max((len(series.points) for series in found.values()), default=0) < 2:
