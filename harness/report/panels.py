@@ -25,7 +25,7 @@ Drawn = tuple[Axes, str] | str
 
 
 def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
-    """Mean test perplexity against K with 95 % intervals over seeds, the baseline as a band, printed values as stars."""
+    """Mean test perplexity against K, 95 % intervals over seeds; the baseline as a band, printed values as stars."""
     found = points.by_mixtures(lines, evidence.printed)
     if not found:
         return "no finished trial's head has num_mixtures"
@@ -82,6 +82,7 @@ def curves(lines: list[Row], evidence: Evidence) -> Drawn:
 
 
 def by_time(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Test perplexity against ms/batch of training, of one pass and device, with the Pareto front."""
     times = [time_of(line, "train_ms_per_batch", evidence.timings) for line in lines]
     drawn = _against(lines, [time and time.value for time in times], "training time, ms per batch", evidence)
     if isinstance(drawn, str):
@@ -94,6 +95,7 @@ def by_time(lines: list[Row], evidence: Evidence) -> Drawn:
 
 
 def by_size(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Test perplexity against the number of parameters, with the Pareto front."""
     return _against(lines, [float(line.params_total) for line in lines], "parameters", evidence)
 
 
@@ -125,10 +127,12 @@ def _against(lines: list[Row], costs: list[float | None], label: str, evidence: 
 
 
 def by_frequency(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Nats a token less the baseline's, by how often training had the token."""
     return _gain(lines, evidence, "occurrences of the target in training", lambda gain: gain.by_frequency)
 
 
 def by_position(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Nats a token less the baseline's, by the target's place in its segment."""
     return _gain(lines, evidence, "tokens of the segment before the target", lambda gain: gain.by_position)
 
 
