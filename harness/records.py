@@ -7,10 +7,10 @@ else in it; a record that does not verify does not count.
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from filelock import FileLock
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from harness import sealed
 from harness.errors import RecordError, StorageError
@@ -68,7 +68,7 @@ class CurvePoint(_Frozen):
 
     epoch: float
     train_loss: float
-    valid_ppl: float
+    valid_ppl: Annotated[float, Field(gt=0)]
     lr: float
     seconds: float
 

@@ -90,7 +90,7 @@ def _arrays(content: bytes) -> dict[str, np.ndarray]:
         raise ValueError(f"more than {MAX_BYTES:,} bytes")
     with np.load(io.BytesIO(content), allow_pickle=False) as read:
         arrays = {name: read[name] for name in expected}
-    lengths = {arrays[name].shape for name in ARRAYS}
-    if len(lengths) != 1 or any(arrays[name].dtype != kind for name, kind in ARRAYS.items()):
+    shapes = {arrays[name].shape for name in ARRAYS}
+    if len(shapes) != 1 or len(*shapes) != 1 or any(arrays[name].dtype != kind for name, kind in ARRAYS.items()):
         raise ValueError("expected three arrays of one length: float32, int32, int32")
     return arrays

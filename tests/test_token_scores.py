@@ -82,6 +82,7 @@ def test_a_file_cut_anywhere_is_refused(place, tmp_path):
         {"nll": NLL, "count": np.zeros(5, np.int32)},  # one is missing
         {"nll": NLL, "count": np.zeros(5, np.int32), "offset": np.zeros(4, np.int32)},  # another length
         {"nll": NLL.astype(np.float64), "count": np.zeros(5, np.int32), "offset": np.zeros(5, np.int32)},
+        {"nll": NLL[None], "count": np.zeros((1, 5), np.int32), "offset": np.zeros((1, 5), np.int32)},  # no list
         {"nll": np.array([open]), "count": np.zeros(1, np.int32), "offset": np.zeros(1, np.int32)},  # a pickle
     ],
 )

@@ -87,14 +87,15 @@ def what_is_due(trials: Iterable[TrialSpec], setting: Setting, claim: Claim, add
 
 
 def _settled(runs: Path, rows: list[list[TrialRecord]], device: str | None) -> bool:
-    """Whether each row has a timing, all of them of one device, of this one where it is known."""
-    devices = set()
+    """Whether each row has a timing, all of them of one pass, on this device where it is known."""
+    devices, passes = set(), set()
     for row in rows:
         taken, _ = timings.load_all(runs, {record.id: record for record in row})
         if not taken:
             return False
-        devices |= {max(taken.values(), key=lambda each: each.taken).device}
-    return len(devices | ({device} if device is not None else set())) <= 1
+        latest = max(taken.values(), key=lambda each: each.taken)
+        devices, passes = devices | {latest.device}, passes | {latest.passed}
+    return len(passes) <= 1 and len(devices | ({device} if device is not None else set())) <= 1
 
 
 def _passed(found: list[TrialRecord], setting: Setting, claim: Claim, address: str, say: Tell, warn: Tell) -> bool:

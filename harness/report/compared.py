@@ -5,6 +5,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.errors import RecordError
 from harness.report.evidence import Evidence
 from harness.report.gains import differences
 from harness.report.rows import Row
@@ -69,8 +70,8 @@ def compare(lines: list[Row], baseline: str, evidence: Evidence) -> dict[int, Co
 
 
 def ties(lines: list[Row], evidence: Evidence) -> dict[int, Literal["best", "tie"]]:
-    """Index of a row -> whether its mean test perplexity is the best of its group on its device, or not told apart from
-    that. A row alone on its device, or of trials on several devices, is neither.
+    """Index of a row -> whether its mean test perplexity, over the seeds that all have, is the best of its group on its
+    device, or not told apart from that. A row alone on its device, or of trials on several devices, is neither.
 
     Told apart: p of the paired t test below 0.05, not corrected, so that a tie is called as soon as in doubt; for one
     shared seed, 0 outside of the block interval. What there is nothing to test with is a tie; where that is all of
@@ -83,7 +84,9 @@ def ties(lines: list[Row], evidence: Evidence) -> dict[int, Literal["best", "tie
             places.setdefault((*row.group, *devices), []).append(index)
     ranks: dict[int, Literal["best", "tie"]] = {}
     for indices in places.values():
-        best = min(indices, key=lambda index: statistics.fmean(lines[index].values("test_ppl", _scored(lines[index]))))
+        common = set.intersection(*(set(_scored(lines[index])) for index in indices))
+        means = {i: statistics.fmean(lines[i].values("test_ppl", common or _scored(lines[i]))) for i in indices}
+        best = min(indices, key=means.__getitem__)
         apart = {index: _told_apart(lines[index], lines[best], evidence) for index in indices if index != best}
         if any(told is not None for told in apart.values()):
             ranks |= {best: "best"} | {index: "tie" for index, told in apart.items() if not told}
@@ -125,4 +128,10 @@ def _interval(row: Row, other: Row, seeds: tuple[int, ...], evidence: Evidence) 
     if len(seeds) != 1:
         return None
     ours, theirs = (evidence.token_scores(each.records[seeds[0]].id) for each in (row, other))
-    return None if ours is None or theirs is None else block_interval(differences(theirs, ours).nats)
+    if ours is None or theirs is None:
+        return None
+    try:
+        return block_interval(differences(theirs, ours).nats)
+    except RecordError as misfit:
+        evidence.tell(f"{row.records[seeds[0]].id} and {other.records[seeds[0]].id}: {misfit}")
+        return None

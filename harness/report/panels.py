@@ -166,7 +166,7 @@ def _gain(lines: list[Row], evidence: Evidence, label: str, bands_of: Callable[[
     return on, (
         f"Nats per test token less those of {reference.head}, below 0 where the head is better; each token's nats are "
         f"averaged over the shared seeds, {min(gain.seeds for gain in found)} at least. Bars: 95 %, from blocks of "
-        f"1,000 tokens. Under each band its share of the test tokens.{left}"
+        f"1,000 tokens: other text, not other seeds. Under each band its share of the test tokens.{left}"
     )
 
 

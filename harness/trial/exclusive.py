@@ -75,7 +75,7 @@ def timed(found: list[TrialRecord], setting: Setting) -> tuple[list[Timing], lis
         "torch": str(torch.__version__),
         "commit": environment.commit(),
         "taken": environment.now(),
-        "busy": round(busy, 2),
+        "busy": busy,
         "shared": setting.shared or busy >= BUSY_CORES,
     }
     return [_timing(each, about) for each in taken], sentences
@@ -96,9 +96,9 @@ def _timing(taken: _Taken, about: dict[str, Any]) -> Timing:
 
 
 def _busy() -> float:
-    """Cores' worth of other work, while nothing of ours runs."""
+    """Cores' worth of other work, while nothing of ours runs; as it is noted, so that the note and the mark agree."""
     for _ in range(LOOKS):
-        if (busy := environment.busy_cores()) < BUSY_CORES:
+        if (busy := round(environment.busy_cores(), 2)) < BUSY_CORES:
             break
     return busy
 

@@ -122,6 +122,16 @@ def test_a_timing_that_does_not_count_is_made_good(place, harm):
     assert place.passes == [place.ids(0, 2)] * 2
 
 
+def test_rows_timed_in_two_passes_are_timed_together_once(place):
+    place.finish(0, 1, 2, 3)
+    assert place.time(place.trials[:2])
+    assert place.time(place.trials[2:])
+    assert not place.time(place.trials[2:])
+    assert place.time()
+    assert {timing.passed for timing in place.timed().values()} == {"3"}
+    assert not place.time()
+
+
 def test_a_timing_of_any_seed_is_the_rows(place):
     place.finish(0, status="diverged")
     place.finish(1, 2, 3)

@@ -93,6 +93,13 @@ def mixed(suite, record_of) -> list[Event]:
     ]
 
 
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch):
+    """A millisecond passes between two looks at the clock, however slow the machine is."""
+    ticks = itertools.count(1000.0, 0.001)
+    monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: next(ticks))
+
+
 def drawn(specs, events, width: int, height: int = 40) -> list[str]:
     """The lines of what a terminal of that size shows after the events."""
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)

@@ -144,7 +144,7 @@ def test_a_second_ctrl_c_leaves_at_once(place):
         time.sleep(0.3)
     below = descendants(driver.pid) if driver.poll() is None else []
     done = there.end(driver, 30)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30
     assert done.returncode in (130, -signal.SIGINT)
     assert all_gone(below)
 
@@ -189,7 +189,7 @@ def test_a_trial_that_another_process_holds_is_waited_for(place):
 
 
 def test_times_that_a_killed_driver_was_taking_are_taken_by_the_same_command(place):
-    there = place("softmax")
+    there = place(SLOW)
     there.suite.write_text(there.suite.read_text().replace(UNTIMED, ""))
     driver = there.start("run", *INLINE)
     assert any(line.startswith("timing 1 model,") for line in driver.stdout)

@@ -7,7 +7,7 @@ import pytest
 
 from harness import plan
 from harness.exchange.incoming import take_in
-from harness.report import evidence, tables
+from harness.report import evidence, page, plots, tables
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "results"
@@ -36,15 +36,24 @@ def test_the_committed_table_is_what_the_committed_records_give(form, ending, fo
 
 
 def test_every_number_of_the_committed_page_is_that_of_its_record(found):
-    page = (RESULTS / "reports" / f"{NAME}.html").read_text(encoding="utf-8")
-    shown = set(re.findall(r'data-trial="(\w+)" data-metric="(\w+)" data-value="([^"]+)"', page))
+    text = (RESULTS / "reports" / f"{NAME}.html").read_text(encoding="utf-8")
+    shown = set(re.findall(r'data-trial="(\w+)" data-metric="(\w+)" data-value="([^"]+)"', text))
     assert shown == {
         (trial, name, str(value)) for trial, record in found.records.items() for name, value in record.metrics.items()
     }
-    timed = set(re.findall(r'data-trial="(\w+)" data-timing="(\w+)" data-value="([^"]+)"', page))
+    timed = set(re.findall(r'data-trial="(\w+)" data-timing="(\w+)" data-value="([^"]+)"', text))
     assert timed == {
         (trial, name, str(value)) for trial, timing in found.timings.items() for name, value in timing.metrics.items()
     }
+
+
+def test_the_committed_page_is_what_the_committed_records_give_but_for_the_drawings(found):
+    def told(text: str) -> str:
+        return re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL)  # strokes may change with matplotlib
+
+    table = tables.build(found)
+    made = page.render(found, table, plots.draw(found, table.title, set(found.records)))
+    assert told(made) == told((RESULTS / "reports" / f"{NAME}.html").read_text(encoding="utf-8"))
 
 
 def test_the_readme_shows_the_committed_table_and_plot():
@@ -54,3 +63,11 @@ def test_the_readme_shows_the_committed_table_and_plot():
     assert committed.partition("\n\n")[2].strip() == shown.strip()
     for plot in re.findall(r"!\[[^]]*\]\(([^)]+)\)", readme):
         assert (ROOT / plot).is_file()
+
+
+def test_what_the_readme_says_of_single_runs_is_so(found):
+    ppl = {(str(t.head), t.seed): found.records[t.id].metrics["test_ppl"] for t in found.suite.trials}
+    two = "mos(num_mixtures=2, dropout=0.2)"
+    gaps = [100 * (ppl[two, a] / ppl["softmax", b] - 1) for a in range(1, 9) for b in range(1, 9)]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"anything between {min(gaps):.1f} and {max(gaps):.0f} %; eight pairs of one seed" in readme

@@ -47,7 +47,8 @@ def table(suite_of, record_of):
 def evidence():
     """Token scores by trial id; none to begin with."""
     kept = {}
-    return SimpleNamespace(kept=kept, token_scores=kept.get)
+    told = []
+    return SimpleNamespace(kept=kept, token_scores=kept.get, told=told, tell=told.append)
 
 
 def scores(nll) -> TokenScores:
@@ -134,6 +135,20 @@ def test_without_anything_to_test_with_nothing_is_ranked(table, evidence):
 def test_what_there_is_nothing_to_test_with_is_a_tie_among_others(table, evidence):
     untested, worse, best = [None, None, 50], [100, 101, 102], [40, 41, None]
     assert ties(table(untested, worse, best), evidence) == {0: "tie", 2: "best"}
+
+
+def test_the_best_is_that_over_the_seeds_that_all_have(table, evidence):
+    whole, part = [90, 91, 92, 150], [95, 97, 98]  # over its own seeds the second is ahead: 96.7 and 105.8
+    assert ties(table(whole, part), evidence) == {0: "best"}
+
+
+def test_scores_of_another_text_are_told_of_and_give_no_interval(table, evidence):
+    lines = table([100], [90])
+    ids = [line.records[1].id for line in lines[:2]]
+    evidence.kept |= {ids[0]: scores(np.ones(20_000)), ids[1]: scores(np.ones(19_999))}
+    assert compare(lines, "softmax", evidence)[1].interval is None
+    assert ties(lines, evidence) == {}
+    assert all(ids[0] in sentence and "two test splits" in sentence for sentence in evidence.told)
 
 
 def test_one_seed_is_told_apart_by_the_interval_over_tokens(table, evidence):
