@@ -95,7 +95,7 @@ def tags(record: TrialRecord) -> dict[str, str]:
         ROW_TAG: f"{spec.head} {spec.backbone} {spec.corpus}",
         "seed": str(spec.seed),
         "status": record.status,
-        "times": "shared" if environment.shared else "exclusive",  # whether other trials could run meanwhile
+        "times": "shared" if environment.shared else "alone",  # whether other trials could run meanwhile
         "device": environment.device,
         "commit": environment.commit,
         "torch": environment.torch,

@@ -11,7 +11,8 @@ KINDS = {"table": ("tables", "md"), "page": ("reports", "html"), "plots": ("plot
 GUIDE = """\
 A run is a trial and shows its record. The menu *Views* has the trials by test perplexity, and the curves as means over
 seeds. Filter by tags, `tags.head = 'softmax'` or `tags.status != 'ok'`, or by any setting, `params.train.lr = '7.0'`.
-Metrics are of the best epoch by validation, `..._last` of the last one, `..._by_epoch` are curves."""
+Metrics are of the best epoch by validation, `..._last` of the last one, `..._by_epoch` are curves. `time/...` is as the
+trial itself measured it, `tags.times` says whether others ran beside it; tables show times taken alone afterwards."""
 
 
 def description(suite: str, results: Path) -> str:

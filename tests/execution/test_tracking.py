@@ -47,7 +47,7 @@ def test_a_record_is_one_flat_run_with_its_tags(suite, results, record_of):
         "head": "mos(num_mixtures=2, dropout=0.1)",
         "backbone": "lstm(d_model=8, num_layers=1, dropout=0.1)",
         "corpus": "markov(vocab_size=12, num_tokens=400, branching=3)",
-        "times": "exclusive",
+        "times": "alone",
         "device": "a processor",
         "seed": "1",
         "commit": "abc",
