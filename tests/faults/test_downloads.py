@@ -157,7 +157,7 @@ def test_bad_hash_twice_is_one_sentence_with_the_way_out_and_nothing_is_left(
     started = time.monotonic()
     with pytest.raises(CorpusError) as caught:
         fetch(file, tmp_path)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 10
     message = str(caught.value)
     for part in (f"{name} is not in {tmp_path / 'corpus'}", f"({reason}", file.url, "--data", "HARNESS_DATA"):
         assert part in message

@@ -282,16 +282,16 @@ def test_mlflow_broken_a_locked_database_is_told_within_seconds(place, monkeypat
     tracker = Tracker(place.results)
     with closing(sqlite3.connect(place.results / "mlflow.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        start = time.monotonic()
         calls = (
             lambda: Tracker(place.results),
             lambda: tracker.log(place.record),
             lambda: tracker.describe("tiny", "#"),
         )
         for call in calls:
+            start = time.monotonic()
             with pytest.raises(ExecutionError, match=r"mlflow\.db is locked by another program"):
                 call()
-        assert time.monotonic() - start < 60  # MLflow by itself: minutes, for each call
+            assert time.monotonic() - start < 3
         other.execute("ROLLBACK")
     tracker.log(place.record)
     assert len(runs_of(place.results)) == 1
