@@ -25,8 +25,8 @@ def refuse_contradiction(specs: list[TrialSpec], claim: Claim) -> None:
 def fitted(
     setting: Setting, claim: Claim, specs: list[TrialSpec], nodes: list[Node], *, local: bool
 ) -> tuple[Setting, Claim, int | None]:
-    """The device there is, the claim of one worker on it, and how many trials may run at once: a number for
-    data-parallel ones, whose workers Tune does not count; else None.
+    """The device there is, the claim of one worker on it, and how many trials may run at once. None where Tune finds
+    that out by itself: on a cluster, which may grow; but of data-parallel trials it does not count the workers.
 
     Args:
         nodes: those of the cluster; `local` when there is this machine only.
@@ -52,7 +52,7 @@ def fitted(
     shared = setting.shared or min(at_once, len(specs)) > 1
     side_by_side = min(len(specs) * workers, max(rooms))
     setting = replace(setting, device=device, threads=claim.cpus, shared=shared, memory_share=1 / max(side_by_side, 1))
-    return setting, Claim(cpus=claim.cpus, gpus=gpus), at_once if workers > 1 else None
+    return setting, Claim(cpus=claim.cpus, gpus=gpus), at_once if local or workers > 1 else None
 
 
 def _room(node: Node, cpus: int, gpus: float) -> int:

@@ -39,7 +39,9 @@ class Watcher:
         self._tell, self._reasons = Guarded(on_event), {}
 
     def started(self, trial: str) -> None:
-        """A worker has the trial, for the first time or again."""
+        """A worker has the trial, for the first time or again. One that has ended already is not run again by it."""
+        if trial in self.ends:
+            return
         self.running.add(trial)
         self._tell(Event(kind="started", spec=self._specs[trial]))
 
@@ -52,12 +54,16 @@ class Watcher:
         self._reasons[trial] = reason
 
     def ended(self, trial: str) -> None:
-        """Its worker is through: with a record, or lost, or ended by --fail-fast."""
+        """Its worker is through: with a record, or lost, or ended by --fail-fast. What comes later changes nothing."""
+        if trial in self.ends:
+            return
         otherwise = "ended by --fail-fast" if self.stopped else "the worker ended without a record"
         self._finish(trial, self._record(trial), self._reasons.get(trial, otherwise))
 
     def died(self, trial: str, message: str, status: Status = "error") -> None:
         """No worker is left that could make its record."""
+        if trial in self.ends:
+            return
         try:
             record = give_up(self._specs[trial], self.setting, status, message, self.replaced.get(trial))
         except Exception as fault:  # whatever stands against the record, the fit goes on
@@ -88,10 +94,11 @@ class Watcher:
 def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, fit: Fit) -> None:
     """Run all trials, whatever breaks down.
 
-    Raises: ExecutionError when rounds break down time and again while no trial runs.
+    Raises: ExecutionError when rounds break down, or end no trial, time and again while no trial runs.
     """
     left, broken, alone = specs, 0, set()
     while left and not watcher.stopped:
+        ended = len(watcher.ends)
         try:
             fit(left, setting, None)
         except Exception as crash:  # of the executor, never of a trial: those leave records
@@ -102,8 +109,10 @@ def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, fit: F
             alone |= {spec.id for spec in suspects}
             for spec in suspects:
                 _alone(spec, setting, watcher, fit)
-        else:
-            break
+        else:  # trials may be left whose worker died before it had begun with them
+            broken += len(watcher.ends) == ended
+            if broken == MAX_ROUNDS:
+                raise ExecutionError(f"the executor runs none of {len(left)} trials; the same command goes on")
         left = [spec for spec in left if spec.id not in watcher.ends]
     for spec in specs:
         end = watcher.ends.get(spec.id)

@@ -32,6 +32,7 @@ from harness.execution.capacity import fitted, refuse_contradiction  # noqa: E40
 from harness.execution.events import Claim, OnEvent  # noqa: E402
 from harness.execution.parcel import Parcel  # noqa: E402
 from harness.execution.rounds import Watcher, in_rounds  # noqa: E402
+from harness.execution.worker import Retired, clean, fault_of  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
 from harness.records import TrialRecord  # noqa: E402
 from harness.timings import Timing  # noqa: E402
@@ -115,21 +116,22 @@ def _tuner(
         Parcel(spec=spec, setting=setting, claim=claim, replaces=watcher.replaced.get(spec.id), scratch=scratch)
         for spec in specs
     ]
+    waiting = {spec.id for spec in specs}
     return tune.Tuner(
         tune.with_resources(_trainable, _resources),
         param_space={"trial": tune.grid_search([parcel.pack() for parcel in parcels])},
         tune_config=tune.TuneConfig(
             trial_name_creator=_trial_id,
             trial_dirname_creator=_trial_id,
-            reuse_actors=False,
+            reuse_actors=True,
             max_concurrent_trials=at_once,
         ),
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(scratch),
             verbose=0,
-            stop=_Stop(watcher),
-            callbacks=[_Listener(watcher)],
+            stop=_Stop(watcher, waiting),
+            callbacks=[_Listener(watcher, waiting)],
             failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
         ),
     )
@@ -201,17 +203,34 @@ def _ray(address: str) -> Iterator[None]:
 
 
 def _trainable(config: dict[str, Any]) -> None:
-    """In the worker: one trial, which saves its record. What a worker cannot write is no fault of the trial."""
+    """In the worker: one trial, which saves its record; the worker's next trial is another call.
+
+    Raises: Retired when this worker is to run no further trial; Tune tries the same trial again in a new worker, finds
+        `ended` there, and gives the worker to the next one.
+    """
+    if config.get("ended"):
+        return
     parcel = Parcel.unpack(config["trial"])
+    status = _status_after(parcel)
+    clean(parcel.setting.device)
+    if fault := fault_of(parcel.spec, status, parcel.setting.device):
+        tune.report({"retired": fault})
+        raise Retired(fault)
+
+
+def _status_after(parcel: Parcel) -> str:
+    """Run a trial; the status of its record. What a worker cannot write is no fault of the trial: it is 'lost'."""
     try:
         if parcel.spec.train.data_parallel == 1:
-            run(parcel.spec, parcel.setting, lambda progress: tune.report(asdict(progress)), parcel.replaces)
-        else:
-            from harness.execution.schedule_group import train_together  # Ray Train: half a second in each worker
+            record = run(parcel.spec, parcel.setting, lambda done: tune.report(asdict(done)), parcel.replaces)
+            return record.status
+        from harness.execution.schedule_group import train_together  # Ray Train: half a second in each worker
 
-            train_together(parcel, tune.report)
+        train_together(parcel, tune.report)
+        return "ok"
     except (StorageError, CorpusError) as fault:
         tune.report({"lost": str(fault)})
+        return "lost"
 
 
 def _trial_id(trial) -> str:
@@ -219,13 +238,15 @@ def _trial_id(trial) -> str:
 
 
 class _Stop(tune.Stopper):
-    """Ends the whole fit once the watcher says so. Of a trial it ends none: a benchmark that does measures nothing."""
+    """Ends the whole fit once the watcher says so. Of trials it ends those that have their record and whose worker is
+    retired, where no other trial waits for a new worker.
+    """
 
-    def __init__(self, watcher: Watcher):
-        self._watcher = watcher
+    def __init__(self, watcher: Watcher, waiting: set[str]):
+        self._watcher, self._waiting = watcher, waiting
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
+        return "retired" in result and not self._waiting
 
     def stop_all(self) -> bool:
         return self._watcher.stopped
@@ -236,10 +257,14 @@ class _Stop(tune.Stopper):
 
 
 class _Listener(tune.Callback):
-    """Tune's callbacks, told to the watcher."""
+    """Tune's callbacks, told to the watcher.
 
-    def __init__(self, watcher: Watcher):
-        self._watcher = watcher
+    Args:
+        waiting: ids of the trials that need a worker; kept up to date here.
+    """
+
+    def __init__(self, watcher: Watcher, waiting: set[str]):
+        self._watcher, self._waiting = watcher, waiting
 
     def __getstate__(self) -> dict[str, Any]:
         """As for _Stop."""
@@ -247,22 +272,38 @@ class _Listener(tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list, trial, **info) -> None:
         """A worker has the trial."""
+        self._waiting.discard(_trial_id(trial))
         self._watcher.started(_trial_id(trial))
 
     def on_trial_result(self, iteration: int, trials: list, trial, result: dict, **info) -> None:
-        """A trial reported progress, or why it was lost; the bare result at the end of a function is neither."""
+        """A trial reported progress, or why it was lost, or that its worker retires after it; the bare result at the
+        end of a function is none of these.
+        """
         if "lost" in result:
             self._watcher.lost(_trial_id(trial), result["lost"])
+        elif "retired" in result:
+            trial.config["ended"] = True
+            self._watcher.ended(_trial_id(trial))
         elif "step" in result:
             progress = Progress(**{name: result[name] for name in Progress.__dataclass_fields__})
             self._watcher.progress(_trial_id(trial), progress)
 
     def on_trial_complete(self, iteration: int, trials: list, trial, **info) -> None:
         """The function returned, or was ended by _Stop."""
+        self._waiting.discard(_trial_id(trial))
         self._watcher.ended(_trial_id(trial))
 
+    def on_trial_recover(self, iteration: int, trials: list, trial, **info) -> None:
+        """The worker died or retired, and the trial waits for another."""
+        self._waiting.add(_trial_id(trial))
+
     def on_trial_error(self, iteration: int, trials: list, trial, **info) -> None:
-        """The worker died for good."""
+        """No worker is tried any more: they died time and again, or, where Tune gives up earlier, one died between two
+        trials. That says nothing of this trial, and the next round has it.
+        """
+        self._waiting.discard(_trial_id(trial))
+        if trial.num_failures <= MAX_FAILURES:
+            return
         error = trial.get_error()
         cause = getattr(error, "cause", None) or error
         reason = f"{type(cause).__name__}: {cause}".strip().splitlines()[0] if cause else "no reason given"
