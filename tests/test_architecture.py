@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for folder in ("harness", "heads", "backbones", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
 HOMES = {
-    "ray": "harness/execution/schedule",  # .py and _group.py
+    "ray": "harness/execution/schedule",  # .py, _worker.py and _group.py
     "mlflow": "harness/execution/tracking.py",
     "ruamel": "harness/plan/reader.py",
     "typer": "harness/cli/",

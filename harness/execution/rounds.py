@@ -94,7 +94,7 @@ class Watcher:
 def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, fit: Fit) -> None:
     """Run all trials, whatever breaks down.
 
-    Raises: ExecutionError when rounds break down, or end no trial, time and again while no trial runs.
+    Raises: ExecutionError when rounds break down time and again while no trial runs, or one runs no trial at all.
     """
     left, broken, alone = specs, 0, set()
     while left and not watcher.stopped:
@@ -109,10 +109,9 @@ def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, fit: F
             alone |= {spec.id for spec in suspects}
             for spec in suspects:
                 _alone(spec, setting, watcher, fit)
-        else:  # trials may be left whose worker died before it had begun with them
-            broken += len(watcher.ends) == ended
-            if broken == MAX_ROUNDS:
-                raise ExecutionError(f"the executor runs none of {len(left)} trials; the same command goes on")
+        else:  # trials may be left: of a worker that died between two of them
+            if len(watcher.ends) == ended:
+                raise ExecutionError(f"the executor ran none of {len(left)} trials; the same command goes on")
         left = [spec for spec in left if spec.id not in watcher.ends]
     for spec in specs:
         end = watcher.ends.get(spec.id)

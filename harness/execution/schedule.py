@@ -1,5 +1,5 @@
-"""Trials under Ray Tune: a flat list, first in first out, several at a time. Ray is imported here and in
-harness/execution/schedule_group.py only.
+"""Trials under Ray Tune: a flat list, first in first out, several at a time. Ray is imported here, in
+harness/execution/schedule_worker.py and in harness/execution/schedule_group.py only.
 
 Ray schedules and nothing else: a trial is finished when its record verifies, never because Tune says TERMINATED. No
 early stopping of any kind: a benchmark that stops slow starters measures nothing.
@@ -12,7 +12,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,17 @@ from ray import tune  # noqa: E402
 from harness import records  # noqa: E402
 from harness.corpora.sources import fetch_sources  # noqa: E402
 from harness.environment import cpus_available  # noqa: E402
-from harness.errors import CorpusError, ExecutionError, StorageError  # noqa: E402
+from harness.errors import ExecutionError  # noqa: E402
 from harness.execution.capacity import fitted, refuse_contradiction  # noqa: E402
 from harness.execution.events import Claim, OnEvent  # noqa: E402
 from harness.execution.parcel import Parcel  # noqa: E402
 from harness.execution.rounds import Watcher, in_rounds  # noqa: E402
-from harness.execution.worker import Retired, clean, fault_of  # noqa: E402
+from harness.execution.schedule_worker import run_trial  # noqa: E402
 from harness.plan.specs import TrialSpec  # noqa: E402
 from harness.records import TrialRecord  # noqa: E402
 from harness.timings import Timing  # noqa: E402
 from harness.trial.exclusive import timed  # noqa: E402
 from harness.trial.progress import Progress  # noqa: E402
-from harness.trial.run import run  # noqa: E402
 from harness.trial.setting import Setting  # noqa: E402
 from harness.trial.step import refuse_unfit  # noqa: E402
 
@@ -118,7 +117,7 @@ def _tuner(
     ]
     waiting = {spec.id for spec in specs}
     return tune.Tuner(
-        tune.with_resources(_trainable, _resources),
+        tune.with_resources(run_trial, _resources),
         param_space={"trial": tune.grid_search([parcel.pack() for parcel in parcels])},
         tune_config=tune.TuneConfig(
             trial_name_creator=_trial_id,
@@ -200,37 +199,6 @@ def _ray(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def _trainable(config: dict[str, Any]) -> None:
-    """In the worker: one trial, which saves its record; the worker's next trial is another call.
-
-    Raises: Retired when this worker is to run no further trial; Tune tries the same trial again in a new worker, finds
-        `ended` there, and gives the worker to the next one.
-    """
-    if config.get("ended"):
-        return
-    parcel = Parcel.unpack(config["trial"])
-    status = _status_after(parcel)
-    clean(parcel.setting.device)
-    if fault := fault_of(parcel.spec, status, parcel.setting.device):
-        tune.report({"retired": fault})
-        raise Retired(fault)
-
-
-def _status_after(parcel: Parcel) -> str:
-    """Run a trial; the status of its record. What a worker cannot write is no fault of the trial: it is 'lost'."""
-    try:
-        if parcel.spec.train.data_parallel == 1:
-            record = run(parcel.spec, parcel.setting, lambda done: tune.report(asdict(done)), parcel.replaces)
-            return record.status
-        from harness.execution.schedule_group import train_together  # Ray Train: half a second in each worker
-
-        train_together(parcel, tune.report)
-        return "ok"
-    except (StorageError, CorpusError) as fault:
-        tune.report({"lost": str(fault)})
-        return "lost"
 
 
 def _trial_id(trial) -> str:

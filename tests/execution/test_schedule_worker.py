@@ -1,0 +1,195 @@
+"""A worker under Ray runs one trial after another, in one process: when it does, and what of one reaches the next."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from harness import records
+from harness.execution import inline, schedule, schedule_worker
+from harness.execution.events import Claim
+from harness.plan.specs import ComponentSpec
+from harness.trial import timing
+
+ONE = Claim(cpus=1, gpus=0.0)
+PLUGIN = """\
+import json, os, signal, threading, time
+from pathlib import Path
+
+import torch
+
+from heads.softmax import Softmax
+
+PLACE = Path(os.environ["HARNESS_TEST_WORKERS"])
+KEPT = []
+
+
+class Noted(Softmax):
+    def __init__(self, dims, embedding, *, act="none"):
+        super().__init__(dims, embedding)
+        with (PLACE / "processes.jsonl").open("a") as file:
+            file.write(json.dumps([act, os.getpid()]) + "\\n")
+        if act in ("hold", "keep"):
+            large = torch.zeros(600 * 1024**2 // 4).fill_(1)  # 600 MiB, touched
+            KEPT.extend([large] if act == "keep" else [])
+        if act == "raise":
+            raise RuntimeError("planted")
+        if act == "die" and not (PLACE / "died").exists():
+            (PLACE / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if act == "late":
+            threading.Thread(target=_die_once_this_trial_is_over, daemon=True).start()
+
+
+def _die_once_this_trial_is_over():
+    before = set(PLACE.glob("*/*/record.json"))
+    while set(PLACE.glob("*/*/record.json")) == before:
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(scope="module")
+def noted(place, plugin):
+    """A head that equals the softmax and writes down which process builds it."""
+    plugin("noted", "Noted", PLUGIN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_TEST_WORKERS", str(place))
+        patch.setattr(schedule, "cpus_available", lambda: 1)  # one worker at a time: which trial follows which is known
+        yield place
+
+
+@pytest.fixture(scope="module")
+def run_in_order(noted, suite, setting):
+    """A function: a name, and what each trial does -> the records in this order, and the process of each attempt."""
+
+    def run(name: str, *acts: str) -> SimpleNamespace:
+        first, events = suite.trials[0], []
+        specs = [first.model_copy(update=_trial(number, act, first)) for number, act in enumerate(acts)]
+        (noted / "processes.jsonl").unlink(missing_ok=True)
+        schedule.execute(specs, setting(name, "ray"), ONE, events.append)
+        found = [records.load(setting(name, "ray").runs, spec.id) for spec in specs]
+        attempts = [json.loads(line) for line in (noted / "processes.jsonl").read_text().splitlines()]
+        starts = [event.spec.id for event in events if event.kind == "started"]
+        ends = [event.spec.id for event in events if event.kind == "finished"]
+        return SimpleNamespace(specs=specs, records=found, attempts=attempts, starts=starts, ends=ends)
+
+    return run
+
+
+def _trial(number: int, act: str, first) -> dict:
+    """A trial of its own id; those that are `diverging` do so by their rate."""
+    head = ComponentSpec(name="noted", params={} if act == "diverge" else {"act": act})
+    train = first.train.model_copy(update={"lr": 1e30} if act == "diverge" else {})
+    return {"id": f"{number:012x}", "head": head, "train": train, "seed": number + 1}
+
+
+@pytest.fixture(scope="module")
+def ran(run_in_order):
+    """Good trials, with one of each fault between them."""
+    return run_in_order("faults", "none", "none", "diverge", "none", "raise", "none", "die", "none", "none")
+
+
+def test_trials_that_end_ok_run_in_one_process_in_the_order_of_the_suite(ran):
+    processes = [process for _, process in ran.attempts]
+    assert processes[0] == processes[1] == processes[2]  # the third diverges, which ends it
+    assert processes[-1] == processes[-2]
+    assert ran.ends == [spec.id for spec in ran.specs]
+
+
+def test_a_worker_whose_trial_did_not_end_ok_runs_no_other(ran):
+    acts, processes = zip(*ran.attempts, strict=True)
+    assert acts == ("none", "none", "none", "none", "raise", "none", "die", "die", "none", "none")
+    diverged, raised, died = 2, 4, 6
+    for failed in (diverged, raised, died):
+        assert processes[failed] not in processes[failed + 1 :]
+    assert [record.status for record in ran.records] == ["ok"] * 2 + ["diverged", "ok", "error"] + ["ok"] * 4
+
+
+def test_a_trial_is_not_run_again_because_its_worker_is_replaced(ran):
+    assert len(ran.ends) == len(ran.specs)
+    died = ran.specs[6].id
+    assert [trial for trial in ran.starts if trial != died] == [spec.id for spec in ran.specs if spec.id != died]
+    assert [record.environment.retries for record in ran.records] == [0] * 6 + [1, 0, 0]
+
+
+def test_trials_that_share_a_process_have_the_bits_of_trials_that_do_not(ran, suite, setting):
+    good = [spec for spec, record in zip(ran.specs, ran.records, strict=True) if record.status == "ok"]
+    plain = [spec.model_copy(update={"head": suite.trials[0].head}) for spec in good]
+    inline.execute(plain, setting("alone", "inline"), ONE, lambda event: None)
+    for spec in plain:
+        here, there = (records.load(setting(*runs).runs, spec.id) for runs in (("alone", "inline"), ("faults", "ray")))
+        assert there.weights_sha256 == here.weights_sha256
+        assert there.metrics["test_ppl"] == here.metrics["test_ppl"]
+        losses = [[(point.train_loss, point.valid_ppl) for point in record.curve] for record in (here, there)]
+        assert losses[0] == losses[1]
+
+
+@pytest.fixture(scope="module")
+def large(run_in_order):
+    """Trials after one that needs much memory for a moment, and after one whose head keeps it for ever."""
+    return run_in_order("large", "none", "hold", "none", "keep", "none")
+
+
+def test_the_peak_of_a_trial_is_its_own_in_a_process_that_held_more_before(large):
+    before, high, after, kept, last = (record.metrics["peak_memory_mib"] for record in large.records)
+    assert min(high, kept) > before + 550
+    assert max(after, last) < before + schedule_worker.MAX_GROWTH_MIB + 50
+
+
+def test_a_worker_that_holds_much_memory_after_its_trial_runs_no_other(large):
+    processes = dict(zip(range(5), (process for _, process in large.attempts), strict=True))
+    assert processes[3] != processes[4]
+    if sys.platform == "linux" and _peak_can_be_reset():
+        assert processes[0] == processes[1] == processes[2] == processes[3]
+
+
+def _peak_can_be_reset() -> bool:
+    try:
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as counter:
+            counter.write("5")
+    except OSError:
+        return False
+    return True
+
+
+def test_a_worker_that_dies_between_two_trials_costs_none_of_them_its_record(run_in_order):
+    late = run_in_order("late", "late", "none", "late", "none", "none")
+    assert [record.status for record in late.records] == ["ok"] * 5
+    assert sorted(late.ends) == [spec.id for spec in late.specs]
+
+
+@pytest.mark.parametrize(
+    ("status", "workers", "age", "grown", "fault"),
+    [
+        ("ok", 1, 0.0, 0, ""),
+        ("ok", 1, 0.0, 500, "its trials left 500 MiB of memory behind"),
+        ("ok", 1, 600.0, 0, "it is 10.0 minutes old"),
+        ("ok", 2, 0.0, 0, "its trial had workers of its own"),
+        ("diverged", 1, 0.0, 0, "its trial ended as diverged"),
+        ("lost", 1, 0.0, 0, "its trial ended as lost"),
+    ],
+)
+def test_a_worker_is_used_again_while_young_small_and_without_a_fault(
+    suite, monkeypatch, status, workers, age, grown, fault
+):
+    monkeypatch.setattr(schedule_worker, "_STARTED", schedule_worker.time.monotonic() - age)
+    monkeypatch.setattr(schedule_worker, "_MIB_AT_START", 1000)
+    monkeypatch.setattr(schedule_worker, "peak_memory_mib", lambda device: 1000 + grown)
+    train = suite.trials[0].train.model_copy(update={"data_parallel": workers})
+    assert schedule_worker.fault_of(suite.trials[0].model_copy(update={"train": train}), status, "cpu") == fault
+
+
+def test_memory_that_a_trial_no_longer_needs_goes_back_to_the_system():
+    import psutil
+    import torch
+
+    process, before = psutil.Process(), psutil.Process().memory_info().rss
+    large = [torch.ones(2**18) for _ in range(400)]  # 400 times 1 MiB, which the allocator may keep
+    large.append(large)  # a cycle, that only the garbage collector finds
+    assert process.memory_info().rss > before + 300 * 2**20
+    del large
+    schedule_worker.clean("cpu")
+    assert process.memory_info().rss < before + 100 * 2**20
+    assert timing.peak_memory_mib(torch.device("cpu")) > 0
