@@ -10,7 +10,9 @@ from harness.execution.rounds import MAX_ROUNDS, Watcher, in_rounds
 
 
 class Executor:
-    """Runs trials by `acts`: id -> what it does each time, 'ok', 'oom', 'crash' with the trial at work, or 'break'."""
+    """Runs trials by `acts`: id -> what it does each time, 'ok', 'oom', 'crash' with the trial at work, 'break',
+    or 'skip'.
+    """
 
     def __init__(self, acts, setting, record_of, listener=None):
         self.acts, self.setting, self.record_of, self.listener, self.fits = acts, setting, record_of, listener, []
@@ -24,6 +26,8 @@ class Executor:
         self.fits.append(([spec.id for spec in specs], at_once, setting.retries))
         for spec in specs:
             act = self.acts[spec.id].pop(0) if self.acts.get(spec.id) else "ok"
+            if act == "skip":
+                continue
             if act == "break":
                 raise RuntimeError("broken\nin two lines")
             self.watcher.started(spec.id)
@@ -69,6 +73,29 @@ def test_an_executor_that_breaks_down_with_nobody_to_blame_is_a_sentence(shared,
     with pytest.raises(ExecutionError, match=r"the executor breaks down \(RuntimeError: broken\); the same command"):
         executor.run(trials)
     assert len(executor.fits) == MAX_ROUNDS
+
+
+def test_trials_that_a_round_left_out_are_run_in_the_next(shared, record_of, trials):
+    executor = Executor({trials[1].id: ["skip", "ok"]}, shared, record_of)
+    assert {record.status for record in executor.run(trials).values()} == {"ok"}
+    assert [fit[0] for fit in executor.fits] == [[spec.id for spec in trials], [trials[1].id]]
+
+
+def test_a_round_that_runs_no_trial_is_not_tried_for_ever(shared, record_of, trials):
+    executor = Executor({spec.id: ["skip"] for spec in trials}, shared, record_of)
+    with pytest.raises(ExecutionError, match="the executor ran none of 3 trials; the same command goes on"):
+        executor.run(trials)
+
+
+def test_what_is_heard_of_a_trial_after_its_end_changes_nothing(shared, record_of, trials):
+    heard = []
+    watcher = Watcher(trials, shared, heard.append)
+    records.save(record_of(trials[0], "error", "planted"), shared.runs)
+    for hear in (watcher.started, watcher.ended, watcher.started, watcher.ended):
+        hear(trials[0].id)
+    watcher.died(trials[0].id, "the worker died")
+    assert [event.kind for event in heard] == ["started", "finished"]
+    assert watcher.running == set()
 
 
 def test_cuda_oom_beside_others_is_retried_once_alone(shared, record_of, trials):
