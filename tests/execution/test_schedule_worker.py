@@ -193,3 +193,26 @@ def test_memory_that_a_trial_no_longer_needs_goes_back_to_the_system():
     gc.unfreeze()
     assert process.memory_info().rss < before + 100 * 2**20
     assert timing.peak_memory_mib(torch.device("cpu")) > 0
+
+
+def test_a_new_worker_does_nothing_for_a_trial_that_has_ended():
+    schedule_worker.run_trial({"ended": True, "trial": None})
+
+
+def test_a_trial_whose_worker_retires_has_ended_and_is_marked_so():
+    heard, waiting = [], {"a", "b"}
+    watcher = SimpleNamespace(started=heard.append, ended=heard.append)
+    listener, stop = schedule._Listener(watcher, waiting), schedule._Stop(watcher, waiting)
+    trial = SimpleNamespace(config={"trial": {"id": "a"}})
+    listener.on_trial_start(0, [], trial)
+    assert waiting == {"b"}
+    result = {"retired": "its trial ended as lost"}
+    assert not stop("", result)  # b waits for a worker, which Tune starts once this one has failed
+    listener.on_trial_result(0, [], trial, result)
+    assert heard == ["a", "a"]
+    assert trial.config["ended"]
+    waiting.discard("b")
+    assert stop("", result)
+    assert not stop("", {"step": 1})
+    listener.on_trial_recover(0, [], trial)
+    assert waiting == {"a"}
