@@ -11,10 +11,17 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import hypothesis
 import pytest
 import torch
 
 from harness.kernels import probe
+
+# No example of a property fails because the machine is busy.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 ROOT = Path(__file__).parent.parent
 _SHARED = ("oracles", "handmade", "commands", "disturbed", "fuzz", "shown", "protections", "bundles")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from commands import PATIENCE
 from disturbed import PLUGIN, all_gone, wait_for, workers
 from filelock import FileLock
 
@@ -26,8 +27,6 @@ SLOW = "faulty: {kind: slow, ms: 12}"  # 180 steps: three seconds
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
 SHAPE = {"train": LONG, "seeds": "[1, 2]"}
 UP = "Ray runtime started"
-
-pytestmark = pytest.mark.timeout(240)
 
 
 class Node:
@@ -64,7 +63,7 @@ class Node:
             except psutil.NoSuchProcess:
                 continue
         self.process.wait()
-        psutil.wait_procs(self.seen, timeout=10)
+        psutil.wait_procs(self.seen, timeout=PATIENCE)
 
 
 class Cluster:
@@ -246,7 +245,7 @@ def test_the_trial_of_a_node_that_dies_goes_on_elsewhere_from_its_checkpoint(clu
     dying = cluster.nodes[1]
     (lost,) = wait_for(lambda: held(dying) & begun(place))
     dying.kill()
-    done = place.end(driver, 180)
+    done = place.end(driver)
     assert done.returncode == 0, done.stderr
     assert place.results() == undisturbed
     assert counts(place)[lost] == (2, 1)

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from commands import EVERY_BACKBONE, EVERY_HEAD
+from commands import EVERY_BACKBONE, EVERY_HEAD, PATIENCE
 from disturbed import UNTIMED, all_gone, descendants, result, wait_for, workers
 from handmade import interrupted_before
 
@@ -89,7 +89,7 @@ def test_every_head_and_backbone_goes_on_in_one_run_under_ray_to_the_same_bits(m
         with interrupted_before(rng.randrange(15, 45)):
             run(spec, setting, lambda progress: None)
     assert place.records() == {}
-    assert place.run("--no-tracking", "--only", only[0], "--only", only[1], timeout=240).returncode == 0
+    assert place.run("--no-tracking", "--only", only[0], "--only", only[1]).returncode == 0
     assert place.results() == undisturbed
     assert len(undisturbed) == len(heads) + 2
     assert {record["environment"]["sessions"] for record in place.records().values()} == {2}
@@ -104,7 +104,7 @@ def test_driver_sigterm_leaves_with_143_and_the_trial_goes_on(executor, place):
     wait_for(there.checkpoints)
     below = descendants(driver.pid)
     driver.terminate()
-    done = there.end(driver, 60)
+    done = there.end(driver)
     assert done.returncode == 143
     assert all_gone(below)
     assert there.records() == {}
@@ -125,7 +125,7 @@ def test_ctrl_c_in_a_terminal_marks_trials_incomplete_and_leaves_with_130(place)
     below = descendants(driver.pid)
     os.killpg(driver.pid, signal.SIGINT)
     shown = read_all(terminal)
-    assert driver.wait(60) == 130
+    assert driver.wait(PATIENCE) == 130
     assert all_gone(below)
     assert re.search(r"0/1: 1 interrupted", shown)
     assert "interrupted: finished trials are kept, the same command goes on with the others" in shown
@@ -143,7 +143,7 @@ def test_a_second_ctrl_c_leaves_at_once(place):
         driver.send_signal(signal.SIGINT)
         time.sleep(0.3)
     below = descendants(driver.pid) if driver.poll() is None else []
-    done = there.end(driver, 30)
+    done = there.end(driver)
     assert time.monotonic() - began < 15
     assert done.returncode in (130, -signal.SIGINT)
     assert all_gone(below)
@@ -168,7 +168,7 @@ def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, seed
     there = place("softmax", "faulty: {kind: slow, ms: 5}", seeds=seeds)
     drivers = [there.start("run", "--executor", executor) for _ in range(2)]
     below = wait_for(lambda: workers(drivers[0].pid)) + descendants(drivers[0].pid) if executor == "ray" else []
-    ended = [there.end(driver, 120) for driver in drivers]
+    ended = [there.end(driver) for driver in drivers]
     assert [each.returncode for each in ended] == [0, 0], [each.stderr for each in ended]
     assert len(there.records()) == len(there.trials())
     for trial in there.records():

@@ -19,7 +19,7 @@ SILENT = "timeout: {silent_minutes: 0.2}"
 def faulted(module_place):
     """(Place, the ended command)."""
     place = module_place(*HEADS, more=SILENT)
-    return place, place.run("--no-tracking", timeout=240)
+    return place, place.run("--no-tracking")
 
 
 def record(faulted, line: str) -> dict:

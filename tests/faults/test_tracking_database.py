@@ -70,7 +70,7 @@ def together(*drivers: subprocess.Popen) -> list[tuple[int, str]]:
     for each in drivers:
         each.stdin.write("go\n")
         each.stdin.flush()
-    ends = [each.communicate(timeout=120) for each in drivers]
+    ends = [each.communicate(timeout=commands.PATIENCE) for each in drivers]
     return [(each.returncode, err) for each, (_, err) in zip(drivers, ends, strict=True)]
 
 
@@ -148,7 +148,6 @@ def fresh(place):
     return place
 
 
-@pytest.mark.timeout(180)
 def test_mlflow_db_race_several_processes_open_a_fresh_folder_at_once(fresh):
     ends = together(*(driver(fresh) for _ in range(3)))
     assert ends == [(0, "")] * 3

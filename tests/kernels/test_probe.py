@@ -138,15 +138,11 @@ def test_onednn_really_is_another_route():
     assert probe._error("onednn") != probe._error("default")
 
 
-@pytest.mark.parametrize(
-    ("machine", "expected"), [("inexact", "default False"), ("absent", "default False"), ("faster", None)]
-)
-def test_processes_that_tests_start_imitate_the_same_machine(machine, expected):
-    code = "from harness.kernels import probe; found = probe.measure(); print(found.route, found.exact)"
-    environment = {**os.environ, onednn.VARIABLE: machine, "PYTHONPATH": str(Path(onednn.__file__).parent)}
+def test_processes_that_tests_start_imitate_the_same_machine():
+    code = "from harness.kernels import probe; print(probe.measure().exact, probe.proven('onednn'))"
+    environment = {**os.environ, onednn.VARIABLE: "inexact", "PYTHONPATH": str(Path(onednn.__file__).parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    own = "onednn True" if probe.proven("onednn") == "onednn" else "default False"
-    assert (done.stdout.strip(), done.stderr) == (expected or own, "")
+    assert (done.stdout, done.stderr) == ("False default\n", "")
 
 
 def test_an_unknown_machine_is_not_imitated(monkeypatch):
