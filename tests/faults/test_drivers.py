@@ -19,6 +19,7 @@ from harness.registry import HEADS
 from harness.trial.run import run
 
 SLOW = "faulty: {kind: slow, ms: 20}"  # 45 steps: about a second
+HELD = "faulty: {kind: held, at: 20}"  # in the second epoch, until the test lets it go on
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
 INLINE = ("--executor", "inline", "--no-tracking")
 KILLS = os.environ.get("HARNESS_TEST_KILLS")
@@ -98,7 +99,7 @@ def test_every_head_and_backbone_goes_on_in_one_run_under_ray_to_the_same_bits(m
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_driver_sigterm_leaves_with_143_and_the_trial_goes_on(executor, place):
-    there = place(SLOW, train=LONG)
+    there = place(HELD)
     options = ("--executor", executor, "--no-tracking")
     driver = there.start("run", *options)
     wait_for(there.checkpoints)
@@ -109,6 +110,7 @@ def test_driver_sigterm_leaves_with_143_and_the_trial_goes_on(executor, place):
     assert all_gone(below)
     assert there.records() == {}
     assert "0/1: 1 interrupted" in done.stdout
+    there.let_go()
     there.here()  # by either executor
     (record,) = there.records().values()
     assert record["status"] == "ok"
@@ -116,7 +118,7 @@ def test_driver_sigterm_leaves_with_143_and_the_trial_goes_on(executor, place):
 
 
 def test_ctrl_c_in_a_terminal_marks_trials_incomplete_and_leaves_with_130(place):
-    there = place(SLOW, "softmax", train=LONG)
+    there = place(HELD, "softmax")
     terminal, theirs = pty.openpty()
     driver = there.start("run", *("--only", "head=faulty", "--no-tracking"), stdout=theirs, stderr=theirs, stdin=theirs,
                          start_new_session=True)  # fmt: skip
@@ -135,16 +137,14 @@ def test_ctrl_c_in_a_terminal_marks_trials_incomplete_and_leaves_with_130(place)
 
 
 def test_a_second_ctrl_c_leaves_at_once(place):
-    there = place(SLOW, train=LONG)
+    there = place(HELD)
     driver = there.start("run", "--no-tracking")
     wait_for(there.checkpoints)
-    began = time.monotonic()
     for _ in range(2):
         driver.send_signal(signal.SIGINT)
         time.sleep(0.3)
     below = descendants(driver.pid) if driver.poll() is None else []
-    done = there.end(driver)
-    assert time.monotonic() - began < 15
+    done = there.end(driver)  # while the trial waits
     assert done.returncode in (130, -signal.SIGINT)
     assert all_gone(below)
 
@@ -179,10 +179,12 @@ def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, seed
 
 
 def test_a_trial_that_another_process_holds_is_waited_for(place):
-    there = place(SLOW)
+    there = place(HELD)
     holder = there.start("run", *INLINE)
     wait_for(lambda: list(there.runs.glob("*/attempt.json")))
     second = there.start("run", *INLINE)
+    assert any(line.startswith("start ") for line in second.stdout)  # and waits
+    there.let_go()
     assert there.end(holder).returncode == there.end(second).returncode == 0
     (record,) = there.records().values()
     assert record["environment"]["sessions"] == 1

@@ -80,7 +80,7 @@ def test_mlflow_broken_a_locked_database_costs_a_run_seconds_and_one_warning(fol
         other.execute("BEGIN EXCLUSIVE")
         start = time.monotonic()
         done = harness(*ONE)
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 60  # MLflow itself: minutes
         place = folder / "results" / "mlflow.db"
         warning = f"warning: MLflow is off from here on ({place} is locked by another program); `harness sync` rebuilds"
         assert (done.code, done.err) == (0, f"{warning} it later\n")

@@ -10,7 +10,7 @@ import torch
 
 from heads.softmax import Softmax
 
-Kind = Literal["none", "raise", "sigkill", "segv", "hang", "spin", "oom", "nan", "eat", "slow", "mlflow"]
+Kind = Literal["none", "raise", "sigkill", "segv", "hang", "spin", "oom", "nan", "eat", "slow", "held", "mlflow"]
 
 
 class Faulty(Softmax):
@@ -60,6 +60,12 @@ class Faulty(Softmax):
 
     def _hang(self):
         time.sleep(10_000)
+
+    def _held(self):
+        """Waits for the file `go` among the marks: a test says when the trial goes on."""
+        go, until = Path(os.environ["HARNESS_TEST_MARKS"]) / "go", time.monotonic() + 1000
+        while not go.exists() and time.monotonic() < until:  # no worker stays for ever that a test lost sight of
+            time.sleep(0.01)
 
     def _spin(self):
         while True:
