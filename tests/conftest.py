@@ -34,6 +34,13 @@ for _name, _file in _FILES.items():
     sys.modules[_name] = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(sys.modules[_name])
 
+# What a terminal, a CI service or a proxy sets changes what commands print and whom they ask. typer reads it at import.
+for _name in (
+    *("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
+    *("GITHUB_ACTIONS", "http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
+):
+    os.environ.pop(_name, None)
+
 if _machine := os.environ.get("HARNESS_TEST_ONEDNN"):
     sys.modules["onednn"].imitate(_machine)
     _paths = [str(_FILES["onednn"].parent), *filter(None, [os.environ.get("PYTHONPATH")])]
