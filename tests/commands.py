@@ -8,6 +8,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+PATIENCE = 1000.0  # seconds: how long a test waits for a process or an event that usually takes less than 100
+
 SUITE = """\
 name: tiny
 version: 1

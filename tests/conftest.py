@@ -1,4 +1,7 @@
-"""Shared by all tests: modules (_SHARED below), the corpora's folder, a small suite of quick trials."""
+"""Shared by all tests: modules (_SHARED below), the corpora's folder, a small suite of quick trials.
+
+`HARNESS_TEST_ONEDNN` runs the tests as on a machine with another oneDNN: tests/onednn/sitecustomize.py.
+"""
 
 import importlib.util
 import os
@@ -8,17 +11,40 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import hypothesis
 import pytest
 import torch
 
+from harness.kernels import probe
+
+# No example of a property fails because the machine is busy.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
+
 ROOT = Path(__file__).parent.parent
 _SHARED = ("oracles", "handmade", "commands", "disturbed", "fuzz", "shown", "protections", "bundles")
+_FILES = {name: ROOT / "tests" / f"{name}.py" for name in _SHARED}
+_FILES["onednn"] = ROOT / "tests" / "onednn" / "sitecustomize.py"
 
 # tests/ must not be on sys.path: its folders `heads` and `backbones` would be found instead of the packages.
-for _name in _SHARED:
-    _spec = importlib.util.spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
+for _name, _file in _FILES.items():
+    _spec = importlib.util.spec_from_file_location(_name, _file)
     sys.modules[_name] = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(sys.modules[_name])
+
+# What a terminal, a CI service or a proxy sets changes what commands print and whom they ask. typer reads it at import.
+for _name in (
+    *("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
+    *("GITHUB_ACTIONS", "http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
+):
+    os.environ.pop(_name, None)
+
+if _machine := os.environ.get("HARNESS_TEST_ONEDNN"):
+    sys.modules["onednn"].imitate(_machine)
+    _paths = [str(_FILES["onednn"].parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(_paths)  # of processes that tests start
 
 TINY_SUITE = """\
 name: tiny
@@ -35,6 +61,18 @@ seeds: [1, 2]
 measure: {exclusive: false}
 table: {baseline: softmax}
 """
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """The probe of this machine's products is made once for all tests, and kept for them alone. Tests that compare bits
+    need one route in all processes; a home folder that cannot be written would have each process choose by its clock.
+    """
+    folder = tmp_path_factory.mktemp("user-cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.setattr(probe, "CACHE", folder / "output-head-harness" / "probes")
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from commands import PATIENCE
 
 from harness import plan
 from harness.execution import inline
@@ -61,13 +62,13 @@ class Place:
         """A Python script, on the way."""
         return self._start("-c", text, *arguments)
 
-    def run(self, *options, timeout=120, **more) -> subprocess.CompletedProcess:
+    def run(self, *options, **more) -> subprocess.CompletedProcess:
         """`harness run` to its end."""
-        return self.end(self.start("run", *options, **more), timeout)
+        return self.end(self.start("run", *options, **more))
 
-    def end(self, process: subprocess.Popen, timeout=120) -> subprocess.CompletedProcess:
+    def end(self, process: subprocess.Popen) -> subprocess.CompletedProcess:
         try:
-            out, err = process.communicate(timeout=timeout)
+            out, err = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
@@ -101,6 +102,10 @@ class Place:
             patch.setenv("HARNESS_TEST_MARKS", str(self.marks))
             patch.setitem(HEADS._classes, "faulty", module.Faulty)
             yield
+
+    def let_go(self) -> None:
+        """What is `held` goes on, here and in all processes."""
+        (self.marks / "go").touch()
 
     def records(self) -> dict[str, dict]:
         """Trial id -> content of its record."""
@@ -164,7 +169,7 @@ def result(record: dict) -> tuple:
     return record["status"], record["weights_sha256"], scores, curve
 
 
-def wait_for(condition, seconds: float = 60.0):
+def wait_for(condition, seconds: float = PATIENCE):
     """The condition's value once it is true."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -191,7 +196,7 @@ def workers(pid: int) -> list[psutil.Process]:
     return found
 
 
-def all_gone(processes: list[psutil.Process], seconds: float = 60.0) -> bool:
+def all_gone(processes: list[psutil.Process], seconds: float = PATIENCE) -> bool:
     """Whether the processes end by themselves, but for Ray's two agents, which end a minute after their driver."""
     _, alive = psutil.wait_procs(processes, timeout=0)
     deadline = time.monotonic() + seconds

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import PATIENCE
 
 PACKAGE = Path(__file__).with_name("plugin_package")
 SUITE = """\
@@ -39,7 +40,7 @@ def environment(tmp_path_factory):
 
 def harness(environment, *arguments, cwd):
     command = [sys.executable, "-m", "harness.cli", *arguments]
-    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_it_is_listed_with_its_origin_and_parameters(environment, tmp_path):

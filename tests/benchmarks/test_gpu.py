@@ -8,16 +8,28 @@ import pytest
 from benchmarks import gpu
 
 
+def tiny(folder, *arguments) -> int:
+    """Exit code of the tiny run in a folder."""
+    common = ["--device", "cpu", "--tiny", "--rounds", "1", "--results", str(folder / "results")]
+    return gpu.main([*common, "--out", str(folder / "out"), *arguments])
+
+
 @pytest.fixture
 def dry(tmp_path):
     """A function: arguments -> exit code of the tiny run, in the test's folder."""
-    common = ["--device", "cpu", "--tiny", "--rounds", "1", "--results", str(tmp_path / "results")]
-    return lambda *arguments: gpu.main([*common, "--out", str(tmp_path / "out"), *arguments])
+    return lambda *arguments: tiny(tmp_path, *arguments)
 
 
-def test_all_parts_leave_a_summary_and_their_records(dry, tmp_path):
-    assert dry() == 0
-    summary = (tmp_path / "out" / "summary.md").read_text()
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a tiny run of all parts, which takes four processes."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert tiny(folder) == 0
+    return folder
+
+
+def test_all_parts_leave_a_summary_and_their_records(whole):
+    summary = (whole / "out" / "summary.md").read_text()
     assert [line.partition(",")[0] for line in summary.splitlines() if line.startswith("## ")][:3] == [
         "## Head",
         "## Whole training step",
@@ -25,7 +37,7 @@ def test_all_parts_leave_a_summary_and_their_records(dry, tmp_path):
     ]
     assert "FAILED" not in summary
     assert summary.count(": ok ") == 2
-    with tarfile.open(tmp_path / "out" / "records.tar.gz") as packed:
+    with tarfile.open(whole / "out" / "records.tar.gz") as packed:
         names = packed.getnames()
     assert sum(name.startswith("results/bench/") for name in names) == 3
     assert sum(name.endswith("record.json") for name in names) == 2
@@ -53,11 +65,10 @@ def test_a_part_that_fails_is_told_and_the_others_run(dry, tmp_path, monkeypatch
     assert "## Peak extra memory" in summary
 
 
-def test_trials_side_by_side_are_marked_so_and_the_largest_mixture_starts_first(dry, tmp_path):
-    assert dry("--parts", "suite") == 0
-    found = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/record.json")]
+def test_trials_side_by_side_are_marked_so_and_the_largest_mixture_starts_first(whole):
+    found = [json.loads(path.read_text()) for path in whole.glob("results/runs/*/*/record.json")]
     assert [record["environment"]["shared"] for record in found] == [True, True]
-    assert "mos" in (tmp_path / "out" / "trials_0.log").read_text().partition("seed=")[0]
+    assert "mos" in (whole / "out" / "trials_0.log").read_text().partition("seed=")[0]
 
 
 def test_one_process_has_the_machine_to_itself(dry, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ def first_run(tmp_path_factory):
     (folder / "suites").mkdir()
     (folder / "suites" / "tiny.yaml").write_text(commands.SUITE)
     process = commands.started(folder, "run", "suites/tiny.yaml", "--executor", "inline")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=commands.PATIENCE)
     return SimpleNamespace(folder=folder, code=process.returncode, out=out, err=err)
 
 

@@ -1,9 +1,12 @@
 """`harness bench` and `harness doctor`, at sizes that say nothing of speed."""
 
 import json
+import re
 from types import SimpleNamespace
 
+import onednn
 import pytest
+import torch
 
 from benchmarks import machine, tables
 from harness.cli import machine as machine_command
@@ -130,6 +133,7 @@ def test_the_doctor_tells_machine_and_probe(harness, monkeypatch, tmp_path, opti
     found = SimpleNamespace(route="onednn", speedup=2.125, error=2.5e-7, exact=True, cpu="A CPU")
     monkeypatch.setattr(probe, "report", lambda again: asked.append(again) or found)
     monkeypatch.setattr(probe, "CACHE", tmp_path)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     monkeypatch.setattr(machine_command, "has_triton", lambda: False)
     done = harness("doctor", *options)
     assert (done.code, asked) == (0, [bool(options)])
@@ -140,3 +144,25 @@ def test_the_doctor_tells_machine_and_probe(harness, monkeypatch, tmp_path, opti
         "by oneDNN; oneDNN is 2.12 times as fast as the default and as exact as float32 (relative error 2.5e-07)"
         in done.out
     )
+
+
+@pytest.mark.parametrize(
+    ("imitated", "sentence"),
+    [
+        ("inexact", r"by torch's default; oneDNN is [\d.]+ times as fast as the default and NOT as exact as float32"),
+        ("absent", r"by torch's default; this torch has no oneDNN"),
+    ],
+)
+def test_where_onednn_is_not_exact_the_doctor_says_so_and_no_benchmark_takes_it(
+    harness, monkeypatch, tmp_path, imitated, sentence
+):
+    onednn.imitate(imitated, monkeypatch.setattr)
+    monkeypatch.setattr(probe, "CACHE", tmp_path)
+    assert re.search(f"matrix products: float32 on the CPU {sentence}", harness("doctor").out)
+    done = harness("bench", "head", *TINY, "--route", "onednn")  # the last --route counts
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "--route onednn: its products are not exact in float32 on this machine (harness doctor)\n"
+    done = harness("bench", "head", *TINY, "--route", "both")
+    assert done.code == 0
+    assert "fp32 default" in done.out
+    assert "fp32 onednn" not in done.out

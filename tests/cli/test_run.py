@@ -6,7 +6,7 @@ import signal
 import sys
 
 import pytest
-from commands import SUITE, files, record_files, started, table_rows
+from commands import PATIENCE, SUITE, files, record_files, started, table_rows
 
 
 def test_a_run_prints_and_writes_the_table_and_leaves_with_0(first_run):
@@ -184,7 +184,7 @@ def test_ctrl_c_ends_a_run_inline_with_130_and_no_record(fresh):
             if line.startswith("epoch "):
                 break
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 130

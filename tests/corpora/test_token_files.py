@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import PATIENCE
 
 from harness.corpora import token_files
 from harness.corpora.corpus import SPLITS, TextSize
@@ -164,7 +165,7 @@ def test_two_processes_at_once_make_them_once(texts, tmp_path):
         "token_files._make = slow"
     )
     both = [child(texts, code), child(texts, code)]
-    printed = {process.communicate(timeout=120)[0] for process in both}
+    printed = {process.communicate(timeout=PATIENCE)[0] for process in both}
     assert [process.returncode for process in both] == [0, 0]
     assert log.read_text() == "made "
     assert printed == {f"{len(load(texts).train)}\n"}
@@ -182,7 +183,7 @@ def test_a_process_killed_in_the_midst_leaves_nothing_that_is_used(texts, cache,
         "token_files.encoded = killed"
     )
     process = child(texts, code)
-    process.communicate(timeout=120)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL
     left = sorted(file.name for file in only_folder(cache).iterdir())
     assert "train.int32" in left

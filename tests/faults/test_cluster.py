@@ -11,23 +11,21 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from commands import PATIENCE
 from disturbed import PLUGIN, all_gone, wait_for, workers
 from filelock import FileLock
 
 from harness.errors import ExecutionError
 from harness.execution import cluster as joining
 
-SLOW = "faulty: {kind: slow, ms: 12}"  # 180 steps: three seconds
+HELD = "faulty: {kind: held, at: 20}"  # in the second epoch, until the test lets it go on
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
 SHAPE = {"train": LONG, "seeds": "[1, 2]"}
 UP = "Ray runtime started"
-
-pytestmark = pytest.mark.timeout(240)
 
 
 class Node:
@@ -64,7 +62,7 @@ class Node:
             except psutil.NoSuchProcess:
                 continue
         self.process.wait()
-        psutil.wait_procs(self.seen, timeout=10)
+        psutil.wait_procs(self.seen, timeout=PATIENCE)
 
 
 class Cluster:
@@ -116,7 +114,9 @@ def cluster():
 @pytest.fixture(scope="module")
 def undisturbed(module_place) -> dict[str, tuple]:
     """The results of a run inline."""
-    return module_place(SLOW, **SHAPE).here()
+    place = module_place(HELD, **SHAPE)
+    place.let_go()
+    return place.here()
 
 
 def scratch(place) -> list[Path]:
@@ -136,14 +136,14 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-def test_an_address_where_nothing_listens_is_one_sentence_at_once(place, harness):
-    there, began = place("softmax"), time.monotonic()
+def test_an_address_where_nothing_listens_is_one_sentence_and_ray_is_not_asked(place, harness, monkeypatch):
+    monkeypatch.setattr("ray.init", lambda **options: pytest.fail("Ray itself tries for 14 minutes"))
+    there = place("softmax")
     address = f"127.0.0.1:{free_port()}"
     done = harness("run", there.suite, "--no-tracking", "--address", address, "--results", there.folder / "results")
     assert (done.code, done.out) == (2, "")
     said = f"no Ray cluster answers at {address} (Connection refused); is its head node up?"
     assert " ".join(done.err.split()) == said
-    assert time.monotonic() - began < 20  # Ray itself: 14 minutes
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def counts(place) -> dict[str, tuple[int, int]]:
 
 
 def test_a_killed_driver_leaves_no_worker_and_no_lock_and_the_next_one_goes_on(cluster, undisturbed, module_place):
-    place = module_place(SLOW, **SHAPE)
+    place = module_place(HELD, **SHAPE)
     driver = cluster.start(place)
     wait_for(lambda: begun(place))
     training = [worker for node in cluster.nodes for worker in node.workers()]
@@ -232,6 +232,7 @@ def test_a_killed_driver_leaves_no_worker_and_no_lock_and_the_next_one_goes_on(c
             pass
     left = begun(place)
     assert left
+    place.let_go()
     done = cluster.run(place)
     assert done.returncode == 0, done.stderr
     assert place.results() == undisturbed
@@ -241,12 +242,13 @@ def test_a_killed_driver_leaves_no_worker_and_no_lock_and_the_next_one_goes_on(c
 
 
 def test_the_trial_of_a_node_that_dies_goes_on_elsewhere_from_its_checkpoint(cluster, undisturbed, module_place):
-    place = module_place(SLOW, **SHAPE)
+    place = module_place(HELD, **SHAPE)
     driver = cluster.start(place)
     dying = cluster.nodes[1]
     (lost,) = wait_for(lambda: held(dying) & begun(place))
     dying.kill()
-    done = place.end(driver, 180)
+    place.let_go()
+    done = place.end(driver)
     assert done.returncode == 0, done.stderr
     assert place.results() == undisturbed
     assert counts(place)[lost] == (2, 1)

@@ -1,9 +1,9 @@
 """Corners in which a trial could be faked, doubled, lost or blamed: each was one once."""
 
 import os
+import signal
 import subprocess
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -23,6 +23,7 @@ from harness.trial.checkpoint import Checkpoints
 from harness.trial.failures import status_of
 from harness.trial.run import run
 from harness.trial.setting import Setting
+from harness.trial.step import EagerStep
 from heads.softmax import Softmax
 
 ONE = Claim(cpus=1, gpus=0.0)
@@ -170,18 +171,23 @@ def test_a_full_gpu_is_oom_however_cuda_says_it():
         assert status_of(RuntimeError(said)) == "oom"
 
 
-def test_waiting_for_the_driver_is_no_silence_of_the_trial(tmp_path, setting):
+def test_waiting_for_the_driver_is_no_silence_of_the_trial(tmp_path, setting, monkeypatch):
     """tune.report returns when the driver has taken the report, which may wait a minute for MLflow's lock."""
     (spec,) = trials(tmp_path, "softmax")
-    waited = []
+    alarms, step = {"waiting": set(), "training": set()}, EagerStep.advance
 
-    def report(progress):
-        if not waited:
-            waited.append(1)
-            time.sleep(4)
+    def seconds_left() -> float:
+        return signal.getitimer(signal.ITIMER_REAL)[0]
 
-    record = run(spec, replace(setting, timeout=TimeoutSpec(silent_minutes=0.04)), report)
+    def advance(self, *arguments):
+        alarms["training"].add(seconds_left() > 0)
+        return step(self, *arguments)
+
+    monkeypatch.setattr(EagerStep, "advance", advance)
+    setting = replace(setting, timeout=TimeoutSpec(silent_minutes=60))
+    record = run(spec, setting, lambda progress: alarms["waiting"].add(seconds_left() > 0))
     assert record.status == "ok", record.message
+    assert alarms == {"waiting": {False}, "training": {True}}  # is an alarm set
 
 
 def test_a_stuck_log_of_an_earlier_run_does_not_end_a_forced_one(tmp_path, setting):

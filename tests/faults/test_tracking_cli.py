@@ -80,7 +80,7 @@ def test_mlflow_broken_a_locked_database_costs_a_run_seconds_and_one_warning(fol
         other.execute("BEGIN EXCLUSIVE")
         start = time.monotonic()
         done = harness(*ONE)
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 60  # MLflow itself: minutes
         place = folder / "results" / "mlflow.db"
         warning = f"warning: MLflow is off from here on ({place} is locked by another program); `harness sync` rebuilds"
         assert (done.code, done.err) == (0, f"{warning} it later\n")
@@ -129,10 +129,10 @@ def lived(tmp_path_factory):
     (folder / "suites" / "steep.yaml").write_text(diverging)
     tiny, steep = ("run", "suites/tiny.yaml"), ("run", "suites/steep.yaml", "--only", "seed=1")
     at_once = [commands.started(folder, *arguments, "--executor", "inline") for arguments in (tiny, steep)]
-    ends = [(process.communicate(timeout=120)[1], process.returncode) for process in at_once]
+    ends = [(process.communicate(timeout=commands.PATIENCE)[1], process.returncode) for process in at_once]
     assert ends == [("", 0), ("", 1)]
     again = commands.started(folder, *tiny, "--only", "seed=1", "--force", "--executor", "inline")
-    assert (again.communicate(timeout=120)[1], again.returncode) == ("", 0)
+    assert (again.communicate(timeout=commands.PATIENCE)[1], again.returncode) == ("", 0)
     return folder
 
 
@@ -192,11 +192,10 @@ def test_readonly_results_are_refused_before_anything_starts(folder, harness, co
     assert done.err.endswith("; name another folder with --results\n")
 
 
-@pytest.mark.timeout(120)
 def test_readonly_home_does_not_matter_inline(folder, monkeypatch):
     monkeypatch.setenv("HOME", "/proc/nowhere")
     process = commands.started(folder, *ONE)
-    assert (process.communicate(timeout=100)[1], process.returncode) == ("", 0)
+    assert (process.communicate(timeout=commands.PATIENCE)[1], process.returncode) == ("", 0)
     assert len(dump(folder / "results")["tiny"][1]) == 1
 
 

@@ -57,7 +57,7 @@ def links(folder, port):
         assert lines[2] == "Ctrl-C ends it\n", process.stderr.read()
         yield SimpleLinks(lines)
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=20)
+        process.wait(timeout=commands.PATIENCE)
         assert port not in {each.laddr.port for each in listening()}
     finally:
         process.kill()
@@ -143,7 +143,7 @@ def test_ui_bind_an_address_of_others_is_refused_with_the_way_out(folder, host):
 
 def test_ui_bind_the_refusal_is_one_sentence_and_exit_code_2(folder):
     process = commands.started(folder, "ui", "--host", "0.0.0.0")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=commands.PATIENCE)
     assert (process.returncode, out, err.count("\n")) == (2, "", 1)
     assert "ssh -L" in err
 

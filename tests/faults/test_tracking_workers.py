@@ -68,10 +68,9 @@ def notes(hooked, tmp_path, monkeypatch):
     return lambda kind: {int(p.name.rpartition("-")[2]): p.read_text() for p in tmp_path.glob(f"{kind}-*")}
 
 
-@pytest.mark.timeout(200)
 def test_no_mlflow_in_worker_and_a_stale_cluster_file_is_ignored(hooked, notes):
     process = commands.started(hooked.folder, "run", "suites/tiny.yaml", "--only", "head=softmax,seed=1")
-    out, err = process.communicate(timeout=150)
+    out, err = process.communicate(timeout=commands.PATIENCE)
     assert (process.returncode, err) == (0, ""), out
     assert len(commands.record_files(hooked.folder)) == 1
     assert (hooked.folder / "results" / "mlflow.db").exists()
@@ -81,7 +80,9 @@ def test_no_mlflow_in_worker_and_a_stale_cluster_file_is_ignored(hooked, notes):
 
 
 def test_no_mlflow_in_worker_nor_in_an_inline_trial(hooked, notes):
-    subprocess.run([sys.executable, "-c", INLINE], cwd=hooked.folder, check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", INLINE], cwd=hooked.folder, check=True, capture_output=True, timeout=commands.PATIENCE
+    )
     assert len(notes("started")) >= 1
     assert len(list((hooked.folder / "runs").glob("*/record.json"))) == 1
     assert notes("mlflow") == {}

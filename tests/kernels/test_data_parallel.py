@@ -47,7 +47,7 @@ def replica(rank, folder):
 def test_data_parallel_replicas_average_to_the_gradient_of_the_whole_batch(tmp_path):
     replicas = [subprocess.Popen([sys.executable, __file__, rank, str(tmp_path)]) for rank in "01"]
     try:
-        assert [process.wait(timeout=120) for process in replicas] == [0, 0]
+        assert [process.wait(timeout=1000) for process in replicas] == [0, 0]
     finally:
         for process in replicas:
             process.kill()

@@ -1,7 +1,12 @@
 """The probe of the CPU's product routes: exactness decides, then speed; measured once, kept, proven before use."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+import onednn
 import pytest
 import torch
 
@@ -18,11 +23,12 @@ def cache(tmp_path, monkeypatch):
 
 
 def planted(monkeypatch, *, speedup=2.0, error=1e-7):
+    """A machine with oneDNN, of which the probe finds this."""
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     monkeypatch.setattr(probe, "_speedup", lambda: speedup)
     monkeypatch.setattr(probe, "_error", lambda route: error if route == "onednn" else 1e-7)
 
 
-@needs_onednn
 @pytest.mark.parametrize(
     ("speedup", "error", "route"),
     [(2.0, 3e-7, "onednn"), (1.05, 3e-7, "default"), (0.5, 3e-7, "default"), (9.0, 3e-4, "default")],
@@ -34,9 +40,11 @@ def test_the_faster_route_is_taken_if_it_is_exact(monkeypatch, speedup, error, r
 
 
 def test_without_onednn_nothing_is_measured(monkeypatch):
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    monkeypatch.setattr(probe, "_speedup", lambda: pytest.fail("measured"))
-    assert probe.measure().route == "default"
+    onednn.imitate("absent", monkeypatch.setattr)
+    for measured in ("_speedup", "_error"):
+        monkeypatch.setattr(probe, measured, lambda *given: pytest.fail("measured"))
+    found = probe.measure()
+    assert (found.route, found.exact, probe.proven("onednn")) == ("default", False, "default")
 
 
 @needs_onednn
@@ -49,17 +57,15 @@ def test_this_machine_is_measured_and_its_switch_put_back():
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
 
-@needs_onednn
-def test_products_with_bfloat16_inside_would_be_noticed(monkeypatch):
-    """On a processor with AMX the switch rounds what it multiplies: here done by hand."""
-    exact = torch.mm
-
-    def rounded(a, b):
-        return exact(a.bfloat16().float(), b.bfloat16().float()) if a.dtype == torch.float32 else exact(a, b)
-
-    monkeypatch.setattr(torch, "mm", rounded)
-    assert probe._error("onednn") > 1e-3
-    assert probe.proven("onednn") == "default"
+def test_products_with_bfloat16_inside_are_noticed_and_not_taken_however_fast(monkeypatch):
+    onednn.imitate("inexact", monkeypatch.setattr)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(probe, "_speedup", lambda: 9.0)
+    found = probe.measure()
+    assert found.error > 1e-3
+    assert found.default_error < 1e-6  # torch's own route is float32 there, too
+    assert (found.route, found.exact) == ("default", False)
+    assert (probe.chosen_route(), probe.proven("onednn")) == ("default", "default")
 
 
 @needs_onednn
@@ -130,3 +136,15 @@ def test_onednn_really_is_another_route():
     if torch.equal(Products().mm(a, b), Products(route="onednn").mm(a, b)):
         pytest.skip("torch takes oneDNN here anyway")
     assert probe._error("onednn") != probe._error("default")
+
+
+def test_processes_that_tests_start_imitate_the_same_machine():
+    code = "from harness.kernels import probe; print(probe.measure().exact, probe.proven('onednn'))"
+    environment = {**os.environ, onednn.VARIABLE: "inexact", "PYTHONPATH": str(Path(onednn.__file__).parent)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False default\n", "")
+
+
+def test_an_unknown_machine_is_not_imitated(monkeypatch):
+    with pytest.raises(ValueError, match="HARNESS_TEST_ONEDNN=amx: expected inexact, absent, slower or faster"):
+        onednn.imitate("amx", monkeypatch.setattr)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import PATIENCE
 
 SCRIPT = Path(__file__).with_name("triton_compiled.py")
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -23,7 +24,7 @@ def programs(tmp_path_factory):
     environment |= {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
     environment |= {"PYTHONPATH": str(SCRIPT.parents[2]), "PYTHONWARNINGS": "error::UserWarning"}
     outcome = subprocess.run(
-        [sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, timeout=240
+        [sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert outcome.returncode == 0, outcome.stderr
     return json.loads(outcome.stdout)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import PATIENCE
 
 CASES = Path(__file__).with_name("triton_interpreted.py")
 
@@ -24,6 +25,6 @@ def test_the_kernels_are_right_in_the_interpreter():
         cwd=CASES.parents[2],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr

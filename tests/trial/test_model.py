@@ -1,9 +1,12 @@
 """Building a trial's model: the same seed starts from the same weights, in this version as in those before it."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
 from harness.plan.specs import ComponentSpec
 from harness.trial.checkpoint import weights_sha256
@@ -12,6 +15,8 @@ from harness.trial.model import build
 # Beginnings of SHA-256 over the initial weights, made by this test's code at commit 29dd5f1 (torch 2.13.0, CPU). The id
 # of a trial does not hold the order in which a constructor draws: another order means other numbers under an old id. If
 # that must be, raise SCHEMA_VERSION in harness/plan/identity.py and make these anew.
+# The bits are those of x86 processors with AVX2: torch rounds differently without it (3e-8 of weights of up to 1). The
+# first and last entry of each tensor, in initial_weights.json by digest, hold on all processors.
 GOLDEN = [
     ("softmax", {}, "48eb4c8e6dda"),
     ("softmax", {"projection": True}, "a4373ea519cd"),
@@ -20,13 +25,17 @@ GOLDEN = [
     ("mos", {"num_mixtures": 2, "tie_weights": True, "prior_bias": True}, "724182a15da9"),
     ("mos", {"num_mixtures": 1}, "97334e5a95be"),
 ]
+ENDS = json.loads(Path(__file__).with_name("initial_weights.json").read_text())
 
 
 @pytest.mark.parametrize(("head", "params", "expected"), GOLDEN, ids=str)
 def test_initial_weights_are_those_of_earlier_versions(head, params, expected):
     backbone = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1})
     model = build(backbone, ComponentSpec(name=head, params=params), vocab_size=11, seed=1)
-    assert weights_sha256(model.state_dict())[:12] == expected
+    ends = {name: [weight.flatten()[end].item() for end in (0, -1)] for name, weight in model.state_dict().items()}
+    assert ends == {name: pytest.approx(values, rel=0, abs=1e-6) for name, values in ENDS[expected].items()}
+    if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
+        assert weights_sha256(model.state_dict())[:12] == expected
 
 
 def test_the_module_is_imported_alone():

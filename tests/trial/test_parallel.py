@@ -101,7 +101,7 @@ class Worker:
     def do(self) -> None:
         """All of it; the last part ends the process group."""
         store = f"file://{self.folder}/store"
-        limit = timedelta(seconds=120)
+        limit = timedelta(seconds=1000)
         dist.init_process_group("gloo", init_method=store, rank=self.rank, world_size=2, timeout=limit)
         self.steps()
         self.masks()
@@ -206,7 +206,7 @@ def left(tmp_path_factory):
         subprocess.Popen([sys.executable, __file__, str(rank), str(folder)], stderr=logs[rank]) for rank in (0, 1)
     ]
     try:
-        codes = [process.wait(timeout=150) for process in started]
+        codes = [process.wait(timeout=1000) for process in started]
     finally:
         for process, log in zip(started, logs, strict=True):
             process.kill()

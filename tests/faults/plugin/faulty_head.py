@@ -1,8 +1,10 @@
 """A head that fails as it is told to: a plug-in, so that nothing of the harness knows of faults made for tests."""
 
+import faulthandler
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +12,7 @@ import torch
 
 from heads.softmax import Softmax
 
-Kind = Literal["none", "raise", "sigkill", "segv", "hang", "spin", "oom", "nan", "eat", "slow", "mlflow"]
+Kind = Literal["none", "raise", "sigkill", "segv", "hang", "spin", "oom", "nan", "eat", "slow", "held", "mlflow"]
 
 
 class Faulty(Softmax):
@@ -27,6 +29,9 @@ class Faulty(Softmax):
         super().__init__(dims, embedding)
         self.kind, self.at, self.times, self.ms = kind, at, times, ms
         self.steps, self.eaten = 0, []
+        self.watchdog = None
+        if kind == "hang":
+            self._note_watchdog()
 
     def forward(self, hidden):
         if self.training and torch.is_grad_enabled():
@@ -58,8 +63,26 @@ class Faulty(Softmax):
     def _segv(self):
         os.kill(os.getpid(), signal.SIGSEGV)
 
+    def _note_watchdog(self):
+        """Keep with which arguments the harness sets the interpreter's watchdog, which it does anew with each epoch."""
+        set_watchdog = faulthandler.dump_traceback_later
+
+        def noted(seconds, **options):
+            self.watchdog = partial(set_watchdog, **options)
+            set_watchdog(seconds, **options)
+
+        faulthandler.dump_traceback_later = noted
+
     def _hang(self):
+        if self.watchdog is not None:
+            self.watchdog(0.5)  # as if the time that the suite allows were nearly over
         time.sleep(10_000)
+
+    def _held(self):
+        """Waits for the file `go` among the marks: a test says when the trial goes on."""
+        go, until = Path(os.environ["HARNESS_TEST_MARKS"]) / "go", time.monotonic() + 1000
+        while not go.exists() and time.monotonic() < until:  # no worker stays for ever that a test lost sight of
+            time.sleep(0.01)
 
     def _spin(self):
         while True:

@@ -1,0 +1,34 @@
+"""A trial is handed a route of float32 products, and takes it only where that route is exact."""
+
+import onednn
+import pytest
+
+from harness import plan
+from harness.kernels import probe
+from harness.trial.run import run
+from harness.trial.setting import Setting
+
+
+def trained(spec, folder, route):
+    setting = Setting(suite="tiny", runs=folder, data=folder, device="cpu", executor="inline", route=route)
+    record = run(spec, setting, lambda progress: None)
+    assert record.status == "ok", record.message
+    return record
+
+
+@pytest.mark.parametrize("machine", ["inexact", "absent"])
+def test_a_route_that_is_not_exact_here_is_not_taken(machine, tiny_suite, tmp_path, monkeypatch):
+    onednn.imitate(machine, monkeypatch.setattr)
+    spec = plan.load(tiny_suite, ("train.epochs=1",)).trials[2]  # a mixture
+    handed, default = (trained(spec, tmp_path / route, route) for route in ("onednn", "default"))
+    assert handed.environment.matmul_route == default.environment.matmul_route == "default"
+    assert (handed.weights_sha256, handed.metrics["test_ppl"]) == (default.weights_sha256, default.metrics["test_ppl"])
+
+
+def test_rounded_products_would_have_changed_the_weights(tiny_suite, tmp_path, monkeypatch):
+    """Else the test above could not fail."""
+    onednn.imitate("inexact", monkeypatch.setattr)
+    monkeypatch.setattr(probe, "proven", lambda route: route)
+    spec = plan.load(tiny_suite, ("train.epochs=1",)).trials[2]
+    rounded, exact = (trained(spec, tmp_path / route, route) for route in ("onednn", "default"))
+    assert rounded.weights_sha256 != exact.weights_sha256
