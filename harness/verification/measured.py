@@ -1,5 +1,6 @@
 """A record's trial measured once more on this machine: its weights evaluated again, or the trial trained again."""
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from harness.contents import files_named
 from harness.corpora.sources import fetch_sources, load_planned
 from harness.environment import cpus_available
 from harness.errors import ExecutionError, HarnessError
-from harness.execution import inline
+from harness.execution import cluster, inline
 from harness.execution.events import Claim, Event
 from harness.plan.specs import MeasureSpec
 from harness.records import CurvePoint, Environment, Status
@@ -27,8 +28,6 @@ from harness.trial.session import Session
 from harness.trial.setting import Setting
 from harness.trial.timing import Clock
 from harness.verification.stored import Stored
-
-SCRATCH = "harness-verify-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +123,8 @@ def trained_again(given: Stored, place: Place, on_event: Callable[[Event], None]
         if event.kind == "finished":
             ends.append(event)
 
-    with tempfile.TemporaryDirectory(prefix=SCRATCH) as folder:
+    prefix = f"{cluster.scratch_prefix()}{os.getpid()}-"  # where this process is killed, the next run removes it
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         setting = replace(_setting(given, place), runs=Path(folder).resolve() / "runs")
         claim = Claim(cpus=setting.threads, gpus=0 if setting.device == "cpu" else None)
         with _explained("trained"):

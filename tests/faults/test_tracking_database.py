@@ -18,7 +18,7 @@ from mlflow.entities import ViewType
 
 from harness import plan, records
 from harness.errors import ExecutionError
-from harness.execution import database, writers
+from harness.execution import cluster, database, writers
 from harness.execution.tracking import Tracker, renewed, store_uri
 from harness.records import CurvePoint, TrialRecord
 
@@ -348,9 +348,21 @@ def test_the_link_to_such_a_folder_goes_with_its_process(tmp_path):
     command = [sys.executable, "-c", script, str(tmp_path / ODD)]
     environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.stdout.startswith(str(tmp_path / "scratch" / database.LINK)), done.stderr
+    assert done.stdout.startswith(str(tmp_path / "scratch" / cluster.scratch_prefix())), done.stderr
     assert list((tmp_path / "scratch").iterdir()) == []
     assert (tmp_path / ODD).is_dir()
+
+
+def test_the_link_of_a_killed_process_is_known_as_abandoned(tmp_path):
+    (tmp_path / ODD).mkdir()
+    (tmp_path / "scratch").mkdir()
+    script = """
+import os, pathlib, signal, sys, harness.execution.database as it
+it.linked(pathlib.Path(sys.argv[1]))
+os.kill(os.getpid(), signal.SIGKILL)"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / ODD)], env=environment, timeout=300)
+    assert cluster.abandoned_scratch(tmp_path / "scratch") == list((tmp_path / "scratch").iterdir()) != []
 
 
 def test_a_folder_with_a_plain_name_needs_no_link(tmp_path):
