@@ -72,6 +72,16 @@ def facts_of(corpus: ComponentSpec) -> CorpusFacts | None:
         return None
 
 
+def files_named(spec: TrialSpec) -> list[str]:
+    """The files and folders that a trial reads and only its spec names: texts and weights of somebody's own.
+
+    Raises: HarnessError when this harness has no such component.
+    """
+    read = (spec.corpus, CORPORA), (spec.backbone, BACKBONES), (spec.head, HEADS)
+    named = [(each, name) for each, registry in read for name in sorted(places(registry.get(each.name)))]
+    return [f"{each.name}.{name}: {each.params[name]}" for each, name in named if each.params.get(name) is not None]
+
+
 def _told(corpus: ComponentSpec, backbone: ComponentSpec) -> Contents | None:
     facts = facts_of(corpus)
     try:

@@ -17,6 +17,7 @@ from harness.cli import (
     standings,
     suites,
     tracking,
+    verification,
 )
 from harness.cli.options import errors
 from harness.errors import HarnessError, SuiteError
@@ -37,6 +38,7 @@ for _command, _example in {
     standings.leaderboard: "leaderboard --corpus ptb",
     exchange.export: "export records.zip --suite ptb_mixtures --no-token-nll",
     exchange.import_records: "import records.zip",
+    verification.verify: "verify records.zip --retrain --only seed=1",
     runs.runs: "runs, or harness runs quickstart --json",
     diagnostics.inspect: 'inspect 9b8ba74ea94a --text "it is a truth"',
     diagnostics.sample: 'sample 9b8ba74ea94a --prompt "it is a truth" --tokens 50 --top-p 0.9',

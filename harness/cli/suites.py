@@ -1,6 +1,7 @@
 """`harness run`, `plan` and `table`: what is done with a suite."""
 
 import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -96,7 +97,7 @@ def run(
         tracking = Tracking(None, errors)  # nothing new to show
     found, written = _report(read, results, tracking)
     _totals(view)
-    elsewhere = "" if results == RESULTS else f" --results {results}"
+    elsewhere = "" if results == RESULTS else f" --results {shlex.quote(str(results))}"
     console.print(f"MLflow UI: {screen.command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
     ok = all(spec.id in found and found[spec.id].status == "ok" for spec in chosen)
     raise typer.Exit(0 if ok and written else 1)

@@ -66,8 +66,10 @@ def finished(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
     return record, folder.parent
 
 
-def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Path]]:
-    """The ok records of the one trial whose id begins so, with their folders."""
+def folders_of(results: Path, prefix: str) -> list[Path]:
+    """The folders of the one trial whose id begins so: one in each suite that has a record of it. Raises ExecutionError
+    when there is none, or more than one such trial.
+    """
     if not re.fullmatch(r"[0-9a-f]{1,12}", prefix):
         raise ExecutionError(f"trial '{prefix}': expected the first digits of an id, as harness plan shows them")
     folders = [place.parent for place in sorted((results.resolve() / "runs").glob(f"*/{prefix}*/{records.FILE_NAME}"))]
@@ -77,11 +79,18 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
     if len(ids) > 1:
         more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
         raise ExecutionError(f"{prefix} is the beginning of {', '.join(ids[:SHOWN])}{more}; give more digits")
-    found = [(records.load(folder.parent, ids[0]), folder) for folder in folders]
+    return folders
+
+
+def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Path]]:
+    """The ok records of the one trial whose id begins so, with their folders."""
+    folders = folders_of(results, prefix)
+    trial = folders[0].name
+    found = [(records.load(folder.parent, trial), folder) for folder in folders]
     ok = [(record, folder) for record, folder in found if record is not None and record.status == "ok"]
     if not ok:
         status = next((record.status for record, _ in found if record is not None), "missing")
-        raise ExecutionError(f"trial {ids[0]} ended as '{status}': it has no {lacking}")
+        raise ExecutionError(f"trial {trial} ended as '{status}': it has no {lacking}")
     return ok
 
 

@@ -3,17 +3,22 @@
 MLflow itself tries for minutes before it gives up on a file that is damaged or locked.
 """
 
+import atexit
+import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from filelock import FileLock, Timeout
 
 from harness.errors import ExecutionError
-from harness.execution import writers
+from harness.execution import cluster, writers
 
 DATABASE, PREVIOUS = "mlflow.db", "mlflow.db.previous"
 TRIAL_TAG = "harness.trial_id"
@@ -23,6 +28,7 @@ ARTIFACTS = "artifacts"
 LOCK = ".mlflow.lock"
 LOCK_SECONDS = 60  # of waiting for another driver or sync; one trial's run takes a fraction of a second
 BUSY_SECONDS = 5  # of waiting for a program that holds SQLite's own lock
+UNFIT = "?%"  # in an address the first begins options, the second a quoted character, for some versions of SQLAlchemy
 BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 DAMAGED = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")
 
@@ -54,6 +60,25 @@ def alone(results: Path) -> Iterator[None]:
             yield
     except Timeout as cause:
         raise ExecutionError(f"{lock} has been held by another process for {LOCK_SECONDS} s") from cause
+
+
+@cache
+def linked(results: Path) -> Path:
+    """A results folder by a path that a database's address can hold: its own, or a link to it in a temporary folder,
+    which is removed when the process ends; where it is killed, by the next run under Ray. Raises ExecutionError when
+    temporary folders have no such path either.
+    """
+    place = results.resolve()
+    if not set(UNFIT) & set(str(place)):
+        return place
+    if set(UNFIT) & set(tempfile.gettempdir()):
+        raise ExecutionError(
+            f"the temporary folder {tempfile.gettempdir()} has one of {UNFIT} in its path; set TMPDIR to another"
+        )
+    folder = Path(tempfile.mkdtemp(prefix=f"{cluster.scratch_prefix()}{os.getpid()}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "results").symlink_to(place, target_is_directory=True)
+    return folder / "results"
 
 
 def exists(results: Path) -> bool:

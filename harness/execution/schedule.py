@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.execution import cluster
+from harness.execution import cluster, ray_folders
 
 cluster.set_environment()
 cluster.show_token()
@@ -64,7 +64,7 @@ def execute(
     Raises: ExecutionError when no node can ever hold one trial, or a trial does not fit its device; KeyboardInterrupt
         passes through.
     """
-    with _ray(address):
+    with _ray(address) as failures:
         setting, claim, most = _ready(specs, setting, claim, address)
         watcher = Watcher(specs, setting, on_event, fail_fast=fail_fast)
         with _scratch(setting, address) as scratch:
@@ -73,6 +73,7 @@ def execute(
                 _tuner(some, using, claim, watcher, scratch, at_once or most).fit()
 
             in_rounds(specs, setting, watcher, fit)
+        failures += [end for end in watcher.ends.values() if not end.ok]
 
 
 def time_rows(
@@ -163,11 +164,16 @@ def _scratch(setting: Setting, address: str) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _start() -> None:
+def _start() -> Path:
+    """The folder that Ray has made for itself; those of dead drivers of ours are removed."""
     try:
-        ray.init(LOCAL, num_cpus=cpus_available(), include_dashboard=False, **QUIET)
+        started = ray.init(LOCAL, num_cpus=cpus_available(), include_dashboard=False, **QUIET)
     except FAULTS as cause:
         raise ExecutionError(f"Ray does not start: {_line(cause)}") from cause
+    session = Path(started.address_info["session_dir"])
+    ray_folders.mark(session)
+    ray_folders.remove_abandoned(session.parent)
+    return session
 
 
 def _join(address: str) -> None:
@@ -187,18 +193,26 @@ def _line(cause: Exception) -> str:
 
 
 @contextmanager
-def _ray(address: str) -> Iterator[None]:
-    """Ray for the length of a block, with the command line's own handling of SIGTERM."""
+def _ray(address: str) -> Iterator[list[Any]]:
+    """Ray for the length of a block, with the command line's own handling of SIGTERM. It gives a list for failures; a
+    local Ray's folder is removed where there were none, and left to the next run where there were: its logs are there.
+    """
     cluster.refuse_open_ray()
     cluster.refuse_homeless_ray()
     before = signal.getsignal(signal.SIGTERM)
     logging.getLogger("ray").setLevel(logging.CRITICAL)
-    _start() if address == LOCAL else _join(address)
+    session = _start() if address == LOCAL else _join(address)
     signal.signal(signal.SIGTERM, before)
+    failures: list[Any] = []
     try:
-        yield
+        yield failures
+    except Exception as fault:
+        failures.append(fault)
+        raise
     finally:
         ray.shutdown()
+        if session is not None and not failures:
+            ray_folders.remove(session)
 
 
 def _trial_id(trial) -> str:

@@ -30,6 +30,7 @@ from harness.records import TrialRecord, digest
 for _noisy in ("alembic", "mlflow"):  # after the import, which sets levels of its own
     logging.getLogger(_noisy).setLevel(logging.ERROR)
 
+NEW = f"{DATABASE}.new"  # a database while it is made
 ENDS = {"ok": "FINISHED", "interrupted": "KILLED"}  # a record's status -> its run's; else FAILED
 MAX_NAME = 250  # characters of a run's name
 AT_ONCE = 100  # records written in one transaction, while other drivers wait
@@ -153,10 +154,10 @@ def opened(results: Path) -> MlflowClient:
 
     Raises: UnusableDatabase when it is damaged or this MLflow cannot use it; ExecutionError when it is locked.
     """
-    place, new = results / DATABASE, results / f"{DATABASE}.new"
+    place, new = results / DATABASE, results / NEW
     if not database.exists(results):
         new.unlink(missing_ok=True)
-        MlflowClient(tracking_uri=f"sqlite:///{new}").search_experiments(max_results=1)
+        MlflowClient(tracking_uri=_address(results, NEW)).search_experiments(max_results=1)
         new.replace(place)
     database.refuse_unusable(results)
     try:
@@ -170,7 +171,11 @@ def opened(results: Path) -> MlflowClient:
 
 def store_uri(results: Path) -> str:
     """The address of a results folder's database."""
-    return f"sqlite:///{results.resolve() / DATABASE}"
+    return _address(results, DATABASE)
+
+
+def _address(results: Path, name: str) -> str:
+    return f"sqlite:///{database.linked(results) / name}"
 
 
 def _shows(run: ShownRun, record: TrialRecord) -> bool:

@@ -3,7 +3,6 @@
 import ipaddress
 import os
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
@@ -15,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from harness.errors import ExecutionError
-from harness.execution import database
+from harness.execution import database, ui_server
 from harness.execution.database import DATABASE
 from harness.execution.mlflow_content import CURVES_VIEW, RUNS_VIEW
 from harness.execution.tracking import opened, store_uri
@@ -54,7 +53,7 @@ def serve(results: Path, address: Address, suite: str | None, announce: Callable
         raise ExecutionError(f"port {address.port} is taken; choose another with --port")
     log = results / "runs" / UI_LOG
     with log.open("wb") as output:
-        server = subprocess.Popen(_command(results, address), stdout=output, stderr=output, env=_environment())
+        server = ui_server.start(_command(results, address), stdout=output, stderr=output, env=_environment())
     try:
         deadline = time.monotonic() + UI_SECONDS
         while not _answers(base):
@@ -64,8 +63,7 @@ def serve(results: Path, address: Address, suite: str | None, announce: Callable
         announce(f"runs:   {deep_link(base, shown)}\ncurves: {deep_link(base, shown, charts=True)}\nCtrl-C ends it")
         return server.wait()
     finally:
-        server.terminate()
-        server.wait()
+        ui_server.end(server)
 
 
 def deep_link(base: str, experiment: str | None, *, charts: bool = False) -> str:

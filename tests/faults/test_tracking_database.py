@@ -19,7 +19,7 @@ from mlflow.entities import ViewType
 
 from harness import plan, records
 from harness.errors import ExecutionError
-from harness.execution import database, writers
+from harness.execution import cluster, database, writers
 from harness.execution.tracking import Tracker, renewed, store_uri
 from harness.records import CurvePoint, TrialRecord
 
@@ -321,3 +321,52 @@ def test_moved_results_are_noticed(place, tmp_path):
     assert database.made_elsewhere(moved) is None
     assert str(place.results).encode() not in (moved / "mlflow.db").read_bytes()
     assert [os.path.exists(place.results), len(runs_of(moved))] == [False, 1]
+
+
+ODD = "a b?c=d%41#e"  # begins options, a quoted character, a fragment, in one address or another
+
+
+def test_a_results_folder_of_any_name_has_its_database_and_nothing_lies_elsewhere(tmp_path):
+    results = tmp_path / ODD
+    tracker = Tracker(results)
+    record = handmade.record()
+    tracker.log(record)
+    assert [run.trial for run in database.shown(results, "small")] == [record.id]
+    (location,) = [each.artifact_location for each in tracker.client.search_experiments() if each.name == "small"]
+    assert location == (results.resolve() / "artifacts" / "small").as_uri()
+    assert database.made_elsewhere(results) is None
+    assert [each.name for each in tmp_path.iterdir()] == [ODD]
+
+
+def test_the_link_to_such_a_folder_goes_with_its_process(tmp_path):
+    (tmp_path / ODD).mkdir()
+    (tmp_path / "scratch").mkdir()
+    script = "import sys, pathlib, harness.execution.database as it; print(it.linked(pathlib.Path(sys.argv[1])))"
+    command = [sys.executable, "-c", script, str(tmp_path / ODD)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout.startswith(str(tmp_path / "scratch" / cluster.scratch_prefix())), done.stderr
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert (tmp_path / ODD).is_dir()
+
+
+def test_the_link_of_a_killed_process_is_known_as_abandoned(tmp_path):
+    (tmp_path / ODD).mkdir()
+    (tmp_path / "scratch").mkdir()
+    script = """
+import os, pathlib, signal, sys, harness.execution.database as it
+it.linked(pathlib.Path(sys.argv[1]))
+os.kill(os.getpid(), signal.SIGKILL)"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / ODD)], env=environment, timeout=300)
+    assert cluster.abandoned_scratch(tmp_path / "scratch") == list((tmp_path / "scratch").iterdir()) != []
+
+
+def test_a_folder_with_a_plain_name_needs_no_link(tmp_path):
+    assert database.linked(tmp_path / "a b#c") == (tmp_path / "a b#c").resolve()
+
+
+def test_an_odd_temporary_folder_is_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "50%"))
+    with pytest.raises(ExecutionError, match=r"the temporary folder .*50% has one of"):
+        database.linked(tmp_path / "what?")

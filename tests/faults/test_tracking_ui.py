@@ -4,6 +4,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -14,7 +16,7 @@ import pytest
 
 from harness import plan, records
 from harness.errors import ExecutionError
-from harness.execution import ui
+from harness.execution import ui, ui_server
 from harness.execution.tracking import Tracker
 from harness.execution.ui import Address, serve
 from harness.records import TrialRecord
@@ -38,10 +40,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def port():
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def port():
+    return free_port()
 
 
 @pytest.fixture(scope="module")
@@ -169,3 +175,46 @@ def test_ui_bind_on_all_interfaces_only_names_of_this_machine_are_allowed(tmp_pa
     assert {"127.0.0.1", "localhost", socket.gethostname()} <= set(allowed)
     assert "*" not in allowed
     assert "*" not in options["--cors-allowed-origins"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_the_server_and_its_workers_end_with_the_command_whatever_ends_it(folder, number):
+    port = free_port()
+    process = commands.started(folder, "ui", "tiny", "--port", port)
+    try:
+        assert [process.stdout.readline() for _ in range(3)][2] == "Ctrl-C ends it\n", process.stderr.read()
+        below = psutil.Process(process.pid).children(recursive=True)
+        assert len(below) >= 3  # who watches, the server, its worker
+        process.send_signal(number)
+        _, alive = psutil.wait_procs(below, timeout=200)
+        assert alive == []
+        assert port not in {each.laddr.port for each in listening()}
+    finally:
+        process.kill()
+        process.communicate()
+
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.fork()
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_server_that_does_not_listen_is_killed_with_what_it_started():
+    watching = ui_server.start([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True)
+    both = [psutil.Process(int(watching.stdout.readline())) for _ in range(2)]
+    ui_server.end(watching)
+    _, alive = psutil.wait_procs(both, timeout=200)
+    assert alive == []
+
+
+def test_what_a_server_leaves_that_ends_by_itself_is_ended():
+    leaves = "import os, sys, time\npid = os.fork()\nif pid: print(pid, flush=True); sys.exit(3)\ntime.sleep(600)"
+    watching = ui_server.start([sys.executable, "-c", leaves], stdout=subprocess.PIPE, text=True)
+    left = psutil.Process(int(watching.stdout.readline()))
+    assert watching.wait(timeout=200) == 3
+    _, alive = psutil.wait_procs([left], timeout=200)
+    assert alive == []

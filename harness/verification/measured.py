@@ -1,0 +1,187 @@
+"""A record's trial measured once more on this machine: its weights evaluated again, or the trial trained again."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from harness import token_scores
+from harness.contents import files_named
+from harness.corpora.sources import fetch_sources, load_planned
+from harness.environment import cpus_available
+from harness.errors import ExecutionError, HarnessError
+from harness.execution import cluster, inline
+from harness.execution.events import Claim, Event
+from harness.plan.specs import MeasureSpec
+from harness.records import CurvePoint, Environment, Status
+from harness.token_scores import TokenScores
+from harness.trial.checkpoint import load_weights, weights_sha256
+from harness.trial.conditions import conditions
+from harness.trial.evaluation import TokenNll, evaluate, references, text_scores
+from harness.trial.model import build, count_parameters
+from harness.trial.run import routed
+from harness.trial.session import Session
+from harness.trial.setting import Setting
+from harness.trial.timing import Clock
+from harness.verification.stored import Stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where records are verified.
+
+    Args:
+        data: folder of the corpora's files.
+        device: 'cpu', 'cuda', or 'auto': the CPU for what was trained there, else a GPU where there is one.
+        named_files: open the files that records name: texts and weights of the user's own.
+    """
+
+    data: Path
+    device: str = "auto"
+    named_files: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was found here. Of an evaluation there is no curve.
+
+    Args:
+        weights: their digest.
+        trained: the trial was trained again; its weights were not read.
+    """
+
+    status: Status
+    metrics: dict[str, float]
+    weights: str | None
+    environment: Environment
+    trained: bool
+    message: str = ""
+    curve: tuple[CurvePoint, ...] = ()
+    scores: TokenScores | None = None
+
+
+def evaluated_again(given: Stored, place: Place) -> Measured:
+    """The weights beside a record, evaluated.
+
+    Raises: ExecutionError where the trial cannot be evaluated here; Damaged where the weights cannot be read;
+        CorpusError.
+    """
+    record, setting = given.record, routed(_setting(given, place), None)
+    spec, device = record.spec, torch.device(setting.device)
+    weights = load_weights(given.best, "cpu")
+    with _explained("evaluated"), conditions(spec, setting):
+        fetch_sources([spec], setting.data)
+        corpus = load_planned(spec, setting.data, setting.contents)
+        model = build(
+            spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
+        )
+        model.load_state_dict(weights)
+        model, on_device, clock = model.to(device), corpus.to(device), Clock(device)
+        tokens = TokenNll(len(corpus.test), device)
+        scored = {"uncounted_id": corpus.uncounted_id, "clock": clock}
+        valid = evaluate(model, on_device.valid, spec.train, **scored)
+        test = evaluate(model, on_device.test, spec.train, **scored, keep=tokens)
+        total, head = count_parameters(model)
+        metrics = {
+            "valid_ppl": valid.ppl,
+            "test_ppl": test.ppl,
+            "test_ppl_standard": test.ppl_standard,
+            "scored_test_tokens": test.num_scored,
+            "params_total": total,
+            "params_head": head,
+            **text_scores(test, corpus, spec.train),
+            **references(corpus, spec.train),
+        }
+        counts_N = corpus.token_counts[corpus.test.long()]
+    arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
+    return Measured(
+        status="ok",
+        metrics=metrics,
+        weights=weights_sha256(weights),
+        environment=Session(setting, spec.id, None).environment(graphed=False, retries=0),
+        trained=False,
+        scores=TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()}),
+    )
+
+
+def trained_again(given: Stored, place: Place, on_event: Callable[[Event], None]) -> Measured:
+    """The trial, trained in a folder of its own that is removed afterwards. Nothing is written elsewhere.
+
+    Raises: ExecutionError where it cannot be trained here; CorpusError.
+    """
+    spec = given.record.spec
+    if spec.train.data_parallel > 1:
+        raise ExecutionError(f"it was trained by {spec.train.data_parallel} workers, and is verified in one process")
+    ends: list[Event] = []
+
+    def listen(event: Event) -> None:
+        on_event(event)
+        if event.kind == "finished":
+            ends.append(event)
+
+    prefix = f"{cluster.scratch_prefix()}{os.getpid()}-"  # where this process is killed, the next run removes it
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+        setting = replace(_setting(given, place), runs=Path(folder).resolve() / "runs")
+        claim = Claim(cpus=setting.threads, gpus=0 if setting.device == "cpu" else None)
+        with _explained("trained"):
+            inline.execute([spec], setting, claim, listen)
+        record = ends[-1].record
+        if record is None:
+            raise ExecutionError(ends[-1].message)
+        scores = token_scores.load(setting.runs, record)
+    return Measured(
+        status=record.status,
+        metrics=record.metrics,
+        weights=record.weights_sha256,
+        environment=record.environment,
+        trained=True,
+        message=record.message,
+        curve=record.curve,
+        scores=scores,
+    )
+
+
+def _setting(given: Stored, place: Place) -> Setting:
+    """As the trial had it, as far as this machine can: its threads, its route of products.
+
+    Raises: ExecutionError for a trial that reads files which only its record names.
+    """
+    record, environment = given.record, given.record.environment
+    named = files_named(record.spec)
+    if named and not place.named_files:
+        raise ExecutionError(f"it reads files that its record names ({', '.join(named)}); --named-files opens them")
+    device = place.device
+    if device == "auto":
+        device = "cuda" if environment.matmul_route is None and torch.cuda.is_available() else "cpu"
+    contents = {}
+    if given.contents is not None:
+        contents = {str(record.spec.corpus): given.contents.corpus}
+        if given.contents.backbone is not None:
+            contents[str(record.spec.backbone)] = given.contents.backbone
+    return Setting(
+        suite=record.suite,
+        runs=Path(),
+        data=place.data.resolve(),
+        device=device,
+        executor="inline",
+        threads=min(max(environment.threads, 1), cpus_available()),
+        route=environment.matmul_route or "default",
+        measure=MeasureSpec(start="start_valid_ppl" in record.metrics),
+        contents=contents,
+    )
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Whatever a component raises within it is an ExecutionError: a record's parameters may be anything."""
+    try:
+        yield
+    except (HarnessError, KeyboardInterrupt):
+        raise
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ExecutionError(f"it cannot be {what} here ({reason})") from error

@@ -1,0 +1,229 @@
+"""The verdict on a record: what it says beside what was found here.
+
+identical: the same weights and the same numbers, bit for bit. plausible: other bits, as another processor, another
+version or another number of threads gives, and numbers as near as those decide. different: anything else.
+"""
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from harness.printable import sentence
+from harness.records import CurvePoint, Environment, TrialRecord
+from harness.token_scores import AGREEMENT, TokenScores
+from harness.verification.measured import Measured
+from harness.verification.stored import Stored
+
+Outcome = Literal["identical", "plausible", "different", "not checked"]
+
+COUNTS = ("params_total", "params_head", "scored_test_tokens", "context_tokens", "state_carried")
+OF_TEXT = ("unigram_test_ppl", "source_test_ppl")  # decided by the text alone
+OF_WEIGHTS = (  # decided by the best weights and, trained again, by the training
+    "valid_ppl",
+    "test_ppl",
+    "test_ppl_standard",
+    "test_ppl_word",
+    "test_ppl_byte",
+    "test_bits_per_character",
+    "last_valid_ppl",
+    "last_test_ppl",
+    "start_valid_ppl",
+)
+TOKEN_AGREEMENT = 1e-3  # nats of one token, by equal weights: float32 rounds sums of some hundred products otherwise
+
+CURVE_AGREEMENT = 1e-4  # relative, of the numbers of an epoch that led to equal weights
+
+MIN_SEEDS = 2  # other seeds from which a spread is taken
+LEAST, DEFAULT, MOST = 0.01, 0.05, 0.10  # what perplexities of two trainings may differ by, as ratios' logarithms
+FACTS = {  # of an environment: what bits may depend on
+    "device": "processor or GPU",
+    "threads": "threads",
+    "python": "Python",
+    "torch": "torch",
+    "harness": "harness",
+    "commit": "commit",
+    "matmul_route": "route of float32 products",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """How far two trainings of one trial may be apart, in the logarithm of a perplexity, and where that comes from."""
+
+    value: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of one record.
+
+    Args:
+        name: of the record, as harness.verification.stored.Stored has it.
+        trial: head, backbone, corpus and seed; '' where the record cannot be read.
+        sentence: why.
+        record_ppl, ppl: test perplexity in the record and as it was found here.
+        limit: by which they may differ.
+        differs: what is different here from where the record was made: 'torch 2.12 there, 2.13 here'.
+        notes: what could not be checked.
+    """
+
+    name: str
+    outcome: Outcome
+    sentence: str
+    trial: str = ""
+    record_ppl: float | None = None
+    ppl: float | None = None
+    limit: float | None = None
+    differs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """Nothing speaks against the record."""
+        return self.outcome in ("identical", "plausible")
+
+    def __str__(self) -> str:
+        about = f" ({self.trial})" if self.trial else ""
+        where = f"; differences: {', '.join(self.differs)}" if self.differs else ""
+        notes = "".join(f"; {note}" for note in self.notes)
+        return sentence(f"{self.name}{about}: {self.outcome}: {self.sentence}{where}{notes}")
+
+
+def judged(given: Stored, found: Measured) -> Verdict:
+    """The verdict on a record, by what was measured here."""
+    record = given.record
+    limit = _limit(record, given.others)
+    same_weights = found.weights is not None and found.weights == record.weights_sha256
+    differs = differences(record.environment, found.environment)
+    fault = _fault(given, found, AGREEMENT if same_weights else limit.value)
+    how = "trained again here" if found.trained else "its weights evaluated here"
+    ppl, recorded = found.metrics.get("test_ppl"), record.metrics.get("test_ppl")
+    if fault:
+        outcome, told = "different", f"{how}: {fault}"
+    elif same_weights and _equal_bits(given, found):
+        outcome, told = "identical", f"{how}: the same weights, test perplexity {ppl:.2f} to the last bit"
+    elif same_weights:
+        outcome, told = "plausible", f"{how}: the same weights, test perplexity {ppl:.4f}, rounded otherwise"
+    else:
+        apart = f"{100 * (ppl / recorded - 1):+.2f} %"
+        told = f"{how}: test perplexity {ppl:.2f}, the record has {recorded:.2f} ({apart}; {limit.reason})"
+        outcome, told = "plausible", told + "; equal bits were expected" * (not differs)
+    return Verdict(
+        name=given.name,
+        trial=str(record.spec),
+        outcome=outcome,
+        sentence=told,
+        record_ppl=recorded,
+        ppl=ppl,
+        limit=AGREEMENT if same_weights else limit.value,
+        differs=differs,
+        notes=notes(given),
+    )
+
+
+def notes(given: Stored) -> tuple[str, ...]:
+    """What could not be checked of a record that can be read."""
+    found = []
+    if given.contents is None:
+        found.append("its id cannot be computed here")
+    if given.scores is None:
+        found.append("no token scores")
+    return tuple(found)
+
+
+def differences(there: Environment, here: Environment) -> tuple[str, ...]:
+    """What bits may depend on and is not the same; and what changed while the trial was trained."""
+    found = []
+    for name, called in FACTS.items():
+        before, now = getattr(there, name), getattr(here, name)
+        if before is not None and now is not None and before != now:
+            found.append(f"{called} {before} there, {now} here")
+    return (*found, *(f"{each} there" for each in there.changed))
+
+
+def _limit(record: TrialRecord, others: tuple[TrialRecord, ...]) -> Limit:
+    """Twice the standard deviation of the difference between two seeds of the row: trainings of one seed that round
+    differently drift apart, and at most as far as two seeds are. The record itself is in question, so the spread of the
+    others is taken. It is kept within bounds: few seeds say little of it, and the other records may be false too.
+    """
+    perplexities = [each.metrics.get("test_ppl", 0.0) for each in others]
+    logs = [math.log(ppl) for ppl in perplexities if ppl > 0]
+    if len(logs) < MIN_SEEDS:
+        return Limit(
+            value=DEFAULT, reason=f"{DEFAULT:.0%} allowed, for want of {MIN_SEEDS} other seeds to take a spread from"
+        )
+    value = min(max(2 * math.sqrt(2) * statistics.stdev(logs), LEAST), MOST)
+    return Limit(value=value, reason=f"{100 * value:.1f} % allowed by the spread of {len(logs)} other seeds")
+
+
+def _fault(given: Stored, found: Measured, allowed: float) -> str:
+    """What shows that the record is not of what was measured; '' when nothing does."""
+    record = given.record
+    if found.status != "ok":
+        return f"it ends as '{found.status}' ({found.message})"
+    if not found.trained and found.weights != record.weights_sha256:
+        return "best.pt holds other weights than those that the record names"
+    if missing := [name for name in ("test_ppl", "valid_ppl") if not record.metrics.get(name, 0.0) > 0]:
+        return f"the record has no {missing[0]} above zero"
+    exact = (*COUNTS, "best_epoch") if allowed == AGREEMENT else COUNTS  # drifting apart, another epoch may be the best
+    for name in (*exact, *OF_TEXT, *OF_WEIGHTS):
+        if name in record.metrics and name in found.metrics:
+            there, here = record.metrics[name], found.metrics[name]
+            margin = 0.0 if name in exact else AGREEMENT if name in OF_TEXT else allowed
+            if not _near(there, here, margin):
+                return f"{name} is {here:,.6g}, the record has {there:,.6g}"
+    if found.trained and not _curves_agree(record.curve, found.curve, allowed):
+        return "the learning curve is another one"
+    if found.weights == record.weights_sha256 and not _tokens_agree(given.scores, found.scores):
+        return "the scores of single tokens are others"
+    return ""
+
+
+def _near(there: float, here: float, margin: float) -> bool:
+    if there == here:
+        return True
+    return min(there, here) > 0 and abs(math.log(here / there)) <= margin
+
+
+def _curves_agree(there: tuple[CurvePoint, ...], here: tuple[CurvePoint, ...], allowed: float) -> bool:
+    """Whether two curves are of one training: the same epochs at all, and the same numbers by the same weights. Halfway
+    through, trainings that drift apart may be anywhere.
+    """
+    if [point.epoch for point in there] != [point.epoch for point in here]:
+        return False
+    if allowed > AGREEMENT:
+        return True
+    return all(
+        math.isclose(getattr(one, name), getattr(other, name), rel_tol=CURVE_AGREEMENT)
+        for one, other in zip(there, here, strict=True)
+        for name in ("train_loss", "valid_ppl", "lr")
+    )
+
+
+def _tokens_agree(there: TokenScores | None, here: TokenScores | None) -> bool:
+    if there is None or here is None:
+        return True
+    if not np.array_equal(there.offset, here.offset) or not np.array_equal(there.count, here.count):
+        return False
+    return np.allclose(there.nll, here.nll, rtol=0.0, atol=TOKEN_AGREEMENT, equal_nan=True)
+
+
+def _equal_bits(given: Stored, found: Measured) -> bool:
+    """Whether all that weights and training decide is the same to the last bit."""
+    record = given.record
+    names = [name for name in (*OF_TEXT, *OF_WEIGHTS) if name in record.metrics and name in found.metrics]
+    if any(record.metrics[name] != found.metrics[name] for name in names):
+        return False
+    if found.trained and [_bits(point) for point in record.curve] != [_bits(point) for point in found.curve]:
+        return False
+    if given.scores is None or found.scores is None:
+        return True
+    return np.array_equal(given.scores.nll, found.scores.nll, equal_nan=True)
+
+
+def _bits(point: CurvePoint) -> tuple[float, ...]:
+    return point.epoch, point.train_loss, point.valid_ppl, point.lr

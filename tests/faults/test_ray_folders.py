@@ -1,0 +1,45 @@
+"""Ray's own folders after `harness run`: none after a good run, the last failed one's, and none of a killed one's."""
+
+import signal
+
+import pytest
+from disturbed import wait_for
+
+
+@pytest.fixture
+def folder(tmp_path_factory):
+    """Where Ray makes its folders; sockets have short paths."""
+    return tmp_path_factory.mktemp("r")
+
+
+def sessions(folder) -> list[str]:
+    return sorted(each.name for each in (folder / "ray").glob("session_*") if not each.is_symlink())
+
+
+def test_nothing_stays_of_good_runs_and_the_logs_of_failed_ones_until_the_next(place, folder):
+    here = place("softmax", "{faulty: {kind: raise}}")
+    env = {"RAY_TMPDIR": str(folder)}
+    failed = here.run("--no-tracking", env=env, timeout=600)
+    assert failed.returncode == 1
+    (kept,) = sessions(folder)
+    assert (folder / "ray" / kept / "logs").is_dir()
+    good = here.run("--no-tracking", "--force", "--only", "head=softmax", env=env, timeout=600)
+    assert good.returncode == 0, good.stderr
+    assert sessions(folder) == []
+    assert not (folder / "ray" / "session_latest").is_symlink()
+
+
+def test_a_killed_drivers_folder_goes_with_the_next_run(place, folder):
+    here = place("softmax", train="train: {optimizer: adam, lr: 0.01, epochs: 2000, batch_size: 4, seq_len: 7}")
+    env = {"RAY_TMPDIR": str(folder)}
+    driver = here.start("run", "--no-tracking", env=env)
+    try:
+        wait_for(lambda: list(here.runs.glob("*/attempt.json")), 600)
+        (left,) = sessions(folder)
+        driver.send_signal(signal.SIGKILL)
+    finally:
+        here.end(driver)
+    assert sessions(folder) == [left]
+    here.suite.write_text(here.suite.read_text().replace("epochs: 2000", "epochs: 1"))
+    assert here.run("--no-tracking", env=env, timeout=600).returncode == 0
+    assert sessions(folder) == []

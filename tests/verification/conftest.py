@@ -1,0 +1,63 @@
+"""Trials that were really trained, once for all tests, and copies of them to falsify."""
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from harness import plan, records
+from harness.execution import inline
+from harness.execution.events import Claim
+from harness.trial.setting import Setting
+
+SUITE = """\
+name: tiny
+version: 1
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1, dropout: 0.1}}]
+heads: [softmax, {mos: {num_mixtures: 2}}]
+train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [1, 2, 3]
+"""
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A results folder with six finished trials."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(SUITE)
+    suite = plan.load(folder / "tiny.yaml")
+    runs = records.runs_folder(folder / "results", "tiny")
+    about = {"suite": "tiny", "runs": runs, "data": folder / "data", "device": "cpu", "executor": "inline"}
+    setting = Setting(**about, contents=suite.contents)
+    inline.execute(list(suite.trials), setting, Claim(cpus=1, gpus=0), lambda event: None)
+    return folder
+
+
+@pytest.fixture
+def place(trained, tmp_path, monkeypatch):
+    """A copy as the current folder: its runs, and the ids of the trials by head and seed."""
+    folder = shutil.copytree(trained, tmp_path / "here")
+    monkeypatch.chdir(folder)
+    runs = records.runs_folder(folder / "results", "tiny")
+    specs = plan.load(folder / "tiny.yaml").trials
+    ids = {(spec.head.name, spec.seed): spec.id for spec in specs}
+    return SimpleNamespace(folder=folder, runs=runs, ids=ids, one=ids["softmax", 1])
+
+
+@pytest.fixture
+def forge(place):
+    """A function: changes of metrics, of other fields -> the record of the first trial is changed and sealed anew."""
+
+    def write(trial: str | None = None, **changes) -> None:
+        record = records.load(place.runs, trial or place.one)
+        metrics = {**record.metrics, **changes.pop("metrics", {})}
+        records.save(record.model_copy(update={**changes, "metrics": metrics}), place.runs)
+
+    return write
+
+
+@pytest.fixture
+def verify(harness):
+    """`harness verify`: its verdicts by trial id, its exit code, its output."""
+    return lambda *arguments: harness("verify", *arguments)
