@@ -7,8 +7,8 @@ trial, and looks at more. Both make a ComponentError of
 - an exception whose text cannot be shown,
 - a change of torch's settings, which are put back.
 
-Any other exception passes as it is. So does what no component raised: the user's Ctrl-C, a SIGTERM, and what is raised
-within `from_outside`.
+Any other exception passes as it is. So does what no component raised: the user's Ctrl-C, a SIGTERM, the alarm of a time
+limit, and what is raised within `from_outside`.
 """
 
 import signal
@@ -21,7 +21,7 @@ from harness.errors import ComponentError
 from harness.printable import sentence
 from harness.shared_state import QUICK, TORCH, Process, Switch, put_back, values
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)  # Ctrl-C, the order to end, the alarm of a time limit
 OUTSIDE = "raised_outside_of_components"  # attribute of an exception
 
 
@@ -47,8 +47,8 @@ class calling:
         changed = [] if same else put_back(self._switches, self._before)
         if error is not None:
             _refuse(error, f"{self._who} raised", f" in {self._where}", interrupts=True)
-        elif changed:
-            raise ComponentError(_changes(self._who, changed, f" in {self._where}"))
+        if changed and (error is None or not is_from_outside(error)):
+            raise ComponentError(_changes(self._who, changed, f" in {self._where}")) from error
 
 
 @contextmanager
@@ -88,8 +88,8 @@ def from_outside() -> Iterator[None]:
 
 @contextmanager
 def marked_signals() -> Iterator[None]:
-    """Within it, what the handlers of SIGINT and SIGTERM raise is known to be from outside. Afterwards these handlers
-    are what they were, whatever a component made of them. Signals reach the main thread only.
+    """Within it, what the handlers of SIGNALS raise is known to be from outside. Afterwards these handlers are what
+    they were, whatever a component made of them. Signals reach the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

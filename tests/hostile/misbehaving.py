@@ -36,9 +36,12 @@ def _raise(error):
     raise error
 
 
+UNFINISHED = []
+
+
 def _unfinished_inference(module):
-    module.guard = torch.inference_mode()
-    module.guard.__enter__()
+    UNFINISHED.append(torch.inference_mode())
+    UNFINISHED[-1].__enter__()
 
 
 # What a component may do, by name; each is given the module, or None in a constructor.
