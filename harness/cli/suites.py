@@ -112,8 +112,8 @@ def _warn_of_lost_weights(trials: list[str]) -> None:
     more = f" and {len(trials) - SHOWN} more" if len(trials) > SHOWN else ""
     whose = f"{len(trials)} finished trial{'s' * (len(trials) > 1)} ({', '.join(trials[:SHOWN])}{more})"
     _warn(
-        f"the weights, best.pt, are missing or damaged of {whose}. Records and tables do not need them; inspect, sample "
-        "and exclusive times do. --force with --only trains such a trial again"
+        f"the weights, best.pt, are missing or damaged of {whose}. Records and tables do not need them; "
+        "inspect, sample and exclusive times do. --force with --only trains such a trial again"
     )
 
 
