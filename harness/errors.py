@@ -36,6 +36,10 @@ class BrokenComponent(HarnessError):
     """A component that is known by name but cannot be imported; the cause is chained."""
 
 
+class ComponentError(HarnessError):
+    """A component that would have ended the program, raised what cannot be shown, or changed torch's settings."""
+
+
 class CorpusError(HarnessError):
     """A corpus that is missing, has the wrong content, or cannot be read."""
 

@@ -14,7 +14,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import harness
-from harness.errors import BrokenComponent, DuplicateComponent, HarnessError, UnknownComponent
+from harness.containment import calling, first_line, marked_signals
+from harness.errors import BrokenComponent, ComponentError, DuplicateComponent, HarnessError, UnknownComponent
+from harness.shared_state import TORCH
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -79,13 +81,14 @@ class Registry:
         return _place(self.get(name))
 
     def _load(self, name: str) -> type:
+        who = f"{self.kind} '{name}' from {_plugin_place(self._plugins[name])}"
         try:
-            return self._plugins[name].load()
+            with marked_signals(), calling(who, "its import", TORCH):
+                return self._plugins[name].load()
+        except ComponentError as cause:
+            raise BrokenComponent(str(cause)) from cause
         except Exception as cause:
-            raise BrokenComponent(
-                f"{self.kind} '{name}' from {_plugin_place(self._plugins[name])} cannot be imported: "
-                f"{type(cause).__name__}: {cause}"
-            ) from cause
+            raise BrokenComponent(f"{who} cannot be imported: {first_line(cause)}") from cause
 
     def _discover(self) -> None:
         if self._discovered:
@@ -107,12 +110,13 @@ class Registry:
 
     def _import(self, module: str) -> None:
         try:
-            importlib.import_module(module)
+            with marked_signals(), calling(module, "its import", TORCH):
+                importlib.import_module(module)
         except HarnessError:
             raise
         except Exception as cause:
             where = importlib.util.find_spec(module).origin
-            raise BrokenComponent(f"{where} cannot be imported: {type(cause).__name__}: {cause}") from cause
+            raise BrokenComponent(f"{where} cannot be imported: {first_line(cause)}") from cause
 
 
 def _place(cls: type) -> str:

@@ -8,8 +8,10 @@ import typer
 
 from harness import screen
 from harness.cli.options import RESULTS, Data, Device, Json, Results, console
+from harness.containment import calling, contained
 from harness.corpora.download import DEFAULT_DATA
 from harness.environment import resolve_device
+from harness.trial.model import components
 
 Trial = Annotated[str, typer.Argument(help="A trial's id as `harness plan` shows it, or its first digits.")]
 
@@ -28,7 +30,9 @@ def inspect(
     from harness.diagnostics import facets, trained
 
     model = trained.load(results, trial, data, resolve_device(device.value))
-    positions, is_mixture = facets.inspect(model, text, top=top, every=every)
+    who = components(model.spec)
+    with contained(who), calling(who, "evaluation"):
+        positions, is_mixture = facets.inspect(model, text, top=top, every=every)
     if as_json:
         about = {"trial": model.spec.id, "head": str(model.spec.head), "mixture": is_mixture}
         print(json.dumps({**about, "positions": [asdict(position) for position in positions]}, indent=1))
@@ -68,7 +72,9 @@ def sample(
     choice = Choice(temperature=temperature, top_k=top_k, top_p=top_p)
     model = trained.load(results, trial, data, resolve_device(device.value))
     prompts_BT = model.ids(prompt).expand(num, -1)
-    drawn = draw(Decoder(model.model, model.spec.train.seq_len), prompts_BT, tokens, choice, seed=seed)
+    who = components(model.spec)
+    with contained(who), calling(who, "evaluation"):
+        drawn = draw(Decoder(model.model, model.spec.train.seq_len), prompts_BT, tokens, choice, seed=seed)
     texts = [
         model.codec.decode([*given, *new])
         for given, new in zip(prompts_BT.tolist(), drawn.tokens_BT.tolist(), strict=True)

@@ -15,7 +15,7 @@ from harness.cli.options import RESULTS, Data, Device, Executor, Json, Only, Res
 from harness.corpora.download import DEFAULT_DATA
 from harness.environment import resolve_device
 from harness.errors import StorageError
-from harness.execution.driver import Tracking, run_trials, tidy_finished
+from harness.execution.driver import Tracking, run_trials, tidy_finished, without_weights
 from harness.execution.events import Claim
 from harness.execution.exclusive import time_rows
 from harness.execution.live import LiveView
@@ -25,6 +25,8 @@ from harness.report import published, tables
 from harness.report.described import description
 from harness.report.evidence import gather
 from harness.trial.setting import Setting
+
+SHOWN = 5  # of the trials that a warning names
 
 
 def run(
@@ -61,7 +63,9 @@ def run(
     runs = records.runs_folder(results, read.name)
     known = _records(runs, chosen)
     todo = records.pending(chosen, known, retry_failed=retry_failed, force=force)
-    tidy_finished(runs, known.keys() - set(_ids(todo)))
+    finished = {trial: known[trial] for trial in known.keys() - set(_ids(todo))}
+    tidy_finished(runs, finished)
+    _warn_of_lost_weights(without_weights(runs, finished))
     tracking, view = Tracking(None if no_tracking else results, errors), LiveView(todo, console)
     gpus = read.resources.gpus if gpus_per_trial is None else gpus_per_trial
     claim = Claim(cpus=cpus_per_trial or read.resources.cpus, gpus=gpus)
@@ -101,6 +105,17 @@ def run(
     console.print(f"MLflow UI: {screen.command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
     ok = all(spec.id in found and found[spec.id].status == "ok" for spec in chosen)
     raise typer.Exit(0 if ok and written else 1)
+
+
+def _warn_of_lost_weights(trials: list[str]) -> None:
+    if not trials:
+        return
+    more = f" and {len(trials) - SHOWN} more" if len(trials) > SHOWN else ""
+    whose = f"{len(trials)} finished trial{'s' * (len(trials) > 1)} ({', '.join(trials[:SHOWN])}{more})"
+    _warn(
+        f"the weights, best.pt, are missing or damaged of {whose}. Records and tables do not need them; "
+        "inspect, sample and exclusive times do. --force with --only trains such a trial again"
+    )
 
 
 def _totals(view: LiveView) -> None:

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from harness.conformance.require import require, require_all_trained, require_equal_counts
+from harness.containment import calling
 from harness.protocols import Backbone, Hidden
+from harness.shared_state import TORCH
 from harness.streams import seeded
 
 B, T, V = 2, 6, 11
@@ -27,7 +29,9 @@ class BackboneCase:
     def build(self, dtype: torch.dtype = torch.float64) -> nn.Module:
         """The backbone, in evaluation mode, always from the same seed."""
         with seeded(0, "conformance", "backbone"):
-            return self.cls(V, **self.params).to(dtype).eval()
+            with calling(f"backbone {self.cls.__name__}", "its constructor", TORCH):
+                backbone = self.cls(V, **self.params)
+            return backbone.to(dtype).eval()
 
     def tokens(self) -> Tensor:
         """(B, T) token ids."""

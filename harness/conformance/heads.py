@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from harness.conformance.require import require, require_all_trained, require_equal_counts
+from harness.containment import calling
 from harness.protocols import HeadDims, Hidden, TokenDistribution
+from harness.shared_state import TORCH
 from harness.streams import seeded
 
 B, T, V, D, NUM_LAYERS = 2, 4, 13, 6, 3
@@ -32,7 +34,10 @@ class HeadCase:
         """The head, in evaluation mode, always from the same seed."""
         with seeded(0, "conformance", "head"):
             dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D, token_counts=torch.arange(1, V + 1))
-            return self.cls(dims, nn.Embedding(V, D), **self.params).to(dtype).eval()
+            embedding = nn.Embedding(V, D)
+            with calling(f"head {self.cls.__name__}", "its constructor", TORCH):
+                head = self.cls(dims, embedding, **self.params)
+            return head.to(dtype).eval()
 
     def hidden(self, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> Hidden:
         """Standard-normal states of every layer."""

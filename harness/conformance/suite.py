@@ -7,10 +7,12 @@ from typing import Any, Literal, get_args, get_origin
 
 from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
 from harness.conformance.heads import HEAD_CHECKS, HeadCase
+from harness.containment import calling, contained, first_line
 from harness.environment import torch_threads
 from harness.errors import ExecutionError, HarnessError, UnknownComponent
 from harness.plan.parameters import REQUIRED, Parameter, checked, parameters
 from harness.registry import BACKBONES, HEADS, nearest
+from harness.shared_state import TORCH
 from harness.trial.model import on_meta
 
 MAX_PARAMETERS = 200_000_000  # of a variant: in float64 with gradients 3 GB
@@ -51,21 +53,26 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
         raise UnknownComponent(f"unknown head or backbone '{name}'{nearest(name, known)} (known: {', '.join(known)})")
     base = _base(name, parameters(cls), given or {})
     outcomes = []
+    who = f"{kind} '{name}'"
     with torch_threads(1):
         for variant, params in _variants(parameters(cls), base):
             try:
-                size = _num_parameters(case(cls, params)) if kind == "backbone" else 0
-                if size > MAX_PARAMETERS and variant != "defaults":
-                    said = f"left out: {size:,} parameters; ask for it by itself with --set"
-                    outcomes.append(Outcome("construction", variant, True, said))
-                    continue
-                case(cls, params).build()
+                with contained(who), calling(who, "its constructor", TORCH):
+                    size = _num_parameters(case(cls, params)) if kind == "backbone" else 0
+                    if size > MAX_PARAMETERS and variant != "defaults":
+                        said = f"left out: {size:,} parameters; ask for it by itself with --set"
+                        outcomes.append(Outcome("construction", variant, True, said))
+                        continue
+                    case(cls, params).build()
             except ValueError as refusal:
                 if variant == "defaults":
                     raise ExecutionError(f"'{name}' cannot be built: {refusal}") from refusal
                 outcomes.append(Outcome("construction", variant, True, f"refused: {refusal}"))
                 continue
-            outcomes += [_outcome(title, variant, check, case(cls, params)) for title, check in checks.items()]
+            except Exception as error:  # whatever anybody's constructor raises is a failed check
+                outcomes.append(Outcome("construction", variant, False, first_line(error)))
+                continue
+            outcomes += [_outcome(title, variant, check, case(cls, params), who) for title, check in checks.items()]
     return kind, outcomes
 
 
@@ -135,11 +142,12 @@ def _num_parameters(case: BackboneCase) -> int:
         return 0
 
 
-def _outcome(title: str, variant: str, check: Callable[[Any], Any], case: Any) -> Outcome:
+def _outcome(title: str, variant: str, check: Callable[[Any], Any], case: Any, who: str) -> Outcome:
     try:
-        found = check(case)
+        with contained(who), calling(who, "this check", TORCH):
+            found = check(case)
     except Exception as error:  # whatever anybody's component raises is a failed check
-        return Outcome(title, variant, False, f"{type(error).__name__}: {error}".splitlines()[0])
+        return Outcome(title, variant, False, first_line(error))
     if isinstance(found, str):
         return Outcome(title, variant, True, found)
     return Outcome(title, variant, True, ", ".join(f"{name} {error:.0e}" for name, error in found.items()), found)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from harness.containment import calling
 from harness.corpora.corpus import Corpus
 from harness.errors import CorpusError, WeightsError
 from harness.plan.identity import starting_content
@@ -28,7 +29,8 @@ def fetch_weights(backbone: ComponentSpec) -> None:
     cls = BACKBONES.get(backbone.name)
     if isinstance(cls, StartsFromFiles):
         try:
-            cls.fetch(**backbone.params)
+            with calling(f"backbone {backbone.name}", "fetch"):
+                cls.fetch(**backbone.params)
         except (OSError, ValueError) as cause:
             raise WeightsError(str(cause)) from cause
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from harness import records, token_scores
+from harness.containment import contained
 from harness.contents import recomputed
 from harness.corpora.corpus import Codec, Corpus
 from harness.errors import Damaged, ExecutionError
@@ -15,7 +16,7 @@ from harness.plan.specs import TrialSpec
 from harness.records import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA
 from harness.trial.checkpoint import BEST, load_weights, weights_sha256
-from harness.trial.model import LanguageModel, build
+from harness.trial.model import LanguageModel, build, components
 
 SHOWN = 5  # of the trials that a prefix fits
 
@@ -107,9 +108,10 @@ def load(results: Path, prefix: str, data: Path, device: torch.device) -> Traine
     spec = record.spec
     corpus = corpus_of(spec, data)
     try:
-        model = build(
-            spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
-        )
+        with contained(components(spec)):
+            model = build(
+                spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
+            )
     except ValueError as error:
         raise ExecutionError(f"trial {spec.id} cannot be built again: {error}") from error
     weights = load_weights(place, "cpu")

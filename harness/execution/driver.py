@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,10 @@ from harness.execution.live import LiveView
 from harness.execution.tracked import Tracking
 from harness.kernels import probe
 from harness.plan.specs import TrialSpec
+from harness.records import TrialRecord
 from harness.trial import attempt
+from harness.trial.checkpoint import BEST, ends_with_seal
+from harness.trial.log import LOG_NAME
 from harness.trial.run import tidy
 from harness.trial.setting import Setting
 
@@ -67,6 +70,14 @@ def tidy_finished(runs: Path, finished: Iterable[str]) -> None:
                 known, _ = records.load_all(runs, [trial])  # once more: another may have set it aside meanwhile
                 if trial in known:
                     tidy(folder, known[trial].status)
+
+
+def without_weights(runs: Path, known: Mapping[str, TrialRecord]) -> list[str]:
+    """The trials that ended well here and whose best.pt is missing or cut off. A trial was trained here where its log
+    is: imported and committed records come without log and weights.
+    """
+    ok = [records.folder(runs, trial) for trial, record in known.items() if record.status == "ok"]
+    return [folder.name for folder in sorted(ok) if (folder / LOG_NAME).exists() and not ends_with_seal(folder / BEST)]
 
 
 def on_gpu(setting: Setting, claim: Claim) -> bool:

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from harness.containment import contained, first_line
+from harness.errors import ComponentError
 from harness.plan.components import Component
 from harness.plan.parameters import resolved
 from harness.plan.reader import Source
@@ -50,19 +52,24 @@ class Construction:
             ]
             for name, body in [(str(backbone.spec), model) for backbone, model in built] or [("", _StandIn())]:
                 for head in heads:
-                    model = self._head(head, name, body, vocab_size)
-                    if model is not None:
+                    found = self._head(head, name, body, vocab_size)
+                    if found is not None:
                         key = vocab_size, name, str(head.spec)
-                        self.params[key] = count_parameters(LanguageModel(body, model))
-                        self.settled[key] = _settled(head, model)
+                        self.params[key], self.settled[key] = found
 
     def _backbone(self, backbone: Component, vocab_size: int) -> nn.Module | None:
         return self._built(backbone, "", lambda: build_backbone(backbone.spec, vocab_size))
 
-    def _head(self, head: Component, on: str, body: nn.Module, vocab_size: int) -> nn.Module | None:
-        return self._built(head, on, lambda: build_head(head.spec, body, vocab_size, None))
+    def _head(self, head: Component, on: str, body: nn.Module, vocab_size: int) -> tuple[tuple, dict] | None:
+        """Its entries of `params` and `settled`."""
 
-    def _built(self, component: Component, on: str, build) -> nn.Module | None:
+        def found() -> tuple[tuple, dict]:
+            model = build_head(head.spec, body, vocab_size, None)
+            return count_parameters(LanguageModel(body, model)), _settled(head, model)
+
+        return self._built(head, on, found)
+
+    def _built(self, component: Component, on: str, build: Callable[[], Built]) -> Built | None:
         try:
             return _attempt(component.spec, build)
         except ValueError as error:
@@ -92,13 +99,12 @@ def embedding_width(vocab_size: int, backbone: ComponentSpec) -> int:
 def _attempt(spec: ComponentSpec, build: Callable[[], Built]) -> Built:
     """What is built on the meta device. Whatever a constructor raises is a ValueError with one line."""
     try:
-        with on_meta(), _bounded():
+        with contained(str(spec)), on_meta(), _bounded():
             return build()
-    except ValueError as error:
+    except (ValueError, ComponentError) as error:
         raise ValueError(str(error).partition("\n")[0]) from error
     except Exception as error:  # a component may be anybody's: whatever it raises is a sentence, not a traceback
-        first = str(error).partition("\n")[0]
-        raise ValueError(f"{spec} cannot be built: {type(error).__name__}: {first}") from error
+        raise ValueError(f"{spec} cannot be built: {first_line(error)}") from error
 
 
 @contextmanager

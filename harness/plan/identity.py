@@ -4,6 +4,7 @@ import hashlib
 import json
 from typing import Any
 
+from harness.containment import calling
 from harness.plan.parameters import parameters, places
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec
 from harness.protocols import StartsFromFiles
@@ -41,8 +42,13 @@ def trial_id(
 
 
 def starting_content(backbone: ComponentSpec, cls: type) -> str | None:
-    """What the weights are that a backbone starts from; None for random ones. Raises what its class raises."""
-    return cls.content(**backbone.params) if isinstance(cls, StartsFromFiles) else None
+    """What the weights are that a backbone starts from; None for random ones. Raises what its class raises, and
+    ComponentError.
+    """
+    if not isinstance(cls, StartsFromFiles):
+        return None
+    with calling(f"backbone {backbone.name}", "content"):
+        return cls.content(**backbone.params)
 
 
 def canonical(value: Any) -> str:

@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.containment import marked_signals
 from harness.corpora.corpus import CorpusFacts
-from harness.errors import CorpusError, SuiteError
+from harness.errors import ComponentError, CorpusError, SuiteError
 from harness.plan.components import MAX_TRIALS, Component, components
 from harness.plan.construction import Construction
 from harness.plan.expansion import Combination, combinations, trials
@@ -158,8 +159,9 @@ def _contents(backbones: list[Component], source: Source) -> tuple[list[str | No
     contents, problems = [], []
     for backbone in backbones:
         try:
-            contents.append(starting_content(backbone.spec, backbone.cls))
-        except (OSError, ValueError) as error:
+            with marked_signals():
+                contents.append(starting_content(backbone.spec, backbone.cls))
+        except (OSError, ValueError, ComponentError) as error:
             problems.append(backbone.problem(source, str(error)))
     return contents, problems
 

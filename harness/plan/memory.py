@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from harness.containment import contained, first_line
 from harness.kernels import devices
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.registry import CORPORA
@@ -88,19 +89,19 @@ def plan_step(
     from torch._subclasses.fake_tensor import FakeTensorMode  # here: with it torch imports its compiler, a second
 
     try:
-        with on_meta():
-            counts = torch.ones(vocab_size, dtype=torch.int64, device="cpu")
-            model = build(backbone, head, vocab_size=vocab_size, seed=0, token_counts=counts)
-        rows = train.batch_size // train.data_parallel
-        with FakeTensorMode(allow_fallback_kernels=False), devices.sizes_only(), _stepwise_recurrence():
-            tokens_BT = torch.empty(rows, train.seq_len, dtype=torch.int64, device=device)
-            # the lean loss asks whether its gradient is anything but 1, which it is where a step has several parts
-            with _Counting(tokens_BT, truth=train.accumulation > 1) as counting:
-                _give_device(model, device)
-                _run(model, tokens_BT, train, counting)
+        with contained(f"{head} on {backbone}"):
+            with on_meta():
+                counts = torch.ones(vocab_size, dtype=torch.int64, device="cpu")
+                model = build(backbone, head, vocab_size=vocab_size, seed=0, token_counts=counts)
+            rows = train.batch_size // train.data_parallel
+            with FakeTensorMode(allow_fallback_kernels=False), devices.sizes_only(), _stepwise_recurrence():
+                tokens_BT = torch.empty(rows, train.seq_len, dtype=torch.int64, device=device)
+                # the lean loss asks whether its gradient is anything but 1: it is where a step has several parts
+                with _Counting(tokens_BT, truth=train.accumulation > 1) as counting:
+                    _give_device(model, device)
+                    _run(model, tokens_BT, train, counting)
     except Exception as error:  # a component may be anybody's
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"{head} on {backbone}: {type(error).__name__}: {reason}") from error
+        raise ValueError(f"{head} on {backbone}: {first_line(error)}") from error
     parts = {part: counting.peak[part] for part in StepMemory.__slots__}
     if train.data_parallel > 1:  # what DistributedDataParallel keeps of them for the exchange
         parts["gradients"] += sum(

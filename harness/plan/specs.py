@@ -162,8 +162,9 @@ class TrialSpec(Strict):
 class Resources(Strict):
     """What one trial takes: CPU cores, which are also its torch threads; a share of a GPU where there is one (None: a
     whole one; 0: none, it runs on the CPU); and the memory of its process, GiB, at which it ends as 'oom' (None: more
-    than its share, once the machine is short of it). A data-parallel trial takes the cores and the memory once for each
-    worker, and as many GPUs as it has workers: `gpus: 4` implies `train: {data_parallel: 4}`.
+    than its share, once the machine is short of it). Memory is looked at between batches, not within a step. A
+    data-parallel trial takes the cores and the memory once for each worker, and as many GPUs as it has workers:
+    `gpus: 4` implies `train: {data_parallel: 4}`.
     """
 
     cpus: Annotated[int, Field(ge=1)] = 1

@@ -10,6 +10,7 @@ a flipped bit in silence. Nothing in a file is ever executed (`weights_only=True
 
 import hashlib
 import io
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ BEST = "best.pt"  # weights of the best epoch by validation, beside the record
 PATTERN, BEST_PATTERN = "checkpoint-*.pt", "best-*.pt"
 KEPT = 2
 SEAL = b"sha256:"  # before the 32 bytes of the digest, at the end of a file
+SEALED = len(SEAL) + 32
 NO_BEST = "none"  # in the place of the best epoch, before the first is through
 
 
@@ -56,6 +58,18 @@ def load(place: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         raise
     except Exception as cause:  # whatever torch makes of a file that is none of ours
         raise Damaged(f"{place}: no checkpoint ({type(cause).__name__}: {str(cause).partition(chr(10))[0]})") from cause
+
+
+def ends_with_seal(place: Path) -> bool:
+    """Whether a file is there and has an end as `save` wrote it. It reads a few bytes: a missing file, an empty one and
+    one that was cut off are found, a flipped bit is not; `load` finds that.
+    """
+    try:
+        with place.open("rb") as file:
+            file.seek(-SEALED, os.SEEK_END)
+            return file.read(len(SEAL)) == SEAL
+    except OSError:  # there is none, or it is shorter than a seal
+        return False
 
 
 def load_weights(place: Path, device: torch.device | str) -> dict[str, Tensor]:

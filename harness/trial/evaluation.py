@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harness.containment import calling
 from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segments, strided_segments
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
@@ -108,7 +109,8 @@ def evaluate(
         inputs_BT, targets_BT, weight_BT, _ = segment
         with clock.lap():
             distribution, state = model(inputs_BT, state)
-            nll_BT = distribution.nll(targets_BT)
+            with calling(model.head_name, "nll"):
+                nll_BT = distribution.nll(targets_BT)
             totals[0] += (nll_BT.double() * weight_BT).sum()
         if keep is not None:
             keep.add(nll_BT, segment)
@@ -136,7 +138,9 @@ def refuse_stride(train: TrainSpec, state: Any) -> None:
 def state_of(model: LanguageModel) -> Any:
     """The state that the backbone gives to carry, None where it carries none."""
     tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
-    return model.eval().backbone(tokens_BT).state
+    model.eval()
+    with calling(model.backbone_name, "forward"):
+        return model.backbone(tokens_BT).state
 
 
 def text_scores(score: Score, corpus: Corpus, train: TrainSpec) -> dict[str, float]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from harness import environment, records
+from harness.containment import contained, first_line
 from harness.corpora.corpus import Corpus
 from harness.corpora.sources import load_planned
 from harness.errors import Damaged
@@ -26,7 +27,7 @@ from harness.trial.conditions import conditions
 from harness.trial.evaluation import evaluate
 from harness.trial.graph import graphed
 from harness.trial.inference import inference_laps, inference_segments
-from harness.trial.model import LanguageModel, build
+from harness.trial.model import LanguageModel, build, components
 from harness.trial.optimization import make_optimizer
 from harness.trial.run import routed
 from harness.trial.setting import Setting
@@ -124,7 +125,7 @@ def _rounds(together: list[_Taken], setting: Setting, sentences: list[str]) -> l
 def _visit(taken: _Taken, corpus: Corpus, setting: Setting) -> None:
     """One model's turn. Its weights are evaluated before training steps change them."""
     spec, device = taken.record.spec, torch.device(setting.device)
-    with conditions(spec, setting):
+    with contained(components(spec)), conditions(spec, setting):
         model = build(
             spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
         )
@@ -212,4 +213,4 @@ def _name(taken: _Taken) -> str:
 
 
 def _failed(taken: _Taken, error: Exception) -> str:
-    return f"{_name(taken)} could not be timed: {type(error).__name__}: {error}".splitlines()[0]
+    return f"{_name(taken)} could not be timed: {first_line(error)}"

@@ -5,6 +5,7 @@ import traceback
 from dataclasses import replace
 
 from harness import records
+from harness.containment import contained, first_line
 from harness.errors import CorpusError, StorageError
 from harness.plan.specs import TimeoutSpec, TrialSpec
 from harness.printable import sentence
@@ -13,6 +14,7 @@ from harness.trial.checkpoint import Checkpoints
 from harness.trial.failures import status_of
 from harness.trial.log import trial_log
 from harness.trial.lost import give_up
+from harness.trial.model import components
 from harness.trial.parallel import LostWorker, Unwritten, Workers
 from harness.trial.run import measure, routed
 from harness.trial.session import Session, fits
@@ -47,7 +49,7 @@ def follow(spec: TrialSpec, setting: Setting, workers: Workers) -> None:
     try:
         state = _taken_up(spec, setting, workers)
         setting = replace(routed(setting, state), timeout=TimeoutSpec())
-        with Watch(setting, records.folder(setting.runs, spec.id), 0.0) as watch:
+        with Watch(setting, records.folder(setting.runs, spec.id), 0.0) as watch, contained(components(spec)):
             current = Session(setting, spec.id, state)
             measure(spec, current, watch, {}, Fitted(), Unwritten(), state, lambda progress: None, silent, workers)
     except Diverged:
@@ -57,8 +59,7 @@ def follow(spec: TrialSpec, setting: Setting, workers: Workers) -> None:
     except Exception as error:
         if workers.explains(error):
             raise LostWorker(sentence(str(error))) from None
-        message = sentence(f"{type(error).__name__}: {error}".splitlines()[0])
-        raise Failed(status_of(error), message, traceback.format_exc()) from None
+        raise Failed(status_of(error), first_line(error), traceback.format_exc()) from None
 
 
 def _taken_up(spec: TrialSpec, setting: Setting, workers: Workers) -> dict | None:

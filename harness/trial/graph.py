@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from harness.containment import first_line
 from harness.corpora.batching import Segment
 from harness.trial.step import EagerStep, Step
 
@@ -41,8 +42,7 @@ def graphed(step: EagerStep, segment: Segment, *, tell: Callable[[str], None], r
     except Exception as error:  # whatever it is: if it is no matter of capture, the eager step meets it too
         if step.train.cuda_graph == "on":
             raise
-        cause = _first(error)
-        said = f"{type(cause).__name__}: {cause}".splitlines()[0]
+        said = first_line(_first(error))
         tell(f"training steps are eager: they cannot be captured as a CUDA graph ({said})")
         return step
 

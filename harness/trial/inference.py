@@ -7,6 +7,7 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
+from harness.containment import calling
 from harness.corpora.batching import Segment, training_segments
 from harness.plan.specs import TrainSpec
 from harness.trial.model import LanguageModel
@@ -56,7 +57,8 @@ def inference_laps(
         _wait(device)
         began = time.perf_counter()
         distribution, _ = model(segment.inputs)
-        distribution.mean_nll(segment.targets)
+        with calling(model.head_name, "mean_nll"):
+            distribution.mean_nll(segment.targets)
         _wait(device)
         milliseconds.append((time.perf_counter() - began) * 1e3)
         beat()

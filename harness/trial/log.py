@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.errors import StorageError
 
 LOG_NAME = "trial.log"
+MAX_BYTES = 64 * 1024  # of one message
 
 
 @contextmanager
@@ -33,5 +34,16 @@ def trial_log(folder: Path) -> Iterator[logging.Logger]:
 
 
 class _Handler(logging.FileHandler):
+    def format(self, record: logging.LogRecord) -> str:
+        """Of a message longer than MAX_BYTES its beginning and its end. What UTF-8 cannot say, lone surrogates, is
+        written with backslashes.
+        """
+        content = super().format(record).encode("utf-8", "backslashreplace")
+        if len(content) > MAX_BYTES:
+            half = MAX_BYTES // 2 - 50  # room for the note
+            note = f"\n... {len(content) - 2 * half:,} bytes left out ...\n".encode()
+            content = content[:half] + note + content[-half:]
+        return content.decode("utf-8", "ignore")  # of a character that is cut in two, nothing
+
     def handleError(self, record: logging.LogRecord) -> None:
         """A line lost to a full disk is none of the terminal's business: the next checkpoint tells of it."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from harness import records, token_scores
+from harness.containment import contained, first_line, from_outside
 from harness.corpora.corpus import Corpus
 from harness.corpora.sources import load_planned
 from harness.errors import CorpusError, StorageError
@@ -27,7 +28,7 @@ from harness.trial.failures import refuse_hopeless, status_of
 from harness.trial.graph import graphed
 from harness.trial.inference import inference_times
 from harness.trial.log import trial_log
-from harness.trial.model import LanguageModel, build, count_parameters
+from harness.trial.model import LanguageModel, build, components, count_parameters
 from harness.trial.parallel import LostWorker, Workers, parallel
 from harness.trial.progress import Progress
 from harness.trial.session import Session
@@ -105,7 +106,7 @@ def _attempted(
     try:
         refuse_hopeless(this, traces, log)
         workers.first_says(*this.position)
-        with Watch(setting, folder, current.elapsed) as watch:
+        with Watch(setting, folder, current.elapsed) as watch, contained(components(spec), log.warning):
             digest = measure(spec, current, watch, metrics, fitted, checkpoints, state, report, log, workers)
     except (StorageError, CorpusError) as fault:
         log.error("interrupted: %s", fault)
@@ -114,7 +115,7 @@ def _attempted(
         if workers.explains(error):
             log.error("interrupted: another worker of this trial is gone")
             raise LostWorker(sentence(str(error))) from error
-        status, message = status_of(error), sentence(f"{type(error).__name__}: {error}".splitlines()[0])
+        status, message = status_of(error), first_line(error)
         log.error("%s\n%s", status, traceback.format_exc())
     log.info("%s %s", status, metrics)
     return TrialRecord(
@@ -268,7 +269,7 @@ def _logged(report: Callable[[Progress], None], log: logging.Logger, watch: Watc
     def both(progress: Progress) -> None:
         if progress.step == progress.steps:
             log.info("%s", progress)
-        with watch.paused():  # the driver takes its time: that is no silence of the trial
+        with watch.paused(), from_outside():  # the driver takes its time, and may end the trial: Tune's SystemExit
             report(progress)
 
     return both

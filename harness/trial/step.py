@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from harness.containment import calling
 from harness.errors import ExecutionError
 from harness.kernels import products
 from harness.plan.specs import TrainSpec
@@ -47,7 +48,8 @@ class SegmentLoss(nn.Module):
     def forward(self, inputs_BT: Tensor, targets_BT: Tensor, state: Any) -> tuple[Tensor, Any]:
         """() loss, nats a token, and the state to carry."""
         distribution, state = self.model(inputs_BT, state)
-        return distribution.training_loss(targets_BT), state
+        with calling(self.model.head_name, "training_loss"):
+            return distribution.training_loss(targets_BT), state
 
 
 class EagerStep:
@@ -105,7 +107,8 @@ class EagerStep:
             for part in zip(inputs_BT.chunk(parts), targets_BT.chunk(parts), states, strict=True):
                 with self._exchange(last=len(carried) == parts - 1):
                     loss, after = self.loss(*part)
-                    (loss / parts).backward()
+                    with calling(self.model.both_names, "the backward pass"):
+                        (loss / parts).backward()
                 self.loss_sum += loss.detach().double() * part[1].numel()
                 carried.append(detached(after))
         if self.train.clip is not None:

@@ -1,6 +1,7 @@
 """A trial from spec to record: statuses, repeatability, and that the numbers mean what they should."""
 
 import math
+import signal
 from pathlib import Path
 
 import pytest
@@ -156,7 +157,7 @@ def test_a_failure_inside_a_trial_is_its_status(error, status, tiny_suite, tmp_p
 
 def test_ctrl_c_is_not_swallowed(tiny_suite, tmp_path, monkeypatch):
     def interrupted(self, hidden):
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(HEADS.get("softmax"), "forward", interrupted)
     with pytest.raises(KeyboardInterrupt):

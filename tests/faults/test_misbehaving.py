@@ -1,0 +1,264 @@
+"""Components that end the program, raise what cannot be shown, or change what all trials share: each is an error record
+that names it, and the trials after it are as if it had not been.
+"""
+
+import importlib.util
+import os
+import random
+import signal
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from disturbed import LSTM, Place, label, result, suite_text
+
+from harness import plan, shared_state
+from harness.errors import SuiteError
+from harness.execution import inline
+from harness.execution.events import Claim
+from harness.registry import BACKBONES, HEADS
+from harness.trial.log import MAX_BYTES
+from harness.trial.run import run
+from harness.trial.setting import Setting
+
+HOSTILE = Path(__file__).parent.parent / "hostile"
+TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}"
+BACKBONE = "{lstm: {d_model: 8, num_layers: 1, dropout: 0.1}}"
+
+
+def module_of(name):
+    spec = importlib.util.spec_from_file_location(name, HOSTILE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+HEADS.names(), BACKBONES.names()  # all others are known before the plug-in's
+misbehaving = module_of("misbehaving")
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch):
+    """The plug-in, which other processes find by PYTHONPATH."""
+    monkeypatch.setitem(HEADS._classes, "misbehaving", misbehaving.Misbehaving)
+    monkeypatch.setitem(HEADS._classes, "drawing", misbehaving.Drawing)
+    monkeypatch.setitem(BACKBONES._classes, "misbehaving_backbone", misbehaving.MisbehavingBackbone)
+
+
+@pytest.fixture
+def unchanged():
+    """A test leaves torch's settings as they were."""
+    before = shared_state.values(shared_state.TORCH)
+    yield
+    assert shared_state.put_back(shared_state.TORCH, before) == []
+
+
+def trials(folder, *heads, backbones=BACKBONE, more=""):
+    path = folder / "tiny.yaml"
+    path.write_text(suite_text(*heads, backbones=f"backbones: [{backbones}]", train=TRAIN, more=more))
+    return plan.load(path).trials
+
+
+def trained(folder, *heads, **more):
+    """The records of trials that run one after the other in this process."""
+    folder.mkdir(exist_ok=True)
+    setting = Setting(suite="tiny", runs=folder / "runs", data=folder, device="cpu", executor="inline")
+    return [run(spec, setting, lambda progress: None) for spec in trials(folder, *heads, **more)]
+
+
+def log_of(folder, record):
+    return (folder / "runs" / record.id / "trial.log").read_bytes()
+
+
+def head(does, where):
+    return f"misbehaving: {{does: '{does}', where: {where}}}"
+
+
+def bits(record):
+    return result(record.model_dump())
+
+
+SAID = {
+    "exit 0": "SystemExit: 0",
+    "exit 3": "SystemExit: 3",
+    "SystemExit": "SystemExit",
+    "KeyboardInterrupt": "KeyboardInterrupt",
+    "GeneratorExit": "GeneratorExit",
+    "Beyond": "Beyond: all bounds",
+    "unprintable": "Unprintable, whose text cannot be shown: its __str__ raises RuntimeError",
+}
+PLACES = {"constructor": "its constructor", "forward": "forward", "nll": "nll", "training_loss": "training_loss"}
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("does", SAID)
+def test_what_would_end_the_program_is_an_error_record_that_names_the_head_and_the_place(does, where, tmp_path):
+    (record,) = trained(tmp_path, head(does, where))
+    assert record.status == "error"
+    assert record.message == f"ComponentError: head misbehaving raised {SAID[does]} in {PLACES[where]}"
+    assert b"misbehaving.py" in log_of(tmp_path, record)  # the trace
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(("where", "named"), {"backward": "the backward pass", "eval": "train"}.items())
+@pytest.mark.parametrize("does", ["exit 0", "KeyboardInterrupt", "GeneratorExit"])
+def test_in_the_backward_pass_and_in_eval_both_components_are_named(does, where, named, tmp_path):
+    (record,) = trained(tmp_path, head(does, where))
+    assert record.status == "error"
+    both = "head misbehaving on backbone lstm"
+    assert record.message == f"ComponentError: {both} raised {SAID[does]} in {named}"
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(("where", "named"), {"constructor": "its constructor", "forward": "forward"}.items())
+@pytest.mark.parametrize("does", ["exit 0", "KeyboardInterrupt", "default dtype", "random seed"])
+def test_a_backbone_is_named_too(does, where, named, tmp_path):
+    backbone = f"{{misbehaving_backbone: {{does: '{does}', where: {where}}}}}"
+    (record,) = trained(tmp_path, "softmax", backbones=backbone)
+    assert record.status == "error"
+    assert record.message.startswith("ComponentError: backbone misbehaving_backbone ")
+    assert f"{SAID.get(does, does)}" in record.message
+    assert f" in {named}" in record.message
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("where", ["constructor", "forward", "training_loss", "nll"])
+@pytest.mark.parametrize("does", misbehaving.CHANGING)
+def test_a_change_of_torchs_settings_is_an_error_record_that_names_the_head_and_what_it_changed(does, where, tmp_path):
+    (record,) = trained(tmp_path, head(does, where))
+    assert record.status == "error"
+    assert record.message.startswith("ComponentError: head misbehaving changed ")
+    assert f"the {does} (" in record.message
+    assert record.message.endswith(f" in {PLACES[where]}; a component must leave torch's settings as they are")
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(("where", "named"), {"constructor": "", "forward": " on backbone lstm"}.items())
+@pytest.mark.parametrize("does", misbehaving.CHANGING_LATE)
+def test_what_is_compared_at_the_end_of_a_trial_is_an_error_record_too(does, where, named, tmp_path):
+    (record,) = trained(tmp_path, head(does, where))
+    assert record.status == "error"
+    assert record.message.startswith(f"ComponentError: head misbehaving{named} changed the {does} (")
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("where", ["constructor", "forward", "nll"])
+def test_the_next_trials_train_as_if_none_of_them_had_been(where, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    alone = trained(tmp_path / "alone", "softmax", "drawing")
+    assert [record.status for record in alone] == ["ok", "ok"]
+    deeds = [head(does, where) for does in misbehaving.DEEDS if does not in ("nothing", "long")]
+    *hostile, softmax, drawing = trained(tmp_path / "after", *deeds, "softmax", "drawing")
+    assert {record.status for record in hostile} == {"error", "ok"}  # what else is changed is no error
+    assert [bits(softmax), bits(drawing)] == [bits(record) for record in alone]
+
+
+def test_what_else_a_component_changes_is_put_back_and_said_in_the_log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    filters, handlers = list(warnings.filters), [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    generators = random.getstate(), np.random.get_state()[1].tolist()
+    (record,) = trained(tmp_path, head("everything else", "forward"))
+    assert record.status == "ok"
+    assert (Path.cwd(), os.environ.get("HARNESS_TEST_LEFT")) == (tmp_path, None)
+    assert warnings.filters == filters
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == generators
+    said = b"changed meanwhile and put back: the current folder, the environment variable HARNESS_TEST_LEFT"
+    assert said in log_of(tmp_path, record)
+
+
+def test_a_component_that_draws_from_any_generator_is_honest_and_repeats_by_its_seed(tmp_path):
+    first, second = trained(tmp_path / "1", "drawing"), trained(tmp_path / "2", "softmax", "drawing")[1:]
+    assert [record.status for record in first] == ["ok"]
+    assert bits(first[0]) == bits(second[0])
+
+
+def test_lone_surrogates_are_written_with_backslashes_in_log_and_record(tmp_path):
+    (record,) = trained(tmp_path, head("surrogate", "forward"))
+    assert (record.status, record.message) == ("error", r"RuntimeError: caf\udce9")
+    assert rb"RuntimeError: caf\udce9" in log_of(tmp_path, record)
+    log_of(tmp_path, record).decode()  # it is UTF-8
+
+
+def test_a_message_of_fifty_megabytes_is_short_in_the_record_and_capped_in_the_log(tmp_path):
+    (record,) = trained(tmp_path, head("long", "forward"))
+    assert record.status == "error"
+    assert record.message.startswith("RuntimeError: xxx")
+    assert len(record.message) < 3_000
+    log = log_of(tmp_path, record)
+    assert MAX_BYTES / 2 < len(log) < 2 * MAX_BYTES
+    assert b"misbehaving.py" in log
+    assert b" bytes left out ..." in log
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("does", [*SAID, *misbehaving.CHANGING, *misbehaving.CHANGING_LATE])
+def test_in_the_plan_it_is_a_located_problem(does, tmp_path):
+    with pytest.raises(SuiteError) as refused:
+        trials(tmp_path, "softmax", head(does, "plan"))
+    (problem,) = refused.value.problems
+    assert "tiny.yaml:" in problem
+    assert "head misbehaving" in problem
+    assert SAID.get(does, f"changed the {does}") in problem
+    end = " in its constructor" if does in SAID else "; a component must leave torch's settings as they are"
+    assert problem.partition(" (on ")[0].endswith(end)
+
+
+def test_a_real_ctrl_c_within_a_component_is_the_users(tmp_path, monkeypatch):
+    monkeypatch.setitem(misbehaving.DEEDS, "nothing", lambda module: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, head("nothing", "forward"))
+    with pytest.raises(KeyboardInterrupt):
+        trials(tmp_path, head("nothing", "plan"))
+
+
+def test_a_plugin_that_exits_when_it_is_imported_is_a_problem_of_the_plan(tmp_path, harness, monkeypatch):
+    entry = type("Entry", (), {"load": lambda self: module_of("exits_at_import"), "value": "x:Y", "dist": None})()
+    monkeypatch.setitem(HEADS._plugins, "exits_at_import", entry)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(suite_text("softmax", "exits_at_import"))
+    done = harness("plan", path)
+    assert done.code == 2
+    assert "head 'exits_at_import' from plug-in" in done.err
+    assert "raised SystemExit: 0 in its import" in done.err
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("does", ["exit 0", "KeyboardInterrupt", "unprintable", "default dtype", "random seed"])
+@pytest.mark.parametrize("where", ["constructor", "forward"])
+def test_harness_check_says_what_it_did_and_leaves_with_1(does, where, harness):
+    done = harness("check", "misbehaving", "--set", f"does={does}", "--set", f"where={where}")
+    assert done.code == 1
+    assert SAID.get(does, f" changed the {does} (") in done.out
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_as_a_command_it_leaves_with_1_names_it_and_trains_it_once(executor, tmp_path):
+    heads = [head(does, "forward") for does in ("exit 0", "KeyboardInterrupt", "unprintable", "number of threads")]
+    there = Place(tmp_path / "place", suite_text(*heads, head("SystemExit", "constructor"), "softmax", train=TRAIN))
+    path = os.pathsep.join([str(HOSTILE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = there.run("--executor", executor, "--no-tracking", env={"PYTHONPATH": path}, timeout=500)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    found = {label(record): record for record in there.records().values()}
+    assert len(found) == 6
+    assert {name: record["status"] for name, record in found.items()} == {
+        name: "ok" if name == "softmax" else "error" for name in found
+    }
+    for name, record in found.items():
+        assert record["environment"]["retries"] == 0
+        if name != "softmax":
+            assert record["message"].startswith("ComponentError: head misbehaving ")
+    for trial in there.records():
+        assert (there.runs / trial / "trial.log").read_text().count(f"trial {trial}: ") == 1  # not twice
+    assert there.run("--executor", executor, "--no-tracking", env={"PYTHONPATH": path}).returncode == 1
+
+
+def test_the_other_trials_of_a_run_have_the_bits_of_a_run_without_it(tmp_path):
+    setting = Setting(suite="tiny", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
+    specs = trials(tmp_path, head("exit 0", "forward"), "softmax", backbones=LSTM.partition("[")[2].rstrip("]"))
+    ends = []
+    inline.execute(list(specs), setting, Claim(cpus=1, gpus=0.0), ends.append)
+    assert [event.record.status for event in ends if event.kind == "finished"] == ["error", "ok"]
