@@ -59,9 +59,9 @@ class Proof:
     made: str
 
     def sentence(self, part: str) -> str:
-        """Says that a part that failed is switched off, why, and what runs in its place."""
+        """That a part which failed is switched off, why, and what runs in its place."""
         what, instead = PARTS[part]
-        return f"{what} is switched off on this machine ({self.device}): {self.failed[part]}; {instead}"
+        return f"Switched off on this machine ({self.device}): {what}, since {self.failed[part]}; {instead}"
 
 
 def of(device: torch.device, *, again: bool = False) -> Proof:
@@ -176,7 +176,8 @@ def _reported(device: torch.device, left: list[str], failed: dict[str, str]) -> 
     except OSError as cause:
         out, ended = b"", f"no process could be started ({cause})"
     lines = out.decode(errors="replace").splitlines()
-    return [json.loads(line.removeprefix(MARK)) for line in lines if line.startswith(MARK)], sentence(ended)
+    whole = (line for line in lines if line.startswith(MARK) and line.endswith("}"))
+    return [json.loads(line.removeprefix(MARK)) for line in whole], sentence(ended)
 
 
 def _command(device: torch.device, left: list[str], failed: dict[str, str]) -> list[str]:

@@ -25,7 +25,9 @@ class Kernels(NamedTuple):
     log_sum_exp: Callable[..., Tensor] | None = None
 
 
-_given: Kernels | None = None  # of the process: a backward pass on a GPU runs in a thread that no context variable reaches
+_given: Kernels | None = (
+    None  # of the process: a backward pass on a GPU runs in a thread that no context variable reaches
+)
 
 
 @contextmanager

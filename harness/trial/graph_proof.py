@@ -1,9 +1,9 @@
 """Prove the training step as a graph: small models trained twice, by the eager step and by replays of a recorded one.
 
 After every step the summed loss, the weights, the optimiser's state, the carried state and the next numbers of the
-random stream are compared. The models have dropout; one carries its state. Some steps begin a random stream, as training
-does, and some go on with the one before, so that a replay must advance it. The learning rate changes between epochs, and
-the last segment is shorter, as in training.
+random stream are compared. The models have dropout; one carries its state. Some steps begin a random stream, as in
+training, and some go on with the one before, so that a replay must advance it. The learning rate changes between
+epochs, and the last segment is shorter.
 """
 
 import itertools

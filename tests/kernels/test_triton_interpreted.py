@@ -24,6 +24,6 @@ def test_the_kernels_are_right_in_the_interpreter():
         cwd=CASES.parents[2],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,  # alone on a machine it takes less than a tenth of it
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
