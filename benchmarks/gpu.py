@@ -1,5 +1,6 @@
 """Every figure that needs a GPU, in one command: `python -m benchmarks.gpu --out DIR`.
 
+    (first, always) what is made for GPUs is proved on this one: harness/proofs.py
     head     head forward and backward pass by CUDA-graph replay: PTB, and GPT-2 small with 4,096 tokens
     step     whole training step, eager and as a CUDA graph
     memory   peak extra memory of a multi-facet head at 16,384 tokens
@@ -13,13 +14,14 @@ records.tar.gz: unpacked beside suites/, `harness bench table` and `harness tabl
 
 import argparse
 import gc
+import json
 import subprocess
 import sys
 import tarfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -29,7 +31,7 @@ from benchmarks.cells import checked_impls, checked_ways
 from benchmarks.measurement import Kind, Measurement, loses, save, slug
 from benchmarks.settings import setting_of
 from benchmarks.speed import Comparison
-from harness import plan, records
+from harness import plan, proofs, records
 from harness.corpora.download import DEFAULT_DATA
 from harness.environment import resolve_device
 from harness.errors import ExecutionError, HarnessError
@@ -84,7 +86,8 @@ def main(given: list[str] | None = None) -> int:
         options.suite = options.out / "gpu_tiny.yaml"
         options.suite.write_text(TINY_SUITE, encoding="utf-8")
     deadline, lines, failed = time.monotonic() + options.budget, [], False
-    work = [(f"{bench.kind} {bench.setting}", _measured(bench, options)) for bench in _benches(options)]
+    work = [("proof", lambda: _proved(options))]
+    work += [(f"{bench.kind} {bench.setting}", _measured(bench, options)) for bench in _benches(options)]
     if "suite" in options.parts:
         work.append((f"suite {options.suite.name}", lambda: _trained(options, deadline)))
     for name, part in work:
@@ -124,6 +127,14 @@ def _options(given: list[str] | None) -> argparse.Namespace:
 
 def _benches(options: argparse.Namespace) -> list[Bench]:
     return [bench for bench in (TINY_BENCHES if options.tiny else BENCHES) if bench.kind in options.parts]
+
+
+def _proved(options: argparse.Namespace) -> tuple[str, bool]:
+    """Prove what is made for GPUs on this one anew, into --out; what is switched off, and whether that is nothing."""
+    found = proofs.of(device := resolve_device(options.device), again=True)
+    (options.out / "proof.json").write_text(json.dumps(asdict(found), indent=1), encoding="utf-8")
+    told = proofs.switched_off(device) or ("everything is proved" if device.type == "cuda" else "nothing to prove",)
+    return f"Proof on {found.device}, {found.seconds:.0f} s: {'. '.join(told)}.\n", not found.failed
 
 
 def _measured(bench: Bench, options: argparse.Namespace) -> Callable[[], tuple[str, bool]]:

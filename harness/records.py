@@ -94,6 +94,7 @@ class Environment(_Frozen):
         0  # further attempts by the run that finished it: after a worker's death, or alone for want of memory
     )
     changed: tuple[str, ...] = ()  # what was different in earlier sessions: 'commit abc until epoch 3'
+    switched_off: tuple[str, ...] = ()  # a sentence for each part for GPUs that failed its proof on this machine
 
 
 class Contents(_Frozen):

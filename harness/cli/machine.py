@@ -8,7 +8,7 @@ import torch
 import typer
 
 import harness
-from harness import environment
+from harness import environment, proofs
 from harness.cli.options import RESULTS, Data, Results, console, errors
 from harness.corpora.download import DEFAULT_DATA
 from harness.doctor import examine
@@ -19,9 +19,10 @@ from harness.kernels.devices import has_triton
 def doctor(
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    again: Annotated[bool, typer.Option("--again", help="Measure the routes anew, and keep what is found.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat the measurements and proofs, and keep them.")] = False,
 ) -> None:
-    """Is this machine fit to run: versions, places, memory, MLflow, Ray; and which route do float32 products take.
+    """Is this machine fit to run: versions, places, memory, MLflow, Ray; which route do float32 products take; and what
+    of the code for GPUs was proved on this GPU.
 
     Exit code 2, and a sentence for each, when something keeps `harness run` from working.
     """
@@ -29,7 +30,8 @@ def doctor(
     shown = _machine(again) | {finding.name: finding.value for finding in findings}
     for name, value in shown.items():
         console.print(f"{name + ':':16} {value}", highlight=False, markup=False, soft_wrap=True)
-    for note in (note for finding in findings for note in finding.notes):
+    notes = [*proofs.switched_off(_device()), *(note for finding in findings for note in finding.notes)]
+    for note in notes:
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     problems = [problem for finding in findings for problem in finding.problems]
     for problem in problems:
@@ -50,14 +52,32 @@ def _machine(again: bool) -> dict[str, str]:
         "Python": platform.python_version(),
         "torch": torch.__version__,
         "Triton": _triton(),
-        "device": environment.device_name(environment.resolve_device("auto")),
+        "device": environment.device_name(_device()),
         "GPU": _gpu(),
+        "GPU code": _proved(again),
         "processor": found.cpu,
         "threads": f"{torch.get_num_threads()} of torch, {environment.cpus_available()} cores for this process",
         "load": f"{environment.load_average():.2f} over the last minute",
         "matrix products": f"float32 on the CPU by {chosen}; {compared} (relative error {found.error:.1e})",
         "kept in": str(probe.place()) if probe.place().exists() else f"{probe.place()} cannot be written: not kept",
     }
+
+
+def _device() -> torch.device:
+    return environment.resolve_device("auto")
+
+
+def _proved(again: bool) -> str:
+    """What came of the proofs on this machine's GPU, which are made here where there are none yet."""
+    device = _device()
+    if device.type != "cuda":
+        return "nothing to prove without a GPU"
+    found = proofs.of(device, again=again)
+    kept = f"kept in {proofs.place(device)}" if proofs.place(device).exists() else "not kept"
+    lines = [
+        f"{what}: {'SWITCHED OFF' if part in found.failed else 'proved'}" for part, (what, _) in proofs.PARTS.items()
+    ]
+    return f"{'; '.join(lines)} ({found.seconds:.0f} s on {found.made}, {kept})"
 
 
 def _gpu() -> str:

@@ -4,7 +4,7 @@
   gradients of mean_nll are made in the forward pass;
 - chunks of the reference, recomputed in the backward pass, under any other logit map;
 - the reference (reference.py), which the others are held against, for log_probs, for types and devices that the lean
-  form is not made for, and within `reference_only()`.
+  form is not made for, and within `reference_only()`; in chunks of it where the lean form failed its proof on a GPU.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from harness.kernels import products, reference
+from harness.kernels import devices, products, reference
 from harness.kernels.buffers import tokens_per_chunk
 from harness.kernels.layout import Layout
 from harness.kernels.lean import Lean
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOGIT_MAPS", "Bend", "linear", "log_probs", "mean_nll", "nll", "reference_only", "weighted_mean"]
 
+DEVICES = ("cpu", "cuda")  # a test adds another, on which tensors have no content
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 _reference_only: ContextVar[bool] = ContextVar("reference_only", default=False)
 
@@ -80,11 +81,13 @@ def _refuse_misfit(mixture: "Mixture", *per_token: Tensor | None) -> None:
 
 def _is_lean(mixture: "Mixture") -> bool:
     known = mixture.logit_map is identity or isinstance(mixture.logit_map, Bend)
-    return known and _has_lean_type(mixture) and not _reference_only.get()
+    if not known or not _has_lean_type(mixture) or _reference_only.get():
+        return False
+    return devices.holds_lean(mixture.facets_NFE.device)
 
 
 def _has_lean_type(mixture: "Mixture") -> bool:
-    return mixture.facets_NFE.device.type in ("cpu", "cuda") and mixture.facets_NFE.dtype in DTYPES
+    return mixture.facets_NFE.device.type in DEVICES and mixture.facets_NFE.dtype in DTYPES
 
 
 def _differentiates(mixture: "Mixture") -> bool:

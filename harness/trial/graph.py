@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from harness.containment import first_line
+from harness import proofs
 from harness.corpora.batching import Segment
+from harness.errors import ExecutionError
 from harness.trial.step import EagerStep, Step
 
 WARM_UPS = 3  # what libraries choose and allocate at their first calls must not be recorded
@@ -27,15 +29,22 @@ Record = Callable[[Work], Work]  # work -> a replay of it; work may have run any
 
 def graphed(step: EagerStep, segment: Segment, *, tell: Callable[[str], None], record: Record | None = None) -> Step:
     """The step as a graph for segments like this one: where `cuda_graph` is 'auto', the step itself when it cannot be
-    captured or there is no GPU, and `tell` says why.
+    captured, when graphs failed their proof on this GPU (harness/proofs.py), or there is no GPU; `tell` says why.
 
     Args:
         record: makes the graph; by default CUDA's, where the model is on a GPU.
-    Raises: with 'on', whatever stands against capture.
+    Raises: with 'on', whatever stands against capture; ExecutionError where graphs failed their proof.
     """
+    if step.train.cuda_graph == "off":
+        return step
     if record is None and step.loss_sum.is_cuda:
+        proof = proofs.of(step.loss_sum.device)
+        if "graph" in proof.failed:
+            _refuse_demanded(step, proof)
+            tell(proof.sentence("graph"))
+            return step
         record = captured
-    if record is None or step.train.cuda_graph == "off":
+    if record is None:
         return step
     try:
         return GraphStep(step, segment, record)
@@ -45,6 +54,14 @@ def graphed(step: EagerStep, segment: Segment, *, tell: Callable[[str], None], r
         said = first_line(_first(error))
         tell(f"training steps are eager: they cannot be captured as a CUDA graph ({said})")
         return step
+
+
+def _refuse_demanded(step: EagerStep, proof: proofs.Proof) -> None:
+    if step.train.cuda_graph == "on":
+        raise ExecutionError(
+            f"train.cuda_graph is on, but its proof failed on this machine ({proof.device}): {proof.failed['graph']}; "
+            "set train.cuda_graph to auto or off, or type `harness doctor --again` to repeat the proof"
+        )
 
 
 class GraphStep:

@@ -98,6 +98,8 @@ def _attempted(
     traces = attempt.stuck(folder) if attempt.follows(folder, setting.driver) else ""
     this = attempt.begin(folder, setting.driver, (state["epoch"], state["step"]) if state else (1, 0))
     current = Session(setting, spec.id, state)
+    for each in current.switched_off:
+        log.warning("%s", each)
     metrics: dict[str, float] = {}  # filled as things are measured, so that a trial that fails keeps what it had
     fitted, digest = Fitted(), None
     if state is not None:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import harness
-from harness import environment
+from harness import environment, proofs
 from harness.records import Environment
 from harness.trial.setting import Setting
 
@@ -23,6 +23,7 @@ class Session:
     def __init__(self, setting: Setting, trial_id: str, state: dict[str, Any] | None):
         self.setting, self.trial_id = setting, trial_id
         self.load = environment.load_average()
+        self.switched_off = proofs.switched_off(torch.device(setting.device))  # here: before any clock of the trial
         self.facts = _facts(setting)
         before = state["session"] if state is not None else None
         self.number = before["number"] + 1 if before else 1
@@ -70,6 +71,7 @@ class Session:
             sessions=self.number,
             retries=retries,
             changed=self.changed,
+            switched_off=self.switched_off,
         )
 
 
@@ -86,4 +88,5 @@ def _facts(setting: Setting) -> dict[str, str]:
         "torch": str(torch.__version__),  # a subclass of str, which no checkpoint may hold
         "commit": environment.commit(),
         "products by": setting.route if setting.device == "cpu" else "cuBLAS",
+        "switched off": ", ".join(proofs.of(torch.device(setting.device)).failed) or "nothing",
     }

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import cli, doctor
+from harness import cli, doctor, proofs
 from harness.execution import cluster, database
 from harness.kernels import probe
 
@@ -98,6 +98,42 @@ def test_a_fit_machine_leaves_with_0_and_nothing_behind(examined, place):
     assert {"Python", "torch", "packages", "results", "data", "memory", "SQLite", "MLflow", "Ray"} <= found.shown.keys()
     assert "ray 2." in found.shown["packages"]
     assert os.listdir(place) == ["home"]
+
+
+def test_without_a_gpu_there_is_nothing_to_prove(examined, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert examined("--again").shown["GPU code"] == "nothing to prove without a GPU"
+
+
+@pytest.mark.parametrize("options", [(), ("--again",)])
+def test_what_failed_its_proof_on_the_gpu_is_a_note(examined, monkeypatch, tmp_path, options):
+    asked = []
+
+    def of(device, *, again=False):
+        asked.append(again)
+        wrong = {"graph": "after 2 steps of a small lstm a weight is not that of eager steps"}
+        return proofs.Proof(device="GPU X", failed=wrong, seconds=7.4, made="2026-01-02T03:04:05+00:00")
+
+    for name, value in {
+        "is_available": True,
+        "device_count": 1,
+        "get_device_name": "GPU X",
+        "current_device": 0,
+    }.items():
+        monkeypatch.setattr(f"torch.cuda.{name}", lambda *given, value=value: value)
+    monkeypatch.setattr(proofs, "CACHE", tmp_path / "proofs")
+    monkeypatch.setattr(proofs, "of", of)
+    found = examined(*options)
+    assert found.code == 0  # runs go on without what is switched off
+    assert found.notes[0] == (
+        "Switched off on this machine (GPU X): the CUDA graph of the training step, since after 2 steps of a small lstm "
+        "a weight is not that of eager steps; steps run operation by operation instead"
+    )
+    told = found.shown["GPU code"]
+    assert "the Triton kernel for training: proved; " in told
+    assert "the CUDA graph of the training step: SWITCHED OFF (7 s on 2026-01-02T03:04:05+00:00, not kept)" in told
+    assert asked[0] is bool(options)
+    assert asked.count(True) == len(options)
 
 
 def test_neither_ray_nor_mlflow_is_imported(examined, store, monkeypatch):

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from harness import proofs
 from harness.distributions import LOGIT_MAPS, Mixture, log_prior
 from harness.kernels import devices, reference_only, rows
 
@@ -17,10 +18,11 @@ def test_without_a_gpu_or_without_triton_torch_does_it_all(monkeypatch, installe
         assert devices.log_sum_exp_kernel(torch.device(device)) is None
 
 
-def test_a_gpu_with_triton_takes_the_kernels():
+def test_a_gpu_with_triton_takes_the_kernels_that_are_proved():
     pytest.importorskip("triton")
-    assert devices.row_kernel(torch.device("cuda")).__module__ == "harness.kernels.triton_rows"
-    assert devices.log_sum_exp_kernel(torch.device("cuda")).__module__ == "harness.kernels.triton_evaluation"
+    with proofs.presumed(torch.device("cuda"), {}):
+        assert devices.row_kernel(torch.device("cuda")).__module__ == "harness.kernels.triton_rows"
+        assert devices.log_sum_exp_kernel(torch.device("cuda")).__module__ == "harness.kernels.triton_evaluation"
 
 
 @pytest.mark.parametrize("log_epsilon", [None, 0.01])

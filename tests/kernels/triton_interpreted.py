@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
+import triton
 
 from harness.distributions import Mixture, log_prior
-from harness.kernels import devices, reference_only, rows, triton_evaluation, triton_rows
+from harness.kernels import devices, proving, reference_only, rows, triton_evaluation, triton_rows
 
 FLOAT32 = 2.0**-24  # the relative error of one rounding
 LOG_2 = math.log(2)
@@ -258,3 +259,20 @@ def test_a_whole_mixture_by_the_kernels_equals_the_reference(monkeypatch, partit
     for found, exact in zip(evaluated(*given), expected, strict=True):
         if exact.norm() > 1e-12:  # one component's prior has no gradient
             assert (found.double() - exact).norm() / exact.norm() < 3e-6
+
+
+def test_the_kernels_pass_their_proof(monkeypatch):
+    few = ("one component", "partitions 1, 3 with an epsilon", "a bend with partitions and bias")
+    cases = [case for case in proving.CASES if case.name in few]  # the interpreter takes half a minute for all
+    assert len(cases) == 3
+    monkeypatch.setattr(proving, "CASES", cases)
+    assert proving.fault_of_training(torch.device("cpu"), devices.of_triton()) == ""
+    assert proving.fault_of_evaluation(torch.device("cpu"), devices.of_triton()) == ""
+
+
+def test_a_kernel_with_a_planted_fault_fails_its_proof(monkeypatch):
+    """ln 2 with four digits, where the kernel goes from powers of 2 to nats."""
+    monkeypatch.setattr(proving, "CASES", proving.CASES[:1])
+    assert proving.fault_of_training(torch.device("cpu"), devices.of_triton()) == ""
+    monkeypatch.setattr(triton_rows, "LOG_2", triton.language.constexpr(0.6931))
+    assert "is wrong" in proving.fault_of_training(torch.device("cpu"), devices.of_triton())

@@ -85,3 +85,11 @@ def test_what_changed_between_the_sessions_of_a_trial_is_told(suite_of, record_o
     record = record_of(suite.trials[0], environment={"sessions": 2, "changed": ("commit aaa until epoch 3",)})
     (told,) = notes(suite, record, about=str(record.spec))
     assert told.endswith("was trained in 2 sessions, of which earlier ones ran with: commit aaa until epoch 3.")
+
+
+def test_what_failed_its_proof_on_the_gpu_is_told_once(suite_of, record_of):
+    suite = suite_of(SUITE.replace("seeds: [1]", "seeds: [1, 2]"))
+    said = "Switched off on this machine (GPU X): the Triton kernel for training, since it is wrong; torch's own run"
+    made = [record_of(trial, environment={"device": "GPU X", "switched_off": (said,)}) for trial in suite.trials]
+    assert notes(suite, *made, about="Switched off") == [f"{said}."]
+    assert notes(suite, record_of(suite.trials[0]), about="Switched off") == []
