@@ -4,7 +4,6 @@ import handmade
 import pytest
 
 from harness import plan, records
-from harness.records import TrialRecord
 from harness.report import spent
 
 
@@ -16,14 +15,8 @@ def trials(tmp_path_factory):
 
 
 def saved(results, trial, status="ok", metrics=None, **environment) -> None:
-    record = TrialRecord(
-        suite="small",
-        spec=trial,
-        status=status,
-        metrics=metrics or {},
-        curve=(),
-        environment=handmade.environment(**environment),
-    )
+    where = handmade.environment(**environment)
+    record = handmade.record(spec=trial, status=status, metrics=metrics or {}, environment=where)
     records.save(record, results / "runs" / "small")
 
 
