@@ -33,6 +33,7 @@ HIGHEST = {"state_carried": 1}
 MOST = 1e15  # of any other number: milliseconds, parameters, tokens
 LEAST_PERPLEXITY = math.exp(-1e-5)  # 1 but for rounding: no probability is above 1
 MOST_PERPLEXITY = 1e100  # its square is still a float, so that a standard deviation can be taken
+MOST_OF_AN_EPOCH = 1e300  # of an epoch's perplexity, which may come down again: a mean can be taken
 CLOCKS = timedelta(days=1)  # by which clocks of two machines may differ
 DIGEST = re.compile("[0-9a-f]{64}")
 MAX_CONTENT = 500  # characters of what stands for a text or for weights
@@ -114,10 +115,10 @@ def _about_epochs(record: "TrialRecord", *, ok: bool) -> Iterator[str]:
     for number, point in enumerate(curve, start=1):
         if point.epoch != min(number, epochs):
             yield f"point {number} of the curve is of epoch {point.epoch:g}, expected {min(number, epochs):g}"
-        if ok:
-            yield from _out_of_range("valid_ppl", point.valid_ppl, ok=True)
-        if not (0 <= point.lr <= MOST and 0 <= point.seconds <= MOST):
-            yield f"point {number} of the curve: lr {point.lr:g} in {point.seconds:g} seconds, expected 0 to {MOST:g}"
+        if ok and not LEAST_PERPLEXITY <= point.valid_ppl <= MOST_OF_AN_EPOCH:
+            yield f"point {number} of the curve: valid_ppl is {point.valid_ppl:g}, expected 1 to {MOST_OF_AN_EPOCH:g}"
+        if point.lr < 0 or not 0 <= point.seconds <= MOST:
+            yield f"point {number} of the curve: lr {point.lr:g}, {point.seconds:g} seconds, expected none below 0"
         if abs(point.train_loss) > MOST_PERPLEXITY:
             yield f"point {number} of the curve: train_loss is {point.train_loss:g}, expected below {MOST_PERPLEXITY:g}"
 
@@ -131,5 +132,5 @@ def _about_settings(record: "TrialRecord") -> Iterator[str]:
         if not low <= getattr(where, name) <= MOST:
             yield f"{name} is {str(getattr(where, name))[:20]}, expected {low} to {MOST:g}"
     for name, value in record.spec.train.model_dump().items():
-        if isinstance(value, int | float) and abs(value) > MOST:
+        if isinstance(value, int) and value > MOST:
             yield f"train.{name} is {str(value)[:20]}, expected at most {MOST:g}"

@@ -169,6 +169,17 @@ def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
     return record
 
 
+def agree(one: TrialRecord, other: TrialRecord) -> bool:
+    """Whether two records of a trial have the same results: weights, and every metric of both but times and memory."""
+    shared = [name for name in one.metrics if name in other.metrics and not _is_cost(name)]
+    same = all(one.metrics[name] == other.metrics[name] for name in shared)
+    return same and (one.status, one.weights_sha256) == (other.status, other.weights_sha256)
+
+
+def _is_cost(metric: str) -> bool:
+    return (METRICS[metric] or "").startswith(("time/", "memory/"))
+
+
 def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], list[str]]:
     """The verified records among `trial_ids`, and a sentence for each that does not verify."""
     found, warnings = {}, []

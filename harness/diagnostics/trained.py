@@ -79,6 +79,9 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
         raise ExecutionError(f"{prefix} is the beginning of {', '.join(ids[:SHOWN])}{more}; give more digits")
     found = [(records.load(folder.parent, ids[0]), folder) for folder in folders]
     ok = [(record, folder) for record, folder in found if record is not None and record.status == "ok"]
+    for record, folder in ok[1:]:
+        if not records.agree(ok[0][0], record):
+            raise ExecutionError(f"trial {ids[0]} has different results in {ok[0][1]} and {folder}: remove one of them")
     if not ok:
         status = next((record.status for record, _ in found if record is not None), "missing")
         raise ExecutionError(f"trial {ids[0]} ended as '{status}': it has no {lacking}")

@@ -236,7 +236,7 @@ def test_times_of_one_exclusive_pass_come_first(harness, finish, tmp_path):
             "threads": 1,
             "torch": "2.13.0",
             "commit": "abc",
-            "taken": "2026-01-02",
+            "taken": "2026-01-02T05:00:00+00:00",
             "busy": 0.0,
         }
         timing = Timing(

@@ -73,10 +73,13 @@ def test_a_trial_with_a_checkpoint_and_no_record_is_interrupted(trials, tmp_path
 
 
 @pytest.mark.parametrize("moment", ["yesterday", "", "0001-01-01T00:00:00+23:59"])
-def test_a_time_that_is_none_is_left_out(trials, tmp_path, moment):
+def test_a_record_whose_time_is_none_does_not_count(trials, tmp_path, moment):
     saved(tmp_path, trials[0], started=moment, finished=moment)
-    found = spent.of_suite(tmp_path, "small", pytest.fail)
-    assert (found.records, found.wall_minutes, found.finished) == ({"ok": 1}, None, None)
+    told = []
+    found = spent.of_suite(tmp_path, "small", told.append)
+    assert (found.records, found.wall_minutes, found.finished) == ({}, None, None)
+    (sentence,) = told
+    assert f"{trials[0].id}/record.json: started is '{moment}'" in sentence
 
 
 def test_trials_come_in_the_order_in_which_they_finished(trials, tmp_path):
