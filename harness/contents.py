@@ -8,7 +8,7 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import HarnessError, RecordError
 from harness.plan.identity import starting_content, trial_id
 from harness.plan.parameters import checked, parameters, places
-from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, Suite, TrialSpec
 from harness.records import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 
@@ -62,6 +62,31 @@ class KnownContents:
                 f"the record of trial {record.id} is not of that trial: its content ({spec}) has id {found}"
             )
         return contents
+
+
+def of_suite(found: dict[str, TrialRecord], suite: Suite) -> tuple[dict[str, TrialRecord], list[str]]:
+    """The records whose settings are those of the suite's trials, by id, and a sentence for each other: it has a
+    trial's id and holds another one's settings.
+    """
+    fitting, sentences = {}, []
+    for trial in suite.trials:
+        record = found.get(trial.id)
+        if record is None:
+            continue
+        if record.spec == trial or _has_id(record.spec, trial, suite):
+            fitting[trial.id] = record
+        else:
+            sentences.append(f"the record of trial {trial.id} does not count: it is of {record.spec}, not of {trial}")
+    return fitting, sentences
+
+
+def _has_id(spec: TrialSpec, trial: TrialSpec, suite: Suite) -> bool:
+    """Whether settings have the id of a planned trial: places of files may differ."""
+    read = Contents(corpus=suite.contents[str(trial.corpus)], backbone=suite.contents.get(str(trial.backbone)))
+    try:
+        return recomputed(spec, read) == trial.id
+    except (HarnessError, KeyError):
+        return False
 
 
 def facts_of(corpus: ComponentSpec) -> CorpusFacts | None:

@@ -9,6 +9,8 @@ from harness.printable import sentence
 class HarnessError(Exception):
     """A user's mistake or an unfit environment: what is wrong, where, and what was expected."""
 
+    exit_code = 2
+
     def __str__(self) -> str:
         return sentence(super().__str__())
 
@@ -60,6 +62,12 @@ class ExecutionError(HarnessError):
 
 class StorageError(HarnessError, OSError):
     """A place that cannot be written: a full disk, a folder that is gone or read-only."""
+
+
+class FewerTrialsError(HarnessError):
+    """A table, page or plot that would replace one made of more finished trials."""
+
+    exit_code = 1
 
 
 class Damaged(HarnessError):

@@ -17,6 +17,7 @@ from harness.errors import RecordError, StorageError
 from harness.files import remove_stale
 from harness.kernels.products import Route
 from harness.plan.specs import TrialSpec
+from harness.plausible import fault
 
 SCHEMA = 1
 FILE_NAME = "record.json"
@@ -151,7 +152,8 @@ def digest(record: TrialRecord) -> str:
 def load(runs: Path, trial_id: str) -> TrialRecord | None:
     """A verified record, or None when there is none.
 
-    Raises: RecordError when there is one, and it is torn, edited, of another schema, or of another trial.
+    Raises: RecordError when there is one, and it is torn, edited, of another schema or of another trial, or says what
+        no trial can have measured.
     """
     place = folder(runs, trial_id) / FILE_NAME
     content = sealed.read(place, MAX_BYTES)
@@ -163,7 +165,20 @@ def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
     record = sealed.parsed(content, TrialRecord, place, schema=SCHEMA)
     if record.id != trial_id:
         raise RecordError(f"{place}: holds the record of trial {record.id}")
+    if wrong := fault(record, METRICS):
+        raise RecordError(f"{place}: {wrong}; the record does not count")
     return record
+
+
+def agree(one: TrialRecord, other: TrialRecord) -> bool:
+    """Whether two records of a trial have the same results: weights, and every metric of both but times and memory."""
+    shared = [name for name in one.metrics if name in other.metrics and not _is_cost(name)]
+    same = all(one.metrics[name] == other.metrics[name] for name in shared)
+    return same and (one.status, one.weights_sha256) == (other.status, other.weights_sha256)
+
+
+def _is_cost(metric: str) -> bool:
+    return (METRICS[metric] or "").startswith(("time/", "memory/"))
 
 
 def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], list[str]]:

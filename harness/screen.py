@@ -154,11 +154,13 @@ def suites_spent(rows: Iterable[SuiteSpent]) -> Table:
 
 def trials_spent(rows: Iterable[TrialSpent]) -> Table:
     """A row for each trial that has a record."""
-    shown = Table("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
+    names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
+    shown = Table(*names, "token scores")
+    kept = {True: "kept", False: "no token scores", None: "-"}
     for row in rows:
         measured = [f"{value:.2f}" if value is not None else "-" for value in (row.test_ppl, row.minutes)]
         about = [row.id, row.head, row.backbone, row.corpus, str(row.seed), row.status]
-        shown.add_row(*map(_shown, [*about, *measured, row.device, row.finished]))
+        shown.add_row(*map(_shown, [*about, *measured, row.device, row.finished, kept[row.token_scores]]))
     return shown
 
 

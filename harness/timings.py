@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict
 
 from harness import sealed
 from harness.errors import RecordError
-from harness.records import TrialRecord, folder
+from harness.plausible import MOST, fault_of_date
+from harness.printable import printable
+from harness.records import METRICS, TrialRecord, folder
 
 SCHEMA = 1
 FILE_NAME = "timing.json"
@@ -71,6 +73,8 @@ def load(runs: Path, record: TrialRecord) -> Timing | None:
 def parsed(content: bytes, record: TrialRecord, place: Path) -> Timing | None:
     """A record's timing of a file's content; `place` is for messages. None, and raises, as `load` does."""
     timing = sealed.parsed(content, Timing, place, schema=SCHEMA)
+    if wrong := _fault(timing):
+        raise RecordError(f"{place}: {wrong}; the timing does not count")
     return timing if (timing.trial, timing.weights_sha256) == (record.id, record.weights_sha256) else None
 
 
@@ -86,3 +90,17 @@ def load_all(runs: Path, found: dict[str, TrialRecord]) -> tuple[dict[str, Timin
         if timing is not None:
             timings[trial_id] = timing
     return timings, warnings
+
+
+def _fault(timing: Timing) -> str:
+    """What is wrong with a timing; '' where nothing is."""
+    for name, value in timing.metrics.items():
+        if name not in METRICS or "_ms_per_batch" not in name:
+            return f"'{printable(name[:40])}' is no time of a batch"
+        if not 0 <= value <= MOST:
+            return f"{name} is {value:g}, expected 0 to {MOST:g}"
+    for name, low in {"batches": 0, "rounds": 0, "threads": 1, "busy": 0}.items():
+        value = getattr(timing, name)
+        if value is not None and not low <= value <= MOST:
+            return f"{name} is {str(value)[:20]}, expected {low} to {MOST:g}"
+    return fault_of_date("taken", timing.taken)

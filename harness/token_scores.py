@@ -21,6 +21,7 @@ FILE_NAME = "test_nll.npz"
 MAX_BYTES = 2 * 1024**3  # of the arrays; a test split of 170 million tokens
 ARRAYS = {"nll": np.float32, "count": np.int32, "offset": np.int32}
 AGREEMENT = 1e-5  # relative, of perplexities: float32 rounds each token's nats by some 1e-7
+LEAST_NATS = -1e-5  # of a token: 0 but for rounding, since no probability is above 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,6 +74,8 @@ def parsed(content: bytes, record: TrialRecord, place: Path) -> TokenScores | No
         return None
     scores = TokenScores(**arrays)
     nll = scores.nll[scores.scored].astype(np.float64)
+    if len(nll) and (nll.min() < LEAST_NATS or scores.count.min() < 0 or scores.offset.min() < -1):
+        raise RecordError(f"{place}: a token has a probability above 1, or a count or place below 0")
     scored, ppl = (record.metrics.get(name, 0) for name in ("scored_test_tokens", "test_ppl"))
     if not (len(nll) == scored > 0 < ppl and math.isclose(nll.mean(), math.log(ppl), abs_tol=AGREEMENT)):
         raise RecordError(f"{place}: the scores do not add up to the record's test perplexity")

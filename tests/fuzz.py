@@ -109,10 +109,15 @@ def seed_record() -> dict[str, Any]:
         suite="tiny",
         spec=spec,
         status="ok",
-        metrics={"valid_ppl": 93.25, "test_ppl": 86.89},
-        curve=(CurvePoint(epoch=1, train_loss=0.3, valid_ppl=93.25, lr=0.01, seconds=1.5),),
+        metrics={
+            **{"valid_ppl": 93.25, "test_ppl": 86.89, "last_valid_ppl": 93.25, "last_test_ppl": 86.89},
+            **{"params_total": 780, "params_head": 108, "best_epoch": 2, "scored_test_tokens": 3},
+            **{"context_tokens": 7, "state_carried": 1},
+        },
+        curve=tuple(CurvePoint(epoch=at, train_loss=0.3, valid_ppl=93.25, lr=0.01, seconds=1.5) for at in (1, 2)),
         environment=Environment(**environment),
         message="said",
+        weights_sha256="ab" * 32,
     )
     return record.model_dump(mode="json")
 

@@ -1,5 +1,6 @@
 """Objects made by hand that several tests start from."""
 
+import math
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.records import Environment, TrialRecord
+from harness.records import CurvePoint, Environment, TrialRecord
 from harness.trial.step import EagerStep
 
 SMALL = """\
@@ -61,8 +62,35 @@ def environment(**changes) -> Environment:
     return Environment(**{**values, **changes})
 
 
+MEASURED = {  # what every trial that is ok has
+    "valid_ppl": 12.0,
+    "test_ppl": 11.0,
+    "last_valid_ppl": 12.0,
+    "last_test_ppl": 11.0,
+    "params_total": 780.0,
+    "params_head": 108.0,
+    "best_epoch": 1.0,
+    "scored_test_tokens": 3.0,
+    "context_tokens": 7.0,
+    "state_carried": 1.0,
+}
+
+
+def curve(epochs: float) -> tuple[CurvePoint, ...]:
+    """Of a trial of so many epochs."""
+    return tuple(
+        CurvePoint(epoch=min(number, epochs), train_loss=3.0 / number, valid_ppl=12.0, lr=0.01, seconds=1.5)
+        for number in range(1, math.ceil(epochs) + 1)
+    )
+
+
+def measured(train: TrainSpec, **metrics: float) -> dict[str, float]:
+    """The metrics of a trial that is ok, with what a test changes."""
+    return {**MEASURED, "best_epoch": min(1.0, train.epochs), **metrics}
+
+
 def record(**changes) -> TrialRecord:
-    """A finished trial's record, with what a test changes."""
+    """A finished trial's record, with what a test changes. One that is ok has all that every such record has."""
     spec = TrialSpec(
         id="0123456789ab",
         corpus=ComponentSpec(name="markov"),
@@ -71,8 +99,10 @@ def record(**changes) -> TrialRecord:
         train=TrainSpec(optimizer="sgd", lr=1.0, epochs=1, batch_size=2, seq_len=4),
         seed=1,
     )
-    values = {"suite": "small", "spec": spec, "status": "ok", "metrics": {}, "curve": ()}
-    return TrialRecord(**{**values, "environment": environment(), "weights_sha256": "ab" * 32, **changes})
+    values = {"suite": "small", "spec": spec, "status": "ok", "metrics": {}, "weights_sha256": "ab" * 32, **changes}
+    train, ok = values["spec"].train, values["status"] == "ok"
+    values["metrics"] = measured(train, **values["metrics"]) if ok else values["metrics"]
+    return TrialRecord(**{"curve": curve(train.epochs) if ok else (), "environment": environment(), **values})
 
 
 def matched_suite(*replacements: tuple[str, str], match: str = MATCH) -> str:

@@ -33,8 +33,10 @@ def record(spec: TrialSpec | None = None, status: str = "ok", **changes) -> Tria
         "suite": "tiny",
         "spec": spec or trial(),
         "status": status,
-        "metrics": {"valid_ppl": 93.25, "test_ppl": 86.89, "params_total": 780.0, "train_minutes": 1e-07},
-        "curve": (CurvePoint(epoch=1, train_loss=0.1 + 0.2, valid_ppl=93.25, lr=0.01, seconds=1e300),),
+        "metrics": handmade.measured(TRAIN, valid_ppl=93.25, test_ppl=86.89, train_minutes=1e-07),
+        "curve": tuple(
+            CurvePoint(epoch=epoch, train_loss=0.1 + 0.2, valid_ppl=93.25, lr=0.01, seconds=1e13) for epoch in (1, 2)
+        ),
         "environment": environment,
         "message": 'a "quoted" line with | and \u00e9',
         "weights_sha256": "ab" * 32,

@@ -81,7 +81,7 @@ def main() -> None:
         sys.exit(2)
     except HarnessError as error:
         errors.print(str(error))
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except OSError as error:  # a place that cannot be read or written; torch's and Ray's own faults are statuses
         errors.print(sentence(f"{error.filename or 'a file'}: {error.strerror or error}"))
         sys.exit(2)

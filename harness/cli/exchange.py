@@ -40,6 +40,8 @@ def import_records(
     taken = incoming.take_in(file, results, replacing=replace)
     told = f"{taken.new} new records, {taken.replaced} replaced, {taken.known} known already"
     console.print(f"{told}: {results / 'runs'}", highlight=False, markup=False, soft_wrap=True)
+    for sentence in taken.differing:
+        _warn(f"{sentence}; the leaderboard leaves it out")
     if taken.unjudged:
         _warn(
             f"the ids of {taken.unjudged} records cannot be computed here: of texts in files, plug-ins, other versions"

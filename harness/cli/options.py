@@ -35,4 +35,7 @@ Results = Annotated[
 ]
 Data = Annotated[Path, typer.Option("--data", envvar="HARNESS_DATA", help="Folder of the corpora's files.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON alone on standard output.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace tables, pages and plots that are made of more finished trials.")
+]
 RESULTS = Path("results")

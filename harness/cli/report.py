@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import replace
 
 from harness import plan as planning
-from harness.cli.options import RESULTS, Data, Only, Results, Set, SuitePath, console, errors
+from harness.cli.options import RESULTS, Data, Only, Overwrite, Results, Set, SuitePath, console, errors
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import RecordError
 from harness.execution import database
@@ -20,9 +20,10 @@ def report(
     only: Only = [],  # noqa: B006
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
+    overwrite: Overwrite = False,
 ) -> None:
     """A suite's plots, and one page that shows all that is known of its trials. With --only: in files of their own."""
-    from harness.report import page, plots  # here: matplotlib takes a second to import
+    from harness.report import outputs, page, plots  # here: matplotlib takes a second to import
 
     read = planning.load(suite, tuple(overrides))
     chosen = {trial.id for trial in planning.select(read.trials, tuple(only))}
@@ -35,8 +36,8 @@ def report(
         name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"
     drawn = plots.draw(evidence, table.title, chosen)
     folder, place = results / "plots" / name, results / "reports" / f"{name}.html"
-    plots.write(drawn, folder)
-    page.write(page.render(evidence, table, drawn), place)
+    files, gone = plots.files_of(drawn, folder)
+    outputs.write({place: page.render(evidence, table, drawn).encode(), **files}, gone=gone, overwrite=overwrite)
     for plot in drawn:
         if isinstance(plot, plots.LeftOut):
             errors.print(f"no plot '{plot.title}': {plot.reason}")

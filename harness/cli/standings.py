@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import RESULTS, Json, Results, console, errors
+from harness.cli.options import RESULTS, Json, Overwrite, Results, console, errors
 from harness.errors import ExecutionError
+from harness.plan.specs import LEADERBOARD
 from harness.registry import nearest
 from harness.report import leaderboard as board
 from harness.report.standing import gather, groups
@@ -18,11 +19,12 @@ def leaderboard(
     ] = [],  # noqa: B006
     results: Results = RESULTS,
     as_json: Json = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """All suites' finished trials in tables of what compares: same text, counting, evaluation and budget."""
-    from harness.report import page  # here: matplotlib, whose colours the page has, takes a second to import
+    from harness.report import outputs, page  # here: matplotlib, whose colours the page has, takes a second to import
 
-    finished, unknown = gather(results, lambda sentence: errors.print(f"warning: {sentence}"))
+    finished, unknown, differing = gather(results, lambda sentence: errors.print(f"warning: {sentence}"))
     if not finished:
         raise ExecutionError(f"{results / 'runs'} holds no records to compare: run a suite first, or name the folder")
     found = groups(finished)
@@ -35,11 +37,14 @@ def leaderboard(
     if as_json:
         print(json.dumps({"groups": board.as_json(chosen), "left_out": unknown}, indent=1))
         return
-    whole = board.render(found, unknown=unknown)
-    place = board.write(whole, results)
-    tables = page.Section(heading="Like with like", tables=tuple(map(board.table, found)), notes=board.MEANING)
-    of_all = results / "reports" / f"{place.stem}.html"
-    page.write(page.of_tables("Leaderboard", [tables]), of_all)
-    shown = whole if chosen == found else board.render(chosen, unknown=unknown)
+    left_out = {"unknown": unknown, "differing": differing}
+    shown = board.render(chosen, **left_out)
     console.print(shown, markup=False, highlight=False, soft_wrap=True)
-    console.print(f"leaderboard: {place}, {of_all}", highlight=False, soft_wrap=True)
+    tables = page.Section(heading="Like with like", tables=tuple(map(board.table, found)), notes=board.MEANING)
+    whole, about = board.render(found, **left_out), {"Trials": str(board.trials(found))}
+    files = {
+        results / "tables" / board.FILE_NAME: whole.encode(),
+        results / "reports" / f"{LEADERBOARD}.html": page.of_tables("Leaderboard", [tables], about).encode(),
+    }
+    outputs.write(files, overwrite=overwrite)
+    console.print(f"leaderboard: {', '.join(map(str, files))}", highlight=False, soft_wrap=True)

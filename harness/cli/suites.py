@@ -11,10 +11,24 @@ import typer
 
 from harness import plan as planning
 from harness import records, screen
-from harness.cli.options import RESULTS, Data, Device, Executor, Json, Only, Results, Set, SuitePath, console, errors
+from harness.cli.options import (
+    RESULTS,
+    Data,
+    Device,
+    Executor,
+    Json,
+    Only,
+    Overwrite,
+    Results,
+    Set,
+    SuitePath,
+    console,
+    errors,
+)
+from harness.contents import of_suite
 from harness.corpora.download import DEFAULT_DATA
 from harness.environment import resolve_device
-from harness.errors import StorageError
+from harness.errors import FewerTrialsError, StorageError
 from harness.execution.driver import Tracking, run_trials, tidy_finished, without_weights
 from harness.execution.events import Claim
 from harness.execution.exclusive import time_rows
@@ -55,13 +69,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Train what is not finished yet, and write the suite's table."""
     read = planning.load(suite, tuple(overrides))
     published.load(read)
     chosen = planning.select(read.trials, tuple(only))
     runs = records.runs_folder(results, read.name)
-    known = _records(runs, chosen)
+    known = _records(read, runs, chosen)
     todo = records.pending(chosen, known, retry_failed=retry_failed, force=force)
     finished = {trial: known[trial] for trial in known.keys() - set(_ids(todo))}
     tidy_finished(runs, finished)
@@ -82,7 +97,7 @@ def run(
         measure=read.measure,
         memory_gib=read.resources.memory_gib,
         fresh=force,
-        replaces={spec.id: records.digest(known[spec.id]) for spec in todo if spec.id in known},
+        replaces=records.digests(runs, _ids(todo)),
         contents=read.contents,
     )
     if not todo:
@@ -94,12 +109,12 @@ def run(
         again = replace(setting, fresh=force or bool(timing))
         timed = wanted and time_rows(chosen, again, claim, address, say=_say, warn=errors.print)
     except KeyboardInterrupt:
-        _report(read, results, Tracking(None, errors))
+        _report(read, results, Tracking(None, errors), overwrite=overwrite)
         _totals(view)
         raise
     if not todo and not timed:
         tracking = Tracking(None, errors)  # nothing new to show
-    found, written = _report(read, results, tracking)
+    found, written = _report(read, results, tracking, overwrite=overwrite)
     _totals(view)
     elsewhere = "" if results == RESULTS else f" --results {shlex.quote(str(results))}"
     console.print(f"MLflow UI: {screen.command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
@@ -124,19 +139,25 @@ def _totals(view: LiveView) -> None:
         _print(view.totals())
 
 
-def _report(suite: Suite, results: Path, tracking: Tracking) -> tuple[dict[str, records.TrialRecord], bool]:
+def _report(
+    suite: Suite, results: Path, tracking: Tracking, *, overwrite: bool
+) -> tuple[dict[str, records.TrialRecord], bool]:
     """Write and show the suite's table: the records it was made of, and whether it could be written."""
     evidence = gather(suite, results, _warn)
     found, table = evidence.records, tables.build(evidence)
     _print(tables.text(table))
+    written = True
     try:
-        _tell(tables.write(suite, table, results))
+        _tell(tables.write(suite, table, results, overwrite=overwrite))
     except StorageError as fault:
         errors.print(str(fault))
         return found, False
+    except FewerTrialsError as stays:
+        errors.print(str(stays))
+        written = False
     tracking.call(lambda tracker: tracker.catch_up(suite.name, found.values()))
     tracking.call(lambda tracker: tracker.describe(suite.name, description(suite.name, results)))
-    return found, True
+    return found, written
 
 
 def plan(
@@ -156,7 +177,7 @@ def plan(
     published.load(read)
     chosen = planning.select(read.trials, tuple(only))
     runs = records.runs_folder(results, read.name)
-    found, begun = _records(runs, chosen), records.interrupted(runs, _ids(chosen))
+    found, begun = _records(read, runs, chosen), records.interrupted(runs, _ids(chosen))
     entries = [_entry(read, spec, found, begun) for spec in chosen]
     if memory:
         _add_memory(entries, chosen, device)
@@ -194,21 +215,25 @@ def table(
         Shape | None, typer.Option(help="How rows are laid out; if not the suite's, in files of its own.")
     ] = None,
     form: Annotated[tables.Form, typer.Option(help="What is printed; all three are written.")] = "md",
+    overwrite: Overwrite = False,
 ) -> None:
     """The suite's table again, from its records: markdown, CSV, LaTeX. With --only: those rows, on screen only."""
     read = planning.load(suite, tuple(overrides))
     chosen = {spec.id for spec in planning.select(read.trials, tuple(only))}
     made = tables.build(gather(read, results, _warn), shape)
-    places = tables.write(read, made, results, shape)
     _print(tables.text(tables.of_trials(made, chosen), form))
+    places = tables.write(read, made, results, shape, overwrite=overwrite)
     if form == "md":  # what else is printed is a file's content, to be read by programs
         _tell(places)
 
 
-def _records(runs: Path, trials: tuple[TrialSpec, ...]) -> dict[str, records.TrialRecord]:
-    """The verified records; a damaged one is named and counts as none."""
-    found, warnings = records.load_all(runs, _ids(trials))
-    for warning in warnings:
+def _records(suite: Suite, runs: Path, trials: tuple[TrialSpec, ...]) -> dict[str, records.TrialRecord]:
+    """The verified records of some trials of a suite; one that is damaged or of other settings is named, and counts as
+    none.
+    """
+    verified, warnings = records.load_all(runs, _ids(trials))
+    found, misfits = of_suite(verified, suite)
+    for warning in (*warnings, *misfits):
         _warn(warning)
     return found
 

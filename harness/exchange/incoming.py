@@ -1,5 +1,6 @@
 """Records out of one file into a results folder: all is checked before anything is written."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,12 +21,14 @@ class Taken:
     Args:
         new, replaced, known: trials whose record was not here, took the place of another, was here already.
         unjudged: of all these, the ids that could not be computed anew: of corpora in files, plug-ins, other versions.
+        differing: a sentence for each of them of which another suite has different results here.
     """
 
     new: int = 0
     replaced: int = 0
     known: int = 0
     unjudged: int = 0
+    differing: tuple[str, ...] = ()
 
 
 def take_in(place: Path, results: Path, *, replacing: bool = False) -> Taken:
@@ -46,7 +49,7 @@ def take_in(place: Path, results: Path, *, replacing: bool = False) -> Taken:
         for trial in bundle.manifest.trials:
             became = _write(bundle, trial, records.runs_folder(results, trial.suite), replacing=replacing)
             taken = replace(taken, **{became: getattr(taken, became) + 1})
-        return taken
+        return replace(taken, differing=tuple(_differing(bundle, results)))
 
 
 def _checked(bundle: Bundle) -> int:
@@ -84,6 +87,18 @@ def _refuse_conflicts(bundle: Bundle, results: Path) -> None:
             f"{results / 'runs'} holds other records of {len(found)} of these trials: {', '.join(found[:SHOWN])}{more}"
             "; nothing was imported; with --replace they are set aside"
         )
+
+
+def _differing(bundle: Bundle, results: Path) -> Iterator[str]:
+    """A sentence for each imported trial of which another suite has different results below a results folder."""
+    suites = sorted(place.name for place in (results.resolve() / "runs").iterdir() if place.is_dir())
+    for trial in bundle.manifest.trials:
+        ours = _here(records.runs_folder(results, trial.suite), trial.id)
+        for suite in suites:
+            other = _here(records.runs_folder(results, suite), trial.id) if suite != trial.suite else None
+            if ours and other and ours.status == other.status == "ok" and not records.agree(ours, other):
+                yield f"trial {trial.id} has different results in the suites {trial.suite} and {suite}"
+                break
 
 
 def _here(runs: Path, trial_id: str) -> TrialRecord | None:

@@ -131,21 +131,26 @@ def logarithmic(axis, low: float, high: float) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def finished(on: Axes, *, name: str, title: str, caption: str) -> Plot:
-    """The plot of axes that are drawn."""
-    svg = _svg(on.figure)
+def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
+    """The plot of axes that are drawn.
+
+    Args:
+        of: the trials it is made of, '32 ok of 32', which its files say as their description.
+    """
+    svg = _svg(on.figure, of)
     on.figure.set_layout_engine("none")  # as it was laid out for the SVG
-    return Plot(name=name, title=title, caption=caption, svg=svg, png=_png(on.figure))
+    return Plot(name=name, title=title, caption=caption, svg=svg, png=_png(on.figure, of))
 
 
-def _svg(figure: Figure) -> str:
+def _svg(figure: Figure, of: str) -> str:
     content = io.StringIO()
     about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # nothing of the clock or of versions
+    about["Description"] = of
     figure.savefig(content, format="svg", metadata=about, facecolor=PAPER)
     return re.sub(r"[ \t]+$", "", content.getvalue(), flags=re.MULTILINE)
 
 
-def _png(figure: Figure) -> bytes:
+def _png(figure: Figure, of: str) -> bytes:
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=DPI, metadata={"Software": None}, facecolor=PAPER)
+    figure.savefig(content, format="png", dpi=DPI, metadata={"Software": None, "Description": of}, facecolor=PAPER)
     return content.getvalue()

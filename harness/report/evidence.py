@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import records, timings, token_scores
+from harness.contents import of_suite
 from harness.errors import RecordError
 from harness.plan.specs import Suite
 from harness.records import TrialRecord
 from harness.report import published
+from harness.report.outputs import Trials
 from harness.report.published import PrintedNumbers
 from harness.timings import Timing
 from harness.token_scores import TokenScores
@@ -23,6 +25,7 @@ class Evidence:
         records: those that verify, by trial id.
         timings: from exclusive passes, by trial id.
         interrupted: ids of trials without a record that have a checkpoint.
+        unscored: ids of ok trials without scores of tokens, where the suite has them kept.
         printed: what the suite compares with.
         tell: hears a sentence for each file that does not verify, and so does not count.
     """
@@ -34,6 +37,13 @@ class Evidence:
     interrupted: frozenset[str]
     printed: PrintedNumbers
     tell: Callable[[str], None]
+    unscored: frozenset[str] = frozenset()
+
+    @property
+    def trials(self) -> Trials:
+        """How many are ok, and how many are planned."""
+        ok = sum(trial.id in self.records and self.records[trial.id].status == "ok" for trial in self.suite.trials)
+        return Trials(ok, len(self.suite.trials))
 
     def token_scores(self, trial_id: str) -> TokenScores | None:
         """What a trial's best weights give each test token; None where that was not kept, or does not verify."""
@@ -53,9 +63,12 @@ def gather(suite: Suite, results: Path, tell: Callable[[str], None]) -> Evidence
     """
     runs, ids = records.runs_folder(results, suite.name), [trial.id for trial in suite.trials]
     found, warnings = records.load_all(runs, ids)
+    found, misfits = of_suite(found, suite)
     timed, more = timings.load_all(runs, found)
-    for warning in (*warnings, *more):
+    for warning in (*warnings, *misfits, *more):
         tell(warning)
+    scored = {trial_id for trial_id in found if (records.folder(runs, trial_id) / token_scores.FILE_NAME).is_file()}
+    ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
     return Evidence(
         suite=suite,
         runs=runs,
@@ -64,4 +77,5 @@ def gather(suite: Suite, results: Path, tell: Callable[[str], None]) -> Evidence
         interrupted=frozenset(records.interrupted(runs, ids)) - found.keys(),
         printed=published.load(suite),
         tell=tell,
+        unscored=frozenset(ok - scored if suite.measure.token_nll else ()),
     )

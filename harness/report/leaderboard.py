@@ -2,14 +2,14 @@
 
 import statistics
 from collections import Counter
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from harness.contents import facts_of
-from harness.files import write_atomically
 from harness.plan.specs import LEADERBOARD
 from harness.registry import BACKBONES, HEADS
 from harness.report.forms import markdown
+from harness.report.outputs import Trials
 from harness.report.rows import shown
 from harness.report.standing import Group, Standing
 from harness.report.table import NOTHING, Cell, Column, Line, Table
@@ -19,7 +19,7 @@ FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
 MEANING = (
     "Test ppl is of the best epoch by validation; ± is the standard deviation over seeds; n counts trials that are ok, "
-    "and those that are not. The newest record of a trial counts, once, whichever suites it is of.",
+    "and those that are not. A trial counts once, whichever suites it is of.",
     "Each table compares like with like only: one text by its hash, one counting rule, one way of evaluation, one "
     "budget (epochs, and the kind of start). Batch sizes and learning rates are as each suite chose them.",
     f"Times are of an exclusive pass where there is one; {SHARED} marks those taken while trials shared the machine.",
@@ -51,11 +51,18 @@ def table(group: Group) -> Table:
     return Table(title=_title(group), columns=tuple(columns), lines=tuple(lines), notes=_notes(group))
 
 
-def render(groups: tuple[Group, ...], *, unknown: int = 0) -> str:
+def trials(groups: tuple[Group, ...]) -> Trials:
+    """How many trials of some groups are ok, and how many there are."""
+    found = [record for group in groups for each in group.standings for record in each.row.records.values()]
+    return Trials(sum(record.status == "ok" for record in found), len(found))
+
+
+def render(groups: tuple[Group, ...], *, unknown: int = 0, differing: Sequence[str] = ()) -> str:
     """All groups as markdown.
 
     Args:
         unknown: trials that are in no group, since nothing here tells what they read.
+        differing: ids of trials that are in no group, since two suites have different results of them.
     """
     notes = [*MEANING]
     if unknown:
@@ -63,9 +70,11 @@ def render(groups: tuple[Group, ...], *, unknown: int = 0) -> str:
             f"Left out: {unknown} trials that nothing here tells the text of: records from before they said it, or of "
             "a plug-in or harness that is not this one."
         )
+    if differing:
+        notes.append(f"Left out: trials of which two suites have different results: {', '.join(differing)}.")
     lines = "\n".join(f"- {note}" for note in notes)
     tables = [f"#{markdown(table(group))}" for group in groups]
-    return "\n".join(["# Leaderboard\n", *tables, f"## What is compared\n\n{lines}\n"])
+    return "\n".join(["# Leaderboard\n", f"Trials: {trials(groups)}.\n", *tables, f"## What is compared\n\n{lines}\n"])
 
 
 def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
@@ -81,14 +90,6 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
         }
         for group in groups
     ]
-
-
-def write(text: str, results: Path) -> Path:
-    """Write the leaderboard below results/tables when it changed; returns its path."""
-    place = results / "tables" / FILE_NAME
-    if not place.exists() or place.read_text(encoding="utf-8") != text:
-        write_atomically(place, text.encode())
-    return place
 
 
 def _entry(standing: Standing, group: Group) -> dict[str, Any]:

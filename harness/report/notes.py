@@ -10,6 +10,7 @@ from harness.report import signs
 from harness.report.findings import COMPAT_MARK, Findings
 from harness.report.rows import Row, shown
 
+SHOWN = 5  # of the trials without scores of tokens
 ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
 
 
@@ -63,6 +64,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         for record in measured
         if record.environment.changed
     ]
+    notes += _unscored(findings)
     notes += [f"Printed, {source}." for source in printed.sources]
     if any(cell.weights == "last" for cell in printed.cells):
         notes.append("ours - printed: of the weights after the last epoch, which are those the paper tested.")
@@ -74,6 +76,19 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
     if measured:
         notes.append(f"Last trial finished {max(record.environment.finished for record in measured)}.")
     return notes
+
+
+def _unscored(findings: Findings) -> list[str]:
+    """Which trials' perplexities nothing beside the record adds up to."""
+    found, ok = findings.evidence.unscored, findings.evidence.trials.ok
+    if not found:
+        return []
+    ids = sorted(found)
+    more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
+    return [
+        f"No token scores: {len(ids)} of {ok} ok trials ({', '.join(ids[:SHOWN])}{more}): their test_nll.npz is "
+        "missing, from which test ppl could be computed again."
+    ]
 
 
 def _scored(suite: Suite) -> str:

@@ -7,7 +7,7 @@ said by the page itself: no request, no script but its own, which is named by it
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +15,6 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.files import write_atomically
 from harness.printable import printable
 from harness.records import CurvePoint, TrialRecord
 from harness.report.drawing import COLOURS, FAINT, INK, PAPER, Plot
@@ -58,18 +57,17 @@ def render(evidence: Evidence, table: Table, plots: Sequence[Plot | LeftOut], se
         failures=failures(evidence, [one.row for ones in behind for one in ones]),
         sections=sections,
         about=_about(evidence),
+        unscored=evidence.unscored,
     )
 
 
-def of_tables(title: str, sections: Sequence[Section]) -> str:
-    """A page of tables alone."""
-    return _page(title=title, table=None, behind=[], sections=sections, plots=[], left_out=[], failures=[], about={})
+def of_tables(title: str, sections: Sequence[Section], about: Mapping[str, str] | None = None) -> str:
+    """A page of tables alone.
 
-
-def write(text: str, place: Path) -> None:
-    """Write a page where it changed. Raises StorageError."""
-    if not place.is_file() or place.read_bytes() != text.encode():
-        write_atomically(place, text.encode())
+    Args:
+        about: what is said on top, by name.
+    """
+    return _page(title=title, table=None, behind=[], sections=sections, plots=[], left_out=[], failures=[], about=about)
 
 
 def inline(plot: Plot) -> Markup:
@@ -107,10 +105,9 @@ def curve(record: TrialRecord) -> str:
 def _about(evidence: Evidence) -> dict[str, str]:
     """What is said on top: of all trials that have a record."""
     found = [evidence.records[trial.id] for trial in evidence.suite.trials if trial.id in evidence.records]
-    ok = sum(record.status == "ok" for record in found)
     where = [record.environment for record in found]
     told = {
-        "Trials": f"{ok} ok of {len(evidence.suite.trials)}",
+        "Trials": str(evidence.trials),
         "Seeds": ", ".join(dict.fromkeys(str(trial.seed) for trial in evidence.suite.trials)),
         "Budget": f"{evidence.suite.trials[0].train.epochs:g} epochs",
         "Device": "; ".join(dict.fromkeys(each.device for each in where)),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from harness.files import write_atomically
 from harness.report import panels
 from harness.report.drawing import FAINT, Plot, finished, settings, shown
 from harness.report.evidence import Evidence
@@ -53,21 +52,13 @@ def draw(evidence: Evidence, suite: str, only: Container[str] | None = None) -> 
         return tuple(made for kind in KINDS for made in _of_kind(kind, lines, evidence, suite))
 
 
-def write(plots: Sequence[Plot | LeftOut], place: Path) -> None:
-    """Write what changed into a folder that has nothing but a suite's plots, and remove those that are no longer made.
-
-    Raises: StorageError.
-    """
+def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, bytes], list[Path]]:
+    """The files of plots in a folder that has nothing but a suite's plots, and those there that are no longer made."""
     files = {}
     for plot in plots:
         if isinstance(plot, Plot):
-            files |= {f"{plot.name}.svg": plot.svg.encode(), f"{plot.name}.png": plot.png}
-    for old in [*place.glob("*.svg"), *place.glob("*.png")]:
-        if old.name not in files:
-            old.unlink()
-    for name, content in files.items():
-        if not (place / name).is_file() or (place / name).read_bytes() != content:
-            write_atomically(place / name, content)
+            files |= {place / f"{plot.name}.svg": plot.svg.encode(), place / f"{plot.name}.png": plot.png}
+    return files, [old for old in (*place.glob("*.svg"), *place.glob("*.png")) if old not in files]
 
 
 def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str) -> list[Plot | LeftOut]:
@@ -92,7 +83,8 @@ def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str) -> li
         on.set_title(shown(kind.title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
         below = shown("; ".join([*told, suite]), 80)
         on.annotate(below, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
-        made.append(finished(on, name=name, title=", ".join([kind.title, *told]), caption=caption))
+        title, of = ", ".join([kind.title, *told]), str(evidence.trials)
+        made.append(finished(on, name=name, title=title, caption=caption, of=of))
     if len(set(reasons)) == 1 and len(reasons) == len(made):
         return [LeftOut(title=kind.title, reason=reasons[0])]
     return made

@@ -4,16 +4,18 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from harness import records
+from harness import records, token_scores
+from harness.plausible import moment
 from harness.records import TrialRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpent:
-    """A trial that has a record. `minutes`: of training, None where it got to none; `finished`: as recorded."""
+    """A trial that has a record. `minutes`: of training, None where it got to none; `finished`: as recorded;
+    `token_scores`: whether the scores of its tokens lie beside it, None where it is not ok.
+    """
 
     id: str
     head: str
@@ -25,6 +27,7 @@ class TrialSpent:
     minutes: float | None
     device: str
     finished: str
+    token_scores: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +38,7 @@ class SuiteSpent:
         records: their number by status.
         interrupted: trials that have a checkpoint and no record.
         device_minutes: training, summed over the records and, of data-parallel trials, over their devices.
-        wall_minutes: from the first start of a trial to the last end, whatever lay between; None where no record says
-            when.
+        wall_minutes: from the first start of a trial to the last end, whatever lay between; None without a record.
         finished: the last end, UTC.
         devices: what the records name.
         bytes: of everything in the suite's folder.
@@ -64,8 +66,7 @@ def of_suite(results: Path, suite: str, tell: Callable[[str], None]) -> SuiteSpe
     runs, found = _found(results, suite, tell)
     begun = records.interrupted(runs, _trial_ids(runs)) - found.keys()
     starts, ends = (
-        [moment for record in found.values() if (moment := _moment(getattr(record.environment, name)))]
-        for name in ("started", "finished")
+        [moment(getattr(record.environment, name)) for record in found.values()] for name in ("started", "finished")
     )
     return SuiteSpent(
         suite=suite,
@@ -83,7 +84,7 @@ def of_suite(results: Path, suite: str, tell: Callable[[str], None]) -> SuiteSpe
 
 def of_trials(results: Path, suite: str, tell: Callable[[str], None]) -> list[TrialSpent]:
     """A suite's trials, in the order in which they finished."""
-    _, found = _found(results, suite, tell)
+    runs, found = _found(results, suite, tell)
     rows = [
         TrialSpent(
             id=record.id,
@@ -96,6 +97,9 @@ def of_trials(results: Path, suite: str, tell: Callable[[str], None]) -> list[Tr
             minutes=record.metrics.get("train_minutes"),
             device=record.environment.device,
             finished=record.environment.finished,
+            token_scores=(records.folder(runs, record.id) / token_scores.FILE_NAME).is_file()
+            if record.status == "ok"
+            else None,
         )
         for record in found.values()
     ]
@@ -112,15 +116,6 @@ def _found(results: Path, suite: str, tell: Callable[[str], None]) -> tuple[Path
 
 def _trial_ids(runs: Path) -> list[str]:
     return sorted(place.name for place in runs.iterdir() if place.is_dir() and not place.name.startswith("."))
-
-
-def _moment(text: str) -> datetime | None:
-    """A record's time, which may be anything where somebody else wrote it."""
-    try:
-        moment = datetime.fromisoformat(text)
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        return None
 
 
 def _bytes(folder: Path) -> int:

@@ -33,7 +33,8 @@ OTHERS = TrainSpec.model_fields.keys() - {"epochs", *EVALUATION, *DECIDES_NO_RES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A trial with its record: of several, from several suites, the newest that is ok, or else the newest.
+    """A trial with its record: of several, from several suites, the newest that is ok, or else the newest. Those that
+    are ok agree: they differ in their times only.
 
     Args:
         contents: what it read.
@@ -83,12 +84,14 @@ class Group:
     timings: dict[str, Timing]
 
 
-def gather(results: Path, tell: Callable[[str], None]) -> tuple[list[Finished], int]:
+def gather(results: Path, tell: Callable[[str], None]) -> tuple[list[Finished], int, list[str]]:
     """Every trial below a results folder whose record verifies and whose id says what it read; how many others there
-    are: of texts in files before records said which, of plug-ins that are not here, of other versions.
+    are: of texts in files before records said which, of plug-ins that are not here, of other versions; and the ids of
+    those of which two suites have different results: none of these is chosen.
 
     Args:
-        tell: hears a sentence for each file that does not verify, and each record that is not its trial's.
+        tell: hears a sentence for each file that does not verify, each record that is not its trial's, and each trial
+            of which two suites have different results.
     """
     known, unknown = KnownContents(), set()
     found: dict[str, list[tuple[TrialRecord, Contents, Timing | None]]] = {}
@@ -109,7 +112,12 @@ def gather(results: Path, tell: Callable[[str], None]) -> tuple[list[Finished], 
                 unknown.add(record.id)
             else:
                 found.setdefault(record.id, []).append((record, contents, timed.get(record.id)))
-    return [_newest(each) for each in found.values()], len(unknown - found.keys())
+    differing = {trial: suites for trial, each in found.items() if len(suites := _disagreeing(each)) > 1}
+    for trial, (one, other) in differing.items():
+        places = (records.folder(records.runs_folder(results, suite), trial) for suite in (one, other))
+        tell(f"trial {trial} has different results in {' and '.join(map(str, places))}: it is left out")
+    chosen = [_newest(each) for trial, each in found.items() if trial not in differing]
+    return chosen, len(unknown - found.keys()), sorted(differing)
 
 
 def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
@@ -119,6 +127,12 @@ def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
         together.setdefault(canonical(_conditions(each)), []).append(each)
     made = [_group(trials) for _, trials in sorted(together.items())]
     return tuple(sorted(made, key=lambda group: (str(group.corpus), group.train.epochs)))
+
+
+def _disagreeing(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> tuple[str, ...]:
+    """Two suites whose ok records of a trial differ in their results; () where there are none."""
+    ok = [record for record, _, _ in found if record.status == "ok"]
+    return next(((ok[0].suite, other.suite) for other in ok[1:] if not records.agree(ok[0], other)), ())
 
 
 def _newest(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> Finished:

@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from harness.files import write_atomically
 from harness.plan.comparison import Shape
 from harness.plan.specs import Suite
-from harness.report import forms
+from harness.report import forms, outputs
 from harness.report.evidence import Evidence
 from harness.report.findings import find
 from harness.report.notes import notes_of
@@ -61,20 +60,20 @@ def stem(suite: Suite, shape: Shape | None = None) -> str:
     return ".".join([suite.name, *([label] if told else []), *([shape] if other else [])])
 
 
-def write(suite: Suite, table: Table, results: Path, shape: Shape | None = None) -> list[Path]:
+def write(
+    suite: Suite, table: Table, results: Path, shape: Shape | None = None, *, overwrite: bool = False
+) -> list[Path]:
     """Write a table in every form below results/tables, where it changed; returns the paths, the markdown's first.
 
     Args:
         shape: the table's; None: the suite's.
-    Raises: StorageError.
+        overwrite: also over a table of more finished trials.
+    Raises: FewerTrialsError, StorageError.
     """
-    places = []
-    for ending, form in FORMS.values():
-        place, content = results / "tables" / f"{stem(suite, shape)}{ending}", form(table).encode()
-        if not place.exists() or place.read_bytes() != content:
-            write_atomically(place, content)
-        places.append(place)
-    return places
+    name = stem(suite, shape)
+    files = {results / "tables" / f"{name}{ending}": form(table).encode() for ending, form in FORMS.values()}
+    outputs.write(files, overwrite=overwrite)
+    return list(files)
 
 
 def _title(suite: Suite) -> str:

@@ -82,12 +82,10 @@ def finish(words, tmp_path, monkeypatch):
             name = spec.head.name + str(spec.head.params.get("num_mixtures", ""))
             found = scores(name, spec.seed)
             measured = {"test_ppl": math.exp(np.nanmean(found.nll, dtype=np.float64)), "valid_ppl": 20.0 + spec.seed}
-            record = records.TrialRecord(
+            record = handmade.record(
                 suite=suite.name,
                 spec=spec,
-                status="ok",
                 metrics={**measured, "scored_test_tokens": TOKENS, "train_ms_per_batch": 5.0, **metrics},
-                curve=(),
                 environment=handmade.environment(**dict(environment)),
                 weights_sha256="0" * 64,
             )
@@ -238,7 +236,7 @@ def test_times_of_one_exclusive_pass_come_first(harness, finish, tmp_path):
             "threads": 1,
             "torch": "2.13.0",
             "commit": "abc",
-            "taken": "2026-01-02",
+            "taken": "2026-01-02T05:00:00+00:00",
             "busy": 0.0,
         }
         timing = Timing(

@@ -74,13 +74,10 @@ def finish(letters, tmp_path):
         for spec in trials.values():
             counts = torch.full((12,), 5)
             model = build(spec.backbone, spec.head, vocab_size=12, seed=seed, token_counts=counts)
-            record = records.TrialRecord(
+            record = handmade.record(
                 suite=name,
                 spec=spec,
                 status=status,
-                metrics={},
-                curve=(),
-                environment=handmade.environment(),
                 weights_sha256=checkpoint.weights_sha256(model.state_dict()),
             )
             records.save(record, runs)

@@ -19,7 +19,6 @@ from harness.errors import ExecutionError
 from harness.execution import ui, ui_server
 from harness.execution.tracking import Tracker
 from harness.execution.ui import Address, serve
-from harness.records import TrialRecord
 
 API = "/ajax-api/2.0/mlflow"
 
@@ -31,10 +30,7 @@ def folder(tmp_path_factory):
     (folder / "tiny.yaml").write_text(commands.SUITE)
     tracker = Tracker(folder / "results")
     for spec in plan.load(folder / "tiny.yaml").trials:
-        environment = handmade.environment()
-        record = TrialRecord(
-            suite="tiny", spec=spec, status="ok", metrics={"test_ppl": 9.0}, curve=(), environment=environment
-        )
+        record = handmade.record(suite="tiny", spec=spec, metrics={"test_ppl": 9.0})
         records.save(record, folder / "results" / "runs" / "tiny")
         tracker.log(record)
     return folder

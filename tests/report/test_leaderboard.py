@@ -34,7 +34,7 @@ def finish(tmp_path, results):
     the trial diverged; 0: it has no record.
     """
 
-    def save(*replacements, ppls, suite="small", contents=True, **changes):
+    def save(*replacements, ppls, suite="small", contents=True, more=(), **changes):
         path = tmp_path / "suite.yaml"
         path.write_text(handmade.changed(*replacements))
         read = plan.load(path)
@@ -43,7 +43,12 @@ def finish(tmp_path, results):
             if ppl == 0:
                 continue
             told = Contents(corpus=read.contents[str(spec.corpus)]) if contents else None
-            values = {"suite": suite, "spec": spec, "metrics": {**METRICS, "test_ppl": ppl}, "contents": told}
+            values = {
+                "suite": suite,
+                "spec": spec,
+                "metrics": {**METRICS, "test_ppl": ppl, **dict(more)},
+                "contents": told,
+            }
             if ppl is None:
                 values |= {"status": "diverged", "metrics": {}}
             made.append(handmade.record(**{**values, **changes}))
@@ -167,15 +172,31 @@ def test_a_record_that_is_not_its_trials_is_named_and_left_out(results, finish, 
     assert re.search(r"softmax +\| lstm +\| +12\.00 +\| 1 ", done.out)
 
 
-def test_a_trial_in_two_suites_counts_once_by_its_newest_ok_record(finish, found):
+def test_a_trial_in_two_suites_counts_once_where_its_results_agree(finish, found):
     young, old = (handmade.environment(finished=f"2026-0{month}-02T03:05:05+00:00") for month in (3, 2))
+    slower = {"params_total": 780.0, "train_ms_per_batch": 50.0, "peak_memory_mib": 800.0}  # a time is no result
     finish(ppls=[10.0, 12.0, 9.0, 9.5], environment=old)
-    finish(ppls=[20.0, None, 9.0, 9.5], suite="other", environment=young)
+    finish(ppls=[10.0, None, 9.0, 9.5], suite="other", environment=young, more=slower)
     (group,) = found()
     softmax = next(line for line in lines(group) if line["head"] == "softmax")
     # seed 1 from 'other', where it is newer; seed 2 from 'small', where it is ok
-    assert (softmax["test ppl"], softmax["n"], softmax["suites"]) == ("16.00 ± 5.66", "2", "other, small")
-    assert softmax["finished"] == "2026-03-02"
+    assert (softmax["test ppl"], softmax["n"], softmax["suites"]) == ("11.00 ± 1.41", "2", "other, small")
+    assert (softmax["finished"], softmax["peak MiB"]) == ("2026-03-02", "800")
+
+
+@pytest.mark.parametrize("forged", [{"ppls": [1.5, 0, 0, 0]}, {"ppls": [10.0, 0, 0, 0], "weights_sha256": "cd" * 32}])
+def test_a_trial_with_other_results_in_a_second_suite_is_in_no_mean_whatever_its_date(finish, harness, results, forged):
+    (first, *_) = finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    finish(suite="forged", environment=handmade.environment(finished="2026-02-02T03:05:05+00:00"), **forged)
+    done = harness("leaderboard", "--results", results)
+    runs = results / "runs"
+    assert done.code == 0
+    assert done.err == (
+        f"warning: trial {first.id} has different results in {runs / 'forged' / first.id} and "
+        f"{runs / 'small' / first.id}: it is left out\n"
+    )
+    assert re.search(r"softmax +\| lstm +\| +12\.00 +\| 1 ", done.out)
+    assert f"Left out: trials of which two suites have different results: {first.id}." in done.out
 
 
 def test_rows_that_differ_in_how_they_were_trained_say_so(finish, found):

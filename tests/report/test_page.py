@@ -9,7 +9,7 @@ import handmade
 import pytest
 
 from harness.records import CurvePoint
-from harness.report import page, plots, tables
+from harness.report import outputs, page, plots, tables
 from harness.report.drawing import Plot
 from harness.report.page import Section
 from harness.report.table import Cell, Column, Line, Table
@@ -281,9 +281,9 @@ def test_a_shortened_suite_says_so_on_top(suite_of, record_of):
 def test_the_same_evidence_gives_the_same_page_and_writing_it_again_changes_nothing(evidence, tmp_path):
     assert rendered(evidence) == rendered(evidence)
     place = tmp_path / "reports" / "page.html"
-    page.write(rendered(evidence), place)
+    outputs.write({place: rendered(evidence).encode()})
     before = place.stat().st_mtime_ns
-    page.write(rendered(evidence), place)
+    outputs.write({place: rendered(evidence).encode()})
     assert place.stat().st_mtime_ns == before
 
 

@@ -55,7 +55,8 @@ def place(tmp_path_factory):
     made = [record for trial in suite.trials if (record := _record(trial))]
     evidence = handmade.evidence(suite, made)
     table = tables.build(evidence)
-    page.write(page.render(evidence, table, plots.draw(evidence, table.title)), folder / "page.html")
+    text = page.render(evidence, table, plots.draw(evidence, table.title))
+    (folder / "page.html").write_text(text, encoding="utf-8")
     return folder / "page.html"
 
 

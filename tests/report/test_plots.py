@@ -11,7 +11,7 @@ from matplotlib.container import ErrorbarContainer
 
 from harness.errors import RecordError
 from harness.records import CurvePoint
-from harness.report import panels, plots
+from harness.report import outputs, panels, plots
 from harness.report.drawing import LOOKS, settings, shown, style
 from harness.report.plots import LeftOut, Plot
 from harness.report.published import PrintedCell, PrintedNumbers
@@ -36,7 +36,7 @@ class Kept:
 
     def __new__(cls, suite, made, **more):
         found = handmade.evidence(suite, made, **more)
-        names = ("suite", "records", "timings", "interrupted", "printed", "runs")
+        names = ("suite", "records", "timings", "interrupted", "printed", "runs", "trials")
         return SimpleNamespace(**{name: getattr(found, name) for name in names}, token_scores=cls.scores(found.records))
 
     @staticmethod
@@ -265,12 +265,17 @@ def test_labels_are_one_printable_line_that_a_legend_shows():
     assert len(shown("x" * 1_000)) == 60
 
 
+def _write(made, place) -> None:
+    files, gone = plots.files_of(made, place)
+    outputs.write(files, gone=gone)
+
+
 def test_writing_changes_only_what_changed_and_removes_what_is_no_longer_drawn(tmp_path):
     one, two = (Plot(name=name, title="", caption="", svg=f"<svg>{name}</svg>", png=b"png") for name in ("one", "two"))
-    plots.write([one, two], tmp_path)
+    _write([one, two], tmp_path)
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert sorted(before) == ["one.png", "one.svg", "two.png", "two.svg"]
-    plots.write([one, LeftOut(title="two", reason="nothing")], tmp_path)
+    _write([one, LeftOut(title="two", reason="nothing")], tmp_path)
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == {
         name: time for name, time in before.items() if name.startswith("one")
     }

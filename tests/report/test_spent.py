@@ -4,7 +4,6 @@ import handmade
 import pytest
 
 from harness import plan, records
-from harness.records import TrialRecord
 from harness.report import spent
 
 
@@ -16,14 +15,8 @@ def trials(tmp_path_factory):
 
 
 def saved(results, trial, status="ok", metrics=None, **environment) -> None:
-    record = TrialRecord(
-        suite="small",
-        spec=trial,
-        status=status,
-        metrics=metrics or {},
-        curve=(),
-        environment=handmade.environment(**environment),
-    )
+    where = handmade.environment(**environment)
+    record = handmade.record(spec=trial, status=status, metrics=metrics or {}, environment=where)
     records.save(record, results / "runs" / "small")
 
 
@@ -80,10 +73,13 @@ def test_a_trial_with_a_checkpoint_and_no_record_is_interrupted(trials, tmp_path
 
 
 @pytest.mark.parametrize("moment", ["yesterday", "", "0001-01-01T00:00:00+23:59"])
-def test_a_time_that_is_none_is_left_out(trials, tmp_path, moment):
+def test_a_record_whose_time_is_none_does_not_count(trials, tmp_path, moment):
     saved(tmp_path, trials[0], started=moment, finished=moment)
-    found = spent.of_suite(tmp_path, "small", pytest.fail)
-    assert (found.records, found.wall_minutes, found.finished) == ({"ok": 1}, None, None)
+    told = []
+    found = spent.of_suite(tmp_path, "small", told.append)
+    assert (found.records, found.wall_minutes, found.finished) == ({}, None, None)
+    (sentence,) = told
+    assert f"{trials[0].id}/record.json: started is '{moment}'" in sentence
 
 
 def test_trials_come_in_the_order_in_which_they_finished(trials, tmp_path):

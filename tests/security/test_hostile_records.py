@@ -13,7 +13,6 @@ from harness import records
 from harness.errors import RecordError
 from harness.plan.identity import canonical
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.records import TrialRecord
 
 ID = "0123456789ab"
 TRAIN = TrainSpec(optimizer="adam", lr=0.01, epochs=2, batch_size=4, seq_len=7)
@@ -57,7 +56,7 @@ def sentence(place, tmp_path):
 
 def sealed(**changes) -> bytes:
     """A record with changes, under a checksum that fits: made by somebody who knows how."""
-    record = TrialRecord(suite="tiny", spec=SPEC, status="ok", metrics={}, curve=(), environment=handmade.environment())
+    record = handmade.record(suite="tiny", spec=SPEC)
     content = {**record.model_dump(mode="json"), **changes}
     return json.dumps({**content, "sha256": hashlib.sha256(canonical(content).encode()).hexdigest()}).encode()
 

@@ -1,0 +1,213 @@
+"""A table, page, plot or leaderboard is not replaced by one of fewer finished trials."""
+
+import re
+import shutil
+from pathlib import Path
+
+import bundles
+import handmade
+import pytest
+
+from harness import records
+from harness.errors import FewerTrialsError
+from harness.exchange.incoming import take_in
+from harness.report import outputs
+from harness.report.outputs import Trials
+
+ROOT = Path(__file__).parent.parent.parent
+COMMITTED = {  # trials ok and planned, counted by hand
+    "tables/embedded_mixtures.md": (32, 32),
+    "tables/embedded_mixtures.csv": (32, 32),
+    "tables/embedded_mixtures.tex": (32, 32),
+    "reports/embedded_mixtures.html": (32, 32),
+    "tables/gpt2_tiny_heads.md": (10, 10),
+    "tables/gpt2_tiny_heads.csv": (10, 10),
+    "tables/gpt2_tiny_heads.tex": (10, 10),
+    "tables/nce_vs_mos.epochs=1.md": (5, 21),
+}
+COMMANDS = ("table", "report", "leaderboard")
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with a suite of four trials, and its results: all are ok."""
+    trials, contents = bundles.planned(tmp_path), bundles.contents_of(tmp_path)
+    for spec in trials:
+        bundles.keep(tmp_path / "results", bundles.record_of(spec, contents=contents), timed=False)
+    return tmp_path
+
+
+@pytest.fixture
+def call(project, harness):
+    """A function: a command's name, options -> what it did to the project."""
+
+    def one(command: str, *options):
+        suite = () if command == "leaderboard" else (project / "suite.yaml",)
+        return harness(command, *suite, "--results", project / "results", *options)
+
+    return one
+
+
+def written(project: Path) -> dict[str, bytes]:
+    """All that commands wrote for readers."""
+    found = bundles.files(project / "results")
+    return {path: content for path, content in found.items() if not path.startswith(("runs/", "mlflow"))}
+
+
+def lose(project: Path, count: int = 1) -> None:
+    """Remove the records of some trials."""
+    for place in sorted((project / "results" / "runs" / "small").glob("*/record.json"))[:count]:
+        place.unlink()
+
+
+@pytest.mark.parametrize("path", COMMITTED)
+def test_the_trials_of_a_committed_file_are_read_off_it(path):
+    place = ROOT / "results" / path
+    assert outputs.trials_of(place, place.read_bytes()) == Trials(*COMMITTED[path])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_written_says_of_how_many_trials_it_is(command, call, project):
+    lose(project)
+    assert call(command).code == 0
+    files = written(project)
+    assert {Path(path).suffix for path in files} <= {".md", ".csv", ".tex", ".html", ".svg", ".png"}
+    expected = Trials(3, 3 if command == "leaderboard" else 4)  # the leaderboard knows no planned ones
+    assert [outputs.trials_of(Path(path), content) for path, content in files.items()] == [expected] * len(files)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_is_replaced_by_what_is_made_of_fewer_trials(command, call, project):
+    assert call(command).code == 0
+    before = written(project)
+    lose(project)
+    done = call(command)
+    assert done.code == 1
+    assert re.fullmatch(
+        r"(no plot .*\n)*\S+ stays: it is made of 4 finished trials, and the new one would be made of 3; nothing was "
+        r"written; --overwrite replaces it\n",
+        done.err,
+    )
+    assert written(project) == before
+    assert call(command, "--overwrite").code == 0
+    after = written(project)
+    assert after.keys() <= before.keys()
+    assert after != before
+
+
+@pytest.mark.parametrize("command", ["table", "leaderboard"])
+def test_what_is_not_written_is_shown(command, call, project):
+    assert call(command).code == 0
+    lose(project)
+    done = call(command)
+    assert done.code == 1
+    assert "| softmax" in done.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_made_of_as_many_trials_or_more_is_replaced(command, call, project):
+    lose(project, 2)
+    assert call(command).code == 0
+    before = written(project)
+    trials, contents = bundles.planned(project), bundles.contents_of(project)
+    for spec in trials:
+        bundles.keep(project / "results", bundles.record_of(spec, contents=contents), timed=False)
+    assert call(command).code == 0
+    assert written(project) != before
+    for spec in trials:  # other numbers of as many trials
+        changed = {"test_ppl": 99.0, "scored_test_tokens": 3.0}
+        record = bundles.record_of(spec, contents=contents, metrics=changed)
+        bundles.keep(project / "results", record, timed=False, scored=False)
+    more = written(project)
+    assert call(command).code == 0
+    assert written(project) != more
+
+
+@pytest.mark.parametrize("gone", ["md", "csv", "tex"])
+def test_the_files_of_a_table_are_replaced_together_or_not_at_all(gone, call, project):
+    assert call("table").code == 0
+    (project / "results" / "tables" / f"small.{gone}").unlink()
+    before = written(project)
+    lose(project)
+    assert call("table").code == 1
+    assert written(project) == before
+
+
+@pytest.mark.parametrize("kept", ["*.svg", "*.png", "perplexity_by_parameters.svg", "perplexity_by_parameters.png"])
+def test_a_plot_alone_keeps_page_and_plots_from_being_replaced(kept, call, project):
+    assert call("report").code == 0
+    (project / "results" / "reports" / "small.html").unlink()
+    plots = project / "results" / "plots" / "small"
+    for place in set(plots.iterdir()) - set(plots.glob(kept)):
+        place.unlink()
+    before = written(project)
+    assert before
+    lose(project)
+    assert call("report").code == 1
+    assert written(project) == before
+
+
+def test_a_file_that_does_not_say_is_replaced_by_finished_suites_only(call, project):
+    place = project / "results" / "tables" / "small.md"
+    place.parent.mkdir(parents=True)
+    place.write_text("my notes\n")
+    lose(project)
+    done = call("table")
+    assert done.code == 1
+    assert "it does not say of how many finished trials it is made, and the new one would be made of 3 of 4" in done.err
+    assert place.read_text() == "my notes\n"
+    assert [path.name for path in place.parent.iterdir()] == ["small.md"]
+    contents = bundles.contents_of(project)
+    for spec in bundles.planned(project):
+        bundles.keep(project / "results", bundles.record_of(spec, contents=contents), timed=False)
+    assert call("table").code == 0
+    assert place.read_text().startswith("# small, version 1")
+
+
+def test_a_fresh_clone_keeps_the_committed_table_and_page(tmp_path, harness):
+    for path in ("tables", "reports", "plots"):
+        shutil.copytree(ROOT / "results" / path, tmp_path / path)
+    before = bundles.files(tmp_path)
+    suite = ROOT / "suites" / "embedded_mixtures.yaml"
+    done = harness("table", suite, "--results", tmp_path)
+    assert done.code == 1
+    assert done.err == (
+        f"{tmp_path}/tables/embedded_mixtures.md stays: it is made of 32 finished trials, and the new one would be "
+        "made of 0; nothing was written; --overwrite replaces it\n"
+    )
+    assert "0/8: 8 not run" in done.out
+    take_in(ROOT / "results" / "records" / "embedded_mixtures.zip", tmp_path)
+    shutil.rmtree(next((tmp_path / "runs" / "embedded_mixtures").glob("*/record.json")).parent)
+    assert harness("report", suite, "--results", tmp_path).code == 1
+    after = bundles.files(tmp_path)
+    assert {path: after[path] for path in before} == before
+
+
+def test_a_plot_shown_on_a_page_does_not_say_what_the_page_is_made_of():
+    page = b"<dl><div><dt>Trials</dt><dd>3 ok of 4</dd></div></dl><svg><dc:description>9 ok of 9</dc:description></svg>"
+    assert outputs.trials_of(Path("a.html"), page) == Trials(3, 4)
+
+
+def test_no_label_passes_for_a_count():
+    table = b"| head | n |\n|:-|:-|\n| mos(a=7/7) | 1/2: 1 error |\n| 3/4. | 2/2 |\n\n- Printed, paper | 9/9 |\n"
+    assert outputs.trials_of(Path("a.md"), table) == Trials(3, 4)
+
+
+def test_of_a_refusal_nothing_is_removed_either(tmp_path):
+    old = tmp_path / "old.svg"
+    old.write_text("<dc:description>5 ok of 5</dc:description>")
+    with pytest.raises(FewerTrialsError):
+        outputs.write({tmp_path / "new.html": b"<dt>Trials</dt><dd>4 ok of 5"}, gone=[old])
+    assert sorted(tmp_path.iterdir()) == [old]
+    outputs.write({tmp_path / "new.html": b"<dt>Trials</dt><dd>4 ok of 5"}, gone=[old], overwrite=True)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "new.html"]
+
+
+def test_failed_trials_are_not_finished_ones(call, project):
+    assert call("table").code == 0
+    (spec, *_) = bundles.planned(project)
+    failed = handmade.record(spec=spec, status="error", message="no", weights_sha256=None)
+    records.save(failed, records.runs_folder(project / "results", "small"))
+    done = call("table")
+    assert done.code == 1
+    assert "1/2: 1 error" in done.out

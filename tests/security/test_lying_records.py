@@ -1,0 +1,245 @@
+"""Records that are whole and sealed, and say what no trial can have measured: one warning each, and the trial counts as
+not run; whatever command reads them.
+"""
+
+import json
+import math
+import re
+from datetime import UTC, datetime, timedelta
+
+import bundles
+import handmade
+import pytest
+
+from harness import records, sealed
+from harness.errors import RecordError
+from harness.records import METRICS
+
+TOMORROW = (datetime.now(UTC) + timedelta(days=2)).isoformat(timespec="seconds")
+SUITE = handmade.changed(("seeds: [1, 2]", f"seeds: {list(range(1, 31))}"))
+
+
+def metrics(**changes):
+    return lambda content: content["metrics"].update(changes)
+
+
+def without(*names):
+    return lambda content: [content["metrics"].pop(name) for name in names]
+
+
+def where(**changes):
+    return lambda content: content["environment"].update(changes)
+
+
+def top(**changes):
+    return lambda content: content.update(changes)
+
+
+def points(change):
+    return lambda content: change(content["curve"])
+
+
+def train(**changes):
+    return lambda content: content["spec"]["train"].update(changes)
+
+
+LIES = {  # what is changed in a record -> what is said of it
+    "a perplexity of 0": (metrics(test_ppl=0), "test_ppl is 0, expected 0.99999 to 1e+100"),
+    "a perplexity below 0": (metrics(valid_ppl=-5), "valid_ppl is -5"),
+    "a perplexity below 1": (metrics(last_test_ppl=0.99), "last_test_ppl is 0.99"),
+    "a perplexity at the end of floats": (metrics(test_ppl=1e308), "test_ppl is 1e+308"),
+    "no perplexity": (without("test_ppl"), "it is ok and has no test_ppl"),
+    "nothing measured": (top(metrics={}), "it is ok and has no valid_ppl"),
+    "no context": (without("context_tokens"), "it is ok and has no context_tokens"),
+    "no state": (without("state_carried"), "it is ok and has no state_carried"),
+    "parameters below 0": (metrics(params_total=-1), "params_total is -1, expected 1 to 1e+15"),
+    "half a parameter": (metrics(params_head=0.5), "params_head is 0.5, expected a whole number"),
+    "more in the head than in all": (metrics(params_head=781), "params_head is 781, more than params_total, 780"),
+    "a best epoch after the last": (metrics(best_epoch=99.5), "best_epoch is 99.5, expected one of 2 epochs"),
+    "a best epoch between two": (metrics(best_epoch=1.5), "best_epoch is 1.5, expected one of 2 epochs"),
+    "a time below 0": (metrics(train_minutes=-1), "train_minutes is -1, expected 0 to 1e+15"),
+    "a time at the end of floats": (metrics(train_ms_per_batch=1e308), "train_ms_per_batch is 1e+308"),
+    "an unknown metric": (metrics(accuracy=1), "'accuracy' is no metric that this harness knows"),
+    "a digest that is a path": (top(weights_sha256="../../best.pt"), "weights_sha256 is '../../best.pt', expected 64"),
+    "no digest": (top(weights_sha256=None), "it is ok and has no weights_sha256"),
+    "a curve that is too long": (points(lambda curve: curve.append(curve[-1])), "the curve has 3 points, expected one"),
+    "no curve": (points(lambda curve: curve.clear()), "the curve has 0 points, expected one for each of 2 epochs"),
+    "epochs out of order": (points(lambda curve: curve.reverse()), "point 1 of the curve is of epoch 2, expected 1"),
+    "an epoch below 1": (
+        points(lambda curve: curve[0].update(valid_ppl=0.5)),
+        "point 1 of the curve: valid_ppl is 0.5",
+    ),
+    "a date to come": (where(finished=TOMORROW), f"finished is {TOMORROW}, which is in the future"),
+    "no date": (where(started="yesterday"), "started is 'yesterday', expected a date and time with its zone"),
+    "a date without zone": (
+        where(finished="2026-01-02T03:04:05"),
+        "finished is '2026-01-02T03:04:05', expected a date",
+    ),
+    "an end before the start": (where(finished="2025-12-02T03:04:05+00:00"), "is before started"),
+    "no threads": (where(threads=0), "threads is 0, expected 1"),
+    "a number of no size": (where(sessions=10**400), "sessions is 10000000000000000000, expected 1"),
+    "a setting of no size": (train(data_parallel=10**400, batch_size=10**400), "train.batch_size is 1000000"),
+    "a text that is none": (top(contents={"corpus": "\x1b[2J", "backbone": None}), "contents has '\\x1b[2J'"),
+}
+
+
+def lie(content: bytes, change) -> bytes:
+    """A record's file, changed and sealed again by somebody who knows how."""
+    told = {key: value for key, value in json.loads(content).items() if key != "sha256"}
+    change(told)
+    return json.dumps({**told, "sha256": sealed._digest(told)}).encode()
+
+
+@pytest.fixture(scope="module")
+def lied(tmp_path_factory):
+    """A results folder of 60 ok trials, but for a lie in each of 30: its project, and the sentence on each file."""
+    folder = tmp_path_factory.mktemp("lied")
+    trials = bundles.planned(folder, SUITE)
+    contents, expected = bundles.contents_of(folder, SUITE), {}
+    lies = iter(LIES.values())
+    for number, spec in enumerate(trials):
+        place = bundles.keep(folder / "results", bundles.record_of(spec, contents=contents), timed=False)
+        if number % 2:
+            change, sentence = next(lies)
+            (place / records.FILE_NAME).write_bytes(lie((place / records.FILE_NAME).read_bytes(), change))
+            expected[str(place.resolve() / records.FILE_NAME)] = sentence
+    assert len(expected) == len(LIES) == len(trials) / 2
+    return folder, expected
+
+
+def warnings(text: str, expected: dict[str, str]) -> None:
+    """That there is one line of each bad record, the right one, and no other."""
+    lines = [line for line in text.splitlines() if not line.startswith("no plot")]
+    for place, sentence in expected.items():
+        (line,) = [line for line in lines if place in line]
+        assert line.startswith(f"warning: {place}: ")
+        assert sentence in line
+        assert line.endswith("; the record does not count")
+    assert len(lines) == len(expected)
+
+
+def test_the_same_record_without_a_lie_counts(lied):
+    folder, expected = lied
+    runs = records.runs_folder(folder / "results", "small")
+    found, told = records.load_all(runs, sorted(place.name for place in runs.iterdir() if place.name[0] != "."))
+    assert (len(found), len(told)) == (30, len(expected))
+
+
+@pytest.mark.parametrize("command", ["table", "report", "plan"])
+def test_a_suites_commands_say_one_sentence_of_each_lie(command, lied, harness):
+    folder, expected = lied
+    done = harness(command, folder / "suite.yaml", "--results", folder / "results")
+    assert done.code == 0, done.err
+    warnings(done.err, expected)
+    if command == "table":
+        assert re.search(r"\| +15/30: 15 not run \|", done.out)
+
+
+@pytest.mark.parametrize("command", [("leaderboard",), ("runs",), ("runs", "small"), ("runs", "small", "--json")])
+def test_commands_on_all_suites_say_one_sentence_of_each_lie(command, lied, harness):
+    folder, expected = lied
+    done = harness(*command, "--results", folder / "results")
+    assert done.code == 0, done.err
+    warnings(done.err, expected)
+
+
+def test_export_leaves_out_what_lies(lied, harness, tmp_path):
+    folder, expected = lied
+    done = harness("export", tmp_path / "records.zip", "--results", folder / "results")
+    assert (done.code, done.out.split()[:2]) == (0, ["30", "records"])
+    warnings(done.err, expected)
+
+
+def test_sync_logs_the_others(lied, harness):
+    folder, expected = lied
+    done = harness("sync", "--results", folder / "results")
+    assert done.code == 0, done.err
+    assert done.out.startswith("30 records of 1 suites")
+    warnings(done.err, expected)
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_file_with_a_lie_is_not_imported(name, tmp_path, harness):
+    change, sentence = LIES[name]
+    (spec, *_) = bundles.planned(tmp_path / "here")
+    place = bundles.keep(tmp_path / "there" / "results", bundles.record_of(spec), timed=False)
+    assert harness("export", tmp_path / "good.zip", "--results", tmp_path / "there" / "results").code == 0
+    content = bundles.members(tmp_path / "good.zip")
+    path = f"small/{spec.id}/record.json"
+    content[path] = lie((place / records.FILE_NAME).read_bytes(), change)
+    (tmp_path / "bad.zip").write_bytes(bundles.packed(bundles.with_manifest(content)))
+    done = harness("import", tmp_path / "bad.zip", "--results", tmp_path / "results")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"{path}: " in done.err
+    assert sentence in done.err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_command_on_one_trial_says_what_is_wrong_with_its_record(lied, harness):
+    folder, expected = lied
+    place, sentence = next(iter(expected.items()))
+    good = next(path.name for path in (folder / "results" / "runs" / "small").iterdir() if str(path) not in place)
+    for command in (("diff", place.split("/")[-2], good), ("inspect", place.split("/")[-2], "--text", "a")):
+        done = harness(*command, "--results", folder / "results")
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert sentence in done.err
+
+
+def test_a_trial_that_failed_may_have_measured_anything(tmp_path):
+    (spec, *_) = bundles.planned(tmp_path)
+    (point, _) = handmade.curve(2)
+    odd = {"metrics": {"test_ppl": 0.004, "valid_ppl": 1e300}, "curve": (point,), "weights_sha256": None}
+    records.save(handmade.record(spec=spec, status="diverged", **odd), tmp_path)
+    assert records.load(tmp_path, spec.id).metrics["test_ppl"] == 0.004
+
+
+@pytest.mark.parametrize("epochs", [0, 0.4, 1, 2.5])
+def test_the_curve_of_any_number_of_epochs_counts(epochs, tmp_path):
+    (spec, *_) = bundles.planned(tmp_path)
+    spec = spec.model_copy(update={"train": spec.train.model_copy(update={"epochs": epochs})})
+    records.save(handmade.record(spec=spec), tmp_path)
+    assert len(records.load(tmp_path, spec.id).curve) == math.ceil(epochs)
+
+
+def test_a_record_with_another_trials_settings_counts_for_neither(tmp_path, harness):
+    one, other, *_ = bundles.planned(tmp_path)
+    foreign = other.model_copy(update={"id": one.id, "head": other.head.model_copy(update={"name": "nosuch"})})
+    bundles.keep(tmp_path / "results", bundles.record_of(foreign))
+    for command in ("table", "plan"):
+        done = harness(command, tmp_path / "suite.yaml", "--results", tmp_path / "results")
+        assert (done.code, done.err.count("\n")) == (0, 1)
+        assert f"warning: the record of trial {one.id} does not count: it is of nosuch" in done.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"metrics": {"train_ms_per_batch": 1e308}}, "train_ms_per_batch is 1e+308"),
+        ({"metrics": {"train_ms_per_batch": -1.0}}, "train_ms_per_batch is -1"),
+        ({"metrics": {"test_ppl": 1.5}}, "'test_ppl' is no time of a batch"),
+        ({"taken": "yesterday"}, "taken is 'yesterday'"),
+        ({"taken": TOMORROW}, "in the future"),
+        ({"rounds": -1}, "rounds is -1"),
+        ({"threads": 10**400}, "threads is 1000"),
+        ({"busy": -0.5}, "busy is -0.5"),
+    ],
+)
+def test_a_timing_that_lies_is_one_warning_and_counts_for_nothing(changes, sentence, tmp_path, harness):
+    from harness import timings
+
+    (spec, *_) = bundles.planned(tmp_path)
+    record = bundles.record_of(spec)
+    bundles.keep(tmp_path / "results", record)
+    timings.save(bundles.timing_of(record, **changes), records.runs_folder(tmp_path / "results", "small"))
+    done = harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results")
+    assert (done.code, done.err.count("\n")) == (0, 1)
+    assert sentence in done.err
+    assert "the timing does not count" in done.err
+
+
+def test_every_metric_of_the_harness_has_a_range(tmp_path):
+    (spec, *_) = bundles.planned(tmp_path)
+    for name in METRICS:
+        records.save(handmade.record(spec=spec, metrics={name: -1.0}), tmp_path)
+        with pytest.raises(RecordError, match=f"{name} is -1"):
+            records.load(tmp_path, spec.id)
