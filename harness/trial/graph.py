@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from harness.containment import first_line
 from harness import proofs
+from harness.containment import first_line
 from harness.corpora.batching import Segment
 from harness.errors import ExecutionError
 from harness.trial.step import EagerStep, Step
