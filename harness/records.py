@@ -13,6 +13,7 @@ from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness import sealed
+from harness.certificates import Certificate
 from harness.errors import RecordError, StorageError
 from harness.files import remove_stale
 from harness.kernels.products import Route
@@ -23,7 +24,7 @@ FILE_NAME = "record.json"
 LOCKS = ".locks"
 CHECKPOINTS = "checkpoint-*.pt"  # in the folder of a trial that is under way
 MAX_BYTES = 16 * 1024**2  # 100,000 epochs; what is larger is no record
-Status = Literal["ok", "diverged", "oom", "error", "timeout"]
+Status = Literal["ok", "diverged", "oom", "error", "timeout", "invalid"]  # invalid: its certificate failed
 
 # Every metric a record may hold -> its name in MLflow, None where a chart of it would show nothing. Perplexities are of
 # the best epoch by validation unless 'last'.
@@ -118,6 +119,7 @@ class TrialRecord(_Frozen):
     message: str = ""
     weights_sha256: str | None = None
     contents: Contents | None = None  # None in the first records, and where the plan did not say
+    certificate: Certificate | None = None  # None in older records, and where the trial did not come so far
 
     @property
     def id(self) -> str:
