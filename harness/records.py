@@ -23,6 +23,7 @@ SCHEMA = 1
 FILE_NAME = "record.json"
 LOCKS = ".locks"
 CHECKPOINTS = "checkpoint-*.pt"  # in the folder of a trial that is under way
+CONTRADICTED = "the record says ok, and its certificate says otherwise"
 MAX_BYTES = 16 * 1024**2  # 100,000 epochs; what is larger is no record
 Status = Literal["ok", "diverged", "oom", "error", "timeout", "invalid"]  # invalid: its certificate failed
 
@@ -126,6 +127,11 @@ class TrialRecord(_Frozen):
         """The trial's id."""
         return self.spec.id
 
+    @property
+    def uncertified(self) -> bool:
+        """Whether it is ok without a certificate: it was made before there were any."""
+        return self.status == "ok" and self.certificate is None
+
 
 def runs_folder(results: Path, suite: str) -> Path:
     """The absolute folder of a suite's records."""
@@ -150,13 +156,23 @@ def digest(record: TrialRecord) -> str:
 
 
 def load(runs: Path, trial_id: str) -> TrialRecord | None:
-    """A verified record, or None when there is none.
+    """A verified record as it counts, or None when there is none.
 
     Raises: RecordError when there is one, and it is torn, edited, of another schema, or of another trial.
     """
     place = folder(runs, trial_id) / FILE_NAME
     content = sealed.read(place, MAX_BYTES)
-    return None if content is None else parsed(content, trial_id, place)
+    return None if content is None else counted(parsed(content, trial_id, place))
+
+
+def counted(record: TrialRecord) -> TrialRecord:
+    """A record as it counts: one that says ok, with a certificate that breaks a rule, is invalid. A trial does not end
+    so: somebody edited the record, or the limits were others then.
+    """
+    fault = record.certificate.fault if record.status == "ok" and record.certificate is not None else None
+    if fault is None:
+        return record
+    return record.model_copy(update={"status": "invalid", "message": f"{CONTRADICTED}: {fault}"})
 
 
 def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
@@ -178,6 +194,8 @@ def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], 
             continue
         if record is not None:
             found[trial_id] = record
+            if record.message.startswith(CONTRADICTED):
+                warnings.append(f"{folder(runs, trial_id) / FILE_NAME}: {record.message}; it counts as invalid")
     return found, warnings
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from harness.certificates import Certificate
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.records import Environment, TrialRecord
 from harness.trial.step import EagerStep
@@ -61,6 +62,12 @@ def environment(**changes) -> Environment:
     return Environment(**{**values, **changes})
 
 
+def certificate(**changes) -> Certificate:
+    """One that holds, with what a test changes."""
+    values = {"positions": 64, "sum_error": 2e-7, "nll_gap": 3e-7, "mean_gap": 1e-8, "lowest_nll": 0.5}
+    return Certificate(**{**values, "later_change": 0.0, "vocab_size": 12, **changes})
+
+
 def record(**changes) -> TrialRecord:
     """A finished trial's record, with what a test changes."""
     spec = TrialSpec(
@@ -72,7 +79,8 @@ def record(**changes) -> TrialRecord:
         seed=1,
     )
     values = {"suite": "small", "spec": spec, "status": "ok", "metrics": {}, "curve": ()}
-    return TrialRecord(**{**values, "environment": environment(), "weights_sha256": "ab" * 32, **changes})
+    made = {"environment": environment(), "weights_sha256": "ab" * 32, "certificate": certificate()}
+    return TrialRecord(**{**values, **made, **changes})
 
 
 def matched_suite(*replacements: tuple[str, str], match: str = MATCH) -> str:
