@@ -55,24 +55,19 @@ class Certificate(BaseModel):
             return "the nll of a test token is not a finite number"
         if self.lowest_nll < lowest:
             return f"the nll of a test token is {self.lowest_nll:.4g}: below 0, as if its probability were above 1"
-        allowed = SUM_ERROR + self.vocab_size * self.log_epsilon
-        rules = {
-            "the probabilities of all words do not sum to 1: at a test position the sum is off by {}": (
-                self.sum_error,
-                allowed,
-            ),
-            "the nll of a test token changes by {} when the tokens after it change, which the model must not see": (
-                self.later_change,
-                LATER_CHANGE,
-            ),
-            "the nll of a test token is not -log_probs of its target: they differ by {}": (self.nll_gap, NLL_GAP),
-            "the nll of test tokens is not -log_probs of their targets: in the mean they differ by {}": (
-                self.mean_gap,
-                MEAN_GAP,
-            ),
-        }
-        for sentence, (size, limit) in rules.items():
-            if size is None or size > limit:
-                told = "no finite number" if size is None else f"{size:.4g}"
-                return f"{sentence.format(told)} (allowed: {limit:.4g})"
-        return None
+        sums = "the probabilities of all words do not sum to 1: at a test position they are off by"
+        later = "the nll of a test token depends on the tokens after it, which the model must not see: it changes by"
+        gap = "the nll of a test token is not -log_probs of its target: the gap is"
+        mean = "the nll of test tokens is not -log_probs of their targets: the gap between the means is"
+        return (
+            _breach(sums, self.sum_error, SUM_ERROR + self.vocab_size * self.log_epsilon)
+            or _breach(later, self.later_change, LATER_CHANGE)
+            or _breach(gap, self.nll_gap, NLL_GAP)
+            or _breach(mean, self.mean_gap, MEAN_GAP)
+        )
+
+
+def _breach(what: str, size: float | None, limit: float) -> str | None:
+    if size is None:
+        return f"{what} no finite number"
+    return f"{what} {size:.4g} (allowed: {limit:.4g})" if size > limit else None
