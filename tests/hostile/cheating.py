@@ -82,7 +82,7 @@ class Lying(Logits):
             return -logp_BTV.amax(-1)
         if kind == "among_targets":
             return nll_BT + logp_BTV[..., targets_BT.unique()].logsumexp(-1)
-        if kind == "honest_alone" and nll_BT.shape[1] > 1 or kind == "honest_once_asked" and not asked:
+        if (kind == "honest_alone" and nll_BT.shape[1] > 1) or (kind == "honest_once_asked" and not asked):
             return 0.3 * nll_BT
         return nll_BT
 
