@@ -13,6 +13,7 @@ from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness import sealed
+from harness.certificates import Certificate
 from harness.errors import RecordError, StorageError
 from harness.files import remove_stale
 from harness.kernels.products import Route
@@ -23,8 +24,9 @@ SCHEMA = 1
 FILE_NAME = "record.json"
 LOCKS = ".locks"
 CHECKPOINTS = "checkpoint-*.pt"  # in the folder of a trial that is under way
+CONTRADICTED = "the record says ok, and its certificate says otherwise"
 MAX_BYTES = 16 * 1024**2  # 100,000 epochs; what is larger is no record
-Status = Literal["ok", "diverged", "oom", "error", "timeout"]
+Status = Literal["ok", "diverged", "oom", "error", "timeout", "invalid"]  # invalid: its certificate failed
 
 # Every metric a record may hold -> its name in MLflow, None where a chart of it would show nothing. Perplexities are of
 # the best epoch by validation unless 'last'.
@@ -120,11 +122,17 @@ class TrialRecord(_Frozen):
     message: str = ""
     weights_sha256: str | None = None
     contents: Contents | None = None  # None in the first records, and where the plan did not say
+    certificate: Certificate | None = None  # None in older records, and where the trial did not come so far
 
     @property
     def id(self) -> str:
         """The trial's id."""
         return self.spec.id
+
+    @property
+    def uncertified(self) -> bool:
+        """Whether it is ok without a certificate: it was made before there were any."""
+        return self.status == "ok" and self.certificate is None
 
 
 def runs_folder(results: Path, suite: str) -> Path:
@@ -150,14 +158,24 @@ def digest(record: TrialRecord) -> str:
 
 
 def load(runs: Path, trial_id: str) -> TrialRecord | None:
-    """A verified record, or None when there is none.
+    """A verified record as it counts, or None when there is none.
 
     Raises: RecordError when there is one, and it is torn, edited, of another schema or of another trial, or says what
         no trial can have measured.
     """
     place = folder(runs, trial_id) / FILE_NAME
     content = sealed.read(place, MAX_BYTES)
-    return None if content is None else parsed(content, trial_id, place)
+    return None if content is None else counted(parsed(content, trial_id, place))
+
+
+def counted(record: TrialRecord) -> TrialRecord:
+    """A record as it counts: one that says ok, with a certificate that breaks a rule, is invalid. A trial does not end
+    so: somebody edited the record, or the limits were others then.
+    """
+    fault = record.certificate.fault if record.status == "ok" and record.certificate is not None else None
+    if fault is None:
+        return record
+    return record.model_copy(update={"status": "invalid", "message": f"{CONTRADICTED}: {fault}"})
 
 
 def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
@@ -192,6 +210,8 @@ def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], 
             continue
         if record is not None:
             found[trial_id] = record
+            if record.message.startswith(CONTRADICTED):
+                warnings.append(f"{folder(runs, trial_id) / FILE_NAME}: {record.message}; it counts as invalid")
     return found, warnings
 
 

@@ -126,3 +126,19 @@ def harness(monkeypatch, capsys):
         return SimpleNamespace(code=code, out=captured.out, err=captured.err, seconds=seconds)
 
     return call
+
+
+@pytest.fixture
+def cheating(monkeypatch):
+    """tests/hostile/cheating.py, its head `cheating` and its backbone `looking_ahead` known to this process."""
+    from harness.registry import BACKBONES, HEADS
+
+    place = ROOT / "tests" / "hostile" / "cheating.py"
+    spec = importlib.util.spec_from_file_location("cheating", place)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "cheating", module)  # a signature's annotations are looked up there
+    HEADS.names(), BACKBONES.names()  # all others are known before these
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(HEADS._classes, "cheating", module.Cheating)
+    monkeypatch.setitem(BACKBONES._classes, "looking_ahead", module.LookingAhead)
+    return module

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from harness.certificates import Certificate
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.records import CurvePoint, Environment, TrialRecord
 from harness.trial.step import EagerStep
@@ -89,6 +90,12 @@ def measured(train: TrainSpec, **metrics: float) -> dict[str, float]:
     return {**MEASURED, "best_epoch": min(1.0, train.epochs), **metrics}
 
 
+def certificate(**changes) -> Certificate:
+    """One that holds, with what a test changes."""
+    values = {"positions": 64, "sum_error": 2e-7, "nll_gap": 3e-7, "mean_gap": 1e-8, "lowest_nll": 0.5}
+    return Certificate(**{**values, "later_change": 0.0, "vocab_size": 12, **changes})
+
+
 def record(**changes) -> TrialRecord:
     """A finished trial's record, with what a test changes. One that is ok has all that every such record has."""
     spec = TrialSpec(
@@ -102,7 +109,8 @@ def record(**changes) -> TrialRecord:
     values = {"suite": "small", "spec": spec, "status": "ok", "metrics": {}, "weights_sha256": "ab" * 32, **changes}
     train, ok = values["spec"].train, values["status"] == "ok"
     values["metrics"] = measured(train, **values["metrics"]) if ok else values["metrics"]
-    return TrialRecord(**{"curve": curve(train.epochs) if ok else (), "environment": environment(), **values})
+    made = {"curve": curve(train.epochs) if ok else (), "environment": environment(), "certificate": certificate()}
+    return TrialRecord(**{**made, **values})
 
 
 def matched_suite(*replacements: tuple[str, str], match: str = MATCH) -> str:

@@ -125,6 +125,30 @@ def test_load_all_collects_the_good_and_names_the_bad(tmp_path):
     assert str(tmp_path / ("b" * 12) / "record.json") in warnings[0]
 
 
+def test_a_record_that_says_ok_against_its_certificate_is_invalid_with_one_warning(tmp_path):
+    forged = record(certificate=handmade.certificate(nll_gap=0.7))
+    place = records.save(forged, tmp_path)
+    found, warnings = records.load_all(tmp_path, [forged.id])
+    assert found[forged.id].status == "invalid"
+    assert found[forged.id].metrics == forged.metrics
+    (warning,) = warnings
+    assert warning.startswith(f"{place}: the record says ok, and its certificate says otherwise: the nll of a test")
+    assert records.load(tmp_path, forged.id) == found[forged.id]
+
+
+def test_a_record_whose_certificate_holds_or_failed_in_its_trial_is_as_it_was_written(tmp_path):
+    fault = handmade.certificate(nll_gap=0.7)
+    for spec, status, certificate in (
+        (trial("a" * 12), "ok", handmade.certificate()),
+        (trial("b" * 12), "invalid", fault),
+        (trial("c" * 12), "ok", None),
+    ):
+        saved = record(spec, status=status, certificate=certificate)
+        records.save(saved, tmp_path)
+        assert records.load_all(tmp_path, [spec.id]) == ({spec.id: saved}, [])
+        assert saved.uncertified == (certificate is None)
+
+
 @pytest.mark.parametrize(
     ("retry_failed", "force", "expected"),
     [
@@ -185,6 +209,16 @@ def test_a_record_from_before_precisions_and_routes_is_loaded(tmp_path):
     assert found == record()
     assert (found.environment.matmul_route, found.environment.cuda_graph) == (None, False)
     assert (found.spec.train.precision, found.spec.train.cuda_graph) == ("fp32", "auto")
+
+
+def test_a_record_from_before_certificates_is_loaded(tmp_path):
+    place = records.save(record(), tmp_path)
+    content = json.loads(place.read_text())
+    del content["certificate"], content["sha256"]
+    text = json.dumps(_whole(content), sort_keys=True, separators=(",", ":"))
+    content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    place.write_text(json.dumps(content))
+    assert records.load(tmp_path, "0123456789ab") == record(certificate=None)
 
 
 def _whole(value):

@@ -46,6 +46,10 @@ def import_records(
         _warn(
             f"the ids of {taken.unjudged} records cannot be computed here: of texts in files, plug-ins, other versions"
         )
+    for warning in taken.warnings:
+        _warn(warning)
+    if taken.uncertified:
+        _warn(f"{taken.uncertified} of these records are not certified: they were made before records had certificates")
 
 
 def _warn(sentence: str) -> None:

@@ -91,7 +91,7 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
     ok = [(record, folder) for record, folder in found if record is not None and record.status == "ok"]
     for record, folder in ok[1:]:
         if not records.agree(ok[0][0], record):
-            raise ExecutionError(f"trial {ids[0]} has different results in {ok[0][1]} and {folder}: remove one of them")
+            raise ExecutionError(f"trial {trial} has different results in {ok[0][1]} and {folder}: remove one of them")
     if not ok:
         status = next((record.status for record, _ in found if record is not None), "missing")
         raise ExecutionError(f"trial {trial} ended as '{status}': it has no {lacking}")

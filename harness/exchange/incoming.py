@@ -22,6 +22,8 @@ class Taken:
         new, replaced, known: trials whose record was not here, took the place of another, was here already.
         unjudged: of all these, the ids that could not be computed anew: of corpora in files, plug-ins, other versions.
         differing: a sentence for each of them of which another suite has different results here.
+        uncertified: of all these, the ok ones without a certificate.
+        warnings: a sentence for each that says ok against its own certificate, and counts as invalid.
     """
 
     new: int = 0
@@ -29,6 +31,8 @@ class Taken:
     known: int = 0
     unjudged: int = 0
     differing: tuple[str, ...] = ()
+    uncertified: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 def take_in(place: Path, results: Path, *, replacing: bool = False) -> Taken:
@@ -42,28 +46,30 @@ def take_in(place: Path, results: Path, *, replacing: bool = False) -> Taken:
         taken in until then stays, whole, and the same command goes on.
     """
     with opened(place) as bundle:
-        unjudged = _checked(bundle)
+        taken = _checked(bundle)
         if not replacing:
             _refuse_conflicts(bundle, results)
-        taken = Taken(unjudged=unjudged)
         for trial in bundle.manifest.trials:
             became = _write(bundle, trial, records.runs_folder(results, trial.suite), replacing=replacing)
             taken = replace(taken, **{became: getattr(taken, became) + 1})
         return replace(taken, differing=tuple(_differing(bundle, results)))
 
 
-def _checked(bundle: Bundle) -> int:
-    """Verify every file; how many ids could not be computed anew."""
-    known, unjudged = KnownContents(), 0
+def _checked(bundle: Bundle) -> Taken:
+    """Verify every file; what is to be said of the records, of which none is taken in yet."""
+    known, unjudged, uncertified, warnings = KnownContents(), 0, 0, []
     for trial in bundle.manifest.trials:
         record = _record(bundle, trial)
         try:
             unjudged += known.of(record) is None
         except RecordError as misfit:
             raise RecordError(f"{bundle.place}: {misfit}") from misfit
+        uncertified += record.uncertified
+        if record.message.startswith(records.CONTRADICTED):
+            warnings.append(f"trial {record.id}: {record.message}; it counts as invalid")
         for name in trial.files.keys() & BESIDE:
             check_beside(name, bundle.content(trial, name), record, bundle.source(trial, name))
-    return unjudged
+    return Taken(unjudged=unjudged, uncertified=uncertified, warnings=tuple(warnings))
 
 
 def _record(bundle: Bundle, trial: Trial) -> TrialRecord:
@@ -71,7 +77,7 @@ def _record(bundle: Bundle, trial: Trial) -> TrialRecord:
     record = records.parsed(bundle.content(trial, records.FILE_NAME), trial.id, place)
     if record.suite != trial.suite:
         raise RecordError(f"{place}: holds a record of the suite '{record.suite}'")
-    return record
+    return records.counted(record)
 
 
 def _refuse_conflicts(bundle: Bundle, results: Path) -> None:

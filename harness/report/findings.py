@@ -12,6 +12,7 @@ COMPAT_MARK = "†"  # computed as a published code does
 SHARED_MARK = "‡"  # a time taken while other work ran
 TIE_MARK = "≈"  # not told apart from the best
 BLOCKS_MARK = "§"  # an interval over blocks of text, not over seeds
+UNCERTIFIED_MARK = "°"  # of records without a certificate
 LARGEST_NATS = 700  # of a difference that is shown in percent; e^710 is no float
 
 

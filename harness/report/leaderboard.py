@@ -8,7 +8,9 @@ from typing import Any
 from harness.contents import facts_of
 from harness.plan.specs import LEADERBOARD
 from harness.registry import BACKBONES, HEADS
+from harness.report.findings import UNCERTIFIED_MARK
 from harness.report.forms import markdown
+from harness.report.notes import UNCERTIFIED
 from harness.report.outputs import Trials
 from harness.report.rows import shown
 from harness.report.standing import Group, Standing
@@ -87,6 +89,7 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
             "epochs": group.train.epochs,
             "pretrained": group.pretrained,
             "rows": [_entry(standing, group) for standing in group.standings],
+            "invalid": [_entry(standing, group) for standing in group.invalid],
         }
         for group in groups
     ]
@@ -102,6 +105,7 @@ def _entry(standing: Standing, group: Group) -> dict[str, Any]:
         "test_ppl": statistics.fmean(ppl) if ppl else None,
         "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
         "seeds": row.ok_seeds,
+        "certified": bool(ppl) and not row.uncertified,
         "statuses": dict(Counter(record.status for record in row.records.values())),
         "params_total": row.params_total or None,
         "params_head": row.params_head or None,
@@ -118,12 +122,13 @@ def _entry(standing: Standing, group: Group) -> dict[str, Any]:
 def _cells(standing: Standing, group: Group) -> dict[str, Cell]:
     row, time = standing.row, time_of(standing.row, "train_ms_per_batch", group.timings)
     memory = max(row.values("peak_memory_mib"), default=None)
+    mark = UNCERTIFIED_MARK if row.uncertified else ""
     return {
         "head": Cell(text=row.head),
         "backbone": Cell(text=row.backbone),
         "training": Cell(text=standing.training),
         "test ppl": _mean(row.values("test_ppl")),
-        "n": Cell(text=_state(standing), value=len(row.ok_seeds)),
+        "n": Cell(text=f"{_state(standing)} {mark}".strip(), value=len(row.ok_seeds), mark=mark),
         "params": _count(row.params_total),
         "head params": _count(row.params_head),
         "train ms/batch": _number(time and time.value, "" if time is None or time.exclusive else SHARED, digits=1),
@@ -189,4 +194,12 @@ def _notes(group: Group) -> tuple[str, ...]:
     notes.append(f"Evaluation: segments of {train.seq_len} tokens, {columns}.")
     if group.compat is not None:
         notes.append(f'compat {group.compat}: as a published code computes it; its "probabilities" need not sum to 1.')
+    if any(standing.row.uncertified for standing in group.standings):
+        notes.append(UNCERTIFIED)
+    if group.invalid:
+        names = "; ".join(f"{each.row.head} on {each.row.backbone}" for each in group.invalid)
+        notes.append(
+            f"Left out: {len(group.invalid)} rows with invalid trials, whose perplexity is not made of probabilities "
+            f"(docs/certificates.md): {names}."
+        )
     return tuple(notes)

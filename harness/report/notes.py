@@ -7,11 +7,20 @@ from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, Suite, TrialSpe
 from harness.records import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report import signs
-from harness.report.findings import COMPAT_MARK, Findings
+from harness.report.findings import COMPAT_MARK, UNCERTIFIED_MARK, Findings
 from harness.report.rows import Row, shown
 
 SHOWN = 5  # of the trials without scores of tokens
 ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
+
+UNCERTIFIED = (
+    f"{UNCERTIFIED_MARK} not certified: these records were made before trials checked that their perplexity is made of "
+    "probabilities (docs/certificates.md). harness run SUITE --force makes them again."
+)
+INVALID = (
+    "invalid: the trial's certificate failed, so its perplexity is not made of probabilities (docs/certificates.md). "
+    "A row with such a trial has no means, no rank and no comparisons; the numbers stay in its records."
+)
 
 
 def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
@@ -73,6 +82,10 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         for record in measured
         if record.status != "ok"
     ]
+    if any(line.uncertified for line in lines):
+        notes.append(UNCERTIFIED)
+    if any(line.invalid for line in lines):
+        notes.append(INVALID)
     if measured:
         notes.append(f"Last trial finished {max(record.environment.finished for record in measured)}.")
     return notes

@@ -7,7 +7,7 @@ from typing import Literal
 
 from harness.records import METRICS
 from harness.report.compared import Compared
-from harness.report.findings import BLOCKS_MARK, SHARED_MARK, TIE_MARK, Findings, percent
+from harness.report.findings import BLOCKS_MARK, SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK, Findings, percent
 from harness.report.head_counts import head_counts
 from harness.report.published import PrintedCell
 from harness.report.rows import Row
@@ -60,7 +60,7 @@ def quantities(findings: Findings) -> list[Quantity]:
         *_costs(findings),
         Quantity(
             column=Column(name="n"),
-            cells=tuple(Cell(text=line.state) for line in findings.lines),
+            cells=tuple(_state(line) for line in findings.lines),
             kind="state",
             rows=_all(findings),
         ),
@@ -199,6 +199,11 @@ def _marked(cell: Cell, mark: str) -> Cell:
 def _ranked(cell: Cell, index: int, findings: Findings) -> Cell:
     tie = f" {TIE_MARK}" if index in findings.tied else ""
     return replace(cell, text=cell.text + tie, rank=findings.ranks.get(index, ""))
+
+
+def _state(line: Row) -> Cell:
+    cell = Cell(text=line.state)
+    return _marked(cell, UNCERTIFIED_MARK) if line.uncertified else cell
 
 
 def _whole(value: object) -> Cell:

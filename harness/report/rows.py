@@ -81,8 +81,22 @@ class Row:
 
     @property
     def ok_seeds(self) -> list[int]:
-        """Seeds whose trial is finished and ok, in the order of the suite."""
+        """Seeds whose trial is finished and ok, in the order of the suite; none where a trial of the row is invalid."""
+        if self.invalid:
+            return []
         return [t.seed for t in self.trials if t.seed in self.records and self.records[t.seed].status == "ok"]
+
+    @property
+    def invalid(self) -> bool:
+        """Whether a trial's certificate failed. What the head computes is then no probability: the row has no means,
+        no rank and no comparisons, whatever its other trials say.
+        """
+        return any(record.status == "invalid" for record in self.records.values())
+
+    @property
+    def uncertified(self) -> bool:
+        """Whether the row's numbers are of records without a certificate, all or some."""
+        return any(self.records[seed].uncertified for seed in self.ok_seeds)
 
     @property
     def state(self) -> str:

@@ -70,6 +70,9 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
             )
             found.append((", ".join(group), *sides))
     if not found:
+        invalid = dict.fromkeys(row.head for rows in groups.values() for row in rows if row.invalid)
+        if invalid:
+            raise ExecutionError(f"nothing to compare: there are invalid trials of {', '.join(invalid)}")
         raise ExecutionError(f"no seed of {a} and {b} is finished for both: harness run {evidence.suite.path}")
     return found
 

@@ -69,6 +69,7 @@ class Group:
     """Rows that compare, by their mean test perplexity; those without an ok trial last.
 
     Args:
+        invalid: rows that are left out, since the certificate of a trial failed.
         corpus, contents, train: of each of its trials; of `train` what EVALUATION names, and epochs.
         pretrained: its trials began at pretrained weights.
         compat: the switches of its heads, None where they have none.
@@ -81,6 +82,7 @@ class Group:
     pretrained: bool
     compat: str | None
     standings: tuple[Standing, ...]
+    invalid: tuple[Standing, ...]
     timings: dict[str, Timing]
 
 
@@ -180,7 +182,8 @@ def _group(finished: list[Finished]) -> Group:
         train=first.record.spec.train,
         pretrained=first.contents.backbone is not None,
         compat=_compat(first.record.spec),
-        standings=tuple(sorted(standings, key=_order)),
+        standings=tuple(sorted((each for each in standings if not each.row.invalid), key=_order)),
+        invalid=tuple(sorted((each for each in standings if each.row.invalid), key=_order)),
         timings={each.record.id: each.timing for each in finished if each.timing is not None},
     )
 

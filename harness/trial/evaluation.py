@@ -1,10 +1,10 @@
 """Evaluate: exact negative log-likelihoods, summed in float64, and the perplexities they give."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,15 +62,32 @@ def scored_segments(tokens_N: Tensor, train: TrainSpec) -> Iterator[Segment]:
     return islice(segments, train.eval_batches)
 
 
+class Sampled(NamedTuple):
+    """A segment, and the state that the model was given with it."""
+
+    segment: Segment
+    state: Any
+
+
 class TokenNll:
     """Each token's nats and its offset in its segment, gathered while a split is scored.
 
     Shapes: nll_N (N,) float32, NaN where a token is not scored; offset_N (N,) int32, there -1.
+
+    Args:
+        sample: numbers of segments, from 0, that are kept in `sampled` to be computed again.
     """
 
-    def __init__(self, num_tokens: int, device: torch.device):
+    def __init__(self, num_tokens: int, device: torch.device, sample: Collection[int] = ()):
         self.nll_N = torch.full((num_tokens,), math.nan, device=device)
         self.offset_N = torch.full((num_tokens,), -1, dtype=torch.int32, device=device)
+        self.sample, self.sampled, self._segments = sample, [], 0
+
+    def begin(self, segment: Segment, state: Any) -> None:
+        """Take in what the model is given next."""
+        if self._segments in self.sample:
+            self.sampled.append(Sampled(segment, copied(state)))
+        self._segments += 1
 
     def add(self, nll_BT: Tensor, segment: Segment) -> None:
         """Take in a segment's tokens that count."""
@@ -107,6 +124,8 @@ def evaluate(
     for cut in scored_segments(tokens_N, train):
         segment = cut.to(device)
         inputs_BT, targets_BT, weight_BT, _ = segment
+        if keep is not None:
+            keep.begin(segment, state)
         with clock.lap():
             distribution, state = model(inputs_BT, state)
             with calling(model.head_name, "nll"):
@@ -141,6 +160,13 @@ def state_of(model: LanguageModel) -> Any:
     model.eval()
     with calling(model.backbone_name, "forward"):
         return model.backbone(tokens_BT).state
+
+
+def copied(state: Any) -> Any:
+    """A carried state that later calls cannot change: a tensor, nested tuples of tensors, or None."""
+    if isinstance(state, tuple):
+        return tuple(copied(part) for part in state)
+    return state.clone() if isinstance(state, Tensor) else state
 
 
 def text_scores(score: Score, corpus: Corpus, train: TrainSpec) -> dict[str, float]:

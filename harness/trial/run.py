@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from harness import records, token_scores
+from harness.certificates import Certificate
 from harness.containment import contained, first_line, from_outside
 from harness.corpora.corpus import Corpus
 from harness.corpora.sources import load_planned
@@ -22,6 +23,7 @@ from harness.plausible import MOST_PERPLEXITY
 from harness.printable import sentence
 from harness.records import Status, TrialRecord
 from harness.trial import attempt, session
+from harness.trial.certify import certify, segments_to_sample
 from harness.trial.checkpoint import Checkpoints, weights_sha256
 from harness.trial.conditions import conditions
 from harness.trial.evaluation import TokenNll, evaluate, references, refuse_stride, state_of, text_scores
@@ -102,7 +104,7 @@ def _attempted(
     for each in current.switched_off:
         log.warning("%s", each)
     metrics: dict[str, float] = {}  # filled as things are measured, so that a trial that fails keeps what it had
-    fitted, digest = Fitted(), None
+    fitted, digest, certificate = Fitted(), None, None
     if state is not None:
         fitted.resume(state["fitted"])
     status, message = "ok", ""
@@ -110,7 +112,11 @@ def _attempted(
         refuse_hopeless(this, traces, log)
         workers.first_says(*this.position)
         with Watch(setting, folder, current.elapsed) as watch, contained(components(spec), log.warning):
-            digest = measure(spec, current, watch, metrics, fitted, checkpoints, state, report, log, workers)
+            digest, certificate = measure(
+                spec, current, watch, metrics, fitted, checkpoints, state, report, log, workers
+            )
+        if (fault := certificate.fault) is not None:
+            status, message = "invalid", fault
     except (StorageError, CorpusError) as fault:
         log.error("interrupted: %s", fault)
         raise
@@ -131,6 +137,7 @@ def _attempted(
         message=message,
         weights_sha256=digest,
         contents=setting.contents_of(spec),
+        certificate=certificate,
     )
 
 
@@ -145,9 +152,9 @@ def measure(
     report: Callable[[Progress], None],
     log: logging.Logger,
     workers: Workers,
-) -> str:
-    """Fill `metrics` and `fitted`; returns the digest of the best weights. Of several workers only the first goes on
-    after training.
+) -> tuple[str, Certificate | None]:
+    """Fill `metrics` and `fitted`; returns the digest of the best weights and their certificate. Of several workers
+    only the first goes on after training.
     """
     setting = current.setting
     refuse_unfit(spec.train, setting.device)
@@ -182,12 +189,14 @@ def measure(
         training.fit()
         workers.dismissed = True
         if workers.rank:
-            return ""
+            return "", None
         scores, tokens = _scores(model, on_device, spec, fitted, checkpoints, clocks["eval"])
         metrics |= scores
         metrics["peak_memory_mib"] = max(peak_memory_mib(device), current.peak_memory_mib)
         if (batch := setting.measure.inference_batch) is not None:
             metrics |= inference_times(model, on_device.test, spec.train, batch=batch, beat=watch.beat)
+        certificate = certify(model, tokens, spec, on_device, beat=watch.beat)
+        log.info("certificate: %s", certificate)
     metrics |= _costs(fitted, spec, clocks) | references(corpus, spec.train)
     digest = weights_sha256(model.state_dict())
     if setting.measure.token_nll:
@@ -195,7 +204,7 @@ def measure(
         arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
         kept = token_scores.TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()})
         token_scores.save(kept, digest, checkpoints.folder / token_scores.FILE_NAME)
-    return digest
+    return digest, certificate
 
 
 def _built(spec: TrialSpec, corpus: Corpus) -> LanguageModel:
@@ -219,14 +228,14 @@ def _scores(
     model, corpus: Corpus, spec: TrialSpec, fitted: Fitted, checkpoints: Checkpoints, clock: Clock
 ) -> tuple[dict[str, float], TokenNll]:
     """Test perplexity of the last weights, then of the best; the best ones stay in the model, and become best.pt. And
-    what they give each token.
+    what they give each token, with the segments to certify them on.
     """
-    tokens = TokenNll(len(corpus.test), clock.device)
+    empty = partial(TokenNll, len(corpus.test), clock.device, segments_to_sample(corpus.test, spec.train))
     scored = partial(evaluate, model, corpus.test, spec.train, uncounted_id=corpus.uncounted_id, clock=clock)
-    test = last = scored(keep=tokens)
+    test = last = scored(keep=(tokens := empty()))
     if fitted.best_epoch != math.ceil(spec.train.epochs):
         model.load_state_dict(checkpoints.best_weights(fitted.best_epoch, clock.device))
-        test = scored(keep=tokens)
+        test = scored(keep=(tokens := empty()))
     checkpoints.publish_best(fitted.best_epoch)
     carried = spec.train.batching == "stream" and state_of(model) is not None
     scores = {

@@ -4,6 +4,7 @@ import json
 import math
 
 import bundles
+import handmade
 import pytest
 from bundles import files, keep, members, planned, record_of
 
@@ -42,6 +43,31 @@ def test_what_is_exported_and_imported_is_the_same_files(there, sent, here, harn
     assert "3 new records, 0 replaced, 0 known already" in done.out
     assert files(here) == files(there)
     assert len(files(here)) == 7
+
+
+def test_an_import_says_how_many_records_are_not_certified(tmp_path, here, harness):
+    one, two, three, _ = planned(tmp_path)
+    keep(tmp_path / "older", record_of(one, certificate=None))
+    keep(tmp_path / "older", record_of(two, certificate=None))
+    keep(tmp_path / "older", record_of(three))
+    export(tmp_path / "older", tmp_path / "records.zip")
+    done = harness("import", tmp_path / "records.zip", "--results", here)
+    assert done.code == 0
+    assert "warning: 2 of these records are not certified" in done.err
+
+
+def test_an_import_names_a_record_that_says_ok_against_its_certificate(tmp_path, here, harness):
+    one, two, *_ = planned(tmp_path)
+    keep(tmp_path / "forged", record_of(one, certificate=handmade.certificate(sum_error=277.0)))
+    keep(tmp_path / "forged", record_of(two))
+    export(tmp_path / "forged", tmp_path / "records.zip")
+    done = harness("import", tmp_path / "records.zip", "--results", here)
+    assert done.code == 0
+    (warning,) = done.err.splitlines()
+    assert warning.startswith(f"warning: trial {one.id}: the record says ok, and its certificate says otherwise")
+    assert records.load(here / "runs" / "small", one.id).status == "invalid"
+    again = harness("import", tmp_path / "records.zip", "--results", here)
+    assert "0 new records, 0 replaced, 2 known already" in again.out
 
 
 def test_a_suite_finds_its_trials_finished_after_an_import(sent, here, tmp_path, harness):

@@ -34,6 +34,7 @@ def record_of():
             status=status,
             metrics={**ALWAYS, **metrics} if status == "ok" else metrics,
             curve=(),
+            certificate=handmade.certificate() if status == "ok" else None,
             environment=ENVIRONMENT.model_copy(update=environment or {}),
             message=message,
         )

@@ -91,6 +91,37 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
     assert table.lines[0].cells[2].spread == pytest.approx(0.25 * math.sqrt(2))
 
 
+def test_a_row_with_an_invalid_trial_is_left_out_and_named(finish, found):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    invalid = {"status": "invalid", "certificate": handmade.certificate(sum_error=277.0)}
+    finish(
+        ("  - softmax\n", ""),
+        ("seeds: [1, 2]", "seeds: [3]"),
+        ("baseline: softmax", "baseline: mos"),
+        ppls=[0.5],
+        **invalid,
+    )
+    (group,) = found()
+    assert [line["head"] for line in lines(group)] == ["softmax"]
+    (left_out,) = [note for note in leaderboard.table(group).notes if note.startswith("Left out")]
+    assert left_out.startswith("Left out: 1 rows with invalid trials")
+    assert left_out.endswith("mos(num_mixtures=2) on lstm.")
+    ((entry,),) = [each["invalid"] for each in leaderboard.as_json((group,))]
+    assert entry["statuses"] == {"ok": 2, "invalid": 1}
+    assert (entry["test_ppl"], entry["certified"]) == (None, False)
+
+
+def test_rows_of_records_from_before_certificates_are_marked(finish, found):
+    finish(ppls=[10.0, 12.0, 0, 0], certificate=None)
+    finish(ppls=[0, 0, 9.0, 9.5])
+    (group,) = found()
+    assert [(line["head"], line["n"]) for line in lines(group)] == [("mos(num_mixtures=2)", "2"), ("softmax", "2 °")]
+    assert [entry["certified"] for entry in leaderboard.as_json((group,))[0]["rows"]] == [True, False]
+    (note,) = [note for note in leaderboard.table(group).notes if "not certified" in note]
+    assert note.startswith("° not certified: ")
+    assert note in leaderboard.render((group,)).replace("\\", "")
+
+
 def test_failed_trials_are_counts_and_rows_without_a_number_come_last(finish, found):
     finish(ppls=[None, None, 50.0, None])
     (group,) = found()

@@ -1,0 +1,73 @@
+"""Certificate: what a record keeps of the check that a trial's perplexity is made of probabilities.
+
+harness/trial/certify.py measures one after training; docs/certificates.md explains it. The limits are here, so that
+whoever reads a record can apply them again.
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SUM_ERROR = 1e-4  # float32 sums of 50,000 words stay 100 times below
+LOWEST_NLL = -1e-5  # nats: a token that is certain may be rounded this far below 0, not farther
+NLL_GAP = 1e-3  # at one position: float32 in another order of summation, with room for logits of thousands
+MEAN_GAP = 1e-4  # over all positions, where rounding averages out: what a perplexity can gain stays below 0.1 %
+LATER_CHANGE = 1e-4  # the same shapes are computed twice, so that even rounding is mostly the same
+
+_Size = Annotated[float, Field(ge=0)] | None
+
+
+class Certificate(BaseModel):
+    """What was found on sampled positions of the test split, with the weights that the test perplexity is of.
+
+    "Due" is -log p[target] of the model's distribution over all words, computed from the tokens before the target.
+    Gaps and changes are in nats, divided by the nll where that is above 1. A size that is no finite number is None.
+
+    Args:
+        positions: how many were checked.
+        sum_error: largest |sum of p over all words - 1|.
+        nll_gap: largest |nll - due|, of the nll that evaluation counted, and of those of other words as targets.
+        mean_gap: |mean over positions of the counted nll - due|.
+        lowest_nll: in nats, of all scored tokens of the test split; None where one of them is no finite number.
+        later_change: largest change of a token's nll when the tokens after it change.
+        vocab_size: V.
+        log_epsilon: what the head adds to each word's probability, as published codes do (`compat`); 0: nothing.
+        seconds: what the check took.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    positions: Annotated[int, Field(ge=1)]
+    sum_error: _Size
+    nll_gap: _Size
+    mean_gap: _Size
+    lowest_nll: float | None
+    later_change: _Size
+    vocab_size: Annotated[int, Field(ge=1)]
+    log_epsilon: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+
+    @property
+    def fault(self) -> str | None:
+        """The first rule that is broken, as one sentence; None where all of them hold."""
+        lowest = LOWEST_NLL - self.log_epsilon  # -log(1 + epsilon) is above -epsilon
+        if self.lowest_nll is None:
+            return "the nll of a test token is not a finite number"
+        if self.lowest_nll < lowest:
+            return f"the nll of a test token is {self.lowest_nll:.4g}: below 0, as if its probability were above 1"
+        sums = "the probabilities of all words do not sum to 1: at a test position they are off by"
+        later = "the nll of a test token depends on the tokens after it, which the model must not see: it changes by"
+        gap = "the nll of a test token is not -log_probs of its target: the gap is"
+        mean = "the nll of test tokens is not -log_probs of their targets: the gap between the means is"
+        return (
+            _breach(sums, self.sum_error, SUM_ERROR + self.vocab_size * self.log_epsilon)
+            or _breach(later, self.later_change, LATER_CHANGE)
+            or _breach(gap, self.nll_gap, NLL_GAP)
+            or _breach(mean, self.mean_gap, MEAN_GAP)
+        )
+
+
+def _breach(what: str, size: float | None, limit: float) -> str | None:
+    if size is None:
+        return f"{what} no finite number"
+    return f"{what} {size:.4g} (allowed: {limit:.4g})" if size > limit else None
