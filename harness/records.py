@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from harness import sealed
 from harness.errors import RecordError, StorageError
 from harness.files import remove_stale
+from harness.fingerprints import Fingerprints
 from harness.kernels.products import Route
 from harness.plan.specs import TrialSpec
 
@@ -118,6 +119,7 @@ class TrialRecord(_Frozen):
     message: str = ""
     weights_sha256: str | None = None
     contents: Contents | None = None  # None in the first records, and where the plan did not say
+    code: Fingerprints | None = None  # None in records from before code was noted
 
     @property
     def id(self) -> str:

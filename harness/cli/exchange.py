@@ -45,6 +45,12 @@ def import_records(
             f"the ids of {taken.unjudged} records cannot be computed here: of texts in files, plug-ins, other versions"
         )
 
+    if taken.other_code:
+        _warn(
+            f"{taken.other_code} of these records were made by other code of a head, backbone or corpus than is here; "
+            "`harness plan SUITE` shows them as outdated"
+        )
+
 
 def _warn(sentence: str) -> None:
     errors.print(f"warning: {sentence}")

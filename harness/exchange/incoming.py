@@ -8,6 +8,7 @@ from harness.contents import KnownContents
 from harness.errors import RecordError, StorageError
 from harness.exchange.bundle import BESIDE, FILES, Bundle, Trial, check_beside, opened
 from harness.files import write_atomically
+from harness.fingerprints import is_outdated
 from harness.records import TrialRecord
 
 SHOWN = 5  # of the trials in conflict
@@ -20,12 +21,14 @@ class Taken:
     Args:
         new, replaced, known: trials whose record was not here, took the place of another, was here already.
         unjudged: of all these, the ids that could not be computed anew: of corpora in files, plug-ins, other versions.
+        other_code: of all these, the records made by other code of a head, backbone or corpus than is here.
     """
 
     new: int = 0
     replaced: int = 0
     known: int = 0
     unjudged: int = 0
+    other_code: int = 0
 
 
 def take_in(place: Path, results: Path, *, replacing: bool = False) -> Taken:
@@ -42,7 +45,7 @@ def take_in(place: Path, results: Path, *, replacing: bool = False) -> Taken:
         unjudged = _checked(bundle)
         if not replacing:
             _refuse_conflicts(bundle, results)
-        taken = Taken(unjudged=unjudged)
+        taken = Taken(unjudged=unjudged, other_code=_of_other_code(bundle))
         for trial in bundle.manifest.trials:
             became = _write(bundle, trial, records.runs_folder(results, trial.suite), replacing=replacing)
             taken = replace(taken, **{became: getattr(taken, became) + 1})
@@ -61,6 +64,10 @@ def _checked(bundle: Bundle) -> int:
         for name in trial.files.keys() & BESIDE:
             check_beside(name, bundle.content(trial, name), record, bundle.source(trial, name))
     return unjudged
+
+
+def _of_other_code(bundle: Bundle) -> int:
+    return sum(is_outdated(_record(bundle, trial)) for trial in bundle.manifest.trials)
 
 
 def _record(bundle: Bundle, trial: Trial) -> TrialRecord:

@@ -1,15 +1,17 @@
 """All that a report on a suite is made of: the plan, what was found of it on disk, and the printed numbers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import records, timings, token_scores
 from harness.errors import RecordError
+from harness.fingerprints import UNKNOWN, harness_code
 from harness.plan.specs import Suite
 from harness.records import TrialRecord
 from harness.report import published
 from harness.report.published import PrintedNumbers
+from harness.report.versions import Changed, changed
 from harness.timings import Timing
 from harness.token_scores import TokenScores
 
@@ -25,6 +27,8 @@ class Evidence:
         interrupted: ids of trials without a record that have a checkpoint.
         printed: what the suite compares with.
         tell: hears a sentence for each file that does not verify, and so does not count.
+        outdated: the trials whose code has changed since, see harness.report.versions.
+        harness_code: the hash of the harness' own code as it is here.
     """
 
     suite: Suite
@@ -34,6 +38,8 @@ class Evidence:
     interrupted: frozenset[str]
     printed: PrintedNumbers
     tell: Callable[[str], None]
+    outdated: Changed = field(default_factory=dict)
+    harness_code: str = UNKNOWN
 
     def token_scores(self, trial_id: str) -> TokenScores | None:
         """What a trial's best weights give each test token; None where that was not kept, or does not verify."""
@@ -64,4 +70,6 @@ def gather(suite: Suite, results: Path, tell: Callable[[str], None]) -> Evidence
         interrupted=frozenset(records.interrupted(runs, ids)) - found.keys(),
         printed=published.load(suite),
         tell=tell,
+        outdated=changed(found.values()),
+        harness_code=harness_code().sha256,
     )

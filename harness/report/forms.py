@@ -30,6 +30,7 @@ _LATEX = {
     "†": r"\textdagger{}",
     "‡": r"\textdaggerdbl{}",
     "§": r"\textsection{}",
+    "¶": r"\textparagraph{}",
 } | {sign: f"\\{sign}" for sign in "&%$#_"}
 _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 

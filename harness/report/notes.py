@@ -56,6 +56,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
     notes += _distinct(ok, _context)
     notes += _distinct(measured, _machine)
     notes += signs.of_times(findings)
+    notes += signs.of_code(findings)
     notes += [
         f"{record.spec} ({record.id}) was trained in {record.environment.sessions} sessions, of which earlier ones ran "
         f"with: {', '.join(record.environment.changed)}."

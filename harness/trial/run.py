@@ -96,7 +96,7 @@ def _attempted(
     setting = routed(setting, state)
     traces = attempt.stuck(folder) if attempt.follows(folder, setting.driver) else ""
     this = attempt.begin(folder, setting.driver, (state["epoch"], state["step"]) if state else (1, 0))
-    current = Session(setting, spec.id, state)
+    current = Session(setting, spec, state)
     metrics: dict[str, float] = {}  # filled as things are measured, so that a trial that fails keeps what it had
     fitted, digest = Fitted(), None
     if state is not None:
@@ -127,6 +127,7 @@ def _attempted(
         message=message,
         weights_sha256=digest,
         contents=setting.contents_of(spec),
+        code=current.code,
     )
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import torch
 
 import harness
-from harness import environment
+from harness import environment, fingerprints
+from harness.fingerprints import SHOWN, Fingerprints
+from harness.plan.specs import TrialSpec
 from harness.records import Environment
 from harness.trial.setting import Setting
 
@@ -20,10 +22,11 @@ class Session:
         state: the checkpoint it goes on from, or None.
     """
 
-    def __init__(self, setting: Setting, trial_id: str, state: dict[str, Any] | None):
-        self.setting, self.trial_id = setting, trial_id
+    def __init__(self, setting: Setting, spec: TrialSpec, state: dict[str, Any] | None):
+        self.setting, self.trial_id = setting, spec.id
         self.load = environment.load_average()
-        self.facts = _facts(setting)
+        self.code = fingerprints.of_trial(spec)
+        self.facts = _facts(setting, self.code)
         before = state["session"] if state is not None else None
         self.number = before["number"] + 1 if before else 1
         self.started = before["started"] if before else environment.now()
@@ -78,7 +81,7 @@ def fits(state: dict[str, Any], trial_id: str) -> bool:
     return state.get("schema") == SCHEMA and state.get("trial") == trial_id
 
 
-def _facts(setting: Setting) -> dict[str, str]:
+def _facts(setting: Setting, code: Fingerprints) -> dict[str, str]:
     """What bits may depend on, beside the spec."""
     return {
         "device": environment.device_name(torch.device(setting.device)),
@@ -86,4 +89,5 @@ def _facts(setting: Setting) -> dict[str, str]:
         "torch": str(torch.__version__),  # a subclass of str, which no checkpoint may hold
         "commit": environment.commit(),
         "products by": setting.route if setting.device == "cpu" else "cuBLAS",
+        **{f"{part}'s code": sha256[:SHOWN] for part, sha256 in code.model_dump(exclude={"dirty"}).items()},
     }
