@@ -8,8 +8,9 @@ read as the import system would find them, but nothing is executed. Standard lib
 import ast
 import hashlib
 import importlib.util
+import pkgutil
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -152,17 +153,27 @@ def _parents(name: str) -> list[str]:
 
 def _spec(name: str) -> ModuleSpec | None:
     """Where a module lies, as importlib.util.find_spec says, which would import the packages around it."""
-    loaded = sys.modules.get(name)
+    loaded, (parent, _, _) = sys.modules.get(name), name.rpartition(".")
     if getattr(loaded, "__spec__", None) is not None:
         return loaded.__spec__
-    path, (parent, _, _) = None, name.rpartition(".")
     if parent:
         around = _spec(parent)
-        path = None if around is None else around.submodule_search_locations
-        if path is None:
-            return None
-    specs = (finder.find_spec(name, path) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+        return None if around is None else _within(name, around.submodule_search_locations or ())
+    specs = (finder.find_spec(name, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
     return next((spec for spec in specs if spec is not None), None)
+
+
+def _within(name: str, folders: Iterable[str]) -> ModuleSpec | None:
+    """A module in one of the folders of the package around it; one of folders alone where it is a folder without
+    `__init__.py`.
+    """
+    bare = ModuleSpec(name, None, is_package=True)
+    for importer in map(pkgutil.get_importer, folders):
+        spec = importer.find_spec(name) if importer is not None else None
+        if spec is not None and spec.loader is not None:
+            return spec
+        bare.submodule_search_locations += (spec.submodule_search_locations or ()) if spec is not None else ()
+    return bare if bare.submodule_search_locations else None
 
 
 def _tree(spec: ModuleSpec) -> ast.Module | None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from harness.fingerprints import Fingerprints
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.records import Environment, TrialRecord
 from harness.trial.step import EagerStep
@@ -59,6 +60,12 @@ def environment(**changes) -> Environment:
         "finished": "2026-01-02T03:05:05+00:00",
     }
     return Environment(**{**values, **changes})
+
+
+def code(**changes) -> Fingerprints:
+    """The code of a trial: four hashes of 64 equal digits, and a clean checkout, with what a test changes."""
+    hashes = {"head": "1" * 64, "backbone": "2" * 64, "corpus": "3" * 64, "harness": "4" * 64, "dirty": False}
+    return Fingerprints(**{**hashes, **changes})
 
 
 def record(**changes) -> TrialRecord:
