@@ -3,8 +3,8 @@
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -45,6 +45,18 @@ def commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head}+" if changed else head
+
+
+def uncommitted(files: Iterable[Path]) -> bool | None:
+    """Whether one of these files is not as the last commit of its checkout has it; None where none is in a checkout."""
+    ours, known = Path(harness.__file__).parent.parent, {}
+    for file in sorted(files):
+        known.setdefault(ours if file.is_relative_to(ours) else file.parent, []).append(str(file))
+    found = set()
+    for folder, places in known.items():
+        with suppress(OSError, subprocess.CalledProcessError):
+            found.add(bool(_git(folder, "--no-optional-locks", "status", "--porcelain", "--", *places)))
+    return any(found) if found else None
 
 
 def now() -> str:

@@ -16,6 +16,7 @@ from harness import sealed
 from harness.certificates import Certificate
 from harness.errors import RecordError, StorageError
 from harness.files import remove_stale
+from harness.fingerprints import Fingerprints
 from harness.kernels.products import Route
 from harness.plan.specs import TrialSpec
 from harness.plausible import fault
@@ -123,6 +124,7 @@ class TrialRecord(_Frozen):
     weights_sha256: str | None = None
     contents: Contents | None = None  # None in the first records, and where the plan did not say
     certificate: Certificate | None = None  # None in older records, and where the trial did not come so far
+    code: Fingerprints | None = None  # None in records from before code was noted
 
     @property
     def id(self) -> str:

@@ -80,6 +80,14 @@ class Registry:
             return _plugin_place(self._plugins[name])
         return _place(self.get(name))
 
+    def module(self, name: str) -> str:
+        """The name of the module that defines an entry; of a plug-in the one that it names, which is not imported.
+
+        Raises: UnknownComponent.
+        """
+        self._discover()
+        return self._plugins[name].module if name in self._plugins else self.get(name).__module__
+
     def _load(self, name: str) -> type:
         who = f"{self.kind} '{name}' from {_plugin_place(self._plugins[name])}"
         try:

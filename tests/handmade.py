@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from harness.certificates import Certificate
+from harness.fingerprints import Fingerprints
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.records import CurvePoint, Environment, TrialRecord
 from harness.trial.step import EagerStep
@@ -94,6 +95,12 @@ def certificate(**changes) -> Certificate:
     """One that holds, with what a test changes."""
     values = {"positions": 64, "sum_error": 2e-7, "nll_gap": 3e-7, "mean_gap": 1e-8, "lowest_nll": 0.5}
     return Certificate(**{**values, "later_change": 0.0, "vocab_size": 12, **changes})
+
+
+def code(**changes) -> Fingerprints:
+    """The code of a trial: four hashes of 64 equal digits, and a clean checkout, with what a test changes."""
+    hashes = {"head": "1" * 64, "backbone": "2" * 64, "corpus": "3" * 64, "harness": "4" * 64, "dirty": False}
+    return Fingerprints(**{**hashes, **changes})
 
 
 def record(**changes) -> TrialRecord:

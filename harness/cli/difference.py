@@ -39,9 +39,8 @@ def diff(
         read = planning.load(suite, tuple(overrides))
         chosen = {trial.id for trial in planning.select(read.trials, tuple(only))}
         known = evidence.gather(read, results, errors.print)
-        lines = [
-            row for row in rows(read, known.records, known.interrupted) if chosen & {trial.id for trial in row.trials}
-        ]
+        found = rows(read, known.records, known.interrupted, known.outdated)
+        lines = [row for row in found if chosen & {trial.id for trial in row.trials}]
         pairs = sides.of_heads(lines, known, a, b)
     found = [difference(one, other, data, top=top, within=within) for within, one, other in pairs]
     if as_json:

@@ -51,6 +51,12 @@ def import_records(
     if taken.uncertified:
         _warn(f"{taken.uncertified} of these records are not certified: they were made before records had certificates")
 
+    if taken.other_code:
+        _warn(
+            f"{taken.other_code} of these records were made by other code of a head, backbone or corpus than is here; "
+            "`harness plan SUITE` shows them as outdated"
+        )
+
 
 def _warn(sentence: str) -> None:
     errors.print(f"warning: {sentence}")

@@ -28,18 +28,20 @@ from harness.cli.options import (
 from harness.contents import of_suite
 from harness.corpora.download import DEFAULT_DATA
 from harness.environment import resolve_device
-from harness.errors import FewerTrialsError, StorageError
+from harness.errors import ExecutionError, FewerTrialsError, StorageError
 from harness.execution.driver import Tracking, run_trials, tidy_finished, without_weights
 from harness.execution.events import Claim
 from harness.execution.exclusive import time_rows
 from harness.execution.live import LiveView
+from harness.fingerprints import is_outdated
 from harness.plan.comparison import Shape
 from harness.plan.specs import Suite, TrialSpec
-from harness.report import published, tables
+from harness.report import published, retraining, tables
 from harness.report.described import description
 from harness.report.evidence import gather
 from harness.trial.setting import Setting
 
+OUTDATED = "outdated"  # the state of a trial that is ok, by code that has changed since
 SHOWN = 5  # of the trials that a warning names
 
 
@@ -56,6 +58,9 @@ def run(
     cpus_per_trial: Annotated[int | None, typer.Option(min=1, help="CPU cores and torch threads of a trial.")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Run finished trials again.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep finished trials whose code has changed since: they count as they are.")
+    ] = False,
     shared: Annotated[
         bool, typer.Option("--shared", help="Other work runs on this machine: times are marked as taken while sharing.")
     ] = False,
@@ -75,8 +80,13 @@ def run(
     read = planning.load(suite, tuple(overrides))
     published.load(read)
     chosen = planning.select(read.trials, tuple(only))
+    if force and keep:
+        raise ExecutionError("--force trains finished trials anew and --keep keeps them: give one of the two")
     runs = records.runs_folder(results, read.name)
     known = _records(read, runs, chosen)
+    outdated = [] if force or keep else retraining.sentences(read, chosen, known, *_elsewhere(results))
+    for sentence in outdated:
+        errors.print(sentence)
     todo = records.pending(chosen, known, retry_failed=retry_failed, force=force)
     finished = {trial: known[trial] for trial in known.keys() - set(_ids(todo))}
     tidy_finished(runs, finished)
@@ -101,7 +111,8 @@ def run(
         contents=read.contents,
     )
     if not todo:
-        console.print(f"nothing to run: all {len(chosen)} trials have a record", highlight=False)
+        what = "nothing else to run" if outdated else "nothing to run"
+        console.print(f"{what}: all {len(chosen)} trials have a record", highlight=False)
     try:
         if todo:
             run_trials(todo, setting, claim, address, view, tracking, fail_fast=fail_fast)
@@ -116,10 +127,15 @@ def run(
         tracking = Tracking(None, errors)  # nothing new to show
     found, written = _report(read, results, tracking, overwrite=overwrite)
     _totals(view)
-    elsewhere = "" if results == RESULTS else f" --results {shlex.quote(str(results))}"
-    console.print(f"MLflow UI: {screen.command()} ui {read.name}{elsewhere}", highlight=False, soft_wrap=True)
+    elsewhere = " ".join([read.name, *_elsewhere(results)])
+    console.print(f"MLflow UI: {screen.command()} ui {elsewhere}", highlight=False, soft_wrap=True)
     ok = all(spec.id in found and found[spec.id].status == "ok" for spec in chosen)
-    raise typer.Exit(0 if ok and written else 1)
+    raise typer.Exit(0 if ok and written and not outdated else 1)
+
+
+def _elsewhere(results: Path) -> list[str]:
+    """The option that names the results folder, where it is not the default."""
+    return [] if results == RESULTS else ["--results", shlex.quote(str(results))]
 
 
 def _warn_of_lost_weights(trials: list[str]) -> None:
@@ -186,7 +202,11 @@ def plan(
         return
     console.print(screen.trials(chosen, entries))
     missing = sum(entry["id"] not in found for entry in entries)
-    console.print(f"{len(entries)} trials, {missing} to run", highlight=False)
+    outdated = sum(entry["state"] == OUTDATED for entry in entries)
+    told = f", {outdated} outdated" if outdated else ""
+    console.print(f"{len(entries)} trials, {missing} to run{told}", highlight=False)
+    for sentence in retraining.sentences(read, chosen, found, *_elsewhere(results)):
+        _say(sentence)
     if read.match is not None:
         console.print(f"parameters matched: {read.match}", highlight=False)
     if memory:
@@ -251,8 +271,12 @@ def _entry(
 ) -> dict[str, Any]:
     total, head = suite.params[spec.id]
     components = {kind: getattr(spec, kind).model_dump() for kind in ("corpus", "backbone", "head")}
-    state = found[spec.id].status if spec.id in found else "interrupted" if spec.id in interrupted else "missing"
+    state = _state(found[spec.id]) if spec.id in found else "interrupted" if spec.id in interrupted else "missing"
     return {"id": spec.id, **components, "seed": spec.seed, "params_total": total, "params_head": head, "state": state}
+
+
+def _state(record: records.TrialRecord) -> str:
+    return OUTDATED if is_outdated(record) else record.status
 
 
 def _say(sentence: str) -> None:

@@ -9,6 +9,7 @@ from harness.contents import KnownContents
 from harness.errors import RecordError, StorageError
 from harness.exchange.bundle import BESIDE, FILES, Bundle, Trial, check_beside, opened
 from harness.files import write_atomically
+from harness.fingerprints import is_outdated
 from harness.records import TrialRecord
 
 SHOWN = 5  # of the trials in conflict
@@ -24,6 +25,7 @@ class Taken:
         differing: a sentence for each of them of which another suite has different results here.
         uncertified: of all these, the ok ones without a certificate.
         warnings: a sentence for each that says ok against its own certificate, and counts as invalid.
+        other_code: of all these, the records made by other code of a head, backbone or corpus than is here.
     """
 
     new: int = 0
@@ -33,6 +35,7 @@ class Taken:
     differing: tuple[str, ...] = ()
     uncertified: int = 0
     warnings: tuple[str, ...] = ()
+    other_code: int = 0
 
 
 def take_in(place: Path, results: Path, *, replacing: bool = False) -> Taken:
@@ -69,7 +72,16 @@ def _checked(bundle: Bundle) -> Taken:
             warnings.append(f"trial {record.id}: {record.message}; it counts as invalid")
         for name in trial.files.keys() & BESIDE:
             check_beside(name, bundle.content(trial, name), record, bundle.source(trial, name))
-    return Taken(unjudged=unjudged, uncertified=uncertified, warnings=tuple(warnings))
+    return Taken(
+        unjudged=unjudged,
+        uncertified=uncertified,
+        warnings=tuple(warnings),
+        other_code=_of_other_code(bundle),
+    )
+
+
+def _of_other_code(bundle: Bundle) -> int:
+    return sum(is_outdated(_record(bundle, trial)) for trial in bundle.manifest.trials)
 
 
 def _record(bundle: Bundle, trial: Trial) -> TrialRecord:

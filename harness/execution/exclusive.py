@@ -10,6 +10,7 @@ from harness import environment, records, timings
 from harness.errors import HarnessError
 from harness.execution.driver import on_gpu, with_route
 from harness.execution.events import Claim
+from harness.fingerprints import is_outdated
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
 from harness.records import TrialRecord
@@ -68,7 +69,7 @@ def what_is_due(trials: Iterable[TrialSpec], setting: Setting, claim: Claim, add
     known, _ = records.load_all(setting.runs, [spec.id for spec in specs])
     rows: dict[tuple[str, str, str], list[TrialRecord]] = {}
     for record in (known[spec.id] for spec in specs if spec.id in known):
-        if record.status == "ok":
+        if record.status == "ok" and not is_outdated(record):  # its weights are of code that is gone
             spec = record.spec
             rows.setdefault((str(spec.corpus), str(spec.backbone), str(spec.head)), []).append(record)
     several = {key for key, row in rows.items() if row[0].spec.train.data_parallel > 1}

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from harness.diagnostics.trained import corpus_of
 from harness.errors import CorpusError, ExecutionError, RecordError
+from harness.fingerprints import KINDS
+from harness.records import TrialRecord
 from harness.report.changes import Change, changes
 from harness.report.contexts import Context, contexts
 from harness.report.gains import Band, by_frequency, by_position
@@ -65,8 +67,21 @@ def difference(a: Side, b: Side, data: Path, *, top: int, within: str = "") -> D
         by_position=by_position(*scores) if scores else (),
         better=better,
         worse=worse,
-        notes=(*about_costs, *about_scores, *about_text),
+        notes=(*_code(pairs), *about_costs, *about_scores, *about_text),
     )
+
+
+def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
+    """A note on each component that both sides have, by two versions of its code."""
+    found = {
+        f"the code of the {kind} '{getattr(one.spec, kind).name}' is not the same: part of the difference may be its"
+        for one, other in pairs
+        for kind in KINDS
+        if one.code is not None and other.code is not None
+        if getattr(one.spec, kind).name == getattr(other.spec, kind).name
+        if getattr(one.code, kind) != getattr(other.code, kind)
+    }
+    return sorted(found)
 
 
 def _scores(a: Side, b: Side) -> tuple[tuple[TokenScores, TokenScores] | None, list[str]]:

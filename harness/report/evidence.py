@@ -1,17 +1,19 @@
 """All that a report on a suite is made of: the plan, what was found of it on disk, and the printed numbers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import records, timings, token_scores
 from harness.contents import of_suite
 from harness.errors import RecordError
+from harness.fingerprints import UNKNOWN, harness_code
 from harness.plan.specs import Suite
 from harness.records import TrialRecord
 from harness.report import published
 from harness.report.outputs import Trials
 from harness.report.published import PrintedNumbers
+from harness.report.versions import Changed, changed
 from harness.timings import Timing
 from harness.token_scores import TokenScores
 
@@ -28,6 +30,8 @@ class Evidence:
         unscored: ids of ok trials without scores of tokens, where the suite has them kept.
         printed: what the suite compares with.
         tell: hears a sentence for each file that does not verify, and so does not count.
+        outdated: the trials whose code has changed since, see harness.report.versions.
+        harness_code: the hash of the harness' own code as it is here.
     """
 
     suite: Suite
@@ -37,6 +41,8 @@ class Evidence:
     interrupted: frozenset[str]
     printed: PrintedNumbers
     tell: Callable[[str], None]
+    outdated: Changed = field(default_factory=dict)
+    harness_code: str = UNKNOWN
     unscored: frozenset[str] = frozenset()
 
     @property
@@ -78,4 +84,6 @@ def gather(suite: Suite, results: Path, tell: Callable[[str], None]) -> Evidence
         printed=published.load(suite),
         tell=tell,
         unscored=frozenset(ok - scored if suite.measure.token_nll else ()),
+        outdated=changed(found.values()),
+        harness_code=harness_code().sha256,
     )

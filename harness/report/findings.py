@@ -37,7 +37,7 @@ class Findings:
 def find(evidence: Evidence) -> Findings:
     """Work out what a suite's evidence says."""
     suite = evidence.suite
-    lines = rows(suite, evidence.records, evidence.interrupted)
+    lines = rows(suite, evidence.records, evidence.interrupted, evidence.outdated)
     baseline = suite.table.baseline
     ranks = ties(lines, evidence)
     contested = {_place(lines[index]) for index, rank in ranks.items() if rank == "tie"}

@@ -31,6 +31,7 @@ _LATEX = {
     "‡": r"\textdaggerdbl{}",
     "§": r"\textsection{}",
     "°": r"\textdegree{}",
+    "¶": r"\textparagraph{}",
 } | {sign: f"\\{sign}" for sign in "&%$#_"}
 _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 

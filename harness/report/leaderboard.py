@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.contents import facts_of
+from harness.fingerprints import harness_code
 from harness.plan.specs import LEADERBOARD
 from harness.registry import BACKBONES, HEADS
+from harness.report import versions
 from harness.report.findings import UNCERTIFIED_MARK
 from harness.report.forms import markdown
 from harness.report.notes import UNCERTIFIED
@@ -16,6 +18,7 @@ from harness.report.rows import shown
 from harness.report.standing import Group, Standing
 from harness.report.table import NOTHING, Cell, Column, Line, Table
 from harness.report.times import time_of
+from harness.report.versions import OUTDATED_MARK
 
 FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
@@ -106,6 +109,8 @@ def _entry(standing: Standing, group: Group) -> dict[str, Any]:
         "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
         "seeds": row.ok_seeds,
         "certified": bool(ppl) and not row.uncertified,
+        "outdated": sorted(row.changed),
+        "left_out": sorted(row.left_out),
         "statuses": dict(Counter(record.status for record in row.records.values())),
         "params_total": row.params_total or None,
         "params_head": row.params_head or None,
@@ -124,7 +129,7 @@ def _cells(standing: Standing, group: Group) -> dict[str, Cell]:
     memory = max(row.values("peak_memory_mib"), default=None)
     mark = UNCERTIFIED_MARK if row.uncertified else ""
     return {
-        "head": Cell(text=row.head),
+        "head": Cell(text=f"{row.head} {OUTDATED_MARK}", mark=OUTDATED_MARK) if row.outdated else Cell(text=row.head),
         "backbone": Cell(text=row.backbone),
         "training": Cell(text=standing.training),
         "test ppl": _mean(row.values("test_ppl")),
@@ -162,8 +167,10 @@ def _count(value: int) -> Cell:
 def _state(standing: Standing) -> str:
     """'3', or '1; 1 diverged, 1 oom'."""
     statuses = Counter(record.status for record in standing.row.records.values())
-    bad = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()) if status != "ok")
-    return f"{statuses['ok']}" + (f"; {bad}" if bad else "")
+    other = len(standing.row.left_out)
+    bad = [f"{other} of other code"] * bool(other)
+    bad += [f"{count} {status}" for status, count in sorted(statuses.items()) if status != "ok"]
+    return "; ".join([f"{statuses['ok'] - other}", *([", ".join(bad)] if bad else [])])
 
 
 def _context(standing: Standing) -> str:
@@ -202,4 +209,7 @@ def _notes(group: Group) -> tuple[str, ...]:
             f"Left out: {len(group.invalid)} rows with invalid trials, whose perplexity is not made of probabilities "
             f"(docs/certificates.md): {names}."
         )
-    return tuple(notes)
+    found = [record for standing in group.standings for record in standing.row.records.values()]
+    rows = [(f"{each.row.head}, {each.row.backbone}", each.row) for each in group.standings]
+    notes += versions.of_rows(rows, versions.changed(found))
+    return (*notes, *versions.of_harness(found, harness_code().sha256))

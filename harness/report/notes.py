@@ -67,6 +67,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
     notes += _distinct(measured, _machine)
     notes += dict.fromkeys(f"{each}." for record in measured for each in record.environment.switched_off)
     notes += signs.of_times(findings)
+    notes += signs.of_code(findings)
     notes += [
         f"{record.spec} ({record.id}) was trained in {record.environment.sessions} sessions, of which earlier ones ran "
         f"with: {', '.join(record.environment.changed)}."

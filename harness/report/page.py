@@ -43,7 +43,7 @@ def render(evidence: Evidence, table: Table, plots: Sequence[Plot | LeftOut], se
 
     Depends on the arguments and the logs of failed trials only: the same ones give the same bytes.
     """
-    lines = rows(evidence.suite, evidence.records, evidence.interrupted)
+    lines = rows(evidence.suite, evidence.records, evidence.interrupted, evidence.outdated)
     by_trial: dict[str, Unfolded] = {}
     for one in unfold(lines, evidence):
         by_trial |= {trial.id: one for trial in one.row.trials}

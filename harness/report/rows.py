@@ -10,6 +10,7 @@ from harness.plan.parameters import places, resolved
 from harness.plan.specs import ComponentSpec, Suite, TrialSpec, value_text
 from harness.records import TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
+from harness.report.versions import NOTHING_CHANGED, Changed, left_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +21,10 @@ class Row:
         corpus, backbone, head: labels, with the parameters that tell apart entries of one name.
         trials: the planned trials, one for each seed.
         records: the verified records among them, by seed.
-        interrupted: seeds of trials that have no record, but a checkpoint.
         params_total, params_head: parameter counts.
+        interrupted: seeds of trials that have no record, but a checkpoint.
+        left_out: seeds whose records are ok, but of another version of the code than the row's numbers are.
+        changed: seeds of ok records whose code has changed since.
     """
 
     corpus: str
@@ -32,6 +35,8 @@ class Row:
     params_total: int
     params_head: int
     interrupted: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()
+    changed: frozenset[int] = frozenset()
 
     @property
     def group(self) -> tuple[str, str]:
@@ -81,10 +86,18 @@ class Row:
 
     @property
     def ok_seeds(self) -> list[int]:
-        """Seeds whose trial is finished and ok, in the order of the suite; none where a trial of the row is invalid."""
+        """Seeds whose trial is finished and ok, in the order of the suite: those that the row's numbers are of. None,
+        where a trial of the row is invalid.
+        """
         if self.invalid:
             return []
-        return [t.seed for t in self.trials if t.seed in self.records and self.records[t.seed].status == "ok"]
+        ok = {seed for seed, record in self.records.items() if record.status == "ok"} - self.left_out
+        return [trial.seed for trial in self.trials if trial.seed in ok]
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the code of some of its ok records has changed since, or they are of several versions."""
+        return bool(self.changed or self.left_out)
 
     @property
     def invalid(self) -> bool:
@@ -106,13 +119,22 @@ class Row:
         return f"{statuses['ok']}/{len(self.trials)}" + (f": {bad}" if bad else "")
 
     def _status(self, seed: int) -> str:
+        if seed in self.left_out:
+            return "of other code"
         if seed in self.records:
             return self.records[seed].status
         return "interrupted" if seed in self.interrupted else "not run"
 
 
-def rows(suite: Suite, records: dict[str, TrialRecord], interrupted: Container[str] = ()) -> list[Row]:
-    """The suite's rows in the order of the file. In a matched suite the width that was chosen tells none apart."""
+def rows(
+    suite: Suite, records: dict[str, TrialRecord], interrupted: Container[str] = (), outdated: Changed = NOTHING_CHANGED
+) -> list[Row]:
+    """The suite's rows in the order of the file. In a matched suite the width that was chosen tells none apart.
+
+    Args:
+        interrupted: ids of trials that have a checkpoint.
+        outdated: of trials whose code has changed since, what of it; see harness.report.versions.
+    """
     compared = [(trial.corpus, suite.compared(trial.backbone), suite.compared(trial.head)) for trial in suite.trials]
     corpora, backbones, heads = zip(*compared, strict=True)
     labels = {
@@ -133,6 +155,8 @@ def rows(suite: Suite, records: dict[str, TrialRecord], interrupted: Container[s
             params_total=suite.params[trials[0].id][0],
             params_head=suite.params[trials[0].id][1],
             interrupted=frozenset(trial.seed for trial in trials if trial.id in interrupted),
+            left_out=left_out([records[trial.id] for trial in trials if trial.id in records], outdated),
+            changed=frozenset(trial.seed for trial in trials if trial.id in outdated),
         )
         for (corpus, backbone, head), trials in grouped.items()
     ]

@@ -8,6 +8,7 @@ from harness.report.findings import COMPAT_MARK, Findings
 from harness.report.quantities import EMPTY, Quantity, quantities
 from harness.report.rows import Row, reduction
 from harness.report.table import Cell, Column, Line
+from harness.report.versions import OUTDATED_MARK
 
 NOTE_ON_COUNTS = (
     "#S softmaxes (num_mixtures, or the sum of components), #I inputs (num_input_layers times window + 1), #P "
@@ -48,7 +49,7 @@ def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
     columns = [*labels, *(Column(name="K", numeric=True) if each in counts else each.column for each in kept)]
     laid = [
         Line(
-            cells=(*_label_cells(row, labels), *(each.cells[index] for each in kept)),
+            cells=(*_label_cells([row], labels), *(each.cells[index] for each in kept)),
             trials=tuple(trial.id for trial in row.trials),
         )
         for index, row in enumerate(lines)
@@ -76,7 +77,7 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
     laid = [
         Line(
             cells=(
-                *_label_cells(lines[first[place]], labels),
+                *_label_cells([lines[indices[place]] for indices in of_corpus.values()], labels),
                 *(each.cells[indices[place]] for _, indices, kept in blocks for each in kept),
             ),
             trials=tuple(trial.id for indices in of_corpus.values() for trial in lines[indices[place]].trials),
@@ -102,8 +103,8 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
     heads = next(iter(groups.values()))
     baseline = _baseline(findings, heads)
     columns = [Column(name="corpus"), *labels, Column(name="quantity")]
-    for place, index in enumerate(heads):
-        name = _label(rows[index], "head").text
+    for place in range(len(heads)):
+        name = _label([rows[indices[place]] for indices in groups.values()], "head").text
         columns.append(Column(name="", numeric=True, group=name, spread="spread"))
         if baseline not in (None, place):
             columns.append(Column(name="reduction", numeric=True, group=name))
@@ -112,7 +113,7 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
         reference = None if baseline is None else rows[indices[baseline]]
         for each in _kept([one for one in said if one.kind != "counts"], indices):
             first = rows[indices[0]]
-            cells = [Cell(text=names[first.corpus]), *_label_cells(first, labels), Cell(text=each.column.name)]
+            cells = [Cell(text=names[first.corpus]), *_label_cells([first], labels), Cell(text=each.column.name)]
             for place, index in enumerate(indices):
                 cells.append(each.cells[index])
                 if baseline not in (None, place):
@@ -147,15 +148,18 @@ def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
     return names, [f"{name}: {label}." for label, name in names.items()]
 
 
-def _label_cells(row: Row, labels: list[Column]) -> list[Cell]:
-    return [_label(row, column.name) for column in labels]
+def _label_cells(rows: list[Row], labels: list[Column]) -> list[Cell]:
+    return [_label(rows, column.name) for column in labels]
 
 
-def _label(row: Row, kind: str) -> Cell:
-    label = getattr(row, kind)
-    if kind == "head" and row.compat is not None:
-        return Cell(text=f"{label} {COMPAT_MARK}", mark=COMPAT_MARK)
-    return Cell(text=label)
+def _label(rows: list[Row], kind: str) -> Cell:
+    """Of rows that share it; a head's with the signs of any of them."""
+    label = getattr(rows[0], kind)
+    if kind != "head":
+        return Cell(text=label)
+    signs = {COMPAT_MARK: rows[0].compat is not None, OUTDATED_MARK: any(row.outdated for row in rows)}
+    mark = " ".join(sign for sign, applies in signs.items() if applies)
+    return Cell(text=f"{label} {mark}".strip(), mark=mark)
 
 
 def _baseline(findings: Findings, heads: list[int]) -> int | None:

@@ -1,7 +1,8 @@
-"""What stands under a table of its comparisons and its times: what was tested, and what its signs mean."""
+"""What stands under a table of its comparisons, its times and its code: what was tested, and what its signs mean."""
 
 from collections.abc import Iterable
 
+from harness.report import versions
 from harness.report.compared import SIGNIFICANT, Compared
 from harness.report.findings import BLOCKS_MARK, SHARED_MARK, TIE_MARK, Findings
 from harness.report.rows import Row
@@ -55,6 +56,14 @@ def of_times(findings: Findings) -> list[str]:
             f"{SHARED_MARK} taken while other work shared the machine: compare such times within this table only."
         )
     return notes
+
+
+def of_code(findings: Findings) -> list[str]:
+    """Whose code has changed since, or is of several versions."""
+    evidence, lines = findings.evidence, findings.lines
+    planned = [evidence.records[trial.id] for row in lines for trial in row.trials if trial.id in evidence.records]
+    rows = versions.of_rows(((_name(row, lines), row) for row in lines), evidence.outdated)
+    return rows + versions.of_harness(planned, evidence.harness_code)
 
 
 def _patterns(compared: Iterable[Compared]) -> str:

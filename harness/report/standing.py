@@ -25,6 +25,7 @@ from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, Tria
 from harness.records import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report.rows import Row, labels_of, shown
+from harness.report.versions import changed, left_out
 from harness.timings import Timing
 
 EVALUATION = ("seq_len", "batching", "eval_batch_size", "eval_stride", "eval_batches")
@@ -190,7 +191,7 @@ def _group(finished: list[Finished]) -> Group:
 
 def _standing(line: list[Finished], backbones: dict[str, str], heads: dict[str, str], differing: list[str]) -> Standing:
     found = [each.record for each in line]
-    spec = found[0].spec
+    spec, outdated = found[0].spec, changed(found)
     counts = next((each.metrics for each in found if "params_total" in each.metrics), {})
     row = Row(
         corpus=spec.corpus.name,
@@ -200,6 +201,8 @@ def _standing(line: list[Finished], backbones: dict[str, str], heads: dict[str, 
         records={record.spec.seed: record for record in found},
         params_total=int(counts.get("params_total", 0)),
         params_head=int(counts.get("params_head", 0)),
+        left_out=left_out(found, outdated),
+        changed=frozenset(record.spec.seed for record in found if record.id in outdated),
     )
     train = spec.train.model_dump(include=OTHERS)
     return Standing(

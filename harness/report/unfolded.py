@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.files import read_end
+from harness.fingerprints import SHOWN, Fingerprints
 from harness.plan.parameters import is_place, parameters, resolved
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, value_text
 from harness.records import METRICS, TrialRecord, folder
@@ -183,6 +184,9 @@ def _environment(found: Sequence[TrialRecord]) -> tuple[Told, ...]:
     for name in type(found[0].environment).model_fields if found else ():
         texts = tuple(_text(getattr(record.environment, name)) for record in found)
         told.append(Told(name=name, texts=texts[:1] if len(set(texts)) == 1 else texts))
+    for name in Fingerprints.model_fields if any(record.code is not None for record in found) else ():
+        texts = tuple("" if record.code is None else _text(getattr(record.code, name))[:SHOWN] for record in found)
+        told.append(Told(name=f"code: {name}", texts=texts[:1] if len(set(texts)) == 1 else texts))
     return tuple(told)
 
 

@@ -50,7 +50,7 @@ def follow(spec: TrialSpec, setting: Setting, workers: Workers) -> None:
         state = _taken_up(spec, setting, workers)
         setting = replace(routed(setting, state), timeout=TimeoutSpec())
         with Watch(setting, records.folder(setting.runs, spec.id), 0.0) as watch, contained(components(spec)):
-            current = Session(setting, spec.id, state)
+            current = Session(setting, spec, state)
             measure(spec, current, watch, {}, Fitted(), Unwritten(), state, lambda progress: None, silent, workers)
     except Diverged:
         return

@@ -33,7 +33,7 @@ def give_up(
         if state is not None:
             fitted.resume(state["fitted"])
         tried = attempt.last(folder)
-        current = Session(setting, spec.id, state)
+        current = Session(setting, spec, state)
         record = TrialRecord(
             suite=setting.suite,
             spec=spec,
@@ -43,6 +43,7 @@ def give_up(
             environment=current.environment(graphed=False, retries=setting.retries + (tried.retries if tried else 0)),
             message=sentence(message),
             contents=setting.contents_of(spec),
+            code=current.code,
         )
         with trial_log(folder) as log:
             log.error("%s: %s", status, message)

@@ -100,7 +100,7 @@ def _attempted(
     setting = routed(setting, state)
     traces = attempt.stuck(folder) if attempt.follows(folder, setting.driver) else ""
     this = attempt.begin(folder, setting.driver, (state["epoch"], state["step"]) if state else (1, 0))
-    current = Session(setting, spec.id, state)
+    current = Session(setting, spec, state)
     for each in current.switched_off:
         log.warning("%s", each)
     metrics: dict[str, float] = {}  # filled as things are measured, so that a trial that fails keeps what it had
@@ -138,6 +138,7 @@ def _attempted(
         weights_sha256=digest,
         contents=setting.contents_of(spec),
         certificate=certificate,
+        code=current.code,
     )
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import torch
 
 import harness
-from harness import environment, proofs
+from harness import environment, fingerprints, proofs
+from harness.fingerprints import SHOWN, Fingerprints
+from harness.plan.specs import TrialSpec
 from harness.records import Environment
 from harness.trial.setting import Setting
 
@@ -20,11 +22,13 @@ class Session:
         state: the checkpoint it goes on from, or None.
     """
 
-    def __init__(self, setting: Setting, trial_id: str, state: dict[str, Any] | None):
-        self.setting, self.trial_id = setting, trial_id
+    def __init__(self, setting: Setting, spec: TrialSpec, state: dict[str, Any] | None):
+        self.setting, self.trial_id = setting, spec.id
         self.load = environment.load_average()
         self.switched_off = proofs.switched_off(torch.device(setting.device))  # here: before any clock of the trial
         self.facts = _facts(setting)
+        self.code = fingerprints.of_trial(spec)
+        self.facts = _facts(setting, self.code)
         before = state["session"] if state is not None else None
         self.number = before["number"] + 1 if before else 1
         self.started = before["started"] if before else environment.now()
@@ -80,7 +84,7 @@ def fits(state: dict[str, Any], trial_id: str) -> bool:
     return state.get("schema") == SCHEMA and state.get("trial") == trial_id
 
 
-def _facts(setting: Setting) -> dict[str, str]:
+def _facts(setting: Setting, code: Fingerprints) -> dict[str, str]:
     """What bits may depend on, beside the spec."""
     return {
         "device": environment.device_name(torch.device(setting.device)),
@@ -89,4 +93,5 @@ def _facts(setting: Setting) -> dict[str, str]:
         "commit": environment.commit(),
         "products by": setting.route if setting.device == "cpu" else "cuBLAS",
         "switched off": ", ".join(proofs.of(torch.device(setting.device)).failed) or "nothing",
+        **{f"{part}'s code": sha256[:SHOWN] for part, sha256 in code.model_dump(exclude={"dirty"}).items()},
     }

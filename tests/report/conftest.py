@@ -7,6 +7,7 @@ from harness import plan
 from harness.records import TrialRecord
 
 ENVIRONMENT = handmade.environment()
+CODE = handmade.code()
 ALWAYS = {"unigram_test_ppl": 11.0, "context_tokens": 7, "state_carried": 1}
 
 
@@ -27,7 +28,7 @@ def suite_of(tmp_path):
 def record_of():
     """A function: trial, its metrics -> TrialRecord. Every ok record has the metrics that every trial has."""
 
-    def make(trial, status: str = "ok", message: str = "", environment: dict | None = None, **metrics: float):
+    def make(trial, status="ok", message="", environment=None, code=CODE, **metrics: float):
         return TrialRecord(
             suite="suite",
             spec=trial,
@@ -37,6 +38,7 @@ def record_of():
             certificate=handmade.certificate() if status == "ok" else None,
             environment=ENVIRONMENT.model_copy(update=environment or {}),
             message=message,
+            code=code,
         )
 
     return make

@@ -1,0 +1,50 @@
+"""What `harness run` says of finished trials whose code has changed since, and the command that trains them anew."""
+
+from collections.abc import Iterable, Mapping
+
+from harness import fingerprints
+from harness.errors import SuiteError
+from harness.plan.selection import facts_of, matching
+from harness.plan.specs import Suite, TrialSpec
+from harness.records import TrialRecord
+from harness.report import reproduce
+from harness.report.versions import changed
+
+
+def sentences(suite: Suite, chosen: Iterable[TrialSpec], found: Mapping[str, TrialRecord], *options: str) -> list[str]:
+    """For each file that changed since some finished trials were made: what it is, how many, and what can be done.
+
+    Args:
+        options: of the command that trains them anew, beside the suite, --set, --only and --force.
+    """
+    specs = {spec.id: spec for spec in chosen}
+    outdated = changed(found[trial] for trial in specs if trial in found)
+    trials: dict[tuple[str, str], list[TrialSpec]] = {}
+    for trial, kinds in outdated.items():
+        for kind in kinds:
+            trials.setdefault((kind, getattr(specs[trial], kind).name), []).append(specs[trial])
+    unfinished = {trial for trial in specs if trial not in found or found[trial].status != "ok"}
+    return [
+        f"{fingerprints.code_of(kind, name)} changed since {_these(len(of))} made: "
+        f"`{reproduce.of_trials(suite, of, _condition(suite, of, f'{kind}={name}', unfinished), '--force', *options)}` "
+        f"trains {_them(len(of))} anew, `--keep` keeps {_them(len(of))}"
+        for (kind, name), of in trials.items()
+    ]
+
+
+def _condition(suite: Suite, trials: list[TrialSpec], condition: str, unfinished: set[str]) -> list[str] | None:
+    """'head=mos' where that picks these trials and at most such as are to be trained anyway; None: only ids do."""
+    try:
+        picked = matching(facts_of(suite.trials), condition)
+    except SuiteError:
+        return None
+    wanted = {trial.id for trial in trials}
+    return [condition] if wanted <= picked <= wanted | unfinished else None
+
+
+def _these(number: int) -> str:
+    return f"these {number} records were" if number > 1 else "this record was"
+
+
+def _them(number: int) -> str:
+    return "them" if number > 1 else "it"
