@@ -127,7 +127,7 @@ def run(
         tracking = Tracking(None, errors)  # nothing new to show
     found, written = _report(read, results, tracking, overwrite=overwrite)
     _totals(view)
-    elsewhere = " ".join([read.name, *_elsewhere(results)])
+    elsewhere = shlex.join([read.name, *_elsewhere(results)])
     console.print(f"MLflow UI: {screen.command()} ui {elsewhere}", highlight=False, soft_wrap=True)
     ok = all(spec.id in found and found[spec.id].status == "ok" for spec in chosen)
     raise typer.Exit(0 if ok and written and not outdated else 1)
@@ -135,7 +135,7 @@ def run(
 
 def _elsewhere(results: Path) -> list[str]:
     """The option that names the results folder, where it is not the default."""
-    return [] if results == RESULTS else ["--results", shlex.quote(str(results))]
+    return [] if results == RESULTS else ["--results", str(results)]
 
 
 def _warn_of_lost_weights(trials: list[str]) -> None:

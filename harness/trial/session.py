@@ -26,7 +26,6 @@ class Session:
         self.setting, self.trial_id = setting, spec.id
         self.load = environment.load_average()
         self.switched_off = proofs.switched_off(torch.device(setting.device))  # here: before any clock of the trial
-        self.facts = _facts(setting)
         self.code = fingerprints.of_trial(spec)
         self.facts = _facts(setting, self.code)
         before = state["session"] if state is not None else None
