@@ -180,6 +180,7 @@ def test_a_worker_is_used_again_while_young_small_and_without_a_fault(
     assert schedule_worker.fault_of(suite.trials[0].model_copy(update={"train": train}), status, "cpu") == fault
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system's allocator decides what it gives back")
 def test_memory_that_a_trial_no_longer_needs_goes_back_to_the_system():
     import psutil
     import torch
