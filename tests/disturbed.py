@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from commands import PATIENCE
+from commands import PATIENCE, WITHOUT_GPU
 
 from harness import plan
 from harness.execution import inline
@@ -145,6 +145,7 @@ class Place:
         unset = ("HARNESS_DATA", "HARNESS_RESULTS", "PYTHONPATH")
         environment = {name: value for name, value in os.environ.items() if name not in unset}
         paths = [str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment |= WITHOUT_GPU
         environment |= {"PYTHONPATH": os.pathsep.join(paths), "HARNESS_TEST_MARKS": str(self.marks), **(env or {})}
         given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **popen}
         return subprocess.Popen(
