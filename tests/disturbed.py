@@ -201,11 +201,17 @@ def all_gone(processes: list[psutil.Process], seconds: float = PATIENCE) -> bool
     """Whether the processes end by themselves, but for Ray's two agents, which end a minute after their driver."""
     _, alive = psutil.wait_procs(processes, timeout=0)
     deadline = time.monotonic() + seconds
-    while (alive := [each for each in alive if each.is_running() and not _is_agent(each)]) and (
-        time.monotonic() < deadline
-    ):
+    while (alive := [each for each in alive if _runs(each) and not _is_agent(each)]) and (time.monotonic() < deadline):
         _, alive = psutil.wait_procs(alive, timeout=0.2)
     return not alive
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Not ended. In a container without an init process, what has ended and lost its parent stays as a zombie."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _is_agent(process: psutil.Process) -> bool:
