@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # of processes: trials of tests are compared with trials on the CPU
 PATIENCE = 1000.0  # seconds: how long a test waits for a process or an event that usually takes less than 100
 
 SUITE = """\
@@ -47,7 +48,7 @@ EVERY_BACKBONE = [
 
 def started(folder: Path, *arguments) -> subprocess.Popen:
     """The command line as a process of its own."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("HARNESS_DATA", "HARNESS_RESULTS")}
+    environment = {k: v for k, v in os.environ.items() if k not in ("HARNESS_DATA", "HARNESS_RESULTS")} | WITHOUT_GPU
     return subprocess.Popen(
         [sys.executable, "-m", "harness.cli", *map(str, arguments)],
         cwd=folder,

@@ -113,6 +113,8 @@ def harness(monkeypatch, capsys):
     """
     from harness import cli
 
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)  # trials of tests are on the CPU
+
     def call(*arguments) -> SimpleNamespace:
         monkeypatch.setattr(sys, "argv", ["harness", *map(str, arguments)])
         before, began, code = signal.getsignal(signal.SIGTERM), time.process_time(), 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from commands import PATIENCE
+from commands import PATIENCE, WITHOUT_GPU
 
 from harness import plan
 from harness.execution import inline
@@ -145,6 +145,7 @@ class Place:
         unset = ("HARNESS_DATA", "HARNESS_RESULTS", "PYTHONPATH")
         environment = {name: value for name, value in os.environ.items() if name not in unset}
         paths = [str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment |= WITHOUT_GPU
         environment |= {"PYTHONPATH": os.pathsep.join(paths), "HARNESS_TEST_MARKS": str(self.marks), **(env or {})}
         given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **popen}
         return subprocess.Popen(
@@ -200,11 +201,17 @@ def all_gone(processes: list[psutil.Process], seconds: float = PATIENCE) -> bool
     """Whether the processes end by themselves, but for Ray's two agents, which end a minute after their driver."""
     _, alive = psutil.wait_procs(processes, timeout=0)
     deadline = time.monotonic() + seconds
-    while (alive := [each for each in alive if each.is_running() and not _is_agent(each)]) and (
-        time.monotonic() < deadline
-    ):
+    while (alive := [each for each in alive if _runs(each) and not _is_agent(each)]) and (time.monotonic() < deadline):
         _, alive = psutil.wait_procs(alive, timeout=0.2)
     return not alive
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Not ended. In a container without an init process, what has ended and lost its parent stays as a zombie."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _is_agent(process: psutil.Process) -> bool:

@@ -166,9 +166,10 @@ def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, p
 
 @pytest.mark.parametrize(("executor", "seeds"), [("inline", "[1, 2]"), ("ray", "[1]")], ids=["inline", "ray"])
 def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, seeds, place):
-    there = place("softmax", "faulty: {kind: slow, ms: 5}", seeds=seeds)
+    there = place("softmax", HELD, seeds=seeds)
     drivers = [there.start("run", "--executor", executor) for _ in range(2)]
     below = wait_for(lambda: workers(drivers[0].pid)) + descendants(drivers[0].pid) if executor == "ray" else []
+    there.let_go()
     ended = [there.end(driver) for driver in drivers]
     assert [each.returncode for each in ended] == [0, 0], [each.stderr for each in ended]
     assert len(there.records()) == len(there.trials())

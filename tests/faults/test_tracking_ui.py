@@ -83,7 +83,8 @@ def asked(port: int, path: str, content: dict | None = None, **headers) -> tuple
     named = {name.capitalize(): value for name, value in headers.items()} | {"Content-Type": "application/json"}
     try:
         with urllib.request.urlopen(
-            urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=body, headers=named), timeout=20
+            urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=body, headers=named),
+            timeout=commands.PATIENCE,
         ) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:

@@ -7,7 +7,7 @@ import pytest
 
 from harness.registry import BACKBONES, CORPORA, HEADS
 
-SECONDS = 10.0  # of processor time: a guard against work without end, no claim of speed
+SECONDS = 30.0  # of processor time: a guard against work without end, no claim of speed
 
 
 @pytest.fixture

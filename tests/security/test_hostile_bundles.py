@@ -52,7 +52,7 @@ def sentence(tmp_path):
         before, started = files(tmp_path), time.process_time()
         with pytest.raises(RecordError) as caught:
             take_in(place, here, replacing=True)
-        assert time.process_time() - started < 5
+        assert time.process_time() - started < 30
         assert files(tmp_path) == before
         assert not here.exists()
         message = str(caught.value)

@@ -42,7 +42,7 @@ def sentence(place, tmp_path):
         started = time.process_time()
         with pytest.raises(RecordError) as caught:
             records.load(tmp_path, ID)
-        assert time.process_time() - started < 2
+        assert time.process_time() - started < 20
         message = str(caught.value)
         assert message.startswith(str(place))
         assert message.isprintable()
