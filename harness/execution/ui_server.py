@@ -41,7 +41,7 @@ def main(command: list[str]) -> int:
 
 
 def _end_with_parent(group: int) -> None:
-    sys.stdin.buffer.read()  # nothing is ever written: it returns when the other end is closed
+    os.read(0, 1)  # standard input: nothing is ever written, so it returns when the other end is closed
     _end(group)
 
 

@@ -201,17 +201,17 @@ time.sleep(600)
 
 
 def test_a_server_that_does_not_listen_is_killed_with_what_it_started():
-    watching = ui_server.start([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True)
-    both = [psutil.Process(int(watching.stdout.readline())) for _ in range(2)]
-    ui_server.end(watching)
+    with ui_server.start([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True) as watching:
+        both = [psutil.Process(int(watching.stdout.readline())) for _ in range(2)]
+        ui_server.end(watching)
     _, alive = psutil.wait_procs(both, timeout=200)
     assert alive == []
 
 
 def test_what_a_server_leaves_that_ends_by_itself_is_ended():
     leaves = "import os, sys, time\npid = os.fork()\nif pid: print(pid, flush=True); sys.exit(3)\ntime.sleep(600)"
-    watching = ui_server.start([sys.executable, "-c", leaves], stdout=subprocess.PIPE, text=True)
-    left = psutil.Process(int(watching.stdout.readline()))
-    assert watching.wait(timeout=200) == 3
+    with ui_server.start([sys.executable, "-c", leaves], stdout=subprocess.PIPE, text=True) as watching:
+        left = psutil.Process(int(watching.stdout.readline()))
+        assert watching.wait(timeout=200) == 3
     _, alive = psutil.wait_procs([left], timeout=200)
     assert alive == []
