@@ -37,9 +37,9 @@ class LanguageModel(nn.Module):
 
     def forward(self, tokens_BT: Tensor, state: Any = None) -> tuple[TokenDistribution, Any]:
         """(B, T) token ids and the carried state -> the distribution of the next token, and the state to carry."""
-        with calling(self.backbone_name, "forward"):
+        with calling(self.backbone_name, "forward") as before:
             hidden = self.backbone(tokens_BT, state)
-        with calling(self.head_name, "forward"):
+        with calling(self.head_name, "forward", before=before):
             return self.head(hidden), hidden.state
 
     def train(self, mode: bool = True) -> "LanguageModel":

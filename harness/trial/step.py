@@ -107,7 +107,7 @@ class EagerStep:
             for part in zip(inputs_BT.chunk(parts), targets_BT.chunk(parts), states, strict=True):
                 with self._exchange(last=len(carried) == parts - 1):
                     loss, after = self.loss(*part)
-                    with calling(self.model.both_names, "the backward pass"):
+                    with calling(self.model.both_names, "the backward pass", {}):
                         (loss / parts).backward()
                 self.loss_sum += loss.detach().double() * part[1].numel()
                 carried.append(detached(after))
