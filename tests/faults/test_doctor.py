@@ -126,8 +126,8 @@ def test_what_failed_its_proof_on_the_gpu_is_a_note(examined, monkeypatch, tmp_p
     found = examined(*options)
     assert found.code == 0  # runs go on without what is switched off
     assert found.notes[0] == (
-        "Switched off on this machine (GPU X): the CUDA graph of the training step, since after 2 steps of a small lstm "
-        "a weight is not that of eager steps; steps run operation by operation instead"
+        "Switched off on this machine (GPU X): the CUDA graph of the training step, since after 2 steps of a small "
+        "lstm a weight is not that of eager steps; steps run operation by operation instead"
     )
     told = found.shown["GPU code"]
     assert "the Triton kernel for training: proved; " in told
