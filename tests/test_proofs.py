@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness import proofs
+from harness import kernels, proofs
+from harness.distributions import Mixture
 from harness.errors import ExecutionError
 from harness.kernels import devices, rows
 from harness.plan.specs import TrainSpec
@@ -240,6 +241,14 @@ def test_kernels_that_failed_do_not_run(monkeypatch, failed):
         assert devices.holds_lean(GPU) == (failed != "lean")
     with devices.sizes_only():  # and planning proves nothing
         assert devices.holds_lean(GPU)
+
+
+def test_where_the_lean_evaluation_failed_the_reference_runs(monkeypatch):
+    mixture = Mixture(torch.ones(1, 1, 1, 2, requires_grad=True), None, torch.zeros(4, 2))
+    monkeypatch.setattr(kernels, "_lean", lambda mixture: pytest.fail("the lean evaluation ran"))
+    monkeypatch.setattr(proofs, "holds", lambda part, device: part != "lean")
+    for loss in (mixture.mean_nll(torch.tensor([[1]])), mixture.nll(torch.tensor([[1]]))):
+        torch.testing.assert_close(loss.sum().detach(), torch.tensor(4.0).log())
 
 
 def step_on_gpu(cuda_graph: str):

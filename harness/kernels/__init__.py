@@ -114,5 +114,10 @@ def _chunked_reference(mixture: "Mixture", targets_N: Tensor) -> Tensor:
     """The reference a chunk at a time; what a chunk keeps for its gradients is its facets alone."""
     size = tokens_per_chunk(mixture.weight_VE, len(mixture.partitions))
     chunks = (slice(i, i + size) for i in range(0, len(targets_N), size))
-    evaluated = [checkpoint(reference.nll, mixture.part(c), targets_N[c], use_reentrant=False) for c in chunks]
-    return torch.cat(evaluated)
+    multiplied = products.current()
+
+    def evaluated(part: "Mixture", targets_n: Tensor) -> Tensor:
+        with products.using(multiplied):  # evaluated anew by the backward pass, on a GPU in a thread of its own
+            return reference.nll(part, targets_n)
+
+    return torch.cat([checkpoint(evaluated, mixture.part(c), targets_N[c], use_reentrant=False) for c in chunks])

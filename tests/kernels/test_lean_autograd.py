@@ -1,10 +1,13 @@
 """The lean evaluation among other functions of autograd: tied weights, accumulation, double use."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
 from harness import kernels
 from harness.distributions import Mixture
+from harness.kernels.products import Products, using
 from harness.plan.specs import ComponentSpec
 from harness.trial.model import build
 
@@ -125,3 +128,18 @@ def test_an_autocast_around_it_does_not_reach_into_its_sums():
     head = built.head(hidden)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(head.mean_nll(targets), plain)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("head", ["plif", "mos"])
+def test_a_backward_pass_in_a_thread_of_its_own_multiplies_as_the_forward_pass_did(head, precision):
+    """Autograd has such a thread for a GPU, and no context variable reaches it. plif is evaluated anew there."""
+    backbone = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1, "dropout": 0.0})
+    found = []
+    for elsewhere in (False, True):
+        built = build(backbone, ComponentSpec(name=head), vocab_size=V, seed=1)
+        with using(Products(precision=precision)), ThreadPoolExecutor(1) as pool:
+            value = loss(built, *batch(0))
+            pool.submit(value.backward).result() if elsewhere else value.backward()
+        found.append(grads(built))
+    assert_equal(*found, tolerance=0)

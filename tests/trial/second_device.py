@@ -1,0 +1,146 @@
+"""Training steps of every backbone and head on a device that is not the CPU, without such a device; prints JSON.
+
+Torch lets Python name a backend; on it, torch's fake tensors have sizes, types and a device, and no numbers. An
+operation that meets tensors of two devices is refused as a GPU would refuse it. Run by test_second_device.py, in a
+process of its own, since a backend stays for good.
+"""
+
+import json
+import os
+import sys
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils import backend_registration
+
+from harness import kernels
+from harness.distributions import Logits
+from harness.kernels import devices
+from harness.plan import memory
+from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.registry import BACKBONES, HEADS
+from harness.trial.model import build, on_meta
+from harness.trial.optimization import make_optimizer
+from harness.trial.step import EagerStep
+
+NAME, V = "second", 11
+SMALL = {  # doc_poster reads three layers
+    "gpt2": {"d_model": 8, "num_layers": 3, "num_heads": 2},
+    "lstm": {"d_model": 8, "num_layers": 3},
+    "transformer_encoder": {"d_model": 8, "num_layers": 3, "num_heads": 2},
+}
+TRAIN = {"optimizer": "adam", "lr": 0.1, "epochs": 1, "batch_size": 2, "seq_len": 5, "clip": 0.25}
+
+
+class Backend(backend_registration._DummyBackendModule):
+    """What torch.autocast asks of a backend beside what torch's own stand-in has."""
+
+    def get_amp_supported_dtype(self):
+        return [torch.bfloat16, torch.float32]
+
+
+class OnItsDevice(TorchFunctionMode):
+    """torch.tensor copies numbers to a device beneath fake tensors, where this one has nothing: made there without."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func in (torch.tensor, torch.as_tensor) and torch.device(kwargs.get("device") or "cpu").type == NAME:
+            device = kwargs.pop("device")
+            here = func(*args, **kwargs)
+            return torch.empty(here.shape, dtype=here.dtype, device=device)
+        return func(*args, **kwargs)
+
+
+def run(backbone: str, head: str, precision: str) -> str:
+    """Two training steps, then losses and probabilities in evaluation: 'ok', or what stands against it."""
+    train = TrainSpec(**TRAIN, precision=precision)
+    specs = ComponentSpec(name=backbone, params=SMALL[backbone]), ComponentSpec(name=head)
+    with on_meta():
+        counts = torch.ones(V, dtype=torch.int64, device="cpu")
+        model = build(*specs, vocab_size=V, seed=0, token_counts=counts)
+    try:
+        with OnItsDevice(), FakeTensorMode(allow_fallback_kernels=False), devices.sizes_only():
+            tokens = torch.empty(train.batch_size, train.seq_len, dtype=torch.int64, device=NAME)
+            with memory._stepwise_recurrence(), memory._Counting(tokens, truth=True):
+                memory._give_device(model, torch.device(NAME))
+                step = EagerStep(model, make_optimizer(model.parameters(), train), train)
+                step.begin_epoch()
+                for _ in range(2):
+                    step(tokens, tokens)
+                states = [tensor for state in step.optimizer.state.values() for tensor in state.values()]
+                elsewhere = {tensor.device.type for tensor in [*step.parameters, *states]} - {NAME}
+                model.eval()
+                with torch.no_grad():
+                    distribution, _ = model(tokens)
+                    scores = distribution.nll(tokens), distribution.log_probs()
+                elsewhere |= {tensor.device.type for tensor in scores} - {NAME}
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return f"something is on {elsewhere}" if elsewhere else "ok"
+
+
+class Right(nn.Module):
+    """A head of one matrix, of which each of the planted ones differs by one fault."""
+
+    def __init__(self, dims, embedding):
+        super().__init__()
+        self.output = nn.Linear(dims.layer_dims[-1], dims.vocab_size)
+
+    def forward(self, hidden):
+        return Logits(self.scored(hidden.layers[-1]))
+
+    def scored(self, h):
+        return self.output(h)
+
+
+class MakesATensorOnTheCpu(Right):
+    def scored(self, h):
+        return self.output(h) + torch.ones(V)
+
+
+class KeepsATensorThatIsNoBuffer(Right):
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        self.scale = torch.ones(dims.vocab_size)
+
+    def scored(self, h):
+        return self.output(h) * self.scale
+
+
+class ReturnsFromTheCpu(Right):
+    def scored(self, h):
+        return self.output(h).cpu()
+
+
+class MakesATensorOnTheCpuInEvaluation(Right):
+    def scored(self, h):
+        return self.output(h) if self.training else self.output(h) + torch.ones(V)
+
+
+PLANTED = (Right, MakesATensorOnTheCpu, KeepsATensorThatIsNoBuffer, ReturnsFromTheCpu, MakesATensorOnTheCpuInEvaluation)
+
+
+def main() -> None:
+    """Print {'backbone, head, precision': outcome}, and whether the lean evaluation was what ran."""
+    backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=Backend())
+    kernels.DEVICES = (*kernels.DEVICES, NAME)  # the lean evaluation runs there, as on a GPU
+    lean, calls = kernels._lean, []
+    kernels._lean = lambda mixture: calls.append(mixture) or lean(mixture)
+    heads = HEADS.names()
+    cases = [(backbone, head, "fp32") for backbone in SMALL for head in heads] + [("lstm", h, "bf16") for h in heads]
+    found = {}
+    for case in cases:
+        print(*case, file=sys.stderr, flush=True)  # an error in a thread of the backend ends the process: where it was
+        found[", ".join(case)] = run(*case)
+    for planted in PLANTED:
+        HEADS.register(planted.__name__)(planted)
+        found[planted.__name__] = run("lstm", planted.__name__, "fp32")
+    print(json.dumps({"outcomes": found, "lean": len(calls), "backbones": BACKBONES.names(), "heads": heads}))
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    os._exit(0)  # torch's own end waits for the backend's threads, or aborts
