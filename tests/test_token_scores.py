@@ -3,6 +3,7 @@
 import io
 import math
 import zipfile
+from dataclasses import replace
 
 import handmade
 import numpy as np
@@ -62,6 +63,21 @@ def test_where_nothing_was_kept_there_is_nothing(tmp_path):
 def test_scores_that_do_not_give_the_perplexity_of_the_record_are_refused(metrics, place, tmp_path):
     with pytest.raises(RecordError, match="do not add up"):
         token_scores.load(tmp_path, record(metrics=metrics))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        scores(np.array([math.nan, -0.5, 2.5, math.nan, 4.0], dtype=np.float32)),  # a mean of 2 nats, too
+        replace(scores(), count=np.array([5, 0, -2, 1, 9])),
+        replace(scores(), offset=np.array([-1, 0, 1, -2, 0])),
+    ],
+    ids=["probability", "count", "offset"],
+)
+def test_a_probability_above_1_is_refused(wrong, place, tmp_path):
+    token_scores.save(wrong, DIGEST, place)
+    with pytest.raises(RecordError, match="a token has a probability above 1, or a count or place below 0"):
+        token_scores.load(tmp_path, record())
 
 
 def test_what_a_run_before_left_counts_for_nothing(place, tmp_path):

@@ -19,7 +19,7 @@ from harness.corpora.sources import load_planned
 from harness.errors import CorpusError, StorageError
 from harness.kernels import probe
 from harness.plan.specs import TrialSpec
-from harness.plausible import MOST_PERPLEXITY
+from harness.plausible import most
 from harness.printable import sentence
 from harness.records import Status, TrialRecord
 from harness.trial import attempt, session
@@ -251,7 +251,7 @@ def _scores(
     }
     if fitted.start is not None and math.isfinite(fitted.start.ppl):
         scores["start_valid_ppl"] = fitted.start.ppl
-    if not all(abs(score) <= MOST_PERPLEXITY for score in scores.values()):
+    if not all(score <= most(name) for name, score in scores.items()):
         raise Diverged(f"test perplexity is {test.ppl} (last epoch: {last.ppl})")
     return scores, tokens
 

@@ -2,11 +2,14 @@
 
 import json
 import re
+import shutil
 import signal
 import sys
 
 import pytest
 from commands import PATIENCE, SUITE, files, record_files, started, table_rows
+
+from harness import records
 
 
 def test_a_run_prints_and_writes_the_table_and_leaves_with_0(first_run):
@@ -37,6 +40,51 @@ def test_a_missing_table_is_written_when_there_is_nothing_to_run(finished, run):
     place.unlink()
     assert run().code == 0
     assert place.read_text() == before
+
+
+def test_an_interrupted_run_shows_its_table_and_leaves_the_files_of_a_finished_one(finished, run, monkeypatch):
+    folder = finished / "results" / "tables"
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+
+    def interrupt(todo, setting, *rest, **more):
+        for spec in todo[1:]:  # set aside, as trials that begin anew do
+            (setting.runs / spec.id / "record.json").unlink(missing_ok=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.cli.suites.run_trials", interrupt)
+    done = run("--force")
+    assert done.code == 130
+    assert table_rows(done.out) == {"softmax": "1/2: 1 not run", "mos(num_mixtures=2)": "0/2: 2 not run"}
+    assert done.err.startswith(
+        "results/tables/tiny.md stays: it is made of 4 finished trials, and the new one would be made of 1; "
+    )
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert run("--force", "--overwrite").code == 130
+    assert table_rows((folder / "tiny.md").read_text()) == table_rows(done.out)
+
+
+def test_a_run_of_some_trials_of_a_fresh_clone_leaves_the_whole_table(finished, run):
+    folder = finished / "results" / "tables"
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    shutil.rmtree(finished / "results" / "runs")
+    done = run("--only", "head=softmax,seed=1")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "tiny.md stays" in done.err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert run().code == 0
+    assert table_rows((folder / "tiny.md").read_text()) == {"softmax": "2/2", "mos(num_mixtures=2)": "2/2"}
+
+
+def test_a_record_with_other_settings_is_trained_anew(finished, run):
+    folder = finished / "results" / "runs" / "tiny"
+    names = sorted(path.parent.name for path in folder.glob("*/record.json"))
+    one, other = (records.load(folder, name) for name in names[:2])
+    place = records.save(one.model_copy(update={"spec": other.spec.model_copy(update={"id": one.id})}), folder)
+    done = run()
+    assert done.code == 0
+    assert f"warning: the record of trial {one.id} does not count: it is of " in done.err
+    assert records.load(folder, one.id).spec == one.spec
+    assert place.with_name("record.previous.json").exists()
 
 
 def test_a_failed_trial_is_a_row_and_exit_code_1_until_retried(fresh, run):

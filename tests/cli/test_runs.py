@@ -32,6 +32,19 @@ def test_runs_of_a_suite_shows_its_trials(finished, harness):
     assert all(trial["id"] in out and f"{trial['test_ppl']:.2f}" in out for trial in trials)
 
 
+def test_runs_says_of_which_trials_there_are_no_token_scores(finished, harness):
+    shown = json.loads(harness("runs", "tiny", "--json").out)["trials"]
+    assert [trial["token_scores"] for trial in shown] == [True] * 4
+    assert "no token scores" not in harness("runs", "tiny").out
+    lost = sorted((finished / "results" / "runs" / "tiny").glob("*/test_nll.npz"))[0]
+    lost.unlink()
+    shown = json.loads(harness("runs", "tiny", "--json").out)["trials"]
+    assert {trial["id"]: trial["token_scores"] for trial in shown} == {
+        trial["id"]: trial["id"] != lost.parent.name for trial in shown
+    }
+    assert harness("runs", "tiny").out.count("no token scores") == 1
+
+
 def test_runs_of_an_unknown_suite_names_the_nearest(finished, harness):
     done = harness("runs", "tinny")
     assert (done.code, done.out) == (2, "")

@@ -37,6 +37,19 @@ def test_of_two_suites_the_one_with_weights_counts(finish, tmp_path):
     assert (record.suite, weights.is_file()) == ("second", True)
 
 
+def test_of_two_suites_with_different_results_none_is_chosen(finish, tmp_path):
+    spec = finish("first")["softmax on lstm"]
+    finish("second")
+    runs = tmp_path / "results" / "runs"
+    record = records.load(runs / "second", spec.id)
+    better = record.model_copy(update={"metrics": {**record.metrics, "test_ppl": 1.5}})
+    records.save(better, runs / "second")
+    with pytest.raises(ExecutionError) as caught:
+        find(tmp_path / "results", spec.id)
+    folders = " and ".join(str(runs / suite / spec.id) for suite in ("first", "second"))
+    assert str(caught.value) == f"trial {spec.id} has different results in {folders}: remove one of them"
+
+
 def test_an_unknown_or_malformed_id_is_a_sentence(finish, tmp_path):
     finish()
     with pytest.raises(ExecutionError, match="no finished trial 000000000000"):

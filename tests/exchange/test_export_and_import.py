@@ -207,6 +207,21 @@ def test_a_damaged_record_here_is_no_conflict(there, sent, here):
     assert place.with_name("record.bad").read_text() == "{"
 
 
+def test_other_results_of_a_trial_in_another_suite_are_told_and_none_is_replaced(sent, here, tmp_path, harness):
+    one, two, three, _ = planned(tmp_path)
+    better = {"test_ppl": 1.5, "scored_test_tokens": 3.0}
+    other = keep(here, record_of(one, suite="other", metrics=better), timed=False, scored=False)
+    equal = keep(here, record_of(two, suite="other", metrics={**record_of(two).metrics, "train_minutes": 9.0}))
+    keep(here, record_of(three, suite="other"))  # ok here, failed there: that is no other result
+    before = {place: files(place) for place in (other, equal)}
+    done = harness("import", sent, "--results", here)
+    assert done.code == 0
+    assert done.err == (
+        f"warning: trial {one.id} has different results in the suites small and other; the leaderboard leaves it out\n"
+    )
+    assert {place: files(place) for place in before} == before
+
+
 def test_a_trial_that_is_being_run_here_is_not_waited_for(sent, here, tmp_path, harness):
     (spec, *_) = planned(tmp_path)
     with records.writing(records.runs_folder(here, "small"), spec.id):

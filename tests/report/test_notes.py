@@ -1,5 +1,6 @@
 """What stands under a table of how the products were made and the steps run."""
 
+import bundles
 import pytest
 from handmade import tabulated
 
@@ -93,3 +94,20 @@ def test_what_failed_its_proof_on_the_gpu_is_told_once(suite_of, record_of):
     made = [record_of(trial, environment={"device": "GPU X", "switched_off": (said,)}) for trial in suite.trials]
     assert notes(suite, *made, about="Switched off") == [f"{said}."]
     assert notes(suite, record_of(suite.trials[0]), about="Switched off") == []
+
+
+def test_trials_without_token_scores_are_named(tmp_path, harness):
+    trials = bundles.planned(tmp_path)
+    for number, spec in enumerate(trials):
+        bundles.keep(tmp_path / "results", bundles.record_of(spec), timed=False, scored=number != 1)
+    done = harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results")
+    why = "their test_nll.npz is missing, from which test ppl could be computed again."
+    assert f"- No token scores: 1 of 4 ok trials ({trials[1].id}): {why}\n" in done.out
+    assert harness("report", tmp_path / "suite.yaml", "--results", tmp_path / "results").code == 0
+    page = (tmp_path / "results" / "reports" / "small.html").read_text(encoding="utf-8")
+    assert (
+        '<th scope="row">token scores</th><td class="number">kept</td><td class="number">no token scores</td>' in page
+    )
+    assert page.count('<th scope="row">token scores</th>') == 1
+    off = ("--set", "measure.token_nll=false")
+    assert "oken scores" not in harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results", *off).out

@@ -13,6 +13,7 @@ import pytest
 
 from harness import records, sealed
 from harness.errors import RecordError
+from harness.plausible import MOST
 from harness.records import METRICS
 
 TOMORROW = (datetime.now(UTC) + timedelta(days=2)).isoformat(timespec="seconds")
@@ -44,7 +45,7 @@ def train(**changes):
 
 
 LIES = {  # what is changed in a record -> what is said of it
-    "a perplexity of 0": (metrics(test_ppl=0), "test_ppl is 0, expected 0.99999 to 1e+100"),
+    "a perplexity of 0": (metrics(test_ppl=0), "test_ppl is 0, expected 0.99999 to 1e+200"),
     "a perplexity below 0": (metrics(valid_ppl=-5), "valid_ppl is -5"),
     "a perplexity below 1": (metrics(last_test_ppl=0.99), "last_test_ppl is 0.99"),
     "a perplexity at the end of floats": (metrics(test_ppl=1e308), "test_ppl is 1e+308"),
@@ -243,3 +244,22 @@ def test_every_metric_of_the_harness_has_a_range(tmp_path):
         records.save(handmade.record(spec=spec, metrics={name: -1.0}), tmp_path)
         with pytest.raises(RecordError, match=f"{name} is -1"):
             records.load(tmp_path, spec.id)
+
+
+@pytest.mark.parametrize("extreme", [[1.0, 1.0, 1.0, 1.0], [1e200, 1e200, 1e200, 1e200], [1.0, 1e200, 1e200, 1.0]])
+def test_the_ends_of_the_ranges_are_tables_too(extreme, tmp_path, harness):
+    trials, contents = bundles.planned(tmp_path), bundles.contents_of(tmp_path)
+    most = dict.fromkeys(("train_ms_per_batch", "eval_ms_per_batch", "peak_memory_mib", "train_minutes"), MOST)
+    for spec, ppl in zip(trials, extreme, strict=True):
+        perplexities = {name: ppl for name in METRICS if "ppl" in name.split("_")}
+        curve = tuple(point.model_copy(update={"valid_ppl": ppl}) for point in handmade.curve(2))
+        counts = {"params_total": MOST, "params_head": MOST * (ppl > 1)}
+        changes = {"metrics": {**perplexities, **counts, **most}, "curve": curve}
+        bundles.keep(tmp_path / "results", bundles.record_of(spec, contents=contents, **changes), scored=False)
+    ids = [spec.id for spec in trials]
+    for command in ("table", "report", "plan"):
+        done = harness(command, tmp_path / "suite.yaml", "--results", tmp_path / "results")
+        assert done.code == 0, done.err
+    for command in (("leaderboard",), ("runs",), ("runs", "small"), ("sync",), ("diff", ids[0], ids[3])):
+        done = harness(*command, "--results", tmp_path / "results")
+        assert done.code == 0, done.err

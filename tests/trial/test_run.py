@@ -15,6 +15,7 @@ from harness.kernels.products import Products
 from harness.plan.specs import MeasureSpec
 from harness.registry import HEADS
 from harness.trial.checkpoint import BEST, load_weights, weights_sha256
+from harness.trial.evaluation import Score
 from harness.trial.log import LOG_NAME
 from harness.trial.run import run
 from harness.trial.setting import Setting
@@ -117,6 +118,14 @@ def test_divergence_is_a_status_with_one_line_and_a_log(tiny_suite, tmp_path):
     assert "loss is" in record.message
     assert "\n" not in record.message
     assert "Traceback" in (records.folder(tmp_path / "runs", spec.id) / LOG_NAME).read_text()
+
+
+def test_a_perplexity_that_no_record_may_hold_is_a_trial_that_diverged(tiny_suite, tmp_path, monkeypatch):
+    score = Score(nll_sum=700.0, num_scored=1, num_counted=1)  # e^700 is 1e304, which is a float
+    monkeypatch.setattr("harness.trial.run.evaluate", lambda *arguments, **more: score)
+    record = execute(plan.load(tiny_suite).trials[0], tmp_path)
+    assert (record.status, record.message[:37]) == ("diverged", "Diverged: test perplexity is 1.01423e"[:37])
+    assert records.load(tmp_path / "runs", record.id) == record
 
 
 def test_a_trial_that_fails_late_keeps_what_it_had_measured(tiny_suite, tmp_path, monkeypatch):
