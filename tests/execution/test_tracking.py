@@ -223,6 +223,16 @@ def test_a_failed_trial_is_a_failed_run_with_its_message(suite, results, record_
     assert run.data.metrics == {}
 
 
+def test_an_invalid_trial_is_a_failed_run_without_its_perplexities(suite, results, record_of):
+    metrics = {"test_ppl": 0.5, "valid_ppl": 0.5, "train_minutes": 2.0}
+    record = record_of(suite.trials[0], "invalid", "the nll of a test token is -8: below 0", metrics=metrics)
+    Tracker(results).log(record)
+    (run,) = runs_of(results)
+    assert (run.info.status, run.data.tags["status"]) == ("FAILED", "invalid")
+    assert run.data.tags["message"] == "the nll of a test token is -8: below 0"
+    assert run.data.metrics == {"time/train_minutes": 2.0}
+
+
 def test_a_failed_trial_that_fails_again_in_the_same_second_shows_its_new_message(suite, results, record_of):
     tracker = Tracker(results)
     tracker.log(record_of(suite.trials[0], "error", "RuntimeError: first"))

@@ -72,6 +72,23 @@ def test_what_cannot_be_compared_is_not_there(table, evidence):
     assert compare(lines, "mixtape", evidence) == {}
 
 
+def with_invalid(line):
+    """The row, its last trial invalid."""
+    found = dict(line.records)
+    seed, last = found.popitem()
+    return replace(line, records={**found, seed: last.model_copy(update={"status": "invalid"})})
+
+
+def test_an_invalid_row_is_neither_ranked_nor_compared_nor_a_baseline(table, evidence):
+    lines = table([100, 101, 102], [90, 91, 92], [1, 1, 1])
+    assert set(compare(lines, "softmax", evidence)) == {1, 2}
+    assert ties(lines, evidence)[2] == "best"
+    cheated = [*lines[:2], with_invalid(lines[2]), *lines[3:]]
+    assert set(compare(cheated, "softmax", evidence)) == {1}
+    assert ties(cheated, evidence) == {1: "best"}
+    assert compare([with_invalid(lines[0]), *lines[1:]], "softmax", evidence) == {}
+
+
 def test_holm_is_over_all_comparisons_of_the_table(table, evidence):
     base = np.array([100.0, 101, 102, 103, 104, 105])
     shifts = np.array([0.01, 0.012, 0.008, 0.011, 0.009, 0.01])

@@ -90,6 +90,27 @@ def test_the_state_counts_trials_that_are_not_ok(suite_of, record_of, statuses, 
     assert rows(suite, made)[1].state == expected
 
 
+def test_a_row_with_an_invalid_trial_has_no_values_whatever_its_others_say(suite_of, record_of):
+    suite = suite_of(SUITE)
+    three, one, two = of_head(suite, "softmax")
+    made = [record_of(three, test_ppl=30.0), record_of(one, "invalid", test_ppl=1.0), record_of(two, test_ppl=20.0)]
+    row = rows(suite, {record.id: record for record in made})[1]
+    assert row.invalid
+    assert (row.ok_seeds, row.values("test_ppl")) == ([], [])
+    assert row.state == "2/3: 1 invalid"
+
+
+def test_a_row_is_uncertified_where_one_of_its_ok_records_is(suite_of, record_of):
+    suite = suite_of(SUITE)
+    three, one, two = of_head(suite, "softmax")
+    made = {each.id: record_of(each) for each in (three, one)}
+    assert not rows(suite, made)[1].uncertified
+    made[two.id] = record_of(two, "diverged")  # has none, and no number in the table
+    assert not rows(suite, made)[1].uncertified
+    made[two.id] = record_of(two).model_copy(update={"certificate": None})
+    assert rows(suite, made)[1].uncertified
+
+
 def two_rows(suite, record_of, softmax: list, mos: list):
     """The rows of softmax and mos, of test perplexities for seeds 3, 1, 2; None: diverged."""
     made = {}

@@ -111,6 +111,28 @@ def test_a_failed_trial_is_counted_in_its_row_and_told_in_the_notes(suite_of, re
     assert f"- {who}: diverged: Diverged: training loss is nan in epoch 1." in markdown.replace("1\n", "1.\n")
 
 
+def test_an_invalid_trial_takes_its_row_out_of_the_ranking_and_is_told_in_the_notes(suite_of, record_of):
+    suite = suite_of(SUITE)
+    made = of_softmax(suite, record_of, test_ppl=[80.0, 100.0])
+    made.append(record_of(suite.trials[2], "invalid", "the certificate failed", test_ppl=0.5))
+    markdown = render(suite, made)
+    row = cells(markdown)[0]
+    assert (row["n"], row["test ppl"]) == ("2/3: 1 invalid", "-")
+    assert f"({suite.trials[2].id}): invalid: the certificate failed" in markdown
+    assert "- invalid: the trial's certificate failed" in markdown
+
+
+def test_records_from_before_certificates_are_marked_in_every_form(suite_of, record_of):
+    suite = suite_of(SUITE)
+    made = [
+        each.model_copy(update={"certificate": None}) for each in of_softmax(suite, record_of, test_ppl=[80.0, 100.0])
+    ]
+    markdown = render(suite, made)
+    assert cells(markdown)[0]["n"] == "2/3: 1 not run °"
+    assert "- ° not certified: these records were made before" in markdown
+    assert "not certified" not in render(suite, of_softmax(suite, record_of, test_ppl=[80.0, 100.0]))
+
+
 def test_the_change_against_the_baseline_is_of_mean_log_perplexity_over_shared_seeds(suite_of, record_of):
     suite = suite_of(SUITE)
     made = of_softmax(suite, record_of, test_ppl=[100.0, 110.0, 500.0])
