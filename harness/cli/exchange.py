@@ -53,7 +53,7 @@ def import_records(
 
     if taken.other_code:
         _warn(
-            f"{taken.other_code} of these records were made by other code of a head, backbone or corpus than is here; "
+            f"made by other code of a head, backbone or corpus than is here: {taken.other_code} of these records; "
             "`harness plan SUITE` shows them as outdated"
         )
 

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from pathlib import Path
 
 import handmade
 import numpy as np
@@ -74,7 +75,7 @@ def finish(words, tmp_path, monkeypatch):
     """A function: a suite's text, changes of its records' environment and metrics -> ids by head and seed."""
     monkeypatch.chdir(tmp_path)
 
-    def write(text: str = SUITE, *, kept: bool = True, environment=(), **metrics) -> dict[str, str]:
+    def write(text: str = SUITE, *, kept: bool = True, environment=(), code=None, **metrics) -> dict[str, str]:
         (tmp_path / "pair.yaml").write_text(text)
         suite = plan.load(tmp_path / "pair.yaml")
         runs, ids = records.runs_folder(tmp_path / "results", suite.name), {}
@@ -88,6 +89,7 @@ def finish(words, tmp_path, monkeypatch):
                 metrics={**measured, "scored_test_tokens": TOKENS, "train_ms_per_batch": 5.0, **metrics},
                 environment=handmade.environment(**dict(environment)),
                 weights_sha256="0" * 64,
+                code=code,
             )
             records.save(record, runs)
             if kept:
@@ -324,3 +326,15 @@ def test_a_users_mistake_is_one_sentence(harness, finish, arguments, sentence):
     assert done.code == 2
     assert sentence in done.err
     assert done.err.count("\n") == 1
+
+
+def test_a_backbone_that_both_have_by_two_versions_is_a_note(harness, finish):
+    ids = finish(code=handmade.code())
+    runs = Path("results/runs/pair")
+    record = records.load(runs, ids["mos2 1"])
+    assert not [each for each in told(harness, ids["softmax 1"], ids["mos2 1"])["notes"] if "code" in each]
+    records.save(record.model_copy(update={"code": handmade.code(head="a" * 64, backbone="b" * 64)}), runs)
+    notes = told(harness, ids["softmax 1"], ids["mos2 1"])["notes"]
+    assert [each for each in notes if "code" in each] == [
+        "the code of the backbone 'lstm' is not the same: part of the difference may be its"
+    ]

@@ -8,7 +8,7 @@ import handmade
 import pytest
 from bundles import files, keep, members, planned, record_of
 
-from harness import records, token_scores
+from harness import fingerprints, records, token_scores
 from harness.exchange.incoming import take_in
 from harness.exchange.outgoing import export
 
@@ -247,6 +247,20 @@ def test_records_whose_ids_cannot_be_computed_here_are_counted(there, tmp_path, 
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
     assert done.err.startswith("warning: the ids of 1 records cannot be computed here")
+    assert files(here) == files(there)
+
+
+def test_records_by_other_code_than_is_here_are_counted_and_taken_in(there, tmp_path, here, harness):
+    (spec, other, *_) = planned(tmp_path)
+    keep(there, record_of(spec, code=fingerprints.of_trial(spec)))
+    keep(there, record_of(other, code=fingerprints.of_trial(other).model_copy(update={"head": "0" * 64})))
+    export(there, tmp_path / "records.zip")
+    done = harness("import", tmp_path / "records.zip", "--results", here)
+    assert done.code == 0
+    assert done.err == (
+        "warning: made by other code of a head, backbone or corpus than is here: 1 of these records; "
+        "`harness plan SUITE` shows them as outdated\n"
+    )
     assert files(here) == files(there)
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import records
+from harness import fingerprints, records
 from harness.errors import ExecutionError
 from harness.execution import inline, schedule
 from harness.execution.events import Claim
@@ -86,6 +86,7 @@ def test_ray_and_inline_give_the_same_bits(ran):
     for trial in ran.good:
         ray, inline_ = (records.load(runs, trial.id) for runs in (ran.runs, ran.reference))
         assert ray.weights_sha256 == inline_.weights_sha256
+        assert ray.code == inline_.code == fingerprints.of_trial(trial)
         for name in ("valid_ppl", "test_ppl", "last_valid_ppl", "last_test_ppl"):
             assert ray.metrics[name] == inline_.metrics[name]
         assert [(p.train_loss, p.valid_ppl) for p in ray.curve] == [(p.train_loss, p.valid_ppl) for p in inline_.curve]

@@ -7,7 +7,7 @@ import re
 import handmade
 import pytest
 
-from harness import plan, records, timings
+from harness import fingerprints, plan, records, timings
 from harness.records import Contents
 from harness.report import leaderboard
 from harness.report.standing import gather, groups
@@ -294,3 +294,25 @@ def test_no_suite_takes_the_leaderboards_name(tmp_path, harness):
     done = harness("plan", tmp_path / "suite.yaml")
     assert done.code == 2
     assert "suite.yaml:1:7: name: must be another than 'leaderboard'" in done.err
+
+
+def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(finish, found):
+    (spec,) = {record.spec.head.name: record.spec for record in finish(ppls=[10.0, 12.0, 0, 0])}.values()
+    here = fingerprints.of_trial(spec)
+    finish(ppls=[10.0, 0, 0, 0], code=here.model_copy(update={"head": "0" * 64}))
+    finish(ppls=[0, 12.0, 0, 0], code=here)
+    (group,) = found()
+    (line,) = lines(group)
+    assert (line["head"], line["test ppl"], line["n"]) == ("softmax ¶", "12.00", "1; 1 of other code")
+    (row,) = leaderboard.as_json((group,))[0]["rows"]
+    assert (row["test_ppl"], row["seeds"], row["outdated"], row["left_out"]) == (12.0, [2], [1], [1])
+    notes = leaderboard.table(group).notes
+    assert f"seed 1 by {'0' * 12}; seed 2 by {here.head[:12]}, which is here" in " ".join(notes)
+
+
+def test_a_row_whose_code_has_changed_since_is_marked_and_keeps_its_mean(finish, found):
+    (record, _) = finish(ppls=[10.0, 12.0, 0, 0])
+    code = fingerprints.of_trial(record.spec).model_copy(update={"backbone": "0" * 64})
+    finish(ppls=[10.0, 12.0, 0, 0], code=code)
+    (line,) = lines(found()[0])
+    assert (line["head"], line["test ppl"], line["n"]) == ("softmax ¶", "11.00 ± 1.41", "2")

@@ -1,0 +1,215 @@
+"""A head is edited after its trials were trained: plan, run and table say so, and none passes for new."""
+
+import importlib
+import json
+import re
+import sys
+
+import commands
+import handmade
+import pytest
+
+from harness import fingerprints, plan, records, sealed
+from harness.registry import HEADS
+from harness.trial.run import run as run_trial
+from harness.trial.setting import Setting
+
+SUITE = commands.SUITE.replace("{mos: {num_mixtures: 2}}", "lowrank")
+HEAD = '''\
+"""A head whose code is edited by a test."""
+
+from torch import nn
+
+from harness.distributions import Mixture
+from harness.registry import HEADS
+
+
+@HEADS.register("lowrank")
+class LowRank(nn.Module):
+    """Softmax by a product of two narrow matrices."""
+
+    def __init__(self, dims, embedding):
+        super().__init__()
+        self.down = nn.Linear(dims.layer_dims[-1], 4, bias=False)
+        self.output = nn.Linear(4, dims.vocab_size, bias=False)
+
+    def forward(self, hidden):
+        """(B, T, D) top states -> a Mixture of one component."""
+        return Mixture(self.down(hidden.layers[-1]).unsqueeze(2), None, self.output.weight)
+'''
+ZERO = ("self.down(hidden.layers[-1])", "0 * self.down(hidden.layers[-1])")
+CHANGED = "lowrank_edited.py changed since these 2 records were made: "
+
+
+@pytest.fixture
+def edit(tmp_path, monkeypatch):
+    """A function: replacements in the head's file, which is then imported as a new process would."""
+    place = tmp_path / "lowrank_edited.py"
+    place.write_text(HEAD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    HEADS.names()
+    before = dict(HEADS._classes)
+
+    def change(*replacements):
+        for old, new in replacements:
+            text = place.read_text()
+            assert old in text
+            place.write_text(text.replace(old, new))
+        HEADS._classes.pop("lowrank", None)
+        sys.modules.pop(place.stem, None)
+        importlib.invalidate_caches()
+        importlib.import_module(place.stem)
+        fingerprints.code_of.cache_clear()
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    change()
+    yield change
+    HEADS._classes.clear()
+    HEADS._classes.update(before)
+    sys.modules.pop(place.stem, None)
+    fingerprints.code_of.cache_clear()
+
+
+@pytest.fixture
+def trained(edit, fresh, run):
+    """The suite's two heads, two seeds each, trained; the suite's folder, as the current one."""
+    (fresh / "suites" / "tiny.yaml").write_text(SUITE)
+    assert run().code == 0
+    return fresh
+
+
+def states(harness, *arguments) -> list[str]:
+    return [trial["state"] for trial in commands.planned(harness, *arguments)]
+
+
+def test_a_forward_multiplied_by_zero_keeps_no_old_number_in_silence(trained, edit, run, harness):
+    """The attack: it was 'nothing to run', and the old numbers."""
+    before = commands.record_files(trained)
+    edit(ZERO)
+    assert states(harness) == ["ok", "ok", "outdated", "outdated"]
+    done = run()
+    assert done.code == 1
+    command = "`harness run suites/tiny.yaml --only head=lowrank --force`"
+    assert f"{CHANGED}{command} trains them anew, `--keep` keeps them" in done.err
+    assert "nothing else to run" in done.out
+    assert commands.record_files(trained) == before
+    assert {"lowrank ¶": "2/2", "softmax": "2/2"}.items() <= commands.table_rows(done.out).items()
+    assert "- ¶ lowrank: trained before lowrank_edited.py changed" in (trained / "results/tables/tiny.md").read_text()
+
+
+def test_plan_says_what_changed_for_people_too(trained, edit, harness):
+    edit(ZERO)
+    done = harness("plan", "suites/tiny.yaml")
+    assert done.code == 0
+    assert "4 trials, 0 to run, 2 outdated" in done.out
+    assert CHANGED in done.out
+
+
+def test_comments_docstrings_and_formatting_change_nothing(trained, edit, run, harness):
+    edit(
+        ('    """Softmax by a product of two narrow matrices."""\n', ""),
+        ("bias=False)", "bias = False )  # no bias"),
+        ("\n\n\n", "\n"),
+    )
+    assert states(harness) == ["ok"] * 4
+    done = run()
+    assert (done.code, done.err) == (0, "")
+    assert "nothing to run: all 4 trials have a record" in done.out
+
+
+def test_keep_keeps_them_and_they_count(trained, edit, run):
+    before = commands.record_files(trained)
+    edit(ZERO)
+    done = run("--keep")
+    assert done.code == 0
+    assert "changed since" not in done.err
+    assert commands.record_files(trained) == before
+    assert "lowrank ¶" in done.out
+
+
+def test_force_with_only_trains_them_anew_and_nothing_else(trained, edit, run, harness):
+    before = commands.record_files(trained)
+    edit(ZERO)
+    done = run("--only", "head=lowrank", "--force")
+    assert (done.code, "¶" in done.out) == (0, False)
+    after = commands.record_files(trained)
+    assert sum(after[trial] != before[trial] for trial in before) == 2
+    assert states(harness) == ["ok"] * 4
+
+
+def test_force_and_keep_together_are_refused(trained, run):
+    before = commands.record_files(trained)
+    done = run("--force", "--keep")
+    assert done.code == 2
+    assert "give one of the two" in done.err
+    assert commands.record_files(trained) == before
+
+
+def test_a_new_seed_is_trained_and_no_mean_is_over_both_versions(trained, edit, run, harness):
+    edit(ZERO)
+    place = trained / "suites" / "tiny.yaml"
+    place.write_text(place.read_text().replace("[1, 2]", "[1, 2, 3]"))
+    assert states(harness) == ["ok", "ok", "missing", "outdated", "outdated", "missing"]
+    done = run()
+    assert done.code == 1
+    assert CHANGED in done.err
+    assert commands.table_rows(done.out)["lowrank ¶"] == "1/3: 2 of other code"
+    assert re.search(r"seeds 1, 2 by [0-9a-f]{12}; seed 3 by [0-9a-f]{12}, which is here", done.out)
+    found = [records.load(trained / "results/runs/tiny", trial["id"]) for trial in commands.planned(harness)[3:]]
+    (line,) = [line for line in done.out.splitlines() if line.startswith("| lowrank")]
+    assert f"{found[2].metrics['test_ppl']:.2f}" in [cell.strip(" *") for cell in line.split("|")]
+
+
+def test_the_command_of_the_sentence_trains_what_it_says_where_new_seeds_are_of_the_new_code(
+    trained, edit, run, harness
+):
+    edit(ZERO)
+    place = trained / "suites" / "tiny.yaml"
+    place.write_text(place.read_text().replace("[1, 2]", "[1, 2, 3]"))
+    run()
+    (command,) = re.findall(r"`harness run suites/tiny.yaml (.*?)`", run().err)
+    before = commands.record_files(trained)
+    outdated = {trial["id"] for trial in commands.planned(harness)[3:5]}
+    assert run(*command.split()).code == 0
+    after = commands.record_files(trained)
+    assert {trial for trial in before if after[trial] != before[trial]} == outdated
+
+
+def test_records_from_before_code_was_noted_are_no_reason_to_stop(trained, edit, run, harness):
+    runs = trained / "results" / "runs" / "tiny"
+    for trial in commands.planned(harness):
+        record = records.load(runs, trial["id"])
+        records.save(record.model_copy(update={"code": None}), runs)
+    edit(ZERO)
+    assert states(harness) == ["ok"] * 4
+    done = run()
+    assert done.code == 0
+    assert "4 records do not say which code made them." in done.out
+
+
+def test_a_record_without_the_field_loads(trained, harness):
+    runs = trained / "results" / "runs" / "tiny"
+    trial = commands.planned(harness)[0]["id"]
+    record = records.load(runs, trial)
+    old = record.model_copy(update={"code": None})
+    content = json.loads(records.save(old, runs).read_text())
+    del content["code"], content["sha256"]
+    content["sha256"] = sealed._digest(content)
+    (runs / trial / "record.json").write_text(json.dumps(content))
+    assert records.load(runs, trial) == old
+
+
+def test_a_trial_resumed_by_other_code_says_so(edit, tiny_suite, tmp_path):
+    tiny_suite.write_text(SUITE)
+    trial = plan.load(tiny_suite).trials[2]
+    assert trial.head.name == "lowrank"
+    setting = Setting(suite="tiny", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
+    with handmade.interrupted_before(18):  # of 15 steps an epoch
+        run_trial(trial, setting, lambda progress: None)
+    before = fingerprints.code_of("head", "lowrank").sha256
+    edit(ZERO)
+    record = run_trial(trial, setting, lambda progress: None)
+    assert (record.status, record.environment.sessions) == ("ok", 2)
+    assert f"head's code {before[:12]} until epoch 2" in record.environment.changed
+    assert record.code == fingerprints.of_trial(trial)
+    assert record.code.head != before

@@ -1,0 +1,167 @@
+"""Records by several versions of the code: which a row's numbers are of, and what a table says of it."""
+
+import handmade
+import pytest
+from handmade import evidence, tabulated
+
+from harness.report import forms, tables
+from harness.report.rows import rows
+from harness.report.versions import left_out
+
+SUITE = """\
+name: suite
+version: 3
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1}}]
+heads: [softmax, {mos: {num_mixtures: 2}}]
+train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [1, 2, 3]
+table: {shape: SHAPE, baseline: softmax}
+"""
+HERE, OLD, OLDER = handmade.code(), handmade.code(head="a" * 64), handmade.code(head="b" * 64)
+
+
+@pytest.fixture
+def shown(suite_of, record_of):
+    """A function: the code of mos' three records -> the table as markdown, as if the code here were HERE. Test
+    perplexities are 10, 20, 40 for seeds 1, 2, 3.
+    """
+
+    def show(*codes, shape="mixtures", **more) -> str:
+        suite = suite_of(SUITE.replace("SHAPE", shape))
+        made = planted(suite, record_of, codes)
+        return tabulated(suite, made, **known(made), **more)
+
+    return show
+
+
+def planted(suite, record_of, codes) -> list:
+    made = [record_of(trial, test_ppl=5.0, valid_ppl=5.0) for trial in suite.trials[:3]]
+    for trial, code, ppl in zip(suite.trials[3:], codes, (10.0, 20.0, 40.0), strict=True):
+        made.append(record_of(trial, code=code, test_ppl=ppl, valid_ppl=ppl))
+    return made
+
+
+def known(made) -> dict:
+    outdated = {r.id: ("head",) for r in made if r.code is not None and r.code.head != HERE.head}
+    return {"outdated": outdated, "harness_code": HERE.harness}
+
+
+def row(markdown: str, head: str = "mos") -> list[str]:
+    (line,) = [line for line in markdown.splitlines() if line.startswith(f"| {head}")]
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def notes(markdown: str, about: str) -> list[str]:
+    return [line for line in markdown.splitlines() if line.startswith("- ") and about in line]
+
+
+def test_a_table_of_one_version_that_is_here_says_nothing_of_code(shown):
+    table = shown(HERE, HERE, HERE)
+    assert "¶" not in table
+    assert notes(table, "code") == []
+    assert row(table)[0] == "mos(num_mixtures=2)"
+
+
+def test_a_row_whose_code_has_changed_since_is_marked(shown):
+    table = shown(OLD, OLD, OLD)
+    assert row(table)[0] == "mos(num_mixtures=2) ¶"
+    assert row(table)[-1] == "3/3"
+    assert row(table, "softmax")[0] == "softmax"
+    assert notes(table, "¶ mos") == [
+        "- ¶ mos(num_mixtures=2): trained before heads/mos.py changed; the numbers are of the code as it was."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("codes", "mean", "state", "told"),
+    [
+        ((OLD, OLD, HERE), "40.00", "1/3: 2 of other code", "seed 3"),  # the code that is here, however few
+        ((OLD, HERE, HERE), "30.00 ± 14.14", "2/3: 1 of other code", "seeds 2, 3"),  # (20 + 40) / 2
+        ((OLD, OLD, OLDER), "15.00 ± 7.07", "2/3: 1 of other code", "seeds 1, 2"),  # the larger part
+    ],
+)
+def test_the_mean_is_over_one_version_only(shown, codes, mean, state, told):
+    table = shown(*codes)
+    assert row(table)[5].strip("*≈ ") == mean
+    assert row(table)[0].endswith("¶")
+    assert row(table)[-1] == state
+    (note,) = notes(table, "¶ mos")
+    assert note.endswith(f"The numbers are of {told} only.")
+
+
+def test_a_note_says_which_seeds_are_of_which_version(shown):
+    (note,) = notes(shown(OLD, OLD, HERE), "¶ mos")
+    assert note == (
+        "- ¶ mos(num_mixtures=2): trained by 2 versions of heads/mos.py: seeds 1, 2 by aaaaaaaaaaaa; seed 3 by "
+        "111111111111, which is here. The numbers are of seed 3 only."
+    )
+
+
+def test_of_two_versions_with_as_many_records_the_newest_counts(suite_of, record_of):
+    suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
+    old, older = (
+        record_of(trial, code=code, environment={"finished": f"2026-01-0{day}"})
+        for trial, code, day in zip(suite.trials, (OLD, OLDER), (5, 4), strict=False)
+    )
+    outdated = {old.id: ("head",), older.id: ("head",)}
+    assert left_out([old, older], outdated) == {2}
+    assert left_out([older, old], outdated) == {2}
+
+
+def test_a_comparison_with_the_baseline_is_over_the_seeds_that_count(shown):
+    assert row(shown(OLD, OLD, HERE))[6] == "+700.0 %"  # 40 / 5 - 1
+
+
+def test_records_that_do_not_say_their_code_are_counted_and_not_marked(shown):
+    table = shown(None, None, None)
+    assert "¶" not in table
+    assert row(table)[-1] == "3/3"
+    assert notes(table, "which code") == ["- 3 records do not say which code made them."]
+    assert notes(shown(None, HERE, HERE), "which code") == ["- 1 record does not say which code made it."]
+
+
+def test_where_only_the_harness_changed_a_note_has_both_versions_and_no_row_is_marked(shown):
+    other = handmade.code(harness="c" * 64)
+    table = shown(other, other, HERE)
+    assert "¶" not in table
+    assert row(table)[-1] == "3/3"
+    assert notes(table, "harness' own code") == [
+        "- The harness' own code has changed: of the records that say it, 4 by 444444444444, 2 by cccccccccccc; "
+        "here it is 444444444444."
+    ]
+
+
+@pytest.mark.parametrize("shape", ["mixtures", "heads", "corpora"])
+@pytest.mark.parametrize("form", ["md", "csv", "latex"])
+def test_the_mark_is_in_every_shape_and_form(suite_of, record_of, shape, form):
+    suite = suite_of(SUITE.replace("SHAPE", shape))
+    made = planted(suite, record_of, (OLD, OLD, OLD))
+    text = tables.text(tables.build(evidence(suite, made, **known(made))), form)
+    assert ("¶" in text) is (form != "latex")
+    assert (r"\textparagraph{}" in text) is (form == "latex")
+
+
+def test_the_csv_keeps_the_label_and_has_the_mark_in_a_column_of_its_own(suite_of, record_of):
+    suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
+    made = planted(suite, record_of, (OLD, OLD, OLD))
+    frame = forms.frame(tables.build(evidence(suite, made, **known(made))))
+    assert list(frame["head"]) == ["softmax", "mos(num_mixtures=2)"]
+    assert list(frame["head mark"]) == [None, "¶"]
+
+
+def test_one_note_tells_of_all_rows_that_one_file_has_outdated(suite_of, record_of):
+    suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
+    made = [record_of(trial, test_ppl=5.0) for trial in suite.trials]
+    table = tabulated(suite, made, outdated={record.id: ("backbone",) for record in made})
+    assert notes(table, "¶") == [
+        "- ¶ softmax; mos(num_mixtures=2): trained before backbones/lstm.py changed; the numbers are of the code as it "
+        "was."
+    ]
+
+
+def test_a_row_left_with_no_known_version_keeps_all_its_seeds(suite_of, record_of):
+    suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
+    made = planted(suite, record_of, (None, None, None))
+    (_, mos) = rows(suite, {record.id: record for record in made})
+    assert (mos.ok_seeds, mos.outdated) == ([1, 2, 3], False)
