@@ -124,7 +124,8 @@ def test_a_perplexity_that_no_record_may_hold_is_a_trial_that_diverged(tiny_suit
     score = Score(nll_sum=700.0, num_scored=1, num_counted=1)  # e^700 is 1e304, which is a float
     monkeypatch.setattr("harness.trial.run.evaluate", lambda *arguments, **more: score)
     record = execute(plan.load(tiny_suite).trials[0], tmp_path)
-    assert (record.status, record.message[:37]) == ("diverged", "Diverged: test perplexity is 1.01423e"[:37])
+    assert record.status == "diverged"
+    assert record.message.startswith("Diverged: test perplexity is 1.0142320547350045e+304")
     assert records.load(tmp_path / "runs", record.id) == record
 
 
