@@ -7,6 +7,7 @@ import urllib.request
 import pytest
 from disturbed import wait_for
 
+pytestmark = pytest.mark.timeout(1800)  # Ray and MLflow start slowly on a busy machine
 ODD = "re sults?c=d%41#e"
 
 

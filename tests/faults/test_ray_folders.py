@@ -5,6 +5,8 @@ import signal
 import pytest
 from disturbed import wait_for
 
+pytestmark = pytest.mark.timeout(1800)  # Ray starts slowly on a busy machine
+
 
 @pytest.fixture
 def folder(tmp_path_factory):

@@ -194,15 +194,16 @@ def test_the_server_and_its_workers_end_with_the_command_whatever_ends_it(folder
 STUBBORN = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-os.fork()
-print(os.getpid(), flush=True)
+child = os.fork()
+if child:
+    print(os.getpid(), child, flush=True)
 time.sleep(600)
 """
 
 
 def test_a_server_that_does_not_listen_is_killed_with_what_it_started():
     with ui_server.start([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True) as watching:
-        both = [psutil.Process(int(watching.stdout.readline())) for _ in range(2)]
+        both = [psutil.Process(int(pid)) for pid in watching.stdout.readline().split()]
         ui_server.end(watching)
     _, alive = psutil.wait_procs(both, timeout=200)
     assert alive == []
