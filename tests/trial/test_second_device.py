@@ -20,10 +20,13 @@ from torch.utils import backend_registration
 from harness.registry import BACKBONES, HEADS
 
 SCRIPT = Path(__file__).with_name("second_device.py")
-pytestmark = pytest.mark.skipif(
-    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
-    reason="this torch has no backends in Python",
-)
+pytestmark = [
+    pytest.mark.timeout(1200),  # the script takes some 20 s on a quiet core
+    pytest.mark.skipif(
+        not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
+        reason="this torch has no backends in Python",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,7 @@ def found():
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     environment |= {"PYTHONPATH": str(SCRIPT.parents[2]), "OMP_NUM_THREADS": "1"}
     outcome = subprocess.run(
-        [sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, timeout=1200
+        [sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, timeout=1100
     )
     assert outcome.returncode == 0, outcome.stderr
     return json.loads(outcome.stdout.splitlines()[-1])
