@@ -31,6 +31,7 @@ def imitate(machine: str, replace=setattr) -> None:
     from harness.kernels.products import Products
 
     if machine == "inexact":
+        replace(torch.backends.mkldnn, "is_available", lambda: True)
         replace(Products, "switched", _rounding(Products.switched))
     elif machine == "absent":
         replace(torch.backends.mkldnn, "is_available", lambda: False)
