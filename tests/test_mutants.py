@@ -124,7 +124,7 @@ def test_a_mutant_says_where_it_is_and_runs(mutations):
     assert names["f"](5) == 10
 
 
-def run(folder: Path, test: str, *excused: str, seconds: int = 600) -> subprocess.CompletedProcess:
+def run(folder: Path, test: str, *excused: str, seconds: int = 10) -> subprocess.CompletedProcess:
     """The script in a checkout of its own that holds one 'head' and one test of it; each mutant has so many seconds."""
     (folder / "heads").mkdir()
     (folder / "tests" / "heads").mkdir(parents=True)
@@ -160,7 +160,7 @@ def test_what_a_weak_test_does_not_notice_is_reported(tmp_path):
 
 def test_strong_tests_leave_no_survivors_and_an_endless_loop_is_ended(tmp_path):
     # Endless: x -= 5 as pass, as x += 5, and with -5. On a busy machine a mutant that is merely slow is ended, too.
-    done = run(tmp_path, STRONG, seconds=10)
+    done = run(tmp_path, STRONG)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no survivors" in done.stdout
     mutants, killed, timed_out, *others = row(done)

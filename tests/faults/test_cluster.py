@@ -22,7 +22,7 @@ from filelock import FileLock
 from harness.errors import ExecutionError
 from harness.execution import cluster as joining
 
-HELD = "faulty: {kind: held, at: 20}"  # in the second epoch, until the test lets it go on
+SLOW = "faulty: {kind: slow, ms: 12}"  # 180 steps: three seconds
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
 SHAPE = {"train": LONG, "seeds": "[1, 2]"}
 UP = "Ray runtime started"
@@ -114,9 +114,7 @@ def cluster():
 @pytest.fixture(scope="module")
 def undisturbed(module_place) -> dict[str, tuple]:
     """The results of a run inline."""
-    place = module_place(HELD, **SHAPE)
-    place.let_go()
-    return place.here()
+    return module_place(SLOW, **SHAPE).here()
 
 
 def scratch(place) -> list[Path]:
@@ -217,7 +215,7 @@ def counts(place) -> dict[str, tuple[int, int]]:
 
 
 def test_a_killed_driver_leaves_no_worker_and_no_lock_and_the_next_one_goes_on(cluster, undisturbed, module_place):
-    place = module_place(HELD, **SHAPE)
+    place = module_place(SLOW, **SHAPE)
     driver = cluster.start(place)
     wait_for(lambda: begun(place))
     training = [worker for node in cluster.nodes for worker in node.workers()]
@@ -232,7 +230,6 @@ def test_a_killed_driver_leaves_no_worker_and_no_lock_and_the_next_one_goes_on(c
             pass
     left = begun(place)
     assert left
-    place.let_go()
     done = cluster.run(place)
     assert done.returncode == 0, done.stderr
     assert place.results() == undisturbed
@@ -242,12 +239,11 @@ def test_a_killed_driver_leaves_no_worker_and_no_lock_and_the_next_one_goes_on(c
 
 
 def test_the_trial_of_a_node_that_dies_goes_on_elsewhere_from_its_checkpoint(cluster, undisturbed, module_place):
-    place = module_place(HELD, **SHAPE)
+    place = module_place(SLOW, **SHAPE)
     driver = cluster.start(place)
     dying = cluster.nodes[1]
     (lost,) = wait_for(lambda: held(dying) & begun(place))
     dying.kill()
-    place.let_go()
     done = place.end(driver)
     assert done.returncode == 0, done.stderr
     assert place.results() == undisturbed

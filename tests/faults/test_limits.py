@@ -164,14 +164,14 @@ def test_limits_are_keys_of_the_suite_that_change_no_id(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray's memory monitor is Linux's")
 def test_host_oom_costs_the_culprit_only(place):
-    """Ray's memory monitor, which ends the whole fit with the worker it kills: its threshold lies 2 GiB above what is
-    used now, and one trial holds 256 MiB more with every step.
+    """Ray's memory monitor, which ends the whole fit with the worker it kills: its threshold lies up to 6 GiB
+    above what is used now, and one trial holds 256 MiB more with every step, 11 GiB in the end.
     """
     there = place("softmax", "faulty: {kind: eat, at: 3}", "faulty: {kind: slow, ms: 30}")
     total, used = get_system_memory(), get_used_memory()  # of the machine, or of the container
     if total - used < 4 * GIB:
         pytest.skip("needs 4 GiB of free memory")
-    threshold = (used + 2 * GIB) / total
+    threshold = (used + min(6 * GIB, (total - used) // 2)) / total  # other programs of this machine grow, too
     settings = {"RAY_memory_usage_threshold": f"{threshold:.4f}", "RAY_memory_monitor_refresh_ms": "100"}
     done = there.run("--no-tracking", env=settings)
     assert done.returncode == 1, done.stderr
