@@ -36,6 +36,7 @@ COMPONENT_PACKAGES = frozenset({"heads", "backbones"})
 HARNESS = Path(harness.__file__).parent
 NUMERIC = (
     "distributions.py",
+    "proofs.py",
     "protocols.py",
     "streams.py",
     "corpora/*.py",
