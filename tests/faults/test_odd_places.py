@@ -40,7 +40,7 @@ def test_every_command_that_reads_or_writes_there_works(ran):
         ("import", "records.zip"),
     ]
     for command in commands:
-        done = here.end(here.command(*command, "--results", ODD), timeout=600)
+        done = here.end(here.command(*command, "--results", ODD))
         assert (done.returncode, done.stderr) == (0, ""), command
     assert sorted(each.name for each in here.folder.iterdir()) == sorted([ODD, "marks", "records.zip", "suites"])
 
