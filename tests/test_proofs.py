@@ -7,6 +7,7 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import handmade
 import pytest
 import torch
 
@@ -280,7 +281,7 @@ def test_a_graph_that_is_proved_is_recorded_and_one_that_is_off_asks_for_no_proo
 def test_the_record_of_a_trial_says_what_was_switched_off(makes, tmp_path):
     def session(device):
         setting = Setting(suite="small", runs=tmp_path, data=tmp_path, device=device, executor="inline")
-        return Session(setting, "0123456789ab", None)
+        return Session(setting, handmade.record().spec, None)
 
     on_gpu = session("cuda")
     assert on_gpu.environment(graphed=False, retries=0).switched_off == (SENTENCE,)

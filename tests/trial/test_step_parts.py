@@ -88,6 +88,8 @@ def test_each_part_carries_its_rows_of_the_state():
 def test_the_gradient_is_clipped_once_by_its_whole_norm():
     # opposite gradients of two rows: each is large, their mean is nothing
     class Linear(torch.nn.Module):
+        head_name = both_names = "head linear"
+
         def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(()))
