@@ -136,6 +136,9 @@ def put_back(switches: Mapping[str, Switch], before: tuple[Any, ...]) -> list[st
     return changed
 
 
+OUR_VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "RAY_", "TUNE_")  # the harness and Ray set these while components run
+
+
 class Process:
     """State of the process as it is when this is made: the current folder, environment variables, filters of warnings,
     and the random generators of Python, numpy and torch's CPU.
@@ -152,7 +155,9 @@ class Process:
             os.chdir(self._folder)
             changed.append("the current folder")
         old, new = self._variables, dict(os.environ)
-        names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+        names = sorted(
+            name for name in {*old, *new} if old.get(name) != new.get(name) and not name.startswith(OUR_VARIABLES)
+        )
         for name in names:
             os.environ.pop(name, None)
             if name in old:

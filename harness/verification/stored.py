@@ -68,7 +68,7 @@ def stored(target: str, results: Path, only: tuple[str, ...] = ()) -> Iterator[S
     place = Path(target)
     if not place.exists() and not re.fullmatch("[0-9a-f]+", target):
         raise ExecutionError(
-            f"{target} does not exist, and is no trial's id: expected a file, or digits of 0-9 and a-f"
+            f"{target} does not exist, and is no id of a trial: expected a file, or digits of 0-9 and a-f"
         )
     if not place.exists():
         for folder in folders_of(results, target):

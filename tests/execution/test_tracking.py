@@ -85,6 +85,9 @@ def test_final_metrics_have_their_names_in_mlflow(suite, results, record_of):
     expected = {
         "valid/ppl": 9.5,
         "test/ppl": 9.25,
+        "valid/ppl_last": 12.0,
+        "test/ppl_last": 11.0,
+        "train/best_epoch": 2.0,
         "params/total": 780.0,
         "params/head": 108.0,
         "time/train_ms_per_batch": 2.5,

@@ -262,7 +262,7 @@ def test_as_a_command_it_leaves_with_1_names_it_and_trains_it_once(executor, tmp
     }
     there = Place(tmp_path / "place", suite_text(*hostile, "softmax", train=TRAIN))
     path = os.pathsep.join([str(HOSTILE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = there.run("--executor", executor, "--no-tracking", env={"PYTHONPATH": path}, timeout=1100)
+    done = there.run("--executor", executor, "--no-tracking", env={"PYTHONPATH": path})
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     found = list(there.records().values())

@@ -15,7 +15,7 @@ ODD = "re sults?c=d%41#e"
 def ran(module_place):
     """The suite run under Ray, with tracking, into such a folder."""
     here = module_place("softmax")
-    done = here.run("--results", ODD, timeout=600)
+    done = here.run("--results", ODD)
     return here, done
 
 

@@ -21,11 +21,11 @@ def sessions(folder) -> list[str]:
 def test_nothing_stays_of_good_runs_and_the_logs_of_failed_ones_until_the_next(place, folder):
     here = place("softmax", "{faulty: {kind: raise}}")
     env = {"RAY_TMPDIR": str(folder)}
-    failed = here.run("--no-tracking", env=env, timeout=600)
+    failed = here.run("--no-tracking", env=env)
     assert failed.returncode == 1
     (kept,) = sessions(folder)
     assert (folder / "ray" / kept / "logs").is_dir()
-    good = here.run("--no-tracking", "--force", "--only", "head=softmax", env=env, timeout=600)
+    good = here.run("--no-tracking", "--force", "--only", "head=softmax", env=env)
     assert good.returncode == 0, good.stderr
     assert sessions(folder) == []
     assert not (folder / "ray" / "session_latest").is_symlink()
@@ -43,5 +43,5 @@ def test_a_killed_drivers_folder_goes_with_the_next_run(place, folder):
         here.end(driver)
     assert sessions(folder) == [left]
     here.suite.write_text(here.suite.read_text().replace("epochs: 2000", "epochs: 1"))
-    assert here.run("--no-tracking", env=env, timeout=600).returncode == 0
+    assert here.run("--no-tracking", env=env).returncode == 0
     assert sessions(folder) == []
