@@ -102,7 +102,7 @@ def evaluated_again(given: Stored, place: Place) -> Measured:
         status="ok",
         metrics=metrics,
         weights=weights_sha256(weights),
-        environment=Session(setting, spec.id, None).environment(graphed=False, retries=0),
+        environment=Session(setting, spec, None).environment(graphed=False, retries=0),
         trained=False,
         scores=TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()}),
     )
