@@ -197,6 +197,15 @@ def agree(one: TrialRecord, other: TrialRecord) -> bool:
     return same and (one.status, one.weights_sha256) == (other.status, other.weights_sha256)
 
 
+def contradicting(found: Iterable[TrialRecord]) -> tuple[TrialRecord, TrialRecord] | None:
+    """Of records of one trial an ok one, and another that has other results: ok, too, or invalid. None where there are
+    no such two. A trial that failed in another way has no results.
+    """
+    judged = [record for record in found if record.status in ("ok", "invalid")]
+    first = next((record for record in judged if record.status == "ok"), None)
+    return next(((first, other) for other in judged if first is not None and not agree(first, other)), None)
+
+
 def _is_cost(metric: str) -> bool:
     return (METRICS[metric] or "").startswith(("time/", "memory/"))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from harness import records
 from harness.errors import HarnessError
 from harness.execution.events import Event
 from harness.verification.measured import Place, evaluated_again, trained_again
@@ -21,8 +22,9 @@ def verified(given: Stored, place: Place, *, retrain: bool, on_event: Callable[[
     record = given.record
     if record is None:
         return Verdict(name=given.name, outcome="not checked", sentence=given.damage)
-    if given.contradiction:
-        return _without(given, "different", given.contradiction)
+    counts = records.counted(record)
+    if contradiction := given.contradiction or counts.message * (counts.status != record.status):
+        return _without(given, "different", contradiction)
     if record.status != "ok":
         return _without(given, "not checked", f"it ended as '{record.status}', there is nothing to compare")
     if not retrain and given.best is None:

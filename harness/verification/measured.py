@@ -19,6 +19,7 @@ from harness.execution.events import Claim, Event
 from harness.plan.specs import MeasureSpec
 from harness.records import CurvePoint, Environment, Status
 from harness.token_scores import TokenScores
+from harness.trial.certify import certify, segments_to_sample
 from harness.trial.checkpoint import load_weights, weights_sha256
 from harness.trial.conditions import conditions
 from harness.trial.evaluation import TokenNll, evaluate, references, text_scores
@@ -81,10 +82,11 @@ def evaluated_again(given: Stored, place: Place) -> Measured:
         )
         model.load_state_dict(weights)
         model, on_device, clock = model.to(device), corpus.to(device), Clock(device)
-        tokens = TokenNll(len(corpus.test), device)
+        tokens = TokenNll(len(corpus.test), device, segments_to_sample(corpus.test, spec.train))
         scored = {"uncounted_id": corpus.uncounted_id, "clock": clock}
         valid = evaluate(model, on_device.valid, spec.train, **scored)
         test = evaluate(model, on_device.test, spec.train, **scored, keep=tokens)
+        fault = certify(model, tokens, spec, on_device, beat=lambda: None).fault
         total, head = count_parameters(model)
         metrics = {
             "valid_ppl": valid.ppl,
@@ -99,7 +101,8 @@ def evaluated_again(given: Stored, place: Place) -> Measured:
         counts_N = corpus.token_counts[corpus.test.long()]
     arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
     return Measured(
-        status="ok",
+        status="ok" if fault is None else "invalid",
+        message=fault or "",
         metrics=metrics,
         weights=weights_sha256(weights),
         environment=Session(setting, spec, None).environment(graphed=False, retries=0),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from harness import records, sealed, token_scores
+from harness.distributions import Mixture
 from harness.execution import inline
 from harness.records import CurvePoint
 from harness.trial.checkpoint import BEST, load_weights, save, weights_sha256
@@ -86,7 +87,6 @@ def test_a_slightly_better_perplexity_with_the_true_weights_named_is_different(p
         ({"unigram_test_ppl": 99.0}, "unigram_test_ppl is"),
         ({"test_ppl_standard": 1.5}, "test_ppl_standard is"),
         ({"scored_test_tokens": 3}, "do not add up"),
-        ({"test_ppl": -1.0}, "do not add up"),
     ],
 )
 def test_no_other_number_of_the_weights_can_be_changed(place, verify, forge, metrics, sentence):
@@ -97,14 +97,15 @@ def test_no_other_number_of_the_weights_can_be_changed(place, verify, forge, met
     assert sentence in done.out
 
 
-def test_a_record_without_a_perplexity_is_different_and_no_traceback(place, verify):
+def test_a_record_without_a_perplexity_does_not_count_and_gives_no_traceback(place, verify):
     record = records.load(place.runs, place.one)
     scores_file(place).unlink()
     metrics = {name: value for name, value in record.metrics.items() if name != "test_ppl"}
     records.save(record.model_copy(update={"metrics": metrics}), place.runs)
     done = verify(place.one)
     assert done.code == 1
-    assert "different: its weights evaluated here: the record has no test_ppl above zero" in done.out
+    assert "not checked: " in done.out
+    assert "it is ok and has no test_ppl; the record does not count" in done.out
 
 
 def test_weights_of_another_training_are_different(place, verify):
@@ -232,6 +233,23 @@ def test_a_file_that_is_no_record_is_not_checked(place, verify):
     assert (done.code, ": not checked: " in done.out) == (1, True)
 
 
+def test_weights_whose_perplexity_is_not_made_of_probabilities_are_different(place, verify, forge, monkeypatch):
+    forge(certificate=None)  # as in records from before certificates
+    nll = Mixture.nll
+    monkeypatch.setattr(Mixture, "nll", lambda self, targets_BT: nll(self, targets_BT) + 0.01)
+    done = verify(place.one)
+    assert done.code == 1
+    assert "different: its weights evaluated here: it ends as 'invalid' (the nll of a test token is not" in done.out
+
+
+def test_a_record_that_says_ok_against_its_certificate_is_different(place, verify, forge):
+    lie = records.load(place.runs, place.one).certificate.model_copy(update={"sum_error": 277.0})
+    forge(certificate=lie)
+    done = verify(place.one)
+    assert done.code == 1
+    assert "different: the record says ok, and its certificate says otherwise: the probabilities" in done.out
+
+
 def test_a_record_that_failed_has_nothing_to_compare(place, verify, forge):
     forge(status="diverged")
     assert "not checked: it ended as 'diverged'" in verify(place.one).out
@@ -291,9 +309,9 @@ def test_as_json(sent, verify):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("nothing",), "nothing does not exist, and is no id of a trial"),
+        (("nothing",), "nothing does not exist, and is no trial's id"),
         (("000000000000",), "there is no finished trial 000000000000"),
-        (("nowhere.zip",), "nowhere.zip does not exist, and is no id of a trial"),
+        (("nowhere.zip",), "nowhere.zip does not exist, and is no trial's id"),
         (("tiny.yaml",), "is no file of records"),
         (("{one}", "--only", "head:none"), "expected key=value"),
     ],
