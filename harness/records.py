@@ -180,6 +180,14 @@ def counted(record: TrialRecord) -> TrialRecord:
     return record.model_copy(update={"status": "invalid", "message": f"{CONTRADICTED}: {fault}"})
 
 
+def measured(record: TrialRecord) -> TrialRecord:
+    """A new record, before it is saved: what is ok and would not count when it is read, as with a perplexity below 1,
+    is invalid. Otherwise its trial would be trained again by every run.
+    """
+    wrong = fault(record, METRICS) if record.status == "ok" else ""
+    return record.model_copy(update={"status": "invalid", "message": wrong}) if wrong else record
+
+
 def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
     """The verified record of a file's content; `place` is for messages. Raises RecordError as `load` does."""
     record = sealed.parsed(content, TrialRecord, place, schema=SCHEMA)
