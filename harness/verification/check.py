@@ -41,5 +41,6 @@ def verified(given: Stored, place: Place, *, retrain: bool, on_event: Callable[[
 def _without(given: Stored, outcome: Outcome, sentence: str) -> Verdict:
     """A verdict without measurement."""
     ppl = given.record.metrics.get("test_ppl")
-    about = {"trial": str(given.record.spec), "record_ppl": ppl, "notes": notes(given)}
+    missing = () if outcome == "different" else notes(given)  # what contradicts itself is not missing
+    about = {"trial": str(given.record.spec), "record_ppl": ppl, "notes": missing}
     return Verdict(name=given.name, outcome=outcome, sentence=sentence, **about)

@@ -95,6 +95,7 @@ def test_no_other_number_of_the_weights_can_be_changed(place, verify, forge, met
     assert done.code == 1
     assert ": different: " in done.out
     assert sentence in done.out
+    assert "no token scores" not in done.out  # they are there, and contradict the record
 
 
 def test_a_record_without_a_perplexity_does_not_count_and_gives_no_traceback(place, verify):
