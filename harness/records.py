@@ -180,6 +180,14 @@ def counted(record: TrialRecord) -> TrialRecord:
     return record.model_copy(update={"status": "invalid", "message": f"{CONTRADICTED}: {fault}"})
 
 
+def measured(record: TrialRecord) -> TrialRecord:
+    """A new record, before it is saved: what is ok and would not count when it is read, as with a perplexity below 1,
+    is invalid. Otherwise its trial would be trained again by every run.
+    """
+    wrong = fault(record, METRICS) if record.status == "ok" else ""
+    return record.model_copy(update={"status": "invalid", "message": wrong}) if wrong else record
+
+
 def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
     """The verified record of a file's content; `place` is for messages. Raises RecordError as `load` does."""
     record = sealed.parsed(content, TrialRecord, place, schema=SCHEMA)
@@ -195,6 +203,15 @@ def agree(one: TrialRecord, other: TrialRecord) -> bool:
     shared = [name for name in one.metrics if name in other.metrics and not _is_cost(name)]
     same = all(one.metrics[name] == other.metrics[name] for name in shared)
     return same and (one.status, one.weights_sha256) == (other.status, other.weights_sha256)
+
+
+def contradicting(found: Iterable[TrialRecord]) -> tuple[TrialRecord, TrialRecord] | None:
+    """Of records of one trial an ok one, and another that has other results: ok, too, or invalid. None where there are
+    no such two. A trial that failed in another way has no results.
+    """
+    judged = [record for record in found if record.status in ("ok", "invalid")]
+    first = next((record for record in judged if record.status == "ok"), None)
+    return next(((first, other) for other in judged if first is not None and not agree(first, other)), None)
 
 
 def _is_cost(metric: str) -> bool:

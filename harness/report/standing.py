@@ -133,9 +133,9 @@ def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
 
 
 def _disagreeing(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> tuple[str, ...]:
-    """Two suites whose ok records of a trial differ in their results; () where there are none."""
-    ok = [record for record, _, _ in found if record.status == "ok"]
-    return next(((ok[0].suite, other.suite) for other in ok[1:] if not records.agree(ok[0], other)), ())
+    """Two suites whose records of a trial contradict each other; () where there are none."""
+    two = records.contradicting(record for record, _, _ in found)
+    return () if two is None else (two[0].suite, two[1].suite)
 
 
 def _newest(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> Finished:

@@ -126,8 +126,7 @@ def _attempted(
             raise LostWorker(sentence(str(error))) from error
         status, message = status_of(error), first_line(error)
         log.error("%s\n%s", status, traceback.format_exc())
-    log.info("%s %s", status, metrics)
-    return TrialRecord(
+    record = TrialRecord(
         suite=setting.suite,
         spec=spec,
         status=status,
@@ -140,6 +139,9 @@ def _attempted(
         certificate=certificate,
         code=current.code,
     )
+    record = records.measured(record)
+    log.info("%s %s", record.status, metrics)
+    return record
 
 
 def measure(

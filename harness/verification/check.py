@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from harness import records
 from harness.errors import HarnessError
 from harness.execution.events import Event
 from harness.verification.measured import Place, evaluated_again, trained_again
@@ -21,8 +22,9 @@ def verified(given: Stored, place: Place, *, retrain: bool, on_event: Callable[[
     record = given.record
     if record is None:
         return Verdict(name=given.name, outcome="not checked", sentence=given.damage)
-    if given.contradiction:
-        return _without(given, "different", given.contradiction)
+    counts = records.counted(record)
+    if contradiction := given.contradiction or counts.message * (counts.status != record.status):
+        return _without(given, "different", contradiction)
     if record.status != "ok":
         return _without(given, "not checked", f"it ended as '{record.status}', there is nothing to compare")
     if not retrain and given.best is None:
@@ -39,5 +41,6 @@ def verified(given: Stored, place: Place, *, retrain: bool, on_event: Callable[[
 def _without(given: Stored, outcome: Outcome, sentence: str) -> Verdict:
     """A verdict without measurement."""
     ppl = given.record.metrics.get("test_ppl")
-    about = {"trial": str(given.record.spec), "record_ppl": ppl, "notes": notes(given)}
+    missing = () if outcome == "different" else notes(given)  # what contradicts itself is not missing
+    about = {"trial": str(given.record.spec), "record_ppl": ppl, "notes": missing}
     return Verdict(name=given.name, outcome=outcome, sentence=sentence, **about)

@@ -11,18 +11,20 @@ import torch
 
 from harness import token_scores
 from harness.contents import files_named
+from harness.corpora.corpus import Corpus
 from harness.corpora.sources import fetch_sources, load_planned
 from harness.environment import cpus_available
 from harness.errors import ExecutionError, HarnessError
 from harness.execution import cluster, inline
 from harness.execution.events import Claim, Event
-from harness.plan.specs import MeasureSpec
+from harness.plan.specs import MeasureSpec, TrialSpec
 from harness.records import CurvePoint, Environment, Status
 from harness.token_scores import TokenScores
+from harness.trial.certify import certify, segments_to_sample
 from harness.trial.checkpoint import load_weights, weights_sha256
 from harness.trial.conditions import conditions
 from harness.trial.evaluation import TokenNll, evaluate, references, text_scores
-from harness.trial.model import build, count_parameters
+from harness.trial.model import LanguageModel, build, count_parameters
 from harness.trial.run import routed
 from harness.trial.session import Session
 from harness.trial.setting import Setting
@@ -76,15 +78,12 @@ def evaluated_again(given: Stored, place: Place) -> Measured:
     with _explained("evaluated"), conditions(spec, setting):
         fetch_sources([spec], setting.data)
         corpus = load_planned(spec, setting.data, setting.contents)
-        model = build(
-            spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
-        )
-        model.load_state_dict(weights)
-        model, on_device, clock = model.to(device), corpus.to(device), Clock(device)
-        tokens = TokenNll(len(corpus.test), device)
+        model, on_device, clock = _rebuilt(spec, corpus, weights).to(device), corpus.to(device), Clock(device)
+        tokens = TokenNll(len(corpus.test), device, segments_to_sample(corpus.test, spec.train))
         scored = {"uncounted_id": corpus.uncounted_id, "clock": clock}
         valid = evaluate(model, on_device.valid, spec.train, **scored)
         test = evaluate(model, on_device.test, spec.train, **scored, keep=tokens)
+        fault = certify(model, tokens, spec, on_device, beat=lambda: None).fault
         total, head = count_parameters(model)
         metrics = {
             "valid_ppl": valid.ppl,
@@ -99,13 +98,21 @@ def evaluated_again(given: Stored, place: Place) -> Measured:
         counts_N = corpus.token_counts[corpus.test.long()]
     arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
     return Measured(
-        status="ok",
+        status="ok" if fault is None else "invalid",
+        message=fault or "",
         metrics=metrics,
         weights=weights_sha256(weights),
         environment=Session(setting, spec, None).environment(graphed=False, retries=0),
         trained=False,
         scores=TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()}),
     )
+
+
+def _rebuilt(spec: TrialSpec, corpus: Corpus, weights: dict[str, torch.Tensor]) -> LanguageModel:
+    words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts}
+    model = build(spec.backbone, spec.head, seed=spec.seed, **words)
+    model.load_state_dict(weights)
+    return model
 
 
 def trained_again(given: Stored, place: Place, on_event: Callable[[Event], None]) -> Measured:

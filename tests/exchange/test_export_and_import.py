@@ -222,6 +222,13 @@ def test_other_results_of_a_trial_in_another_suite_are_told_and_none_is_replaced
     assert {place: files(place) for place in before} == before
 
 
+def test_an_import_names_a_trial_that_is_invalid_in_another_suite(sent, here, tmp_path, harness):
+    (one, *_) = planned(tmp_path)
+    keep(here, record_of(one, suite="other", status="invalid"), timed=False, scored=False)
+    done = harness("import", sent, "--results", here)
+    assert f"trial {one.id} has different results in the suites small and other" in done.err
+
+
 def test_a_trial_that_is_being_run_here_is_not_waited_for(sent, here, tmp_path, harness):
     (spec, *_) = planned(tmp_path)
     with records.writing(records.runs_folder(here, "small"), spec.id):

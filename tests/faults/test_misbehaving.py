@@ -4,6 +4,7 @@ that names it, and the trials after it are as if it had not been.
 
 import importlib.util
 import os
+import re
 import random
 import signal
 import warnings
@@ -258,7 +259,7 @@ def test_as_a_command_it_leaves_with_1_names_it_and_trains_it_once(executor, tmp
     hostile = {
         head("exit 0", "forward"): "raised SystemExit: 0 in forward",
         head("KeyboardInterrupt", "nll"): "raised KeyboardInterrupt in nll",
-        head("number of threads", "constructor"): "changed the number of threads (1 to 2) in its constructor",
+        head("number of threads", "constructor"): "changed the number of threads in its constructor",
     }
     there = Place(tmp_path / "place", suite_text(*hostile, "softmax", train=TRAIN))
     path = os.pathsep.join([str(HOSTILE), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -267,7 +268,11 @@ def test_as_a_command_it_leaves_with_1_names_it_and_trains_it_once(executor, tmp
     assert "Traceback" not in done.stderr
     found = list(there.records().values())
     assert sorted(record["status"] for record in found) == ["error", "error", "error", "ok"]
-    messages = [record["message"].partition(";")[0] for record in found if record["status"] == "error"]
+    messages = [
+        re.sub(r" \(\d+ to \d+\)", "", record["message"].partition(";")[0])  # as many as this machine has cores
+        for record in found
+        if record["status"] == "error"
+    ]
     assert sorted(messages) == sorted(f"ComponentError: head misbehaving {said}" for said in hostile.values())
     assert all(record["environment"]["retries"] == 0 for record in found)
     for trial in there.records():

@@ -230,6 +230,16 @@ def test_a_trial_with_other_results_in_a_second_suite_is_in_no_mean_whatever_its
     assert f"Left out: trials of which two suites have different results: {first.id}." in done.out
 
 
+def test_a_trial_that_is_invalid_in_one_suite_does_not_count_by_an_older_record_in_another(finish, harness, results):
+    (first, *_) = finish(ppls=[1.5, 12.0, 9.0, 9.5], certificate=None)
+    invalid = {"status": "invalid", "certificate": handmade.certificate(nll_gap=0.7)}
+    finish(ppls=[1.5, 0, 0, 0], suite="again", **invalid)
+    done = harness("leaderboard", "--results", results)
+    assert f"trial {first.id} has different results" in done.err
+    assert f"Left out: trials of which two suites have different results: {first.id}." in done.out
+    assert re.search(r"softmax +\| lstm +\| +12\.00 +\| 1 ", done.out)
+
+
 def test_rows_that_differ_in_how_they_were_trained_say_so(finish, found):
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
     finish(("lr: 0.01", "lr: 0.02"), ("batch_size: 4", "batch_size: 8"), ppls=[8.0, 8.0, 7.0, 7.0], suite="other")

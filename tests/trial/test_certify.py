@@ -7,7 +7,7 @@ import pytest
 import torch
 from commands import EVERY_BACKBONE, EVERY_HEAD
 
-from harness import plan, token_scores
+from harness import plan, records, token_scores
 from harness.certificates import LATER_CHANGE, MEAN_GAP, NLL_GAP, SUM_ERROR
 from harness.corpora.sources import load_planned
 from harness.distributions import Logits
@@ -81,6 +81,14 @@ def test_a_head_that_computes_what_a_published_code_does_is_certified_for_that(t
     assert record.status == "ok", record.message
     assert record.certificate.sum_error == pytest.approx(12 * 0.01, rel=1e-3)  # V epsilon
     assert (record.certificate.log_epsilon, record.certificate.vocab_size) == (0.01, 12)
+
+
+def test_a_perplexity_below_one_is_invalid_and_its_record_counts_though_the_certificate_allows_it(tmp_path):
+    (spec,) = suite(tmp_path, ["{mos: {num_mixtures: 2, compat: {log_epsilon: 0.99}}}"]).trials
+    record = ran(spec, tmp_path)  # each word's probability is above 0.99, and 1/12 of the rest on average
+    assert record.certificate.fault is None
+    assert (record.status, record.message[:12]) == ("invalid", "valid_ppl is")
+    assert records.load(tmp_path / "runs", spec.id) == record
 
 
 def test_only_a_head_that_says_so_adds_an_epsilon():

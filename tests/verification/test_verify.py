@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from harness import records, sealed, token_scores
+from harness.distributions import Mixture
 from harness.execution import inline
 from harness.records import CurvePoint
 from harness.trial.checkpoint import BEST, load_weights, save, weights_sha256
@@ -94,6 +95,7 @@ def test_no_other_number_of_the_weights_can_be_changed(place, verify, forge, met
     assert done.code == 1
     assert ": different: " in done.out
     assert sentence in done.out
+    assert "no token scores" not in done.out  # they are there, and contradict the record
 
 
 def test_a_record_with_an_impossible_number_is_not_checked(place, verify, forge):
@@ -112,7 +114,7 @@ def test_a_record_without_a_perplexity_is_not_checked_and_no_traceback(place, ve
     done = verify(place.one)
     assert done.code == 1
     assert "not checked: " in done.out
-    assert "it is ok and has no test_ppl" in done.out
+    assert "it is ok and has no test_ppl; the record does not count" in done.out
 
 
 def test_weights_of_another_training_are_different(place, verify):
@@ -240,6 +242,23 @@ def test_a_file_that_is_no_record_is_not_checked(place, verify):
     assert (done.code, ": not checked: " in done.out) == (1, True)
 
 
+def test_weights_whose_perplexity_is_not_made_of_probabilities_are_different(place, verify, forge, monkeypatch):
+    forge(certificate=None)  # as in records from before certificates
+    nll = Mixture.nll
+    monkeypatch.setattr(Mixture, "nll", lambda self, targets_BT: nll(self, targets_BT) + 0.01)
+    done = verify(place.one)
+    assert done.code == 1
+    assert "different: its weights evaluated here: it ends as 'invalid' (the nll of a test token is not" in done.out
+
+
+def test_a_record_that_says_ok_against_its_certificate_is_different(place, verify, forge):
+    lie = records.load(place.runs, place.one).certificate.model_copy(update={"sum_error": 277.0})
+    forge(certificate=lie)
+    done = verify(place.one)
+    assert done.code == 1
+    assert "different: the record says ok, and its certificate says otherwise: the probabilities" in done.out
+
+
 def test_a_record_that_failed_has_nothing_to_compare(place, verify, forge):
     forge(status="diverged")
     assert "not checked: it ended as 'diverged'" in verify(place.one).out
@@ -299,9 +318,9 @@ def test_as_json(sent, verify):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("nothing",), "nothing does not exist, and is no id of a trial"),
+        (("nothing",), "nothing does not exist, and is no trial's id"),
         (("000000000000",), "there is no finished trial 000000000000"),
-        (("nowhere.zip",), "nowhere.zip does not exist, and is no id of a trial"),
+        (("nowhere.zip",), "nowhere.zip does not exist, and is no trial's id"),
         (("tiny.yaml",), "is no file of records"),
         (("{one}", "--only", "head:none"), "expected key=value"),
     ],
