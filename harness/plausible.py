@@ -33,6 +33,7 @@ HIGHEST = {"state_carried": 1, "test_ppl_word": 1e300}  # a text without spaces 
 MOST = 1e15  # of any other number: milliseconds, parameters, tokens
 LEAST_PERPLEXITY = math.exp(-1e-5)  # 1 but for rounding: no probability is above 1
 MOST_PERPLEXITY = 1e200  # means and the ends of a plot's axes are still floats
+ROUNDING = 1e-4  # nats, by which a mean of equal float32 numbers may be below the lowest of them
 CLOCKS = timedelta(days=1)  # by which clocks of two machines may differ
 DIGEST = re.compile("[0-9a-f]{64}")
 MAX_CONTENT = 500  # characters of what stands for a text or for weights
@@ -92,6 +93,7 @@ def _faults(record: "TrialRecord", known: Container[str]) -> Iterator[str]:
         yield f"params_head is {head:,.0f}, more than params_total, {total:,.0f}"
     yield from _about_epochs(record, ok=ok)
     yield from _about_settings(record)
+    yield from _about_certificate(record)
     yield from filter(None, [fault_of_digest("weights_sha256", record.weights_sha256 or "0" * 64)])
     for text in (record.contents.corpus, record.contents.backbone) if record.contents else ():
         if text is not None and not (0 < len(text) <= MAX_CONTENT and text.isprintable()):
@@ -144,3 +146,15 @@ def _about_settings(record: "TrialRecord") -> Iterator[str]:
     for name, value in record.spec.train.model_dump().items():
         if isinstance(value, int) and value > MOST:
             yield f"train.{name} is {str(value)[:20]}, expected at most {MOST:g}"
+
+
+def _about_certificate(record: "TrialRecord") -> Iterator[str]:
+    certificate, ppl = record.certificate, record.metrics.get("test_ppl")
+    if certificate is None or record.status != "ok" or ppl is None:
+        return
+    asked = (record.spec.head.params.get("compat") or {}).get("log_epsilon", 0.0)
+    if certificate.log_epsilon > asked:
+        yield f"its certificate allows log_epsilon {certificate.log_epsilon:g}, its settings have compat {asked:g}"
+    lowest = certificate.lowest_nll
+    if lowest is not None and ppl > 0 and lowest > math.log(ppl) + ROUNDING:
+        yield f"no token has an nll below {lowest:g}, and test_ppl is {ppl:g}: a mean is not below the lowest"

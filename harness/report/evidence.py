@@ -1,5 +1,6 @@
 """All that a report on a suite is made of: the plan, what was found of it on disk, and the printed numbers."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,9 +48,9 @@ class Evidence:
 
     @property
     def trials(self) -> Trials:
-        """How many are ok, and how many are planned."""
-        ok = sum(trial.id in self.records and self.records[trial.id].status == "ok" for trial in self.suite.trials)
-        return Trials(ok, len(self.suite.trials))
+        """How many are ok, planned and invalid."""
+        statuses = Counter(self.records[trial.id].status for trial in self.suite.trials if trial.id in self.records)
+        return Trials(statuses["ok"], len(self.suite.trials), statuses["invalid"])
 
     def token_scores(self, trial_id: str) -> TokenScores | None:
         """What a trial's best weights give each test token; None where that was not kept, or does not verify."""
@@ -73,8 +74,8 @@ def gather(suite: Suite, results: Path, tell: Callable[[str], None]) -> Evidence
     timed, more = timings.load_all(runs, found)
     for warning in (*warnings, *misfits, *more):
         tell(warning)
-    scored = {trial_id for trial_id in found if (records.folder(runs, trial_id) / token_scores.FILE_NAME).is_file()}
     ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
+    scored = {trial_id for trial_id in ok if _has_scores(runs, found[trial_id], tell)}
     return Evidence(
         suite=suite,
         runs=runs,
@@ -87,3 +88,12 @@ def gather(suite: Suite, results: Path, tell: Callable[[str], None]) -> Evidence
         outdated=changed(found.values()),
         harness_code=harness_code().sha256,
     )
+
+
+def _has_scores(runs: Path, record: TrialRecord, tell: Callable[[str], None]) -> bool:
+    """Whether the scores of tokens beside a record add up to its test perplexity; `tell` hears where they do not."""
+    try:
+        return token_scores.load(runs, record) is not None
+    except RecordError as contradicted:
+        tell(str(contradicted))
+        return False

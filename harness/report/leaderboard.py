@@ -57,9 +57,10 @@ def table(group: Group) -> Table:
 
 
 def trials(groups: tuple[Group, ...]) -> Trials:
-    """How many trials of some groups are ok, and how many there are."""
-    found = [record for group in groups for each in group.standings for record in each.row.records.values()]
-    return Trials(sum(record.status == "ok" for record in found), len(found))
+    """How many trials of some groups are ok, how many there are, and how many are invalid."""
+    rows = [each.row for group in groups for each in (*group.standings, *group.invalid)]
+    statuses = Counter(record.status for row in rows for record in row.records.values())
+    return Trials(statuses["ok"], statuses.total(), statuses["invalid"])
 
 
 def render(groups: tuple[Group, ...], *, unknown: int = 0, differing: Sequence[str] = ()) -> str:

@@ -101,7 +101,7 @@ def _unscored(findings: Findings) -> list[str]:
     more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
     return [
         f"No token scores: {len(ids)} of {ok} ok trials ({', '.join(ids[:SHOWN])}{more}): their test_nll.npz is "
-        "missing, from which test ppl could be computed again."
+        "missing or does not fit, from which test ppl could be computed again."
     ]
 
 

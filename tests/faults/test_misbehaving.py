@@ -4,8 +4,8 @@ that names it, and the trials after it are as if it had not been.
 
 import importlib.util
 import os
-import re
 import random
+import re
 import signal
 import warnings
 from pathlib import Path

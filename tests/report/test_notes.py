@@ -4,6 +4,7 @@ import bundles
 import pytest
 from handmade import tabulated
 
+from harness import records
 from harness.report import tables
 
 SUITE = """\
@@ -101,7 +102,7 @@ def test_trials_without_token_scores_are_named(tmp_path, harness):
     for number, spec in enumerate(trials):
         bundles.keep(tmp_path / "results", bundles.record_of(spec), timed=False, scored=number != 1)
     done = harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results")
-    why = "their test_nll.npz is missing, from which test ppl could be computed again."
+    why = "their test_nll.npz is missing or does not fit, from which test ppl could be computed again."
     assert f"- No token scores: 1 of 4 ok trials ({trials[1].id}): {why}\n" in done.out
     assert harness("report", tmp_path / "suite.yaml", "--results", tmp_path / "results").code == 0
     page = (tmp_path / "results" / "reports" / "small.html").read_text(encoding="utf-8")
@@ -111,3 +112,15 @@ def test_trials_without_token_scores_are_named(tmp_path, harness):
     assert page.count('<th scope="row">token scores</th>') == 1
     off = ("--set", "measure.token_nll=false")
     assert "oken scores" not in harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results", *off).out
+
+
+def test_a_record_that_its_token_scores_contradict_counts_as_one_without(tmp_path, harness):
+    trials = bundles.planned(tmp_path)
+    for spec in trials:
+        bundles.keep(tmp_path / "results", bundles.record_of(spec), timed=False)
+    runs = tmp_path / "results" / "runs" / "small"
+    record = records.load(runs, trials[1].id)
+    records.save(record.model_copy(update={"metrics": {**record.metrics, "test_ppl": 1.5}}), runs)
+    done = harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results")
+    assert "the scores do not add up to the record's test perplexity" in done.err
+    assert f"- No token scores: 1 of 4 ok trials ({trials[1].id})" in done.out

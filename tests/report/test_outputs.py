@@ -188,9 +188,22 @@ def test_a_plot_shown_on_a_page_does_not_say_what_the_page_is_made_of():
     assert outputs.trials_of(Path("a.html"), page) == Trials(3, 4)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_says_that_a_trial_is_invalid_replaces_what_called_it_ok(command, project, call):
+    assert call(command).code == 0
+    before = written(project)
+    place = sorted((project / "results" / "runs" / "small").glob("*/record.json"))[0]
+    record = records.load(place.parent.parent, place.parent.name)
+    records.save(record.model_copy(update={"status": "invalid", "message": "planted"}), place.parent.parent)
+    assert call(command).code == 0
+    assert written(project) != before
+
+
 def test_no_label_passes_for_a_count():
     table = b"| head | n |\n|:-|:-|\n| mos(a=7/7) | 1/2: 1 error |\n| 3/4. | 2/2 |\n\n- Printed, paper | 9/9 |\n"
     assert outputs.trials_of(Path("a.md"), table) == Trials(3, 4)
+    invalid = b"| head | n |\n|:-|:-|\n| mos | 1/3: 1 not run, 1 invalid |\n| softmax | 2/2 |\n"
+    assert outputs.trials_of(Path("a.md"), invalid) == Trials(3, 5, 1)
 
 
 def test_of_a_refusal_nothing_is_removed_either(tmp_path):

@@ -17,7 +17,7 @@ from harness.plausible import MOST
 from harness.records import METRICS
 
 TOMORROW = (datetime.now(UTC) + timedelta(days=2)).isoformat(timespec="seconds")
-SUITE = handmade.changed(("seeds: [1, 2]", f"seeds: {list(range(1, 31))}"))
+SUITE = handmade.changed(("seeds: [1, 2]", f"seeds: {list(range(1, 33))}"))
 
 
 def metrics(**changes):
@@ -62,6 +62,14 @@ LIES = {  # what is changed in a record -> what is said of it
     "a time at the end of floats": (metrics(train_ms_per_batch=1e308), "train_ms_per_batch is 1e+308"),
     "an unknown metric": (metrics(accuracy=1), "'accuracy' is no metric that this harness knows"),
     "a digest that is a path": (top(weights_sha256="../../best.pt"), "weights_sha256 is '../../best.pt', expected 64"),
+    "a mean below its lowest term": (
+        lambda content: content["certificate"].update(lowest_nll=9.0),
+        "no token has an nll below 9, and test_ppl is",
+    ),
+    "a certificate that allows more than the head asks for": (
+        lambda content: content["certificate"].update(log_epsilon=0.5),
+        "its certificate allows log_epsilon 0.5, its settings have compat 0",
+    ),
     "no digest": (top(weights_sha256=None), "it is ok and has no weights_sha256"),
     "a curve that is too long": (points(lambda curve: curve.append(curve[-1])), "the curve has 3 points, expected one"),
     "no curve": (points(lambda curve: curve.clear()), "the curve has 0 points, expected one for each of 2 epochs"),
@@ -93,7 +101,7 @@ def lie(content: bytes, change) -> bytes:
 
 @pytest.fixture(scope="module")
 def lied(tmp_path_factory):
-    """A results folder of 60 ok trials, but for a lie in each of 30: its project, and the sentence on each file."""
+    """A results folder of 64 ok trials, but for a lie in each of 32: its project, and the sentence on each file."""
     folder = tmp_path_factory.mktemp("lied")
     trials = bundles.planned(folder, SUITE)
     contents, expected = bundles.contents_of(folder, SUITE), {}
@@ -123,7 +131,7 @@ def test_the_same_record_without_a_lie_counts(lied):
     folder, expected = lied
     runs = records.runs_folder(folder / "results", "small")
     found, told = records.load_all(runs, sorted(place.name for place in runs.iterdir() if place.name[0] != "."))
-    assert (len(found), len(told)) == (30, len(expected))
+    assert (len(found), len(told)) == (32, len(expected))
 
 
 @pytest.mark.parametrize("command", ["table", "report", "plan"])
@@ -133,7 +141,7 @@ def test_a_suites_commands_say_one_sentence_of_each_lie(command, lied, harness):
     assert done.code == 0, done.err
     warnings(done.err, expected)
     if command == "table":
-        assert re.search(r"\| +15/30: 15 not run \|", done.out)
+        assert re.search(r"\| +16/32: 16 not run \|", done.out)
 
 
 @pytest.mark.parametrize("command", [("leaderboard",), ("runs",), ("runs", "small"), ("runs", "small", "--json")])
@@ -147,7 +155,7 @@ def test_commands_on_all_suites_say_one_sentence_of_each_lie(command, lied, harn
 def test_export_leaves_out_what_lies(lied, harness, tmp_path):
     folder, expected = lied
     done = harness("export", tmp_path / "records.zip", "--results", folder / "results")
-    assert (done.code, done.out.split()[:2]) == (0, ["30", "records"])
+    assert (done.code, done.out.split()[:2]) == (0, ["32", "records"])
     warnings(done.err, expected)
 
 
@@ -155,7 +163,7 @@ def test_sync_logs_the_others(lied, harness):
     folder, expected = lied
     done = harness("sync", "--results", folder / "results")
     assert done.code == 0, done.err
-    assert done.out.startswith("30 records of 1 suites")
+    assert done.out.startswith("32 records of 1 suites")
     warnings(done.err, expected)
 
 

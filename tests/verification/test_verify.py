@@ -318,9 +318,9 @@ def test_as_json(sent, verify):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("nothing",), "nothing does not exist, and is no trial's id"),
+        (("nothing",), "nothing does not exist, and is no id of a trial"),
         (("000000000000",), "there is no finished trial 000000000000"),
-        (("nowhere.zip",), "nowhere.zip does not exist, and is no trial's id"),
+        (("nowhere.zip",), "nowhere.zip does not exist, and is no id of a trial"),
         (("tiny.yaml",), "is no file of records"),
         (("{one}", "--only", "head:none"), "expected key=value"),
     ],
