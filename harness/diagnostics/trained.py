@@ -87,13 +87,13 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
     """The ok records of the one trial whose id begins so, with their folders."""
     folders = folders_of(results, prefix)
     trial = folders[0].name
-    found = [(records.load(folder.parent, trial), folder) for folder in folders]
-    ok = [(record, folder) for record, folder in found if record is not None and record.status == "ok"]
-    for record, folder in ok[1:]:
-        if not records.agree(ok[0][0], record):
-            raise ExecutionError(f"trial {trial} has different results in {ok[0][1]} and {folder}: remove one of them")
+    found = [(record, each) for each in folders if (record := records.load(each.parent, trial)) is not None]
+    ok = [(record, folder) for record, folder in found if record.status == "ok"]
+    if two := records.contradicting(record for record, _ in found):
+        first, second = (next(folder for record, folder in found if record is each) for each in two)
+        raise ExecutionError(f"trial {trial} has different results in {first} and {second}: remove one of them")
     if not ok:
-        status = next((record.status for record, _ in found if record is not None), "missing")
+        status = next((record.status for record, _ in found), "missing")
         raise ExecutionError(f"trial {trial} ended as '{status}': it has no {lacking}")
     return ok
 

@@ -37,12 +37,13 @@ def test_of_two_suites_the_one_with_weights_counts(finish, tmp_path):
     assert (record.suite, weights.is_file()) == ("second", True)
 
 
-def test_of_two_suites_with_different_results_none_is_chosen(finish, tmp_path):
+@pytest.mark.parametrize("status", ["ok", "invalid"])
+def test_of_two_suites_with_different_results_none_is_chosen(status, finish, tmp_path):
     spec = finish("first")["softmax on lstm"]
     finish("second")
     runs = tmp_path / "results" / "runs"
     record = records.load(runs / "second", spec.id)
-    better = record.model_copy(update={"metrics": {**record.metrics, "test_ppl": 1.5}})
+    better = record.model_copy(update={"status": status, "metrics": {**record.metrics, "test_ppl": 1.5}})
     records.save(better, runs / "second")
     with pytest.raises(ExecutionError) as caught:
         find(tmp_path / "results", spec.id)
