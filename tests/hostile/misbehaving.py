@@ -63,7 +63,7 @@ CHANGING = {
     "inference mode": _unfinished_inference,
     "deterministic algorithms": lambda module: torch.use_deterministic_algorithms(True),
     "number of threads": lambda module: torch.set_num_threads(torch.get_num_threads() + 1),
-    "random seed": lambda module: torch.manual_seed(0),
+    "random seed": lambda module: torch.manual_seed(torch.initial_seed() + 1),  # another seed than the present one
     "autocast": lambda module: torch.autocast("cpu").__enter__(),
     "anomaly mode": lambda module: torch.autograd.set_detect_anomaly(True),
     "oneDNN": lambda module: torch._C._set_mkldnn_enabled(False),
