@@ -16,18 +16,18 @@ import torch
 from harness import kernels
 from harness.corpora.batching import training_segments
 from harness.corpora.corpus import Corpus
-from harness.environment import torch_threads
 from harness.kernels import probe
 from harness.kernels.products import Products, Route, using
+from harness.machine.environment import torch_threads
+from harness.model import LanguageModel, build
 from harness.plan import load
 from harness.plan.specs import TrialSpec
 from harness.registry import CORPORA
-from harness.trial.evaluation import evaluate
-from harness.trial.model import LanguageModel, build
-from harness.trial.optimization import make_optimizer
-from harness.trial.step import EagerStep
-from harness.trial.timing import Clock
-from harness.trial.training import train_epoch
+from harness.training.clocks import Clock
+from harness.training.evaluation import evaluate
+from harness.training.loop import train_epoch
+from harness.training.optimization import make_optimizer
+from harness.training.step import EagerStep
 
 CLOSE_STEPS = 50
 CPU = torch.device("cpu")

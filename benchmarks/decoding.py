@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict
 from benchmarks.machine import high_load
 from benchmarks.measurement import save_with_table, slug
 from benchmarks.tables import markdown_table
-from harness import environment
 from harness.diagnostics.decoding import Decoder
 from harness.diagnostics.sampling import Choice, sample
+from harness.machine import environment
+from harness.model import LanguageModel, build
 from harness.plan.construction import count
 from harness.plan.specs import ComponentSpec
-from harness.trial.model import LanguageModel, build
 
 VOCAB, PROMPT, LENGTHS = 5_000, 8, (64, 256)
 STEP = 8  # of widths: all attention heads below divide it

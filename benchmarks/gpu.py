@@ -1,6 +1,6 @@
 """Every figure that needs a GPU, in one command: `python -m benchmarks.gpu --out DIR`.
 
-    (first, always) what is made for GPUs is proved on this one: harness/proofs.py
+    (first, always) what is made for GPUs is proved on this one: harness/machine/proofs.py
     head     head forward and backward pass by CUDA-graph replay: PTB, and GPT-2 small with 4,096 tokens
     step     whole training step, eager and as a CUDA graph
     memory   peak extra memory of a multi-facet head at 16,384 tokens
@@ -31,11 +31,13 @@ from benchmarks.cells import checked_impls, checked_ways
 from benchmarks.measurement import Kind, Measurement, loses, save, slug
 from benchmarks.settings import setting_of
 from benchmarks.speed import Comparison
-from harness import plan, proofs, records
+from harness import plan
 from harness.corpora.download import DEFAULT_DATA
-from harness.environment import resolve_device
 from harness.errors import ExecutionError, HarnessError
+from harness.machine import proofs
+from harness.machine.environment import resolve_device
 from harness.plan.specs import TrialSpec
+from harness.records import store
 
 PARTS = ("head", "step", "memory", "suite")
 SHOWN_METRICS = ("train_minutes", "train_ms_per_batch", "valid_ppl", "test_ppl", "peak_memory_mib")
@@ -178,7 +180,7 @@ def _trained(options: argparse.Namespace, deadline: float) -> tuple[str, bool]:
     groups = _by_head(wanted)
     processes = [_started(options, number, ids, shared=len(groups) > 1) for number, ids in enumerate(groups)]
     _wait(processes, deadline)
-    found, _ = records.load_all(records.runs_folder(options.results, suite.name), [trial.id for trial in wanted])
+    found, _ = store.load_all(store.runs_folder(options.results, suite.name), [trial.id for trial in wanted])
     lines = [f"## {suite.name}: {time.monotonic() - started:.0f} s of wall time, {len(processes)} processes\n"]
     for trial in wanted:
         record = found.get(trial.id)
@@ -229,7 +231,7 @@ def _wait(processes: list[subprocess.Popen], deadline: float) -> None:
 
 def _pack(options: argparse.Namespace) -> None:
     """Measurements, records, logs and tables, small files all: weights and databases stay behind."""
-    patterns = ("bench/*/*.json", f"runs/*/*/{records.FILE_NAME}", "runs/*/*/*.log", "tables/*.md")
+    patterns = ("bench/*/*.json", f"runs/*/*/{store.FILE_NAME}", "runs/*/*/*.log", "tables/*.md")
     with tarfile.open(options.out / "records.tar.gz", "w:gz") as packed:
         for path in sorted(path for pattern in patterns for path in options.results.glob(pattern)):
             packed.add(path, Path("results") / path.relative_to(options.results))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from harness.environment import cpus_available
+from harness.machine.environment import cpus_available
 
 MEMINFO = Path("/proc/meminfo")
 UNKNOWN_MEMORY = 8 * 2**30  # assumed where the system does not tell

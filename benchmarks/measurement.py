@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from benchmarks.cells import Cell
 from benchmarks.settings import Setting, mixtures
-from harness import environment
 from harness.errors import ExecutionError
-from harness.files import write_atomically
 from harness.kernels.products import Precision, Route
+from harness.machine import environment
+from harness.machine.files import write_atomically
 
 Kind = Literal["head", "step", "eval", "inference", "memory"]
 KINDS: tuple[Kind, ...] = ("head", "step", "eval", "inference", "memory")

@@ -15,9 +15,9 @@ from benchmarks.measurement import CellValues, Measurement, about
 from benchmarks.settings import SETTINGS, Setting, setting_of
 from benchmarks.speed import Comparison
 from benchmarks.workloads import HeadPass
-from harness import environment
 from harness.errors import ExecutionError
-from harness.trial.timing import peak_memory_mib, reset_peak_memory
+from harness.machine import environment
+from harness.training.clocks import peak_memory_mib, reset_peak_memory
 
 
 def measure(compared: Comparison, report: Callable[[str], None] = lambda line: None) -> Measurement:

@@ -1,4 +1,4 @@
-"""`bench plan-memory`: the planned memory of a training step (harness/plan/memory.py) against measured steps.
+"""`bench plan-memory`: the planned memory of a training step (harness/training/step_memory.py) against measured steps.
 
 Each cell is measured in a fresh process: what three steps, model and optimiser included, take at their peak above what
 was there before the model was built. On the CPU that is resident memory, and glibc's malloc by default keeps freed
@@ -20,14 +20,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from benchmarks.measurement import save_with_table, slug
 from benchmarks.memory import resident_mib
 from benchmarks.tables import markdown_table
-from harness import environment
 from harness.errors import ExecutionError
-from harness.plan.memory import plan_step
+from harness.machine import environment
+from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
-from harness.trial.model import build
-from harness.trial.optimization import make_optimizer
-from harness.trial.step import EagerStep
-from harness.trial.timing import peak_memory_mib, reset_peak_memory
+from harness.training.clocks import peak_memory_mib, reset_peak_memory
+from harness.training.optimization import make_optimizer
+from harness.training.step import EagerStep
+from harness.training.step_memory import plan_step
 
 SIZES = {"tiny": (128, 4, 4), "256 x 6": (256, 6, 4), "512 x 8": (512, 8, 8)}  # gpt2: d_model, layers, attention heads
 HEADS = ("softmax", "mfs")

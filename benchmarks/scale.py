@@ -20,7 +20,8 @@ from benchmarks.machine import high_load
 from benchmarks.measurement import save_with_table, slug
 from benchmarks.synthetic import EPOCHS, ROWS, make
 from benchmarks.tables import markdown_table
-from harness import cli, environment
+from harness import cli
+from harness.machine import environment
 
 # Command -> its arguments, the seconds that it may take at 1,000 trials, None where none are given.
 COMMANDS: dict[str, tuple[tuple[str, ...], float | None]] = {

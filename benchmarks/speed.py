@@ -12,10 +12,10 @@ from benchmarks.measurement import CellValues, Kind, Measurement, about, unstead
 from benchmarks.rounds import chunk_products, interleaved, product_rate
 from benchmarks.settings import Setting
 from benchmarks.workloads import Evaluated, HeadPass, Inference, Step, Workload, expected_loss
-from harness import environment
 from harness.errors import ExecutionError
 from harness.kernels.products import Precision, Route
-from harness.trial.graph import captured
+from harness.machine import environment
+from harness.training.cuda_graph import captured
 
 TOLERANCE = {"fp32": 1e-5, "tf32": 5e-4, "bf16": 5e-3}  # of the loss, relative
 SEED = 2

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import plan, records, timings, token_scores
+from harness import plan
 from harness.plan.specs import Suite, TrialSpec
-from harness.records import Contents, CurvePoint, Environment, TrialRecord
+from harness.records import store, timings, token_nll
+from harness.records.record import Contents, CurvePoint, Environment, TrialRecord
+from harness.records.timings import Timing
+from harness.records.token_nll import TokenScores
 from harness.registry import CORPORA
-from harness.timings import Timing
-from harness.token_scores import TokenScores
 
 EPOCHS, ROWS = 40, 20
 SUITE = """\
@@ -46,7 +47,7 @@ def make(folder: Path, trials: int) -> Suite:
     text = SUITE.replace("SEEDS", ", ".join(map(str, range(1, seeds + 1)))).replace("EPOCHS", str(EPOCHS))
     place.write_text(text, encoding="utf-8")
     suite = plan.load(place)
-    runs = records.runs_folder(folder / "results", suite.name)
+    runs = store.runs_folder(folder / "results", suite.name)
     scored = _scored_tokens(suite)
     for spec in suite.trials:
         _finish(suite, spec, runs, scored)
@@ -88,10 +89,10 @@ def _finish(suite: Suite, spec: TrialSpec, runs: Path, scored: int) -> None:
         weights_sha256=weights,
         contents=Contents(corpus=suite.contents[str(spec.corpus)]),
     )
-    place = records.save(record, runs).with_name(token_scores.FILE_NAME)
+    place = store.save(record, runs).with_name(token_nll.FILE_NAME)
     count_N, offset_N = random.integers(0, 6_000, scored + 1), np.arange(-1, scored) % spec.train.seq_len
     offset_N[0] = -1
-    token_scores.save(TokenScores(nll=nll_N, count=count_N, offset=offset_N), weights, place)
+    token_nll.save(TokenScores(nll=nll_N, count=count_N, offset=offset_N), weights, place)
     if spec.seed == 1:
         timings.save(_timing(record), runs)
 

@@ -13,11 +13,11 @@ from benchmarks.settings import Setting, head, inputs
 from harness.distributions import Mixture
 from harness.errors import ExecutionError
 from harness.kernels import products, reference
+from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.registry import BACKBONES
-from harness.trial.model import LanguageModel
-from harness.trial.optimization import make_optimizer
-from harness.trial.step import EagerStep
+from harness.training.optimization import make_optimizer
+from harness.training.step import EagerStep
 
 # Benka et al. (2021), as in suites/; with a small rate the weights stay what they are: every round does the same work
 SEQ_LEN = 35

@@ -14,9 +14,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import harness
-from harness.containment import calling, first_line, marked_signals
+from harness.containment.calls import calling, first_line, marked_signals
+from harness.containment.shared_state import TORCH
 from harness.errors import BrokenComponent, ComponentError, DuplicateComponent, HarnessError, UnknownComponent
-from harness.shared_state import TORCH
 
 
 def nearest(name: str, known: list[str]) -> str:

@@ -10,11 +10,12 @@ from pathlib import Path
 import handmade
 import numpy as np
 
-from harness import plan, records, timings, token_scores
+from harness import plan
 from harness.plan.specs import TrialSpec
-from harness.records import Contents, TrialRecord
-from harness.timings import Timing
-from harness.token_scores import TokenScores
+from harness.records import store, timings, token_nll
+from harness.records.record import Contents, TrialRecord
+from harness.records.timings import Timing
+from harness.records.token_nll import TokenScores
 
 NLL = np.array([math.nan, 1.0, 2.0, 3.0], dtype=np.float32)  # a mean of 2 nats over 3 tokens
 WEIGHTS = "ab" * 32
@@ -50,19 +51,19 @@ def timing_of(record: TrialRecord, **changes) -> Timing:
 
 def keep(results: Path, record: TrialRecord, *, timed: bool = True, scored: bool = True) -> Path:
     """Save a record and what lies beside it; its folder."""
-    runs = records.runs_folder(results, record.suite)
-    place = records.save(record, runs)
+    runs = store.runs_folder(results, record.suite)
+    place = store.save(record, runs)
     if timed:
         timings.save(timing_of(record), runs)
     if scored:
         scores = TokenScores(nll=NLL, count=np.array([5, 0, 2, 1]), offset=np.array([-1, 0, 1, 2]))
-        token_scores.save(scores, record.weights_sha256, place.with_name(token_scores.FILE_NAME))
+        token_nll.save(scores, record.weights_sha256, place.with_name(token_nll.FILE_NAME))
     return place.parent
 
 
 def files(folder: Path) -> dict[str, bytes]:
     """Every file below a folder but locks, by its path there."""
-    found = [path for path in folder.rglob("*") if path.is_file() and records.LOCKS not in path.parts]
+    found = [path for path in folder.rglob("*") if path.is_file() and store.LOCKS not in path.parts]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(found)}
 
 

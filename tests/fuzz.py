@@ -27,13 +27,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from harness import cli, plan, records
+from harness import cli, plan
 from harness.errors import RecordError, SuiteError
 from harness.plan.identity import canonical
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.records import CurvePoint, Environment, TrialRecord
-from harness.report import tables
-from harness.report.evidence import gather
+from harness.records import store
+from harness.records.record import CurvePoint, Environment, TrialRecord
+from harness.report.evidence.gather import gather
+from harness.report.table import suite_table
 
 ROOT = Path(__file__).parent.parent
 SECONDS = 5.0  # of processor time for one mutant
@@ -231,8 +232,8 @@ def read_suite(folder: Path, text: str, overrides: tuple[str, ...]) -> str:
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
         suite = plan.load(path, overrides)
-        table = tables.build(gather(suite, folder / "results", refuse))
-        assert all(tables.text(table, form) for form in tables.FORMS)
+        table = suite_table.build(gather(suite, folder / "results", refuse))
+        assert all(suite_table.text(table, form) for form in suite_table.FORMS)
         return "read"
     except SuiteError as error:
         problems = error.problems
@@ -251,11 +252,11 @@ def read_suite(folder: Path, text: str, overrides: tuple[str, ...]) -> str:
 
 def read_record(folder: Path, content: bytes) -> str:
     """'read' or 'refused'."""
-    place = records.folder(folder, ID) / records.FILE_NAME
+    place = store.folder(folder, ID) / store.FILE_NAME
     place.parent.mkdir(exist_ok=True)
     place.write_bytes(content)
     try:
-        assert records.load(folder, ID).id == ID
+        assert store.load(folder, ID).id == ID
         return "read"
     except RecordError as error:
         sentence = str(error)

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from harness.certificates import Certificate
-from harness.fingerprints import Fingerprints
+from harness.code.fingerprints import Fingerprints
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.records import CurvePoint, Environment, TrialRecord
-from harness.trial.step import EagerStep
+from harness.records.certificate import Certificate
+from harness.records.record import CurvePoint, Environment, TrialRecord
+from harness.training.step import EagerStep
 
 SMALL = """\
 name: small
@@ -177,8 +177,8 @@ def interrupted_before(number: int):
 
 def evidence(suite, made=(), printed=None, **more):
     """What is known of a suite: records, printed numbers, and what a test gives more (timings, interrupted)."""
-    from harness.report.evidence import Evidence  # here: scipy, which few tests need, takes a second to import
-    from harness.report.published import PrintedNumbers
+    from harness.report.evidence.gather import Evidence  # here: scipy, which few tests need, takes a second to import
+    from harness.report.evidence.printed_numbers import PrintedNumbers
 
     known = {"runs": Path("nowhere"), "timings": {}, "interrupted": frozenset(), "tell": pytest.fail, **more}
     numbers = printed or PrintedNumbers((), ())
@@ -187,6 +187,6 @@ def evidence(suite, made=(), printed=None, **more):
 
 def tabulated(suite, made=(), printed=None, **more) -> str:
     """The suite's table as markdown."""
-    from harness.report import tables
+    from harness.report.table import suite_table
 
-    return tables.text(tables.build(evidence(suite, made, printed, **more)))
+    return suite_table.text(suite_table.build(evidence(suite, made, printed, **more)))

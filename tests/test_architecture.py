@@ -9,15 +9,15 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for folder in ("harness", "heads", "backbones", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
 HOMES = {
-    "ray": "harness/execution/schedule",  # .py, _worker.py and _group.py
-    "mlflow": "harness/execution/tracking.py",
+    "ray": "harness/execution/ray/",
+    "mlflow": "harness/tracking/mlflow_runs.py",
     "ruamel": "harness/plan/reader.py",
     "typer": "harness/cli/",
     "pandas": "harness/report/",
     "tabulate": "harness/report/",
     "matplotlib": "harness/report/",
-    "jinja2": "harness/report/page.py",
-    "markupsafe": "harness/report/page.py",
+    "jinja2": "harness/report/page/document.py",
+    "markupsafe": "harness/report/page/document.py",
     "datasets": "harness/corpora/hub.py",
 }
 COMPONENTS_MAY_IMPORT = {"harness.protocols", "harness.registry", "harness.distributions"}

@@ -7,9 +7,9 @@ import threading
 import pytest
 import torch
 
-from harness.containment import calling, contained, first_line, from_outside, marked_signals
+from harness.containment.calls import calling, contained, first_line, from_outside, marked_signals
+from harness.containment.shared_state import QUICK, TORCH, Process, put_back, values
 from harness.errors import ComponentError
-from harness.shared_state import QUICK, TORCH, Process, put_back, values
 
 
 class Unprintable(Exception):

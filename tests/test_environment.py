@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness import environment
+from harness.machine import environment
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from harness.files import read_bounded, write_atomically
+from harness.machine.files import read_bounded, write_atomically
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])

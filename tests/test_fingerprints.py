@@ -9,11 +9,22 @@ from pathlib import Path
 import handmade
 import pytest
 
-from harness import environment, fingerprints
-from harness.fingerprints import HARNESS, KINDS, NUMERIC, UNKNOWN, Fingerprints, changed, code_of, is_outdated, of_trial
+from harness.code import fingerprints
+from harness.code.fingerprints import (
+    HARNESS,
+    KINDS,
+    NUMERIC,
+    UNKNOWN,
+    Fingerprints,
+    changed,
+    code_of,
+    is_outdated,
+    of_trial,
+)
+from harness.code.source_code import closure
+from harness.machine import environment
 from harness.plan.specs import ComponentSpec
 from harness.registry import HEADS
-from harness.source_code import closure
 
 SPEC = handmade.record().spec
 HEAD = '''\

@@ -11,14 +11,15 @@ import handmade
 import pytest
 import torch
 
-from harness import kernels, proofs
+from harness import kernels
 from harness.distributions import Mixture
 from harness.errors import ExecutionError
 from harness.kernels import devices, rows
+from harness.machine import proofs
+from harness.machine.proofs import Proof
 from harness.plan.specs import TrainSpec
-from harness.proofs import Proof
-from harness.trial import graph
-from harness.trial.graph import graphed
+from harness.training import cuda_graph
+from harness.training.cuda_graph import graphed
 from harness.trial.session import Session
 from harness.trial.setting import Setting
 
@@ -107,12 +108,18 @@ def test_another_version_is_proved_anew(makes, monkeypatch, module, name):
 
 
 def test_an_edited_kernel_is_other_code(monkeypatch, tmp_path):
-    for place in ("kernels/triton_rows.py", "trial/graph.py", "trial/step.py", "trial/prove.py", "distributions.py"):
+    for place in (
+        "kernels/triton_rows.py",
+        "training/cuda_graph.py",
+        "training/step.py",
+        "trial/prove.py",
+        "distributions.py",
+    ):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_text("1")
     monkeypatch.setattr(proofs.harness, "__file__", str(tmp_path / "__init__.py"))
     seen = {proofs._source()}
-    for place in ("kernels/triton_rows.py", "trial/graph.py", "trial/step.py"):
+    for place in ("kernels/triton_rows.py", "training/cuda_graph.py", "training/step.py"):
         (tmp_path / place).write_text("2")
         seen.add(proofs._source())
     assert len(seen) == 4
@@ -259,7 +266,7 @@ def step_on_gpu(cuda_graph: str):
 
 
 def test_a_graph_that_failed_is_not_recorded(monkeypatch):
-    monkeypatch.setattr(graph, "GraphStep", lambda *given: pytest.fail("recorded"))
+    monkeypatch.setattr(cuda_graph, "GraphStep", lambda *given: pytest.fail("recorded"))
     told = []
     with proofs.presumed(GPU, {"graph": "after 2 steps of a small lstm a weight is not that of eager steps"}):
         step = step_on_gpu("auto")
@@ -270,9 +277,9 @@ def test_a_graph_that_failed_is_not_recorded(monkeypatch):
 
 
 def test_a_graph_that_is_proved_is_recorded_and_one_that_is_off_asks_for_no_proof(monkeypatch, makes):
-    monkeypatch.setattr(graph, "GraphStep", lambda step, segment, record: record)
+    monkeypatch.setattr(cuda_graph, "GraphStep", lambda step, segment, record: record)
     with proofs.presumed(GPU, {}):
-        assert graphed(step_on_gpu("auto"), None, tell=pytest.fail) is graph.captured
+        assert graphed(step_on_gpu("auto"), None, tell=pytest.fail) is cuda_graph.captured
     step = step_on_gpu("off")
     assert graphed(step, None, tell=pytest.fail) is step
     assert makes == []

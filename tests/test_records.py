@@ -8,10 +8,10 @@ import handmade
 import pytest
 from pydantic import ValidationError
 
-from harness import records
 from harness.errors import RecordError
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.records import CurvePoint, TrialRecord
+from harness.records import metrics, store
+from harness.records.record import CurvePoint, TrialRecord
 
 TRAIN = TrainSpec(optimizer="adam", lr=0.01, epochs=2, batch_size=4, seq_len=7, betas=(0.8, 0.99))
 
@@ -46,28 +46,28 @@ def record(spec: TrialSpec | None = None, status: str = "ok", **changes) -> Tria
 
 def test_a_saved_record_is_loaded_equal(tmp_path):
     saved = record()
-    place = records.save(saved, tmp_path)
+    place = store.save(saved, tmp_path)
     assert place == tmp_path / "0123456789ab" / "record.json"
-    assert records.load(tmp_path, "0123456789ab") == saved
+    assert store.load(tmp_path, "0123456789ab") == saved
 
 
 def test_the_record_of_a_failed_trial_is_loaded_equal(tmp_path):
     saved = record(status="diverged", metrics={}, curve=(), weights_sha256=None)
-    records.save(saved, tmp_path)
-    assert records.load(tmp_path, saved.id) == saved
+    store.save(saved, tmp_path)
+    assert store.load(tmp_path, saved.id) == saved
 
 
 def test_an_absent_record_is_none(tmp_path):
-    assert records.load(tmp_path / "nowhere", "0123456789ab") is None
+    assert store.load(tmp_path / "nowhere", "0123456789ab") is None
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.02, 0.5, 0.999])
 def test_a_torn_record_is_refused_with_its_path(tmp_path, kept):
-    place = records.save(record(), tmp_path)
+    place = store.save(record(), tmp_path)
     whole = place.read_bytes()
     place.write_bytes(whole[: int(kept * len(whole))])
     with pytest.raises(RecordError, match="no valid record") as caught:
-        records.load(tmp_path, "0123456789ab")
+        store.load(tmp_path, "0123456789ab")
     assert str(place) in str(caught.value)
 
 
@@ -82,12 +82,12 @@ def test_a_torn_record_is_refused_with_its_path(tmp_path, kept):
     ],
 )
 def test_an_edited_record_is_refused_with_its_path(tmp_path, before, after):
-    place = records.save(record(), tmp_path)
+    place = store.save(record(), tmp_path)
     text = place.read_text()
     assert text.count(before) == 1
     place.write_text(text.replace(before, after))
     with pytest.raises(RecordError, match=r"checksum does not fit|no valid record") as caught:
-        records.load(tmp_path, "0123456789ab")
+        store.load(tmp_path, "0123456789ab")
     assert str(place) in str(caught.value)
 
 
@@ -97,29 +97,29 @@ def test_json_that_is_no_record_is_refused_with_its_path(tmp_path, content):
     place.parent.mkdir()
     place.write_text(content, encoding="latin-1")
     with pytest.raises(RecordError, match=r"no valid record|checksum") as caught:
-        records.load(tmp_path, "0123456789ab")
+        store.load(tmp_path, "0123456789ab")
     assert str(place) in str(caught.value)
 
 
 def test_a_record_of_another_schema_is_refused(tmp_path):
-    place = records.save(record(schema_version=2), tmp_path)
+    place = store.save(record(schema_version=2), tmp_path)
     with pytest.raises(RecordError, match="schema 2, expected 1") as caught:
-        records.load(tmp_path, "0123456789ab")
+        store.load(tmp_path, "0123456789ab")
     assert str(place) in str(caught.value)
 
 
 def test_a_record_in_the_folder_of_another_trial_is_refused(tmp_path):
-    records.save(record(), tmp_path)
+    store.save(record(), tmp_path)
     shutil.copytree(tmp_path / "0123456789ab", tmp_path / "ba9876543210")
     with pytest.raises(RecordError, match=r"ba9876543210/record\.json: holds the record of trial 0123456789ab"):
-        records.load(tmp_path, "ba9876543210")
+        store.load(tmp_path, "ba9876543210")
 
 
 def test_load_all_collects_the_good_and_names_the_bad(tmp_path):
     good, bad = record(trial("a" * 12)), record(trial("b" * 12))
-    records.save(good, tmp_path)
-    records.save(bad, tmp_path).write_text("{")
-    found, warnings = records.load_all(tmp_path, ["a" * 12, "b" * 12, "c" * 12])
+    store.save(good, tmp_path)
+    store.save(bad, tmp_path).write_text("{")
+    found, warnings = store.load_all(tmp_path, ["a" * 12, "b" * 12, "c" * 12])
     assert found == {"a" * 12: good}
     assert len(warnings) == 1
     assert str(tmp_path / ("b" * 12) / "record.json") in warnings[0]
@@ -127,13 +127,13 @@ def test_load_all_collects_the_good_and_names_the_bad(tmp_path):
 
 def test_a_record_that_says_ok_against_its_certificate_is_invalid_with_one_warning(tmp_path):
     forged = record(certificate=handmade.certificate(nll_gap=0.7))
-    place = records.save(forged, tmp_path)
-    found, warnings = records.load_all(tmp_path, [forged.id])
+    place = store.save(forged, tmp_path)
+    found, warnings = store.load_all(tmp_path, [forged.id])
     assert found[forged.id].status == "invalid"
     assert found[forged.id].metrics == forged.metrics
     (warning,) = warnings
     assert warning.startswith(f"{place}: the record says ok, and its certificate says otherwise: the nll of a test")
-    assert records.load(tmp_path, forged.id) == found[forged.id]
+    assert store.load(tmp_path, forged.id) == found[forged.id]
 
 
 def test_a_record_whose_certificate_holds_or_failed_in_its_trial_is_as_it_was_written(tmp_path):
@@ -144,8 +144,8 @@ def test_a_record_whose_certificate_holds_or_failed_in_its_trial_is_as_it_was_wr
         (trial("c" * 12), "ok", None),
     ):
         saved = record(spec, status=status, certificate=certificate)
-        records.save(saved, tmp_path)
-        assert records.load_all(tmp_path, [spec.id]) == ({spec.id: saved}, [])
+        store.save(saved, tmp_path)
+        assert store.load_all(tmp_path, [spec.id]) == ({spec.id: saved}, [])
         assert saved.uncertified == (certificate is None)
 
 
@@ -161,20 +161,20 @@ def test_a_record_whose_certificate_holds_or_failed_in_its_trial_is_as_it_was_wr
 def test_pending_in_the_order_of_the_suite(retry_failed, force, expected):
     trials = tuple(trial(name) for name in ("done", "failed", "missing"))
     found = {"failed": record(trials[1], status="error"), "done": record(trials[0])}
-    todo = records.pending(trials, found, retry_failed=retry_failed, force=force)
+    todo = store.pending(trials, found, retry_failed=retry_failed, force=force)
     assert [spec.id for spec in todo] == expected
 
 
 def test_a_record_set_aside_counts_no_more_and_is_kept(tmp_path):
-    place = records.save(record(), tmp_path)
+    place = store.save(record(), tmp_path)
     content = place.read_bytes()
-    records.set_aside(tmp_path, "0123456789ab")
-    assert records.load(tmp_path, "0123456789ab") is None
+    store.set_aside(tmp_path, "0123456789ab")
+    assert store.load(tmp_path, "0123456789ab") is None
     assert place.with_name("record.previous.json").read_bytes() == content
 
 
 def test_setting_nothing_aside_is_no_error(tmp_path):
-    records.set_aside(tmp_path, "0123456789ab")
+    store.set_aside(tmp_path, "0123456789ab")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -195,7 +195,7 @@ def test_unknown_fields_and_statuses_are_refused():
 
 def test_a_record_from_before_precisions_and_routes_is_loaded(tmp_path):
     # as written by the harness at commit ab49265, before these fields: the checksum is over what the file holds
-    place = records.save(record(), tmp_path)
+    place = store.save(record(), tmp_path)
     content = json.loads(place.read_text())
     for name in ("matmul_route", "cuda_graph"):
         del content["environment"][name]
@@ -205,20 +205,20 @@ def test_a_record_from_before_precisions_and_routes_is_loaded(tmp_path):
     text = json.dumps(_whole(content), sort_keys=True, separators=(",", ":"))
     content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     place.write_text(json.dumps(content))
-    found = records.load(tmp_path, "0123456789ab")
+    found = store.load(tmp_path, "0123456789ab")
     assert found == record()
     assert (found.environment.matmul_route, found.environment.cuda_graph) == (None, False)
     assert (found.spec.train.precision, found.spec.train.cuda_graph) == ("fp32", "auto")
 
 
 def test_a_record_from_before_certificates_is_loaded(tmp_path):
-    place = records.save(record(), tmp_path)
+    place = store.save(record(), tmp_path)
     content = json.loads(place.read_text())
     del content["certificate"], content["sha256"]
     text = json.dumps(_whole(content), sort_keys=True, separators=(",", ":"))
     content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     place.write_text(json.dumps(content))
-    assert records.load(tmp_path, "0123456789ab") == record(certificate=None)
+    assert store.load(tmp_path, "0123456789ab") == record(certificate=None)
 
 
 def _whole(value):
@@ -231,12 +231,12 @@ def _whole(value):
 
 
 def test_no_two_metrics_share_a_name_in_mlflow():
-    names = [name for name in records.METRICS.values() if name is not None]
+    names = [name for name in metrics.METRICS.values() if name is not None]
     assert len(set(names)) == len(names)
 
 
 def test_the_file_carries_its_schema_and_a_sha256(tmp_path):
-    content = json.loads(records.save(record(), tmp_path).read_text())
+    content = json.loads(store.save(record(), tmp_path).read_text())
     assert content["schema_version"] == 1
     assert len(content["sha256"]) == 64
     assert content["metrics"]["test_ppl"] == 86.89

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from harness.source_code import closure, sha256_of, sha256_of_file
+from harness.code.source_code import closure, sha256_of, sha256_of_file
 
 SOURCE = '''\
 """A module."""

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import torch
 
-from harness.streams import generator_states, own_generators, seeded, set_generator_states, stream_seed
+from harness.random_streams import generator_states, own_generators, seeded, set_generator_states, stream_seed
 
 
 def test_a_stream_seed_is_a_prefix_of_sha256_of_seed_and_names():

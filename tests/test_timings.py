@@ -5,9 +5,9 @@ import json
 import handmade
 import pytest
 
-from harness import timings
 from harness.errors import RecordError
-from harness.timings import Timing
+from harness.records import timings
+from harness.records.timings import Timing
 
 
 def timing(**changes) -> Timing:

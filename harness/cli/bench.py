@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import RESULTS, Device, Results, console, errors
-from harness.environment import resolve_device
 from harness.errors import ExecutionError
+from harness.machine.environment import resolve_device
 
 if TYPE_CHECKING:
     from benchmarks.measurement import Kind, Measurement
@@ -190,7 +190,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 def _refuse_load(threads: int, strict: bool) -> None:
     from benchmarks.machine import high_load
-    from harness.environment import load_average
+    from harness.machine.environment import load_average
 
     _refuse(high_load(load_average(), threads), strict)
 

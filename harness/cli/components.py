@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness import screen
+from harness.cli import screen
 from harness.cli.options import Json, console
 from harness.conformance import conformance, summary
 from harness.errors import BrokenComponent, ExecutionError

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from harness import screen
+from harness.cli import screen
 from harness.cli.options import RESULTS, Data, Device, Json, Results, console
-from harness.containment import calling, contained
+from harness.containment.calls import calling, contained
 from harness.corpora.download import DEFAULT_DATA
-from harness.environment import resolve_device
-from harness.trial.model import components
+from harness.machine.environment import resolve_device
+from harness.model import components
 
 Trial = Annotated[str, typer.Argument(help="A trial's id as `harness plan` shows it, or its first digits.")]
 

@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from harness import plan as planning
-from harness import screen
+from harness.cli import screen
 from harness.cli.options import RESULTS, Data, Json, Only, Results, Set, console, errors
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
-from harness.report import evidence, sides
-from harness.report.difference import difference
-from harness.report.rows import rows
+from harness.report.diff import paired
+from harness.report.diff.difference import difference
+from harness.report.evidence import gather
+from harness.report.evidence.table_rows import rows
 
 NAMED = "a trial's id or its first digits; with --suite a head, by name or as the table calls it."
 
@@ -34,14 +35,14 @@ def diff(
     if suite is None:
         if overrides or only:
             raise ExecutionError("--set and --only change and pick what a suite says: name it with --suite")
-        pairs = [("", *sides.of_trials(results, a, b))]
+        pairs = [("", *paired.of_trials(results, a, b))]
     else:
         read = planning.load(suite, tuple(overrides))
         chosen = {trial.id for trial in planning.select(read.trials, tuple(only))}
-        known = evidence.gather(read, results, errors.print)
+        known = gather.gather(read, results, errors.print)
         found = rows(read, known.records, known.interrupted, known.outdated)
         lines = [row for row in found if chosen & {trial.id for trial in row.trials}]
-        pairs = sides.of_heads(lines, known, a, b)
+        pairs = paired.of_heads(lines, known, a, b)
     found = [difference(one, other, data, top=top, within=within) for within, one, other in pairs]
     if as_json:
         told = [asdict(each, dict_factory=_without_nan) for each in found]

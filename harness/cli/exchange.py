@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from harness import timings, token_scores
 from harness.cli.options import RESULTS, Results, console, errors
 from harness.exchange import incoming, outgoing
+from harness.records import timings, token_nll
 
 
 def export(
@@ -22,7 +22,7 @@ def export(
     written = outgoing.export(results, file, suites=tuple(suite), token_nll=not no_token_nll, tell=_warn)
     beside = [
         f"{written.beside[name]} {what}"
-        for name, what in {timings.FILE_NAME: "timings", token_scores.FILE_NAME: "scores of tokens"}.items()
+        for name, what in {timings.FILE_NAME: "timings", token_nll.FILE_NAME: "scores of tokens"}.items()
         if name in written.beside
     ]
     told = f"{written.trials} records of {written.suites} suites, {', '.join(beside)}: {file}"

@@ -8,12 +8,12 @@ import torch
 import typer
 
 import harness
-from harness import environment, proofs
 from harness.cli.options import RESULTS, Data, Results, console, errors
 from harness.corpora.download import DEFAULT_DATA
-from harness.doctor import examine
+from harness.execution.doctor import examine
 from harness.kernels import probe
 from harness.kernels.devices import has_triton
+from harness.machine import environment, proofs
 
 
 def doctor(

@@ -7,11 +7,11 @@ from harness import plan as planning
 from harness.cli.options import RESULTS, Data, Only, Overwrite, Results, Set, SuitePath, console, errors
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import RecordError
-from harness.execution import database
-from harness.execution.tracked import Tracking
-from harness.report import tables
-from harness.report.described import description
-from harness.report.evidence import gather
+from harness.report.evidence.gather import gather
+from harness.report.table import suite_table
+from harness.tracking import database
+from harness.tracking.description import description
+from harness.tracking.guarded import Tracking
 
 
 def report(
@@ -23,21 +23,23 @@ def report(
     overwrite: Overwrite = False,
 ) -> None:
     """A suite's plots, and one page that shows all that is known of its trials. With --only: in files of their own."""
-    from harness.report import outputs, page, plots  # here: matplotlib takes a second to import
+    from harness.report import outputs
+    from harness.report.figures import plots
+    from harness.report.page import document
 
     read = planning.load(suite, tuple(overrides))
     chosen = {trial.id for trial in planning.select(read.trials, tuple(only))}
     evidence = gather(read, results, lambda sentence: errors.print(f"warning: {sentence}"))
     if not chosen & evidence.records.keys():
         raise RecordError(f"{evidence.runs} has no record of these trials; `harness run {suite}` makes them")
-    table, name = tables.of_trials(tables.build(evidence), chosen), tables.stem(read)
+    table, name = suite_table.of_trials(suite_table.build(evidence), chosen), suite_table.stem(read)
     if only:
         table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
         name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"
     drawn = plots.draw(evidence, table.title, chosen)
     folder, place = results / "plots" / name, results / "reports" / f"{name}.html"
     files, gone = plots.files_of(drawn, folder)
-    outputs.write({place: page.render(evidence, table, drawn).encode(), **files}, gone=gone, overwrite=overwrite)
+    outputs.write({place: document.render(evidence, table, drawn).encode(), **files}, gone=gone, overwrite=overwrite)
     for plot in drawn:
         if isinstance(plot, plots.LeftOut):
             errors.print(f"no plot '{plot.title}': {plot.reason}")

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from harness import screen
+from harness.cli import screen
 from harness.cli.options import RESULTS, Json, Results, console, errors
 from harness.errors import ExecutionError
 from harness.registry import nearest
-from harness.report import spent
+from harness.report import history
 
 
 def runs(
@@ -19,15 +19,15 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """What the results folder holds, suite by suite, and the time it took; from records, suite files may be gone."""
-    known = spent.suites(results)
+    known = history.suites(results)
     if suite is not None and suite not in known:
         others = f"{nearest(suite, known)} (there are: {', '.join(known)})" if known else ""
         raise ExecutionError(f"{results / 'runs'} holds no suite '{suite}'{others}")
     if suite is not None:
-        rows = spent.of_trials(results, suite, _warn)
+        rows = history.of_trials(results, suite, _warn)
         content, shown = {"suite": suite, "trials": [asdict(row) for row in rows]}, screen.trials_spent(rows)
     else:
-        rows = [spent.of_suite(results, name, _warn) for name in known]
+        rows = [history.of_suite(results, name, _warn) for name in known]
         content, shown = {"suites": [asdict(row) for row in rows]}, screen.suites_spent(rows)
     if as_json:
         print(json.dumps(content, indent=1))

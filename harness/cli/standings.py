@@ -9,8 +9,8 @@ from harness.cli.options import RESULTS, Json, Overwrite, Results, console, erro
 from harness.errors import ExecutionError
 from harness.plan.specs import LEADERBOARD
 from harness.registry import nearest
-from harness.report import leaderboard as board
-from harness.report.standing import gather, groups
+from harness.report.leaderboard import board as board
+from harness.report.leaderboard.groups import gather, groups
 
 
 def leaderboard(
@@ -22,7 +22,8 @@ def leaderboard(
     overwrite: Overwrite = False,
 ) -> None:
     """All suites' finished trials in tables of what compares: same text, counting, evaluation and budget."""
-    from harness.report import outputs, page  # here: matplotlib, whose colours the page has, takes a second to import
+    from harness.report import outputs
+    from harness.report.page import document
 
     finished, unknown, differing = gather(results, lambda sentence: errors.print(f"warning: {sentence}"))
     if not finished:
@@ -40,11 +41,11 @@ def leaderboard(
     left_out = {"unknown": unknown, "differing": differing}
     shown = board.render(chosen, **left_out)
     console.print(shown, markup=False, highlight=False, soft_wrap=True)
-    tables = page.Section(heading="Like with like", tables=tuple(map(board.table, found)), notes=board.MEANING)
+    tables = document.Section(heading="Like with like", tables=tuple(map(board.table, found)), notes=board.MEANING)
     whole, about = board.render(found, **left_out), {"Trials": str(board.trials(found))}
     files = {
         results / "tables" / board.FILE_NAME: whole.encode(),
-        results / "reports" / f"{LEADERBOARD}.html": page.of_tables("Leaderboard", [tables], about).encode(),
+        results / "reports" / f"{LEADERBOARD}.html": document.of_tables("Leaderboard", [tables], about).encode(),
     }
     outputs.write(files, overwrite=overwrite)
     console.print(f"leaderboard: {', '.join(map(str, files))}", highlight=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from harness import plan as planning
-from harness import records, screen
+from harness.cli import screen
 from harness.cli.options import (
     RESULTS,
     Data,
@@ -25,20 +25,23 @@ from harness.cli.options import (
     console,
     errors,
 )
-from harness.contents import of_suite
+from harness.code.fingerprints import is_outdated
 from harness.corpora.download import DEFAULT_DATA
-from harness.environment import resolve_device
 from harness.errors import ExecutionError, FewerTrialsError, StorageError
 from harness.execution.driver import Tracking, run_trials, tidy_finished, without_weights
 from harness.execution.events import Claim
-from harness.execution.exclusive import time_rows
-from harness.execution.live import LiveView
-from harness.fingerprints import is_outdated
+from harness.execution.exclusive_pass import time_rows
+from harness.execution.progress.live import LiveView
+from harness.machine.environment import resolve_device
 from harness.plan.comparison import Shape
 from harness.plan.specs import Suite, TrialSpec
-from harness.report import published, retraining, tables
-from harness.report.described import description
-from harness.report.evidence import gather
+from harness.records import record, store
+from harness.records.contents import of_suite
+from harness.report import retraining
+from harness.report.evidence import printed_numbers
+from harness.report.evidence.gather import gather
+from harness.report.table import suite_table
+from harness.tracking.description import description
 from harness.trial.setting import Setting
 
 OUTDATED = "outdated"  # the state of a trial that is ok, by code that has changed since
@@ -78,16 +81,16 @@ def run(
 ) -> None:
     """Train what is not finished yet, and write the suite's table."""
     read = planning.load(suite, tuple(overrides))
-    published.load(read)
+    printed_numbers.load(read)
     chosen = planning.select(read.trials, tuple(only))
     if force and keep:
         raise ExecutionError("--force trains finished trials anew and --keep keeps them: give one of the two")
-    runs = records.runs_folder(results, read.name)
+    runs = store.runs_folder(results, read.name)
     known = _records(read, runs, chosen)
     outdated = [] if force or keep else retraining.sentences(read, chosen, known, *_elsewhere(results))
     for sentence in outdated:
         errors.print(sentence)
-    todo = records.pending(chosen, known, retry_failed=retry_failed, force=force)
+    todo = store.pending(chosen, known, retry_failed=retry_failed, force=force)
     finished = {trial: known[trial] for trial in known.keys() - set(_ids(todo))}
     tidy_finished(runs, finished)
     _warn_of_lost_weights(without_weights(runs, finished))
@@ -107,7 +110,7 @@ def run(
         measure=read.measure,
         memory_gib=read.resources.memory_gib,
         fresh=force,
-        replaces=records.digests(runs, _ids(todo)),
+        replaces=store.digests(runs, _ids(todo)),
         contents=read.contents,
     )
     if not todo:
@@ -157,14 +160,14 @@ def _totals(view: LiveView) -> None:
 
 def _report(
     suite: Suite, results: Path, tracking: Tracking, *, overwrite: bool
-) -> tuple[dict[str, records.TrialRecord], bool]:
+) -> tuple[dict[str, record.TrialRecord], bool]:
     """Write and show the suite's table: the records it was made of, and whether it could be written."""
     evidence = gather(suite, results, _warn)
-    found, table = evidence.records, tables.build(evidence)
-    _print(tables.text(table))
+    found, table = evidence.records, suite_table.build(evidence)
+    _print(suite_table.text(table))
     written = True
     try:
-        _tell(tables.write(suite, table, results, overwrite=overwrite))
+        _tell(suite_table.write(suite, table, results, overwrite=overwrite))
     except StorageError as fault:
         errors.print(str(fault))
         return found, False
@@ -190,10 +193,10 @@ def plan(
 ) -> None:
     """What would run: trial ids, parameter counts, what is finished. Downloads and allocates nothing."""
     read = planning.load(suite, tuple(overrides))
-    published.load(read)
+    printed_numbers.load(read)
     chosen = planning.select(read.trials, tuple(only))
-    runs = records.runs_folder(results, read.name)
-    found, begun = _records(read, runs, chosen), records.interrupted(runs, _ids(chosen))
+    runs = store.runs_folder(results, read.name)
+    found, begun = _records(read, runs, chosen), store.interrupted(runs, _ids(chosen))
     entries = [_entry(read, spec, found, begun) for spec in chosen]
     if memory:
         _add_memory(entries, chosen, device)
@@ -215,7 +218,7 @@ def plan(
 
 def _add_memory(entries: list[dict[str, Any]], trials: tuple[TrialSpec, ...], device: Device) -> None:
     """Each entry's 'memory': bytes of the parts and their total, or None; a sentence for each model without."""
-    from harness.plan.memory import plan_trials  # here: torch's fake tensors take a second to import
+    from harness.training.step_memory import plan_trials  # here: torch's fake tensors take a second to import
 
     found, unknown = plan_trials(trials, resolve_device(device.value))
     for entry in entries:
@@ -234,24 +237,24 @@ def table(
     shape: Annotated[
         Shape | None, typer.Option(help="How rows are laid out; if not the suite's, in files of its own.")
     ] = None,
-    form: Annotated[tables.Form, typer.Option(help="What is printed; all three are written.")] = "md",
+    form: Annotated[suite_table.Form, typer.Option(help="What is printed; all three are written.")] = "md",
     overwrite: Overwrite = False,
 ) -> None:
     """The suite's table again, from its records: markdown, CSV, LaTeX. With --only: those rows, on screen only."""
     read = planning.load(suite, tuple(overrides))
     chosen = {spec.id for spec in planning.select(read.trials, tuple(only))}
-    made = tables.build(gather(read, results, _warn), shape)
-    _print(tables.text(tables.of_trials(made, chosen), form))
-    places = tables.write(read, made, results, shape, overwrite=overwrite)
+    made = suite_table.build(gather(read, results, _warn), shape)
+    _print(suite_table.text(suite_table.of_trials(made, chosen), form))
+    places = suite_table.write(read, made, results, shape, overwrite=overwrite)
     if form == "md":  # what else is printed is a file's content, to be read by programs
         _tell(places)
 
 
-def _records(suite: Suite, runs: Path, trials: tuple[TrialSpec, ...]) -> dict[str, records.TrialRecord]:
+def _records(suite: Suite, runs: Path, trials: tuple[TrialSpec, ...]) -> dict[str, record.TrialRecord]:
     """The verified records of some trials of a suite; one that is damaged or of other settings is named, and counts as
     none.
     """
-    verified, warnings = records.load_all(runs, _ids(trials))
+    verified, warnings = store.load_all(runs, _ids(trials))
     found, misfits = of_suite(verified, suite)
     for warning in (*warnings, *misfits):
         _warn(warning)
@@ -267,7 +270,7 @@ def _ids(trials: Iterable[TrialSpec]) -> list[str]:
 
 
 def _entry(
-    suite: Suite, spec: TrialSpec, found: dict[str, records.TrialRecord], interrupted: set[str]
+    suite: Suite, spec: TrialSpec, found: dict[str, record.TrialRecord], interrupted: set[str]
 ) -> dict[str, Any]:
     total, head = suite.params[spec.id]
     components = {kind: getattr(spec, kind).model_dump() for kind in ("corpus", "backbone", "head")}
@@ -275,7 +278,7 @@ def _entry(
     return {"id": spec.id, **components, "seed": spec.seed, "params_total": total, "params_head": head, "state": state}
 
 
-def _state(record: records.TrialRecord) -> str:
+def _state(record: record.TrialRecord) -> str:
     return OUTDATED if is_outdated(record) else record.status
 
 

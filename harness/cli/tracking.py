@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness import records
 from harness.cli.options import RESULTS, Results, console, errors
 from harness.errors import ExecutionError, HarnessError
-from harness.report.described import description
+from harness.records import store
+from harness.tracking.description import description
 
 if TYPE_CHECKING:
-    from harness.execution.tracking import Tracker
+    from harness.tracking.mlflow_runs import Tracker
 
 
 def sync(results: Results = RESULTS) -> None:
     """Rebuild MLflow from the records. A database that is damaged, or was made in another folder, is set aside."""
     with _mlflow("cannot be imported"):
-        from harness.execution.tracking import renewed
+        from harness.tracking.mlflow_runs import renewed
 
-    folders = sorted({path.parent.parent for path in (results / "runs").glob(f"*/*/{records.FILE_NAME}")})
+    folders = sorted({path.parent.parent for path in (results / "runs").glob(f"*/*/{store.FILE_NAME}")})
     if not folders:
         raise ExecutionError(
             f"{results / 'runs'} holds no records: run a suite first, or name the folder with --results"
@@ -34,7 +34,7 @@ def sync(results: Results = RESULTS) -> None:
 
 def _sync(tracker: "Tracker", folder: Path, results: Path) -> int:
     """One suite's records; their number."""
-    found, warnings = records.load_all(folder, [path.name for path in sorted(folder.iterdir()) if path.is_dir()])
+    found, warnings = store.load_all(folder, [path.name for path in sorted(folder.iterdir()) if path.is_dir()])
     for warning in warnings:
         errors.print(f"warning: {warning}")
     tracker.log(*found.values())
@@ -54,7 +54,7 @@ def ui(
 ) -> None:
     """Start the MLflow UI on this machine and print the link to the suite's runs. Ctrl-C ends it."""
     with _mlflow("cannot be imported"):
-        from harness.execution.ui import Address, serve
+        from harness.tracking.ui import Address, serve
 
     address = Address(host=host, port=port, remote=remote)
     raise typer.Exit(serve(results, address, suite, lambda link: print(link, flush=True)))

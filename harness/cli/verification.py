@@ -9,7 +9,7 @@ import typer
 
 from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, console, errors
 from harness.corpora.download import DEFAULT_DATA
-from harness.execution.live import LiveView
+from harness.execution.progress.live import LiveView
 from harness.verification.check import verified
 from harness.verification.measured import Place
 from harness.verification.stored import Stored, stored

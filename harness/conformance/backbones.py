@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from harness.conformance.require import require, require_all_trained, require_equal_counts
-from harness.containment import calling
+from harness.containment.calls import calling
+from harness.containment.shared_state import TORCH
 from harness.protocols import Backbone, Hidden
-from harness.shared_state import TORCH
-from harness.streams import seeded
+from harness.random_streams import seeded
 
 B, T, V = 2, 6, 11
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from harness.conformance.require import require, require_all_trained, require_equal_counts
-from harness.containment import calling
+from harness.containment.calls import calling
+from harness.containment.shared_state import TORCH
 from harness.protocols import HeadDims, Hidden, TokenDistribution
-from harness.shared_state import TORCH
-from harness.streams import seeded
+from harness.random_streams import seeded
 
 B, T, V, D, NUM_LAYERS = 2, 4, 13, 6, 3
 OTHER_DIMS, OTHER_EMBED = (4, 5, 7), 6  # layers and embedding of different widths

@@ -7,13 +7,13 @@ from typing import Any, Literal, get_args, get_origin
 
 from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
 from harness.conformance.heads import HEAD_CHECKS, HeadCase
-from harness.containment import calling, contained, first_line
-from harness.environment import torch_threads
+from harness.containment.calls import calling, contained, first_line
+from harness.containment.shared_state import TORCH
 from harness.errors import ExecutionError, HarnessError, UnknownComponent
+from harness.machine.environment import torch_threads
+from harness.model import on_meta
 from harness.plan.parameters import REQUIRED, Parameter, checked, parameters
 from harness.registry import BACKBONES, HEADS, nearest
-from harness.shared_state import TORCH
-from harness.trial.model import on_meta
 
 MAX_PARAMETERS = 200_000_000  # of a variant: in float64 with gradients 3 GB
 

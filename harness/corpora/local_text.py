@@ -17,7 +17,7 @@ from harness.corpora.subwords import TokenizerSpec, check_tokenizer, counting, f
 from harness.corpora.token_files import Recipe, tokenized
 from harness.corpora.vocabulary import COUNTING, Boundary, encode_splits, line_tokens, vocabulary
 from harness.errors import CorpusError
-from harness.files import read_bounded
+from harness.machine.files import read_bounded
 from harness.registry import CORPORA
 
 _NOVEL = Path(__file__).with_name("pride_and_prejudice.txt")

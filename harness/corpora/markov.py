@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from harness.corpora.corpus import Corpus, CorpusFacts
+from harness.random_streams import stream_seed
 from harness.registry import CORPORA
-from harness.streams import stream_seed
 
 _GENERATOR_VERSION = "markov-1"  # part of the identity: bump it when the same parameters give other tokens
 

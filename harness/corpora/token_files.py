@@ -26,7 +26,7 @@ from harness.corpora.corpus import SPLITS, Corpus, TextSize
 from harness.corpora.download import DEFAULT_DATA
 from harness.corpora.subwords import END_OF_TEXT, SubwordCodec, TokenizerSpec, encoded, first_token, made
 from harness.errors import CorpusError, StorageError
-from harness.files import atomically, read_bounded, remove_stale, write_atomically
+from harness.machine.files import atomically, read_bounded, remove_stale, write_atomically
 
 FORMAT = 1
 MAX_JSON_BYTES = 64 * 1024**2

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harness.model import LanguageModel
 from harness.protocols import Hidden
-from harness.trial.model import LanguageModel
 
 
 class Decoder:

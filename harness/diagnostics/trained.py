@@ -6,17 +6,17 @@ from pathlib import Path
 
 import torch
 
-from harness import records, token_scores
-from harness.containment import contained
-from harness.contents import recomputed
+from harness.containment.calls import contained
 from harness.corpora.corpus import Codec, Corpus
 from harness.errors import Damaged, ExecutionError
+from harness.model import LanguageModel, build, components
 from harness.plan.identity import starting_content
 from harness.plan.specs import TrialSpec
-from harness.records import Contents, TrialRecord
+from harness.records import agreement, store, token_nll
+from harness.records.contents import recomputed
+from harness.records.record import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA
-from harness.trial.checkpoint import BEST, load_weights, weights_sha256
-from harness.trial.model import LanguageModel, build, components
+from harness.training.checkpoint import BEST, load_weights, weights_sha256
 
 SHOWN = 5  # of the trials that a prefix fits
 
@@ -63,7 +63,7 @@ def finished(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
     what each test token costs. Raises as `find`, but for weights.
     """
     found = _ok(results, prefix, "perplexity")
-    record, folder = next((each for each in found if (each[1] / token_scores.FILE_NAME).is_file()), found[0])
+    record, folder = next((each for each in found if (each[1] / token_nll.FILE_NAME).is_file()), found[0])
     return record, folder.parent
 
 
@@ -73,7 +73,7 @@ def folders_of(results: Path, prefix: str) -> list[Path]:
     """
     if not re.fullmatch(r"[0-9a-f]{1,12}", prefix):
         raise ExecutionError(f"trial '{prefix}': expected the first digits of an id, as harness plan shows them")
-    folders = [place.parent for place in sorted((results.resolve() / "runs").glob(f"*/{prefix}*/{records.FILE_NAME}"))]
+    folders = [place.parent for place in sorted((results.resolve() / "runs").glob(f"*/{prefix}*/{store.FILE_NAME}"))]
     ids = sorted({folder.name for folder in folders})
     if not ids:
         raise ExecutionError(f"there is no finished trial {prefix} below {results / 'runs'}")
@@ -87,9 +87,9 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
     """The ok records of the one trial whose id begins so, with their folders."""
     folders = folders_of(results, prefix)
     trial = folders[0].name
-    found = [(record, each) for each in folders if (record := records.load(each.parent, trial)) is not None]
+    found = [(record, each) for each in folders if (record := store.load(each.parent, trial)) is not None]
     ok = [(record, folder) for record, folder in found if record.status == "ok"]
-    if two := records.contradicting(record for record, _ in found):
+    if two := agreement.contradicting(record for record, _ in found):
         first, second = (next(folder for record, folder in found if record is each) for each in two)
         raise ExecutionError(f"trial {trial} has different results in {first} and {second}: remove one of them")
     if not ok:

@@ -23,11 +23,11 @@ from typing import Annotated, BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness import records, timings, token_scores
 from harness.errors import RecordError
-from harness.files import opened_bounded
+from harness.machine.files import opened_bounded
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
-from harness.records import TrialRecord
+from harness.records import store, timings, token_nll
+from harness.records.record import TrialRecord
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -36,11 +36,11 @@ MAX_BYTES = 2**31 - 1  # of the archive, and
 MAX_MEMBERS = 2**16 - 1  # in it: with more a zip needs its 64-bit form, which is neither written nor read
 MAX_INDEX = 200 * MAX_MEMBERS  # bytes of its index: for each member its name and 46 more
 FILES = {
-    records.FILE_NAME: records.MAX_BYTES,
+    store.FILE_NAME: store.MAX_BYTES,
     timings.FILE_NAME: timings.MAX_BYTES,
-    token_scores.FILE_NAME: token_scores.MAX_BYTES,
+    token_nll.FILE_NAME: token_nll.MAX_BYTES,
 }
-BESIDE = {timings.FILE_NAME: timings.parsed, token_scores.FILE_NAME: token_scores.parsed}  # a record; who reads them
+BESIDE = {timings.FILE_NAME: timings.parsed, token_nll.FILE_NAME: token_nll.parsed}  # a record; who reads them
 _END = struct.Struct("<4s4H2LH")  # a zip's last bytes, where it has no comment
 _LOCATOR = 20  # bytes before them, where it is of the 64-bit form
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
@@ -189,8 +189,8 @@ def _check_members(manifest: Manifest, infos: dict[str, zipfile.ZipInfo]) -> Non
     if odd:
         raise ValueError(f"'{odd[0]}' is in the archive or in its manifest, and not in both")
     for path, (trial, name) in expected.items():
-        if records.FILE_NAME not in trial.files:
-            raise ValueError(f"trial {trial.id} has no {records.FILE_NAME}")
+        if store.FILE_NAME not in trial.files:
+            raise ValueError(f"trial {trial.id} has no {store.FILE_NAME}")
         _check_member(infos[path], FILES[name])
         if infos[path].file_size != trial.files[name].size:
             raise ValueError(f"'{path}' has another size than its manifest says")
@@ -207,7 +207,7 @@ def _check_member(about: zipfile.ZipInfo, max_bytes: int) -> None:
 
 
 def _packed(path: str) -> int:
-    return zipfile.ZIP_STORED if path.endswith(token_scores.FILE_NAME) else zipfile.ZIP_DEFLATED
+    return zipfile.ZIP_STORED if path.endswith(token_nll.FILE_NAME) else zipfile.ZIP_DEFLATED
 
 
 def _read(archive: zipfile.ZipFile, path: str, size: int) -> bytes:

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import records, sealed
-from harness.contents import KnownContents
+from harness.code.fingerprints import is_outdated
 from harness.errors import RecordError, StorageError
 from harness.exchange.bundle import BESIDE, FILES, Bundle, Trial, check_beside, opened
-from harness.files import write_atomically
-from harness.fingerprints import is_outdated
-from harness.records import TrialRecord
+from harness.machine.files import write_atomically
+from harness.records import agreement, sealed, store
+from harness.records.contents import KnownContents
+from harness.records.record import TrialRecord
 
 SHOWN = 5  # of the trials in conflict
 
@@ -53,7 +53,7 @@ def take_in(place: Path, results: Path, *, replacing: bool = False) -> Taken:
         if not replacing:
             _refuse_conflicts(bundle, results)
         for trial in bundle.manifest.trials:
-            became = _write(bundle, trial, records.runs_folder(results, trial.suite), replacing=replacing)
+            became = _write(bundle, trial, store.runs_folder(results, trial.suite), replacing=replacing)
             taken = replace(taken, **{became: getattr(taken, became) + 1})
         return replace(taken, differing=tuple(_differing(bundle, results)))
 
@@ -68,7 +68,7 @@ def _checked(bundle: Bundle) -> Taken:
         except RecordError as misfit:
             raise RecordError(f"{bundle.place}: {misfit}") from misfit
         uncertified += record.uncertified
-        if record.message.startswith(records.CONTRADICTED):
+        if record.message.startswith(store.CONTRADICTED):
             warnings.append(f"trial {record.id}: {record.message}; it counts as invalid")
         for name in trial.files.keys() & BESIDE:
             check_beside(name, bundle.content(trial, name), record, bundle.source(trial, name))
@@ -85,11 +85,11 @@ def _of_other_code(bundle: Bundle) -> int:
 
 
 def _record(bundle: Bundle, trial: Trial) -> TrialRecord:
-    place = bundle.source(trial, records.FILE_NAME)
-    record = records.parsed(bundle.content(trial, records.FILE_NAME), trial.id, place)
+    place = bundle.source(trial, store.FILE_NAME)
+    record = store.parsed(bundle.content(trial, store.FILE_NAME), trial.id, place)
     if record.suite != trial.suite:
         raise RecordError(f"{place}: holds a record of the suite '{record.suite}'")
-    return records.counted(record)
+    return store.counted(record)
 
 
 def _refuse_conflicts(bundle: Bundle, results: Path) -> None:
@@ -97,7 +97,7 @@ def _refuse_conflicts(bundle: Bundle, results: Path) -> None:
     found = [
         f"{trial.suite}/{trial.id}"
         for trial in bundle.manifest.trials
-        if _stands_against(records.runs_folder(results, trial.suite), _record(bundle, trial))
+        if _stands_against(store.runs_folder(results, trial.suite), _record(bundle, trial))
     ]
     if found:
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
@@ -111,17 +111,17 @@ def _differing(bundle: Bundle, results: Path) -> Iterator[str]:
     """A sentence for each imported trial of which another suite has different results below a results folder."""
     suites = sorted(place.name for place in (results.resolve() / "runs").iterdir() if place.is_dir())
     for trial in bundle.manifest.trials:
-        ours = _here(records.runs_folder(results, trial.suite), trial.id)
+        ours = _here(store.runs_folder(results, trial.suite), trial.id)
         for suite in suites:
-            other = _here(records.runs_folder(results, suite), trial.id) if suite != trial.suite else None
-            if ours and other and records.contradicting([ours, other]):
+            other = _here(store.runs_folder(results, suite), trial.id) if suite != trial.suite else None
+            if ours and other and agreement.contradicting([ours, other]):
                 yield f"trial {trial.id} has different results in the suites {trial.suite} and {suite}"
                 break
 
 
 def _here(runs: Path, trial_id: str) -> TrialRecord | None:
     """A trial's record; None where there is none that verifies."""
-    return records.load_all(runs, [trial_id])[0].get(trial_id)
+    return store.load_all(runs, [trial_id])[0].get(trial_id)
 
 
 def _stands_against(runs: Path, record: TrialRecord) -> bool:
@@ -131,20 +131,20 @@ def _stands_against(runs: Path, record: TrialRecord) -> bool:
 
 def _write(bundle: Bundle, trial: Trial, runs: Path, *, replacing: bool) -> str:
     """Write what is not here of a trial, its record last: that is what makes it finished. Returns what became of it."""
-    record, folder = _record(bundle, trial), records.folder(runs, trial.id)
-    with records.writing(runs, trial.id, wait=0):
+    record, folder = _record(bundle, trial), store.folder(runs, trial.id)
+    with store.writing(runs, trial.id, wait=0):
         here = _here(runs, trial.id)
         if here is not None and here != record and not replacing:
             raise StorageError(f"trial {trial.id} was finished here meanwhile, differently; the same command says more")
         if here != record:
-            records.set_aside(runs, trial.id)
+            store.set_aside(runs, trial.id)
             for name in BESIDE:  # they are of another training
                 (folder / name).unlink(missing_ok=True)
         for name in trial.files.keys() & BESIDE:
             if not _is_beside(name, record, folder):
                 write_atomically(folder / name, bundle.content(trial, name))
         if here != record:
-            write_atomically(folder / records.FILE_NAME, bundle.content(trial, records.FILE_NAME))
+            write_atomically(folder / store.FILE_NAME, bundle.content(trial, store.FILE_NAME))
     return "known" if here == record else "new" if here is None else "replaced"
 
 

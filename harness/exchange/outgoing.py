@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import harness
-from harness import records, sealed, token_scores
 from harness.errors import RecordError, StorageError
 from harness.exchange.bundle import BESIDE, FILES, MANIFEST, Manifest, Trial, add, check_beside, new
-from harness.files import atomically
+from harness.machine.files import atomically
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
+from harness.records import sealed, store
 from harness.registry import nearest
 
 
@@ -44,7 +44,7 @@ def export(
     folders = _folders(results, suites)
     if place.exists():
         raise StorageError(f"{place} is there already; name another file, or remove it")
-    beside = [name for name in BESIDE if token_nll or name != token_scores.FILE_NAME]
+    beside = [name for name in BESIDE if token_nll or name != token_nll.FILE_NAME]
     trials = []
     try:
         with atomically(place) as file, new(file) as archive:
@@ -70,7 +70,7 @@ def export(
 def _folders(results: Path, suites: tuple[str, ...]) -> list[Path]:
     """The folders of trials that have a record, by suite and id."""
     runs = results.resolve() / "runs"
-    found = sorted(place.parent for place in runs.glob(f"*/*/{records.FILE_NAME}"))
+    found = sorted(place.parent for place in runs.glob(f"*/*/{store.FILE_NAME}"))
     trials = [
         each for each in found if re.fullmatch(SUITE_NAME, each.parent.name) and re.fullmatch(TRIAL_ID, each.name)
     ]
@@ -84,18 +84,18 @@ def _folders(results: Path, suites: tuple[str, ...]) -> list[Path]:
 
 def _files(folder: Path, beside: list[str], tell: Callable[[str], None]) -> dict[str, bytes]:
     """A trial's record and those files beside it that are the record's, by name; none where the record is none."""
-    place = folder / records.FILE_NAME
+    place = folder / store.FILE_NAME
     try:
-        content = sealed.read(place, records.MAX_BYTES)
+        content = sealed.read(place, store.MAX_BYTES)
         if content is None:
             return {}
-        record = records.parsed(content, folder.name, place)
+        record = store.parsed(content, folder.name, place)
         if record.suite != folder.parent.name:
             raise RecordError(f"{place}: holds a record of the suite '{record.suite}'")
     except RecordError as damaged:
         tell(str(damaged))
         return {}
-    files = {records.FILE_NAME: content}
+    files = {store.FILE_NAME: content}
     for name in beside:
         try:
             found = sealed.read(folder / name, FILES[name])

@@ -1,1 +1,1 @@
-"""Many trials: under Ray Tune or in this process, watched live, logged to MLflow from the driver only."""
+"""Many trials: under Ray Tune or in this process, one after the other."""

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import torch
 
-from harness import records
 from harness.errors import ExecutionError, StorageError
 from harness.execution.events import Claim, Event
-from harness.execution.live import LiveView
-from harness.execution.tracked import Tracking
+from harness.execution.progress.live import LiveView
 from harness.kernels import probe
 from harness.plan.specs import TrialSpec
-from harness.records import TrialRecord
+from harness.records import store
+from harness.records.record import TrialRecord
+from harness.tracking.guarded import Tracking
+from harness.training.checkpoint import BEST, ends_with_seal
 from harness.trial import attempt
-from harness.trial.checkpoint import BEST, ends_with_seal
 from harness.trial.log import LOG_NAME
 from harness.trial.run import tidy
 from harness.trial.setting import Setting
@@ -53,7 +53,7 @@ def run_trials(
         with view:
             inline.execute(todo, setting, claim, on_event, fail_fast=fail_fast)
     else:
-        from harness.execution import schedule
+        from harness.execution.ray import schedule
 
         with view:
             schedule.execute(todo, setting, claim, on_event, address, fail_fast=fail_fast)
@@ -64,10 +64,10 @@ def tidy_finished(runs: Path, finished: Iterable[str]) -> None:
     another process has is left to it.
     """
     for trial in finished:
-        folder = records.folder(runs, trial)
+        folder = store.folder(runs, trial)
         if not attempt.ended(folder):
-            with contextlib.suppress(StorageError), records.writing(runs, trial, wait=0):
-                known, _ = records.load_all(runs, [trial])  # once more: another may have set it aside meanwhile
+            with contextlib.suppress(StorageError), store.writing(runs, trial, wait=0):
+                known, _ = store.load_all(runs, [trial])  # once more: another may have set it aside meanwhile
                 if trial in known:
                     tidy(folder, known[trial].status)
 
@@ -76,7 +76,7 @@ def without_weights(runs: Path, known: Mapping[str, TrialRecord]) -> list[str]:
     """The trials that ended well here and whose best.pt is missing or cut off. A trial was trained here where its log
     is: imported and committed records come without log and weights.
     """
-    ok = [records.folder(runs, trial) for trial, record in known.items() if record.status == "ok"]
+    ok = [store.folder(runs, trial) for trial, record in known.items() if record.status == "ok"]
     return [folder.name for folder in sorted(ok) if (folder / LOG_NAME).exists() and not ends_with_seal(folder / BEST)]
 
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
-from harness.records import TrialRecord
-from harness.trial.progress import Progress
+from harness.records.record import TrialRecord
+from harness.training.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 
-from harness.corpora.sources import fetch_sources
-from harness.environment import cpus_available, resolve_device
 from harness.errors import CorpusError, ExecutionError, StorageError
-from harness.execution.capacity import refuse_contradiction
 from harness.execution.events import Claim, Event, Guarded, OnEvent
+from harness.execution.resources import refuse_contradiction
+from harness.machine.environment import cpus_available, resolve_device
 from harness.plan.specs import TrialSpec
-from harness.records import TrialRecord
-from harness.timings import Timing
-from harness.trial.exclusive import timed
-from harness.trial.progress import Progress
+from harness.records.record import TrialRecord
+from harness.records.timings import Timing
+from harness.training.progress import Progress
+from harness.training.step import refuse_unfit
+from harness.trial.exclusive_times import timed
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.step import refuse_unfit
+from harness.trial.sources import fetch_sources
 
 
 def execute(
@@ -36,7 +36,7 @@ def execute(
 
 
 def time_rows(found: list[TrialRecord], setting: Setting, claim: Claim) -> tuple[list[Timing], list[str]]:
-    """An exclusive pass over finished trials, as harness.trial.exclusive.timed. Raises as `execute`."""
+    """An exclusive pass over finished trials, as harness.trial.exclusive_times.timed. Raises as `execute`."""
     return timed(found, _ready([record.spec for record in found], setting, claim))
 
 

@@ -9,13 +9,13 @@ once more, alone.
 from collections.abc import Callable
 from dataclasses import replace
 
-from harness import records
 from harness.errors import ExecutionError
 from harness.execution.events import Event, Guarded, OnEvent
 from harness.plan.specs import TrialSpec
-from harness.records import Status, TrialRecord
+from harness.records import store
+from harness.records.record import Status, TrialRecord
+from harness.training.progress import Progress
 from harness.trial.lost import give_up
-from harness.trial.progress import Progress
 from harness.trial.setting import Setting
 
 MAX_ROUNDS = 3  # that break down with nobody to blame
@@ -75,11 +75,11 @@ class Watcher:
         """Its record, if it has one, is to be replaced by a further attempt."""
         end = self.ends.pop(trial, None)
         if end is not None and end.record is not None:
-            self.replaced[trial] = records.digest(end.record)
+            self.replaced[trial] = store.digest(end.record)
 
     def _record(self, trial: str) -> TrialRecord | None:
-        known, _ = records.load_all(self.setting.runs, [trial])
-        if trial in known and records.digest(known[trial]) != self.replaced.get(trial):
+        known, _ = store.load_all(self.setting.runs, [trial])
+        if trial in known and store.digest(known[trial]) != self.replaced.get(trial):
             return known[trial]
         return None  # there is none, or it is of an earlier run: this one died before it began
 

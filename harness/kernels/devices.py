@@ -1,5 +1,5 @@
 """Which form of an inner step a device runs: Triton's kernels on CUDA where Triton is installed and the kernels were
-proved (harness/proofs.py), else torch's own.
+proved (harness/machine/proofs.py), else torch's own.
 """
 
 import importlib.util
@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harness import proofs
 from harness.kernels import rows
+from harness.machine import proofs
 
 _sizes_only: ContextVar[bool] = ContextVar("sizes_only", default=False)
 

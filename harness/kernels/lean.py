@@ -28,8 +28,8 @@ from torch import Tensor
 
 from harness.kernels import devices
 from harness.kernels.buffers import Buffers, Gradients, Needs, Sums
-from harness.kernels.evaluation import fused_nll
 from harness.kernels.layout import Layout
+from harness.kernels.log_normalisers import fused_nll
 from harness.kernels.logit_maps import LINEAR_FROM, Bend
 from harness.kernels.products import Products
 from harness.kernels.rows import Rows

@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import harness
-from harness.environment import device_name, torch_threads
-from harness.files import write_atomically
 from harness.kernels.products import Products, Route
+from harness.machine.environment import device_name, torch_threads
+from harness.machine.files import write_atomically
 
 CACHE = Path(pooch.os_cache("output-head-harness")) / "probes"
 SIZES = (256, 200, 10_000)  # rows, width, vocabulary of a chunk of the lean evaluation

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from harness.containment import contained, first_line
+from harness.containment.calls import contained, first_line
 from harness.errors import ComponentError
+from harness.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
 from harness.plan.components import Component
 from harness.plan.parameters import resolved
 from harness.plan.reader import Source
 from harness.plan.specs import ComponentSpec
 from harness.protocols import StartsFromFiles
-from harness.trial.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
 
 STAND_IN_VOCAB = 64  # where the suite's corpora or backbones are themselves in doubt
 STAND_IN_WIDTH = 64

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any
 
-from harness.containment import calling
+from harness.containment.calls import calling
 from harness.plan.parameters import parameters, places
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec
 from harness.protocols import StartsFromFiles

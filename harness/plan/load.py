@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.containment import marked_signals
+from harness.containment.calls import marked_signals
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError
 from harness.plan.components import MAX_TRIALS, Component, components

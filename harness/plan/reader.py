@@ -19,7 +19,7 @@ from ruamel.yaml.nodes import MappingNode, Node
 from ruamel.yaml.scalarbool import ScalarBoolean
 
 from harness.errors import SuiteError
-from harness.files import read_bounded
+from harness.machine.files import read_bounded
 
 MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_KEYS = 256 * 1024, 20, 12_000, 200
 Place = tuple[str | int, ...]

@@ -204,9 +204,9 @@ class MeasureSpec(Strict):
         start: validation perplexity before the first update.
         inference_batch: time of a batch of so many segments of the test split, forward with loss, after training.
         token_nll: keep what the best weights give each token of the test split, some 4 bytes a token, for intervals and
-            for where a gain is (harness/token_scores.py).
+            for where a gain is (harness/records/token_nll.py).
         exclusive: after training, time one trial of each row again while nothing else of ours runs
-            (harness/timings.py).
+            (harness/records/timings.py).
     """
 
     start: bool = False

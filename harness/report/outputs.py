@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import FewerTrialsError
-from harness.files import write_atomically
+from harness.machine.files import write_atomically
 
 _NUMBERS = r"(\d{1,9}) ok of (\d{1,9})(?:, (\d{1,9}) invalid)?"
 _WORDS = re.compile(f"(?:<dt>Trials</dt><dd>|<dc:description>|Description\\0|^Trials: ){_NUMBERS}".encode(), re.M)

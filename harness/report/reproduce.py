@@ -9,7 +9,7 @@ from harness.plan.parameters import resolved
 from harness.plan.selection import Facts, facts_of, matching
 from harness.plan.specs import ComponentSpec, Suite, TrialSpec, value_text
 from harness.registry import BACKBONES, CORPORA, HEADS
-from harness.report.rows import Row
+from harness.report.evidence.table_rows import Row
 
 _REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 

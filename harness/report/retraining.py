@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from harness import fingerprints
+from harness.code import fingerprints
 from harness.errors import SuiteError
 from harness.plan.selection import facts_of, matching
 from harness.plan.specs import Suite, TrialSpec
-from harness.records import TrialRecord
+from harness.records.record import TrialRecord
 from harness.report import reproduce
-from harness.report.versions import changed
+from harness.report.evidence.versions import changed
 
 
 def sentences(suite: Suite, chosen: Iterable[TrialSpec], found: Mapping[str, TrialRecord], *options: str) -> list[str]:

@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness.files import write_atomically
+from harness.machine.files import write_atomically
 
 FILE_NAME = "attempt.json"
 STUCK = "stuck.log"  # where the watchdog says what a silent trial was doing

@@ -3,7 +3,7 @@ probabilities: what evaluation counted for a token is what a distribution over a
 tokens before it.
 
 While the test split is scored, TokenNll keeps each token's nll and, of a few sampled segments, the text and the state
-that the model began them with (harness/trial/evaluation.py). `certify` then computes these segments again.
+that the model began them with (harness/training/evaluation.py). `certify` then computes these segments again.
 
 Which positions are sampled depends on the sizes of the trial only, and no random stream of the trial is touched: a
 trial has the same bits with and without its certificate. Letters: see harness/protocols.py; P sampled positions.
@@ -17,15 +17,15 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from harness.certificates import Certificate
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import Corpus
+from harness.model import LanguageModel
 from harness.plan.parameters import resolved
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.protocols import Hidden
+from harness.records.certificate import Certificate
 from harness.registry import HEADS
-from harness.trial.evaluation import Sampled, TokenNll, scored_segments
-from harness.trial.model import LanguageModel
+from harness.training.evaluation import Sampled, TokenNll, scored_segments
 
 SEED = 20_260
 SEGMENTS = 4

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import torch
 
-from harness import environment
 from harness.kernels import products
 from harness.kernels.products import Products
+from harness.machine import environment
 from harness.plan.specs import TrialSpec
-from harness.streams import own_generators
+from harness.random_streams import own_generators
 from harness.trial.setting import Setting
 
 

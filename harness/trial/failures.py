@@ -4,9 +4,9 @@ import logging
 
 import torch
 
-from harness.records import Status
+from harness.records.record import Status
+from harness.training.loop import Diverged
 from harness.trial.attempt import MAX_DEATHS, Attempt
-from harness.trial.training import Diverged
 from harness.trial.watch import SILENT, TimedOut
 
 NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")

@@ -4,22 +4,22 @@ import logging
 import traceback
 from dataclasses import replace
 
-from harness import records
-from harness.containment import contained, first_line
+from harness.containment.calls import contained, first_line
 from harness.errors import CorpusError, StorageError
+from harness.model import components
 from harness.plan.specs import TimeoutSpec, TrialSpec
 from harness.printable import sentence
-from harness.records import Status
-from harness.trial.checkpoint import Checkpoints
+from harness.records import store
+from harness.records.record import Status
+from harness.training.checkpoint import Checkpoints
+from harness.training.data_parallel import LostWorker, Unwritten, Workers
+from harness.training.loop import Diverged, Fitted
 from harness.trial.failures import status_of
 from harness.trial.log import trial_log
 from harness.trial.lost import give_up
-from harness.trial.model import components
-from harness.trial.parallel import LostWorker, Unwritten, Workers
 from harness.trial.run import measure, routed
 from harness.trial.session import Session, fits
 from harness.trial.setting import Setting
-from harness.trial.training import Diverged, Fitted
 from harness.trial.watch import Watch
 
 
@@ -49,7 +49,7 @@ def follow(spec: TrialSpec, setting: Setting, workers: Workers) -> None:
     try:
         state = _taken_up(spec, setting, workers)
         setting = replace(routed(setting, state), timeout=TimeoutSpec())
-        with Watch(setting, records.folder(setting.runs, spec.id), 0.0) as watch, contained(components(spec)):
+        with Watch(setting, store.folder(setting.runs, spec.id), 0.0) as watch, contained(components(spec)):
             current = Session(setting, spec, state)
             measure(spec, current, watch, {}, Fitted(), Unwritten(), state, lambda progress: None, silent, workers)
     except Diverged:
@@ -65,7 +65,7 @@ def follow(spec: TrialSpec, setting: Setting, workers: Workers) -> None:
 def _taken_up(spec: TrialSpec, setting: Setting, workers: Workers) -> dict | None:
     """The checkpoint that the first worker has; it writes none before all have read this one."""
     position = workers.first_says(0, 0)
-    state = Checkpoints(records.folder(setting.runs, spec.id)).newest()
+    state = Checkpoints(store.folder(setting.runs, spec.id)).newest()
     if state is not None and not fits(state, spec.id):
         state = None
     found = [state["epoch"], state["step"]] if state is not None else [1, 0]
@@ -82,15 +82,15 @@ def settle(spec: TrialSpec, setting: Setting, failures: dict[int, BaseException]
         failures: rank -> what was raised there, or stands for its death.
     Raises: LostWorker when a worker is gone, and others are to go on; StorageError and CorpusError, as the first did.
     """
-    known, _ = records.load_all(setting.runs, [spec.id])
-    if spec.id in known and records.digest(known[spec.id]) != replaces:
+    known, _ = store.load_all(setting.runs, [spec.id])
+    if spec.id in known and store.digest(known[spec.id]) != replaces:
         return
     for failure in failures.values():
         if isinstance(failure, StorageError | CorpusError):
             raise failure
     for rank, failure in failures.items():
         if isinstance(failure, Failed):
-            with trial_log(records.folder(setting.runs, spec.id)) as log:
+            with trial_log(store.folder(setting.runs, spec.id)) as log:
                 log.error("worker %d of %d:\n%s", rank, spec.train.data_parallel, failure.trace)
             give_up(spec, setting, failure.status, failure.message, replaces)
             return

@@ -7,11 +7,11 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-from harness.containment import calling
+from harness.containment.calls import calling
 from harness.corpora.batching import Segment, training_segments
+from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
-from harness.trial.model import LanguageModel
-from harness.trial.timing import WARMUP_BATCHES, quartiles
+from harness.training.clocks import WARMUP_BATCHES, quartiles
 
 TIMED_BATCHES = 20
 

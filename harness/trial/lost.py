@@ -1,15 +1,15 @@
 """The record of a trial that could not make one itself: its worker died once too often."""
 
-from harness import records
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
-from harness.records import Status, TrialRecord
+from harness.records import store
+from harness.records.record import Status, TrialRecord
+from harness.training.checkpoint import Checkpoints
+from harness.training.loop import Fitted
 from harness.trial import attempt
-from harness.trial.checkpoint import Checkpoints
 from harness.trial.log import trial_log
 from harness.trial.session import Session, fits
 from harness.trial.setting import Setting
-from harness.trial.training import Fitted
 
 LOCK_SECONDS = 10.0  # that a driver waits for a worker to be gone
 
@@ -20,12 +20,12 @@ def give_up(
     """Save a failed record with the curve as far as the newest checkpoint has it. One that the trial made after all is
     kept, unless it is the one to be replaced. Raises StorageError.
     """
-    folder = records.folder(setting.runs, spec.id)
-    with records.writing(setting.runs, spec.id, wait=LOCK_SECONDS):
-        known, _ = records.load_all(setting.runs, [spec.id])
-        if spec.id in known and records.digest(known[spec.id]) != replaces:
+    folder = store.folder(setting.runs, spec.id)
+    with store.writing(setting.runs, spec.id, wait=LOCK_SECONDS):
+        known, _ = store.load_all(setting.runs, [spec.id])
+        if spec.id in known and store.digest(known[spec.id]) != replaces:
             return known[spec.id]
-        records.set_aside(setting.runs, spec.id)
+        store.set_aside(setting.runs, spec.id)
         state = Checkpoints(folder).newest()
         if state is not None and not fits(state, spec.id):
             state = None
@@ -47,6 +47,6 @@ def give_up(
         )
         with trial_log(folder) as log:
             log.error("%s: %s", status, message)
-        records.save(record, setting.runs)
+        store.save(record, setting.runs)
         attempt.end(folder)
         return record

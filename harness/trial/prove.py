@@ -1,7 +1,7 @@
 """The process that proves parts of the harness on a device: `python -m harness.trial.prove DEVICE LEFT FAILED`.
 
-harness/proofs.py starts it and reads its lines. LEFT: the parts to prove, with commas; FAILED: those that are known to
-be wrong. It ends after the first part that raises, since a fault of a GPU may stay with its process.
+harness/machine/proofs.py starts it and reads its lines. LEFT: the parts to prove, with commas; FAILED: those
+that are known to be wrong. It ends after the first part that raises, since a fault of a GPU may stay with its process.
 """
 
 import json
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import torch
 
-from harness import proofs
 from harness.kernels import devices
 from harness.kernels.devices import Kernels
 from harness.kernels.proving import fault_of_evaluation, fault_of_training
+from harness.machine import proofs
 from harness.printable import sentence
-from harness.trial.graph import Record, captured
-from harness.trial.graph_proof import fault_of_graph
+from harness.training.cuda_graph import Record, captured
+from harness.training.cuda_graph_proof import fault_of_graph
 
 TORCHS = Kernels()
 

@@ -11,34 +11,34 @@ from typing import Any
 
 import torch
 
-from harness import records, token_scores
-from harness.certificates import Certificate
-from harness.containment import contained, first_line, from_outside
+from harness.containment.calls import contained, first_line, from_outside
 from harness.corpora.corpus import Corpus
-from harness.corpora.sources import load_planned
 from harness.errors import CorpusError, StorageError
 from harness.kernels import probe
+from harness.model import LanguageModel, build, components, count_parameters
 from harness.plan.specs import TrialSpec
-from harness.plausible import most
 from harness.printable import sentence
-from harness.records import Status, TrialRecord
+from harness.records import store, token_nll
+from harness.records.certificate import Certificate
+from harness.records.plausible import most
+from harness.records.record import Status, TrialRecord
+from harness.training.checkpoint import Checkpoints, weights_sha256
+from harness.training.clocks import Clock, peak_memory_mib, reset_peak_memory
+from harness.training.cuda_graph import graphed
+from harness.training.data_parallel import LostWorker, Workers, parallel
+from harness.training.evaluation import TokenNll, evaluate, references, refuse_stride, state_of, text_scores
+from harness.training.loop import Diverged, Fitted, Training
+from harness.training.progress import Progress
+from harness.training.step import refuse_unfit
 from harness.trial import attempt, session
 from harness.trial.certify import certify, segments_to_sample
-from harness.trial.checkpoint import Checkpoints, weights_sha256
 from harness.trial.conditions import conditions
-from harness.trial.evaluation import TokenNll, evaluate, references, refuse_stride, state_of, text_scores
 from harness.trial.failures import refuse_hopeless, status_of
-from harness.trial.graph import graphed
 from harness.trial.inference import inference_times
 from harness.trial.log import trial_log
-from harness.trial.model import LanguageModel, build, components, count_parameters
-from harness.trial.parallel import LostWorker, Workers, parallel
-from harness.trial.progress import Progress
 from harness.trial.session import Session
 from harness.trial.setting import Setting
-from harness.trial.step import refuse_unfit
-from harness.trial.timing import Clock, peak_memory_mib, reset_peak_memory
-from harness.trial.training import Diverged, Fitted, Training
+from harness.trial.sources import load_planned
 from harness.trial.watch import Watch
 
 RESUMABLE = ("timeout", "oom")  # failures that say nothing of the trial itself: its checkpoints stay
@@ -63,16 +63,16 @@ def run(
         cannot be had where it runs, LostWorker: it goes on from its checkpoint another time; KeyboardInterrupt passes
         through.
     """
-    folder = records.folder(setting.runs, spec.id)
-    with records.writing(setting.runs, spec.id):
-        known, _ = records.load_all(setting.runs, [spec.id])
-        if spec.id in known and records.digest(known[spec.id]) != replaces:
+    folder = store.folder(setting.runs, spec.id)
+    with store.writing(setting.runs, spec.id):
+        known, _ = store.load_all(setting.runs, [spec.id])
+        if spec.id in known and store.digest(known[spec.id]) != replaces:
             tidy(folder, known[spec.id].status)
             return known[spec.id]
-        records.set_aside(setting.runs, spec.id)
+        store.set_aside(setting.runs, spec.id)
         with trial_log(folder) as log:
             record = _attempted(spec, setting, report, folder, log, workers or Workers())
-        records.save(record, setting.runs)
+        store.save(record, setting.runs)
         tidy(folder, record.status)
         return record
 
@@ -139,7 +139,7 @@ def _attempted(
         certificate=certificate,
         code=current.code,
     )
-    record = records.measured(record)
+    record = store.measured(record)
     log.info("%s %s", record.status, metrics)
     return record
 
@@ -205,8 +205,8 @@ def measure(
     if setting.measure.token_nll:
         counts_N = corpus.token_counts[corpus.test.long()]
         arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
-        kept = token_scores.TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()})
-        token_scores.save(kept, digest, checkpoints.folder / token_scores.FILE_NAME)
+        kept = token_nll.TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()})
+        token_nll.save(kept, digest, checkpoints.folder / token_nll.FILE_NAME)
     return digest, certificate
 
 

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 
 import harness
-from harness import environment, fingerprints, proofs
-from harness.fingerprints import SHOWN, Fingerprints
+from harness.code import fingerprints
+from harness.code.fingerprints import SHOWN, Fingerprints
+from harness.machine import environment, proofs
 from harness.plan.specs import TrialSpec
-from harness.records import Environment
+from harness.records.record import Environment
 from harness.trial.setting import Setting
 
 SCHEMA = 1  # of checkpoints; another one's are not taken up

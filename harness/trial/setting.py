@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from harness.kernels.products import Route
 from harness.plan.specs import CheckpointSpec, MeasureSpec, TimeoutSpec, TrialSpec
-from harness.records import Contents
+from harness.records.record import Contents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from harness import records
 from harness.errors import HarnessError
 from harness.execution.events import Event
+from harness.records import store
 from harness.verification.measured import Place, evaluated_again, trained_again
 from harness.verification.stored import Stored
 from harness.verification.verdict import Outcome, Verdict, judged, notes
@@ -22,7 +22,7 @@ def verified(given: Stored, place: Place, *, retrain: bool, on_event: Callable[[
     record = given.record
     if record is None:
         return Verdict(name=given.name, outcome="not checked", sentence=given.damage)
-    counts = records.counted(record)
+    counts = store.counted(record)
     if contradiction := given.contradiction or counts.message * (counts.status != record.status):
         return _without(given, "different", contradiction)
     if record.status != "ok":

@@ -9,26 +9,27 @@ from pathlib import Path
 
 import torch
 
-from harness import token_scores
-from harness.contents import files_named
 from harness.corpora.corpus import Corpus
-from harness.corpora.sources import fetch_sources, load_planned
-from harness.environment import cpus_available
 from harness.errors import ExecutionError, HarnessError
-from harness.execution import cluster, inline
+from harness.execution import inline
 from harness.execution.events import Claim, Event
+from harness.machine.environment import cpus_available
+from harness.machine.scratch import scratch_prefix
+from harness.model import LanguageModel, build, count_parameters
 from harness.plan.specs import MeasureSpec, TrialSpec
-from harness.records import CurvePoint, Environment, Status
-from harness.token_scores import TokenScores
+from harness.records import token_nll
+from harness.records.contents import files_named
+from harness.records.record import CurvePoint, Environment, Status
+from harness.records.token_nll import TokenScores
+from harness.training.checkpoint import load_weights, weights_sha256
+from harness.training.clocks import Clock
+from harness.training.evaluation import TokenNll, evaluate, references, text_scores
 from harness.trial.certify import certify, segments_to_sample
-from harness.trial.checkpoint import load_weights, weights_sha256
 from harness.trial.conditions import conditions
-from harness.trial.evaluation import TokenNll, evaluate, references, text_scores
-from harness.trial.model import LanguageModel, build, count_parameters
 from harness.trial.run import routed
 from harness.trial.session import Session
 from harness.trial.setting import Setting
-from harness.trial.timing import Clock
+from harness.trial.sources import fetch_sources, load_planned
 from harness.verification.stored import Stored
 
 
@@ -130,7 +131,7 @@ def trained_again(given: Stored, place: Place, on_event: Callable[[Event], None]
         if event.kind == "finished":
             ends.append(event)
 
-    prefix = f"{cluster.scratch_prefix()}{os.getpid()}-"  # where this process is killed, the next run removes it
+    prefix = f"{scratch_prefix()}{os.getpid()}-"  # where this process is killed, the next run removes it
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         setting = replace(_setting(given, place), runs=Path(folder).resolve() / "runs")
         claim = Claim(cpus=setting.threads, gpus=0 if setting.device == "cpu" else None)
@@ -139,7 +140,7 @@ def trained_again(given: Stored, place: Place, on_event: Callable[[Event], None]
         record = ends[-1].record
         if record is None:
             raise ExecutionError(ends[-1].message)
-        scores = token_scores.load(setting.runs, record)
+        scores = token_nll.load(setting.runs, record)
     return Measured(
         status=record.status,
         metrics=record.metrics,

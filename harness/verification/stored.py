@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import records, sealed, token_scores
-from harness.contents import KnownContents
 from harness.diagnostics.trained import folders_of
 from harness.errors import ExecutionError, HarnessError, RecordError
 from harness.exchange.bundle import Bundle, Trial, opened
 from harness.plan.selection import facts_of, matching
 from harness.plan.specs import TRIAL_ID
-from harness.records import Contents, TrialRecord
-from harness.token_scores import TokenScores
-from harness.trial.checkpoint import BEST
+from harness.records import sealed, store, token_nll
+from harness.records.contents import KnownContents
+from harness.records.record import SCHEMA, Contents, TrialRecord
+from harness.records.token_nll import TokenScores
+from harness.training.checkpoint import BEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,9 @@ def stored(target: str, results: Path, only: tuple[str, ...] = ()) -> Iterator[S
         )
     if not place.exists():
         for folder in folders_of(results, target):
-            yield from _examined([_in_folder(folder / records.FILE_NAME)], only, _beside(folder))
+            yield from _examined([_in_folder(folder / store.FILE_NAME)], only, _beside(folder))
     elif place.is_dir() or place.suffix == ".json":
-        place = (place / records.FILE_NAME if place.is_dir() else place).resolve()
+        place = (place / store.FILE_NAME if place.is_dir() else place).resolve()
         yield from _examined([_in_folder(place)], only, _beside(place.parent))
     else:
         with opened(place) as bundle:
@@ -132,48 +132,48 @@ def _beside(folder: Path) -> list[TrialRecord]:
     if not re.fullmatch(TRIAL_ID, folder.name):
         return []
     ids = [each.name for each in sorted(folder.parent.iterdir()) if re.fullmatch(TRIAL_ID, each.name)]
-    return list(records.load_all(folder.parent, ids)[0].values())
+    return list(store.load_all(folder.parent, ids)[0].values())
 
 
 def _in_folder(place: Path) -> _Entry:
     folder = place.parent
     try:
-        content = sealed.read(place, records.MAX_BYTES)
+        content = sealed.read(place, store.MAX_BYTES)
         if content is None:
             raise RecordError(f"{place} is gone")
         record = _parsed(content, place, folder.name if re.fullmatch(TRIAL_ID, folder.name) else None)
     except RecordError as error:
         return _Entry(name=str(place), damage=str(error))
-    beside = folder / token_scores.FILE_NAME
+    beside = folder / token_nll.FILE_NAME
 
     def scores() -> TokenScores | None:
-        content = sealed.read(beside, token_scores.MAX_BYTES)
-        return None if content is None else token_scores.parsed(content, record, beside)
+        content = sealed.read(beside, token_nll.MAX_BYTES)
+        return None if content is None else token_nll.parsed(content, record, beside)
 
     best = folder / BEST
     return _Entry(name=_name(record), record=record, scores=scores, best=best if best.is_file() else None)
 
 
 def _in_bundle(bundle: Bundle, trial: Trial) -> _Entry:
-    place = bundle.source(trial, records.FILE_NAME)
+    place = bundle.source(trial, store.FILE_NAME)
     try:
-        record = _parsed(bundle.content(trial, records.FILE_NAME), place, trial.id)
+        record = _parsed(bundle.content(trial, store.FILE_NAME), place, trial.id)
     except RecordError as error:
         return _Entry(name=f"{trial.suite}/{trial.id}", damage=str(error))
 
     def scores() -> TokenScores | None:
-        name = token_scores.FILE_NAME
+        name = token_nll.FILE_NAME
         if name not in trial.files:
             return None
-        return token_scores.parsed(bundle.content(trial, name), record, bundle.source(trial, name))
+        return token_nll.parsed(bundle.content(trial, name), record, bundle.source(trial, name))
 
     return _Entry(name=_name(record), record=record, scores=scores)
 
 
 def _parsed(content: bytes, place: Path, trial_id: str | None) -> TrialRecord:
     """The verified record of a file's content, of a trial where that is known. Raises RecordError."""
-    record = sealed.parsed(content, TrialRecord, place, schema=records.SCHEMA)
-    return records.parsed(content, trial_id or (record.id if re.fullmatch(TRIAL_ID, record.id) else ""), place)
+    record = sealed.parsed(content, TrialRecord, place, schema=SCHEMA)
+    return store.parsed(content, trial_id or (record.id if re.fullmatch(TRIAL_ID, record.id) else ""), place)
 
 
 def _name(record: TrialRecord) -> str:

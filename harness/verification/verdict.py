@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 
 from harness.printable import sentence
-from harness.records import CurvePoint, Environment, TrialRecord
-from harness.token_scores import AGREEMENT, TokenScores
+from harness.records.record import CurvePoint, Environment, TrialRecord
+from harness.records.token_nll import AGREEMENT, TokenScores
 from harness.verification.measured import Measured
 from harness.verification.stored import Stored
 

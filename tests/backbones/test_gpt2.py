@@ -11,8 +11,8 @@ from torch import nn
 
 from backbones.gpt2 import GPT2
 from harness.conformance import conformance
+from harness.model import on_meta
 from harness.protocols import Incremental
-from harness.trial.model import on_meta
 
 TINY = {"num_layers": 2, "d_model": 16, "num_heads": 2}
 V = 50_257

@@ -15,8 +15,8 @@ from transformers.utils import logging
 
 from backbones import gpt2
 from backbones.gpt2 import GPT2
+from harness.model import on_meta
 from harness.protocols import StartsFromFiles
-from harness.trial.model import on_meta
 
 V, POSITIONS = 11, 32
 

@@ -4,18 +4,18 @@ import pytest
 
 from benchmarks import scale
 from benchmarks.synthetic import EPOCHS, ROWS, make
-from harness import records, timings, token_scores
+from harness.records import store, timings, token_nll
 
 
 def test_the_synthetic_trials_are_finished_and_all_beside_them_verifies(tmp_path):
     suite = make(tmp_path, 2 * ROWS)
-    runs = records.runs_folder(tmp_path / "results", "scale")
-    found, warnings = records.load_all(runs, [trial.id for trial in suite.trials])
+    runs = store.runs_folder(tmp_path / "results", "scale")
+    found, warnings = store.load_all(runs, [trial.id for trial in suite.trials])
     assert (len(found), warnings) == (40, [])
     assert {len(record.curve) for record in found.values()} == {EPOCHS}
     timed, warnings = timings.load_all(runs, found)
     assert (len(timed), warnings) == (ROWS, [])  # one of each row
-    assert all(token_scores.load(runs, record) is not None for record in found.values())
+    assert all(token_nll.load(runs, record) is not None for record in found.values())
 
 
 def test_only_whole_rows_are_made(tmp_path):

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from harness import plan, records, timings, token_scores
+from harness import plan
 from harness.corpora.codecs import WordCodec
 from harness.corpora.corpus import Corpus, CorpusFacts
+from harness.records import store, timings, token_nll
+from harness.records.timings import Timing
+from harness.records.token_nll import TokenScores
 from harness.registry import CORPORA
-from harness.timings import Timing
-from harness.token_scores import TokenScores
 
 LINE = "<eos> [red]it is a truth universally acknowledged that man wife must be x\x1b"
 WORDS = LINE.split(" ")
@@ -78,7 +79,7 @@ def finish(words, tmp_path, monkeypatch):
     def write(text: str = SUITE, *, kept: bool = True, environment=(), code=None, **metrics) -> dict[str, str]:
         (tmp_path / "pair.yaml").write_text(text)
         suite = plan.load(tmp_path / "pair.yaml")
-        runs, ids = records.runs_folder(tmp_path / "results", suite.name), {}
+        runs, ids = store.runs_folder(tmp_path / "results", suite.name), {}
         for spec in suite.trials:
             name = spec.head.name + str(spec.head.params.get("num_mixtures", ""))
             found = scores(name, spec.seed)
@@ -91,9 +92,9 @@ def finish(words, tmp_path, monkeypatch):
                 weights_sha256="0" * 64,
                 code=code,
             )
-            records.save(record, runs)
+            store.save(record, runs)
             if kept:
-                token_scores.save(found, record.weights_sha256, records.folder(runs, spec.id) / token_scores.FILE_NAME)
+                token_nll.save(found, record.weights_sha256, store.folder(runs, spec.id) / token_nll.FILE_NAME)
             ids[f"{name} {spec.seed}"] = spec.id
         return ids
 
@@ -161,10 +162,10 @@ def test_two_heads_pair_over_their_seeds(harness, finish):
 
 
 def test_an_interval_over_seeds_is_that_of_the_logarithms(harness, finish, tmp_path):
-    ids, runs = finish(kept=False), records.runs_folder(tmp_path / "results", "pair")
+    ids, runs = finish(kept=False), store.runs_folder(tmp_path / "results", "pair")
     for name, ppl in {"softmax 1": 100, "softmax 2": 200, "mos3 1": 90, "mos3 2": 190}.items():
-        record = records.load(runs, ids[name])
-        records.save(record.model_copy(update={"metrics": {**record.metrics, "test_ppl": float(ppl)}}), runs)
+        record = store.load(runs, ids[name])
+        store.save(record.model_copy(update={"metrics": {**record.metrics, "test_ppl": float(ppl)}}), runs)
     ppl = metric(told(harness, "softmax", "mos(num_mixtures=3)", "--suite", "pair.yaml"), "test_ppl")
     one, other = math.log(0.9), math.log(0.95)
     mean, error = (one + other) / 2, abs(one - other) / 2  # of two: sd / sqrt(2) is half of what lies between them
@@ -196,9 +197,7 @@ def test_without_what_each_token_cost_it_says_what_is_missing(harness, finish):
 
 def test_damaged_scores_are_a_note(harness, finish, tmp_path):
     ids = finish()
-    (records.folder(records.runs_folder(tmp_path / "results", "pair"), ids["mos3 1"]) / "test_nll.npz").write_bytes(
-        b"x"
-    )
+    (store.folder(store.runs_folder(tmp_path / "results", "pair"), ids["mos3 1"]) / "test_nll.npz").write_bytes(b"x")
     found = told(harness, ids["softmax 1"], ids["mos3 1"])
     assert found["better"] == []
     assert any("no scores of tokens" in note for note in found["notes"])
@@ -220,17 +219,17 @@ def test_no_context_is_shown_of_a_text_that_is_not_there(harness, finish, words,
 def test_times_are_compared_on_one_machine_only(harness, finish, tmp_path):
     ids = finish()
     assert metric(told(harness, ids["softmax 1"], ids["mos2 1"]), "train_ms_per_batch")["change"] == 0
-    runs = records.runs_folder(tmp_path / "results", "pair")
-    record = records.load(runs, ids["mos2 1"])
+    runs = store.runs_folder(tmp_path / "results", "pair")
+    record = store.load(runs, ids["mos2 1"])
     elsewhere = record.environment.model_copy(update={"device": "another"})
-    records.save(record.model_copy(update={"environment": elsewhere}), runs)
+    store.save(record.model_copy(update={"environment": elsewhere}), runs)
     found = told(harness, ids["softmax 1"], ids["mos2 1"])
     assert "train_ms_per_batch" not in [each["name"] for each in found["metrics"]]
     assert any("a processor, 1 threads, " in note and "on another, 1 threads" in note for note in found["notes"])
 
 
 def test_times_of_one_exclusive_pass_come_first(harness, finish, tmp_path):
-    ids, runs = finish(), records.runs_folder(tmp_path / "results", "pair")
+    ids, runs = finish(), store.runs_folder(tmp_path / "results", "pair")
 
     def time(name: str, ms: float, passed: str) -> None:
         told = {
@@ -331,9 +330,9 @@ def test_a_users_mistake_is_one_sentence(harness, finish, arguments, sentence):
 def test_a_backbone_that_both_have_by_two_versions_is_a_note(harness, finish):
     ids = finish(code=handmade.code())
     runs = Path("results/runs/pair")
-    record = records.load(runs, ids["mos2 1"])
+    record = store.load(runs, ids["mos2 1"])
     assert not [each for each in told(harness, ids["softmax 1"], ids["mos2 1"])["notes"] if "code" in each]
-    records.save(record.model_copy(update={"code": handmade.code(head="a" * 64, backbone="b" * 64)}), runs)
+    store.save(record.model_copy(update={"code": handmade.code(head="a" * 64, backbone="b" * 64)}), runs)
     notes = told(harness, ids["softmax 1"], ids["mos2 1"])["notes"]
     assert [each for each in notes if "code" in each] == [
         "the code of the backbone 'lstm' is not the same: part of the difference may be its"

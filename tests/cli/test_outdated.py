@@ -9,7 +9,9 @@ import commands
 import handmade
 import pytest
 
-from harness import fingerprints, plan, records, sealed
+from harness import plan
+from harness.code import fingerprints
+from harness.records import sealed, store
 from harness.registry import HEADS
 from harness.trial.run import run as run_trial
 from harness.trial.setting import Setting
@@ -155,7 +157,7 @@ def test_a_new_seed_is_trained_and_no_mean_is_over_both_versions(trained, edit, 
     assert CHANGED in done.err
     assert commands.table_rows(done.out)["lowrank ¶"] == "1/3: 2 of other code"
     assert re.search(r"seeds 1, 2 by [0-9a-f]{12}; seed 3 by [0-9a-f]{12}, which is here", done.out)
-    found = [records.load(trained / "results/runs/tiny", trial["id"]) for trial in commands.planned(harness)[3:]]
+    found = [store.load(trained / "results/runs/tiny", trial["id"]) for trial in commands.planned(harness)[3:]]
     (line,) = [line for line in done.out.splitlines() if line.startswith("| lowrank")]
     assert f"{found[2].metrics['test_ppl']:.2f}" in [cell.strip(" *") for cell in line.split("|")]
 
@@ -178,8 +180,8 @@ def test_the_command_of_the_sentence_trains_what_it_says_where_new_seeds_are_of_
 def test_records_from_before_code_was_noted_are_no_reason_to_stop(trained, edit, run, harness):
     runs = trained / "results" / "runs" / "tiny"
     for trial in commands.planned(harness):
-        record = records.load(runs, trial["id"])
-        records.save(record.model_copy(update={"code": None}), runs)
+        record = store.load(runs, trial["id"])
+        store.save(record.model_copy(update={"code": None}), runs)
     edit(ZERO)
     assert states(harness) == ["ok"] * 4
     done = run()
@@ -190,13 +192,13 @@ def test_records_from_before_code_was_noted_are_no_reason_to_stop(trained, edit,
 def test_a_record_without_the_field_loads(trained, harness):
     runs = trained / "results" / "runs" / "tiny"
     trial = commands.planned(harness)[0]["id"]
-    record = records.load(runs, trial)
+    record = store.load(runs, trial)
     old = record.model_copy(update={"code": None})
-    content = json.loads(records.save(old, runs).read_text())
+    content = json.loads(store.save(old, runs).read_text())
     del content["code"], content["sha256"]
     content["sha256"] = sealed._digest(content)
     (runs / trial / "record.json").write_text(json.dumps(content))
-    assert records.load(runs, trial) == old
+    assert store.load(runs, trial) == old
 
 
 def test_a_trial_resumed_by_other_code_says_so(edit, tiny_suite, tmp_path):

@@ -9,7 +9,7 @@ import sys
 import pytest
 from commands import PATIENCE, SUITE, files, record_files, started, table_rows
 
-from harness import records
+from harness.records import store
 
 
 def test_a_run_prints_and_writes_the_table_and_leaves_with_0(first_run):
@@ -25,7 +25,7 @@ def test_a_run_that_goes_well_writes_nothing_to_standard_error(first_run):
 
 
 def test_a_second_run_starts_nothing(finished, harness, monkeypatch):
-    for module in ("ray", "harness.execution.schedule", "harness.execution.tracking"):
+    for module in ("ray", "harness.execution.ray.schedule", "harness.tracking.mlflow_runs"):
         monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
     before = files(finished)
     done = harness("run", "suites/tiny.yaml")
@@ -78,12 +78,12 @@ def test_a_run_of_some_trials_of_a_fresh_clone_leaves_the_whole_table(finished, 
 def test_a_record_with_other_settings_is_trained_anew(finished, run):
     folder = finished / "results" / "runs" / "tiny"
     names = sorted(path.parent.name for path in folder.glob("*/record.json"))
-    one, other = (records.load(folder, name) for name in names[:2])
-    place = records.save(one.model_copy(update={"spec": other.spec.model_copy(update={"id": one.id})}), folder)
+    one, other = (store.load(folder, name) for name in names[:2])
+    place = store.save(one.model_copy(update={"spec": other.spec.model_copy(update={"id": one.id})}), folder)
     done = run()
     assert done.code == 0
     assert f"warning: the record of trial {one.id} does not count: it is of " in done.err
-    assert records.load(folder, one.id).spec == one.spec
+    assert store.load(folder, one.id).spec == one.spec
     assert place.with_name("record.previous.json").exists()
 
 

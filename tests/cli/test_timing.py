@@ -6,7 +6,7 @@ import sys
 import pytest
 from commands import SUITE, record_files
 
-from harness.trial import exclusive
+from harness.trial import exclusive_times
 
 RUN = ("run", "suites/tiny.yaml", "--executor", "inline", "--no-tracking")
 
@@ -15,8 +15,8 @@ RUN = ("run", "suites/tiny.yaml", "--executor", "inline", "--no-tracking")
 def timing(finished, monkeypatch):
     """The finished suite, which now asks for timing, on a calm machine."""
     (finished / "suites" / "tiny.yaml").write_text(SUITE.replace("measure: {exclusive: false}\n", ""))
-    monkeypatch.setattr(exclusive.environment, "busy_cores", lambda: 0.0)
-    monkeypatch.setattr(exclusive, "SECONDS", 0.001)
+    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 0.0)
+    monkeypatch.setattr(exclusive_times, "SECONDS", 0.001)
     return finished
 
 
@@ -38,7 +38,7 @@ def test_models_are_timed_once_and_their_records_stay_as_they_are(timing, harnes
     assert len({each["passed"] for each in first.values()}) == 1
     assert all(each["metrics"]["train_ms_per_batch"] > 0 and not each["shared"] for each in first.values())
     assert record_files(timing) == before
-    for module in ("ray", "harness.execution.schedule", "harness.execution.tracking"):
+    for module in ("ray", "harness.execution.ray.schedule", "harness.tracking.mlflow_runs"):
         monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
     again = harness("run", "suites/tiny.yaml")
     assert (again.code, "timing" in again.out) == (0, False)
@@ -58,7 +58,7 @@ def test_where_it_is_left_out_nothing_is_timed(timing, harness, how):
 
 
 def test_an_interrupted_pass_leaves_with_130_and_the_same_command_makes_it_good(timing, harness, monkeypatch):
-    turns, visit = [], exclusive._visit
+    turns, visit = [], exclusive_times._visit
 
     def interrupted(*arguments):
         turns.append(1)
@@ -66,7 +66,7 @@ def test_an_interrupted_pass_leaves_with_130_and_the_same_command_makes_it_good(
             raise KeyboardInterrupt
         visit(*arguments)
 
-    monkeypatch.setattr(exclusive, "_visit", interrupted)
+    monkeypatch.setattr(exclusive_times, "_visit", interrupted)
     assert harness(*RUN).code == 130
     assert timings(timing) == {}
     assert harness(*RUN).code == 0
@@ -77,7 +77,7 @@ def test_a_model_that_cannot_be_timed_is_a_warning_and_no_failed_run(timing, har
     def fails(*arguments):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(exclusive, "_visit", fails)
+    monkeypatch.setattr(exclusive_times, "_visit", fails)
     done = harness(*RUN)
     assert done.code == 0
     assert [line.partition(" could not")[0] for line in done.err.splitlines()] == [

@@ -3,10 +3,10 @@
 import pytest
 from torch import nn
 
-from harness.corpora.sources import fetch_sources, load_planned
 from harness.errors import CorpusError, WeightsError
 from harness.plan import load
 from harness.registry import BACKBONES
+from harness.trial.sources import fetch_sources, load_planned
 
 SUITE = """\
 name: small

@@ -4,12 +4,13 @@ import handmade
 import pytest
 import torch
 
-from harness import plan, records
+from harness import plan
 from harness.corpora.corpus import Corpus, CorpusFacts
 from harness.errors import CorpusError
+from harness.model import build
+from harness.records import store
 from harness.registry import CORPORA
-from harness.trial import checkpoint
-from harness.trial.model import build
+from harness.training import checkpoint
 
 LETTERS = "abcdefghijkl"
 SUITE = """\
@@ -69,7 +70,7 @@ def finish(letters, tmp_path):
         path = tmp_path / "suites" / f"{name}.yaml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(SUITE.format(name=name).replace("seeds: [1]", f"seeds: [{seed}]"))
-        runs = records.runs_folder(tmp_path / "results", name)
+        runs = store.runs_folder(tmp_path / "results", name)
         trials = {f"{each.head.name} on {each.backbone.name}": each for each in plan.load(path).trials}
         for spec in trials.values():
             counts = torch.full((12,), 5)
@@ -80,9 +81,9 @@ def finish(letters, tmp_path):
                 status=status,
                 weights_sha256=checkpoint.weights_sha256(model.state_dict()),
             )
-            records.save(record, runs)
+            store.save(record, runs)
             if status == "ok":
-                checkpoint.save({"weights": model.state_dict()}, records.folder(runs, spec.id) / checkpoint.BEST)
+                checkpoint.save({"weights": model.state_dict()}, store.folder(runs, spec.id) / checkpoint.BEST)
         return trials
 
     return write

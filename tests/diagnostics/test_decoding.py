@@ -8,8 +8,8 @@ from torch import nn
 from harness import plan
 from harness.diagnostics.decoding import Decoder
 from harness.distributions import Logits
+from harness.model import LanguageModel, build
 from harness.protocols import Hidden
-from harness.trial.model import LanguageModel, build
 
 V, T = 12, 9
 SUITE = """\

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from harness import records
 from harness.diagnostics.trained import find, load
 from harness.errors import Damaged, ExecutionError, RecordError
-from harness.trial import checkpoint
-from harness.trial.model import build
+from harness.model import build
+from harness.records import store
+from harness.training import checkpoint
 
 CPU = torch.device("cpu")
 
@@ -42,9 +42,9 @@ def test_of_two_suites_with_different_results_none_is_chosen(status, finish, tmp
     spec = finish("first")["softmax on lstm"]
     finish("second")
     runs = tmp_path / "results" / "runs"
-    record = records.load(runs / "second", spec.id)
+    record = store.load(runs / "second", spec.id)
     better = record.model_copy(update={"status": status, "metrics": {**record.metrics, "test_ppl": 1.5}})
-    records.save(better, runs / "second")
+    store.save(better, runs / "second")
     with pytest.raises(ExecutionError) as caught:
         find(tmp_path / "results", spec.id)
     folders = " and ".join(str(runs / suite / spec.id) for suite in ("first", "second"))
@@ -62,7 +62,7 @@ def test_an_unknown_or_malformed_id_is_a_sentence(finish, tmp_path):
 
 def test_a_prefix_of_several_is_a_sentence_that_names_some(tmp_path):
     for number in range(7):
-        place = tmp_path / "results" / "runs" / f"suite{number % 2}" / f"ab{number}" / records.FILE_NAME
+        place = tmp_path / "results" / "runs" / f"suite{number % 2}" / f"ab{number}" / store.FILE_NAME
         place.parent.mkdir(parents=True)
         place.touch()
     with pytest.raises(ExecutionError, match="ab is the beginning of ab0, ab1, ab2, ab3, ab4 and 2 more; give more"):
@@ -74,7 +74,7 @@ def test_a_trial_without_weights_is_a_sentence(finish, tmp_path):
     with pytest.raises(ExecutionError, match=f"{spec.id} ended as 'diverged': it has no weights"):
         find(tmp_path / "results", spec.id)
     finish()
-    weights = records.folder(records.runs_folder(tmp_path / "results", "letters"), spec.id) / checkpoint.BEST
+    weights = store.folder(store.runs_folder(tmp_path / "results", "letters"), spec.id) / checkpoint.BEST
     weights.unlink()
     with pytest.raises(ExecutionError, match=r"best\.pt is gone"):
         find(tmp_path / "results", spec.id)
@@ -82,8 +82,8 @@ def test_a_trial_without_weights_is_a_sentence(finish, tmp_path):
 
 def test_weights_of_another_model_are_refused(finish, tmp_path):
     trials = finish()
-    runs = records.runs_folder(tmp_path / "results", "letters")
-    one, other = (records.folder(runs, trials[f"{head} on lstm"].id) / checkpoint.BEST for head in ("softmax", "mfs"))
+    runs = store.runs_folder(tmp_path / "results", "letters")
+    one, other = (store.folder(runs, trials[f"{head} on lstm"].id) / checkpoint.BEST for head in ("softmax", "mfs"))
     one.write_bytes(other.read_bytes())
     with pytest.raises(Damaged, match="not the weights that the record names"):
         load(tmp_path / "results", trials["softmax on lstm"].id, tmp_path, CPU)
@@ -91,7 +91,7 @@ def test_weights_of_another_model_are_refused(finish, tmp_path):
 
 def test_an_edited_record_is_refused(finish, tmp_path):
     spec = finish()["softmax on lstm"]
-    place = records.folder(records.runs_folder(tmp_path / "results", "letters"), spec.id) / records.FILE_NAME
+    place = store.folder(store.runs_folder(tmp_path / "results", "letters"), spec.id) / store.FILE_NAME
     place.write_text(place.read_text().replace('"ok"', '"oom"'))
     with pytest.raises(RecordError, match="checksum"):
         find(tmp_path / "results", spec.id)

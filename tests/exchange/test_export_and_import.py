@@ -8,9 +8,10 @@ import handmade
 import pytest
 from bundles import files, keep, members, planned, record_of
 
-from harness import fingerprints, records, token_scores
+from harness.code import fingerprints
 from harness.exchange.incoming import take_in
 from harness.exchange.outgoing import export
+from harness.records import store, token_nll
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_an_import_names_a_record_that_says_ok_against_its_certificate(tmp_path,
     assert done.code == 0
     (warning,) = done.err.splitlines()
     assert warning.startswith(f"warning: trial {one.id}: the record says ok, and its certificate says otherwise")
-    assert records.load(here / "runs" / "small", one.id).status == "invalid"
+    assert store.load(here / "runs" / "small", one.id).status == "invalid"
     again = harness("import", tmp_path / "records.zip", "--results", here)
     assert "0 new records, 0 replaced, 2 known already" in again.out
 
@@ -192,8 +193,8 @@ def test_replace_sets_the_other_record_aside_and_what_lay_beside_it_goes(there, 
     assert (done.code, done.err) == (0, "")
     assert "2 new records, 1 replaced, 0 known already" in done.out
     previous = (folder / "record.previous.json").read_bytes()
-    assert records.parsed(previous, other.id, folder) == other
-    assert not (folder / token_scores.FILE_NAME).exists()  # it was of the other weights
+    assert store.parsed(previous, other.id, folder) == other
+    assert not (folder / token_nll.FILE_NAME).exists()  # it was of the other weights
     expected = {path: content for path, content in files(there).items() if not path.endswith(".npz")}
     assert {path: c for path, c in files(here).items() if not path.endswith("previous.json")} == expected
 
@@ -231,7 +232,7 @@ def test_an_import_names_a_trial_that_is_invalid_in_another_suite(sent, here, tm
 
 def test_a_trial_that_is_being_run_here_is_not_waited_for(sent, here, tmp_path, harness):
     (spec, *_) = planned(tmp_path)
-    with records.writing(records.runs_folder(here, "small"), spec.id):
+    with store.writing(store.runs_folder(here, "small"), spec.id):
         done = harness("import", sent, "--results", here)
     assert done.code == 2
     assert done.err.count("\n") == 1
@@ -273,7 +274,7 @@ def test_records_by_other_code_than_is_here_are_counted_and_taken_in(there, tmp_
 
 def test_a_failed_trials_record_travels_too(sent, here):
     take_in(sent, here)
-    runs = records.runs_folder(here, "small")
-    found, _ = records.load_all(runs, [path.name for path in runs.iterdir()])
+    runs = store.runs_folder(here, "small")
+    found, _ = store.load_all(runs, [path.name for path in runs.iterdir()])
     assert sorted(record.status for record in found.values()) == ["diverged", "ok", "ok"]
     assert {record.metrics.get("test_ppl") for record in found.values()} == {math.exp(2.0), None}

@@ -7,7 +7,7 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.records import CurvePoint, TrialRecord
+from harness.records.record import CurvePoint, TrialRecord
 from harness.trial.setting import Setting
 
 SUITE = """\

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from harness.errors import ExecutionError
-from harness.execution.capacity import fitted, refuse_contradiction
 from harness.execution.events import Claim
+from harness.execution.resources import fitted, refuse_contradiction
 
 SMALL = {"CPU": 4.0}
 LARGE = {"CPU": 16.0, "GPU": 1.0}

@@ -8,7 +8,7 @@ from rich.console import Console
 from harness.execution import driver, inline
 from harness.execution.driver import Tracking, run_trials
 from harness.execution.events import Claim
-from harness.execution.live import LiveView
+from harness.execution.progress.live import LiveView
 
 
 @pytest.mark.parametrize(

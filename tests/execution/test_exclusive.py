@@ -5,11 +5,13 @@ from dataclasses import replace
 import handmade
 import pytest
 
-from harness import plan, records, timings
-from harness.execution import driver, exclusive, inline, schedule
+from harness import plan
+from harness.execution import driver, exclusive_pass, inline
 from harness.execution.events import Claim
-from harness.execution.exclusive import time_rows
-from harness.timings import Timing
+from harness.execution.exclusive_pass import time_rows
+from harness.execution.ray import schedule
+from harness.records import store, timings
+from harness.records.timings import Timing
 from harness.trial.setting import Setting
 
 ONE = Claim(cpus=1, gpus=None)
@@ -37,7 +39,7 @@ class Place:
                 "environment": handmade.environment(device=device),
                 "weights_sha256": DIGEST if status == "ok" else None,
             }
-            records.save(handmade.record(**{**values, **changes}), self.setting.runs)
+            store.save(handmade.record(**{**values, **changes}), self.setting.runs)
 
     def timing(self, trial: str, device: str = HERE) -> Timing:
         return Timing(
@@ -55,7 +57,7 @@ class Place:
         return time_rows(trials or self.trials, given, ONE, address, self.said.append, self.warned.append)
 
     def timed(self) -> dict[str, Timing]:
-        found, _ = records.load_all(self.setting.runs, [spec.id for spec in self.trials])
+        found, _ = store.load_all(self.setting.runs, [spec.id for spec in self.trials])
         return timings.load_all(self.setting.runs, found)[0]
 
     def ids(self, *numbers: int) -> list[str]:
@@ -67,7 +69,7 @@ def place(tmp_path, monkeypatch):
     made = Place(tmp_path)
     monkeypatch.setattr(inline, "time_rows", made.take)
     monkeypatch.setattr(schedule, "time_rows", made.take)
-    monkeypatch.setattr(exclusive.environment, "device_name", lambda device: HERE)
+    monkeypatch.setattr(exclusive_pass.environment, "device_name", lambda device: HERE)
     monkeypatch.setattr(driver.probe, "chosen_route", lambda: "default")
     return made
 
@@ -228,9 +230,9 @@ def test_an_interrupt_passes_through_and_the_next_command_makes_the_pass(place, 
 
 
 def test_a_timing_is_written_under_its_trials_lock_and_a_held_one_is_not_waited_for_long(place, monkeypatch):
-    monkeypatch.setattr(exclusive, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(exclusive_pass, "LOCK_SECONDS", 0.05)
     place.finish(0, 1, 2, 3)
-    with records.writing(place.setting.runs, place.ids(0)[0]):
+    with store.writing(place.setting.runs, place.ids(0)[0]):
         assert not place.time()
     assert "cannot be locked" in place.warned[0]
     assert place.time()

@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness import records
 from harness.errors import ExecutionError
 from harness.execution import inline
 from harness.execution.events import Claim
-from harness.records import METRICS
+from harness.records import store
+from harness.records.metrics import METRICS
 
 ONE = Claim(cpus=1, gpus=0.0)
 
@@ -21,7 +21,7 @@ def ran(suite, setting):
 
 def test_every_trial_leaves_a_verified_record(ran):
     suite, setting, _ = ran
-    found, warnings = records.load_all(setting.runs, [trial.id for trial in suite.trials])
+    found, warnings = store.load_all(setting.runs, [trial.id for trial in suite.trials])
     assert warnings == []
     assert [(found[trial.id].status, found[trial.id].spec) for trial in suite.trials] == [
         ("ok", trial) for trial in suite.trials
@@ -30,7 +30,7 @@ def test_every_trial_leaves_a_verified_record(ran):
 
 def test_a_record_tells_how_it_was_run(ran):
     suite, setting, _ = ran
-    record = records.load(setting.runs, suite.trials[0].id)
+    record = store.load(setting.runs, suite.trials[0].id)
     environment = record.environment
     assert (environment.executor, environment.threads, environment.shared) == ("inline", 1, False)
     assert record.suite == "tiny"
@@ -63,7 +63,7 @@ def test_the_last_event_carries_the_saved_record(ran):
     finished = [event for event in events if event.kind == "finished"]
     assert len(finished) == 6
     for event in finished:
-        assert event.record == records.load(setting.runs, event.spec.id)
+        assert event.record == store.load(setting.runs, event.spec.id)
 
 
 def test_a_failed_trial_is_a_record_and_the_next_one_runs(suite, setting):

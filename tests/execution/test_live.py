@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from harness.execution.events import Event
-from harness.execution.live import MAX_ROWS, LiveView
-from harness.records import CurvePoint
-from harness.trial.progress import Progress
+from harness.execution.progress.live import MAX_ROWS, LiveView
+from harness.records.record import CurvePoint
+from harness.training.progress import Progress
 
 
 def progress(epoch: int, step: int, **changes) -> Progress:
@@ -47,7 +47,7 @@ def test_a_log_has_a_line_for_start_epochs_and_end(suite, record_of):
 
 def test_a_log_has_a_line_a_minute_within_an_epoch(suite, monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("harness.execution.progress.live.time.monotonic", lambda: now[0])
     trial, output = suite.trials[0], io.StringIO()
     view = LiveView([trial], Console(file=output, width=200))
     view(Event(kind="started", spec=trial))
@@ -97,7 +97,7 @@ def mixed(suite, record_of) -> list[Event]:
 def _clock(monkeypatch):
     """A millisecond passes between two looks at the clock, however slow the machine is."""
     ticks = itertools.count(1000.0, 0.001)
-    monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("harness.execution.progress.live.time.monotonic", lambda: next(ticks))
 
 
 def drawn(specs, events, width: int, height: int = 40) -> list[str]:
@@ -176,7 +176,7 @@ def test_a_low_terminal_shows_what_it_has_room_for(suite, record_of):
 
 def test_the_totals_at_the_end_say_what_the_trials_took(suite, record_of, monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("harness.execution.progress.live.time.monotonic", lambda: now[0])
     view = LiveView(suite.trials, Console(file=io.StringIO(), width=200))
     for event in mixed(suite, record_of):
         view(event)
@@ -230,7 +230,7 @@ def test_parts_of_epochs_are_shown_as_the_suite_says_them(suite, record_of):
 
 def test_the_time_that_is_left_counts_a_part_of_an_epoch_as_its_part(suite, monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("harness.execution.progress.live.time.monotonic", lambda: now[0])
     view = LiveView([suite.trials[0]], Console(file=io.StringIO(), width=200))
 
     def left(seconds: float, epoch: int, step: int, steps: int) -> str:

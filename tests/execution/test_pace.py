@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.execution.pace import Pace
-from harness.trial.progress import Progress
+from harness.execution.progress.pace import Pace
+from harness.training.progress import Progress
 
 
 def progress(epoch: int, step: int, **changes) -> Progress:

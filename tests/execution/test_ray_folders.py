@@ -7,12 +7,13 @@ import sys
 
 import pytest
 
-from harness.execution import ray_folders, writers
+from harness.execution.ray import folders
+from harness.machine import processes
 
 
 @pytest.fixture
 def gone():
-    """A process of this host that is no more, as harness.execution.writers names it."""
+    """A process of this host that is no more, as harness.machine.processes names it."""
     process = subprocess.Popen([sys.executable, "-c", "pass"])
     process.wait()
     return f"{socket.gethostname()} {process.pid} 1000.00"
@@ -27,7 +28,7 @@ def session(tmp_path):
         (folder / "logs").mkdir(parents=True)
         (folder / "logs" / "raylet.out").write_text("a line")
         if driver is not None:
-            (folder / ray_folders.DRIVER).write_text(driver)
+            (folder / folders.DRIVER).write_text(driver)
         return folder
 
     return make
@@ -37,37 +38,37 @@ def test_the_folder_of_a_dead_driver_is_removed_and_the_link_to_it(session, gone
     left = session(gone)
     latest = tmp_path / "ray" / "session_latest"
     latest.symlink_to(left)
-    ray_folders.remove_abandoned(left.parent)
+    folders.remove_abandoned(left.parent)
     assert not left.exists()
     assert not latest.is_symlink()
 
 
 def test_the_folder_of_a_living_driver_stays(session):
     folder = session(None)
-    ray_folders.mark(folder)
-    assert (folder / ray_folders.DRIVER).read_text() == writers.current()
-    ray_folders.remove_abandoned(folder.parent)
+    folders.mark(folder)
+    assert (folder / folders.DRIVER).read_text() == processes.current()
+    folders.remove_abandoned(folder.parent)
     assert (folder / "logs" / "raylet.out").exists()
 
 
 @pytest.mark.parametrize("driver", [None, "", "nonsense", "elsewhere 1 1000.00", "x" * 5000])
 def test_what_is_not_known_to_be_ours_stays(session, driver):
     folder = session(driver)
-    ray_folders.remove_abandoned(folder.parent)
+    folders.remove_abandoned(folder.parent)
     assert (folder / "logs" / "raylet.out").exists()
 
 
 def test_the_folder_of_another_user_stays(session, gone, monkeypatch):
     folder, this = session(gone), os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: this + 1)
-    ray_folders.remove_abandoned(folder.parent)
+    folders.remove_abandoned(folder.parent)
     assert folder.exists()
 
 
 def test_a_link_to_a_folder_of_others_is_not_followed(session, gone, tmp_path):
     theirs = session(gone, "theirs")
     (tmp_path / "ray" / "session_link").symlink_to(theirs)
-    ray_folders.remove_abandoned(tmp_path / "ray")
+    folders.remove_abandoned(tmp_path / "ray")
     assert (theirs / "logs" / "raylet.out").exists()
 
 
@@ -75,7 +76,7 @@ def test_the_link_to_a_newer_folder_stays(session, gone, tmp_path):
     old, new = session(gone), session(None, "session_2026-11-22_09-02-03_000004_6")
     latest = tmp_path / "ray" / "session_latest"
     latest.symlink_to(new)
-    ray_folders.remove(old)
+    folders.remove(old)
     assert latest.resolve() == new
 
 

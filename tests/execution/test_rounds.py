@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness import records
 from harness.errors import ExecutionError
 from harness.execution.rounds import MAX_ROUNDS, Watcher, in_rounds
+from harness.records import store
 
 
 class Executor:
@@ -33,7 +33,7 @@ class Executor:
             self.watcher.started(spec.id)
             if act == "crash":
                 raise RuntimeError("out of memory")
-            records.save(self.record_of(spec, act, f"in fit {len(self.fits)}"), setting.runs)
+            store.save(self.record_of(spec, act, f"in fit {len(self.fits)}"), setting.runs)
             self.watcher.ended(spec.id)
             if self.watcher.stopped:
                 return
@@ -65,7 +65,7 @@ def test_host_oom_only_the_culprit_fails(shared, record_of, trials):
     ends = executor.run(trials)
     assert [ends[spec.id].status for spec in trials] == ["ok", "oom", "ok"]
     assert ends[trials[1].id].message.startswith("it broke the executor down twice, the second time alone (Runtime")
-    assert records.load(shared.runs, trials[1].id) == ends[trials[1].id]
+    assert store.load(shared.runs, trials[1].id) == ends[trials[1].id]
 
 
 def test_an_executor_that_breaks_down_with_nobody_to_blame_is_a_sentence(shared, record_of, trials):
@@ -90,7 +90,7 @@ def test_a_round_that_runs_no_trial_is_not_tried_for_ever(shared, record_of, tri
 def test_what_is_heard_of_a_trial_after_its_end_changes_nothing(shared, record_of, trials):
     heard = []
     watcher = Watcher(trials, shared, heard.append)
-    records.save(record_of(trials[0], "error", "planted"), shared.runs)
+    store.save(record_of(trials[0], "error", "planted"), shared.runs)
     for hear in (watcher.started, watcher.ended, watcher.started, watcher.ended):
         hear(trials[0].id)
     watcher.died(trials[0].id, "the worker died")
@@ -123,8 +123,8 @@ def test_fail_fast_leaves_the_others_missing(shared, record_of, trials):
 
 def test_a_worker_that_dies_before_it_began_does_not_end_with_the_record_of_an_earlier_run(shared, record_of, trials):
     earlier = record_of(trials[0], "error", "of an earlier run")
-    records.save(earlier, shared.runs)
-    replacing = replace(shared, replaces={trials[0].id: records.digest(earlier)})
+    store.save(earlier, shared.runs)
+    replacing = replace(shared, replaces={trials[0].id: store.digest(earlier)})
     watcher = Watcher(trials, replacing, lambda event: None)
     watcher.ended(trials[0].id)
     assert watcher.ends[trials[0].id].record is None
@@ -132,11 +132,11 @@ def test_a_worker_that_dies_before_it_began_does_not_end_with_the_record_of_an_e
 
 def test_a_record_that_was_made_after_all_is_kept_when_the_worker_dies(shared, record_of, trials):
     watcher = Watcher(trials, shared, lambda event: None)
-    records.save(record_of(trials[0]), shared.runs)
+    store.save(record_of(trials[0]), shared.runs)
     watcher.died(trials[0].id, "the worker died")
     assert watcher.ends[trials[0].id].record.status == "ok"
     watcher.died(trials[1].id, "the worker died")
-    assert records.load(shared.runs, trials[1].id).message == "the worker died"
+    assert store.load(shared.runs, trials[1].id).message == "the worker died"
 
 
 def test_the_folders_that_dead_drivers_left_to_tune_are_removed(shared, tmp_path, monkeypatch):
@@ -144,7 +144,7 @@ def test_the_folders_that_dead_drivers_left_to_tune_are_removed(shared, tmp_path
     import subprocess
     import tempfile
 
-    from harness.execution import schedule
+    from harness.execution.ray import schedule
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     dead = subprocess.Popen(["true"])

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import fingerprints, records
+from harness.code import fingerprints
 from harness.errors import ExecutionError
-from harness.execution import inline, schedule
+from harness.execution import inline
 from harness.execution.events import Claim
-from harness.execution.parcel import Parcel
+from harness.execution.ray import schedule
+from harness.execution.ray.payload import Parcel
 from harness.plan.specs import ComponentSpec
+from harness.records import store
 
 ONE = Claim(cpus=1, gpus=0.0)
 PLUGIN = """\
@@ -42,7 +44,7 @@ def ran(suite, setting, killer):
     """Under Ray: two good trials, one whose worker dies, one that diverges, and a listener that raises at every
     start; then the good ones inline.
     """
-    from harness.execution import schedule
+    from harness.execution.ray import schedule
 
     first, second = suite.trials[0], suite.trials[5]
     killed = first.model_copy(update={"id": "d" * 12, "head": ComponentSpec(name="killer")})
@@ -65,13 +67,13 @@ def ran(suite, setting, killer):
 
 def test_good_trials_leave_ok_records(ran):
     for trial in ran.good:
-        record = records.load(ran.runs, trial.id)
+        record = store.load(ran.runs, trial.id)
         assert (record.status, record.spec, record.environment.executor) == ("ok", trial, "ray")
         assert record.environment.threads == 1
 
 
 def test_a_worker_times_finished_trials_one_at_a_time(ran, setting):
-    found = [records.load(ran.runs, trial.id) for trial in ran.good]
+    found = [store.load(ran.runs, trial.id) for trial in ran.good]
     taken, said = schedule.time_rows(found, setting("ray", "ray"), ONE)
     assert [timing.trial for timing in taken] == [trial.id for trial in ran.good]
     assert said == []
@@ -84,7 +86,7 @@ def test_a_worker_times_finished_trials_one_at_a_time(ran, setting):
 
 def test_ray_and_inline_give_the_same_bits(ran):
     for trial in ran.good:
-        ray, inline_ = (records.load(runs, trial.id) for runs in (ran.runs, ran.reference))
+        ray, inline_ = (store.load(runs, trial.id) for runs in (ran.runs, ran.reference))
         assert ray.weights_sha256 == inline_.weights_sha256
         assert ray.code == inline_.code == fingerprints.of_trial(trial)
         for name in ("valid_ppl", "test_ppl", "last_valid_ppl", "last_test_ppl"):
@@ -93,7 +95,7 @@ def test_ray_and_inline_give_the_same_bits(ran):
 
 
 def test_a_trial_that_diverges_leaves_a_record_of_it(ran):
-    record = records.load(ran.runs, ran.bad.id)
+    record = store.load(ran.runs, ran.bad.id)
     assert record.status == "diverged"
     assert record.message.startswith("Diverged: ")
 
@@ -101,7 +103,7 @@ def test_a_trial_that_diverges_leaves_a_record_of_it(ran):
 def test_a_worker_that_dies_twice_in_one_place_is_not_tried_for_ever(ran, killer):
     ends = [event for event in ran.events if event.spec.id == ran.killed.id and event.kind == "finished"]
     (record,) = [event.record for event in ends]
-    assert record == records.load(ran.runs, ran.killed.id)
+    assert record == store.load(ran.runs, ran.killed.id)
     assert (record.status, record.environment.retries) == ("error", 2)
     assert record.message == "WorkerDied: the worker died 2 times after 0 steps of epoch 1"
     assert killer.read_text() == "killed\nkilled\n"
@@ -111,7 +113,7 @@ def test_every_trial_starts_and_finishes_with_its_record_although_the_listener_r
     for trial in [*ran.good, ran.bad]:
         own = [event for event in ran.events if event.spec.id == trial.id]
         assert [event.kind for event in own if event.kind != "progress"] == ["started", "finished"]
-        assert own[-1].record == records.load(ran.runs, trial.id)
+        assert own[-1].record == store.load(ran.runs, trial.id)
 
 
 def test_progress_of_the_workers_is_heard(ran):
@@ -132,7 +134,7 @@ def test_nothing_of_tune_is_left_beside_the_records(ran):
 
 
 def test_a_claim_that_no_node_can_hold_is_refused_before_anything_starts(suite, setting):
-    from harness.execution import schedule
+    from harness.execution.ray import schedule
 
     events = []
     message = r"a trial claims 10000 CPUs and 0 GPUs; there is no such node: \d+ CPUs, \d+ GPUs"

@@ -5,11 +5,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness import plan, records
-from harness.execution import inline, schedule
+from harness import plan
+from harness.execution import inline
 from harness.execution.events import Claim
+from harness.execution.ray import schedule
 from harness.plan.specs import ComponentSpec
-from harness.trial.checkpoint import BEST, load_weights
+from harness.records import store
+from harness.training.checkpoint import BEST, load_weights
 
 ONE = Claim(cpus=1, gpus=0.0)
 STEPS = 15  # an epoch: 400 tokens in 4 columns, 99 targets in segments of 7
@@ -76,7 +78,7 @@ def ran(place, setting, plugin):
 
 def test_two_workers_give_the_curve_and_weights_of_one(ran):
     """For further models, without Ray: tests/trial/test_parallel.py."""
-    ours, theirs = (records.load(runs, trial) for runs, trial in ran.pair)
+    ours, theirs = (store.load(runs, trial) for runs, trial in ran.pair)
     assert (ours.status, ours.spec.train.data_parallel, ours.environment.executor) == ("ok", 2, "ray"), ours.message
     assert theirs.spec.train.data_parallel == 1
     for mine, other in zip(ours.curve, theirs.curve, strict=True):
@@ -91,7 +93,7 @@ def test_two_workers_give_the_curve_and_weights_of_one(ran):
 
 def test_a_killed_worker_is_followed_by_others_from_the_checkpoint_to_the_same_bits(ran, place):
     assert (place / "killed").exists()
-    killed, undisturbed = (records.load(ran.runs, ran.fated[fate].id) for fate in ("killed", "none"))
+    killed, undisturbed = (store.load(ran.runs, ran.fated[fate].id) for fate in ("killed", "none"))
     assert (killed.status, killed.environment.sessions, killed.environment.retries) == ("ok", 2, 1)
     assert undisturbed.environment.sessions == 1
     log = (ran.runs / killed.id / "trial.log").read_text()
@@ -102,7 +104,7 @@ def test_a_killed_worker_is_followed_by_others_from_the_checkpoint_to_the_same_b
 
 
 def test_what_the_second_worker_raises_is_the_trials_record_and_is_not_tried_again(ran):
-    record = records.load(ran.runs, ran.fated["raises"].id)
+    record = store.load(ran.runs, ran.fated["raises"].id)
     assert (record.status, record.message) == ("error", "ValueError: planted in the second worker")
     assert [point.epoch for point in record.curve] == [1]
     log = (ran.runs / record.id / "trial.log").read_text()

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import records
-from harness.execution import inline, schedule, schedule_worker
+from harness.execution import inline
 from harness.execution.events import Claim
+from harness.execution.ray import schedule, worker
 from harness.plan.specs import ComponentSpec
+from harness.records import store
 
 ONE = Claim(cpus=1, gpus=0.0)
 PLUGIN = """\
@@ -65,7 +66,7 @@ def run_in_order(noted, suite, setting):
         specs = [first.model_copy(update=_trial(number, act, first)) for number, act in enumerate(acts)]
         (noted / "processes.jsonl").unlink(missing_ok=True)
         schedule.execute(specs, setting(name, "ray"), ONE, events.append)
-        found = [records.load(setting(name, "ray").runs, spec.id) for spec in specs]
+        found = [store.load(setting(name, "ray").runs, spec.id) for spec in specs]
         attempts = [json.loads(line) for line in (noted / "processes.jsonl").read_text().splitlines()]
         starts = [event.spec.id for event in events if event.kind == "started"]
         ends = [event.spec.id for event in events if event.kind == "finished"]
@@ -115,7 +116,7 @@ def test_trials_that_share_a_process_have_the_bits_of_trials_that_do_not(ran, su
     plain = [spec.model_copy(update={"head": suite.trials[0].head}) for spec in good]
     inline.execute(plain, setting("alone", "inline"), ONE, lambda event: None)
     for spec in plain:
-        here, there = (records.load(setting(*runs).runs, spec.id) for runs in (("alone", "inline"), ("faults", "ray")))
+        here, there = (store.load(setting(*runs).runs, spec.id) for runs in (("alone", "inline"), ("faults", "ray")))
         assert there.weights_sha256 == here.weights_sha256
         assert there.metrics["test_ppl"] == here.metrics["test_ppl"]
         losses = [[(point.train_loss, point.valid_ppl) for point in record.curve] for record in (here, there)]
@@ -131,7 +132,7 @@ def large(run_in_order):
 def test_the_peak_of_a_trial_is_its_own_in_a_process_that_held_more_before(large):
     before, high, after, kept, last = (record.metrics["peak_memory_mib"] for record in large.records)
     assert min(high, kept) > before + 550
-    assert max(after, last) < before + schedule_worker.MAX_GROWTH_MIB + 50
+    assert max(after, last) < before + worker.MAX_GROWTH_MIB + 50
 
 
 def test_a_worker_that_holds_much_memory_after_its_trial_runs_no_other(large):
@@ -172,19 +173,19 @@ def test_a_worker_that_fails_between_two_trials_costs_none_of_them_its_record(ru
 def test_a_worker_is_used_again_while_young_small_and_without_a_fault(
     suite, monkeypatch, status, workers, age, grown, fault
 ):
-    monkeypatch.setattr(schedule_worker, "_STARTED", schedule_worker.time.monotonic() - age)
-    monkeypatch.setattr(schedule_worker, "_MIB_AT_START", 1000)
-    monkeypatch.setattr(schedule_worker, "peak_memory_mib", lambda device: 1000 + grown)
+    monkeypatch.setattr(worker, "_STARTED", worker.time.monotonic() - age)
+    monkeypatch.setattr(worker, "_MIB_AT_START", 1000)
+    monkeypatch.setattr(worker, "peak_memory_mib", lambda device: 1000 + grown)
     train = suite.trials[0].train.model_copy(update={"data_parallel": workers})
-    assert schedule_worker.fault_of(suite.trials[0].model_copy(update={"train": train}), status, "cpu") == fault
+    assert worker.fault_of(suite.trials[0].model_copy(update={"train": train}), status, "cpu") == fault
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system's allocator decides what it gives back")
 def test_memory_that_a_trial_no_longer_needs_goes_back_to_the_system():
     script = """
 import psutil, torch
-from harness.execution import schedule_worker
-from harness.trial import timing
+from harness.execution.ray import worker
+from harness.training import clocks
 
 def mib():
     return psutil.Process().memory_info().rss / 2**20
@@ -194,8 +195,8 @@ large = [torch.ones(2**18) for _ in range(400)]  # 400 times 1 MiB, which the al
 large.append(large)  # a cycle, that only the garbage collector finds
 held = mib()
 del large
-schedule_worker.clean("cpu")
-print(held - before, mib() - before, timing.peak_memory_mib(torch.device("cpu")))
+worker.clean("cpu")
+print(held - before, mib() - before, clocks.peak_memory_mib(torch.device("cpu")))
 """
     # in a process of its own: one that has run many tests has free memory of its own, and takes from that
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -206,7 +207,7 @@ print(held - before, mib() - before, timing.peak_memory_mib(torch.device("cpu"))
 
 
 def test_a_new_worker_does_nothing_for_a_trial_that_has_ended():
-    schedule_worker.run_trial({"ended": True, "trial": None})
+    worker.run_trial({"ended": True, "trial": None})
 
 
 def test_a_trial_whose_worker_retires_has_ended_and_is_marked_so():

@@ -11,13 +11,14 @@ from mlflow.entities import Metric, Param, ViewType
 from rich.console import Console
 
 from harness.errors import ExecutionError
-from harness.execution import mlflow_content as content
-from harness.execution import tracking, ui
-from harness.execution.mlflow_content import CURVES
-from harness.execution.tracked import Tracking
-from harness.execution.tracking import Tracker, store_uri
-from harness.execution.ui import Address, deep_link
-from harness.records import METRICS, CurvePoint
+from harness.records.metrics import METRICS
+from harness.records.record import CurvePoint
+from harness.tracking import mlflow_runs, ui
+from harness.tracking import run_content as content
+from harness.tracking.guarded import Tracking
+from harness.tracking.mlflow_runs import Tracker, store_uri
+from harness.tracking.run_content import CURVES
+from harness.tracking.ui import Address, deep_link
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ def test_runs_are_found_by_the_filters_of_the_guide(suite, results, record_of):
 
 
 def test_many_records_at_once_are_as_many_runs_and_again_none(suite, results, record_of, monkeypatch):
-    monkeypatch.setattr(tracking, "AT_ONCE", 4)
+    monkeypatch.setattr(mlflow_runs, "AT_ONCE", 4)
     tracker, logged = Tracker(results), list(map(record_of, suite.trials))
     tracker.log(*logged)
     first = {run.info.run_id: run.data.tags["harness.trial_id"] for run in runs_of(results)}

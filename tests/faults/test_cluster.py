@@ -20,7 +20,7 @@ from disturbed import PLUGIN, all_gone, wait_for, workers
 from filelock import FileLock
 
 from harness.errors import ExecutionError
-from harness.execution import cluster as joining
+from harness.execution.ray import cluster as joining
 
 SLOW = "faulty: {kind: slow, ms: 12}"  # 180 steps: three seconds
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"

@@ -10,20 +10,21 @@ import pytest
 import torch
 from disturbed import Place, suite_text
 
-from harness import plan, records
+from harness import plan
 from harness.errors import CorpusError, ExecutionError
 from harness.execution import inline
 from harness.execution.events import Claim
 from harness.execution.rounds import Watcher, in_rounds
 from harness.plan.specs import TimeoutSpec
+from harness.records import store
 from harness.registry import HEADS
+from harness.training.checkpoint import Checkpoints
+from harness.training.step import EagerStep
 from harness.trial import lost
 from harness.trial import run as running
-from harness.trial.checkpoint import Checkpoints
 from harness.trial.failures import status_of
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.step import EagerStep
 from heads.softmax import Softmax
 
 ONE = Claim(cpus=1, gpus=0.0)
@@ -41,7 +42,7 @@ def setting(tmp_path):
 
 
 class Killed(BaseException):
-    raised_outside_of_components = True  # as harness/containment.py marks what a signal raises
+    raised_outside_of_components = True  # as harness/containment/calls.py marks what a signal raises
 
 
 def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path, setting):
@@ -59,14 +60,14 @@ def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path,
     assert edited.id != spec.id
     with pytest.raises(CorpusError, match="has changed since the trials were planned"):
         run(spec, replace(setting, contents=planned.contents), lambda progress: None)
-    assert records.load(setting.runs, spec.id) is None
+    assert store.load(setting.runs, spec.id) is None
     text.write_text("a b c d e f g h\n" * 60)
     assert run(spec, replace(setting, contents=planned.contents), lambda progress: None).status == "ok"
 
 
 def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(tmp_path, setting, monkeypatch):
     (spec,) = trials(tmp_path, "softmax")
-    todo = records.pending((spec,), {}, retry_failed=False, force=False)  # as the CLI sees it
+    todo = store.pending((spec,), {}, retry_failed=False, force=False)  # as the CLI sees it
     other = []
 
     def fetch(specs, data):  # Ray starts, corpora come in; meanwhile another driver finishes the trial
@@ -75,7 +76,7 @@ def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(tmp_p
     monkeypatch.setattr(inline, "fetch_sources", fetch)
     ends = []
     inline.execute(todo, setting, ONE, ends.append)
-    assert records.digest(ends[-1].record) == records.digest(other[0])
+    assert store.digest(ends[-1].record) == store.digest(other[0])
 
 
 def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, setting):
@@ -90,7 +91,7 @@ def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, set
 
     with pytest.raises(ExecutionError, match="the head node is gone"):
         in_rounds(specs, setting, watcher, fit)
-    assert records.digests(setting.runs, [spec.id for spec in specs]) == {}
+    assert store.digests(setting.runs, [spec.id for spec in specs]) == {}
 
 
 def test_a_driver_gives_up_a_trial_without_waiting_for_whoever_holds_it(tmp_path, setting, monkeypatch):
@@ -98,7 +99,7 @@ def test_a_driver_gives_up_a_trial_without_waiting_for_whoever_holds_it(tmp_path
     (spec,) = trials(tmp_path, "softmax")
     watcher = Watcher([spec], setting, lambda event: None)
     watcher.started(spec.id)
-    with records.writing(setting.runs, spec.id):
+    with store.writing(setting.runs, spec.id):
         driver = threading.Thread(target=watcher.died, args=(spec.id, "gone"), daemon=True)
         driver.start()
         driver.join(15)
@@ -114,7 +115,7 @@ def test_a_listener_that_raises_fails_no_trial_inline(tmp_path, setting):
             raise OSError(28, "No space left on device")  # stdout is a file on a full disk, or the terminal is gone
 
     inline.execute([spec], setting, ONE, listener)
-    assert records.load(setting.runs, spec.id).status == "ok"
+    assert store.load(setting.runs, spec.id).status == "ok"
 
 
 @pytest.mark.parametrize("message", ["caf\udce9.txt", "x" * 17_000_000], ids=["surrogate", "huge"])
@@ -126,7 +127,7 @@ def test_whatever_a_head_says_its_record_is_made_and_can_be_read(message, tmp_pa
     (spec,) = trials(tmp_path, "softmax")
     monkeypatch.setitem(HEADS._classes, "softmax", Talking)
     inline.execute([spec], setting, ONE, lambda event: None)
-    assert records.load(setting.runs, spec.id).status == "error"
+    assert store.load(setting.runs, spec.id).status == "error"
 
 
 def test_checkpoints_that_are_not_taken_up_do_not_push_out_the_new_ones(tmp_path, setting, monkeypatch):
@@ -146,7 +147,7 @@ def test_checkpoints_that_are_not_taken_up_do_not_push_out_the_new_ones(tmp_path
 
     with pytest.raises(Killed):
         run(spec, setting, report)
-    state = Checkpoints(records.folder(setting.runs, spec.id)).newest()
+    state = Checkpoints(store.folder(setting.runs, spec.id)).newest()
     assert (state["schema"], state["epoch"]) == (2, 2)
 
 
@@ -154,7 +155,7 @@ def test_weights_of_a_best_epoch_are_there_though_damaged_checkpoints_lie_beside
     """Both kept checkpoints are of an older harness; the best epoch is the first one."""
     (spec,) = trials(tmp_path, "softmax", train="train: {optimizer: sgd, lr: 20, epochs: 4, batch_size: 4, seq_len: 7}")
     whole = run(spec, setting, lambda progress: None)
-    folder = records.folder(setting.runs, spec.id)
+    folder = store.folder(setting.runs, spec.id)
     assert whole.metrics["best_epoch"] < 4, "choose another rate"
     (folder / "record.json").unlink()
     for epoch in (8, 9):  # of a foreign schema, named further on
@@ -192,7 +193,7 @@ def test_waiting_for_the_driver_is_no_silence_of_the_trial(tmp_path, setting, mo
 
 def test_a_stuck_log_of_an_earlier_run_does_not_end_a_forced_one(tmp_path, setting):
     (spec,) = trials(tmp_path, "softmax")
-    folder = records.folder(setting.runs, spec.id)
+    folder = store.folder(setting.runs, spec.id)
     folder.mkdir(parents=True)
     (folder / "stuck.log").write_text("Timeout!\nThread 0x1\n")  # the watchdog's; the driver died right after, too
     record = run(spec, replace(setting, fresh=True), lambda progress: None)  # --force, no timeout in the suite any more
@@ -203,7 +204,7 @@ def test_a_folder_of_anyone_in_tmp_stops_no_run(tmp_path, setting, monkeypatch):
     import socket
     import tempfile
 
-    from harness.execution import schedule
+    from harness.execution.ray import schedule
 
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     (tmp_path / f".harness-tune-{socket.gethostname()}-mine").mkdir()
@@ -232,7 +233,7 @@ def test_a_record_that_was_ok_outlives_two_failed_ones(tmp_path, setting, monkey
     good = run(spec, setting, lambda progress: None)
     monkeypatch.setattr(running, "build", lambda *a, **k: (_ for _ in ()).throw(MemoryError()))
     for _ in range(2):
-        known = records.load(setting.runs, spec.id)
-        run(spec, replace(setting, fresh=True), lambda progress: None, records.digest(known))
-    kept = [path.read_text() for path in records.folder(setting.runs, spec.id).glob("record*")]
+        known = store.load(setting.runs, spec.id)
+        run(spec, replace(setting, fresh=True), lambda progress: None, store.digest(known))
+    kept = [path.read_text() for path in store.folder(setting.runs, spec.id).glob("record*")]
     assert any(good.weights_sha256 in text for text in kept)

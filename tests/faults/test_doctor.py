@@ -12,9 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import cli, doctor, proofs
-from harness.execution import cluster, database
+from harness import cli
+from harness.execution import doctor
 from harness.kernels import probe
+from harness.machine import proofs
+from harness.machine.scratch import scratch_prefix
+from harness.tracking import database
 
 RAY_VARIABLES = (
     "RAY_AUTH_MODE",
@@ -139,7 +142,7 @@ def test_what_failed_its_proof_on_the_gpu_is_a_note(examined, monkeypatch, tmp_p
 def test_neither_ray_nor_mlflow_is_imported(examined, store, monkeypatch):
     for module in ("ray", "mlflow"):
         monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
-    monkeypatch.delitem(sys.modules, "harness.execution.tracking", raising=False)
+    monkeypatch.delitem(sys.modules, "harness.tracking.mlflow_runs", raising=False)
     assert examined().code == 0
 
 
@@ -322,10 +325,10 @@ def test_begun_trials_and_the_folders_of_dead_drivers_are_notes(examined, place)
         for name in files:
             (runs / trial / name).write_bytes(b"")
     for pid in (os.getpid(), 2**22 + 1):  # the second is above the largest that Linux gives
-        (runs / f"{cluster.scratch_prefix()}{pid}-x").mkdir()
+        (runs / f"{scratch_prefix()}{pid}-x").mkdir()
     assert notes(examined) == [
         "1 of the trials of tiny were begun and have no record: `harness run` goes on with them",
-        f"results/runs/tiny/{cluster.scratch_prefix()}{2**22 + 1}-x was left by a driver that is gone from this "
+        f"results/runs/tiny/{scratch_prefix()}{2**22 + 1}-x was left by a driver that is gone from this "
         "machine; delete it",
     ]
 

@@ -12,12 +12,13 @@ import torch
 from disturbed import LSTM, Place, result, suite_text
 from handmade import interrupted_before
 
-from harness import plan, records
+from harness import plan
 from harness.errors import Damaged, StorageError
 from harness.execution.driver import tidy_finished
-from harness.trial import checkpoint
+from harness.records import store
+from harness.training import checkpoint
+from harness.training.checkpoint import BEST, Checkpoints
 from harness.trial import run as trial_run
-from harness.trial.checkpoint import BEST, Checkpoints
 from harness.trial.run import run
 from harness.trial.setting import Setting
 
@@ -50,13 +51,13 @@ def interrupted(spec, runs: Path, at: int) -> Path:
     """The folder of a trial that was interrupted before a step."""
     with interrupted_before(at):
         trained(spec, runs)
-    return records.folder(runs, spec.id)
+    return store.folder(runs, spec.id)
 
 
 class PowerCut(BaseException):
     """Nothing runs after it, not even what tidies up."""
 
-    raised_outside_of_components = True  # as harness/containment.py marks what a signal raises
+    raised_outside_of_components = True  # as harness/containment/calls.py marks what a signal raises
 
 
 def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_path, monkeypatch):
@@ -84,14 +85,14 @@ def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_pat
                 trained(spec, runs)
                 through = True
             except PowerCut:
-                for torn in records.folder(runs, spec.id).glob(".*.tmp"):
+                for torn in store.folder(runs, spec.id).glob(".*.tmp"):
                     os.truncate(torn, torn.stat().st_size // 2)
                     torn.rename(torn.with_name(torn.name.replace(str(os.getpid()), "1")))  # of a process that is gone
         record = trained(spec, runs)
         assert of(record) == whole, f"cut off before operation {cut}"
-        assert records.load(runs, spec.id) == record
+        assert store.load(runs, spec.id) == record
         kept = {"record.json", BEST, "trial.log", "test_nll.npz"}
-        left = {path.name for path in records.folder(runs, spec.id).iterdir()}
+        left = {path.name for path in store.folder(runs, spec.id).iterdir()}
         assert kept <= left
         assert not [name for name in left if ".tmp" in name], f"cut off before operation {cut}"
         cut += 1
@@ -99,10 +100,10 @@ def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_pat
 
 
 def test_what_a_killed_writer_left_half_written_is_removed_by_the_next(tmp_path):
-    left = records.folder(tmp_path, "a trial") / ".record.json.1.tmp"
+    left = store.folder(tmp_path, "a trial") / ".record.json.1.tmp"
     left.parent.mkdir()
     left.write_bytes(b"half")
-    with records.writing(tmp_path, "a trial"):
+    with store.writing(tmp_path, "a trial"):
         assert not left.exists()
 
 
@@ -186,9 +187,9 @@ def test_enospc_leaves_the_last_good_checkpoint_and_the_trial_goes_on_later(
         patch.setattr(checkpoint, "save", filled)
         with pytest.raises(StorageError, match="No space left on device"):
             trained(spec, tmp_path)
-    folder = records.folder(tmp_path, spec.id)
+    folder = store.folder(tmp_path, spec.id)
     assert not list(folder.glob(".*.tmp"))
-    assert records.load(tmp_path, spec.id) is None
+    assert store.load(tmp_path, spec.id) is None
     assert Checkpoints(folder).newest()["epoch"] == 3
     record = trained(spec, tmp_path)
     assert of(record) == whole
@@ -226,7 +227,7 @@ def test_enospc_on_a_real_disk_is_a_sentence_and_code_1_and_the_rerun_completes(
 
 def test_record_torn_is_kept_aside_as_bad_and_its_trial_runs_again(spec, whole, tmp_path):
     trained(spec, tmp_path)
-    place = records.folder(tmp_path, spec.id) / "record.json"
+    place = store.folder(tmp_path, spec.id) / "record.json"
     torn = place.read_bytes()[:100]
     place.write_bytes(torn)
     assert of(trained(spec, tmp_path)) == whole
@@ -253,10 +254,10 @@ def test_what_a_worker_leaves_that_dies_right_after_its_record_is_tidied_up(by, 
         patch.setattr(trial_run, "tidy", lambda *arguments: (_ for _ in ()).throw(PowerCut))
         with pytest.raises(PowerCut):
             trained(spec, tmp_path)
-    folder = records.folder(tmp_path, spec.id)
-    saved = records.load(tmp_path, spec.id)
+    folder = store.folder(tmp_path, spec.id)
+    saved = store.load(tmp_path, spec.id)
     assert Checkpoints(folder).newest() is not None
-    with records.writing(tmp_path, spec.id):
+    with store.writing(tmp_path, spec.id):
         tidy_finished(tmp_path, [spec.id])  # another process has it
     assert Checkpoints(folder).newest() is not None
     if by == "the next attempt":

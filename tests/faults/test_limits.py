@@ -13,13 +13,14 @@ from disturbed import suite_text
 from ray._common.utils import get_system_memory
 from ray._private.utils import get_used_memory
 
-from harness import plan, records
+from harness import plan
 from harness.plan.specs import TimeoutSpec
+from harness.records import store
+from harness.training.checkpoint import Checkpoints
+from harness.training.step import EagerStep
 from harness.trial import watch
-from harness.trial.checkpoint import Checkpoints
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.step import EagerStep
 
 GIB = 2**30
 
@@ -85,7 +86,7 @@ def test_hang_inline_is_a_timeout_that_keeps_its_checkpoint(stuck, spec, setting
     assert (record.status, [point.epoch for point in record.curve]) == ("timeout", [1])
     assert record.message.startswith("TimedOut: no sign of life")
     assert Checkpoints(setting.runs / spec.id).newest()["epoch"] == 2
-    again = run(spec, setting, lambda progress: None, records.digest(record))
+    again = run(spec, setting, lambda progress: None, store.digest(record))
     assert (again.status, again.environment.sessions) == ("ok", 2)
 
 
@@ -114,10 +115,10 @@ def test_timeout_minutes_are_of_all_sessions_together(spec, setting, monkeypatch
     assert (record.status, record.message) == ("timeout", "TimedOut: not finished after 20 minutes (timeout.minutes)")
     assert len(record.curve) == 1  # an epoch is 15 minutes
     assert Checkpoints(setting.runs / spec.id).newest()["session"]["elapsed"] == 15 * 60
-    again = run(spec, setting, lambda progress: None, records.digest(record))  # the time is up
+    again = run(spec, setting, lambda progress: None, store.digest(record))  # the time is up
     assert again.status == "timeout"
     longer = replace(setting, timeout=TimeoutSpec(minutes=60))
-    assert run(spec, longer, lambda progress: None, records.digest(again)).status == "ok"
+    assert run(spec, longer, lambda progress: None, store.digest(again)).status == "ok"
 
 
 @pytest.mark.parametrize("minutes", [60.0, 1e-9])  # the second is over before it begins

@@ -15,7 +15,8 @@ import pytest
 import torch
 from disturbed import LSTM, Place, result, suite_text
 
-from harness import plan, shared_state
+from harness import plan
+from harness.containment import shared_state
 from harness.errors import SuiteError
 from harness.execution import inline
 from harness.execution.events import Claim

@@ -4,14 +4,15 @@ import pytest
 import torch
 from commands import EVERY_BACKBONE, EVERY_HEAD
 
-from harness import plan, records
+from harness import plan
 from harness.plan.specs import CheckpointSpec
+from harness.records import store
 from harness.registry import BACKBONES, HEADS
-from harness.trial.checkpoint import Checkpoints
-from harness.trial.graph import GraphStep, graphed
+from harness.training.checkpoint import Checkpoints
+from harness.training.cuda_graph import GraphStep, graphed
+from harness.training.step import EagerStep
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.step import EagerStep
 
 EVERY_STEP = CheckpointSpec(epochs=1, minutes=1e-9)
 ENDS = CheckpointSpec()
@@ -147,7 +148,7 @@ def test_a_plug_in_that_draws_from_python_and_numpy_resumes_too(tmp_path, monkey
 
 def test_what_changed_between_sessions_is_told(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
-    monkeypatch.setattr("harness.environment.commit", lambda: "aaa")
+    monkeypatch.setattr("harness.machine.environment.commit", lambda: "aaa")
     step, done = EagerStep.advance, []
 
     def advance(self, *arguments):
@@ -160,11 +161,11 @@ def test_what_changed_between_sessions_is_told(tmp_path, monkeypatch):
         patch.setattr(EagerStep, "advance", advance)
         with pytest.raises(KeyboardInterrupt):
             run(spec, setting(tmp_path, ENDS), lambda progress: None)
-    monkeypatch.setattr("harness.environment.commit", lambda: "bbb")
+    monkeypatch.setattr("harness.machine.environment.commit", lambda: "bbb")
     record = run(spec, setting(tmp_path, ENDS), lambda progress: None)
     assert record.environment.commit == "bbb"
     assert record.environment.changed == ("commit aaa until epoch 2",)
-    assert records.load(tmp_path, spec.id) == record
+    assert store.load(tmp_path, spec.id) == record
 
 
 def test_between_checkpoint_and_record_the_record_is_made_of_the_checkpoint_alone(tmp_path, monkeypatch):
@@ -175,7 +176,7 @@ def test_between_checkpoint_and_record_the_record_is_made_of_the_checkpoint_alon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(records, "save", killed)
+        patch.setattr(store, "save", killed)
         with pytest.raises(KeyboardInterrupt):
             run(spec, setting(tmp_path / "cut", ENDS), lambda progress: None)
     with monkeypatch.context() as patch:
@@ -189,7 +190,7 @@ def test_stale_reuse_checkpoints_of_another_trial_are_not_taken_up(tmp_path, mon
     one = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials[0]
     other = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]"), "train.lr=0.02").trials[0]
     with monkeypatch.context() as patch:
-        patch.setattr(records, "save", lambda record, runs: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(store, "save", lambda record, runs: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(one, setting(tmp_path / "runs", ENDS), lambda progress: None)
     (tmp_path / "runs" / one.id).rename(tmp_path / "runs" / other.id)
@@ -202,7 +203,7 @@ def test_stale_reuse_checkpoints_of_another_trial_are_not_taken_up(tmp_path, mon
 def test_fresh_begins_anew_whatever_checkpoints_there_are(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
     with monkeypatch.context() as patch:
-        patch.setattr(records, "save", lambda record, runs: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(store, "save", lambda record, runs: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(spec, setting(tmp_path, ENDS), lambda progress: None)
     assert Checkpoints(tmp_path / spec.id).newest() is not None

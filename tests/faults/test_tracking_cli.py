@@ -12,8 +12,8 @@ import pytest
 from mlflow import MlflowClient
 from shown import dump
 
-from harness.execution import database
-from harness.execution.tracking import Tracker
+from harness.tracking import database
+from harness.tracking.mlflow_runs import Tracker
 
 RUN = ("run", "suites/tiny.yaml", "--executor", "inline")
 ONE = (*RUN, "--only", "head=softmax,seed=1")
@@ -29,8 +29,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def missing(monkeypatch) -> None:
-    monkeypatch.delitem(sys.modules, "harness.execution.tracking", raising=False)
-    monkeypatch.delitem(sys.modules, "harness.execution.ui", raising=False)
+    monkeypatch.delitem(sys.modules, "harness.tracking.mlflow_runs", raising=False)
+    monkeypatch.delitem(sys.modules, "harness.tracking.ui", raising=False)
     monkeypatch.setitem(sys.modules, "mlflow", None)
 
 

@@ -17,11 +17,14 @@ from disturbed import wait_for
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
-from harness import plan, records
+from harness import plan
 from harness.errors import ExecutionError
-from harness.execution import cluster, database, writers
-from harness.execution.tracking import Tracker, renewed, store_uri
-from harness.records import CurvePoint, TrialRecord
+from harness.machine import processes
+from harness.machine.scratch import abandoned_scratch, scratch_prefix
+from harness.records import store
+from harness.records.record import CurvePoint, TrialRecord
+from harness.tracking import database
+from harness.tracking.mlflow_runs import Tracker, renewed, store_uri
 
 # A driver that logs the record of argv[1] below the results folder argv[2], and dies before the argv[4]-th call of what
 # argv[3] names: a method of MLflow's client, or 'write': insertions into tables and then their commit. Without a name
@@ -30,8 +33,8 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from sqlalchemy.orm import Session
-from harness import records
-from harness.execution.tracking import MlflowClient, Tracker
+from harness.records import store
+from harness.tracking.mlflow_runs import MlflowClient, Tracker
 
 trial, results, name, times = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 left = [times]
@@ -94,7 +97,7 @@ def pristine(record, tmp_path_factory):
     """A results folder with an empty database and one record that is not logged yet."""
     results = tmp_path_factory.mktemp("pristine")
     Tracker(results)
-    records.save(record, results / "runs" / "tiny")
+    store.save(record, results / "runs" / "tiny")
     return SimpleNamespace(results=results, record=record)
 
 
@@ -131,7 +134,7 @@ def zombie(place, request):
     """A run of the record's trial that a dead driver of an earlier harness, which wrote runs in parts, left RUNNING."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    writer = f"{writers.current().split()[0]} {child.pid} {time.time():.2f}"
+    writer = f"{processes.current().split()[0]} {child.pid} {time.time():.2f}"
     tags = {"harness.trial_id": place.record.id, "harness.writer": writer, **request.param}
     tracker = Tracker(place.results)
     return tracker.client.create_run(tracker.describe("tiny", "# tiny"), tags=tags)
@@ -214,7 +217,7 @@ def test_zombie_runs_of_the_living_and_of_other_hosts_are_left_alone(place, writ
     experiment = tracker.describe("tiny", "# tiny")
     tags = {"harness.trial_id": place.record.id}
     if writer is not None:
-        tags["harness.writer"] = writers.current() if writer == "this process" else writer
+        tags["harness.writer"] = processes.current() if writer == "this process" else writer
     tracker.client.create_run(experiment, tags=tags)
     Tracker(place.results)
     assert [run.info.status for run in runs_of(place.results)] == ["RUNNING"]
@@ -222,16 +225,16 @@ def test_zombie_runs_of_the_living_and_of_other_hosts_are_left_alone(place, writ
 
 
 def test_a_process_id_that_was_given_to_another_process_is_a_dead_writer():
-    host, pid, started = writers.current().rsplit(" ", 2)
-    assert not writers.gone(f"{host} {pid} {started}")
-    assert writers.gone(f"{host} {pid} {float(started) - 60}")
+    host, pid, started = processes.current().rsplit(" ", 2)
+    assert not processes.gone(f"{host} {pid} {started}")
+    assert processes.gone(f"{host} {pid} {float(started) - 60}")
 
 
 def test_a_writer_that_is_dead_and_not_waited_for_is_gone():
-    child = subprocess.Popen([sys.executable, "-c", "from harness.execution import writers; print(writers.current())"])
+    child = subprocess.Popen([sys.executable, "-c", "from harness.machine import processes; print(processes.current())"])
     child.kill()
-    host = writers.current().split()[0]
-    assert wait_for(lambda: writers.gone(f"{host} {child.pid} {time.time():.2f}"))
+    host = processes.current().split()[0]
+    assert wait_for(lambda: processes.gone(f"{host} {child.pid} {time.time():.2f}"))
     child.wait()
 
 
@@ -335,11 +338,11 @@ def test_a_results_folder_of_any_name_has_its_database_and_nothing_lies_elsewher
 def test_the_link_to_such_a_folder_goes_with_its_process(tmp_path):
     (tmp_path / ODD).mkdir()
     (tmp_path / "scratch").mkdir()
-    script = "import sys, pathlib, harness.execution.database as it; print(it.linked(pathlib.Path(sys.argv[1])))"
+    script = "import sys, pathlib, harness.tracking.database as it; print(it.linked(pathlib.Path(sys.argv[1])))"
     command = [sys.executable, "-c", script, str(tmp_path / ODD)]
     environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.stdout.startswith(str(tmp_path / "scratch" / cluster.scratch_prefix())), done.stderr
+    assert done.stdout.startswith(str(tmp_path / "scratch" / scratch_prefix())), done.stderr
     assert list((tmp_path / "scratch").iterdir()) == []
     assert (tmp_path / ODD).is_dir()
 
@@ -348,12 +351,12 @@ def test_the_link_of_a_killed_process_is_known_as_abandoned(tmp_path):
     (tmp_path / ODD).mkdir()
     (tmp_path / "scratch").mkdir()
     script = """
-import os, pathlib, signal, sys, harness.execution.database as it
+import os, pathlib, signal, sys, harness.tracking.database as it
 it.linked(pathlib.Path(sys.argv[1]))
 os.kill(os.getpid(), signal.SIGKILL)"""
     environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
     subprocess.run([sys.executable, "-c", script, str(tmp_path / ODD)], env=environment, timeout=300)
-    assert cluster.abandoned_scratch(tmp_path / "scratch") == list((tmp_path / "scratch").iterdir()) != []
+    assert abandoned_scratch(tmp_path / "scratch") == list((tmp_path / "scratch").iterdir()) != []
 
 
 def test_a_folder_with_a_plain_name_needs_no_link(tmp_path):

@@ -14,11 +14,12 @@ import handmade
 import psutil
 import pytest
 
-from harness import plan, records
+from harness import plan
 from harness.errors import ExecutionError
-from harness.execution import ui, ui_server
-from harness.execution.tracking import Tracker
-from harness.execution.ui import Address, serve
+from harness.records import store
+from harness.tracking import ui, ui_server
+from harness.tracking.mlflow_runs import Tracker
+from harness.tracking.ui import Address, serve
 
 API = "/ajax-api/2.0/mlflow"
 
@@ -31,7 +32,7 @@ def folder(tmp_path_factory):
     tracker = Tracker(folder / "results")
     for spec in plan.load(folder / "tiny.yaml").trials:
         record = handmade.record(suite="tiny", spec=spec, metrics={"test_ppl": 9.0})
-        records.save(record, folder / "results" / "runs" / "tiny")
+        store.save(record, folder / "results" / "runs" / "tiny")
         tracker.log(record)
     return folder
 

@@ -10,9 +10,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 from harness import plan
+from harness.model import build
 from harness.plan.specs import ComponentSpec
 from harness.registry import CORPORA
-from harness.trial.model import build
 
 SUITE = Path(__file__).parents[2] / "suites" / "gpt2_sizes.yaml"
 T, STEPS, LIMIT = 64, 100, 0.005

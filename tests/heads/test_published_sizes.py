@@ -6,9 +6,9 @@ import pytest
 from torch import nn
 
 from harness import plan
+from harness.model import on_meta
 from harness.protocols import HeadDims
 from harness.registry import HEADS
-from harness.trial.model import on_meta
 
 SUITE = Path(__file__).parents[2] / "suites" / "gpt2_sizes.yaml"
 V = 50_257

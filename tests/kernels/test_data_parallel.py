@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from harness import kernels
+from harness.model import build
 from harness.plan.specs import ComponentSpec
-from harness.trial.model import build
 
 V, B, T = 29, 4, 30
 

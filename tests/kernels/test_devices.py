@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from harness import proofs
 from harness.distributions import LOGIT_MAPS, Mixture, log_prior
 from harness.kernels import devices, reference_only, rows
+from harness.machine import proofs
 
 
 @pytest.mark.parametrize("installed", [False, True])

@@ -8,8 +8,8 @@ import torch
 from harness import kernels
 from harness.distributions import Mixture
 from harness.kernels.products import Products, using
+from harness.model import build
 from harness.plan.specs import ComponentSpec
-from harness.trial.model import build
 
 V, B, T = 29, 4, 30
 

@@ -50,7 +50,9 @@ measure: {{exclusive: false}}
 """
 SUITES = {
     "stream": TEXT.format(name="stream", heads=HEADS, train="optimizer: sgd, momentum: 0.9, lr: 0.5, clip: 0.25"),
-    "blocks": TEXT.format(name="blocks", heads=HEADS, train="optimizer: adamw, lr: 0.01, batching: blocks, shuffle: true"),
+    "blocks": TEXT.format(
+        name="blocks", heads=HEADS, train="optimizer: adamw, lr: 0.01, batching: blocks, shuffle: true"
+    ),
     "parallel": TEXT.format(
         name="parallel",
         heads="  - softmax\n  - {mos: {num_mixtures: 3, dropout: 0.2}}",
@@ -78,7 +80,7 @@ def finish(process: subprocess.Popen) -> None:
 
 
 def kill_within_an_epoch(process: subprocess.Popen, runs: Path) -> None:
-    """SIGKILL, once a checkpoint is there that was made within an epoch. Raises SystemExit when there is none in time."""
+    """Send SIGKILL once there is a checkpoint made within an epoch. Raises SystemExit when there is none in time."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and process.poll() is None:
         steps = [int(place.stem.split("-")[2]) for place in runs.glob("*/checkpoint-*.pt")]

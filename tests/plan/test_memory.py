@@ -11,11 +11,11 @@ from handmade import count
 from torch import nn
 
 from harness.distributions import Logits, Mixture
-from harness.plan.memory import plan_step, plan_trials
+from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
 from harness.registry import BACKBONES, HEADS
-from harness.trial.model import build
+from harness.training.step_memory import plan_step, plan_trials
 
 CPU = torch.device("cpu")
 B, T, V, D = 4, 16, 300, 32
@@ -166,10 +166,10 @@ def test_a_head_that_asks_for_content_is_a_sentence(own):
 
 def test_trials_that_differ_in_nothing_that_matters_share_a_plan(own, tiny_suite, monkeypatch):
     from harness import plan
-    from harness.plan import memory
+    from harness.training import step_memory
 
     calls = []
-    monkeypatch.setattr(memory, "plan_step", lambda *a, **k: calls.append(a) or plan_step(*a, **k))
+    monkeypatch.setattr(step_memory, "plan_step", lambda *a, **k: calls.append(a) or plan_step(*a, **k))
     trials = plan.load(tiny_suite).trials
     found, unknown = plan_trials(trials, CPU)
     assert found.keys() == {trial.id for trial in trials}

@@ -4,7 +4,7 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.records import TrialRecord
+from harness.records.record import TrialRecord
 
 ENVIRONMENT = handmade.environment()
 CODE = handmade.code()

@@ -7,7 +7,10 @@ import pytest
 
 from harness import plan
 from harness.exchange.incoming import take_in
-from harness.report import evidence, page, plots, tables
+from harness.report.evidence import gather
+from harness.report.figures import plots
+from harness.report.page import document
+from harness.report.table import suite_table
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "results"
@@ -19,7 +22,7 @@ def found(tmp_path_factory):
     """The committed records, taken in as anybody would."""
     results = tmp_path_factory.mktemp("results")
     take_in(RESULTS / "records" / f"{NAME}.zip", results)
-    return evidence.gather(plan.load(ROOT / "suites" / f"{NAME}.yaml"), results, pytest.fail)
+    return gather.gather(plan.load(ROOT / "suites" / f"{NAME}.yaml"), results, pytest.fail)
 
 
 def lasting(text: str) -> str:
@@ -37,7 +40,7 @@ def test_all_planned_trials_are_there_and_ok_and_each_row_was_timed_alone(found)
 @pytest.mark.parametrize(("form", "ending"), [("md", "md"), ("csv", "csv"), ("latex", "tex")])
 def test_the_committed_table_is_what_the_committed_records_give(form, ending, found):
     committed = (RESULTS / "tables" / f"{NAME}.{ending}").read_text(encoding="utf-8")
-    assert lasting(tables.text(tables.build(found), form)) == lasting(committed)
+    assert lasting(suite_table.text(suite_table.build(found), form)) == lasting(committed)
 
 
 def test_every_number_of_the_committed_page_is_that_of_its_record(found):
@@ -56,8 +59,8 @@ def test_the_committed_page_is_what_the_committed_records_give_but_for_the_drawi
     def told(text: str) -> str:
         return re.sub(r"<svg.*?</svg>", "", lasting(text), flags=re.DOTALL)  # strokes may change with matplotlib
 
-    table = tables.build(found)
-    made = page.render(found, table, plots.draw(found, table.title, set(found.records)))
+    table = suite_table.build(found)
+    made = document.render(found, table, plots.draw(found, table.title, set(found.records)))
     assert told(made) == told((RESULTS / "reports" / f"{NAME}.html").read_text(encoding="utf-8"))
 
 

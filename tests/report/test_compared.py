@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.report.compared import compare, ties
-from harness.report.rows import rows
-from harness.report.statistics import block_interval
-from harness.token_scores import TokenScores
+from harness.records.token_nll import TokenScores
+from harness.report.evidence.comparisons import compare, ties
+from harness.report.evidence.statistics import block_interval
+from harness.report.evidence.table_rows import rows
 
 SUITE = """\
 name: suite

@@ -7,11 +7,11 @@ import pytest
 from handmade import tabulated
 from torch import nn
 
-from harness import records
+from harness.records import store
 from harness.registry import HEADS
-from harness.report import tables
-from harness.report.published import PrintedCell, PrintedNumbers
-from harness.report.rows import rows
+from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.evidence.table_rows import rows
+from harness.report.table import suite_table
 
 NONE = PrintedNumbers((), ())
 V = 5000
@@ -145,7 +145,7 @@ def test_matching_by_the_command_line_is_in_the_title_and_the_files_name(suite_o
     suite = suite_of(SUITE, "match.params=softmax", "match.vary=d_model")
     title = tabulated(suite).splitlines()[0]
     assert title == "# suite, version 1; CHANGED: match.params = softmax; CHANGED: match.vary = d_model"
-    assert tables.stem(suite) == "suite.match.params=softmax.match.vary=d_model"
+    assert suite_table.stem(suite) == "suite.match.params=softmax.match.vary=d_model"
 
 
 # what labels leave out
@@ -247,8 +247,8 @@ def test_a_table_from_records_on_disk_is_the_table_from_records_in_memory(suite_
     suite = suite_of(heads(SUITE, entries))
     made = {trial.id: record_of(trial, "diverged", "Diverged: loss is nan") for trial in suite.trials}
     for record in made.values():
-        records.save(record, tmp_path / "runs")
-    found, warnings = records.load_all(tmp_path / "runs", list(made))
+        store.save(record, tmp_path / "runs")
+    found, warnings = store.load_all(tmp_path / "runs", list(made))
     assert warnings == []
     markdown = tabulated(suite, found.values())
     assert markdown == tabulated(suite, made.values())

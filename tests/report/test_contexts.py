@@ -7,8 +7,8 @@ import torch
 from harness.corpora.codecs import ByteCodec, CharacterCodec, WordCodec
 from harness.corpora.corpus import Corpus
 from harness.errors import RecordError
-from harness.report.contexts import contexts
-from harness.token_scores import TokenScores
+from harness.records.token_nll import TokenScores
+from harness.report.diff.contexts import contexts
 
 
 def corpus_of(codec, ids: list[int], symbols=None, vocab_size: int = 100) -> Corpus:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.report.described import MAX_CHARACTERS, MAX_NAMED, description
+from harness.tracking.description import MAX_CHARACTERS, MAX_NAMED, description
 
 TABLE = "# tiny, version 1\n\n| head |\n|:-----|\n| mos  |\n"
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from harness.errors import HarnessError
 from harness.printable import printable
-from harness.report import published
+from harness.report.evidence import printed_numbers
+from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.markdown import MAX_TEXT, escaped
-from harness.report.published import PrintedCell, PrintedNumbers
 
 SUITE = """\
 name: suite
@@ -144,9 +144,9 @@ def test_missing_cells_are_counted_and_dead_trials_are_in_no_mean(suite_of, reco
         (b"", "the column 'table' is missing"),
         (b"table,corpus\n1,ptb\n", "the column 'params' is missing"),
         (b"\xff\xfe", "cannot be read as CSV"),
-        (",".join(published.CELL).encode() + b'\n"' + b"x" * 200_000, "cannot be read as CSV"),
+        (",".join(printed_numbers.CELL).encode() + b'\n"' + b"x" * 200_000, "cannot be read as CSV"),
         (b" " * 5_000_000, "cannot be read as CSV"),
-        (",".join(published.CELL).encode() + b"\n1,a=[", "the parameters 'a=[': '[' cannot be read"),
+        (",".join(printed_numbers.CELL).encode() + b"\n1,a=[", "the parameters 'a=[': '[' cannot be read"),
     ],
 )
 def test_printed_numbers_that_are_no_table_are_a_sentence(content, reason, suite_of, tmp_path):
@@ -155,5 +155,5 @@ def test_printed_numbers_that_are_no_table_are_a_sentence(content, reason, suite
     (folder / "paper.csv").write_bytes(content)
     suite = suite_of(SUITE + "table: {compare: paper/1}\n")
     with pytest.raises(HarnessError) as caught:
-        published.load(suite)
+        printed_numbers.load(suite)
     assert str(caught.value).startswith(f"{folder / 'paper.csv'}: {reason}")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from harness.errors import RecordError
-from harness.report.gains import by_frequency, by_position, differences
-from harness.report.statistics import BLOCK
-from harness.token_scores import TokenScores
+from harness.records.token_nll import TokenScores
+from harness.report.evidence.gains import by_frequency, by_position, differences
+from harness.report.evidence.statistics import BLOCK
 
 NAN = math.nan
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from handmade import evidence
 
-from harness.report import tables
-from harness.report.published import PrintedCell, PrintedNumbers
-from harness.timings import Timing
+from harness.records.timings import Timing
+from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.table import suite_table
 
 GOLDEN = Path(__file__).parent / "golden"
 SUITE = """\
@@ -118,8 +118,8 @@ def test_golden_table_of_a_shape_in_every_form(shape, suite_of, record_of):
     # mfs has none of its own: what its trials noted while sharing the machine stands for it
     timings = {r.id: timing(r) for r in made if r.spec.seed == 1 and r.spec.head.name != "mfs"}
     numbers = printed("markov", branching=2) if shape == "heads" else printed("ptb")
-    table = tables.build(evidence(suite, made, numbers, timings=timings))
-    for ending, form in tables.FORMS.values():
+    table = suite_table.build(evidence(suite, made, numbers, timings=timings))
+    for ending, form in suite_table.FORMS.values():
         golden = (GOLDEN / f"{shape}{ending}").read_text(encoding="utf-8")
         for number, record in enumerate(made):
             golden = golden.replace(f"TRIAL_{number:02}", record.id)

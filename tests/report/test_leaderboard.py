@@ -7,11 +7,13 @@ import re
 import handmade
 import pytest
 
-from harness import fingerprints, plan, records, timings
-from harness.records import Contents
-from harness.report import leaderboard
-from harness.report.standing import gather, groups
-from harness.timings import Timing
+from harness import plan
+from harness.code import fingerprints
+from harness.records import store, timings
+from harness.records.record import Contents
+from harness.records.timings import Timing
+from harness.report.leaderboard import board
+from harness.report.leaderboard.groups import gather, groups
 
 WEIGHTS = "ab" * 32
 METRICS = {
@@ -52,7 +54,7 @@ def finish(tmp_path, results):
             if ppl is None:
                 values |= {"status": "diverged", "metrics": {}}
             made.append(handmade.record(**{**values, **changes}))
-            records.save(made[-1], records.runs_folder(results, suite))
+            store.save(made[-1], store.runs_folder(results, suite))
         return made
 
     return save
@@ -66,7 +68,7 @@ def found(results):
 
 def lines(group) -> list[dict[str, str]]:
     """The texts of a group's table."""
-    table = leaderboard.table(group)
+    table = board.table(group)
     names = [column.name for column in table.columns]
     return [dict(zip(names, [cell.text for cell in line.cells], strict=True)) for line in table.lines]
 
@@ -86,7 +88,7 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
     )
     assert (best["device"], best["suites"], best["finished"]) == ("a processor", "small", "2026-01-02")
     assert "training" not in best
-    (table,) = map(leaderboard.table, (group,))
+    (table,) = map(board.table, (group,))
     assert table.lines[0].cells[2].value == 9.25
     assert table.lines[0].cells[2].spread == pytest.approx(0.25 * math.sqrt(2))
 
@@ -103,10 +105,10 @@ def test_a_row_with_an_invalid_trial_is_left_out_and_named(finish, found):
     )
     (group,) = found()
     assert [line["head"] for line in lines(group)] == ["softmax"]
-    (left_out,) = [note for note in leaderboard.table(group).notes if note.startswith("Left out")]
+    (left_out,) = [note for note in board.table(group).notes if note.startswith("Left out")]
     assert left_out.startswith("Left out: 1 rows with invalid trials")
     assert left_out.endswith("mos(num_mixtures=2) on lstm.")
-    ((entry,),) = [each["invalid"] for each in leaderboard.as_json((group,))]
+    ((entry,),) = [each["invalid"] for each in board.as_json((group,))]
     assert entry["statuses"] == {"ok": 2, "invalid": 1}
     assert (entry["test_ppl"], entry["certified"]) == (None, False)
 
@@ -116,10 +118,10 @@ def test_rows_of_records_from_before_certificates_are_marked(finish, found):
     finish(ppls=[0, 0, 9.0, 9.5])
     (group,) = found()
     assert [(line["head"], line["n"]) for line in lines(group)] == [("mos(num_mixtures=2)", "2"), ("softmax", "2 °")]
-    assert [entry["certified"] for entry in leaderboard.as_json((group,))[0]["rows"]] == [True, False]
-    (note,) = [note for note in leaderboard.table(group).notes if "not certified" in note]
+    assert [entry["certified"] for entry in board.as_json((group,))[0]["rows"]] == [True, False]
+    (note,) = [note for note in board.table(group).notes if "not certified" in note]
     assert note.startswith("° not certified: ")
-    assert note in leaderboard.render((group,)).replace("\\", "")
+    assert note in board.render((group,)).replace("\\", "")
 
 
 def test_failed_trials_are_counts_and_rows_without_a_number_come_last(finish, found):
@@ -147,7 +149,7 @@ def test_what_does_not_compare_is_in_tables_of_their_own(finish, found, replacem
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
     finish(replacement, ppls=[1.0, 2.0, 3.0, 4.0], suite="other")
     assert [len(group.standings) for group in found()] == [2, 2]
-    assert len({leaderboard.table(group).title for group in found()}) == 2 or "eval_batch_size" in replacement[1]
+    assert len({board.table(group).title for group in found()}) == 2 or "eval_batch_size" in replacement[1]
     assert {standing.suites for group in found() for standing in group.standings} == {("small",), ("other",)}
 
 
@@ -156,10 +158,7 @@ def test_a_head_computed_as_a_published_code_does_compares_with_its_like_only(fi
     finish(compat, ppls=[10.0, 12.0, 9.0, 9.5])
     first, second = found()
     assert [len(group.standings) for group in (first, second)] == [1, 1]
-    assert (
-        "computed with {log_epsilon: 1e-08}"
-        in leaderboard.table(max(first, second, key=lambda g: g.compat or "")).title
-    )
+    assert "computed with {log_epsilon: 1e-08}" in board.table(max(first, second, key=lambda g: g.compat or "")).title
 
 
 def test_a_text_of_another_hash_is_another_text(tmp_path, finish, found):
@@ -197,7 +196,7 @@ def test_records_of_a_text_that_nothing_tells_are_left_out_and_counted(tmp_path,
 def test_a_record_that_is_not_its_trials_is_named_and_left_out(results, finish, harness):
     (first, *_) = finish(ppls=[10.0, 12.0, 9.0, 9.5])
     foreign = first.model_copy(update={"contents": Contents(corpus="0" * 64)})
-    records.save(foreign, records.runs_folder(results, "small"))
+    store.save(foreign, store.runs_folder(results, "small"))
     done = harness("leaderboard", "--results", results)
     assert done.err.startswith(f"warning: the record of trial {first.id} is not of that trial")
     assert re.search(r"softmax +\| lstm +\| +12\.00 +\| 1 ", done.out)
@@ -252,7 +251,7 @@ def test_times_of_an_exclusive_pass_win_and_shared_ones_are_marked(results, fini
     told = {"trial": softmax.id, "weights_sha256": WEIGHTS, "metrics": {"train_ms_per_batch": 3.5}, "batches": 9}
     told |= {"rounds": 3, "passed": "p", "device": "another processor", "threads": 1, "torch": "2", "commit": "abc"}
     timing = Timing(**told, taken="2026-01-02T03:04:05+00:00", busy=0.0, shared=False)
-    timings.save(timing, records.runs_folder(results, "small"))
+    timings.save(timing, store.runs_folder(results, "small"))
     (group,) = found()
     assert {line["head"]: (line["train ms/batch"], line["device"]) for line in lines(group)} == {
         "softmax": ("3.5", "another processor"),
@@ -314,9 +313,9 @@ def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(fini
     (group,) = found()
     (line,) = lines(group)
     assert (line["head"], line["test ppl"], line["n"]) == ("softmax ¶", "12.00", "1; 1 of other code")
-    (row,) = leaderboard.as_json((group,))[0]["rows"]
+    (row,) = board.as_json((group,))[0]["rows"]
     assert (row["test_ppl"], row["seeds"], row["outdated"], row["left_out"]) == (12.0, [2], [1], [1])
-    notes = leaderboard.table(group).notes
+    notes = board.table(group).notes
     assert f"seed 1 by {'0' * 12}; seed 2 by {here.head[:12]}, which is here" in " ".join(notes)
 
 

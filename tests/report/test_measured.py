@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.report.measured import costs, results
-from harness.report.sides import Side
-from harness.token_scores import TokenScores
+from harness.records.token_nll import TokenScores
+from harness.report.diff.metric_pairs import costs, results
+from harness.report.diff.paired import Side
 
 SUITE = """\
 name: suite

@@ -4,8 +4,8 @@ import bundles
 import pytest
 from handmade import tabulated
 
-from harness import records
-from harness.report import tables
+from harness.records import store
+from harness.report.table import suite_table
 
 SUITE = """\
 name: suite
@@ -43,7 +43,7 @@ def test_a_precision_of_the_command_line_is_in_the_title_and_the_file_name_and_a
     suite = suite_of(SUITE, "train.precision=bf16", "train.cuda_graph=off")
     title = tabulated(suite).splitlines()[0]
     assert title == "# suite, version 3; CHANGED: train.precision = bf16"
-    assert tables.stem(suite) == "suite.precision=bf16"
+    assert suite_table.stem(suite) == "suite.precision=bf16"
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_a_record_that_its_token_scores_contradict_counts_as_one_without(tmp_pat
     for spec in trials:
         bundles.keep(tmp_path / "results", bundles.record_of(spec), timed=False)
     runs = tmp_path / "results" / "runs" / "small"
-    record = records.load(runs, trials[1].id)
-    records.save(record.model_copy(update={"metrics": {**record.metrics, "test_ppl": 1.5}}), runs)
+    record = store.load(runs, trials[1].id)
+    store.save(record.model_copy(update={"metrics": {**record.metrics, "test_ppl": 1.5}}), runs)
     done = harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results")
     assert "the scores do not add up to the record's test perplexity" in done.err
     assert f"- No token scores: 1 of 4 ok trials ({trials[1].id})" in done.out

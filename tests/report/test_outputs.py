@@ -8,9 +8,9 @@ import bundles
 import handmade
 import pytest
 
-from harness import records
 from harness.errors import FewerTrialsError
 from harness.exchange.incoming import take_in
+from harness.records import store
 from harness.report import outputs
 from harness.report.outputs import Trials
 
@@ -193,8 +193,8 @@ def test_what_says_that_a_trial_is_invalid_replaces_what_called_it_ok(command, p
     assert call(command).code == 0
     before = written(project)
     place = sorted((project / "results" / "runs" / "small").glob("*/record.json"))[0]
-    record = records.load(place.parent.parent, place.parent.name)
-    records.save(record.model_copy(update={"status": "invalid", "message": "planted"}), place.parent.parent)
+    record = store.load(place.parent.parent, place.parent.name)
+    store.save(record.model_copy(update={"status": "invalid", "message": "planted"}), place.parent.parent)
     assert call(command).code == 0
     assert written(project) != before
 
@@ -220,7 +220,7 @@ def test_failed_trials_are_not_finished_ones(call, project):
     assert call("table").code == 0
     (spec, *_) = bundles.planned(project)
     failed = handmade.record(spec=spec, status="error", message="no", weights_sha256=None)
-    records.save(failed, records.runs_folder(project / "results", "small"))
+    store.save(failed, store.runs_folder(project / "results", "small"))
     done = call("table")
     assert done.code == 1
     assert "1/2: 1 error" in done.out

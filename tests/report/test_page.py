@@ -8,12 +8,15 @@ from html.parser import HTMLParser
 import handmade
 import pytest
 
-from harness.records import CurvePoint
-from harness.report import outputs, page, plots, tables
-from harness.report.drawing import Plot
-from harness.report.page import Section
-from harness.report.table import Cell, Column, Line, Table
-from harness.timings import Timing
+from harness.records.record import CurvePoint
+from harness.records.timings import Timing
+from harness.report import outputs
+from harness.report.figures import plots
+from harness.report.figures.style import Plot
+from harness.report.page import document
+from harness.report.page.document import Section
+from harness.report.table import suite_table
+from harness.report.table.content import Cell, Column, Line, Table
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
 HOSTILE = "</script><script>alert(1)</script></pre><img src=x onerror=alert(1)> \"' & {{ 7 * 7 }} \x1b[31m\u202e\x00"
@@ -120,7 +123,7 @@ def evidence(suite, made, timing, tmp_path):
 
 
 def rendered(evidence, sections=()) -> str:
-    return page.render(evidence, tables.build(evidence), [], sections)
+    return document.render(evidence, suite_table.build(evidence), [], sections)
 
 
 def near(shown: str, value: float) -> bool:
@@ -164,7 +167,7 @@ def test_the_numbers_of_an_exclusive_pass_are_those_of_its_file(evidence, timing
 
 
 def test_the_cells_of_the_table_are_those_of_the_table_made_of_the_same_evidence(evidence):
-    table = tables.build(evidence)
+    table = suite_table.build(evidence)
     read = Page(rendered(evidence))
     (shown,) = read.all("table", **{"class": "sortable"})
     cells = [tag for tag in read.all("td") if tag.within[-1].name == "tr" and tag.within[-3] is shown]
@@ -219,7 +222,7 @@ def test_what_anybody_wrote_is_text(evidence, record_of):
         lines=(Line(cells=(Cell(text=HOSTILE), Cell(text=HOSTILE, value=1.0))),),
         notes=(HOSTILE,),
     )
-    text = page.render(
+    text = document.render(
         evidence, table, [plots.LeftOut(title=HOSTILE, reason=HOSTILE)], [Section(heading=HOSTILE, tables=(table,))]
     )
     read = Page(text)
@@ -257,7 +260,7 @@ PLOT = """<?xml version="1.0"?>
 
 def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence):
     drawn = [Plot(name=name, title=name, caption=f"of {name}", svg=PLOT, png=b"") for name in ("one.a", "two")]
-    read = Page(page.render(evidence, tables.build(evidence), drawn))
+    read = Page(document.render(evidence, suite_table.build(evidence), drawn))
     ids = [tag.attributes["id"] for tag in read.with_("id")]
     assert len(set(ids)) == len(ids)
     assert {"one-a-axes", "two-axes"} <= set(ids)
@@ -291,7 +294,9 @@ def test_tables_of_several_suites_are_a_page_of_their_own():
     columns = (Column(name="head"), Column(name="valid", group="ptb"), Column(name="test", group="ptb", numeric=True))
     line = Line(cells=(Cell(text="mos"), Cell(text="-"), Cell(text="86.89", value=86.8874)))
     table = Table(title="ptb, 40 epochs", columns=columns, lines=(line,), notes=("like with like",))
-    read = Page(page.of_tables("Leaderboard", [Section(heading="Penn Treebank", tables=(table,), notes=("of all",))]))
+    read = Page(
+        document.of_tables("Leaderboard", [Section(heading="Penn Treebank", tables=(table,), notes=("of all",))])
+    )
     assert [tag.text for tag in read.all("h1")] == ["Leaderboard"]
     assert [(tag.text, tag.attributes["colspan"]) for tag in read.all("th", scope="colgroup")] == [
         ("", "1"),

@@ -7,8 +7,10 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.records import CurvePoint
-from harness.report import page, plots, tables
+from harness.records.record import CurvePoint
+from harness.report.figures import plots
+from harness.report.page import document
+from harness.report.table import suite_table
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5, 10]}"))
 PPL = {"softmax": 100.0, 2: 9.5, 5: 88.0, 10: None}  # as text 9.5 sorts after 88, and what is missing comes last
@@ -54,8 +56,8 @@ def place(tmp_path_factory):
     suite = plan.load(folder / "suites" / "small.yaml")
     made = [record for trial in suite.trials if (record := _record(trial))]
     evidence = handmade.evidence(suite, made)
-    table = tables.build(evidence)
-    text = page.render(evidence, table, plots.draw(evidence, table.title))
+    table = suite_table.build(evidence)
+    text = document.render(evidence, table, plots.draw(evidence, table.title))
     (folder / "page.html").write_text(text, encoding="utf-8")
     return folder / "page.html"
 

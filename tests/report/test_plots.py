@@ -10,14 +10,15 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 
 from harness.errors import RecordError
-from harness.records import CurvePoint
-from harness.report import outputs, panels, plots
-from harness.report.drawing import LOOKS, settings, shown, style
-from harness.report.plots import LeftOut, Plot
-from harness.report.published import PrintedCell, PrintedNumbers
-from harness.report.rows import rows
-from harness.timings import Timing
-from harness.token_scores import TokenScores
+from harness.records.record import CurvePoint
+from harness.records.timings import Timing
+from harness.records.token_nll import TokenScores
+from harness.report import outputs
+from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.evidence.table_rows import rows
+from harness.report.figures import panels, plots
+from harness.report.figures.plots import LeftOut, Plot
+from harness.report.figures.style import LOOKS, settings, shown, style
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
 KINDS = {

@@ -7,12 +7,12 @@ import handmade
 import numpy as np
 import pytest
 
-from harness.records import CurvePoint
-from harness.report import points
-from harness.report.points import Point
-from harness.report.published import PrintedCell, PrintedNumbers
-from harness.report.rows import rows
-from harness.token_scores import TokenScores
+from harness.records.record import CurvePoint
+from harness.records.token_nll import TokenScores
+from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.evidence.table_rows import rows
+from harness.report.figures import points
+from harness.report.figures.points import Point
 
 SUITE = handmade.changed(
     ("seeds: [1, 2]", "seeds: [1, 2, 3]"),

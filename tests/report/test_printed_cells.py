@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.report import published
+from harness.report.evidence import printed_numbers
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 
@@ -40,8 +40,8 @@ DATASETS = ("Skylion007/openwebtext", "wikimedia/wikipedia")
 
 
 @cache
-def cells() -> list[published.PrintedCell]:
-    return [published._cell(row, PUBLISHED / "chang2022.csv") for row in rows_of("chang2022")]
+def cells() -> list[printed_numbers.PrintedCell]:
+    return [printed_numbers._cell(row, PUBLISHED / "chang2022.csv") for row in rows_of("chang2022")]
 
 
 def poster(head: str, params: dict, metric: str, size: str, dataset: str, weights: str = "pretrained") -> list[str]:

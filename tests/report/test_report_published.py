@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SuiteError
-from harness.records import METRICS
-from harness.report import published
-from harness.report.rows import rows
+from harness.records.metrics import METRICS
+from harness.report.evidence import printed_numbers
+from harness.report.evidence.table_rows import rows
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HEADER = "table,corpus,backbone,head,params,metric,value,weights,counting,note"
@@ -107,7 +107,7 @@ def compared(suite_of, tmp_path):
         (folder / "one.csv").write_text("\n".join([HEADER, *lines, ""]))
         (folder / "sources.csv").write_text(f"paper,title,year,identifier,read_in\n{sources}\n")
         suite = suite_of(SUITE.replace("COMPARE", compare))
-        return suite, published.load(suite)
+        return suite, printed_numbers.load(suite)
 
     return make
 
@@ -169,7 +169,7 @@ def test_the_source_is_named_with_title_and_year(compared):
 
 
 def test_a_suite_that_compares_with_nothing_has_no_printed_numbers(compared):
-    assert compared("[]", *LINES)[1] == published.PrintedNumbers((), ())
+    assert compared("[]", *LINES)[1] == printed_numbers.PrintedNumbers((), ())
 
 
 @pytest.mark.parametrize(
@@ -197,4 +197,4 @@ def test_every_unknown_table_is_reported_at_once(compared):
 
 def test_a_suite_outside_any_checkout_is_compared_with_the_numbers_of_ours(suite_of):
     suite = suite_of(SUITE.replace("COMPARE", "benka2021/2"))  # no results/published lies beside its folder
-    assert {cell.head for cell in published.load(suite).cells} == {"mos"}
+    assert {cell.head for cell in printed_numbers.load(suite).cells} == {"mos"}

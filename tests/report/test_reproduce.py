@@ -8,7 +8,7 @@ import pytest
 
 from harness import plan
 from harness.report import reproduce
-from harness.report.rows import rows
+from harness.report.evidence.table_rows import rows
 
 ROOT = Path(__file__).parent.parent.parent
 TWO_OF_ALL = """\

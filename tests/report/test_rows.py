@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.report.rows import reduction, rows
+from harness.report.evidence.table_rows import reduction, rows
 
 SUITE = """\
 name: suite

@@ -3,10 +3,10 @@
 import pytest
 from handmade import evidence
 
-from harness.report import tables
-from harness.report.head_counts import HeadCounts, head_counts
-from harness.report.rows import rows
-from harness.report.table import Table
+from harness.report.evidence.table_rows import rows
+from harness.report.table import suite_table
+from harness.report.table.content import Table
+from harness.report.table.head_counts import HeadCounts, head_counts
 
 SUITE = """\
 name: suite
@@ -22,7 +22,7 @@ HEADS = "[softmax, {mos: {num_mixtures: 2}}]"
 
 
 def laid_out(suite, shape, made=()) -> Table:
-    return tables.build(evidence(suite, made), shape)
+    return suite_table.build(evidence(suite, made), shape)
 
 
 def headers(table: Table) -> list[str]:
@@ -118,7 +118,7 @@ def test_every_line_names_the_trials_that_it_is_of(suite, shape):
 @pytest.mark.parametrize("shape", ["mixtures", "heads", "corpora"])
 def test_lines_of_some_trials_say_what_they_say_in_the_whole_table(suite, record_of, shape):
     table = laid_out(suite, shape, by_place(suite, record_of, "test_ppl"))
-    some = tables.of_trials(table, {suite.trials[7].id})
+    some = suite_table.of_trials(table, {suite.trials[7].id})
     assert some.columns == table.columns
     assert some.notes == table.notes
     assert [line for line in table.lines if suite.trials[7].id in line.trials] == list(some.lines)
@@ -127,9 +127,9 @@ def test_lines_of_some_trials_say_what_they_say_in_the_whole_table(suite, record
 
 def test_the_suite_says_its_shape_and_mixtures_is_the_default(suite_of):
     text = SUITE.replace("VOCABS", "12")
-    assert headers(tables.build(evidence(suite_of(text)))) == headers(laid_out(suite_of(text), "mixtures"))
+    assert headers(suite_table.build(evidence(suite_of(text)))) == headers(laid_out(suite_of(text), "mixtures"))
     chosen = suite_of(text.replace("{baseline", "{shape: corpora, baseline"))
-    assert headers(tables.build(evidence(chosen))) == headers(laid_out(chosen, "corpora"))
+    assert headers(suite_table.build(evidence(chosen))) == headers(laid_out(chosen, "corpora"))
 
 
 @pytest.mark.parametrize("shape", ["heads", "corpora"])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from handmade import evidence
 
-from harness import token_scores
-from harness.records import folder
-from harness.report import tables
-from harness.timings import Timing
-from harness.token_scores import TokenScores
+from harness.records import token_nll
+from harness.records.store import folder
+from harness.records.timings import Timing
+from harness.records.token_nll import TokenScores
+from harness.report.table import suite_table
 
 SUITE = """\
 name: suite
@@ -30,7 +30,7 @@ def suite_with(suite_of, seeds: int):
 
 def built(suite, made, **more):
     """Cells by header for each line, and the notes."""
-    table = tables.build(evidence(suite, made, **more))
+    table = suite_table.build(evidence(suite, made, **more))
     lines = [dict(zip((c.header for c in table.columns), line.cells, strict=True)) for line in table.lines]
     return lines, table.notes
 
@@ -84,9 +84,9 @@ def with_scores(suite, record_of, runs, *nats: list[float]):
         of_text = {"test_ppl": math.exp(nll.astype(np.float64).mean()), "scored_test_tokens": float(len(nll))}
         record = record_of(trial, **of_text).model_copy(update={"weights_sha256": "0" * 64})
         counts = np.zeros(len(nll), dtype=np.int32)
-        place = folder(runs, trial.id) / token_scores.FILE_NAME
+        place = folder(runs, trial.id) / token_nll.FILE_NAME
         place.parent.mkdir(parents=True)
-        token_scores.save(TokenScores(nll=nll, count=counts, offset=counts), record.weights_sha256, place)
+        token_nll.save(TokenScores(nll=nll, count=counts, offset=counts), record.weights_sha256, place)
         made.append(record)
     return made
 

@@ -3,8 +3,9 @@
 import handmade
 import pytest
 
-from harness import plan, records
-from harness.report import spent
+from harness import plan
+from harness.records import store
+from harness.report import history
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def trials(tmp_path_factory):
 def saved(results, trial, status="ok", metrics=None, **environment) -> None:
     where = handmade.environment(**environment)
     record = handmade.record(spec=trial, status=status, metrics=metrics or {}, environment=where)
-    records.save(record, results / "runs" / "small")
+    store.save(record, results / "runs" / "small")
 
 
 def test_records_are_counted_by_status_and_their_times_added(trials, tmp_path):
@@ -25,7 +26,7 @@ def test_records_are_counted_by_status_and_their_times_added(trials, tmp_path):
     saved(tmp_path, first, metrics={"train_minutes": 2.5}, started="2026-01-02T03:00:00+00:00")
     saved(tmp_path, second, metrics={"train_minutes": 4.0}, finished="2026-01-02T06:30:00+02:00", device="a GPU")
     saved(tmp_path, third, "error", started="2026-01-02T03:10:00+00:00")
-    found = spent.of_suite(tmp_path, "small", pytest.fail)
+    found = history.of_suite(tmp_path, "small", pytest.fail)
     assert found.records == {"ok": 2, "error": 1}
     assert found.device_minutes == 6.5
     assert found.wall_minutes == 90.0  # from 3:00 to 4:30 of UTC
@@ -36,18 +37,18 @@ def test_records_are_counted_by_status_and_their_times_added(trials, tmp_path):
 def test_the_devices_of_a_data_parallel_trial_all_count(trials, tmp_path):
     train = trials[0].train.model_copy(update={"data_parallel": 4})
     saved(tmp_path, trials[0].model_copy(update={"train": train}), metrics={"train_minutes": 2.0})
-    assert spent.of_suite(tmp_path, "small", pytest.fail).device_minutes == 8.0
+    assert history.of_suite(tmp_path, "small", pytest.fail).device_minutes == 8.0
 
 
 def test_disk_space_is_that_of_every_file_and_links_are_not_followed(trials, tmp_path):
     saved(tmp_path, trials[0])
     folder = tmp_path / "runs" / "small" / trials[0].id
-    before = spent.of_suite(tmp_path, "small", pytest.fail).bytes
+    before = history.of_suite(tmp_path, "small", pytest.fail).bytes
     assert before == (folder / "record.json").stat().st_size
     (folder / "weights.pt").write_bytes(b"0" * 12_345)
     (tmp_path / "elsewhere").write_bytes(b"0" * 1_000_000)
     (folder / "link").symlink_to(tmp_path / "elsewhere")
-    assert spent.of_suite(tmp_path, "small", pytest.fail).bytes - before - 12_345 < 1_000
+    assert history.of_suite(tmp_path, "small", pytest.fail).bytes - before - 12_345 < 1_000
 
 
 def test_a_damaged_record_is_told_of_and_not_counted(trials, tmp_path):
@@ -56,10 +57,10 @@ def test_a_damaged_record_is_told_of_and_not_counted(trials, tmp_path):
     place = tmp_path / "runs" / "small" / trials[1].id / "record.json"
     place.write_bytes(place.read_bytes().replace(b"4.0", b"4.5"))
     told = []
-    found = spent.of_suite(tmp_path, "small", told.append)
+    found = history.of_suite(tmp_path, "small", told.append)
     assert (found.records, found.device_minutes) == ({"ok": 1}, 2.5)
     assert [sentence.partition(":")[0] for sentence in told] == [str(place)]
-    assert [row.id for row in spent.of_trials(tmp_path, "small", told.append)] == [trials[0].id]
+    assert [row.id for row in history.of_trials(tmp_path, "small", told.append)] == [trials[0].id]
 
 
 def test_a_trial_with_a_checkpoint_and_no_record_is_interrupted(trials, tmp_path):
@@ -68,7 +69,7 @@ def test_a_trial_with_a_checkpoint_and_no_record_is_interrupted(trials, tmp_path
         place.mkdir(parents=True)
         (place / "checkpoint-000001.pt").write_bytes(b"")
     saved(tmp_path, trials[0])
-    found = spent.of_suite(tmp_path, "small", pytest.fail)
+    found = history.of_suite(tmp_path, "small", pytest.fail)
     assert (found.records, found.interrupted) == ({"ok": 1}, 1)
 
 
@@ -76,7 +77,7 @@ def test_a_trial_with_a_checkpoint_and_no_record_is_interrupted(trials, tmp_path
 def test_a_record_whose_time_is_none_does_not_count(trials, tmp_path, moment):
     saved(tmp_path, trials[0], started=moment, finished=moment)
     told = []
-    found = spent.of_suite(tmp_path, "small", told.append)
+    found = history.of_suite(tmp_path, "small", told.append)
     assert (found.records, found.wall_minutes, found.finished) == ({}, None, None)
     (sentence,) = told
     assert f"{trials[0].id}/record.json: started is '{moment}'" in sentence
@@ -85,15 +86,15 @@ def test_a_record_whose_time_is_none_does_not_count(trials, tmp_path, moment):
 def test_trials_come_in_the_order_in_which_they_finished(trials, tmp_path):
     saved(tmp_path, trials[0], finished="2026-01-02T03:05:05+00:00", metrics={"test_ppl": 9.0, "train_minutes": 0.5})
     saved(tmp_path, trials[2], "diverged", finished="2026-01-02T03:04:05+00:00")
-    late, first = reversed(spent.of_trials(tmp_path, "small", pytest.fail))
+    late, first = reversed(history.of_trials(tmp_path, "small", pytest.fail))
     assert (first.status, first.head, first.test_ppl, first.minutes) == ("diverged", "mos(num_mixtures=2)", None, None)
     assert (late.id, late.seed, late.test_ppl, late.minutes, late.device) == (trials[0].id, 1, 9.0, 0.5, "a processor")
 
 
 def test_folders_without_trials_are_no_suites(trials, tmp_path):
-    assert spent.suites(tmp_path) == []
+    assert history.suites(tmp_path) == []
     saved(tmp_path, trials[0])
     (tmp_path / "runs" / "empty").mkdir()
     (tmp_path / "runs" / "locked" / ".locks").mkdir(parents=True)
     (tmp_path / "runs" / ".mlflow.lock").write_text("")
-    assert spent.suites(tmp_path) == ["small"]
+    assert history.suites(tmp_path) == ["small"]

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from harness.report.statistics import (
+from harness.report.evidence.statistics import (
     DRAWN_PATTERNS,
     EXACT_SEEDS,
     STAR_SEEDS,

@@ -7,10 +7,10 @@ import re
 import pytest
 from handmade import evidence, tabulated
 
-from harness.report import tables
-from harness.report.described import description
-from harness.report.published import PrintedCell, PrintedNumbers
-from harness.report.table import Column, Table
+from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.table import suite_table
+from harness.report.table.content import Column, Table
+from harness.tracking.description import description
 
 NONE = PrintedNumbers((), ())
 SUITE = """\
@@ -239,7 +239,7 @@ def test_a_printed_value_that_is_no_number_has_no_difference(suite_of, record_of
 def test_the_title_of_a_full_suite_is_its_name_and_version(suite_of):
     suite = suite_of(SUITE)
     assert render(suite, []).splitlines()[0] == "# suite, version 3"
-    assert tables.stem(suite) == "suite"
+    assert suite_table.stem(suite) == "suite"
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_the_title_of_a_full_suite_is_its_name_and_version(suite_of):
 def test_a_changed_suite_says_so_in_its_title_and_file_name(suite_of, override, title, file):
     suite = suite_of(SUITE, override)
     assert render(suite, []).splitlines()[0] == f"# suite, version 3; {title}"
-    assert tables.stem(suite) == file
+    assert suite_table.stem(suite) == file
 
 
 @pytest.mark.parametrize(
@@ -268,11 +268,11 @@ def test_a_changed_suite_says_so_in_its_title_and_file_name(suite_of, override, 
 def test_a_part_of_an_epoch_less_is_told_as_shortened(suite_of, epochs, override, title):
     suite = suite_of(SUITE.replace("epochs: 2", f"epochs: {epochs}"), f"train.epochs={override}")
     assert render(suite, []).splitlines()[0] == f"# suite, version 3; {title}"
-    assert tables.stem(suite) == f"suite.epochs={override}"
+    assert suite_table.stem(suite) == f"suite.epochs={override}"
 
 
 def test_a_file_name_has_no_path_in_it(suite_of):
-    name = tables.stem(suite_of(SUITE, "seeds=[1, 2]", "train.epochs=1"))
+    name = suite_table.stem(suite_of(SUITE, "seeds=[1, 2]", "train.epochs=1"))
     assert re.fullmatch(r"suite\.seeds=[0-9_]+\.epochs=1-[0-9a-f]{8}", name)
 
 
@@ -285,7 +285,7 @@ def test_a_file_name_has_no_path_in_it(suite_of):
     ],
 )
 def test_different_changes_have_files_of_their_own(suite_of, first, second):
-    assert tables.stem(suite_of(SUITE, *first)) != tables.stem(suite_of(SUITE, *second))
+    assert suite_table.stem(suite_of(SUITE, *first)) != suite_table.stem(suite_of(SUITE, *second))
 
 
 def test_the_same_records_give_the_same_text_in_any_order(suite_of, record_of):
@@ -298,7 +298,7 @@ def test_the_same_records_give_the_same_text_in_any_order(suite_of, record_of):
 def test_a_table_is_written_in_three_forms_and_not_again_while_it_is_the_same(suite_of, tmp_path):
     suite = suite_of(SUITE)
     one, two = (Table(title=title, columns=(Column(name="head"),), lines=()) for title in ("one", "two"))
-    places = tables.write(suite, one, tmp_path)
+    places = suite_table.write(suite, one, tmp_path)
     assert [place.relative_to(tmp_path).as_posix() for place in places] == [
         "tables/suite.md",
         "tables/suite.csv",
@@ -306,9 +306,9 @@ def test_a_table_is_written_in_three_forms_and_not_again_while_it_is_the_same(su
     ]
     for place in places:
         os.utime(place, (1_000_000, 1_000_000))
-    assert tables.write(suite, one, tmp_path) == places
+    assert suite_table.write(suite, one, tmp_path) == places
     assert [place.stat().st_mtime for place in places] == [1_000_000] * 3
-    tables.write(suite, two, tmp_path)
+    suite_table.write(suite, two, tmp_path)
     assert places[0].read_text().startswith("# two\n")
     # a CSV has no title
     assert [place.stat().st_mtime == 1_000_000 for place in places] == [False, True, False]
@@ -316,9 +316,9 @@ def test_a_table_is_written_in_three_forms_and_not_again_while_it_is_the_same(su
 
 def test_another_shape_than_the_suites_has_files_of_its_own(suite_of, tmp_path):
     suite = suite_of(SUITE.replace("{baseline", "{shape: heads, baseline"), "train.epochs=1")
-    table = tables.build(evidence(suite))
-    assert tables.write(suite, table, tmp_path, "heads")[0].name == "suite.epochs=1.md"
-    assert tables.write(suite, table, tmp_path, "corpora")[0].name == "suite.epochs=1.corpora.md"
+    table = suite_table.build(evidence(suite))
+    assert suite_table.write(suite, table, tmp_path, "heads")[0].name == "suite.epochs=1.md"
+    assert suite_table.write(suite, table, tmp_path, "corpora")[0].name == "suite.epochs=1.corpora.md"
     assert description("suite", tmp_path).count("### suite, version 3") == 2
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.report.rows import rows
-from harness.report.times import Time, time_of
-from harness.timings import Timing
+from harness.records.timings import Timing
+from harness.report.evidence.table_rows import rows
+from harness.report.evidence.times import Time, time_of
 
 SUITE = """\
 name: suite

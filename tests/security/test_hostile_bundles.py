@@ -13,10 +13,10 @@ import bundles
 import pytest
 from bundles import files, keep, members, packed, planned, record_of, timing_of, with_manifest
 
-from harness import sealed
 from harness.errors import RecordError
 from harness.exchange.incoming import Taken, take_in
 from harness.exchange.outgoing import export
+from harness.records import sealed
 from harness.registry import CORPORA
 
 

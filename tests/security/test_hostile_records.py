@@ -9,10 +9,10 @@ import time
 import handmade
 import pytest
 
-from harness import records
 from harness.errors import RecordError
 from harness.plan.identity import canonical
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.records import store
 
 ID = "0123456789ab"
 TRAIN = TrainSpec(optimizer="adam", lr=0.01, epochs=2, batch_size=4, seq_len=7)
@@ -29,9 +29,9 @@ SPEC = TrialSpec(
 @pytest.fixture
 def place(tmp_path):
     """Where the record is looked for, in a folder that is there."""
-    folder = records.folder(tmp_path, ID)
+    folder = store.folder(tmp_path, ID)
     folder.mkdir()
-    return folder / records.FILE_NAME
+    return folder / store.FILE_NAME
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def sentence(place, tmp_path):
     def load() -> str:
         started = time.process_time()
         with pytest.raises(RecordError) as caught:
-            records.load(tmp_path, ID)
+            store.load(tmp_path, ID)
         assert time.process_time() - started < 20
         message = str(caught.value)
         assert message.startswith(str(place))
         assert message.isprintable()
         assert len(message) < 3_000
-        found, warnings = records.load_all(tmp_path, [ID])
+        found, warnings = store.load_all(tmp_path, [ID])
         assert (found, len(warnings)) == ({}, 1)
         return message.removeprefix(str(place)).lstrip(": ")
 
@@ -63,7 +63,7 @@ def sealed(**changes) -> bytes:
 
 def test_the_sealed_record_without_changes_is_loaded(place, tmp_path):
     place.write_bytes(sealed())
-    assert records.load(tmp_path, ID).spec == SPEC
+    assert store.load(tmp_path, ID).spec == SPEC
 
 
 @pytest.mark.parametrize(
@@ -116,5 +116,5 @@ def test_what_is_no_file_is_a_sentence(place, sentence, monkeypatch):
         place.unlink()
     monkeypatch.chdir(place.parent)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(records.FILE_NAME)
+        listening.bind(store.FILE_NAME)
         assert sentence() == "cannot be read (No such device or address)"

@@ -11,10 +11,10 @@ import bundles
 import handmade
 import pytest
 
-from harness import records, sealed
 from harness.errors import RecordError
-from harness.plausible import MOST
-from harness.records import METRICS
+from harness.records import sealed, store
+from harness.records.metrics import METRICS
+from harness.records.plausible import MOST
 
 TOMORROW = (datetime.now(UTC) + timedelta(days=2)).isoformat(timespec="seconds")
 SUITE = handmade.changed(("seeds: [1, 2]", f"seeds: {list(range(1, 33))}"))
@@ -110,8 +110,8 @@ def lied(tmp_path_factory):
         place = bundles.keep(folder / "results", bundles.record_of(spec, contents=contents), timed=False)
         if number % 2:
             change, sentence = next(lies)
-            (place / records.FILE_NAME).write_bytes(lie((place / records.FILE_NAME).read_bytes(), change))
-            expected[str(place.resolve() / records.FILE_NAME)] = sentence
+            (place / store.FILE_NAME).write_bytes(lie((place / store.FILE_NAME).read_bytes(), change))
+            expected[str(place.resolve() / store.FILE_NAME)] = sentence
     assert len(expected) == len(LIES) == len(trials) / 2
     return folder, expected
 
@@ -129,8 +129,8 @@ def warnings(text: str, expected: dict[str, str]) -> None:
 
 def test_the_same_record_without_a_lie_counts(lied):
     folder, expected = lied
-    runs = records.runs_folder(folder / "results", "small")
-    found, told = records.load_all(runs, sorted(place.name for place in runs.iterdir() if place.name[0] != "."))
+    runs = store.runs_folder(folder / "results", "small")
+    found, told = store.load_all(runs, sorted(place.name for place in runs.iterdir() if place.name[0] != "."))
     assert (len(found), len(told)) == (32, len(expected))
 
 
@@ -175,7 +175,7 @@ def test_a_file_with_a_lie_is_not_imported(name, tmp_path, harness):
     assert harness("export", tmp_path / "good.zip", "--results", tmp_path / "there" / "results").code == 0
     content = bundles.members(tmp_path / "good.zip")
     path = f"small/{spec.id}/record.json"
-    content[path] = lie((place / records.FILE_NAME).read_bytes(), change)
+    content[path] = lie((place / store.FILE_NAME).read_bytes(), change)
     (tmp_path / "bad.zip").write_bytes(bundles.packed(bundles.with_manifest(content)))
     done = harness("import", tmp_path / "bad.zip", "--results", tmp_path / "results")
     assert (done.code, done.err.count("\n")) == (2, 1)
@@ -198,16 +198,16 @@ def test_a_trial_that_failed_may_have_measured_anything(tmp_path):
     (spec, *_) = bundles.planned(tmp_path)
     (point, _) = handmade.curve(2)
     odd = {"metrics": {"test_ppl": 0.004, "valid_ppl": 1e300}, "curve": (point,), "weights_sha256": None}
-    records.save(handmade.record(spec=spec, status="diverged", **odd), tmp_path)
-    assert records.load(tmp_path, spec.id).metrics["test_ppl"] == 0.004
+    store.save(handmade.record(spec=spec, status="diverged", **odd), tmp_path)
+    assert store.load(tmp_path, spec.id).metrics["test_ppl"] == 0.004
 
 
 @pytest.mark.parametrize("epochs", [0, 0.4, 1, 2.5])
 def test_the_curve_of_any_number_of_epochs_counts(epochs, tmp_path):
     (spec, *_) = bundles.planned(tmp_path)
     spec = spec.model_copy(update={"train": spec.train.model_copy(update={"epochs": epochs})})
-    records.save(handmade.record(spec=spec), tmp_path)
-    assert len(records.load(tmp_path, spec.id).curve) == math.ceil(epochs)
+    store.save(handmade.record(spec=spec), tmp_path)
+    assert len(store.load(tmp_path, spec.id).curve) == math.ceil(epochs)
 
 
 def test_a_record_with_another_trials_settings_counts_for_neither(tmp_path, harness):
@@ -234,12 +234,12 @@ def test_a_record_with_another_trials_settings_counts_for_neither(tmp_path, harn
     ],
 )
 def test_a_timing_that_lies_is_one_warning_and_counts_for_nothing(changes, sentence, tmp_path, harness):
-    from harness import timings
+    from harness.records import timings
 
     (spec, *_) = bundles.planned(tmp_path)
     record = bundles.record_of(spec)
     bundles.keep(tmp_path / "results", record)
-    timings.save(bundles.timing_of(record, **changes), records.runs_folder(tmp_path / "results", "small"))
+    timings.save(bundles.timing_of(record, **changes), store.runs_folder(tmp_path / "results", "small"))
     done = harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results")
     assert (done.code, done.err.count("\n")) == (0, 1)
     assert sentence in done.err
@@ -249,9 +249,9 @@ def test_a_timing_that_lies_is_one_warning_and_counts_for_nothing(changes, sente
 def test_every_metric_of_the_harness_has_a_range(tmp_path):
     (spec, *_) = bundles.planned(tmp_path)
     for name in METRICS:
-        records.save(handmade.record(spec=spec, metrics={name: -1.0}), tmp_path)
+        store.save(handmade.record(spec=spec, metrics={name: -1.0}), tmp_path)
         with pytest.raises(RecordError, match=f"{name} is -1"):
-            records.load(tmp_path, spec.id)
+            store.load(tmp_path, spec.id)
 
 
 @pytest.mark.parametrize("extreme", [[1.0, 1.0, 1.0, 1.0], [1e200, 1e200, 1e200, 1e200], [1.0, 1e200, 1e200, 1.0]])

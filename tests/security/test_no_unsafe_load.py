@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from harness.errors import HarnessError
-from harness.trial.checkpoint import SEAL, load_weights, save
+from harness.training.checkpoint import SEAL, load_weights, save
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("harness", "heads", "backbones", "benchmarks", "tests")

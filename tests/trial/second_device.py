@@ -18,12 +18,12 @@ from torch.utils import backend_registration
 from harness import kernels
 from harness.distributions import Logits
 from harness.kernels import devices
-from harness.plan import memory
+from harness.model import build, on_meta
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.registry import BACKBONES, HEADS
-from harness.trial.model import build, on_meta
-from harness.trial.optimization import make_optimizer
-from harness.trial.step import EagerStep
+from harness.training import step_memory
+from harness.training.optimization import make_optimizer
+from harness.training.step import EagerStep
 
 NAME, V = "second", 11
 SMALL = {
@@ -65,8 +65,8 @@ def run(backbone: str, head: str, precision: str) -> str:
     try:
         with OnItsDevice(), FakeTensorMode(allow_fallback_kernels=False), devices.sizes_only():
             tokens = torch.empty(train.batch_size, train.seq_len, dtype=torch.int64, device=NAME)
-            with memory._stepwise_recurrence(), memory._Counting(tokens, truth=True):
-                memory._give_device(model, torch.device(NAME))
+            with step_memory._stepwise_recurrence(), step_memory._Counting(tokens, truth=True):
+                step_memory._give_device(model, torch.device(NAME))
                 step = EagerStep(model, make_optimizer(model.parameters(), train), train)
                 step.begin_epoch()
                 for _ in range(2):

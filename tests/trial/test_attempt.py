@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from handmade import interrupted_before
 
-from harness import plan, records
+from harness import plan
+from harness.records import store
 from harness.trial import attempt
 from harness.trial.run import run
 from harness.trial.setting import Setting
@@ -49,7 +50,7 @@ def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_th
 
 
 def test_hang_whose_process_the_watchdog_ended_is_a_timeout(spec, setting):
-    folder = records.folder(setting.runs, spec.id)
+    folder = store.folder(setting.runs, spec.id)
     attempt.begin(folder, setting.driver, (1, 0))
     (folder / attempt.STUCK).write_text("where it was")
     record = run(spec, setting, lambda progress: None)

@@ -7,19 +7,20 @@ import pytest
 import torch
 from commands import EVERY_BACKBONE, EVERY_HEAD
 
-from harness import plan, records, token_scores
-from harness.certificates import LATER_CHANGE, MEAN_GAP, NLL_GAP, SUM_ERROR
-from harness.corpora.sources import load_planned
+from harness import plan
 from harness.distributions import Logits
+from harness.model import build
 from harness.plan.specs import ComponentSpec
+from harness.records import store, token_nll
+from harness.records.certificate import LATER_CHANGE, MEAN_GAP, NLL_GAP, SUM_ERROR
+from harness.training.clocks import Clock
+from harness.training.evaluation import TokenNll, evaluate
 from harness.trial import certify as certifying
 from harness.trial import run as running
 from harness.trial.certify import certify, log_epsilon, segments_to_sample
-from harness.trial.evaluation import TokenNll, evaluate
-from harness.trial.model import build
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.timing import Clock
+from harness.trial.sources import load_planned
 
 LSTM = "lstm: {d_model: 8, num_layers: 1}"
 TRANSFORMER = "transformer_encoder: {d_model: 8, num_layers: 1, num_heads: 2, d_ff: 8}"
@@ -88,7 +89,7 @@ def test_a_perplexity_below_one_is_invalid_and_its_record_counts_though_the_cert
     record = ran(spec, tmp_path)  # each word's probability is above 0.99, and 1/12 of the rest on average
     assert record.certificate.fault is None
     assert (record.status, record.message[:12]) == ("invalid", "valid_ppl is")
-    assert records.load(tmp_path / "runs", spec.id) == record
+    assert store.load(tmp_path / "runs", spec.id) == record
 
 
 def test_only_a_head_that_says_so_adds_an_epsilon():
@@ -250,9 +251,7 @@ def test_a_trial_has_the_same_bits_without_its_certificate(tmp_path, monkeypatch
     assert whole.weights_sha256 == bare.weights_sha256
     for name in ("test_ppl", "valid_ppl", "last_test_ppl"):
         assert whole.metrics[name] == bare.metrics[name]
-    nats = [
-        token_scores.load(tmp_path / name / "runs", each).nll for name, each in (("with", whole), ("without", bare))
-    ]
+    nats = [token_nll.load(tmp_path / name / "runs", each).nll for name, each in (("with", whole), ("without", bare))]
     assert torch.equal(*(torch.tensor(each).nan_to_num() for each in nats))
     assert torch.equal(*after)
 

@@ -10,11 +10,11 @@ from torch import nn
 from harness.corpora.corpus import Corpus, TextSize
 from harness.distributions import Logits
 from harness.errors import ExecutionError
+from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.protocols import Hidden
-from harness.trial.evaluation import Score, TokenNll, evaluate, perplexity, references, text_scores, unigram_ppl
-from harness.trial.model import LanguageModel
-from harness.trial.timing import Clock
+from harness.training.clocks import Clock
+from harness.training.evaluation import Score, TokenNll, evaluate, perplexity, references, text_scores, unigram_ppl
 
 
 class Bigram(nn.Module):

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from harness import plan, records
+from harness import plan
+from harness.model import build
 from harness.plan.specs import MeasureSpec
-from harness.trial import exclusive
-from harness.trial.checkpoint import BEST, load_weights, weights_sha256
-from harness.trial.exclusive import timed
-from harness.trial.model import build
+from harness.records import store
+from harness.training.checkpoint import BEST, load_weights, weights_sha256
+from harness.training.step import EagerStep
+from harness.trial import exclusive_times
+from harness.trial.exclusive_times import timed
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.step import EagerStep
 
 CORPORA = (
     "  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}",
@@ -41,20 +42,22 @@ def ran(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def calm(monkeypatch):
     """A machine without other work, and little patience."""
-    monkeypatch.setattr(exclusive.environment, "busy_cores", lambda: 0.125)
-    monkeypatch.setattr(exclusive, "SECONDS", 0.001)
+    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 0.125)
+    monkeypatch.setattr(exclusive_times, "SECONDS", 0.001)
 
 
 def laps_of(monkeypatch, *durations: list[float]):
     """Let each turn, one after the other, have trained batches of so many milliseconds after warm-up."""
     left = iter(durations)
-    monkeypatch.setattr(exclusive, "_kinds", lambda *arguments: {"train": None})
-    monkeypatch.setattr(exclusive, "_warm", lambda laps: next(left))
+    monkeypatch.setattr(exclusive_times, "_kinds", lambda *arguments: {"train": None})
+    monkeypatch.setattr(exclusive_times, "_warm", lambda laps: next(left))
 
 
 def test_models_take_turns_in_rounds_within_their_corpus(ran, monkeypatch):
-    turns, visit = [], exclusive._visit
-    monkeypatch.setattr(exclusive, "_visit", lambda taken, *more: turns.append(taken.record.id) or visit(taken, *more))
+    turns, visit = [], exclusive_times._visit
+    monkeypatch.setattr(
+        exclusive_times, "_visit", lambda taken, *more: turns.append(taken.record.id) or visit(taken, *more)
+    )
     taken, said = timed(ran.records, ran.setting)
     a, b, c, d = (record.id for record in ran.records)
     assert turns == [a, b] * 3 + [c, d] * 3
@@ -74,14 +77,14 @@ def test_a_timing_is_of_the_batches_of_all_rounds(ran, monkeypatch):
 
 
 def test_the_weights_timed_are_those_of_the_record(ran, monkeypatch):
-    seen, evaluate = set(), exclusive.evaluate
+    seen, evaluate = set(), exclusive_times.evaluate
 
     def looked(model, tokens, train, **more):
         seen.add(weights_sha256(model.state_dict()))
         assert torch.equal(tokens, tokens_of(ran.records[0]))
         return evaluate(model, tokens, train, **more)
 
-    monkeypatch.setattr(exclusive, "evaluate", looked)
+    monkeypatch.setattr(exclusive_times, "evaluate", looked)
     (timing,), said = timed(ran.records[:1], ran.setting)
     assert seen == {ran.records[0].weights_sha256}
     assert (timing.initial, said) == (False, [])
@@ -89,21 +92,21 @@ def test_the_weights_timed_are_those_of_the_record(ran, monkeypatch):
 
 
 def tokens_of(record):
-    return exclusive.load_planned(record.spec, Path("no data"), {}).test
+    return exclusive_times.load_planned(record.spec, Path("no data"), {}).test
 
 
 @pytest.mark.parametrize("harm", ["gone", "damaged", "another's"])
 def test_without_its_weights_a_model_is_timed_with_initial_ones_and_says_so(ran, harm, monkeypatch):
-    record, seen, evaluate = ran.records[0], set(), exclusive.evaluate
-    place = records.folder(ran.setting.runs, record.id) / BEST
+    record, seen, evaluate = ran.records[0], set(), exclusive_times.evaluate
+    place = store.folder(ran.setting.runs, record.id) / BEST
     kept = place.read_bytes()
-    other = records.folder(ran.setting.runs, ran.records[1].id) / BEST
+    other = store.folder(ran.setting.runs, ran.records[1].id) / BEST
 
     def looked(model, *arguments, **more):
         seen.add(weights_sha256(model.state_dict()))
         return evaluate(model, *arguments, **more)
 
-    monkeypatch.setattr(exclusive, "evaluate", looked)
+    monkeypatch.setattr(exclusive_times, "evaluate", looked)
     place.unlink()
     try:
         if harm != "gone":
@@ -126,12 +129,12 @@ def test_a_pass_changes_no_file_no_record_no_weights_and_no_global_state(ran):
     assert {path: path.read_bytes() for path in sorted(ran.folder.rglob("*")) if path.is_file()} == files
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
     assert (torch.get_num_threads(), torch.backends.mkldnn.matmul.fp32_precision) == (threads, multiplied)
-    weights = load_weights(records.folder(ran.setting.runs, ran.records[0].id) / BEST, "cpu")
+    weights = load_weights(store.folder(ran.setting.runs, ran.records[0].id) / BEST, "cpu")
     assert weights_sha256(weights) == ran.records[0].weights_sha256
 
 
 def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
-    bad, visit, calls = ran.records[0], exclusive._visit, Counter()
+    bad, visit, calls = ran.records[0], exclusive_times._visit, Counter()
 
     def fails_in_the_second_round(taken, *more):
         calls[taken.record.id] += 1
@@ -139,7 +142,7 @@ def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
             raise MemoryError("no room\nand more")
         visit(taken, *more)
 
-    monkeypatch.setattr(exclusive, "_visit", fails_in_the_second_round)
+    monkeypatch.setattr(exclusive_times, "_visit", fails_in_the_second_round)
     taken, said = timed(ran.records[:2], ran.setting)
     assert [timing.trial for timing in taken] == [ran.records[1].id]
     assert said == [f"{bad.spec} ({bad.id}) could not be timed: MemoryError: no room"]
@@ -147,14 +150,14 @@ def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
 
 
 def test_a_corpus_that_cannot_be_had_costs_its_own_models_only(ran, monkeypatch):
-    load = exclusive.load_planned
+    load = exclusive_times.load_planned
 
     def gone(spec, *more):
         if spec.corpus.params["vocab_size"] == 12:
             raise OSError("no such text")
         return load(spec, *more)
 
-    monkeypatch.setattr(exclusive, "load_planned", gone)
+    monkeypatch.setattr(exclusive_times, "load_planned", gone)
     taken, said = timed(ran.records, ran.setting)
     assert [timing.trial for timing in taken] == [record.id for record in ran.records[2:]]
     assert len(said) == 2
@@ -173,8 +176,8 @@ def test_a_corpus_that_cannot_be_had_costs_its_own_models_only(ran, monkeypatch)
 def test_other_work_on_the_machine_makes_a_timing_shared(ran, monkeypatch, looks, told, busy, shared):
     laps_of(monkeypatch, *[[1.0, 2.0]] * 3)
     left = iter(looks)
-    monkeypatch.setattr(exclusive.environment, "busy_cores", lambda: next(left))
-    setting = exclusive.routed(ran.setting, None)
+    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: next(left))
+    setting = exclusive_times.routed(ran.setting, None)
     setting = Setting.from_json(setting.to_json().replace('"shared":false', f'"shared":{str(told).lower()}'))
     (timing,), _ = timed(ran.records[:1], setting)
     assert (timing.busy, timing.shared) == (busy, shared)
@@ -206,7 +209,7 @@ def test_steps_go_on_from_epoch_to_epoch_at_the_rate_of_the_last_one(ran, monkey
     record = ran.records[0]
     point = record.curve[-1].model_copy(update={"lr": 0.125})
     made = record.model_copy(update={"curve": (*record.curve[:-1], point)})
-    corpus = exclusive.load_planned(record.spec, Path("no data"), {})
+    corpus = exclusive_times.load_planned(record.spec, Path("no data"), {})
     model = build(record.spec.backbone, record.spec.head, vocab_size=12, seed=1)
     begun, shapes, rates = [], [], set()
     begin_epoch, advance = EagerStep.begin_epoch, EagerStep.advance
@@ -218,7 +221,7 @@ def test_steps_go_on_from_epoch_to_epoch_at_the_rate_of_the_last_one(ran, monkey
         return advance(step, inputs, targets, state)
 
     monkeypatch.setattr(EagerStep, "advance", stepped)
-    laps = exclusive._training(model, corpus, made)
+    laps = exclusive_times._training(model, corpus, made)
     # 400 tokens in 4 columns of 100: 99 targets, 14 segments of 7 and one of 1 an epoch
     epoch = [7] * 14 + [1]
     assert [len(laps(number)) for number in (1, 15, 16)] == [1, 15, 16]
@@ -228,16 +231,16 @@ def test_steps_go_on_from_epoch_to_epoch_at_the_rate_of_the_last_one(ran, monkey
 
 
 def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran):
-    spec, corpus = ran.records[0].spec, exclusive.load_planned(ran.records[0].spec, Path("no data"), {})
+    spec, corpus = ran.records[0].spec, exclusive_times.load_planned(ran.records[0].spec, Path("no data"), {})
     model = build(spec.backbone, spec.head, vocab_size=12, seed=1)
     widths = []
     model.register_forward_pre_hook(lambda module, arguments: widths.append(arguments[0].shape[1]))
     # 40 test tokens in 5 columns: 39 targets make columns of 8, a segment of 7 and one of 1
     train = spec.train.model_copy(update={"eval_batch_size": 5})
-    assert len(exclusive._evaluation(model, corpus, train, 3)) == 3
+    assert len(exclusive_times._evaluation(model, corpus, train, 3)) == 3
     assert widths == [7, 1, 7]
     widths.clear()
-    assert len(exclusive._evaluation(model, corpus, train.model_copy(update={"eval_batches": 1}), 3)) == 3
+    assert len(exclusive_times._evaluation(model, corpus, train.model_copy(update={"eval_batches": 1}), 3)) == 3
     assert widths == [7, 7, 7]
 
 
@@ -250,14 +253,14 @@ def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran
     ],
 )
 def test_warm_up_is_left_out_and_slow_batches_are_few(monkeypatch, step_seconds, warm_ups, number):
-    monkeypatch.setattr(exclusive, "SECONDS", 0.2)
+    monkeypatch.setattr(exclusive_times, "SECONDS", 0.2)
     now, asked = [0.0], []
-    monkeypatch.setattr(exclusive.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(exclusive_times.time, "perf_counter", lambda: now[0])
 
     def laps(count: int) -> list[float]:
         asked.append(count)
         now[0] += step_seconds * count
         return [1e3 * step_seconds] * count
 
-    assert len(exclusive._warm(laps)) == number
+    assert len(exclusive_times._warm(laps)) == number
     assert asked == [1] * warm_ups + [number]

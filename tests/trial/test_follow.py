@@ -2,10 +2,11 @@
 
 import pytest
 
-from harness import plan, records
+from harness import plan
 from harness.errors import CorpusError, StorageError
+from harness.records import store
+from harness.training.data_parallel import LostWorker
 from harness.trial.follow import Ended, Failed, settle
-from harness.trial.parallel import LostWorker
 from harness.trial.run import run
 from harness.trial.setting import Setting
 
@@ -21,16 +22,16 @@ def test_the_record_of_the_first_worker_stands_whatever_others_raised(over):
     spec, setting = over
     record = run(spec, setting, lambda progress: None)
     settle(spec, setting, {0: Ended("ended"), 1: Failed("oom", "MemoryError", "")}, None)
-    assert records.load(setting.runs, spec.id) == record
+    assert store.load(setting.runs, spec.id) == record
     with pytest.raises(LostWorker):  # it is the one to be replaced
-        settle(spec, setting, {1: RuntimeError("killed")}, records.digest(record))
+        settle(spec, setting, {1: RuntimeError("killed")}, store.digest(record))
 
 
 def test_what_a_further_worker_raised_is_the_record_with_its_trace_in_the_log(over):
     spec, setting = over
     failures = {0: LostWorker("gone"), 1: Failed("oom", "MemoryError: planted", "Traceback: here")}
     settle(spec, setting, failures, None)
-    record = records.load(setting.runs, spec.id)
+    record = store.load(setting.runs, spec.id)
     assert (record.status, record.message) == ("oom", "MemoryError: planted")
     log = (setting.runs / spec.id / "trial.log").read_text()
     assert "worker 1 of 2:\nTraceback: here" in log
@@ -41,7 +42,7 @@ def test_what_is_no_fault_of_the_trial_leaves_no_record(over, fault):
     spec, setting = over
     with pytest.raises(type(fault), match=str(fault)):
         settle(spec, setting, {0: fault, 1: LostWorker("gone")}, None)
-    assert records.load(setting.runs, spec.id) is None
+    assert store.load(setting.runs, spec.id) is None
 
 
 @pytest.mark.parametrize("failures", [{}, {0: LostWorker("gone"), 1: RuntimeError("the actor died")}], ids=str)
@@ -49,4 +50,4 @@ def test_a_lost_worker_is_for_others_to_follow(over, failures):
     spec, setting = over
     with pytest.raises(LostWorker, match="actor died" if failures else "the workers could not be started"):
         settle(spec, setting, failures, None)
-    assert records.load(setting.runs, spec.id) is None
+    assert store.load(setting.runs, spec.id) is None

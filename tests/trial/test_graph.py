@@ -11,14 +11,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.corpora.batching import Segment, training_segments
 from harness.distributions import Logits
+from harness.model import LanguageModel, build_backbone
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
-from harness.trial.graph import GraphStep, captured, graphed, tensors_of
-from harness.trial.model import LanguageModel, build_backbone
-from harness.trial.optimization import make_optimizer, make_schedule
-from harness.trial.step import EagerStep
-from harness.trial.timing import Clock
-from harness.trial.training import train_epoch
+from harness.training.clocks import Clock
+from harness.training.cuda_graph import GraphStep, captured, graphed, tensors_of
+from harness.training.loop import train_epoch
+from harness.training.optimization import make_optimizer, make_schedule
+from harness.training.step import EagerStep
 
 V, STEPS = 7, 4  # 83 tokens in 4 columns of 20: 19 targets in segments of 5 are 5 + 5 + 5 + 4
 TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))

@@ -8,9 +8,9 @@ import inspect
 import pytest
 import torch
 
-from harness.trial import graph_proof
-from harness.trial.graph import GraphStep, tensors_of
-from harness.trial.graph_proof import fault_of_graph
+from harness.training import cuda_graph_proof
+from harness.training.cuda_graph import GraphStep, tensors_of
+from harness.training.cuda_graph_proof import fault_of_graph
 
 CPU = torch.device("cpu")
 
@@ -123,9 +123,9 @@ def test_a_replay_that_does_the_work_is_right_and_leaves_the_random_streams_as_t
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("name", graph_proof.CASES)
+@pytest.mark.parametrize("name", cuda_graph_proof.CASES)
 def test_each_model_finds_the_faults_that_it_can_meet(monkeypatch, name):
-    monkeypatch.setattr(graph_proof, "CASES", {name: graph_proof.CASES[name]})
+    monkeypatch.setattr(cuda_graph_proof, "CASES", {name: cuda_graph_proof.CASES[name]})
     for record, what in FAULTS.items():
         fault = fault_of_graph(CPU, record)
         if record is without_the_carried_state and name == "transformer":

@@ -7,11 +7,11 @@ import torch
 
 from harness import plan
 from harness.corpora.corpus import Corpus, CorpusFacts, TextSize
+from harness.model import build
 from harness.plan.specs import ComponentSpec, MeasureSpec, TrainSpec
 from harness.registry import CORPORA
 from harness.trial import inference
 from harness.trial.inference import inference_times
-from harness.trial.model import build
 from harness.trial.run import run
 from harness.trial.setting import Setting
 

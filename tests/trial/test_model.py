@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from harness.model import build
 from harness.plan.specs import ComponentSpec
-from harness.trial.checkpoint import weights_sha256
-from harness.trial.model import build
+from harness.training.checkpoint import weights_sha256
 
 # Beginnings of SHA-256 over the initial weights, made by this test's code at commit 29dd5f1 (torch 2.13.0, CPU). The id
 # of a trial does not hold the order in which a constructor draws: another order means other numbers under an old id. If
@@ -39,7 +39,5 @@ def test_initial_weights_are_those_of_earlier_versions(head, params, expected):
 
 
 def test_the_module_is_imported_alone():
-    done = subprocess.run(
-        [sys.executable, "-c", "from harness.trial.model import build"], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", "from harness.model import build"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from harness import plan
+from harness.training.step import EagerStep
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.step import EagerStep
 
 SUITE = """\
 name: pairing

@@ -15,17 +15,18 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from harness import plan, records
+from harness import plan
 from harness.corpora.batching import training_segments
+from harness.model import build
 from harness.plan.specs import CheckpointSpec, ComponentSpec, TrainSpec
-from harness.streams import stream_seed
+from harness.random_streams import stream_seed
+from harness.records import store
+from harness.training.data_parallel import LostWorker, Workers, parallel
+from harness.training.optimization import make_optimizer
+from harness.training.step import EagerStep
 from harness.trial.follow import Failed, follow
-from harness.trial.model import build
-from harness.trial.optimization import make_optimizer
-from harness.trial.parallel import LostWorker, Workers, parallel
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.step import EagerStep
 
 V, SEED = 11, 5
 TOKENS = torch.randint(V, (130,), generator=torch.Generator().manual_seed(0))  # 4 columns of 32: 7 + 7 + 7 + 7 + 3
@@ -263,7 +264,7 @@ def test_other_weights_than_the_firsts_are_refused(left):
 
 @pytest.mark.parametrize("index", [0, 1], ids=["lstm", "transformer"])
 def test_the_curve_is_that_of_one_worker_with_the_whole_batch(left, tmp_path, index):
-    ours = records.load(left.folder / "whole", trials(tmp_path, 2)[index].id)
+    ours = store.load(left.folder / "whole", trials(tmp_path, 2)[index].id)
     spec = trials(tmp_path, 1)[index]
     alone = run(spec, setting_of(tmp_path, plan.load(next(tmp_path.glob("*.yaml"))).measure), lambda progress: None)
     assert (ours.status, ours.spec.train.data_parallel, ours.environment.cuda_graph) == ("ok", 2, False)
@@ -284,7 +285,7 @@ def test_the_curve_is_that_of_one_worker_with_the_whole_batch(left, tmp_path, in
 )
 def test_an_interrupted_trial_goes_on_from_where_nothing_is_carried_to_the_same_bits(left, tmp_path, index, position):
     spec = trials(tmp_path, 2, dropout=0.1)[index]
-    whole, cut = (records.load(left.folder / name, spec.id) for name in ("whole", "cut"))
+    whole, cut = (store.load(left.folder / name, spec.id) for name in ("whole", "cut"))
     assert (whole.environment.sessions, cut.environment.sessions) == (1, 2)
     assert f"goes on from its checkpoint: {position} done" in (left.folder / "cut" / spec.id / "trial.log").read_text()
     assert cut.weights_sha256 == whole.weights_sha256
@@ -302,7 +303,7 @@ def test_only_the_first_worker_writes(left, tmp_path):
 def test_a_worker_that_fails_says_how_and_the_first_leaves_no_record(left, tmp_path):
     assert left.ended == ["lost", ["oom", "MemoryError: planted", True]]
     spec = trials(tmp_path, 2)[0]
-    assert records.load(left.folder / "lost", spec.id) is None
+    assert store.load(left.folder / "lost", spec.id) is None
     assert (
         "interrupted: another worker of this trial is gone"
         in (left.folder / "lost" / spec.id / "trial.log").read_text()

@@ -9,16 +9,16 @@ from handmade import interrupted_before
 from harness import plan
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
+from harness.model import build
 from harness.plan.specs import CheckpointSpec, ComponentSpec, MeasureSpec, TrainSpec
-from harness.streams import stream_seed
-from harness.trial.checkpoint import Checkpoints
-from harness.trial.evaluation import Score
-from harness.trial.model import build
+from harness.random_streams import stream_seed
+from harness.training.checkpoint import Checkpoints
+from harness.training.clocks import Clock
+from harness.training.evaluation import Score
+from harness.training.loop import Fitted, Training, steps_of
+from harness.training.step import detached
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.step import detached
-from harness.trial.timing import Clock
-from harness.trial.training import Fitted, Training, steps_of
 
 V = 7
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})
@@ -118,7 +118,7 @@ def test_one_epoch_and_a_half_equal_a_loop_over_six_segments(tmp_path):
 def test_a_part_of_an_epoch_is_validated_kept_and_followed_by_the_schedule(losses, best, rate, tmp_path, monkeypatch):
     scores = [Score(nll_sum=10 * loss, num_scored=10, num_counted=10) for loss in losses]
     left = iter(scores)
-    monkeypatch.setattr("harness.trial.training.evaluate", lambda *given, **more: next(left))
+    monkeypatch.setattr("harness.training.loop.evaluate", lambda *given, **more: next(left))
     done, _ = trained(spec(epochs=1.5, schedule={"plateau": {"factor": 0.5}}), tmp_path)
     assert [point.valid_ppl for point in done.fitted.curve] == pytest.approx([math.exp(loss) for loss in losses])
     assert (done.fitted.best_epoch, done.fitted.last) == (best, scores[1])
@@ -220,7 +220,7 @@ def test_resume_in_and_after_a_part_of_an_epoch_is_bit_exact(name, tmp_path, mon
         with interrupted_before(number):
             run(one, every_step, lambda progress: None)
     with monkeypatch.context() as patch:  # killed after the last step, before the record
-        patch.setattr("harness.records.save", lambda record, runs: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("harness.records.store.save", lambda record, runs: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(one, every_step, lambda progress: None)
     cut = run(one, every_step, lambda progress: None)

@@ -9,9 +9,10 @@ from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
-from harness import plan, records
+from harness import plan
 from harness.corpora.markov import Markov
 from harness.errors import CorpusError
+from harness.records import store
 from harness.trial.run import run
 from harness.trial.setting import Setting
 
@@ -55,7 +56,7 @@ def test_an_untrained_trial_scores_as_transformers_does_and_changed_weights_wait
     save_file(tensors, place)
     with pytest.raises(CorpusError, match="has changed since the trials were planned; run the command again"):
         run(spec, setting, lambda progress: None)
-    assert records.load(runs, spec.id) is None
+    assert store.load(runs, spec.id) is None
     place.write_bytes(whole)
     record = run(spec, setting, lambda progress: None)
     assert record.status == "ok", record.message

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from harness import proofs
 from harness.kernels import devices, rows
 from harness.kernels.devices import Kernels
+from harness.machine import proofs
 from harness.trial import prove
 from harness.trial.prove import Accelerators, proved
 

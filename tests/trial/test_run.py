@@ -7,18 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness import plan, records, token_scores
-from harness.corpora.sources import load_planned
+from harness import plan
 from harness.distributions import Mixture
 from harness.kernels import probe, products
 from harness.kernels.products import Products
 from harness.plan.specs import MeasureSpec
+from harness.records import metrics, store, token_nll
 from harness.registry import HEADS
-from harness.trial.checkpoint import BEST, load_weights, weights_sha256
-from harness.trial.evaluation import Score
+from harness.training.checkpoint import BEST, load_weights, weights_sha256
+from harness.training.evaluation import Score
 from harness.trial.log import LOG_NAME
 from harness.trial.run import run
 from harness.trial.setting import Setting
+from harness.trial.sources import load_planned
 from heads.softmax import Softmax
 
 MARKOV = """\
@@ -92,10 +93,10 @@ def test_another_seed_gives_other_weights(tiny_suite, tmp_path):
 def test_the_record_is_of_the_best_weights_that_lie_beside_it(tiny_suite, tmp_path):
     spec = plan.load(tiny_suite).trials[0]
     record = execute(spec, tmp_path)
-    folder = records.folder(tmp_path / "runs", spec.id)
+    folder = store.folder(tmp_path / "runs", spec.id)
     weights = load_weights(folder / BEST, torch.device("cpu"))
     assert record.weights_sha256 == weights_sha256(weights)
-    assert set(record.metrics) <= set(records.METRICS)
+    assert set(record.metrics) <= set(metrics.METRICS)
     assert record.metrics["valid_ppl"] == min(point.valid_ppl for point in record.curve)
 
 
@@ -117,7 +118,7 @@ def test_divergence_is_a_status_with_one_line_and_a_log(tiny_suite, tmp_path):
     assert record.status == "diverged"
     assert "loss is" in record.message
     assert "\n" not in record.message
-    assert "Traceback" in (records.folder(tmp_path / "runs", spec.id) / LOG_NAME).read_text()
+    assert "Traceback" in (store.folder(tmp_path / "runs", spec.id) / LOG_NAME).read_text()
 
 
 def test_a_perplexity_that_no_record_may_hold_is_a_trial_that_diverged(tiny_suite, tmp_path, monkeypatch):
@@ -126,7 +127,7 @@ def test_a_perplexity_that_no_record_may_hold_is_a_trial_that_diverged(tiny_suit
     record = execute(plan.load(tiny_suite).trials[0], tmp_path)
     assert record.status == "diverged"
     assert record.message.startswith("Diverged: test perplexity is 1.0142320547350045e+304")
-    assert records.load(tmp_path / "runs", record.id) == record
+    assert store.load(tmp_path / "runs", record.id) == record
 
 
 def test_a_trial_that_fails_late_keeps_what_it_had_measured(tiny_suite, tmp_path, monkeypatch):
@@ -223,7 +224,7 @@ def test_torch_threads_are_set_for_the_trial_and_put_back(tiny_suite, tmp_path, 
 def test_what_each_test_token_costs_is_kept_beside_the_record(tiny_suite, tmp_path):
     suite = plan.load(tiny_suite)
     record = execute(suite.trials[-1], tmp_path)
-    kept = token_scores.load(tmp_path / "runs", record)  # which compares it with the record
+    kept = token_nll.load(tmp_path / "runs", record)  # which compares it with the record
     corpus = load_planned(suite.trials[-1], Path("no data"), suite.contents)
     assert kept.nll.shape == (len(corpus.test),)
     assert kept.count.tolist() == [corpus.train.tolist().count(token) for token in corpus.test.tolist()]
@@ -235,4 +236,4 @@ def test_a_suite_may_keep_no_scores_of_tokens(tiny_suite, tmp_path):
         suite="suite", runs=tmp_path / "runs", data=Path("no data"), device="cpu", executor="inline", measure=measure
     )
     record = run(spec, setting, lambda progress: None)
-    assert token_scores.load(tmp_path / "runs", record) is None
+    assert token_nll.load(tmp_path / "runs", record) is None

@@ -8,10 +8,10 @@ from harness.distributions import Logits
 from harness.errors import ExecutionError
 from harness.kernels import products
 from harness.kernels.products import Products
+from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.protocols import Hidden
-from harness.trial.model import LanguageModel
-from harness.trial.step import EagerStep, detached, refuse_unfit
+from harness.training.step import EagerStep, detached, refuse_unfit
 
 SETTINGS = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 2, "seq_len": 3}
 TOKENS = torch.tensor([[0, 1, 2], [1, 2, 0]])

@@ -6,12 +6,12 @@ import torch
 
 from harness import plan
 from harness.corpora.batching import training_segments
+from harness.model import build
 from harness.plan.specs import CheckpointSpec, ComponentSpec, TrainSpec
-from harness.trial.model import build
-from harness.trial.optimization import make_optimizer
+from harness.training.optimization import make_optimizer
+from harness.training.step import EagerStep
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from harness.trial.step import EagerStep
 
 V = 11
 TOKENS = torch.randint(V, (120,), generator=torch.Generator().manual_seed(0))  # 6 columns of 20: 7 + 7 + 5 targets

@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
-from harness.trial import timing
-from harness.trial.timing import WARMUP_BATCHES, Clock
+from harness.training import clocks
+from harness.training.clocks import WARMUP_BATCHES, Clock
 
 CPU = torch.device("cpu")
 
@@ -70,7 +70,7 @@ class Event:
 @pytest.fixture
 def stream(monkeypatch):
     gpu = Stream()
-    monkeypatch.setattr(timing.torch.cuda, "Event", gpu.event)
+    monkeypatch.setattr(clocks.torch.cuda, "Event", gpu.event)
     return gpu
 
 
@@ -114,7 +114,7 @@ def test_a_lap_that_fails_is_none(stream):
 def test_peak_memory_sees_what_was_allocated_after_the_reset_and_not_before():
     # in a process of its own: here, garbage of earlier tests may be freed in between
     code = (
-        "import torch; from harness.trial.timing import *; cpu = torch.device('cpu')\n"
+        "import torch; from harness.training.clocks import *; cpu = torch.device('cpu')\n"
         "def use(mib): return torch.ones(mib * 2**20 // 4).sum().item()\n"
         "start = peak_memory_mib(cpu); use(256); reset_peak_memory(cpu); use(64); print(peak_memory_mib(cpu) - start)"
     )

@@ -7,14 +7,14 @@ import torch
 
 from harness.corpora.batching import training_segments
 from harness.corpora.corpus import Corpus
+from harness.model import build
 from harness.plan.specs import CheckpointSpec, ComponentSpec, TrainSpec
-from harness.streams import stream_seed
-from harness.trial.checkpoint import Checkpoints
-from harness.trial.model import build
-from harness.trial.optimization import make_optimizer, make_schedule
-from harness.trial.step import EagerStep, detached
-from harness.trial.timing import Clock
-from harness.trial.training import Diverged, Fitted, Training, train_epoch
+from harness.random_streams import stream_seed
+from harness.training.checkpoint import Checkpoints
+from harness.training.clocks import Clock
+from harness.training.loop import Diverged, Fitted, Training, train_epoch
+from harness.training.optimization import make_optimizer, make_schedule
+from harness.training.step import EagerStep, detached
 
 V = 7
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import plan, records
+from harness import plan
 from harness.execution import inline
 from harness.execution.events import Claim
+from harness.records import store
 from harness.trial.setting import Setting
 
 SUITE = """\
@@ -27,7 +28,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     (folder / "tiny.yaml").write_text(SUITE)
     suite = plan.load(folder / "tiny.yaml")
-    runs = records.runs_folder(folder / "results", "tiny")
+    runs = store.runs_folder(folder / "results", "tiny")
     about = {"suite": "tiny", "runs": runs, "data": folder / "data", "device": "cpu", "executor": "inline"}
     setting = Setting(**about, contents=suite.contents)
     inline.execute(list(suite.trials), setting, Claim(cpus=1, gpus=0), lambda event: None)
@@ -39,7 +40,7 @@ def place(trained, tmp_path, monkeypatch):
     """A copy as the current folder: its runs, and the ids of the trials by head and seed."""
     folder = shutil.copytree(trained, tmp_path / "here")
     monkeypatch.chdir(folder)
-    runs = records.runs_folder(folder / "results", "tiny")
+    runs = store.runs_folder(folder / "results", "tiny")
     specs = plan.load(folder / "tiny.yaml").trials
     ids = {(spec.head.name, spec.seed): spec.id for spec in specs}
     return SimpleNamespace(folder=folder, runs=runs, ids=ids, one=ids["softmax", 1])
@@ -50,9 +51,9 @@ def forge(place):
     """A function: changes of metrics, of other fields -> the record of the first trial is changed and sealed anew."""
 
     def write(trial: str | None = None, **changes) -> None:
-        record = records.load(place.runs, trial or place.one)
+        record = store.load(place.runs, trial or place.one)
         metrics = {**record.metrics, **changes.pop("metrics", {})}
-        records.save(record.model_copy(update={**changes, "metrics": metrics}), place.runs)
+        store.save(record.model_copy(update={**changes, "metrics": metrics}), place.runs)
 
     return write
 

@@ -10,11 +10,11 @@ import commands
 import numpy as np
 import pytest
 
-from harness import records, sealed, token_scores
 from harness.distributions import Mixture
 from harness.execution import inline
-from harness.records import CurvePoint
-from harness.trial.checkpoint import BEST, load_weights, save, weights_sha256
+from harness.records import sealed, store, token_nll
+from harness.records.record import CurvePoint
+from harness.training.checkpoint import BEST, load_weights, save, weights_sha256
 from harness.verification.verdict import _near
 
 
@@ -28,11 +28,11 @@ def scratch(tmp_path, monkeypatch):
 
 
 def ppl(place) -> float:
-    return records.load(place.runs, place.one).metrics["test_ppl"]
+    return store.load(place.runs, place.one).metrics["test_ppl"]
 
 
 def scores_file(place):
-    return records.folder(place.runs, place.one) / token_scores.FILE_NAME
+    return store.folder(place.runs, place.one) / token_nll.FILE_NAME
 
 
 @pytest.mark.parametrize("head", ["softmax", "mos"])
@@ -66,7 +66,7 @@ def test_a_perplexity_that_the_weights_do_not_have_is_different(place, verify, f
 def test_a_perplexity_that_training_does_not_give_is_different(place, verify, forge):
     told = 0.8 * ppl(place)
     scores_file(place).unlink()
-    (records.folder(place.runs, place.one) / BEST).unlink()
+    (store.folder(place.runs, place.one) / BEST).unlink()
     forge(metrics={"test_ppl": told}, weights_sha256="ab" * 32)
     done = verify(place.one, "--retrain")
     assert done.code == 1
@@ -107,10 +107,10 @@ def test_a_record_with_an_impossible_number_is_not_checked(place, verify, forge)
 
 
 def test_a_record_without_a_perplexity_is_not_checked_and_no_traceback(place, verify):
-    record = records.load(place.runs, place.one)
+    record = store.load(place.runs, place.one)
     scores_file(place).unlink()
     metrics = {name: value for name, value in record.metrics.items() if name != "test_ppl"}
-    records.save(record.model_copy(update={"metrics": metrics}), place.runs)
+    store.save(record.model_copy(update={"metrics": metrics}), place.runs)
     done = verify(place.one)
     assert done.code == 1
     assert "not checked: " in done.out
@@ -118,15 +118,15 @@ def test_a_record_without_a_perplexity_is_not_checked_and_no_traceback(place, ve
 
 
 def test_weights_of_another_training_are_different(place, verify):
-    other = records.folder(place.runs, place.ids["softmax", 2]) / BEST
-    shutil.copy(other, records.folder(place.runs, place.one) / BEST)
+    other = store.folder(place.runs, place.ids["softmax", 2]) / BEST
+    shutil.copy(other, store.folder(place.runs, place.one) / BEST)
     done = verify(place.one)
     assert done.code == 1
     assert "different: its weights evaluated here: best.pt holds other weights" in done.out
 
 
 def test_weights_and_their_digest_exchanged_are_found_by_their_perplexity(place, verify, forge):
-    best = records.folder(place.runs, place.one) / BEST
+    best = store.folder(place.runs, place.one) / BEST
     weights = {name: tensor * 0.5 for name, tensor in load_weights(best, "cpu").items()}
     save({"weights": weights}, best)
     scores_file(place).unlink()
@@ -135,7 +135,7 @@ def test_weights_and_their_digest_exchanged_are_found_by_their_perplexity(place,
 
 
 def test_damaged_weights_are_not_checked(place, verify):
-    best = records.folder(place.runs, place.one) / BEST
+    best = store.folder(place.runs, place.one) / BEST
     best.write_bytes(best.read_bytes()[:-50])
     done = verify(place.one)
     assert done.code == 1
@@ -144,7 +144,7 @@ def test_damaged_weights_are_not_checked(place, verify):
 
 
 def test_without_weights_a_record_is_not_checked_and_the_way_is_said(place, verify):
-    (records.folder(place.runs, place.one) / BEST).unlink()
+    (store.folder(place.runs, place.one) / BEST).unlink()
     done = verify(place.one)
     assert done.code == 1
     assert "not checked: there are no weights to evaluate; --retrain trains it again" in done.out
@@ -159,19 +159,19 @@ def test_missing_token_scores_are_said(place, verify):
 
 
 def test_scores_of_tokens_that_add_up_but_are_others_are_different(place, verify):
-    record = records.load(place.runs, place.one)
-    scores = token_scores.load(place.runs, record)
+    record = store.load(place.runs, place.one)
+    scores = token_nll.load(place.runs, record)
     nll = scores.nll.copy()
     nll[scores.scored] = nll[scores.scored][::-1]
-    changed = token_scores.TokenScores(nll=nll, count=scores.count, offset=scores.offset)
-    token_scores.save(changed, record.weights_sha256, scores_file(place))
+    changed = token_nll.TokenScores(nll=nll, count=scores.count, offset=scores.offset)
+    token_nll.save(changed, record.weights_sha256, scores_file(place))
     done = verify(place.one)
     assert done.code == 1
     assert "different: its weights evaluated here: the scores of single tokens are others" in done.out
 
 
 def test_a_learning_curve_that_training_does_not_give_is_different(place, verify, forge):
-    record = records.load(place.runs, place.one)
+    record = store.load(place.runs, place.one)
     curve = tuple(CurvePoint(**{**point.model_dump(), "train_loss": 0.1}) for point in record.curve)
     forge(curve=curve)
     assert verify(place.one).code == 0  # weights say nothing of it
@@ -180,7 +180,7 @@ def test_a_learning_curve_that_training_does_not_give_is_different(place, verify
 
 def planted(place, forge, factor: float, **environment):
     """The first trial's record as another processor would have left it: other weights, a perplexity near."""
-    record = records.load(place.runs, place.one)
+    record = store.load(place.runs, place.one)
     scores_file(place).unlink()
     names = ("valid_ppl", "test_ppl", "test_ppl_standard", "last_valid_ppl", "last_test_ppl")
     metrics = {name: factor * record.metrics[name] for name in names}
@@ -222,13 +222,13 @@ def test_forged_seeds_do_not_widen_what_is_plausible_beyond_ten_percent(place, v
 
 def test_one_other_seed_says_nothing_of_a_spread(place, verify, forge):
     planted(place, forge, 1.04)
-    shutil.rmtree(records.folder(place.runs, place.ids["softmax", 3]))
+    shutil.rmtree(store.folder(place.runs, place.ids["softmax", 3]))
     done = verify(place.one, "--retrain")
     assert (done.code, "5% allowed, for want of 2 other seeds" in done.out) == (0, True)
 
 
 def test_a_forged_seed_is_no_record_of_its_trial(place, verify, forge):
-    spec = records.load(place.runs, place.one).spec
+    spec = store.load(place.runs, place.one).spec
     forge(spec=spec.model_copy(update={"seed": 9}))
     done = verify(place.one)
     assert done.code == 1
@@ -237,7 +237,7 @@ def test_a_forged_seed_is_no_record_of_its_trial(place, verify, forge):
 
 
 def test_a_file_that_is_no_record_is_not_checked(place, verify):
-    (records.folder(place.runs, place.one) / records.FILE_NAME).write_text("{}")
+    (store.folder(place.runs, place.one) / store.FILE_NAME).write_text("{}")
     done = verify(place.one)
     assert (done.code, ": not checked: " in done.out) == (1, True)
 
@@ -252,7 +252,7 @@ def test_weights_whose_perplexity_is_not_made_of_probabilities_are_different(pla
 
 
 def test_a_record_that_says_ok_against_its_certificate_is_different(place, verify, forge):
-    lie = records.load(place.runs, place.one).certificate.model_copy(update={"sum_error": 277.0})
+    lie = store.load(place.runs, place.one).certificate.model_copy(update={"sum_error": 277.0})
     forge(certificate=lie)
     done = verify(place.one)
     assert done.code == 1
@@ -278,9 +278,9 @@ def test_a_trial_that_does_not_end_well_here_is_different_or_not_checked(place, 
 
 @pytest.mark.parametrize("target", ["folder", "file", "elsewhere"])
 def test_a_record_is_named_by_its_file_or_folder(place, verify, tmp_path, target):
-    folder = records.folder(place.runs, place.one)
-    shutil.copy(folder / records.FILE_NAME, tmp_path / "sent.json")
-    named = {"folder": folder, "file": folder / records.FILE_NAME, "elsewhere": tmp_path / "sent.json"}[target]
+    folder = store.folder(place.runs, place.one)
+    shutil.copy(folder / store.FILE_NAME, tmp_path / "sent.json")
+    named = {"folder": folder, "file": folder / store.FILE_NAME, "elsewhere": tmp_path / "sent.json"}[target]
     done = verify(named, "--retrain")
     assert (done.code, done.out.splitlines()[-1]) == (0, "1 record: 1 identical")
 
@@ -335,7 +335,7 @@ def test_no_file_is_opened_on_a_records_word(place, verify, forge, tmp_path):
     text = tmp_path / "mine"
     text.mkdir()
     os.mkfifo(text / "train.txt")  # whoever opens it waits for ever
-    spec = records.load(place.runs, place.one).spec
+    spec = store.load(place.runs, place.one).spec
     corpus = spec.corpus.model_copy(update={"name": "text", "params": {"path": str(text)}})
     forge(spec=spec.model_copy(update={"corpus": corpus}), contents=None)
     for how in ((), ("--retrain",)):
@@ -345,7 +345,7 @@ def test_no_file_is_opened_on_a_records_word(place, verify, forge, tmp_path):
 
 
 def test_a_head_that_is_not_installed_is_not_checked(place, verify, forge):
-    spec = records.load(place.runs, place.one).spec
+    spec = store.load(place.runs, place.one).spec
     head = spec.head.model_copy(update={"name": "strangers"})
     forge(spec=spec.model_copy(update={"head": head}))
     for how in ((), ("--retrain",)):
@@ -354,7 +354,7 @@ def test_a_head_that_is_not_installed_is_not_checked(place, verify, forge):
 
 
 def test_an_id_that_is_a_path_is_refused(place, verify, tmp_path):
-    record = records.load(place.runs, place.one)
+    record = store.load(place.runs, place.one)
     spec = record.spec.model_copy(update={"id": "../../escaped"})
     sealed.save(record.model_copy(update={"spec": spec}), tmp_path / "sent.json")
     done = verify(tmp_path / "sent.json", "--retrain")
@@ -363,7 +363,7 @@ def test_an_id_that_is_a_path_is_refused(place, verify, tmp_path):
 
 
 def test_parameters_of_a_hostile_record_end_in_a_sentence(place, verify, forge):
-    spec = records.load(place.runs, place.one).spec
+    spec = store.load(place.runs, place.one).spec
     backbone = spec.backbone.model_copy(update={"params": {"d_model": -3, "num_layers": 1}})
     forge(spec=spec.model_copy(update={"backbone": backbone}), contents=None)
     assert verify(place.one).code == 1

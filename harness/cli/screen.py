@@ -1,0 +1,187 @@
+"""What commands show on the terminal: tables of `plan`, `list`, `diff` and others, and how to start another command."""
+
+import math
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from harness.conformance import Summary
+from harness.diagnostics.facets import Position
+from harness.plan.specs import TrialSpec
+from harness.printable import printable
+from harness.report.diff.contexts import Context
+from harness.report.diff.difference import Difference
+from harness.report.diff.metric_pairs import MetricDifference
+from harness.report.evidence.gains import Band
+from harness.report.history import SuiteSpent, TrialSpent
+
+
+def trials(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]]) -> Table:
+    """A row for each planned trial: what it is, its parameter counts, its state."""
+    shown = Table("trial", "corpus", "backbone", "head", "seed", "params", "head params", "state")
+    for spec, entry in zip(specs, entries, strict=True):
+        counts = [f"{entry[key]:,}" for key in ("params_total", "params_head")]
+        about = [spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), str(spec.seed)]
+        shown.add_row(*map(_shown, [*about, *counts, entry["state"]]))
+    return shown
+
+
+def step_memory(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]], device: str) -> Table:
+    """A row for each model: MiB at the peak of a training step, where they are made; '-' where that cannot be told."""
+    shown = Table("corpus", "backbone", "head", title=f"memory of a training step at its peak, MiB, {device}")
+    parts = list(next((entry["memory"] for entry in entries if entry["memory"]), {}))
+    for part in parts:
+        shown.add_column(part, justify="right")
+    rows = {}
+    for spec, entry in zip(specs, entries, strict=True):
+        sizes = [f"{entry['memory'][part] / 2**20:,.1f}" if entry["memory"] else "-" for part in parts]
+        rows[str(spec.corpus), str(spec.backbone), str(spec.head)] = sizes
+    for about, sizes in rows.items():
+        shown.add_row(*map(_shown, [*about, *sizes]))
+    return shown
+
+
+def components(entries: list[dict[str, Any]]) -> Table:
+    """A row for each component: its name, where it comes from, its parameters."""
+    shown = Table("name", "from", "parameters")
+    for entry in entries:
+        told = Text("\n").join(map(_shown, entry["parameters"]))
+        shown.add_row(_shown(entry["name"]), _shown(entry["from"]), told)
+    return shown
+
+
+def summaries(rows: list[Summary]) -> Table:
+    """A row for each checked component: its worst error of each check that measures one, and the time it took."""
+    measured = list(dict.fromkeys(check for row in rows for check in row.worst))
+    shown = Table("name", "variants", "passed", *(f"worst error: {check}" for check in measured), "seconds")
+    for row in rows:
+        errors = [f"{row.worst[check]:.0e}" if check in row.worst else "-" for check in measured]
+        passed = f"{row.checks - len(row.failures)} of {row.checks}" if row.checks else "none"
+        shown.add_row(row.name, str(row.variants), passed, *errors, f"{row.seconds:.1f}")
+    return shown
+
+
+def voices(position: Position) -> Table:
+    """What may follow a token: a column for each that speaks, its words with their probabilities below its weight."""
+    shown = Table(title=_shown(f"after '{position.token}'"))
+    for voice in position.voices:
+        owned = f"\n{voice.owns}" if voice.owns else ""
+        shown.add_column(Text(f"{voice.name}\n{voice.weight:.3f}{owned}"), overflow="fold")
+    for row in zip_longest(
+        *([f"{word} {p:.4f}" for word, p in voice.words] for voice in position.voices), fillvalue=""
+    ):
+        shown.add_row(*map(_shown, row))
+    return shown
+
+
+def differences(found: Difference) -> Iterator[Table | Text]:
+    """Two sides: settings, metrics, single tokens by kind, the contexts in which they differ most, notes."""
+    within = f" on {found.within}" if found.within else ""
+    yield Text.assemble("A: ", (printable(found.a), "bold"), "; B: ", (printable(found.b), "bold"), printable(within))
+    settings = Table("setting", "A", "B")
+    for change in found.changes:
+        settings.add_row(*map(_shown, (change.key, change.a, change.b)))
+    yield settings
+    yield _metrics(found.metrics)
+    for title, bands in {
+        "how often training had the token": found.by_frequency,
+        "tokens before it in its segment, less one": found.by_position,
+    }.items():
+        if bands:
+            yield _bands(title, bands)
+    for title, contexts in {"B is better: fewer nats": found.better, "B is worse: more nats": found.worse}.items():
+        if contexts:
+            yield _contexts(title, contexts)
+    yield from map(_shown, found.notes)
+
+
+def _metrics(metrics: Iterable[MetricDifference]) -> Table:
+    shown = Table("metric", title="B against A: geometric means, intervals of 95 %, p not corrected")
+    for column in ("A", "B", "B / A - 1", "interval", "over", "p, paired t", "p, sign-flip", "more seeds for 1 %", "n"):
+        shown.add_column(column, justify="left" if column == "over" else "right")
+    for each in metrics:
+        digits = 0 if each.name.startswith("params") else 2
+        interval = "-" if each.low is None else f"[{100 * each.low:+.2f}, {100 * each.high:+.2f}] %"
+        tests = ["-" if p is None else f"{p:.2g}" for p in (each.p_t, each.p_sign_flip)]
+        more = "-" if each.more_seeds is None else f"{each.more_seeds:,}"
+        values = (f"{each.a:,.{digits}f}", f"{each.b:,.{digits}f}", f"{100 * each.change:+.2f} %", interval)
+        shown.add_row(*map(_shown, (each.name, *values, each.over or "-", *tests, more, str(each.n))))
+    return shown
+
+
+def _bands(title: str, bands: Iterable[Band]) -> Table:
+    shown = Table(title, "tokens", "B - A, nats", "standard error")
+    for column in shown.columns:
+        column.justify = "right"
+    for band in bands:
+        error = "-" if math.isnan(band.error) else f"{band.error:.4f}"
+        shown.add_row(*map(_shown, (band.label, f"{band.tokens:,}", f"{band.mean:+.4f}", error)))
+    return shown
+
+
+def _contexts(title: str, contexts: Iterable[Context]) -> Table:
+    """The target stands in brackets, and bold where the terminal can."""
+    shown = Table(title=title)
+    for column in ("A, nats", "B, nats", "in training"):
+        shown.add_column(column, justify="right")
+    shown.add_column("text", overflow="fold")
+    for each in contexts:
+        before, target, after = map(printable, (each.before, each.target, each.after))
+        text = Text.assemble(before, (f"[{target}]", "bold"), after)
+        shown.add_row(f"{each.a:.2f}", f"{each.b:.2f}", f"{each.count:,}", text)
+    return shown
+
+
+def suites_spent(rows: Iterable[SuiteSpent]) -> Table:
+    """A row for each suite: its records by status, and what they took."""
+    shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
+    for row in rows:
+        counts = [f"{count} {status}" for status, count in row.records.items()]
+        counts += [f"{row.interrupted} interrupted"] if row.interrupted else []
+        wall = "-" if row.wall_minutes is None else _span(row.wall_minutes)
+        about = [_span(row.device_minutes), wall, row.finished or "-", ", ".join(row.devices), decimal(row.bytes)]
+        shown.add_row(*map(_shown, [row.suite, ", ".join(counts) or "none", *about]))
+    shown.caption = "device time: training, summed over trials; wall time: from the first start to the last end"
+    return shown
+
+
+def trials_spent(rows: Iterable[TrialSpent]) -> Table:
+    """A row for each trial that has a record."""
+    names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
+    shown = Table(*names, "token scores")
+    kept = {True: "kept", False: "no token scores", None: "-"}
+    for row in rows:
+        measured = [f"{value:.2f}" if value is not None else "-" for value in (row.test_ppl, row.minutes)]
+        about = [row.id, row.head, row.backbone, row.corpus, str(row.seed), row.status]
+        shown.add_row(*map(_shown, [*about, *measured, row.device, row.finished, kept[row.token_scores]]))
+    return shown
+
+
+def _span(minutes: float) -> str:
+    """'2 h 05 min', '5.2 min'."""
+    return f"{minutes:.1f} min" if minutes < 60 else f"{int(minutes // 60)} h {int(minutes % 60):02} min"
+
+
+def lines(text: str) -> Text:
+    """A text of several lines, printable."""
+    return Text("\n").join(map(_shown, text.split("\n")))
+
+
+def command() -> str:
+    """How this program is started from where the user stands: by name, or by its path in an environment not active."""
+    script, here = Path(sys.executable).with_name("harness"), Path.cwd()
+    if shutil.which("harness") or not script.exists():
+        return "harness"
+    return str(script.relative_to(here) if script.is_relative_to(here) else script)
+
+
+def _shown(text: str) -> Text:
+    """Whatever a name holds, neither markup for rich nor an order to the terminal."""
+    return Text(printable(text))

@@ -1,0 +1,218 @@
+"""What a person sees while trials run: a live table in a terminal, plain lines anywhere else."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from harness.execution.events import Event
+from harness.execution.progress.pace import Pace, done
+from harness.plan.specs import TrialSpec
+from harness.printable import printable
+from harness.training.progress import Progress
+
+MAX_ROWS = 20
+LINE_SECONDS = 60.0
+BAR = 10  # characters of a bar, and the least that 'state' has for a status
+MIN_HEAD, GOOD_HEAD = 8, 16  # characters for the head's name: with the ETA beside it; with anything more
+GAP = 2  # characters between columns
+COLUMNS = ("trial", "head", "backbone", "corpus", "seed", "state", "epoch", "valid ppl", "ms/batch", "ETA")
+DROPPED = ("backbone", "corpus", "trial", "ms/batch", "seed", "epoch", "valid ppl", "ETA")  # the first first
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The texts of a row by column, and how much of it is done, where that is shown as a bar instead of the state."""
+
+    cells: dict[str, str]
+    share: float | None = None
+
+
+class LiveView:
+    """Follows the events of a run. Use as a context manager.
+
+    Args:
+        specs: the trials that are about to run.
+        console: where to draw; a live table only where it is a terminal.
+    """
+
+    def __init__(self, specs: list[TrialSpec], console: Console):
+        self.console = console
+        self.total = len(specs)
+        self.pace = Pace(specs)
+        self._began = time.monotonic()
+        self._specs = {spec.id: spec for spec in specs}
+        self._progress: dict[str, Progress | None] = {}
+        self._last_line: dict[str, float] = {}
+        self._ends: dict[str, Event] = {}
+        self._live = Live(get_renderable=self._shown, console=console, refresh_per_second=2, transient=True)
+
+    def __enter__(self) -> "LiveView":
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Take in one event."""
+        trial, now = event.spec.id, time.monotonic()
+        if event.kind == "started":
+            self.pace.started(event.spec, now)
+            self._progress[trial] = None
+            self._last_line[trial] = now
+        elif event.kind == "progress":
+            self.pace.got_on(event.spec, event.progress, now)
+            self._progress[trial] = event.progress
+        else:
+            self.pace.ended(event.spec, now)
+            self._progress.pop(trial, None)
+            self._ends[trial] = event
+        if not self.console.is_terminal and (line := self._line(event)):
+            self.console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+
+    def totals(self) -> str:
+        """One line for the end: trials by status, time on the clock, and the training time that their records tell."""
+        device = clock(self._device_seconds())
+        wall = clock(time.monotonic() - self._began)
+        return f"{self._ended()}; wall time {wall}; device time {device} (training, summed over these trials)"
+
+    def _line(self, event: Event) -> str | None:
+        """A line for a log: starts, epochs (their ends, and once a minute within), results."""
+        who = f"{event.spec.id}  {event.spec}"
+        if event.kind == "started":
+            return f"start   {who}"
+        if event.kind == "finished":
+            return f"end     {who}  {_result(event)}  ({len(self._ends)} of {self.total})"
+        progress, now = event.progress, time.monotonic()
+        if progress.step < progress.steps and now - self._last_line.get(event.spec.id, 0.0) < LINE_SECONDS:
+            return None
+        self._last_line[event.spec.id] = now
+        valid = f"  valid {progress.valid_ppl:.2f}" if progress.step == progress.steps and progress.valid_ppl else ""
+        return f"epoch   {who}  {_position(progress)}  {progress.ms_per_batch:.1f} ms/batch{valid}"
+
+    def _ended(self) -> str:
+        counts = Counter(end.record.status if end.record else "lost" for end in self._ends.values())
+        told = ", ".join(f"{count} {status}" for status, count in counts.items()) or "none finished"
+        return f"{len(self._ends)} of {self.total} trials: {told}"
+
+    def _device_seconds(self) -> float:
+        """Training time of the records that came in, on every device that a trial had."""
+        return sum(
+            60 * end.record.metrics.get("train_minutes", 0.0) * end.spec.train.data_parallel
+            for end in self._ends.values()
+            if end.record is not None
+        )
+
+    def _shown(self) -> Group:
+        now, width = time.monotonic(), self.console.width
+        left = self.pace.all_left(now)
+        head = [
+            self._ended(),
+            f"{self.pace.running} running",
+            f"{self.pace.waiting} waiting",
+            f"wall {clock(now - self._began)}",
+            f"device {clock(self._device_seconds() + self.pace.elapsed(now))}",
+            f"ETA {'-' if left is None else clock(left)}",
+        ]
+        lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in _lines(head, width)]
+        bar = Table.grid()  # a bar by itself ends no line
+        bar.add_row(ProgressBar(total=max(1, self.total), completed=len(self._ends), width=width))
+        room = max(1, min(MAX_ROWS, self.console.height - len(lines) - 3))
+        return Group(*lines, bar, _table(self._rows(room, now), width))
+
+    def _rows(self, most: int, now: float) -> list[_Row]:
+        """Trials under way, and above them the last to end, as far as there is room."""
+        running = list(self._progress)[:most]
+        finished = list(self._ends)[max(0, len(self._ends) - (most - len(running))) :] if len(running) < most else []
+        return [self._row(trial, now) for trial in [*finished, *running]]
+
+    def _row(self, trial: str, now: float) -> _Row:
+        spec = self._specs[trial]
+        about = {"trial": trial, "head": str(spec.head), "backbone": spec.backbone.name, "corpus": spec.corpus.name}
+        about["seed"] = str(spec.seed)
+        if trial in self._ends:
+            return _Row({**about, **_finished_cells(self._ends[trial])})
+        progress, left = self._progress[trial], self.pace.left(trial, now)
+        if progress is None:
+            return _Row({**about, "state": "starting"})
+        measured = {
+            "epoch": _position(progress),
+            "valid ppl": f"{progress.valid_ppl:.2f}" if progress.valid_ppl else "",
+            "ms/batch": f"{progress.ms_per_batch:.1f}",
+            "ETA": clock(left),
+        }
+        return _Row({**about, **measured}, share=done(progress) / progress.epochs)
+
+
+def clock(seconds: float) -> str:
+    """'0:01:05'."""
+    return f"{int(seconds // 3600)}:{int(seconds // 60 % 60):02}:{int(seconds % 60):02}"
+
+
+def _table(rows: list[_Row], width: int) -> Table:
+    """Of exactly the columns for which there is room, each line one row."""
+    wanted = {name: max([len(name), *(len(printable(row.cells.get(name, ""))) for row in rows)]) for name in COLUMNS}
+    kept, widths = list(COLUMNS), {**wanted, "state": BAR}
+    for name in DROPPED:
+        least = min(wanted["head"], MIN_HEAD if name == "ETA" else GOOD_HEAD)
+        if _total(kept, {**widths, "head": least}) > width:
+            kept.remove(name)
+    spare = width - _total(kept, {**widths, "head": 0})
+    widths["head"] = min(wanted["head"], spare)
+    widths["state"] = max(BAR, min(wanted["state"], BAR + spare - widths["head"]))
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
+    for name in kept:
+        table.add_column(Text(name, style="bold"), width=widths[name], overflow="ellipsis", no_wrap=True)
+    for row in rows:
+        table.add_row(*(_cell(row, name) for name in kept))
+    return table
+
+
+def _total(names: list[str], widths: dict[str, int]) -> int:
+    return sum(widths[name] for name in names) + GAP * (len(names) - 1)
+
+
+def _cell(row: _Row, name: str) -> RenderableType:
+    if name == "state" and row.share is not None:
+        return ProgressBar(total=1.0, completed=row.share, width=BAR)
+    return Text(printable(row.cells.get(name, "")), no_wrap=True, overflow="ellipsis")  # none of it is rich's markup
+
+
+def _lines(parts: list[str], width: int) -> list[str]:
+    """Parts joined by '; ', as many lines as it takes."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        joined = f"{lines[-1]}; {part}"
+        lines[-1:] = [joined] if len(joined) <= width else [lines[-1], part]
+    return lines
+
+
+def _finished_cells(end: Event) -> dict[str, str]:
+    record = end.record
+    if record is None or record.status != "ok":
+        return {"state": _result(end)}
+    ms = record.metrics.get("train_ms_per_batch")
+    epochs = f"{record.curve[-1].epoch:g}" if record.curve else "0"
+    return {"state": "ok", "epoch": epochs, "valid ppl": f"{record.metrics['valid_ppl']:.2f}"} | (
+        {"ms/batch": f"{ms:.1f}"} if ms else {}
+    )
+
+
+def _position(progress: Progress) -> str:
+    return f"{progress.epoch}/{progress.epochs:g} ({100 * progress.step // progress.steps} %)"
+
+
+def _result(event: Event) -> str:
+    record = event.record
+    if record is None:
+        return f"lost: {event.message}"
+    if record.status != "ok":
+        return f"{record.status}: {record.message}"
+    return f"ok  valid {record.metrics['valid_ppl']:.2f}  test {record.metrics['test_ppl']:.2f}"

@@ -1,0 +1,1 @@
+"""Trials under Ray Tune. Ray is imported in this package only."""

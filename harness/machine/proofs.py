@@ -1,0 +1,222 @@
+"""What has been proved of this machine's GPU, and what is switched off because it is not right there.
+
+What the harness has for GPUs runs on a device only after it was proved there: a process of its own
+(harness/trial/prove.py) runs it on small cases and compares the numbers with known ones. The outcome is kept in the
+cache folder for this GPU model, driver, torch, Triton, harness version and source code. A part that fails is not used
+on this machine: something slower runs in its place. On the CPU there is nothing to prove.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import pooch
+import torch
+from filelock import FileLock
+
+import harness
+from harness.machine.environment import device_name, now
+from harness.machine.files import write_atomically
+from harness.printable import sentence
+
+Part = Literal["lean", "rows", "log_sum_exp", "graph"]
+PARTS: dict[Part, tuple[str, str]] = {  # in the order of their proofs: what it is, what runs where it is switched off
+    "lean": ("the evaluation of mixtures in chunks", "mixtures are evaluated by the plain equations instead"),
+    "rows": ("the Triton kernel for training", "torch's own operations run instead"),
+    "log_sum_exp": ("the Triton kernel for evaluation", "torch's own operations run instead"),
+    "graph": ("the CUDA graph of the training step", "steps run operation by operation instead"),
+}
+CACHE = Path(pooch.os_cache("output-head-harness")) / "proofs"
+DRIVER = Path("/proc/driver/nvidia/version")
+SOURCES = (  # below harness/
+    "kernels/*.py",
+    "training/cuda_graph.py",
+    "training/step.py",
+    "trial/prov*.py",
+    "distributions.py",
+)
+SECONDS = 300  # for one process of a proof; compiling Triton's kernels is most of it
+MARK = "proof: "  # begins each line by which the process reports
+MODULE = "harness.trial.prove"
+
+_known: dict[torch.device, "Proof"] = {}
+_one_at_a_time = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """The outcome for one device. `failed`: part -> what was wrong with it; `seconds` it took; when it was made."""
+
+    device: str
+    failed: dict[str, str]
+    seconds: float
+    made: str
+
+    def sentence(self, part: str) -> str:
+        """That a part which failed is switched off, why, and what runs in its place."""
+        what, instead = PARTS[part]
+        return f"Switched off on this machine ({self.device}): {what}, since {self.failed[part]}; {instead}"
+
+
+def of(device: torch.device, *, again: bool = False) -> Proof:
+    """The proof for a device: kept from before, or made now, which takes seconds. `again`: made now in any case."""
+    if device.type != "cuda":
+        return Proof(device=device_name(device), failed={}, seconds=0.0, made=now())
+    device = _indexed(device)
+    with _one_at_a_time:
+        if again or device not in _known:
+            _known[device] = _kept_or_made(device, again)
+        return _known[device]
+
+
+def holds(part: Part, device: torch.device) -> bool:
+    """Whether a part may be used on a device."""
+    return device.type != "cuda" or part not in of(device).failed
+
+
+def switched_off(device: torch.device) -> tuple[str, ...]:
+    """A sentence for each part that is switched off on a device."""
+    proof = of(device)
+    return tuple(proof.sentence(part) for part in PARTS if part in proof.failed)
+
+
+@contextmanager
+def presumed(device: torch.device, failed: dict[str, str]) -> Iterator[None]:
+    """Within it, exactly `failed` is switched off on a device, for all threads: for the proof itself, and for tests."""
+    device = _indexed(device)
+    before = _known.get(device)
+    _known[device] = Proof(device=str(device), failed=failed, seconds=0.0, made=now())
+    try:
+        yield
+    finally:
+        _known.pop(device)
+        if before is not None:
+            _known[device] = before
+
+
+def place(device: torch.device) -> Path:
+    """Where the proof for a device is kept. Whatever its numbers can depend on is part of the name."""
+    machine = {
+        "device": device_name(device),
+        "driver": _driver(),
+        "torch": torch.__version__,
+        "Triton": _triton(),
+        "harness": harness.__version__,
+        "source": _source(),
+    }
+    return CACHE / f"{hashlib.sha256(json.dumps(machine).encode()).hexdigest()[:12]}.json"
+
+
+def made(device: torch.device) -> tuple[Proof, bool]:
+    """Prove now, and whether all of it could be tried. A part that ends its process, or raises, has failed; another
+    process then goes on with the parts that are left, since a GPU's fault may stay with its process.
+    """
+    began, failed, left, tried = time.monotonic(), {}, list(PARTS), True
+    while left:
+        lines, ended = _reported(device, left, failed)
+        if not lines or "tried" in lines[-1]:  # the device cannot be had, as when its memory is taken
+            cause = lines[-1]["tried"] if lines else ended
+            failed |= dict.fromkeys(left, f"it could not be tried: {cause}")
+            tried = False
+            break
+        for line in lines[1:]:
+            left.remove(line["part"])
+            failed |= {line["part"]: line["fault"]} if line["fault"] else {}
+        if left and not (len(lines) > 1 and lines[-1]["fault"]):
+            failed[left.pop(0)] = ended
+    seconds = round(time.monotonic() - began, 1)
+    return Proof(device=device_name(device), failed=failed, seconds=seconds, made=now()), tried
+
+
+def _kept_or_made(device: torch.device, again: bool) -> Proof:
+    kept = place(device)
+    with contextlib.suppress(OSError):  # a cache that cannot be written: each process makes its own
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(kept.with_suffix(".lock")):
+            if not again:
+                with contextlib.suppress(OSError, ValueError, TypeError):  # none yet, or not one of ours
+                    return _read(kept)
+            proof, tried = made(device)
+            if tried:
+                with contextlib.suppress(OSError):
+                    write_atomically(kept, json.dumps(asdict(proof), indent=1).encode())
+            return proof
+    return made(device)[0]
+
+
+def _read(kept: Path) -> Proof:
+    proof = Proof(**json.loads(kept.read_bytes()))
+    if not isinstance(proof.failed, dict) or not set(proof.failed) <= set(PARTS):
+        raise ValueError(f"{kept} is no proof")
+    return proof
+
+
+def _reported(device: torch.device, left: list[str], failed: dict[str, str]) -> tuple[list[dict[str, str]], str]:
+    """What a process that proves the parts that are left reports, line by line, and how it ended."""
+    root = str(Path(harness.__file__).parent.parent)
+    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    try:
+        done = subprocess.run(
+            _command(device, left, failed),
+            env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        out, ended = done.stdout, f"its process ended with {_way(done.returncode)}"
+    except subprocess.TimeoutExpired as late:
+        out, ended = late.stdout or b"", f"its process took more than {SECONDS} s"
+    except OSError as cause:
+        out, ended = b"", f"no process could be started ({cause})"
+    lines = out.decode(errors="replace").splitlines()
+    whole = (line for line in lines if line.startswith(MARK) and line.endswith("}"))
+    return [json.loads(line.removeprefix(MARK)) for line in whole], sentence(ended)
+
+
+def _command(device: torch.device, left: list[str], failed: dict[str, str]) -> list[str]:
+    return [sys.executable, "-m", MODULE, str(device), ",".join(left), ",".join(failed)]
+
+
+def _way(code: int) -> str:
+    return signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
+
+
+def _indexed(device: torch.device) -> torch.device:
+    if device.type != "cuda" or device.index is not None:
+        return device
+    return torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_available() else 0)
+
+
+def _driver() -> str:
+    """The driver's version, as it tells it on Linux; elsewhere the CUDA version that it is made for."""
+    if DRIVER.exists():
+        return DRIVER.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    version = getattr(torch._C, "_cuda_getDriverVersion", None)
+    return str(version()) if version is not None else "unknown"
+
+
+def _triton() -> str:
+    for name in ("triton", "pytorch-triton"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return "none"
+
+
+def _source() -> str:
+    """A hash of the code that is proved: an edited kernel is proved anew."""
+    folder = Path(harness.__file__).parent
+    found = sorted(path for pattern in SOURCES for path in folder.glob(pattern))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()

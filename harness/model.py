@@ -1,0 +1,114 @@
+"""Build: a backbone and a head from the registries, put together."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from harness.containment.calls import calling
+from harness.containment.shared_state import TORCH
+from harness.protocols import HeadDims, TokenDistribution
+from harness.random_streams import own_generators, seeded
+from harness.registry import BACKBONES, HEADS
+
+if TYPE_CHECKING:
+    from harness.plan.specs import ComponentSpec, TrialSpec
+
+
+class LanguageModel(nn.Module):
+    """A backbone under a head. Their code may be anybody's: each call into it is watched: harness/containment/calls.py.
+
+    Args:
+        names: what messages call the backbone and the head.
+    """
+
+    def __init__(self, backbone: nn.Module, head: nn.Module, names: tuple[str, str] = ("backbone", "head")):
+        super().__init__()
+        self.backbone, self.head = backbone, head
+        self.backbone_name, self.head_name = names
+
+    @property
+    def both_names(self) -> str:
+        """'head mos on backbone lstm'."""
+        return f"{self.head_name} on {self.backbone_name}"
+
+    def forward(self, tokens_BT: Tensor, state: Any = None) -> tuple[TokenDistribution, Any]:
+        """(B, T) token ids and the carried state -> the distribution of the next token, and the state to carry."""
+        with calling(self.backbone_name, "forward") as before:
+            hidden = self.backbone(tokens_BT, state)
+        with calling(self.head_name, "forward", before=before):
+            return self.head(hidden), hidden.state
+
+    def train(self, mode: bool = True) -> "LanguageModel":
+        """As any module's; a component may have a `train` of its own."""
+        with calling(self.both_names, "train"):
+            return super().train(mode)
+
+
+def build_backbone(spec: "ComponentSpec", vocab_size: int) -> nn.Module:
+    """A backbone by name. Raises what its constructor raises, and ComponentError."""
+    cls = BACKBONES.get(spec.name)
+    with calling(f"backbone {spec.name}", "its constructor", TORCH):
+        return cls(vocab_size, **spec.params)
+
+
+def build_head(spec: "ComponentSpec", backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
+    """A head by name, for the widths of a backbone. Raises what its constructor raises, and ComponentError."""
+    dims = HeadDims(
+        vocab_size=vocab_size,
+        layer_dims=tuple(backbone.layer_dims),
+        d_embed=backbone.embedding.embedding_dim,
+        token_counts=token_counts,
+    )
+    cls, embedding = HEADS.get(spec.name), backbone.embedding
+    with calling(f"head {spec.name}", "its constructor", TORCH):
+        return cls(dims, embedding, **spec.params)
+
+
+def build(
+    backbone: "ComponentSpec", head: "ComponentSpec", *, vocab_size: int, seed: int, token_counts: Tensor | None = None
+) -> LanguageModel:
+    """The model of a trial, initialised from the seed's 'backbone' and 'head' streams, so that the heads compared
+    under one seed start on the same backbone. Python's and numpy's generators are at streams of the seed, too.
+    """
+    names = f"backbone {backbone.name}", f"head {head.name}"
+    with own_generators(seed, torch.device("cpu")):
+        with seeded(seed, "backbone"):
+            built = build_backbone(backbone, vocab_size)
+        with seeded(seed, "head"):
+            return LanguageModel(built, build_head(head, built, vocab_size, token_counts), names)
+
+
+def components(spec: "TrialSpec") -> str:
+    """What messages call the two components of a trial together: 'head mos on backbone lstm'."""
+    return f"head {spec.head.name} on backbone {spec.backbone.name}"
+
+
+def count_parameters(model: LanguageModel) -> tuple[int, int]:
+    """(total, head) numbers of scalars, tied ones counted once and as the backbone's."""
+    body = {id(parameter) for parameter in model.backbone.parameters()}
+    own = sum(parameter.numel() for parameter in model.head.parameters() if id(parameter) not in body)
+    return sum(parameter.numel() for parameter in model.parameters()), own
+
+
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Within it, building allocates and initialises nothing: for counting, and for what only a constructor can tell."""
+    with torch.device("meta"), _NoInitialisation():
+        yield
+
+
+class _NoInitialisation(TorchFunctionMode):
+    """Leaves tensors as they are where a constructor would fill them: on the meta device that does nothing, but torch
+    imports its compiler for it, a second or more.
+    """
+
+    FILLS = (Tensor.uniform_, Tensor.normal_)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if getattr(func, "__module__", None) == "torch.nn.init" or func in self.FILLS:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))

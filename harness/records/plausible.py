@@ -1,0 +1,160 @@
+"""Whether a record can be that of a trial: known metrics within their ranges, a curve of its epochs, dates, digests.
+
+Every record is checked when it is read. This finds faults and careless forgeries; who knows these rules can write a
+record that keeps them (docs/security.md).
+"""
+
+import math
+import re
+from collections.abc import Container, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from harness.printable import printable
+
+if TYPE_CHECKING:
+    from harness.records.record import TrialRecord
+
+REQUIRED = (  # of a trial that is ok: tables are made of them
+    "valid_ppl",
+    "test_ppl",
+    "last_valid_ppl",
+    "last_test_ppl",
+    "params_total",
+    "params_head",
+    "best_epoch",
+    "scored_test_tokens",
+    "context_tokens",
+    "state_carried",
+)
+WHOLE = ("params_total", "params_head", "scored_test_tokens", "context_tokens", "inference_batch", "state_carried")
+LOWEST = {"params_total": 1, "scored_test_tokens": 1, "context_tokens": 1, "inference_batch": 1}  # others: 0
+HIGHEST = {"state_carried": 1, "test_ppl_word": 1e300}  # a text without spaces is one word
+MOST = 1e15  # of any other number: milliseconds, parameters, tokens
+LEAST_PERPLEXITY = math.exp(-1e-5)  # 1 but for rounding: no probability is above 1
+MOST_PERPLEXITY = 1e200  # means and the ends of a plot's axes are still floats
+ROUNDING = 1e-4  # nats, by which a mean of equal float32 numbers may be below the lowest of them
+CLOCKS = timedelta(days=1)  # by which clocks of two machines may differ
+DIGEST = re.compile("[0-9a-f]{64}")
+MAX_CONTENT = 500  # characters of what stands for a text or for weights
+
+
+def fault(record: "TrialRecord", known: Container[str]) -> str:
+    """What is wrong with a record, in words; '' where nothing is.
+
+    Args:
+        known: names of metrics.
+    """
+    return next(_faults(record, known), "")
+
+
+def moment(text: str) -> datetime | None:
+    """A time as ISO 8601 writes it, with its zone; None for any other text."""
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone(UTC) if found.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def most(metric: str) -> float:
+    """The highest value of a metric in the record of a trial that is ok."""
+    return HIGHEST.get(metric, MOST_PERPLEXITY if _is_perplexity(metric) else MOST)
+
+
+def fault_of_date(name: str, text: str) -> str:
+    """What is wrong with a time that lies in the past; '' where nothing is."""
+    found = moment(text)
+    if found is None:
+        return f"{name} is '{printable(text[:40])}', expected a date and time with its zone, as in ISO 8601"
+    if found > datetime.now(UTC) + CLOCKS:
+        return f"{name} is {text}, which is in the future by this machine's clock"
+    return ""
+
+
+def fault_of_digest(name: str, text: str) -> str:
+    """What is wrong with a SHA-256; '' where nothing is."""
+    found = DIGEST.fullmatch(text)
+    return "" if found else f"{name} is '{printable(text[:80])}', expected 64 hexadecimal digits"
+
+
+def _faults(record: "TrialRecord", known: Container[str]) -> Iterator[str]:
+    ok = record.status == "ok"
+    for name, value in record.metrics.items():
+        if name not in known:
+            yield f"'{printable(name[:40])}' is no metric that this harness knows"
+        yield from _out_of_range(name, value, ok=ok)
+    if ok:
+        yield from (f"it is ok and has no {name}" for name in REQUIRED if name not in record.metrics)
+        if record.weights_sha256 is None:
+            yield "it is ok and has no weights_sha256"
+    total, head = (record.metrics.get(name, 0) for name in ("params_total", "params_head"))
+    if head > total:
+        yield f"params_head is {head:,.0f}, more than params_total, {total:,.0f}"
+    yield from _about_epochs(record, ok=ok)
+    yield from _about_settings(record)
+    yield from _about_certificate(record)
+    yield from filter(None, [fault_of_digest("weights_sha256", record.weights_sha256 or "0" * 64)])
+    for text in (record.contents.corpus, record.contents.backbone) if record.contents else ():
+        if text is not None and not (0 < len(text) <= MAX_CONTENT and text.isprintable()):
+            yield f"contents has '{printable(text[:40])}', expected a hash, or a place that never changes"
+
+
+def _out_of_range(name: str, value: float, *, ok: bool) -> Iterator[str]:
+    """Of a trial that is not ok a perplexity is what it is: that may be why."""
+    low, high = LOWEST.get(name, 0), most(name)
+    if _is_perplexity(name):
+        low, high = (LEAST_PERPLEXITY, high) if ok else (0, math.inf)
+    if not low <= value <= high:
+        yield f"{name} is {value:g}, expected {low:g} to {high:g}"
+    if name in WHOLE and value != int(value):
+        yield f"{name} is {value:g}, expected a whole number"
+
+
+def _is_perplexity(metric: str) -> bool:
+    return "ppl" in metric.split("_")
+
+
+def _about_epochs(record: "TrialRecord", *, ok: bool) -> Iterator[str]:
+    epochs, curve = record.spec.train.epochs, record.curve
+    best = record.metrics.get("best_epoch", 0)
+    if not 0 <= best <= epochs or (best != epochs and best != int(best)):
+        yield f"best_epoch is {best:g}, expected one of {epochs:g} epochs"
+    if len(curve) > math.ceil(epochs) or (ok and len(curve) != math.ceil(epochs)):
+        yield f"the curve has {len(curve)} points, expected one for each of {epochs:g} epochs"
+    for number, point in enumerate(curve, start=1):
+        if point.epoch != min(number, epochs):
+            yield f"point {number} of the curve is of epoch {point.epoch:g}, expected {min(number, epochs):g}"
+        if ok:
+            yield from (
+                f"point {number} of the curve: {each}" for each in _out_of_range("valid_ppl", point.valid_ppl, ok=True)
+            )
+        if point.lr < 0 or not 0 <= point.seconds <= MOST:
+            yield f"point {number} of the curve: lr {point.lr:g}, {point.seconds:g} seconds, expected none below 0"
+        if abs(point.train_loss) > MOST_PERPLEXITY:
+            yield f"point {number} of the curve: train_loss is {point.train_loss:g}, expected below {MOST_PERPLEXITY:g}"
+
+
+def _about_settings(record: "TrialRecord") -> Iterator[str]:
+    where = record.environment
+    yield from filter(None, (fault_of_date(name, getattr(where, name)) for name in ("started", "finished")))
+    if moment(where.finished) + CLOCKS < moment(where.started):
+        yield f"finished, {where.finished}, is before started, {where.started}"
+    for name, low in {"threads": 1, "load_average": 0, "sessions": 1, "retries": 0}.items():
+        if not low <= getattr(where, name) <= MOST:
+            yield f"{name} is {str(getattr(where, name))[:20]}, expected {low} to {MOST:g}"
+    for name, value in record.spec.train.model_dump().items():
+        if isinstance(value, int) and value > MOST:
+            yield f"train.{name} is {str(value)[:20]}, expected at most {MOST:g}"
+
+
+def _about_certificate(record: "TrialRecord") -> Iterator[str]:
+    certificate, ppl = record.certificate, record.metrics.get("test_ppl")
+    if certificate is None or record.status != "ok" or ppl is None:
+        return
+    asked = (record.spec.head.params.get("compat") or {}).get("log_epsilon", 0.0)
+    if certificate.log_epsilon > asked:
+        yield f"its certificate allows log_epsilon {certificate.log_epsilon:g}, its settings have compat {asked:g}"
+    lowest = certificate.lowest_nll
+    if lowest is not None and ppl > 0 and lowest > math.log(ppl) + ROUNDING:
+        yield f"no token has an nll below {lowest:g}, and test_ppl is {ppl:g}: a mean is not below the lowest"

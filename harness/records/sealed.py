@@ -1,0 +1,70 @@
+"""JSON files with their own checksum: written whole or not at all, and believed only when they verify.
+
+`sha256` is taken over the canonical JSON of everything else in the file.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from harness.errors import RecordError
+from harness.machine.files import read_bounded, write_atomically
+from harness.plan.identity import canonical
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def save(model: BaseModel, place: Path) -> None:
+    """Write a model and its checksum. Raises StorageError."""
+    content = json.dumps({**model.model_dump(mode="json"), "sha256": digest(model)}, indent=1)
+    write_atomically(place, content.encode())
+
+
+def digest(model: BaseModel) -> str:
+    """SHA-256 of everything in a model."""
+    return _digest(model.model_dump(mode="json"))
+
+
+def load(place: Path, kind: type[Model], *, schema: int, max_bytes: int) -> Model | None:
+    """What `save` wrote, None when there is no file.
+
+    Raises: RecordError when there is one, and it is torn, edited, too large or of another schema.
+    """
+    content = read(place, max_bytes)
+    return None if content is None else parsed(content, kind, place, schema=schema)
+
+
+def read(place: Path, max_bytes: int) -> bytes | None:
+    """A file's content, None when there is none. Raises RecordError when it cannot be read or is too large."""
+    try:
+        return read_bounded(place, max_bytes)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as cause:
+        raise RecordError(f"{place} cannot be read ({cause.strerror})") from cause
+
+
+def parsed(text: bytes, kind: type[Model], place: Path, *, schema: int) -> Model:
+    """What a file's content holds; `place` is for messages.
+
+    Raises: RecordError when it is torn, edited or of another schema.
+    """
+    what = kind.__name__.removeprefix("Trial").lower()
+    try:
+        content = json.loads(text)
+        checksum = content.pop("sha256")
+        if checksum != _digest(content):
+            raise RecordError(f"{place}: the checksum does not fit the content; the {what} counts for nothing")
+        if content["schema_version"] != schema:
+            raise RecordError(f"{place}: schema {content['schema_version']}, expected {schema}")
+        return kind.model_validate_json(json.dumps(content))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as cause:
+        reason = str(cause).partition("\n")[0]
+        raise RecordError(f"{place}: no valid {what} ({type(cause).__name__}: {reason})") from cause
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical(content).encode()).hexdigest()

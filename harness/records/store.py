@@ -1,0 +1,158 @@
+"""Records on disk: written whole or not at all, and verified when read.
+
+A record lives at results/runs/<suite>/<trial id>/record.json. `sha256` is taken over the canonical JSON of everything
+else in it; a record that does not verify does not count.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock
+
+from harness.errors import RecordError, StorageError
+from harness.machine.files import remove_stale
+from harness.plan.specs import TrialSpec
+from harness.records import sealed
+from harness.records.metrics import METRICS
+from harness.records.plausible import fault
+from harness.records.record import SCHEMA, TrialRecord
+
+FILE_NAME = "record.json"
+LOCKS = ".locks"
+CHECKPOINTS = "checkpoint-*.pt"  # in the folder of a trial that is under way
+CONTRADICTED = "the record says ok, and its certificate says otherwise"
+MAX_BYTES = 16 * 1024**2  # 100,000 epochs; what is larger is no record
+
+
+def runs_folder(results: Path, suite: str) -> Path:
+    """The absolute folder of a suite's records."""
+    return results.resolve() / "runs" / suite
+
+
+def folder(runs: Path, trial_id: str) -> Path:
+    """A trial's own folder below the suite's: record, log, weights."""
+    return runs / trial_id
+
+
+def save(record: TrialRecord, runs: Path) -> Path:
+    """Write a record atomically, with its checksum; returns its path."""
+    place = folder(runs, record.id) / FILE_NAME
+    sealed.save(record, place)
+    return place
+
+
+def digest(record: TrialRecord) -> str:
+    """SHA-256 of everything in a record: its checksum, and what tells a rerun from the same record."""
+    return sealed.digest(record)
+
+
+def load(runs: Path, trial_id: str) -> TrialRecord | None:
+    """A verified record as it counts, or None when there is none.
+
+    Raises: RecordError when there is one, and it is torn, edited, of another schema or of another trial, or says what
+        no trial can have measured.
+    """
+    place = folder(runs, trial_id) / FILE_NAME
+    content = sealed.read(place, MAX_BYTES)
+    return None if content is None else counted(parsed(content, trial_id, place))
+
+
+def counted(record: TrialRecord) -> TrialRecord:
+    """A record as it counts: one that says ok, with a certificate that breaks a rule, is invalid. A trial does not end
+    so: somebody edited the record, or the limits were others then.
+    """
+    fault = record.certificate.fault if record.status == "ok" and record.certificate is not None else None
+    if fault is None:
+        return record
+    return record.model_copy(update={"status": "invalid", "message": f"{CONTRADICTED}: {fault}"})
+
+
+def measured(record: TrialRecord) -> TrialRecord:
+    """A new record, before it is saved: what is ok and would not count when it is read, as with a perplexity below 1,
+    is invalid. Otherwise its trial would be trained again by every run.
+    """
+    wrong = fault(record, METRICS) if record.status == "ok" else ""
+    return record.model_copy(update={"status": "invalid", "message": wrong}) if wrong else record
+
+
+def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
+    """The verified record of a file's content; `place` is for messages. Raises RecordError as `load` does."""
+    record = sealed.parsed(content, TrialRecord, place, schema=SCHEMA)
+    if record.id != trial_id:
+        raise RecordError(f"{place}: holds the record of trial {record.id}")
+    if wrong := fault(record, METRICS):
+        raise RecordError(f"{place}: {wrong}; the record does not count")
+    return record
+
+
+def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], list[str]]:
+    """The verified records among `trial_ids`, and a sentence for each that does not verify."""
+    found, warnings = {}, []
+    for trial_id in trial_ids:
+        try:
+            record = load(runs, trial_id)
+        except RecordError as error:
+            warnings.append(str(error))
+            continue
+        if record is not None:
+            found[trial_id] = record
+            if record.message.startswith(CONTRADICTED):
+                warnings.append(f"{folder(runs, trial_id) / FILE_NAME}: {record.message}; it counts as invalid")
+    return found, warnings
+
+
+def digests(runs: Path, trial_ids: list[str]) -> dict[str, str]:
+    """Trial id -> digest of its record, of those that verify."""
+    return {trial_id: digest(record) for trial_id, record in load_all(runs, trial_ids)[0].items()}
+
+
+def pending(
+    trials: tuple[TrialSpec, ...], found: dict[str, TrialRecord], *, retry_failed: bool, force: bool
+) -> list[TrialSpec]:
+    """The trials to run: those without a verified record; failed ones, or all, where that is asked for."""
+    return [
+        trial for trial in trials if force or trial.id not in found or (retry_failed and found[trial.id].status != "ok")
+    ]
+
+
+def interrupted(runs: Path, trial_ids: Iterable[str]) -> set[str]:
+    """The trials that have a checkpoint: where they have no record, the next run goes on with them from there."""
+    return {trial_id for trial_id in trial_ids if any(folder(runs, trial_id).glob(CHECKPOINTS))}
+
+
+def set_aside(runs: Path, trial_id: str) -> None:
+    """Take a record out of the way of a new run of its trial; kept as record.previous.json, or as record.bad when it
+    does not verify.
+    """
+    place = folder(runs, trial_id) / FILE_NAME
+    try:
+        found = load(runs, trial_id)
+    except RecordError:
+        place.replace(place.with_name("record.bad"))
+        return
+    if found is not None:
+        previous = place.with_name("record.previous.json")
+        if found.status == "ok" or not previous.exists():  # one that was ok outlives those that failed
+            place.replace(previous)
+        else:
+            place.unlink()
+
+
+@contextmanager
+def writing(runs: Path, trial_id: str, *, wait: float = -1) -> Iterator[None]:
+    """The right to write to a trial's folder, which one process has at a time; waits for it, for so many seconds where
+    that is not negative. It ends with the process, however that ends. Raises StorageError where it cannot be had.
+    """
+    place = runs / LOCKS / f"{trial_id}.lock"
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(place)
+        lock.acquire(timeout=wait)
+    except OSError as cause:
+        raise StorageError(f"{place} cannot be locked ({cause.strerror or cause})") from cause
+    try:
+        remove_stale(folder(runs, trial_id))
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,108 @@
+"""timing.json beside a finished record: times of its model while nothing else of ours ran.
+
+Written whole or not at all, and verified when read, as records are; a timing without its record counts for nothing.
+"""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from harness.errors import RecordError
+from harness.printable import printable
+from harness.records import sealed
+from harness.records.metrics import METRICS
+from harness.records.plausible import MOST, fault_of_date
+from harness.records.record import TrialRecord
+from harness.records.store import folder
+
+SCHEMA = 1
+FILE_NAME = "timing.json"
+MAX_BYTES = 1024**2
+
+
+class Timing(BaseModel):
+    """One trial's times from one exclusive pass: all of the pass were taken in turn, in rounds, on one machine.
+
+    Args:
+        trial: the id.
+        weights_sha256: of the record's weights, which ties it to one record.
+        metrics: 'train_ms_per_batch', 'eval_ms_per_batch', 'inference_ms_per_batch' and their '..._iqr': medians and
+            interquartile ranges over the batches of all rounds, by the names of harness.records.metrics.METRICS.
+        batches: timed batches of training behind the median.
+        rounds: how often the pass went through all its models.
+        passed: names the pass: timings of one pass compare.
+        busy: processor cores' worth of other work on the machine just before the pass; None where it is not known.
+        shared: other work was known or seen to run: the times are not exclusive.
+        initial: taken with the weights that the model starts from, since the record's own were gone or damaged.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    schema_version: int = SCHEMA
+    trial: str
+    weights_sha256: str
+    metrics: dict[str, float]
+    batches: int
+    rounds: int
+    passed: str
+    device: str
+    threads: int
+    torch: str
+    commit: str
+    taken: str
+    busy: float | None
+    shared: bool
+    initial: bool = False
+
+
+def save(timing: Timing, runs: Path) -> Path:
+    """Write a timing beside its record; returns its path. Raises StorageError."""
+    place = folder(runs, timing.trial) / FILE_NAME
+    sealed.save(timing, place)
+    return place
+
+
+def load(runs: Path, record: TrialRecord) -> Timing | None:
+    """A record's timing; None where there is none, or one of other weights than the record's.
+
+    Raises: RecordError when there is one and it is torn, edited or of another schema.
+    """
+    place = folder(runs, record.id) / FILE_NAME
+    content = sealed.read(place, MAX_BYTES)
+    return None if content is None else parsed(content, record, place)
+
+
+def parsed(content: bytes, record: TrialRecord, place: Path) -> Timing | None:
+    """A record's timing of a file's content; `place` is for messages. None, and raises, as `load` does."""
+    timing = sealed.parsed(content, Timing, place, schema=SCHEMA)
+    if wrong := _fault(timing):
+        raise RecordError(f"{place}: {wrong}; the timing does not count")
+    return timing if (timing.trial, timing.weights_sha256) == (record.id, record.weights_sha256) else None
+
+
+def load_all(runs: Path, found: dict[str, TrialRecord]) -> tuple[dict[str, Timing], list[str]]:
+    """The timings of records, by trial id, and a sentence for each that does not verify."""
+    timings, warnings = {}, []
+    for trial_id, record in found.items():
+        try:
+            timing = load(runs, record)
+        except RecordError as error:
+            warnings.append(str(error))
+            continue
+        if timing is not None:
+            timings[trial_id] = timing
+    return timings, warnings
+
+
+def _fault(timing: Timing) -> str:
+    """What is wrong with a timing; '' where nothing is."""
+    for name, value in timing.metrics.items():
+        if name not in METRICS or "_ms_per_batch" not in name:
+            return f"'{printable(name[:40])}' is no time of a batch"
+        if not 0 <= value <= MOST:
+            return f"{name} is {value:g}, expected 0 to {MOST:g}"
+    for name, low in {"batches": 0, "rounds": 0, "threads": 1, "busy": 0}.items():
+        value = getattr(timing, name)
+        if value is not None and not low <= value <= MOST:
+            return f"{name} is {str(value)[:20]}, expected {low} to {MOST:g}"
+    return fault_of_date("taken", timing.taken)

@@ -1,0 +1,1 @@
+"""`harness diff`: what differs between two trials, or between two heads."""

@@ -1,0 +1,115 @@
+"""What differs between two trials, or between two heads over their shared seeds: in spec, in metrics, word by word."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.code.fingerprints import KINDS
+from harness.diagnostics.trained import corpus_of
+from harness.errors import CorpusError, ExecutionError, RecordError
+from harness.records.record import TrialRecord
+from harness.records.token_nll import TokenScores
+from harness.report.diff.changes import Change, changes
+from harness.report.diff.contexts import Context, contexts
+from harness.report.diff.metric_pairs import MetricDifference, costs, results
+from harness.report.diff.paired import Side, refuse_unlike, token_scores_of
+from harness.report.evidence.gains import Band, by_frequency, by_position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Two sides compared.
+
+    Args:
+        a, b: their labels; `within` says of what corpus and backbone, '' for two trials.
+        trials: ids, in pairs.
+        changes: settings that differ, of the first pair: but for the seed, they are those of all.
+        by_frequency, by_position: nats of the test tokens, b less a; see harness.report.evidence.gains.
+        better, worse: contexts of the tokens whose nats differ most: where b's are lower, where higher.
+        notes: what is missing and why, what is to be known of the figures.
+    """
+
+    a: str
+    b: str
+    within: str
+    trials: tuple[tuple[str, str], ...]
+    changes: tuple[Change, ...]
+    metrics: tuple[MetricDifference, ...]
+    by_frequency: tuple[Band, ...]
+    by_position: tuple[Band, ...]
+    better: tuple[Context, ...]
+    worse: tuple[Context, ...]
+    notes: tuple[str, ...]
+
+
+def difference(a: Side, b: Side, data: Path, *, top: int, within: str = "") -> Difference:
+    """Side b against side a, whose trials pair in order.
+
+    Args:
+        data: the folder of the corpora's files.
+        top: contexts of each kind.
+    Raises: ExecutionError where the two are not of one corpus, counted alike; RecordError where a timing does not
+        verify. Scores of tokens that do not, and a corpus that cannot be had, are notes.
+    """
+    pairs = list(zip(a.records, b.records, strict=True))
+    for one, other in pairs:
+        refuse_unlike(one, other)
+    scores, about_scores = _scores(a, b)
+    measured, about_costs = costs(a, b)
+    better, worse, about_text = _contexts(a, b, scores, data, top)
+    return Difference(
+        a=a.label,
+        b=b.label,
+        within=within,
+        trials=tuple((one.id, other.id) for one, other in pairs),
+        changes=tuple(changes(a.records[0].spec, b.records[0].spec)),
+        metrics=(*results(a, b, scores), *measured),
+        by_frequency=by_frequency(*scores) if scores else (),
+        by_position=by_position(*scores) if scores else (),
+        better=better,
+        worse=worse,
+        notes=(*_code(pairs), *about_costs, *about_scores, *about_text),
+    )
+
+
+def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
+    """A note on each component that both sides have, by two versions of its code."""
+    found = {
+        f"the code of the {kind} '{getattr(one.spec, kind).name}' is not the same: part of the difference may be its"
+        for one, other in pairs
+        for kind in KINDS
+        if one.code is not None and other.code is not None
+        if getattr(one.spec, kind).name == getattr(other.spec, kind).name
+        if getattr(one.code, kind) != getattr(other.code, kind)
+    }
+    return sorted(found)
+
+
+def _scores(a: Side, b: Side) -> tuple[tuple[TokenScores, TokenScores] | None, list[str]]:
+    """What each side gives each test token, mean over seeds, and a note where not all of it is there."""
+    try:
+        found = token_scores_of(a, b)
+    except RecordError as damaged:
+        return None, [f"nothing is said of single tokens: {damaged}"]
+    if found is None:
+        return None, [
+            "nothing is said of single tokens: no pair of trials kept their nats (measure: {token_nll: true})"
+        ]
+    ours, theirs, kept = found
+    of = len(a.records)
+    if of == 1:
+        return (ours, theirs), [
+            "one pair: an interval over blocks says what another text could change, not another seed"
+        ]
+    return (ours, theirs), [] if kept == of else [f"single tokens: over the {kept} of {of} pairs that kept their nats"]
+
+
+def _contexts(
+    a: Side, b: Side, scores: tuple[TokenScores, TokenScores] | None, data: Path, top: int
+) -> tuple[tuple[Context, ...], tuple[Context, ...], list[str]]:
+    if scores is None:
+        return (), (), []
+    try:
+        corpus = corpus_of(a.records[0].spec, data)
+        return *contexts(corpus, *scores, top=top), []
+    except (CorpusError, ExecutionError, RecordError) as cause:
+        return (), (), [f"no contexts are shown: {cause}"]

@@ -1,0 +1,130 @@
+"""The metrics of two sides, and how far they are apart."""
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from harness.records import timings
+from harness.records.record import TrialRecord
+from harness.records.timings import Timing
+from harness.records.token_nll import TokenScores
+from harness.report.diff.paired import Side
+from harness.report.evidence.gains import differences
+from harness.report.evidence.statistics import BLOCK, Interval, block_interval, paired
+
+RESULTS = (
+    "valid_ppl",
+    "test_ppl",
+    "test_ppl_standard",
+    "test_ppl_word",
+    "test_ppl_byte",
+    "test_bits_per_character",
+    "params_total",
+    "params_head",
+)
+TIMES = ("train_ms_per_batch", "eval_ms_per_batch", "inference_ms_per_batch")
+COSTS = (*TIMES, "train_minutes", "peak_memory_mib")  # what depends on the device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricDifference:
+    """A metric of both sides.
+
+    Args:
+        a, b: means over the trials.
+        n: pairs of trials.
+        change: b / a - 1, of geometric means: exp of the mean difference of logarithms, less 1.
+        low, high: its 95 % interval: a t interval over seeds, or for one pair's test perplexity a bootstrap interval
+            over blocks of tokens; None where there is neither.
+        over: what the interval is over: '8 seeds', '12 blocks of 1,000 tokens', or ''.
+        p_t, p_sign_flip, more_seeds: see harness.report.evidence.statistics.Paired; of perplexities only.
+    """
+
+    name: str
+    a: float
+    b: float
+    n: int
+    change: float
+    low: float | None = None
+    high: float | None = None
+    over: str = ""
+    p_t: float | None = None
+    p_sign_flip: float | None = None
+    more_seeds: int | None = None
+
+
+def results(a: Side, b: Side, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:
+    """Perplexities and parameter counts.
+
+    Args:
+        scores: of the test tokens, for an interval where there is but one pair.
+    Raises: RecordError where the scores are of two test splits.
+    """
+    pairs = [(one.metrics, other.metrics) for one, other in _pairs(a, b)]
+    one_counting = all(each.get("test_ppl_standard") == each.get("test_ppl") for pair in pairs for each in pair)
+    found = list(_compared([name for name in RESULTS if name != "test_ppl_standard" or not one_counting], pairs))
+    if len(a.records) > 1 or scores is None:
+        return found
+    over = block_interval(differences(*scores).nats)
+    return [_with_blocks(each, over) if each.name == "test_ppl" else each for each in found]
+
+
+def costs(a: Side, b: Side) -> tuple[list[MetricDifference], list[str]]:
+    """Times and memory, as far as they were measured on one device, and what is to be known of them.
+
+    Raises: RecordError where a timing does not verify.
+    """
+    pairs = [(one, other) for one, other in _pairs(a, b) if _machine(one) == _machine(other)]
+    if not pairs:
+        one, other = (_machine(side.records[0]) for side in (a, b))
+        return [], [f"times and memory are not compared: {a.label} was measured on {one}, {b.label} on {other}"]
+    exclusive = _exclusive(a, b)
+    if exclusive is None:
+        shared = any(record.environment.shared for pair in pairs for record in pair)
+        note = "ms/batch: taken in training" + (", while other work shared the machine" if shared else "")
+        return list(_compared(COSTS, [(one.metrics, other.metrics) for one, other in pairs])), [note]
+    times = _compared(TIMES, [(exclusive[0].metrics, exclusive[1].metrics)])
+    others = _compared(COSTS[len(TIMES) :], [(one.metrics, other.metrics) for one, other in pairs])
+    sharing = ", while other work shared the machine" if any(timing.shared for timing in exclusive) else ""
+    return [*times, *others], [f"ms/batch: of one pass after training, {exclusive[0].rounds} rounds in turn{sharing}"]
+
+
+def _pairs(a: Side, b: Side) -> Iterable:
+    return zip(a.records, b.records, strict=True)
+
+
+def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str, float]]]) -> Iterator:
+    """A metric's difference over the pairs that both have it; all of these are above 0, unless forged."""
+    for name in names:
+        both = [(one[name], other[name]) for one, other in pairs if min(one.get(name, 0), other.get(name, 0)) > 0]
+        if not both:
+            continue
+        test = paired([math.log(theirs) - math.log(ours) for ours, theirs in both])
+        told = {"n": test.n, "change": math.expm1(test.mean)}
+        if test.sd:
+            told |= {"low": math.expm1(test.low), "high": math.expm1(test.high), "over": f"{test.n} seeds"}
+        if test.sd is not None and "ppl" in name:
+            told |= {"p_t": test.p_t, "p_sign_flip": test.p_sign_flip, "more_seeds": test.more_seeds}
+        yield MetricDifference(
+            name=name, a=statistics.fmean(one for one, _ in both), b=statistics.fmean(x for _, x in both), **told
+        )
+
+
+def _with_blocks(of: MetricDifference, over: Interval) -> MetricDifference:
+    if over.low is None:
+        return of
+    told = f"{over.blocks} blocks of {BLOCK:,} tokens"
+    return replace(of, low=math.expm1(over.low), high=math.expm1(over.high), over=told)
+
+
+def _exclusive(a: Side, b: Side) -> tuple[Timing, Timing] | None:
+    """A timing of each side, both of one pass. One trial of a head is timed, since its seed changes no time."""
+    ours, theirs = ([timings.load(side.runs, record) for record in side.records] for side in (a, b))
+    passes = {timing.passed: timing for timing in theirs if timing is not None}
+    return next(((one, passes[one.passed]) for one in ours if one is not None and one.passed in passes), None)
+
+
+def _machine(record: TrialRecord) -> str:
+    """What times depend on."""
+    return f"{record.environment.device}, {record.environment.threads} threads"

@@ -1,0 +1,138 @@
+"""What `harness diff` compares: two trials found by their ids, or two heads of a suite over the seeds they share."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.diagnostics.trained import finished
+from harness.errors import ExecutionError, RecordError
+from harness.plan.identity import plain
+from harness.plan.parameters import is_place, parameters, resolved
+from harness.records import token_nll
+from harness.records.record import TrialRecord
+from harness.records.token_nll import TokenScores
+from harness.registry import CORPORA
+from harness.report.evidence.comparisons import shared_seeds
+from harness.report.evidence.gather import Evidence
+from harness.report.evidence.table_rows import Row
+
+NOT_KNOWN = "an unknown number of"
+AGREEMENT = 1e-9  # relative, of sums of one order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of two. The other has as many trials, which pair with these in order.
+
+    Args:
+        label: how it is called.
+        runs: the folder of its suite's trials.
+        records: ok ones.
+    """
+
+    label: str
+    runs: Path
+    records: tuple[TrialRecord, ...]
+
+
+def of_trials(results: Path, a: str, b: str) -> tuple[Side, Side]:
+    """Two finished trials, by their ids or first digits. Raises ExecutionError where one is not found, or both are one;
+    RecordError where a record does not verify.
+    """
+    ours, theirs = (finished(results, prefix) for prefix in (a, b))
+    if ours[0].id == theirs[0].id:
+        raise ExecutionError(f"{a} and {b} are one trial, {ours[0].id}: nothing differs")
+    one, other = (Side(label=record.id, runs=runs, records=(record,)) for record, runs in (ours, theirs))
+    return one, other
+
+
+def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[tuple[str, Side, Side]]:
+    """Two heads of a suite, by name or as the table labels them: for each corpus and backbone its labels and the sides,
+    over shared seeds.
+
+    Raises: ExecutionError where a head is not there, a name is that of several, or no seed is finished for both.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in lines:
+        groups.setdefault(row.group, []).append(row)
+    found = []
+    for group, rows in groups.items():
+        one, other = (_row(rows, head) for head in (a, b))
+        if one is other:
+            raise ExecutionError(f"'{a}' and '{b}' are one head, {one.head}: nothing differs")
+        if seeds := shared_seeds(one, other):
+            sides = (
+                Side(label=row.head, runs=evidence.runs, records=tuple(row.records[seed] for seed in seeds))
+                for row in (one, other)
+            )
+            found.append((", ".join(group), *sides))
+    if not found:
+        invalid = dict.fromkeys(row.head for rows in groups.values() for row in rows if row.invalid)
+        if invalid:
+            raise ExecutionError(f"nothing to compare: there are invalid trials of {', '.join(invalid)}")
+        raise ExecutionError(f"no seed of {a} and {b} is finished for both: harness run {evidence.suite.path}")
+    return found
+
+
+def refuse_unlike(a: TrialRecord, b: TrialRecord) -> None:
+    """Raises ExecutionError where two records are not of one text, counted alike: then nothing of them compares."""
+    ours, theirs = (_corpus(record) for record in (a, b))
+    if ours != theirs:
+        raise ExecutionError(
+            f"{a.id} is of {a.spec.corpus}, {b.id} of {b.spec.corpus}: expected one corpus, counted alike"
+        )
+    counts = [record.metrics.get("scored_test_tokens") for record in (a, b)]
+    if counts[0] != counts[1]:
+        told = [NOT_KNOWN if count is None else f"{count:,.0f}" for count in counts]
+        raise ExecutionError(f"{a.id} scored {told[0]} test tokens, {b.id} {told[1]}: expected the same ones")
+    unigrams = [record.metrics.get("unigram_test_ppl", math.nan) for record in (a, b)]
+    if all(map(math.isfinite, unigrams)) and not math.isclose(*unigrams, rel_tol=AGREEMENT):
+        raise ExecutionError(
+            f"{a.id} and {b.id} are of two texts, both called {a.spec.corpus}: a unigram's test perplexity is "
+            f"{unigrams[0]:.6g} on one and {unigrams[1]:.6g} on the other"
+        )
+
+
+def token_scores_of(a: Side, b: Side) -> tuple[TokenScores, TokenScores, int] | None:
+    """Each side's scores of the test tokens, the mean over the pairs that both kept, and how many those are; None
+    without any. Raises RecordError where kept scores do not verify, or are of two test splits.
+    """
+    pairs = []
+    for one, other in zip(a.records, b.records, strict=True):
+        ours, theirs = token_nll.load(a.runs, one), token_nll.load(b.runs, other)
+        if ours is not None and theirs is not None:
+            pairs.append((ours, theirs))
+    if not pairs:
+        return None
+    ours, theirs = zip(*pairs, strict=True)
+    return mean_scores(ours), mean_scores(theirs), len(pairs)
+
+
+def mean_scores(scores: tuple[TokenScores, ...]) -> TokenScores:
+    """The mean of nats over trials that differ in their seed; NaN where any did not score a token."""
+    first = scores[0]
+    if not all(np.array_equal(each.count, first.count) for each in scores):
+        raise RecordError("the scores of tokens are of two test splits; expected those of one")
+    nats = sum(each.nll.astype(np.float64) for each in scores) / len(scores)
+    return TokenScores(nll=nats, count=first.count, offset=first.offset)
+
+
+def _row(rows: list[Row], head: str) -> Row:
+    """A row of one corpus and backbone, by its head's label or its name where no other has it."""
+    labelled = [row for row in rows if row.head == head]
+    named = labelled or [row for row in rows if row.trials[0].head.name == head]
+    if len(named) != 1:
+        wrong = f"'{head}' is the name of {len(named)} heads" if named else f"there is no head '{head}'"
+        raise ExecutionError(f"{wrong}; expected one of: {'; '.join(row.head for row in named or rows)}")
+    return named[0]
+
+
+def _corpus(record: TrialRecord) -> object:
+    """What a corpus is: its name and every parameter but places, which say where it lies."""
+    spec = record.spec.corpus
+    cls = CORPORA.get(spec.name)
+    places = {name for name, parameter in parameters(cls).items() if is_place(parameter)}
+    return spec.name, plain({k: value for k, value in resolved(cls, spec.params).items() if k not in places})

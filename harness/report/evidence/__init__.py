@@ -1,0 +1,1 @@
+"""What a suite's records say: rows, statistics, comparisons, printed numbers."""

@@ -1,0 +1,59 @@
+"""What a suite's evidence says of its rows, worked out once for all that is shown; and the signs it is shown by."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.report.evidence.comparisons import Compared, compare, ties
+from harness.report.evidence.gather import Evidence
+from harness.report.evidence.table_rows import Row, rows
+
+COMPAT_MARK = "†"  # computed as a published code does
+SHARED_MARK = "‡"  # a time taken while other work ran
+TIE_MARK = "≈"  # not told apart from the best
+BLOCKS_MARK = "§"  # an interval over blocks of text, not over seeds
+UNCERTIFIED_MARK = "°"  # of records without a certificate
+LARGEST_NATS = 700  # of a difference that is shown in percent; e^710 is no float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """The rows of a suite and what is found of them.
+
+    Args:
+        lines: all rows of the suite.
+        compared: index of a row -> its comparison with the baseline; empty where the suite names none.
+        ranks: index of a row -> 'best' or 'tie', of its corpus, backbone and device.
+        tied: indices of ties, and of the best that they tie with.
+    """
+
+    evidence: Evidence
+    lines: list[Row]
+    compared: dict[int, Compared]
+    ranks: dict[int, Literal["best", "tie"]]
+    tied: frozenset[int]
+
+
+def find(evidence: Evidence) -> Findings:
+    """Work out what a suite's evidence says."""
+    suite = evidence.suite
+    lines = rows(suite, evidence.records, evidence.interrupted, evidence.outdated)
+    baseline = suite.table.baseline
+    ranks = ties(lines, evidence)
+    contested = {_place(lines[index]) for index, rank in ranks.items() if rank == "tie"}
+    return Findings(
+        evidence=evidence,
+        lines=lines,
+        compared={} if baseline is None else compare(lines, baseline, evidence),
+        ranks=ranks,
+        tied=frozenset(index for index in ranks if _place(lines[index]) in contested),
+    )
+
+
+def percent(nats: float) -> float:
+    """A difference of log perplexity as a change of perplexity: 100 (e^nats - 1)."""
+    return 100 * math.expm1(nats) if nats < LARGEST_NATS else math.inf
+
+
+def _place(row: Row) -> tuple[tuple[str, str], frozenset[str]]:
+    return row.group, frozenset(row.records[seed].environment.device for seed in row.ok_seeds)

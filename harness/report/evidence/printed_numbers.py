@@ -1,0 +1,130 @@
+"""Printed numbers of the papers: results/published/<paper>.csv, one printed cell a row, the value as printed."""
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import harness
+from harness.errors import HarnessError, SuiteError
+from harness.machine.files import read_bounded
+from harness.plan.identity import plain
+from harness.plan.reader import value_of
+from harness.plan.specs import Suite, TrialSpec
+from harness.registry import nearest
+
+MAX_BYTES = 4 * 1024**2
+SOURCE = ("paper", "title", "year")
+CELL = ("table", "params", "corpus", "backbone", "head", "metric", "value", "weights", "counting", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedCell:
+    """One number of a printed table.
+
+    Args:
+        params: the parameters that the row fixes, the head's by their names, the backbone's and the corpus' with
+            'backbone.' and 'corpus.' before them; others are not given.
+        metric: our name for what is printed (records.METRICS), or one that only the paper has.
+        value: the text as printed.
+        weights: 'last' when the paper tested the weights after the last epoch, 'best' for the best by validation.
+        counting: the boundary rule of its token counts ('eos', 'sos_eos'), '' where it does not apply.
+        note: the device of a time, or what is odd about the number.
+    """
+
+    corpus: str
+    backbone: str
+    head: str
+    params: dict[str, object]
+    metric: str
+    value: str
+    weights: str
+    counting: str
+    note: str
+
+    @property
+    def number(self) -> float | None:
+        """The printed value as a number; None when more than a number is printed."""
+        try:
+            return float(self.value)
+        except ValueError:
+            return None
+
+    def fits(self, trial: TrialSpec, params: dict[str, object]) -> bool:
+        """True when the cell is of this trial's corpus, backbone and head.
+
+        Args:
+            params: all their values, defaults too, named as in a cell.
+        """
+        same = (trial.corpus.name, trial.backbone.name, trial.head.name) == (self.corpus, self.backbone, self.head)
+        return same and all(plain(params.get(name)) == plain(value) for name, value in self.params.items())
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedNumbers:
+    """What a suite compares with: the cells of the tables it names, in that order, and where they were read."""
+
+    cells: tuple[PrintedCell, ...]
+    sources: tuple[str, ...]
+
+    def find(self, trial: TrialSpec, params: dict[str, object], metric: str) -> PrintedCell | None:
+        """The first cell for a trial and a metric."""
+        fitting = (cell for cell in self.cells if cell.metric == metric and cell.fits(trial, params))
+        return next(fitting, None)
+
+
+def load(suite: Suite) -> PrintedNumbers:
+    """What the suite compares with, from results/published beside the folder of the suite file, or of this checkout.
+
+    Raises: SuiteError, located in the suite, when there is no such paper or table.
+    """
+    roots = (suite.path.resolve().parent.parent, Path(harness.__file__).parent.parent)
+    folders = [root / "results" / "published" for root in roots]
+    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
+    about = {row["paper"]: row for row in _rows(folder / "sources.csv", SOURCE)}
+    cells, sources, problems = [], [], []
+    for index, name in enumerate(suite.table.compare):
+        paper, _, table = name.partition("/")
+        path = folder / f"{paper}.csv"
+        found = [_cell(row, path) for row in _rows(path, CELL) if row["table"] == table]
+        if not found:
+            known = _known(folder)
+            message = f"'{name}' is not in {folder}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
+            place = suite.source.nearest_place(("table", "compare", index))
+            problems.append(suite.source.problem(place, message))
+            continue
+        cells += found
+        source = f"{about[paper]['title']}, {about[paper]['year']}" if paper in about else paper
+        sources.append(f"{name}: {source}")
+    if problems:
+        raise SuiteError(problems)
+    return PrintedNumbers(tuple(cells), tuple(sources))
+
+
+def _known(folder: Path) -> list[str]:
+    papers = [path for path in folder.glob("*.csv") if path.name != "sources.csv"]
+    return sorted({f"{path.stem}/{row['table']}" for path in papers for row in _rows(path, CELL)})
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    """Raises HarnessError when the file is there and is no table with these columns."""
+    if not path.exists():
+        return []
+    try:
+        text = read_bounded(path, MAX_BYTES).decode("utf-8")
+        read = csv.DictReader(io.StringIO(text, newline=""), restval="")
+        missing = [column for column in columns if column not in (read.fieldnames or ())]
+        if missing:
+            raise HarnessError(f"{path}: the column '{missing[0]}' is missing")
+        return list(read)
+    except (OSError, UnicodeDecodeError, csv.Error) as cause:
+        raise HarnessError(f"{path}: cannot be read as CSV ({cause})") from cause
+
+
+def _cell(row: dict[str, str], path: Path) -> PrintedCell:
+    pairs = [part.partition("=") for part in row["params"].split(";") if part]
+    try:
+        params = {name: value_of(value) for name, _, value in pairs}
+    except ValueError as error:
+        raise HarnessError(f"{path}: the parameters '{row['params']}': {error}") from error
+    return PrintedCell(params=params, **{name: row[name] for name in CELL[2:]})

@@ -1,0 +1,207 @@
+"""The rows of a comparison: trials that differ only in their seed, and what their records say together."""
+
+import statistics
+from collections import Counter
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.plan.parameters import places, resolved
+from harness.plan.specs import ComponentSpec, Suite, TrialSpec, value_text
+from harness.records.record import TrialRecord
+from harness.registry import BACKBONES, CORPORA, HEADS, Registry
+from harness.report.evidence.versions import NOTHING_CHANGED, Changed, left_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One corpus, backbone and head over all seeds.
+
+    Args:
+        corpus, backbone, head: labels, with the parameters that tell apart entries of one name.
+        trials: the planned trials, one for each seed.
+        records: the verified records among them, by seed.
+        params_total, params_head: parameter counts.
+        interrupted: seeds of trials that have no record, but a checkpoint.
+        left_out: seeds whose records are ok, but of another version of the code than the row's numbers are.
+        changed: seeds of ok records whose code has changed since.
+    """
+
+    corpus: str
+    backbone: str
+    head: str
+    trials: tuple[TrialSpec, ...]
+    records: dict[int, TrialRecord]
+    params_total: int
+    params_head: int
+    interrupted: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()
+    changed: frozenset[int] = frozenset()
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """What a head is compared within."""
+        return self.corpus, self.backbone
+
+    def values(self, metric: str, seeds: Iterable[int] | None = None) -> list[float]:
+        """A metric of the ok records, in the order of seeds, of some seeds only where given."""
+        wanted = self.ok_seeds if seeds is None else seeds
+        metrics = [self.records[seed].metrics for seed in wanted]
+        return [found[metric] for found in metrics if metric in found]
+
+    @property
+    def head_params(self) -> dict[str, object]:
+        """Every parameter's value of the row's head, defaults too."""
+        head = self.trials[0].head
+        return resolved(HEADS.get(head.name), head.params)
+
+    @property
+    def backbone_params(self) -> dict[str, object]:
+        """The same of its backbone."""
+        backbone = self.trials[0].backbone
+        return resolved(BACKBONES.get(backbone.name), backbone.params)
+
+    @property
+    def corpus_params(self) -> dict[str, object]:
+        """The same of its corpus."""
+        corpus = self.trials[0].corpus
+        return resolved(CORPORA.get(corpus.name), corpus.params)
+
+    @property
+    def params(self) -> dict[str, object]:
+        """All of them, as printed cells name them: the head's by their names, the others' by 'backbone.size'."""
+        others = {"backbone": self.backbone_params, "corpus": self.corpus_params}
+        named = {f"{kind}.{name}": value for kind, params in others.items() for name, value in params.items()}
+        return {**self.head_params, **named}
+
+    @property
+    def compat(self) -> dict[str, object] | None:
+        """The switches with which the head computes what a published code does, not what its definition says."""
+        return self.head_params.get("compat")
+
+    @property
+    def boundary(self) -> str:
+        """The counting rule of the row's corpus: 'eos', 'sos_eos', or '' where its tokens are no lines' words."""
+        return "" if self.corpus_params.get("tokenizer") else self.corpus_params.get("boundary", "")
+
+    @property
+    def ok_seeds(self) -> list[int]:
+        """Seeds whose trial is finished and ok, in the order of the suite: those that the row's numbers are of. None,
+        where a trial of the row is invalid.
+        """
+        if self.invalid:
+            return []
+        ok = {seed for seed, record in self.records.items() if record.status == "ok"} - self.left_out
+        return [trial.seed for trial in self.trials if trial.seed in ok]
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the code of some of its ok records has changed since, or they are of several versions."""
+        return bool(self.changed or self.left_out)
+
+    @property
+    def invalid(self) -> bool:
+        """Whether a trial's certificate failed. What the head computes is then no probability: the row has no means,
+        no rank and no comparisons, whatever its other trials say.
+        """
+        return any(record.status == "invalid" for record in self.records.values())
+
+    @property
+    def uncertified(self) -> bool:
+        """Whether the row's numbers are of records without a certificate, all or some."""
+        return any(self.records[seed].uncertified for seed in self.ok_seeds)
+
+    @property
+    def state(self) -> str:
+        """'3/3', or '1/3: 1 diverged, 1 not run'."""
+        statuses = Counter(self._status(trial.seed) for trial in self.trials)
+        bad = ", ".join(f"{count} {status}" for status, count in statuses.items() if status != "ok")
+        return f"{statuses['ok']}/{len(self.trials)}" + (f": {bad}" if bad else "")
+
+    def _status(self, seed: int) -> str:
+        if seed in self.left_out:
+            return "of other code"
+        if seed in self.records:
+            return self.records[seed].status
+        return "interrupted" if seed in self.interrupted else "not run"
+
+
+def rows(
+    suite: Suite, records: dict[str, TrialRecord], interrupted: Container[str] = (), outdated: Changed = NOTHING_CHANGED
+) -> list[Row]:
+    """The suite's rows in the order of the file. In a matched suite the width that was chosen tells none apart.
+
+    Args:
+        interrupted: ids of trials that have a checkpoint.
+        outdated: of trials whose code has changed since, what of it; see harness.report.evidence.versions.
+    """
+    compared = [(trial.corpus, suite.compared(trial.backbone), suite.compared(trial.head)) for trial in suite.trials]
+    corpora, backbones, heads = zip(*compared, strict=True)
+    labels = {
+        "corpus": labels_of(corpora, CORPORA),
+        "backbone": labels_of(backbones, BACKBONES),
+        "head": labels_of(heads, HEADS, single_in_full=True),
+    }
+    grouped: dict[tuple[str, str, str], list[TrialSpec]] = {}
+    for trial, (corpus, backbone, head) in zip(suite.trials, compared, strict=True):
+        grouped.setdefault((str(corpus), str(backbone), str(head)), []).append(trial)
+    return [
+        Row(
+            corpus=labels["corpus"][corpus],
+            backbone=labels["backbone"][backbone],
+            head=labels["head"][head],
+            trials=tuple(trials),
+            records={trial.seed: records[trial.id] for trial in trials if trial.id in records},
+            params_total=suite.params[trials[0].id][0],
+            params_head=suite.params[trials[0].id][1],
+            interrupted=frozenset(trial.seed for trial in trials if trial.id in interrupted),
+            left_out=left_out([records[trial.id] for trial in trials if trial.id in records], outdated),
+            changed=frozenset(trial.seed for trial in trials if trial.id in outdated),
+        )
+        for (corpus, backbone, head), trials in grouped.items()
+    ]
+
+
+def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float | None:
+    """(baseline - head) / baseline of a metric's mean over the seeds that both have; None when they share none."""
+    if baseline is None or row is baseline:
+        return None
+    theirs = {seed for seed in baseline.ok_seeds if metric in baseline.records[seed].metrics}
+    shared = [seed for seed in row.ok_seeds if seed in theirs and metric in row.records[seed].metrics]
+    if not shared:
+        return None
+    head, base = (statistics.fmean(each.values(metric, shared)) for each in (row, baseline))
+    return (base - head) / base if base else None  # of no model is it 0, of a forged record it may be
+
+
+def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
+    """A component as a table may show it: of a file or folder its name, not its place on a machine."""
+    named = places(registry.get(spec.name))
+    names = {key: Path(value).name for key, value in spec.params.items() if key in named and value is not None}
+    return ComponentSpec(name=spec.name, params={**spec.params, **names}) if names else spec
+
+
+def labels_of(specs: Iterable[ComponentSpec], registry: Registry, *, single_in_full: bool = False) -> dict[str, str]:
+    """str(spec) -> label: several entries of one name show the parameters in which they differ, all but the switches
+    that an entry leaves alone; a single one shows its name, or all that the suite gives it.
+    """
+    by_name: dict[str, dict[str, ComponentSpec]] = {}
+    for spec in specs:
+        by_name.setdefault(spec.name, {})[str(spec)] = spec
+    labels = {}
+    for name, entries in by_name.items():
+        full = {key: resolved(registry.get(name), spec.params) for key, spec in entries.items()}
+        differing = [
+            p for p in next(iter(full.values())) if len({value_text(values.get(p)) for values in full.values()}) > 1
+        ]
+        for key, spec in entries.items():
+            if len(entries) > 1:
+                told = [p for p in differing if p in spec.params or _is_number(full[key][p])]
+                labels[key] = ComponentSpec(name=name, params=full[key]).label(*told)
+            else:
+                labels[key] = str(spec) if single_in_full else name
+    return labels
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

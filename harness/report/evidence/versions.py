@@ -1,0 +1,104 @@
+"""Which code the records of a table were made by: what has changed since, and which records a row's numbers are of.
+
+A version is the code of one head, one backbone and one corpus (harness.code.fingerprints). A row's numbers are of the
+records of one version: of the code that is here where there are such, else of the version with the most records, and of
+two with as many the newest. Records that do not say their code count along; a note says how many these are.
+"""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from harness.code import fingerprints
+from harness.code.fingerprints import KINDS, SHOWN, UNKNOWN
+from harness.records.record import TrialRecord
+
+if TYPE_CHECKING:
+    from harness.report.evidence.table_rows import Row
+
+OUTDATED_MARK = "¶"  # the code has changed since, or is of several versions
+Changed = Mapping[str, tuple[str, ...]]  # trial id -> 'head', 'backbone', 'corpus' whose code is another here
+Version = tuple[str, ...]  # the hashes of a trial's components, in the order of KINDS
+NOTHING_CHANGED: Changed = MappingProxyType({})
+
+
+def changed(records: Iterable[TrialRecord]) -> Changed:
+    """The ok records whose code has changed since they were made, by their trials' ids."""
+    found = {record.id: fingerprints.changed(record) for record in records if record.status == "ok"}
+    return {trial: kinds for trial, kinds in found.items() if kinds}
+
+
+def left_out(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[int]:
+    """Of a row's records, the seeds of those that are ok but of another version than its numbers are."""
+    known = [(record, version) for record in records if (version := _version(record)) is not None]
+    candidates = [(record, version) for record, version in known if record.id not in outdated] or known
+    votes = Counter(version for _, version in candidates)
+    newest: dict[Version, str] = {}
+    for record, version in candidates:
+        newest[version] = max(newest.get(version, ""), record.environment.finished)
+    chosen = max(votes, key=lambda version: (votes[version], newest[version]), default=None)
+    return frozenset(record.spec.seed for record, version in known if version != chosen)
+
+
+def of_rows(named: Iterable[tuple[str, "Row"]], outdated: Changed) -> list[str]:
+    """A note on each row, with its name, whose records are of several versions, or of another than the code here."""
+    names: dict[str, list[str]] = {}
+    for name, row in named:
+        if row.outdated:
+            names.setdefault(_of_row(row, outdated), []).append(name)
+    return [f"{OUTDATED_MARK} {'; '.join(of)}: {told}" for told, of in names.items()]
+
+
+def of_harness(records: Iterable[TrialRecord], here: str) -> list[str]:
+    """A note where records were made by other code of the harness' own than is here, and on those that do not say."""
+    ok = [record for record in records if record.status == "ok"]
+    made = Counter(record.code.harness for record in ok if record.code is not None)
+    notes, silent = [], sum(record.code is None or UNKNOWN in record.code.components for record in ok)
+    if made and len({*made, here} - {UNKNOWN}) > 1:
+        told = ", ".join(f"{count} by {sha256[:SHOWN]}" for sha256, count in made.most_common())
+        notes.append(
+            f"The harness' own code has changed: of the records that say it, {told}; here it is {here[:SHOWN]}."
+        )
+    if silent:
+        notes.append(
+            f"{silent} records do not say which code made them."
+            if silent > 1
+            else "1 record does not say which code made it."
+        )
+    return notes
+
+
+def _of_row(row: "Row", outdated: Changed) -> str:
+    versions: dict[Version, list[int]] = {}
+    for seed, record in row.records.items():
+        if (version := _version(record)) is not None:
+            versions.setdefault(version, []).append(seed)
+    since = {kind for record in row.records.values() for kind in outdated.get(record.id, ())}
+    differing = _differing(list(versions), since)
+    names = [getattr(row.trials[0], kind).name for kind in KINDS]
+    files = ", ".join(str(fingerprints.code_of(list(KINDS)[at], names[at])) for at in differing)
+    if len(versions) < 2:
+        return f"trained before {files} changed; the numbers are of the code as it was."
+    told = "; ".join(
+        f"{_seeds(seeds)} by {', '.join(version[at][:SHOWN] for at in differing)}"
+        + ("" if row.changed.intersection(seeds) else ", which is here")
+        for version, seeds in versions.items()
+    )
+    return f"trained by {len(versions)} versions of {files}: {told}. The numbers are of {_seeds(row.ok_seeds)} only."
+
+
+def _version(record: TrialRecord) -> Version | None:
+    """The code of an ok record's components; None where it does not say."""
+    return record.code.components if record.status == "ok" and record.code is not None else None
+
+
+def _differing(versions: list[Version], since: Container[str]) -> list[int]:
+    """Which components' code, by their places in a version, is not the same in all, or has changed since."""
+    return [at for at, kind in enumerate(KINDS) if kind in since or len({each[at] for each in versions}) > 1]
+
+
+def _seeds(seeds: Iterable[int]) -> str:
+    """'seed 3', 'seeds 1, 2'."""
+    told = [str(seed) for seed in seeds]
+    return f"seed{'s' * (len(told) != 1)} {', '.join(told)}"

@@ -1,0 +1,234 @@
+"""What each kind of plot draws of the rows that share its axes: axes and a caption, or why there is nothing to show."""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from harness.errors import RecordError
+from harness.report.evidence.gains import Band
+from harness.report.evidence.gather import Evidence
+from harness.report.evidence.table_rows import Row
+from harness.report.evidence.times import time_of
+from harness.report.figures import points
+from harness.report.figures.points import METRIC, Gain, Point, Series
+from harness.report.figures.style import FAINT, INK, LOOKS, axes, legend, logarithmic, style
+
+MOST = 12  # rows in a plot; of more, those of lowest perplexity
+MOST_GAINS = 6
+PERPLEXITY = "test perplexity"
+RANGE = "from the lowest seed to the highest"
+Drawn = tuple[Axes, str] | str
+
+
+def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Mean test perplexity against K, 95 % intervals over seeds; the baseline as a band, printed values as stars."""
+    found = points.by_mixtures(lines, evidence.printed)
+    if not found:
+        return "no finished trial's head has num_mixtures"
+    on, entries = axes("mixtures K", PERPLEXITY), []
+    reference = _baseline(lines, evidence)
+    level = points.baseline(reference, evidence.printed) if reference else None
+    if level is not None:
+        on.axhspan(level.low, level.high, color=FAINT, alpha=0.22, linewidth=0)
+        entries.append((on.axhline(level.y, color=INK, linestyle=(0, (2, 1.5)), linewidth=1.2), reference.head))
+        if level.printed is not None:
+            line = on.axhline(level.printed, color=INK, linestyle=(0, (8, 3)), linewidth=0.8)
+            entries.append((line, f"{reference.head}, printed"))
+    counts = sorted({point.x for series in found for point in series.points})
+    step = (counts[-1] - counts[0] or 1) / 100
+    for index, series in enumerate(found):
+        aside = (index - (len(found) - 1) / 2) * step  # bars at one K beside each other
+        entries.append((_bars(on, series, index, aside=aside, line=True), series.label))
+    _printed(on, [point for series in found for point in series.points], entries)
+    on.set_xticks(counts if len(counts) <= 12 else counts[:: -(-len(counts) // 12)])
+    legend(on, entries)
+    fewest = min(series.seeds for series in found)
+    bars = (
+        "95 % t intervals of the mean over seeds" if fewest > 1 else "95 % intervals where there is more than one seed"
+    )
+    band = f"; the band is {reference.head}'s" if level is not None and level.low < level.high else ""
+    return on, f"Mean test perplexity; bars: {bars}{band}. Fewest seeds of a point: {fewest}."
+
+
+def curves(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Validation perplexity after each epoch, on a log scale: the mean over seeds, in a band from lowest to highest."""
+    chosen, left = _chosen(lines, evidence, MOST)
+    found = {index: series for index in chosen if (series := points.curve(lines[index])) is not None}
+    if max((len(series.points) for series in found.values()), default=0) < 2:
+        return "no finished trial has a curve of two epochs"
+    on, entries = axes("epoch", "validation perplexity"), []
+    for index, series in found.items():
+        how, at = style(_look(index, chosen, lines)), [point.x for point in series.points]
+        (line,) = on.plot(
+            at,
+            [point.y for point in series.points],
+            color=how.colour,
+            linestyle=how.line,
+            marker=how.marker,
+            markevery=max(1, len(at) // 8),
+        )
+        ends = [point.low for point in series.points], [point.high for point in series.points]
+        on.fill_between(at, *ends, color=how.colour, alpha=0.18, linewidth=0)
+        entries.append((line, series.label))
+    on.xaxis.set_major_locator(MaxNLocator(integer=True))
+    every = [point for series in found.values() for point in series.points]
+    logarithmic(on.yaxis, min(point.low for point in every), max(point.high for point in every))
+    legend(on, entries)
+    return on, f"Mean over seeds after each epoch; bands {RANGE}.{left}"
+
+
+def by_time(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Test perplexity against ms/batch of training, of one pass and device, with the Pareto front."""
+    times = [time_of(line, "train_ms_per_batch", evidence.timings) for line in lines]
+    drawn = _against(lines, [time and time.value for time in times], "training time, ms per batch", evidence)
+    if isinstance(drawn, str):
+        return drawn
+    on, caption = drawn
+    time = next(time for time in times if time is not None)
+    how = "one trial at a time" if time.passed else "as the trials noted it"
+    how += "" if time.exclusive else ", while they shared the machine"
+    return on, f"{caption} Times on {time.device}, {how}; every trial trains for as many batches."
+
+
+def by_size(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Test perplexity against the number of parameters, with the Pareto front."""
+    return _against(lines, [float(line.params_total) for line in lines], "parameters", evidence)
+
+
+def _against(lines: list[Row], costs: list[float | None], label: str, evidence: Evidence) -> Drawn:
+    """Perplexity against a cost, with the Pareto front over all rows, whichever are shown."""
+    all_of = [points.at_cost(line, cost, evidence.printed) for line, cost in zip(lines, costs, strict=True)]
+    chosen, left = _chosen(lines, evidence, MOST)
+    found = {index: series for index in chosen if (series := all_of[index]) is not None}
+    if len(found) < 2:
+        return "fewer than two rows have a finished trial with that number"
+    on, entries = axes(label, PERPLEXITY), []
+    best = points.front([series.points[0] for series in all_of if series is not None])
+    (line,) = on.step(
+        [point.x for point in best], [point.y for point in best], where="post", color=FAINT, linestyle="--", zorder=1
+    )
+    backbones = len({each.backbone for each in lines}) > 1
+    for index, series in found.items():
+        name = f"{lines[index].backbone}: {series.label}" if backbones else series.label
+        entries.append((_bars(on, series, _look(index, chosen, lines)), name))
+    if label == "parameters":  # a printed time is of another device, and its perplexity has no place at ours
+        _printed(on, [series.points[0] for series in found.values()], entries)
+    entries.append((line, "Pareto front"))
+    at = [series.points[0].x for series in found.values()]
+    logarithmic(on.xaxis, min(at), max(at))
+    if label == "parameters":
+        on.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g} M" if value >= 1e6 else f"{value / 1e3:g} k")
+    legend(on, entries)
+    return on, f"Mean test perplexity; bars {RANGE}. Pareto front: no row is better in both.{left}"
+
+
+def by_frequency(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Nats a token less the baseline's, by how often training had the token."""
+    return _gain(lines, evidence, "occurrences of the target in training", lambda gain: gain.by_frequency)
+
+
+def by_position(lines: list[Row], evidence: Evidence) -> Drawn:
+    """Nats a token less the baseline's, by the target's place in its segment."""
+    return _gain(lines, evidence, "tokens of the segment before the target", lambda gain: gain.by_position)
+
+
+def _gain(lines: list[Row], evidence: Evidence, label: str, bands_of: Callable[[Gain], tuple[Band, ...]]) -> Drawn:
+    reference = _baseline(lines, evidence)
+    if reference is None:
+        return "there is no row of a baseline (table.baseline of the suite)"
+    chosen, left = _chosen(lines, evidence, MOST_GAINS + 1)
+    others = [index for index in chosen if lines[index] is not reference]
+    try:
+        found = [gain for gain in points.gains(lines, others, reference, evidence) if bands_of(gain)]
+    except RecordError as problem:
+        return str(problem)
+    if not found:
+        return "no row shares a seed with the baseline of which both trials kept what each test token cost"
+    on, entries = axes(label, "nats per token"), []
+    on.axhline(0, color=INK, linewidth=0.8)
+    bands = list(dict.fromkeys(band.label for gain in found for band in bands_of(gain)))
+    for place, gain in enumerate(found):
+        aside = (place - (len(found) - 1) / 2) * 0.6 / len(found)
+        told = [
+            Point(x=bands.index(band.label), y=band.mean, low=band.mean - reach, high=band.mean + reach)
+            for band in bands_of(gain)
+            for reach in [0.0 if math.isnan(band.error) else 1.96 * band.error]
+        ]
+        series = Series(label=lines[gain.row].head, points=tuple(told), seeds=gain.seeds)
+        bars = _bars(on, series, _look(gain.row, chosen, lines), aside=aside, line=True)
+        entries.append((bars, f"{series.label} - {reference.head}"))
+    _shares(on, bands_of(found[0]), bands)
+    legend(on, entries)
+    return on, (
+        f"Nats per test token less those of {reference.head}, below 0 where the head is better; each token's nats are "
+        f"averaged over the shared seeds, {min(gain.seeds for gain in found)} at least. Bars: 95 %, from blocks of "
+        f"1,000 tokens: other text, not other seeds. Under each band its share of the test tokens.{left}"
+    )
+
+
+def _shares(on: Axes, bands: tuple[Band, ...], labels: list[str]) -> None:
+    """The bands on the x axis, each with its share of the tokens."""
+    total, tokens = sum(band.tokens for band in bands), {band.label: band.tokens for band in bands}
+    shares = [f"{100 * tokens.get(label, 0) / total:.0f} %" for label in labels]
+    on.set_xticks(range(len(labels)), [f"{label}\n{share}" for label, share in zip(labels, shares, strict=True)])
+
+
+def _look(index: int, chosen: list[int], lines: list[Row]) -> int:
+    """The number of a row's style: in all plots of the same rows the same, as long as no two rows share one."""
+    return index if len(lines) <= LOOKS else chosen.index(index)
+
+
+def _bars(on: Axes, series: Series, index: int, *, aside: float = 0.0, line: bool = False):
+    """A series' points with their bars."""
+    how = style(index)
+    return on.errorbar(
+        [point.x + aside for point in series.points],
+        [point.y for point in series.points],
+        yerr=[
+            [max(0.0, point.y - point.low) for point in series.points],
+            [max(0.0, point.high - point.y) for point in series.points],
+        ],
+        color=how.colour,
+        marker=how.marker,
+        linestyle=how.line if line else "",
+        capsize=2.5,
+        elinewidth=1,
+    )
+
+
+def _printed(on: Axes, told: Sequence[Point], entries: list[tuple[Artist, str]]) -> None:
+    """The paper's values, where there are any."""
+    known = [point for point in told if point.printed is not None]
+    if known:
+        (marks,) = on.plot(
+            [point.x for point in known],
+            [point.printed for point in known],
+            "*",
+            color=INK,
+            markersize=9,
+            fillstyle="none",
+        )
+        entries.append((marks, "printed in the paper"))
+
+
+def _baseline(lines: Sequence[Row], evidence: Evidence) -> Row | None:
+    return next((line for line in lines if line.trials[0].head.name == evidence.suite.table.baseline), None)
+
+
+def _chosen(lines: list[Row], evidence: Evidence, most: int) -> tuple[list[int], str]:
+    """The rows of a plot, in the suite's order, and a sentence where not all have a place: the baseline stays."""
+    measured = [index for index, line in enumerate(lines) if line.values(METRIC)]
+    if len(measured) <= most:
+        return measured, ""
+    reference = _baseline(lines, evidence)
+    ranked = sorted(
+        measured, key=lambda index: (lines[index] is not reference, statistics.fmean(lines[index].values(METRIC)))
+    )
+    kept = "the baseline and " if reference is not None else ""
+    return sorted(
+        ranked[:most]
+    ), f" Shown: of {len(measured)} rows {kept}those of lowest test perplexity, {most} in all."

@@ -1,0 +1,114 @@
+"""The plots of a suite: perplexity against mixtures, epochs, time and size, and where a gain is. As SVG and PNG."""
+
+import re
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.axes import Axes
+
+from harness.report.evidence.gather import Evidence
+from harness.report.evidence.table_rows import Row, rows
+from harness.report.evidence.times import time_of
+from harness.report.figures import panels
+from harness.report.figures.style import FAINT, Plot, finished, settings, shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A plot that would show nothing, and why."""
+
+    title: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of plot.
+
+    Args:
+        name: of its files.
+        title: what it shows.
+        part: what the rows of one plot have in common, as labels; None for a row that is in none.
+        draw: rows, suite -> axes and a caption, or why there is nothing to show.
+    """
+
+    name: str
+    title: str
+    part: Callable[[Row, Evidence], tuple[str, ...] | None]
+    draw: Callable[[list[Row], Evidence], tuple[Axes, str] | str]
+
+
+def draw(evidence: Evidence, suite: str, only: Container[str] | None = None) -> tuple[Plot | LeftOut, ...]:
+    """All plots of a suite, in the order in which a page shows them. The same records give the same bytes.
+
+    Args:
+        suite: what its table is titled, which each plot says too: that it was shortened, for one.
+        only: ids of trials whose rows are drawn; None: all.
+    """
+    every = rows(evidence.suite, evidence.records, outdated=evidence.outdated)
+    lines = [line for line in every if only is None or any(trial.id in only for trial in line.trials)]
+    with settings():
+        return tuple(made for kind in KINDS for made in _of_kind(kind, lines, evidence, suite))
+
+
+def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, bytes], list[Path]]:
+    """The files of plots in a folder that has nothing but a suite's plots, and those there that are no longer made."""
+    files = {}
+    for plot in plots:
+        if isinstance(plot, Plot):
+            files |= {place / f"{plot.name}.svg": plot.svg.encode(), place / f"{plot.name}.png": plot.png}
+    return files, [old for old in (*place.glob("*.svg"), *place.glob("*.png")) if old not in files]
+
+
+def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str) -> list[Plot | LeftOut]:
+    parts: dict[tuple[str, ...], list[Row]] = {}
+    for line in lines:
+        if (part := kind.part(line, evidence)) is not None:
+            parts.setdefault(part, []).append(line)
+    if not parts:
+        return [LeftOut(title=kind.title, reason="no trial is finished with a time")]
+    made, names, reasons = [], [], []
+    for part, inside in parts.items():
+        told = [label for index, label in enumerate(part) if len({other[index] for other in parts}) > 1]
+        drawn = kind.draw(inside, evidence)
+        if isinstance(drawn, str):
+            reasons.append(drawn)
+            made.append(LeftOut(title=", ".join([kind.title, *told]), reason=drawn))
+            continue
+        name = ".".join([kind.name, *(re.sub(r"[^A-Za-z0-9_=.-]+", "_", label)[:40] for label in told)])
+        names.append(name)
+        name = f"{name}-{names.count(name)}" if names.count(name) > 1 else name
+        on, caption = drawn
+        on.set_title(shown(kind.title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
+        below = shown("; ".join([*told, suite]), 80)
+        on.annotate(below, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
+        title, of = ", ".join([kind.title, *told]), str(evidence.trials)
+        made.append(finished(on, name=name, title=title, caption=caption, of=of))
+    if len(set(reasons)) == 1 and len(reasons) == len(made):
+        return [LeftOut(title=kind.title, reason=reasons[0])]
+    return made
+
+
+def _group(line: Row, evidence: Evidence) -> tuple[str, ...]:
+    return line.group
+
+
+def _corpus(line: Row, evidence: Evidence) -> tuple[str, ...]:
+    return (line.corpus,)
+
+
+def _one_pass(line: Row, evidence: Evidence) -> tuple[str, ...] | None:
+    """Times compare within one exclusive pass, or as trials noted them on one device."""
+    time = time_of(line, "train_ms_per_batch", evidence.timings)
+    return None if time is None else (line.corpus, time.device, time.passed or "as noted in training")
+
+
+KINDS = (
+    Kind("perplexity_by_mixtures", "Test perplexity by number of mixtures", _group, panels.by_mixtures),
+    Kind("learning_curves", "Learning curves", _group, panels.curves),
+    Kind("perplexity_by_time", "Test perplexity by training time", _one_pass, panels.by_time),
+    Kind("perplexity_by_parameters", "Test perplexity by parameters", _corpus, panels.by_size),
+    Kind("gain_by_frequency", "Where the gain is: word frequency", _group, panels.by_frequency),
+    Kind("gain_by_position", "Where the gain is: place in the segment", _group, panels.by_position),
+)

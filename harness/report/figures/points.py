@@ -1,0 +1,162 @@
+"""What the plots of a suite show, as numbers; harness/report/figures/plots.py draws them."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy import special
+
+from harness.plan.identity import canonical
+from harness.plan.specs import ComponentSpec
+from harness.report.diff.paired import mean_scores
+from harness.report.evidence.gains import Band, by_frequency, by_position
+from harness.report.evidence.gather import Evidence
+from harness.report.evidence.printed_numbers import PrintedNumbers
+from harness.report.evidence.statistics import TWO_SIDED
+from harness.report.evidence.table_rows import Row
+
+METRIC = "test_ppl"  # by the suite's own counting, which is the paper's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A row's place in a plot.
+
+    Args:
+        x, y: the place; y a mean over seeds.
+        low, high: what the bar or the band at it spans; both y where there is one seed.
+        printed: the paper's y, where it counts tokens alike.
+    """
+
+    x: float
+    y: float
+    low: float
+    high: float
+    printed: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points that belong together, in the order of x, and how many seeds the fewest of them have."""
+
+    label: str
+    points: tuple[Point, ...]
+    seeds: int
+
+
+def by_mixtures(lines: Sequence[Row], printed: PrintedNumbers) -> list[Series]:
+    """Test perplexity against num_mixtures, a series for each head and setting of its other parameters.
+
+    Bars are the 95 % t interval of the mean over seeds: mean -+ t_{0.975, n-1} sd / sqrt(n).
+    """
+    entries: dict[str, dict[int, Row]] = {}
+    heads: dict[str, ComponentSpec] = {}
+    for line in lines:
+        head, params = line.trials[0].head, line.head_params
+        mixtures = params.get("num_mixtures")
+        if not line.values(METRIC) or isinstance(mixtures, bool) or not isinstance(mixtures, int):
+            continue
+        others = {name: value for name, value in params.items() if name != "num_mixtures"}
+        key = f"{head.name} {canonical(others)}"
+        entries.setdefault(key, {})[mixtures] = line
+        heads[key] = ComponentSpec(name=head.name, params={k: v for k, v in head.params.items() if k in others})
+    names = [head.name for head in heads.values()]
+    return [
+        Series(
+            label=heads[key].name if names.count(heads[key].name) == 1 else str(heads[key]),
+            points=tuple(_over_seeds(line, x, printed) for x, line in sorted(found.items())),
+            seeds=min(len(line.ok_seeds) for line in found.values()),
+        )
+        for key, found in entries.items()
+    ]
+
+
+def baseline(line: Row, printed: PrintedNumbers) -> Point | None:
+    """A row's test perplexity with its interval, at no x of its own; None without a finished trial."""
+    return _over_seeds(line, math.nan, printed) if line.values(METRIC) else None
+
+
+def curve(line: Row) -> Series | None:
+    """Validation perplexity by epoch, over the epochs that all ok trials have; bands from the lowest seed to the
+    highest. None without a curve.
+    """
+    curves = [line.records[seed].curve for seed in line.ok_seeds]
+    points = [
+        Point(
+            x=at[0].epoch,
+            y=statistics.fmean(point.valid_ppl for point in at),
+            low=min(point.valid_ppl for point in at),
+            high=max(point.valid_ppl for point in at),
+        )
+        for at in zip(*curves, strict=False)  # to the shortest
+    ]
+    return Series(label=line.head, points=tuple(points), seeds=len(curves)) if points else None
+
+
+def at_cost(line: Row, x: float | None, printed: PrintedNumbers) -> Series | None:
+    """Test perplexity against what a row costs; bars from the lowest seed to the highest. None without either."""
+    values = line.values(METRIC)
+    if not values or x is None:
+        return None
+    point = Point(x=x, y=statistics.fmean(values), low=min(values), high=max(values), printed=_printed(line, printed))
+    return Series(label=line.head, points=(point,), seeds=len(values))
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The Pareto front: the points that no other beats in both x and y, lower being better, in the order of x."""
+    best, found = math.inf, []
+    for point in sorted(points, key=lambda point: (point.x, point.y)):
+        if point.y < best:
+            best = point.y
+            found.append(point)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """A row's nats per token less its baseline's, by kind of token: below 0 where the row is better.
+
+    Args:
+        row: its index among the rows that were asked about.
+        seeds: how many such seeds there are: each token's nats are averaged over them.
+    """
+
+    row: int
+    seeds: int
+    by_frequency: tuple[Band, ...]
+    by_position: tuple[Band, ...]
+
+
+def gains(lines: Sequence[Row], chosen: Sequence[int], reference: Row, evidence: Evidence) -> list[Gain]:
+    """Of those chosen rows that share a seed with the reference of which both have kept what each token cost.
+
+    Raises: RecordError where the scores are not of one test split.
+    """
+    found = []
+    for index in chosen:
+        pairs = []
+        for seed in lines[index].ok_seeds:
+            if seed in reference.ok_seeds:
+                of_both = [evidence.token_scores(line.records[seed].id) for line in (reference, lines[index])]
+                pairs += [of_both] if None not in of_both else []
+        if pairs:
+            means = [mean_scores(kept) for kept in zip(*pairs, strict=True)]
+            bands = {"by_frequency": by_frequency(*means), "by_position": by_position(*means)}
+            found.append(Gain(row=index, seeds=len(pairs), **bands))
+    return found
+
+
+def _over_seeds(line: Row, x: float, printed: PrintedNumbers) -> Point:
+    values = line.values(METRIC)
+    mean, reach = statistics.fmean(values), 0.0
+    if len(values) > 1:
+        reach = statistics.stdev(values) / math.sqrt(len(values)) * float(special.stdtrit(len(values) - 1, TWO_SIDED))
+    return Point(x=x, y=mean, low=mean - reach, high=mean + reach, printed=_printed(line, printed))
+
+
+def _printed(line: Row, printed: PrintedNumbers) -> float | None:
+    cell = printed.find(line.trials[0], line.params, METRIC)
+    if cell is None or (cell.counting and cell.counting != line.boundary):
+        return None
+    return cell.number

@@ -1,0 +1,1 @@
+"""The leaderboard: the trials of all suites together."""

@@ -1,0 +1,216 @@
+"""All finished trials of a results folder together, in groups within which they compare.
+
+What a number is compared with must agree with it in all that decides what it means, and in what was spent on it:
+
+    corpus      its name and parameters, and the hash of its text; so also the counting rule
+    evaluation  context (seq_len), batching, eval_batch_size, eval_stride, eval_batches; the switches (compat) by which
+                a head computes what a published code does, not a probability
+    budget      passes over that text (epochs), and whether they began at random or at pretrained weights
+
+The rest is what is compared, and stands in a row: backbone, head, and how it was trained, batch size included. Trials
+of one row differ in their seed only; one that stands in several suites counts once.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import RecordError
+from harness.plan.identity import canonical, described
+from harness.plan.parameters import resolved
+from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, value_text
+from harness.records import agreement, store, timings
+from harness.records.contents import KnownContents, recomputed
+from harness.records.record import Contents, TrialRecord
+from harness.records.timings import Timing
+from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.report.evidence.table_rows import Row, labels_of, shown
+from harness.report.evidence.versions import changed, left_out
+
+EVALUATION = ("seq_len", "batching", "eval_batch_size", "eval_stride", "eval_batches")
+OTHERS = TrainSpec.model_fields.keys() - {"epochs", *EVALUATION, *DECIDES_NO_RESULT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A trial with its record: of several, from several suites, the newest that is ok, or else the newest. Those that
+    are ok agree: they differ in their times only.
+
+    Args:
+        contents: what it read.
+        timing: from an exclusive pass, None where there is none.
+        suites: all that have a record of it, sorted.
+    """
+
+    record: TrialRecord
+    contents: Contents
+    timing: Timing | None
+    suites: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One row of a group.
+
+    Args:
+        training: the settings of training in which the group's rows differ: 'lr=7, batch_size=20'.
+        suites: where its trials are from, sorted.
+        finished: the day of the last of its trials, as in ISO 8601.
+    """
+
+    row: Row
+    training: str
+    suites: tuple[str, ...]
+    finished: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Rows that compare, by their mean test perplexity; those without an ok trial last.
+
+    Args:
+        invalid: rows that are left out, since the certificate of a trial failed.
+        corpus, contents, train: of each of its trials; of `train` what EVALUATION names, and epochs.
+        pretrained: its trials began at pretrained weights.
+        compat: the switches of its heads, None where they have none.
+        timings: of its trials, by id.
+    """
+
+    corpus: ComponentSpec
+    content: str
+    train: TrainSpec
+    pretrained: bool
+    compat: str | None
+    standings: tuple[Standing, ...]
+    invalid: tuple[Standing, ...]
+    timings: dict[str, Timing]
+
+
+def gather(results: Path, tell: Callable[[str], None]) -> tuple[list[Finished], int, list[str]]:
+    """Every trial below a results folder whose record verifies and whose id says what it read; how many others there
+    are: of texts in files before records said which, of plug-ins that are not here, of other versions; and the ids of
+    those of which two suites have different results: none of these is chosen.
+
+    Args:
+        tell: hears a sentence for each file that does not verify, each record that is not its trial's, and each trial
+            of which two suites have different results.
+    """
+    known, unknown = KnownContents(), set()
+    found: dict[str, list[tuple[TrialRecord, Contents, Timing | None]]] = {}
+    for runs in sorted({place.parent.parent for place in (results.resolve() / "runs").glob(f"*/*/{store.FILE_NAME}")}):
+        verified, warnings = store.load_all(runs, sorted(place.name for place in runs.iterdir() if place.is_dir()))
+        timed, more = timings.load_all(runs, verified)
+        for warning in (*warnings, *more):
+            tell(warning)
+        for record in verified.values():
+            try:
+                contents = known.of(record)
+            except RecordError as misfit:
+                tell(str(misfit))
+                continue
+            if contents is None:
+                unknown.add(record.id)
+            else:
+                found.setdefault(record.id, []).append((record, contents, timed.get(record.id)))
+    differing = {trial: suites for trial, each in found.items() if len(suites := _disagreeing(each)) > 1}
+    for trial, (one, other) in differing.items():
+        places = (store.folder(store.runs_folder(results, suite), trial) for suite in (one, other))
+        tell(f"trial {trial} has different results in {' and '.join(map(str, places))}: it is left out")
+    chosen = [_newest(each) for trial, each in found.items() if trial not in differing]
+    return chosen, len(unknown - found.keys()), sorted(differing)
+
+
+def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
+    """The trials in groups, by corpus and budget."""
+    together: dict[str, list[Finished]] = {}
+    for each in finished:
+        together.setdefault(canonical(_conditions(each)), []).append(each)
+    made = [_group(trials) for _, trials in sorted(together.items())]
+    return tuple(sorted(made, key=lambda group: (str(group.corpus), group.train.epochs)))
+
+
+def _disagreeing(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> tuple[str, ...]:
+    """Two suites whose records of a trial contradict each other; () where there are none."""
+    two = agreement.contradicting(record for record, _, _ in found)
+    return () if two is None else (two[0].suite, two[1].suite)
+
+
+def _newest(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> Finished:
+    record, contents, timing = max(
+        found, key=lambda each: (each[0].status == "ok", each[0].environment.finished, each[0].suite)
+    )
+    return Finished(
+        record=record, contents=contents, timing=timing, suites=tuple(sorted({each[0].suite for each in found}))
+    )
+
+
+def _conditions(finished: Finished) -> dict[str, object]:
+    """What must agree between trials that are compared."""
+    spec = finished.record.spec
+    return {
+        "corpus": described(spec.corpus, CORPORA.get(spec.corpus.name)),
+        "content": finished.contents.corpus,
+        "epochs": spec.train.epochs,
+        "pretrained": finished.contents.backbone is not None,
+        "compat": _compat(spec),
+        **{name: getattr(spec.train, name) for name in EVALUATION},
+    }
+
+
+def _compat(spec: TrialSpec) -> str | None:
+    switches = resolved(HEADS.get(spec.head.name), spec.head.params).get("compat")
+    return None if switches is None else value_text(switches)
+
+
+def _group(finished: list[Finished]) -> Group:
+    lines: dict[str, list[Finished]] = {}
+    for each in sorted(finished, key=lambda each: each.record.spec.seed):
+        alike = each.record.spec.model_copy(update={"seed": 0})
+        lines.setdefault(recomputed(alike, each.contents), []).append(each)
+    specs = [each.record.spec for each in finished]
+    backbones = labels_of([shown(spec.backbone, BACKBONES) for spec in specs], BACKBONES)
+    heads = labels_of([shown(spec.head, HEADS) for spec in specs], HEADS, single_in_full=True)
+    settings = [spec.train.model_dump(include=OTHERS) for spec in specs]
+    differing = [name for name in settings[0] if len({value_text(each[name]) for each in settings}) > 1]
+    standings = [_standing(line, backbones, heads, differing) for line in lines.values()]
+    first = finished[0]
+    return Group(
+        corpus=shown(first.record.spec.corpus, CORPORA),
+        content=first.contents.corpus,
+        train=first.record.spec.train,
+        pretrained=first.contents.backbone is not None,
+        compat=_compat(first.record.spec),
+        standings=tuple(sorted((each for each in standings if not each.row.invalid), key=_order)),
+        invalid=tuple(sorted((each for each in standings if each.row.invalid), key=_order)),
+        timings={each.record.id: each.timing for each in finished if each.timing is not None},
+    )
+
+
+def _standing(line: list[Finished], backbones: dict[str, str], heads: dict[str, str], differing: list[str]) -> Standing:
+    found = [each.record for each in line]
+    spec, outdated = found[0].spec, changed(found)
+    counts = next((each.metrics for each in found if "params_total" in each.metrics), {})
+    row = Row(
+        corpus=spec.corpus.name,
+        backbone=backbones[str(shown(spec.backbone, BACKBONES))],
+        head=heads[str(shown(spec.head, HEADS))],
+        trials=tuple(record.spec for record in found),
+        records={record.spec.seed: record for record in found},
+        params_total=int(counts.get("params_total", 0)),
+        params_head=int(counts.get("params_head", 0)),
+        left_out=left_out(found, outdated),
+        changed=frozenset(record.spec.seed for record in found if record.id in outdated),
+    )
+    train = spec.train.model_dump(include=OTHERS)
+    return Standing(
+        row=row,
+        training=", ".join(f"{name}={value_text(train[name])}" for name in differing),
+        suites=tuple(sorted({suite for each in line for suite in each.suites})),
+        finished=max(record.environment.finished for record in found)[:10],
+    )
+
+
+def _order(standing: Standing) -> tuple[bool, float, str]:
+    values = standing.row.values("test_ppl")
+    return not values, statistics.fmean(values) if values else 0.0, f"{standing.row.backbone} {standing.row.head}"

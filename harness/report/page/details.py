@@ -1,0 +1,216 @@
+"""What a row of the page unfolds to: its spec, what its trials measured and where, and how to run it again."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.code.fingerprints import SHOWN, Fingerprints
+from harness.machine.files import read_end
+from harness.plan.parameters import is_place, parameters, resolved
+from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, value_text
+from harness.records.metrics import METRICS
+from harness.records.record import TrialRecord
+from harness.records.store import folder
+from harness.records.timings import Timing
+from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.report import reproduce
+from harness.report.evidence.gather import Evidence
+from harness.report.evidence.table_rows import Row
+from harness.trial.log import LOG_NAME
+
+LOG_BYTES, LOG_LINES = 4096, 30  # of a failed trial's log, from its end
+MOST_LOGS = 100  # that a page shows
+WIDTH, HEIGHT = 300, 80  # of the drawing of a curve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A parameter's value as text, and whether it is its default."""
+
+    name: str
+    value: str
+    default: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a spec: 'head', 'mos', its parameters."""
+
+    kind: str
+    name: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A metric, one value for each trial that has a record; None where it has none of it."""
+
+    name: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Something of the environment: one text for each trial that has a record, or a single one where all agree."""
+
+    name: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfolded:
+    """All of a row.
+
+    Args:
+        row: corpus, backbone, head, and its trials.
+        command: that runs it again.
+        parts: its spec, but for the seeds.
+        records: those there are, in the order of the seeds.
+        paths: of their curves of validation perplexity, on one log scale, as SVG draws them in a box of WIDTH x HEIGHT.
+        lowest, highest: the ends of that scale; None without a curve.
+        timings: of exclusive passes.
+    """
+
+    row: Row
+    command: str
+    parts: tuple[Part, ...]
+    records: tuple[TrialRecord, ...]
+    metrics: tuple[Measured, ...]
+    environment: tuple[Told, ...]
+    paths: tuple[str, ...]
+    lowest: float | None
+    highest: float | None
+    timings: tuple[Timing, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A trial that did not end well, the command that tries it again, and the end of its log as far as it is kept."""
+
+    record: TrialRecord
+    command: str
+    log: str
+
+
+def unfold(lines: list[Row], evidence: Evidence) -> list[Unfolded]:
+    """Everything of each row, in order."""
+    commands = reproduce.of_rows(evidence.suite, lines)
+    return [_unfolded(line, command, evidence) for line, command in zip(lines, commands, strict=True)]
+
+
+def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
+    """The trials of some rows whose record is not ok, in the suite's order."""
+    shown = {trial.id for line in lines for trial in line.trials}
+    found = [
+        (trial, evidence.records[trial.id])
+        for trial in evidence.suite.trials
+        if trial.id in shown and trial.id in evidence.records and evidence.records[trial.id].status != "ok"
+    ]
+    return [
+        Failure(
+            record=record,
+            command=reproduce.of_trials(evidence.suite, [trial], None, "--retry-failed"),
+            log=_log_end(folder(evidence.runs, trial.id) / LOG_NAME) if number < MOST_LOGS else "",
+        )
+        for number, (trial, record) in enumerate(found)
+    ]
+
+
+def _unfolded(line: Row, command: str, evidence: Evidence) -> Unfolded:
+    found = tuple(line.records[trial.seed] for trial in line.trials if trial.seed in line.records)
+    scale = [point.valid_ppl for record in found for point in record.curve]
+    known = dict.fromkeys([*METRICS, *(name for record in found for name in record.metrics)])
+    return Unfolded(
+        row=line,
+        command=command,
+        parts=_parts(line.trials[0]),
+        records=found,
+        metrics=tuple(
+            Measured(name=name, values=tuple(record.metrics.get(name) for record in found))
+            for name in known
+            if any(name in record.metrics for record in found)
+        ),
+        environment=_environment(found),
+        paths=_paths(found),
+        lowest=min(scale, default=None),
+        highest=max(scale, default=None),
+        timings=tuple(evidence.timings[record.id] for record in found if record.id in evidence.timings),
+    )
+
+
+def _parts(trial: TrialSpec) -> tuple[Part, ...]:
+    train = {name: getattr(trial.train, name) for name in TrainSpec.model_fields}
+    defaults = {name: field.default for name, field in TrainSpec.model_fields.items()}
+    return (
+        *(
+            _component(kind, getattr(trial, kind), registry)
+            for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items()
+        ),
+        Part(
+            kind="train",
+            name="",
+            settings=tuple(
+                Setting(name=name, value=_text(value), default=value == defaults[name]) for name, value in train.items()
+            ),
+        ),
+    )
+
+
+def _component(kind: str, spec: ComponentSpec, registry) -> Part:
+    cls = registry.get(spec.name)
+    known = parameters(cls)
+    return Part(
+        kind=kind,
+        name=spec.name,
+        settings=tuple(
+            Setting(
+                name=name,
+                # of a file its name, not its place on a machine
+                value=Path(value).name if value is not None and is_place(known[name]) else _text(value),
+                default=value_text(value) == value_text(known[name].default),
+            )
+            for name, value in resolved(cls, spec.params).items()
+        ),
+    )
+
+
+def _text(value: object) -> str:
+    if hasattr(value, "model_dump"):
+        return value_text(value.model_dump())
+    return f"{value:.6g}" if isinstance(value, float) else value_text(value)
+
+
+def _environment(found: Sequence[TrialRecord]) -> tuple[Told, ...]:
+    told = []
+    for name in type(found[0].environment).model_fields if found else ():
+        texts = tuple(_text(getattr(record.environment, name)) for record in found)
+        told.append(Told(name=name, texts=texts[:1] if len(set(texts)) == 1 else texts))
+    for name in Fingerprints.model_fields if any(record.code is not None for record in found) else ():
+        texts = tuple("" if record.code is None else _text(getattr(record.code, name))[:SHOWN] for record in found)
+        told.append(Told(name=f"code: {name}", texts=texts[:1] if len(set(texts)) == 1 else texts))
+    return tuple(told)
+
+
+def _paths(found: Iterable[TrialRecord]) -> tuple[str, ...]:
+    """Of each curve of two epochs or more, all in one box: epoch to the right, log perplexity upwards."""
+    curves = [[(point.epoch, math.log(point.valid_ppl)) for point in record.curve] for record in found]
+    points = [point for curve in curves for point in curve]
+    if not points:
+        return ()
+    (left, right), (low, high) = ((min(values), max(values)) for values in zip(*points, strict=True))
+    across, down = WIDTH / ((right - left) or 1), HEIGHT / ((high - low) or 1)
+    return tuple(
+        "M" + " ".join(f"{(x - left) * across:.0f},{(high - y) * down:.1f}" for x, y in curve)
+        for curve in curves
+        if len(curve) > 1
+    )
+
+
+def _log_end(place: Path) -> str:
+    """The last lines of a log; '' where it cannot be read."""
+    try:
+        text = read_end(place, LOG_BYTES).decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-LOG_LINES:])

@@ -1,0 +1,149 @@
+"""The web page of a suite, one file that asks nothing of any network: tables, plots, and all that is behind each row.
+
+Made by jinja2 with autoescape from page.html, page.css and page.js beside this module. What a browser may do with it is
+said by the page itself: no request, no script but its own, which is named by its hash.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness.printable import printable
+from harness.records.record import CurvePoint, TrialRecord
+from harness.report.evidence.gather import Evidence
+from harness.report.evidence.table_rows import rows
+from harness.report.figures.plots import LeftOut
+from harness.report.figures.style import COLOURS, FAINT, INK, PAPER, Plot
+from harness.report.page.details import HEIGHT, WIDTH, Unfolded, failures, unfold
+from harness.report.table.content import Table
+
+_VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
+    colour: f"var(--series-{index})" for index, colour in enumerate(COLOURS, 1)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Tables below a heading, and notes on all of them."""
+
+    heading: str
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...] = ()
+
+
+def render(evidence: Evidence, table: Table, plots: Sequence[Plot | LeftOut], sections: Sequence[Section] = ()) -> str:
+    """The page of a suite: its table with rows that unfold, plots, failed trials, notes, and further tables.
+
+    Depends on the arguments and the logs of failed trials only: the same ones give the same bytes.
+    """
+    lines = rows(evidence.suite, evidence.records, evidence.interrupted, evidence.outdated)
+    by_trial: dict[str, Unfolded] = {}
+    for one in unfold(lines, evidence):
+        by_trial |= {trial.id: one for trial in one.row.trials}
+    behind = [list({id(by_trial[each]): by_trial[each] for each in line.trials}.values()) for line in table.lines]
+    return _page(
+        title=table.title,
+        table=table,
+        behind=behind,
+        plots=[plot for plot in plots if isinstance(plot, Plot)],
+        left_out=[plot for plot in plots if isinstance(plot, LeftOut)],
+        failures=failures(evidence, [one.row for ones in behind for one in ones]),
+        sections=sections,
+        about=_about(evidence),
+        unscored=evidence.unscored,
+    )
+
+
+def of_tables(title: str, sections: Sequence[Section], about: Mapping[str, str] | None = None) -> str:
+    """A page of tables alone.
+
+    Args:
+        about: what is said on top, by name.
+    """
+    return _page(title=title, table=None, behind=[], sections=sections, plots=[], left_out=[], failures=[], about=about)
+
+
+def inline(plot: Plot) -> Markup:
+    """A plot's SVG as a part of the page: as wide as its place, in the page's colours, its ids its own.
+
+    It is markup of ours: matplotlib wrote it, and what labels say is escaped in it.
+    """
+    svg = plot.svg[plot.svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style .*?</style>", "", svg, flags=re.DOTALL)
+    prefix = re.sub(r"[^A-Za-z0-9]+", "-", plot.name)
+    return Markup(re.sub(r"<[^>]*>", lambda tag: _tag(tag[0], prefix), svg))
+
+
+def _tag(tag: str, prefix: str) -> str:
+    """A tag of an SVG as the page has it; what stands between tags is text, and left alone."""
+    if tag.startswith("<svg"):
+        tag = re.sub(r' (width|height)="[^"]*"', "", tag)
+    tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{prefix}-", tag)
+    return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
+
+
+def number(value: float) -> str:
+    """A number as a reader wants it: whole ones whole, others to six digits."""
+    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
+
+
+def curve(record: TrialRecord) -> str:
+    """A trial's curve as aligned text: thousands of them as tables would keep a browser busy."""
+    names = list(CurvePoint.model_fields)
+    told = [names, *([number(getattr(point, name)) for name in names] for point in record.curve)]
+    widths = [max(map(len, column)) for column in zip(*told, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, row, widths)) for row in told)
+
+
+def _about(evidence: Evidence) -> dict[str, str]:
+    """What is said on top: of all trials that have a record."""
+    found = [evidence.records[trial.id] for trial in evidence.suite.trials if trial.id in evidence.records]
+    where = [record.environment for record in found]
+    told = {
+        "Trials": str(evidence.trials),
+        "Seeds": ", ".join(dict.fromkeys(str(trial.seed) for trial in evidence.suite.trials)),
+        "Budget": f"{evidence.suite.trials[0].train.epochs:g} epochs",
+        "Device": "; ".join(dict.fromkeys(each.device for each in where)),
+        "Versions": "; ".join(dict.fromkeys(f"harness {e.harness}, torch {e.torch}, Python {e.python}" for e in where)),
+        "Commit": ", ".join(dict.fromkeys(each.commit for each in where)),
+        "Last trial": max((each.finished for each in where), default=""),
+    }
+    return {name: text for name, text in told.items() if text}
+
+
+def _page(**content: object) -> str:
+    here = Path(__file__).parent
+    environment = Environment(
+        loader=FileSystemLoader(here),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs}
+    script = (here / "page.js").read_text(encoding="utf-8")
+    style = (here / "page.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template("page.html").render(
+        **content, box=(WIDTH, HEIGHT), script=Markup(script), style=Markup(style), script_hash=digest
+    )
+
+
+def _runs(names: Iterable[str]) -> list[dict[str, object]]:
+    """Equal neighbours together: 'a', 'a', 'b' -> a of length 2, b of length 1."""
+    return [{"name": name, "length": len(list(alike))} for name, alike in groupby(names)]
+
+
+def _shown(value: object) -> object:
+    """What is not markup of ours is spelled out where a reader would not see it, but for line ends."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return "\n".join(map(printable, value.split("\n")))

@@ -1,0 +1,1 @@
+"""The table of a suite: its columns, layouts, formats and notes."""

@@ -1,0 +1,174 @@
+"""The three shapes of a table: which lines and columns the quantities of a suite's rows are laid out in."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from harness.plan.comparison import Shape
+from harness.report.evidence.findings import COMPAT_MARK, Findings
+from harness.report.evidence.table_rows import Row, reduction
+from harness.report.evidence.versions import OUTDATED_MARK
+from harness.report.table.columns import EMPTY, Quantity, quantities
+from harness.report.table.content import Cell, Column, Line
+
+NOTE_ON_COUNTS = (
+    "#S softmaxes (num_mixtures, or the sum of components), #I inputs (num_input_layers times window + 1), #P "
+    "partitions (num_partitions): by the head's parameters of these names, - where it has none."
+)
+MAX_NAME = 30  # of a corpus, where it stands above or beside much
+OF_THE_MODEL = ("counts", "size", "cost")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Columns, lines, and notes on what the shape makes of them."""
+
+    columns: list[Column]
+    lines: list[Line]
+    notes: list[str]
+
+
+def lay_out(findings: Findings, shape: Shape) -> Layout:
+    """A suite's rows in a shape."""
+    return _SHAPES[shape](findings, quantities(findings))
+
+
+def one_size(findings: Findings) -> bool:
+    """Whether the rows of one backbone and head have one number of parameters on every corpus."""
+    sizes: dict[tuple[str, str], set[tuple[int, int]]] = {}
+    for row in findings.lines:
+        sizes.setdefault((row.backbone, row.head), set()).add((row.params_total, row.params_head))
+    return all(len(found) == 1 for found in sizes.values())
+
+
+def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
+    """Benka et al.'s table 2: a line for each corpus, backbone and head, with its number of softmaxes."""
+    lines = findings.lines
+    labels = _labels(lines, ("corpus", "backbone", "head"))
+    counts = [each for each in said if each.kind == "counts" and each.column.name == "#S"]
+    kept = _kept(counts + [each for each in said if each.kind != "counts"], range(len(lines)))
+    columns = [*labels, *(Column(name="K", numeric=True) if each in counts else each.column for each in kept)]
+    laid = [
+        Line(
+            cells=(*_label_cells([row], labels), *(each.cells[index] for each in kept)),
+            trials=tuple(trial.id for trial in row.trials),
+        )
+        for index, row in enumerate(lines)
+    ]
+    return Layout(columns, laid, [])
+
+
+def _heads(findings: Findings, said: list[Quantity]) -> Layout:
+    """The multi-facet poster's table 1: a line for each backbone and head, its quality on each corpus side by side.
+
+    Size and cost are told once, of the first corpus, where the corpora make no difference to the size.
+    """
+    lines = findings.lines
+    labels = _labels(lines, ("backbone", "head"))
+    names, notes = _short_names(lines)
+    corpora = list(names.values())
+    of_corpus = {name: [i for i, row in enumerate(lines) if names[row.corpus] == name] for name in corpora}
+    first = of_corpus[corpora[0]]
+    leading = OF_THE_MODEL if len(corpora) == 1 or one_size(findings) else ("counts",)
+    blocks = [("", first, _kept([each for each in said if each.kind in leading], first))]
+    for name, indices in of_corpus.items():
+        kept = _kept([each for each in said if each.kind not in leading], indices)
+        blocks.append((name if len(corpora) > 1 else "", indices, kept))
+    columns = [*labels, *(replace(each.column, group=group) for group, _, kept in blocks for each in kept)]
+    laid = [
+        Line(
+            cells=(
+                *_label_cells([lines[indices[place]] for indices in of_corpus.values()], labels),
+                *(each.cells[indices[place]] for _, indices, kept in blocks for each in kept),
+            ),
+            trials=tuple(trial.id for indices in of_corpus.values() for trial in lines[indices[place]].trials),
+        )
+        for place in range(len(first))
+    ]
+    notes += [NOTE_ON_COUNTS] if any(each.kind == "counts" for each in blocks[0][2]) else []
+    if len(corpora) > 1 and "cost" in leading:
+        notes.append(f"Times and memory before the corpora's columns are of {corpora[0]}.")
+    return Layout(columns, laid, notes)
+
+
+def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
+    """Benka et al.'s table 1: for each corpus and backbone a line for each quantity, the heads side by side, each with
+    its reduction against the baseline.
+    """
+    rows = findings.lines
+    names, notes = _short_names(rows)
+    labels = _labels(rows, ("backbone",))
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, row in enumerate(rows):
+        groups.setdefault(row.group, []).append(index)
+    heads = next(iter(groups.values()))
+    baseline = _baseline(findings, heads)
+    columns = [Column(name="corpus"), *labels, Column(name="quantity")]
+    for place in range(len(heads)):
+        name = _label([rows[indices[place]] for indices in groups.values()], "head").text
+        columns.append(Column(name="", numeric=True, group=name, spread="spread"))
+        if baseline not in (None, place):
+            columns.append(Column(name="reduction", numeric=True, group=name))
+    laid = []
+    for indices in groups.values():
+        reference = None if baseline is None else rows[indices[baseline]]
+        for each in _kept([one for one in said if one.kind != "counts"], indices):
+            first = rows[indices[0]]
+            cells = [Cell(text=names[first.corpus]), *_label_cells([first], labels), Cell(text=each.column.name)]
+            for place, index in enumerate(indices):
+                cells.append(each.cells[index])
+                if baseline not in (None, place):
+                    cells.append(_reduction(rows[index], reference, each.metric))
+            trials = tuple(trial.id for index in indices for trial in rows[index].trials)
+            laid.append(Line(cells=tuple(cells), trials=trials))
+    if baseline is not None:
+        name = findings.evidence.suite.table.baseline
+        notes.append(f"Reduction: ({name} - head) / {name}, of means over shared seeds.")
+    return Layout(columns, laid, notes)
+
+
+_SHAPES = {"mixtures": _mixtures, "heads": _heads, "corpora": _corpora}
+
+
+def _kept(said: Iterable[Quantity], indices: Collection[int]) -> list[Quantity]:
+    """Those that a table of some rows has."""
+    return [quantity for quantity in said if quantity.is_of(indices)]
+
+
+def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:
+    """Columns of labels: of those that tell rows apart, and of heads in any case."""
+    return [Column(name=kind) for kind in kinds if kind == "head" or len({getattr(row, kind) for row in rows}) > 1]
+
+
+def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
+    """The label of each corpus -> what a header or many lines can bear, and notes on what these stand for."""
+    labels = dict.fromkeys(row.corpus for row in rows)
+    if all(len(label) <= MAX_NAME for label in labels):
+        return {label: label for label in labels}, []
+    names = {label: f"{label.partition('(')[0]} {number}" for number, label in enumerate(labels, start=1)}
+    return names, [f"{name}: {label}." for label, name in names.items()]
+
+
+def _label_cells(rows: list[Row], labels: list[Column]) -> list[Cell]:
+    return [_label(rows, column.name) for column in labels]
+
+
+def _label(rows: list[Row], kind: str) -> Cell:
+    """Of rows that share it; a head's with the signs of any of them."""
+    label = getattr(rows[0], kind)
+    if kind != "head":
+        return Cell(text=label)
+    signs = {COMPAT_MARK: rows[0].compat is not None, OUTDATED_MARK: any(row.outdated for row in rows)}
+    mark = " ".join(sign for sign, applies in signs.items() if applies)
+    return Cell(text=f"{label} {mark}".strip(), mark=mark)
+
+
+def _baseline(findings: Findings, heads: list[int]) -> int | None:
+    """The place of the baseline among the heads of a group; None where the suite names none."""
+    names = [findings.lines[index].trials[0].head.name for index in heads]
+    baseline = findings.evidence.suite.table.baseline
+    return None if baseline is None else names.index(baseline)
+
+
+def _reduction(row: Row, reference: Row | None, metric: str) -> Cell:
+    share = reduction(row, reference, metric) if metric else None
+    return EMPTY if share is None else Cell(text=f"{100 * share:.1f} %", value=100 * share)

@@ -1,0 +1,93 @@
+"""The table of a suite: ours, with spread over seeds, beside the printed numbers, and how it was measured."""
+
+import hashlib
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from harness.plan.comparison import Shape
+from harness.plan.specs import Suite
+from harness.report import outputs
+from harness.report.evidence.findings import find
+from harness.report.evidence.gather import Evidence
+from harness.report.table import formats
+from harness.report.table.content import Table
+from harness.report.table.layouts import lay_out
+from harness.report.table.notes import notes_of
+
+Form = Literal["md", "csv", "latex"]
+FORMS = {
+    "md": (".md", formats.markdown),
+    "csv": (".csv", formats.csv),
+    "latex": (".tex", formats.latex),
+}
+MAX_LABEL = 100
+
+
+def build(evidence: Evidence, shape: Shape | None = None) -> Table:
+    """The table of a suite: what its rows say, laid out, and notes. The same arguments give the same table.
+
+    Args:
+        shape: how the rows are laid out; None: as the suite says.
+    """
+    findings = find(evidence)
+    laid = lay_out(findings, shape or evidence.suite.table.shape)
+    return Table(
+        title=_title(evidence.suite),
+        columns=tuple(laid.columns),
+        lines=tuple(laid.lines),
+        notes=tuple(notes_of(findings, laid.notes)),
+    )
+
+
+def of_trials(table: Table, ids: set[str]) -> Table:
+    """Those lines of a table that some trials have a part in. What they say does not change."""
+    return replace(table, lines=tuple(line for line in table.lines if ids.intersection(line.trials)))
+
+
+def text(table: Table, form: Form = "md") -> str:
+    """A table in a form."""
+    _, drawn = FORMS[form]
+    return drawn(table)
+
+
+def stem(suite: Suite, shape: Shape | None = None) -> str:
+    """The name of its files but for their endings: 'ptb_mixtures'; 'ptb_mixtures.epochs=1' for an overridden suite,
+    which so never passes for the full one; 'ptb_mixtures.corpora' for another shape than the suite's own.
+    """
+    told = [f"{key.removeprefix('train.')}={value}" for key, value, _ in suite.overrides]
+    label = ".".join(re.sub(r"[^A-Za-z0-9_=.-]+", "_", each) for each in told)
+    exact = all(re.fullmatch(r"[A-Za-z0-9_=.-]+", each) for each in told)
+    if not exact or len(label) > MAX_LABEL:
+        label = f"{label[:MAX_LABEL]}-{hashlib.sha256(repr(told).encode()).hexdigest()[:8]}"
+    other = shape is not None and shape != suite.table.shape
+    return ".".join([suite.name, *([label] if told else []), *([shape] if other else [])])
+
+
+def write(
+    suite: Suite, table: Table, results: Path, shape: Shape | None = None, *, overwrite: bool = False
+) -> list[Path]:
+    """Write a table in every form below results/tables, where it changed; returns the paths, the markdown's first.
+
+    Args:
+        shape: the table's; None: the suite's.
+        overwrite: also over a table of more finished trials.
+    Raises: FewerTrialsError, StorageError.
+    """
+    name = stem(suite, shape)
+    files = {results / "tables" / f"{name}{ending}": form(table).encode() for ending, form in FORMS.values()}
+    outputs.write(files, overwrite=overwrite)
+    return list(files)
+
+
+def _title(suite: Suite) -> str:
+    changes = []
+    for key, value, before in suite.overrides:
+        number = before is not None and re.fullmatch(
+            r"[0-9]{1,19}(\.[0-9]{1,19})?", before
+        )  # what the file had may be anything
+        fewer = key == "train.epochs" and number and suite.trials[0].train.epochs < float(before)
+        instead = f" instead of {before}" if before is not None else ""
+        changes.append(f"{'SHORTENED' if fewer else 'CHANGED'}: {key} = {value}{instead}")
+    return "; ".join([f"{suite.name}, version {suite.version}", *changes])

@@ -1,0 +1,1 @@
+"""MLflow: a view of the records that can be rebuilt from them."""

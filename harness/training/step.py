@@ -1,0 +1,151 @@
+"""A training step: the loss of a segment, its gradients, clipping, the update. Here as torch runs it, operation by
+operation; in harness/training/cuda_graph.py as a CUDA graph with the same interface and the same result.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from harness.containment.calls import calling
+from harness.errors import ExecutionError
+from harness.kernels import products
+from harness.model import LanguageModel
+from harness.plan.specs import TrainSpec
+
+
+class Step(Protocol):
+    """What an epoch is made of. `loss_sum`: () float64 on the device, nats since `begin_epoch`, summed over tokens."""
+
+    loss_sum: Tensor
+
+    def begin_epoch(self) -> None:
+        """Forget the carried state and the summed loss; the model is to be trained."""
+
+    def __call__(self, inputs_BT: Tensor, targets_BT: Tensor) -> None:
+        """Train on one segment. Waits for nothing on a GPU."""
+
+    def state(self) -> dict[str, Any] | None:
+        """What the next call depends on beside model and optimiser: tensors, nested tuples of them, None. No dict at
+        all where part of it is elsewhere, and training cannot be put down: data-parallel workers that carry a state.
+        """
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on within an epoch from what `state` gave."""
+
+
+class SegmentLoss(nn.Module):
+    """A model and the loss of a segment under it, as one module: what DistributedDataParallel wraps."""
+
+    def __init__(self, model: LanguageModel):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs_BT: Tensor, targets_BT: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """() loss, nats a token, and the state to carry."""
+        distribution, state = self.model(inputs_BT, state)
+        with calling(self.model.head_name, "training_loss"):
+            return distribution.training_loss(targets_BT), state
+
+
+class EagerStep:
+    """The step, operation by operation. The backbone's state is carried to the next call, unless segments do not
+    continue each other, shuffled ones and blocks: `carries`.
+
+    With `accumulation` the rows of a segment are computed in so many equal parts, one after the other, and their
+    gradients added up: the mean over all tokens is the mean of the parts' means. Each part carries its own state.
+
+    Args:
+        loss: the model's loss; by default SegmentLoss(model), among several workers in DistributedDataParallel, which
+            then exchanges the gradients once a step.
+    """
+
+    def __init__(self, model: LanguageModel, optimizer: Optimizer, train: TrainSpec, loss: nn.Module | None = None):
+        self.model, self.optimizer, self.train = model, optimizer, train
+        self.loss = SegmentLoss(model) if loss is None else loss
+        self.parameters = list(model.parameters())
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.parameters[0].device)
+        self.carries = train.batching == "stream" and not train.shuffle
+        self._state: Any = None
+
+    def begin_epoch(self) -> None:
+        """See Step."""
+        self.model.train()
+        self.loss_sum.zero_()
+        self._state = None
+
+    def __call__(self, inputs_BT: Tensor, targets_BT: Tensor) -> None:
+        """See Step."""
+        state = self.advance(inputs_BT, targets_BT, self._state)
+        self._state = state if self.carries else None
+
+    def state(self) -> dict[str, Any]:
+        """See Step."""
+        return {"loss_sum": self.loss_sum, "carried": self._state}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """See Step."""
+        self.model.train()
+        self.loss_sum.copy_(state["loss_sum"])
+        self._state = moved(state["carried"], self.loss_sum.device)
+
+    def advance(self, inputs_BT: Tensor, targets_BT: Tensor, state: Any) -> Any:
+        """One step from a given state; the state after the segment, cut off from the graph that made it. Of several
+        parts it is a tuple of theirs.
+        """
+        parts = self.train.accumulation
+        if len(inputs_BT) % parts:
+            raise ValueError(f"a batch of {len(inputs_BT)} rows does not divide into {parts} equal parts")
+        states = state if parts > 1 and state is not None else (state,) * parts
+        carried = []
+        self.optimizer.zero_grad(set_to_none=True)
+        with products.using(replace(products.current(), precision=self.train.precision)):
+            for part in zip(inputs_BT.chunk(parts), targets_BT.chunk(parts), states, strict=True):
+                with self._exchange(last=len(carried) == parts - 1):
+                    loss, after = self.loss(*part)
+                    with calling(self.model.both_names, "the backward pass", {}):
+                        (loss / parts).backward()
+                self.loss_sum += loss.detach().double() * part[1].numel()
+                carried.append(detached(after))
+        if self.train.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.train.clip)
+        self.optimizer.step()
+        if all(after is None for after in carried):
+            return None
+        return tuple(carried) if parts > 1 else carried[0]
+
+    def _exchange(self, *, last: bool) -> AbstractContextManager:
+        held = isinstance(self.loss, DistributedDataParallel) and not last
+        return self.loss.no_sync() if held else nullcontext()
+
+
+def detached(state: Any) -> Any:
+    """A carried state cut off from the graph that made it: a tensor, nested tuples of tensors, or None."""
+    if isinstance(state, tuple):
+        return tuple(detached(part) for part in state)
+    return state.detach() if isinstance(state, Tensor) else state
+
+
+def moved(state: Any, device: torch.device) -> Any:
+    """A carried state on a device."""
+    if isinstance(state, tuple):
+        return tuple(moved(part, device) for part in state)
+    return state.to(device) if isinstance(state, Tensor) else state
+
+
+def refuse_unfit(train: TrainSpec, device: str) -> None:
+    """Raises ExecutionError when the device cannot do what `train` asks for, or several workers on it."""
+    if train.cuda_graph == "on" and train.data_parallel > 1:
+        raise ExecutionError(
+            f"train.cuda_graph is on, and the steps of {train.data_parallel} workers are eager: set it to auto or off"
+        )
+    if device == "cuda":
+        return
+    if train.precision == "tf32":
+        raise ExecutionError("train.precision is tf32, which only a GPU has: on the CPU it is fp32 or bf16")
+    if train.cuda_graph == "on":
+        raise ExecutionError("train.cuda_graph is on, and the trials run on the CPU: set it to auto or off")

@@ -1,0 +1,217 @@
+"""An exclusive pass: finished trials' models are timed again, one at a time, while nothing else of ours runs.
+
+The models of a corpus take turns, in rounds: each is built anew, gets the weights of its record, warms up, and is timed
+for some batches of each kind, by the code that trials evaluate and train with. Medians and quartiles are over the
+batches of all rounds, so a machine that grows slower does so for all of them. Nothing is written, no record changes.
+"""
+
+import gc
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from harness.containment.calls import contained, first_line
+from harness.corpora.corpus import Corpus
+from harness.errors import Damaged
+from harness.machine import environment
+from harness.model import LanguageModel, build, components
+from harness.plan.specs import TrainSpec
+from harness.records import store
+from harness.records.record import TrialRecord
+from harness.records.timings import Timing
+from harness.training.checkpoint import BEST, load_weights, weights_sha256
+from harness.training.clocks import WARMUP_BATCHES, Clock, quartiles
+from harness.training.cuda_graph import graphed
+from harness.training.evaluation import evaluate
+from harness.training.loop import segments_of, train_epoch
+from harness.training.optimization import make_optimizer
+from harness.training.step import EagerStep
+from harness.trial.conditions import conditions
+from harness.trial.inference import inference_laps, inference_segments
+from harness.trial.run import routed
+from harness.trial.setting import Setting
+from harness.trial.sources import load_planned
+
+ROUNDS = 3
+SECONDS = 0.2  # of timed batches of one kind, in each round and of each model, ..
+MIN_BATCHES = 2  # .. and at least so many
+WARMUP_SECONDS = 1.0  # after which slow batches count as warm: what is slow at first takes less than that
+BUSY_CORES = 0.5  # other work on the machine, from which on times are not exclusive
+LOOKS = 3  # at it, a second each: what ran before the pass may still be ending
+
+Laps = Callable[[int], list[float]]  # so many batches -> milliseconds of each
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What a pass has of one record so far: milliseconds by kind; whether its weights were those it started from."""
+
+    record: TrialRecord
+    milliseconds: dict[str, list[float]] = field(default_factory=dict)
+    initial: bool = False
+
+
+def timed(found: list[TrialRecord], setting: Setting) -> tuple[list[Timing], list[str]]:
+    """Time finished trials, all in one pass; their timings, and a sentence for each that could not be timed, or not
+    with its own weights. A trial that fails here fails alone, and stays what it is.
+
+    Args:
+        setting: as the trials had it; `shared`: other work is known to run on this machine.
+    """
+    setting, busy, sentences = routed(setting, None), _busy(), []
+    taken: list[_Taken] = []
+    for corpus in dict.fromkeys(str(record.spec.corpus) for record in found):
+        taken += _rounds([_Taken(record) for record in found if str(record.spec.corpus) == corpus], setting, sentences)
+    sentences += [
+        f"{_name(each)} was timed with initial weights: its own are gone or damaged" for each in taken if each.initial
+    ]
+    about = {
+        "rounds": ROUNDS,
+        "passed": uuid.uuid4().hex,
+        "device": environment.device_name(torch.device(setting.device)),
+        "threads": setting.threads,
+        "torch": str(torch.__version__),
+        "commit": environment.commit(),
+        "taken": environment.now(),
+        "busy": busy,
+        "shared": setting.shared or busy >= BUSY_CORES,
+    }
+    return [_timing(each, about) for each in taken], sentences
+
+
+def _timing(taken: _Taken, about: dict[str, Any]) -> Timing:
+    metrics: dict[str, float] = {}
+    for kind, laps in taken.milliseconds.items():
+        metrics |= quartiles(kind, laps)
+    return Timing(
+        trial=taken.record.id,
+        weights_sha256=taken.record.weights_sha256,
+        metrics=metrics,
+        batches=len(taken.milliseconds.get("train", ())),
+        initial=taken.initial,
+        **about,
+    )
+
+
+def _busy() -> float:
+    """Cores' worth of other work, while nothing of ours runs; as it is noted, so that the note and the mark agree."""
+    for _ in range(LOOKS):
+        if (busy := round(environment.busy_cores(), 2)) < BUSY_CORES:
+            break
+    return busy
+
+
+def _rounds(together: list[_Taken], setting: Setting, sentences: list[str]) -> list[_Taken]:
+    """Those trials of one corpus that could be timed."""
+    try:
+        corpus = load_planned(together[0].record.spec, setting.data, setting.contents).to(torch.device(setting.device))
+    except Exception as error:
+        sentences += [_failed(each, error) for each in together]
+        return []
+    for _ in range(ROUNDS):
+        for each in list(together):
+            try:
+                _visit(each, corpus, setting)
+            except Exception as error:  # whatever it is, the trial has its record
+                sentences.append(_failed(each, error))
+                together.remove(each)
+            _release()
+    return together
+
+
+def _visit(taken: _Taken, corpus: Corpus, setting: Setting) -> None:
+    """One model's turn. Its weights are evaluated before training steps change them."""
+    spec, device = taken.record.spec, torch.device(setting.device)
+    with contained(components(spec)), conditions(spec, setting):
+        model = build(
+            spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
+        )
+        taken.initial = not _with_own_weights(model, taken.record, setting)
+        kinds = _kinds(model.to(device), corpus, taken.record, setting.measure.inference_batch)
+        for kind, laps in kinds.items():
+            taken.milliseconds.setdefault(kind, []).extend(_warm(laps))
+
+
+def _with_own_weights(model: LanguageModel, record: TrialRecord, setting: Setting) -> bool:
+    """Whether the weights that the record names are there; the model has them then."""
+    try:
+        weights = load_weights(store.folder(setting.runs, record.id) / BEST, "cpu")
+    except Damaged:
+        return False
+    if weights_sha256(weights) != record.weights_sha256:
+        return False
+    model.load_state_dict(weights)
+    return True
+
+
+def _kinds(model: LanguageModel, corpus: Corpus, record: TrialRecord, inference_batch: int | None) -> dict[str, Laps]:
+    """What is timed of a trial, in the order in which it is to be done."""
+    spec, device = record.spec, next(model.parameters()).device
+    kinds: dict[str, Laps] = {"eval": lambda number: _evaluation(model, corpus, spec.train, number)}
+    if inference_batch is not None:
+        segments = inference_segments(corpus.test, spec.train, batch=inference_batch, device=device)
+        if segments:
+            kinds["inference"] = lambda number: inference_laps(model, segments, number)
+    if spec.train.epochs:
+        kinds["train"] = _training(model, corpus, record)
+    return kinds
+
+
+def _evaluation(model: LanguageModel, corpus: Corpus, train: TrainSpec, number: int) -> list[float]:
+    """Batches of the test split, from its start, over again where they are fewer."""
+    clock = Clock(next(model.parameters()).device)
+    while (left := number - len(clock.milliseconds)) > 0:
+        part = train.model_copy(update={"eval_batches": min(left, train.eval_batches or left)})
+        evaluate(model, corpus.test, part, uncounted_id=corpus.uncounted_id, clock=clock)
+    return clock.milliseconds
+
+
+def _training(model: LanguageModel, corpus: Corpus, record: TrialRecord) -> Laps:
+    """Steps of the first epoch and of those after it, at the rate of the trial's last one, which its weights bear."""
+    spec, device = record.spec, next(model.parameters()).device
+    train = spec.train.model_copy(update={"lr": record.curve[-1].lr}) if record.curve else spec.train
+    segments = segments_of(corpus, train, device)
+    eager = EagerStep(model, make_optimizer(model.parameters(), train), train)
+    step = graphed(eager, segments[0], tell=lambda said: None)
+    done, quiet = 0, lambda after: None
+
+    def laps(number: int) -> list[float]:
+        nonlocal done
+        clock = Clock(device)
+        while number:
+            epoch, first = divmod(done, len(segments))
+            steps = min(first + number, len(segments))
+            train_epoch(step, segments, train, spec.seed, epoch + 1, clock, quiet, first=first, steps=steps)
+            done, number = done + steps - first, number - (steps - first)
+        return clock.milliseconds
+
+    return laps
+
+
+def _warm(laps: Laps) -> list[float]:
+    """Milliseconds of batches after warm-up: as many as fit into SECONDS."""
+    began = time.perf_counter()
+    for _ in range(WARMUP_BATCHES):
+        (latest,) = laps(1)
+        if time.perf_counter() - began > WARMUP_SECONDS:
+            break
+    return laps(max(MIN_BATCHES, round(1e3 * SECONDS / latest)))
+
+
+def _release() -> None:
+    """Give back what a model held of a GPU, before the next is built there."""
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def _name(taken: _Taken) -> str:
+    return f"{taken.record.spec} ({taken.record.id})"
+
+
+def _failed(taken: _Taken, error: Exception) -> str:
+    return f"{_name(taken)} could not be timed: {first_line(error)}"
