@@ -50,6 +50,7 @@ NUMERIC = (
     "training/step.py",
     "trial/conditions.py",
     "trial/run.py",
+    "trial/sources.py",
 )
 Hash = Annotated[str, Field(pattern=rf"^([0-9a-f]{{64}}|{UNKNOWN})$")]
 

@@ -58,7 +58,7 @@ elif name:
     dies(MlflowClient, name)
 print("ready", flush=True)
 sys.stdin.readline()
-Tracker(results).log(records.load(results / "runs" / "tiny", trial))
+Tracker(results).log(store.load(results / "runs" / "tiny", trial))
 """
 
 

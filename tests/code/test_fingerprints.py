@@ -156,21 +156,25 @@ def test_numeric_modules_count_in_the_harness_hash_and_their_comments_do_not(cop
 def test_a_module_that_moves_changes_the_harness_hash_and_the_command_line_does_not(copied):
     before = fingerprints.harness_code().sha256
     (copied / "cli" / "suites.py").write_text("")
-    (copied / "report" / "notes.py").write_text("")
+    (copied / "report" / "table" / "notes.py").write_text("")
     forget()
     assert fingerprints.harness_code().sha256 == before
-    (copied / "trial" / "step.py").rename(copied / "kernels" / "step.py")
+    (copied / "training" / "step.py").rename(copied / "kernels" / "step.py")
     forget()
     assert fingerprints.harness_code().sha256 != before
 
 
 # What a trial imports of harness/ that computes none of its numbers: a new module goes here or into NUMERIC.
 OTHERS = {
-    *("__init__.py", "contents.py", "environment.py", "errors.py", "files.py", "fingerprints.py", "printable.py"),
-    *("certificates.py", "containment.py", "plausible.py", "records.py", "registry.py", "sealed.py", "shared_state.py"),
-    *("source_code.py", "token_scores.py", "trial/certify.py"),
-    *(f"trial/{name}.py" for name in ("__init__", "attempt", "checkpoint", "failures", "inference", "log", "progress")),
-    *(f"trial/{name}.py" for name in ("session", "setting", "timing", "watch")),
+    *("__init__.py", "errors.py", "printable.py", "registry.py"),
+    *(f"code/{name}.py" for name in ("__init__", "fingerprints", "source_code")),
+    *(f"containment/{name}.py" for name in ("__init__", "calls", "shared_state")),
+    *(f"machine/{name}.py" for name in ("__init__", "environment", "files")),
+    *(f"records/{name}.py" for name in ("__init__", "certificate", "contents", "metrics", "plausible", "record")),
+    *(f"records/{name}.py" for name in ("sealed", "store", "token_nll")),
+    *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks", "progress")),
+    *(f"trial/{name}.py" for name in ("__init__", "attempt", "certify", "failures", "inference", "log", "session")),
+    *(f"trial/{name}.py" for name in ("setting", "watch")),
 }
 
 
