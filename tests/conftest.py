@@ -1,9 +1,9 @@
-"""Shared by all tests: modules (_SHARED below), the corpora's folder, a small suite of quick trials.
+"""Shared by all tests: the folder of the corpora, a small suite of quick trials, the command line in this process.
 
-`HARNESS_TEST_ONEDNN` runs the tests as on a machine with another oneDNN: tests/onednn/sitecustomize.py.
+Modules that tests import lie in tests/support (`pythonpath` in pyproject.toml). `HARNESS_TEST_ONEDNN` runs the tests as
+on a machine with another oneDNN: tests/support/onednn/sitecustomize.py.
 """
 
-import importlib.util
 import os
 import signal
 import sys
@@ -14,8 +14,11 @@ from types import SimpleNamespace
 import hypothesis
 import pytest
 import torch
+from filelock import FileLock
+from onednn import sitecustomize as onednn
 
 from harness.kernels import probe
+from harness.machine.environment import cpus_available
 
 # No example of a property fails because the machine is busy.
 hypothesis.settings.register_profile(
@@ -24,15 +27,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("any machine")
 
 ROOT = Path(__file__).parent.parent
-_SHARED = ("oracles", "handmade", "commands", "disturbed", "fuzz", "shown", "protections", "bundles")
-_FILES = {name: ROOT / "tests" / f"{name}.py" for name in _SHARED}
-_FILES["onednn"] = ROOT / "tests" / "onednn" / "sitecustomize.py"
-
-# tests/ must not be on sys.path: its folders `heads` and `backbones` would be found instead of the packages.
-for _name, _file in _FILES.items():
-    _spec = importlib.util.spec_from_file_location(_name, _file)
-    sys.modules[_name] = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(sys.modules[_name])
+_ONEDNN = str(Path(onednn.__file__).parent)
 
 # What a terminal, a CI service or a proxy sets changes what commands print and whom they ask. typer reads it at import.
 for _name in (
@@ -41,10 +36,11 @@ for _name in (
 ):
     os.environ.pop(_name, None)
 
-if _machine := os.environ.get("HARNESS_TEST_ONEDNN"):
-    sys.modules["onednn"].imitate(_machine)
-    _paths = [str(_FILES["onednn"].parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(_paths)  # of processes that tests start
+# A process that was started with that folder on PYTHONPATH (a worker of pytest-xdist) imitates the machine already.
+_paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+if (_machine := os.environ.get("HARNESS_TEST_ONEDNN")) and _ONEDNN not in _paths:
+    onednn.imitate(_machine)
+    os.environ["PYTHONPATH"] = os.pathsep.join([_ONEDNN, *filter(None, _paths)])  # of processes that tests start
 
 TINY_SUITE = """\
 name: tiny
@@ -63,15 +59,44 @@ table: {baseline: softmax}
 """
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """The number of test processes for `-n auto`: one for each core that this process may use, at most four."""
+    return min(cpus_available(), 4)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable():
+    """A report as a worker of pytest-xdist sends it, with lone surrogates escaped: pytest-xdist cannot send them."""
+    return _printable((yield))
+
+
+def _printable(content):
+    if isinstance(content, str):
+        return content.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(content, dict):
+        return {key: _printable(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(map(_printable, content))
+    return content
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory):
-    """The probe of this machine's products is made once for all tests, and kept for them alone. Tests that compare bits
-    need one route in all processes; a home folder that cannot be written would have each process choose by its clock.
+def _own_cache(request, tmp_path_factory):
+    """One probe of this machine's matrix products for all test processes and the commands that they start, in a cache
+    folder of this test run. The fastest route is not measured: oneDNN is taken wherever its products are exact, so that
+    the load of the machine does not decide which route the tests take.
     """
-    folder = tmp_path_factory.mktemp("user-cache")
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if hasattr(request.config, "workerinput") else base) / "user-cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         patch.setattr(probe, "CACHE", folder / "output-head-harness" / "probes")
+        probe.CACHE.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "lock"), pytest.MonkeyPatch.context() as unmeasured:
+            if "HARNESS_TEST_ONEDNN" not in os.environ:
+                unmeasured.setattr(probe, "_speedup", lambda: 2 * probe.WORTHWHILE)
+            probe.report()
         yield
 
 
@@ -132,15 +157,12 @@ def harness(monkeypatch, capsys):
 
 @pytest.fixture
 def cheating(monkeypatch):
-    """tests/hostile/cheating.py, its head `cheating` and its backbone `looking_ahead` known to this process."""
+    """tests/support/hostile/cheating.py, its head `cheating` and its backbone `looking_ahead` known to this process."""
+    from hostile import cheating as module
+
     from harness.registry import BACKBONES, HEADS
 
-    place = ROOT / "tests" / "hostile" / "cheating.py"
-    spec = importlib.util.spec_from_file_location("cheating", place)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "cheating", module)  # a signature's annotations are looked up there
     HEADS.names(), BACKBONES.names()  # all others are known before these
-    spec.loader.exec_module(module)
     monkeypatch.setitem(HEADS._classes, "cheating", module.Cheating)
     monkeypatch.setitem(BACKBONES._classes, "looking_ahead", module.LookingAhead)
     return module

@@ -4,9 +4,9 @@ import json
 import re
 from types import SimpleNamespace
 
-import onednn
 import pytest
 import torch
+from onednn import sitecustomize as onednn
 
 from benchmarks import machine, tables
 from harness.cli import machine as machine_command

@@ -2,10 +2,9 @@
 that names it, and the trials after it are as if it had not been.
 """
 
-import importlib.util
+import importlib
 import os
 import random
-import re
 import signal
 import warnings
 from pathlib import Path
@@ -13,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from disturbed import LSTM, Place, result, suite_text
+from disturbed import LSTM, result, suite_text
+from hostile import misbehaving
 
 from harness import plan
 from harness.containment import shared_state
@@ -25,20 +25,11 @@ from harness.trial.log import MAX_BYTES
 from harness.trial.run import run
 from harness.trial.setting import Setting
 
-HOSTILE = Path(__file__).parent.parent / "hostile"
+HOSTILE = Path(__file__).parent.parent / "support" / "hostile"
 TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}"
 BACKBONE = "{lstm: {d_model: 8, num_layers: 1, dropout: 0.1}}"
 
-
-def module_of(name):
-    spec = importlib.util.spec_from_file_location(name, HOSTILE / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 HEADS.names(), BACKBONES.names()  # all others are known before the plug-in's
-misbehaving = module_of("misbehaving")
 
 
 @pytest.fixture(autouse=True)
@@ -235,7 +226,11 @@ def test_the_exit_by_which_ray_tune_ends_a_trial_passes_and_leaves_no_record(tmp
 
 
 def test_a_plugin_that_exits_when_it_is_imported_is_a_problem_of_the_plan(tmp_path, harness, monkeypatch):
-    entry = type("Entry", (), {"load": lambda self: module_of("exits_at_import"), "value": "x:Y", "dist": None})()
+    entry = type(
+        "Entry",
+        (),
+        {"load": lambda self: importlib.import_module("hostile.exits_at_import"), "value": "x:Y", "dist": None},
+    )()
     monkeypatch.setitem(HEADS._plugins, "exits_at_import", entry)
     path = tmp_path / "tiny.yaml"
     path.write_text(suite_text("softmax", "exits_at_import"))
@@ -252,32 +247,6 @@ def test_harness_check_says_what_it_did_and_leaves_with_1(does, where, harness):
     done = harness("check", "misbehaving", "--set", f"does={does}", "--set", f"where={where}")
     assert done.code == 1
     assert SAID.get(does, f" changed the {does} (") in done.out
-
-
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_as_a_command_it_leaves_with_1_names_it_and_trains_it_once(executor, tmp_path):
-    hostile = {
-        head("exit 0", "forward"): "raised SystemExit: 0 in forward",
-        head("KeyboardInterrupt", "nll"): "raised KeyboardInterrupt in nll",
-        head("number of threads", "constructor"): "changed the number of threads in its constructor",
-    }
-    there = Place(tmp_path / "place", suite_text(*hostile, "softmax", train=TRAIN))
-    path = os.pathsep.join([str(HOSTILE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = there.run("--executor", executor, "--no-tracking", env={"PYTHONPATH": path})
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    found = list(there.records().values())
-    assert sorted(record["status"] for record in found) == ["error", "error", "error", "ok"]
-    messages = [
-        re.sub(r" \(\d+ to \d+\)", "", record["message"].partition(";")[0])  # as many as this machine has cores
-        for record in found
-        if record["status"] == "error"
-    ]
-    assert sorted(messages) == sorted(f"ComponentError: head misbehaving {said}" for said in hostile.values())
-    assert all(record["environment"]["retries"] == 0 for record in found)
-    for trial in there.records():
-        assert (there.runs / trial / "trial.log").read_text().count(f"trial {trial}: ") == 1  # not twice
 
 
 def test_the_other_trials_of_a_run_have_the_bits_of_a_run_without_it(tmp_path):

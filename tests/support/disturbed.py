@@ -1,6 +1,5 @@
 """For tests of faults: suites whose heads fail as told, commands as processes of their own, and what they leave."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -24,7 +23,7 @@ from harness.plan.specs import TrialSpec
 from harness.registry import HEADS
 from harness.trial.setting import Setting
 
-PLUGIN = Path(__file__).parent / "faults" / "plugin"
+PLUGIN = Path(__file__).parent / "faulty"
 CORPUS = "corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]"
 LSTM = "backbones: [{lstm: {d_model: 8, num_layers: 2, dropout: 0.1}}]"
 UNTIMED = "measure: {exclusive: false}"
@@ -94,13 +93,12 @@ class Place:
     @contextmanager
     def _known_here(self) -> Iterator[None]:
         """The plug-in, which other processes find by PYTHONPATH."""
-        spec = importlib.util.spec_from_file_location("faulty_head", PLUGIN / "faulty_head.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        from faulty import faulty_head
+
         HEADS.names()  # all others are known before it
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("HARNESS_TEST_MARKS", str(self.marks))
-            patch.setitem(HEADS._classes, "faulty", module.Faulty)
+            patch.setitem(HEADS._classes, "faulty", faulty_head.Faulty)
             yield
 
     def let_go(self) -> None:

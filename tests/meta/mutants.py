@@ -1,6 +1,6 @@
-"""Mutation testing of heads, kernels and oracles: `make mutants`, or `.venv/bin/python tests/mutants.py --only mos`.
+"""Mutation testing of heads, kernels and oracles: `make mutants`, or `python tests/meta/mutants.py --only mos`.
 
-Every file of heads/, those that evaluate mixtures, and tests/oracles.py are mutated, one small fault at a time
+Every file of heads/, those that evaluate mixtures, and tests/support/oracles.py are mutated, one small fault at a time
 (mutations.py says which), and the tests that concern the file run against each mutant. A mutant that they do not notice
 survives; none may, but for those that EQUIVALENT excuses. One process imports everything once and forks a child for
 each mutant.
@@ -26,7 +26,7 @@ import pytest
 from equivalents import EQUIVALENT
 from mutations import Mutant, mutants_of
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0"]
 LEAN = ("lean", "buffers", "layout", "rows", "logit_maps", "losses", "products")
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
@@ -69,7 +69,7 @@ def targets() -> list[Target]:
         Target("distributions", "harness/distributions.py", "harness.distributions", every),
         Target("kernels", "harness/kernels/reference.py", "harness.kernels.reference", every),
         *(Target(name, f"harness/kernels/{name}.py", f"harness.kernels.{name}", lean) for name in LEAN),
-        Target("oracles", "tests/oracles.py", "oracles", loops),
+        Target("oracles", "tests/support/oracles.py", "oracles", loops),
     ]
 
 
@@ -116,10 +116,8 @@ class Installed:
         self.target, self.module, self.rank = target, module, rank
 
     def pytest_sessionstart(self):
-        """After tests/conftest.py loaded the original oracles, before any test module is imported. What other modules
-        imported of the original is exchanged there.
-        """
-        original = sys.modules[self.target.module]
+        """Before any test module is imported. What other modules imported of the original is exchanged there."""
+        original = sys.modules.get(self.target.module, ModuleType(self.target.module))  # the oracles: not imported yet
         sys.modules[self.target.module] = self.module
         mutated = {id(old): getattr(self.module, name, old) for name, old in vars(original).items() if name[:2] != "__"}
         mutated = {old: new for old, new in mutated.items() if not isinstance(new, str | int | float | None)}
@@ -211,15 +209,15 @@ def outcome(what: str, mutant: Mutant | None, status: int, output: io.IOBase) ->
     return OUTCOMES[code]
 
 
-def try_all(target: Target, rehearsal: Rehearsal, jobs: int, seconds: int) -> tuple[Counter, list[Mutant], set]:
+def try_all(
+    target: Target, mutants: list[Mutant], rehearsal: Rehearsal, jobs: int, seconds: int
+) -> tuple[Counter, list[Mutant], set]:
     """Counts by outcome, the survivors, and the entries of EQUIVALENT that excused others."""
     counts, survivors, used = Counter(), [], set()
-    path = ROOT / target.file
-    mutants = mutants_of(path.read_text(encoding="utf-8"), str(path))
     for mutant, fate in outcomes(target, [None, *mutants], rehearsal, jobs, seconds):
         if mutant is None:
             continue
-        excuses = {e for e in EQUIVALENT if fate == "survived" and e.excuses(target.file, mutant)}
+        excuses = {e for e in EQUIVALENT if fate == "survived" and e.excuses(mutant)}
         counts["equivalent" if excuses else fate] += 1
         used |= excuses
         if fate == "survived" and not excuses:
@@ -229,20 +227,23 @@ def try_all(target: Target, rehearsal: Rehearsal, jobs: int, seconds: int) -> tu
 
 def report(chosen: list[Target], jobs: int, seconds: int) -> int:
     """Print a row per file, then every survivor; the exit code."""
-    start, total, survivors, used = time.monotonic(), Counter(), [], set()
+    start, total, survivors, used, functions = time.monotonic(), Counter(), [], set(), set()
     rehearsal = rehearse(chosen)
     row = "{:28} {:>8} {:>8} {:>10} {:>11} {:>9}".format
     columns = ("killed", "timed out", "equivalent", "survived")
     print(row("file", "mutants", *columns))
     for target in chosen:
-        counts, found, needed = try_all(target, rehearsal, jobs, seconds)
+        path = ROOT / target.file
+        mutants = mutants_of(path.read_text(encoding="utf-8"), str(path))
+        counts, found, needed = try_all(target, mutants, rehearsal, jobs, seconds)
         print(row(target.file, counts.total(), *(counts[column] for column in columns)), flush=True)
-        total, used = total + counts, used | needed
+        total, used, functions = total + counts, used | needed, functions | {mutant.function for mutant in mutants}
         survivors += [f"{target.file}:{m.line}:{m.column}: {m}   in {m.function or 'the module'}" for m in found]
     print(row("total", total.total(), *(total[column] for column in columns)))
     print(f"equivalent, by hand: {total['equivalent']}; {time.monotonic() - start:.0f} s")
-    stale = [e for e in EQUIVALENT if e not in used and e.file in {target.file for target in chosen}]
-    survivors += [f"{e.file}: EQUIVALENT excuses nothing by: {e.text}   in {e.function}" for e in stale]
+    concerned = functions if len(chosen) == len(targets()) else functions - {""}  # '' is the top of every module
+    stale = [e for e in EQUIVALENT if e not in used and e.function in concerned]
+    survivors += [f"EQUIVALENT excuses nothing by: {e.text}   in {e.function}" for e in stale]
     print("\n".join(survivors) or "no survivors")
     return 1 if survivors else 0
 
@@ -250,7 +251,7 @@ def report(chosen: list[Target], jobs: int, seconds: int) -> int:
 def prepare(storage: str) -> None:
     """Settings of this process and its children: one thread each, no files but in `storage`."""
     os.chdir(ROOT)
-    sys.path[0] = str(ROOT)  # was tests/, where `heads` and `backbones` would be found instead of the packages
+    sys.path[0] = str(ROOT)  # was tests/meta; the packages of this checkout are to be mutated
     sys.dont_write_bytecode = True
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")  # threads do not survive forks
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = storage

@@ -1,15 +1,16 @@
 """The mutation tester itself: which faults it plants, and that it reports what weak tests let pass."""
 
-import importlib.util
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import mutations
 import pytest
 
-TESTS = Path(__file__).parent
+META = Path(__file__).parent
+ROOT = META.parents[1]
 PLANTED = '''\
 """A head's stand-in."""
 
@@ -38,15 +39,6 @@ from heads.planted import scaled
 def test_values(head, x, expected):
     assert scaled(x) == expected
 """
-
-
-@pytest.fixture(scope="module")
-def mutations():
-    spec = importlib.util.spec_from_file_location("mutations", TESTS / "mutations.py")
-    module = sys.modules["mutations"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["mutations"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +82,7 @@ def mutations():
         ("x = a[b:c]", ["b:c -> b + 1:c", "b:c -> b - 1:c", "b:c -> b:c + 1", "b:c -> b:c - 1"]),
     ],
 )
-def test_every_kind_of_fault_once(mutations, source, expected):
+def test_every_kind_of_fault_once(source, expected):
     assert [str(mutant) for mutant in mutations.mutants_of(source)] == expected
 
 
@@ -110,11 +102,11 @@ def test_every_kind_of_fault_once(mutations, source, expected):
         "assert x == 1, x + 1",
     ],
 )
-def test_what_is_not_mutated(mutations, source):
+def test_what_is_not_mutated(source):
     assert mutations.mutants_of(source) == []
 
 
-def test_a_mutant_says_where_it_is_and_runs(mutations):
+def test_a_mutant_says_where_it_is_and_runs():
     source = "def f(x):\n    def g(y):\n        return (y + 1) * 2\n    return g(x)\n"
     mutant = next(m for m in mutations.mutants_of(source) if str(m) == "y + 1 -> y")
     assert (mutant.line, mutant.column, mutant.function) == (3, 17, "f.g")
@@ -131,13 +123,14 @@ def run(folder: Path, test: str, *excused: str, seconds: int = 10) -> subprocess
     (folder / "heads" / "__init__.py").touch()
     (folder / "heads" / "planted.py").write_text(PLANTED)
     (folder / "tests" / "heads" / "test_planted.py").write_text(test)
-    shutil.copy(TESTS.parent / "pyproject.toml", folder)
-    shutil.copy(TESTS / "mutations.py", folder / "tests")
-    entries = [f'Equivalent("heads/planted.py", "scaled", "{text}", "for the test"),' for text in excused]
-    excuses = (TESTS / "equivalents.py").read_text().replace("EQUIVALENT = [", "\n".join(["EQUIVALENT = [", *entries]))
-    (folder / "tests" / "equivalents.py").write_text(excuses)
-    shutil.copy(TESTS / "mutants.py", folder / "tests")
-    command = [sys.executable, "tests/mutants.py", "--only", "planted", "--seconds", str(seconds), "--jobs", "4"]
+    (folder / "tests" / "meta").mkdir()
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    shutil.copy(META / "mutations.py", folder / "tests" / "meta")
+    entries = [f'Equivalent("scaled", "{text}", "for the test"),' for text in excused]
+    excuses = (META / "equivalents.py").read_text().replace("EQUIVALENT = [", "\n".join(["EQUIVALENT = [", *entries]))
+    (folder / "tests" / "meta" / "equivalents.py").write_text(excuses)
+    shutil.copy(META / "mutants.py", folder / "tests" / "meta")
+    command = [sys.executable, "tests/meta/mutants.py", "--only", "planted", "--seconds", str(seconds), "--jobs", "4"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
@@ -173,7 +166,7 @@ def test_an_expression_held_equivalent_excuses_its_survivors_and_must_have_some(
     assert done.returncode == 1
     assert row(done)[3] == 2  # x * factor -> x and -> x / factor; -> factor is killed
     assert "x * factor -> " not in done.stdout
-    assert "heads/planted.py: EQUIVALENT excuses nothing by: x + factor   in scaled" in done.stdout
+    assert "EQUIVALENT excuses nothing by: x + factor   in scaled" in done.stdout
 
 
 def test_tests_that_fail_on_the_code_as_it_is_are_an_error(tmp_path):

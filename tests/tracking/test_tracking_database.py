@@ -231,7 +231,9 @@ def test_a_process_id_that_was_given_to_another_process_is_a_dead_writer():
 
 
 def test_a_writer_that_is_dead_and_not_waited_for_is_gone():
-    child = subprocess.Popen([sys.executable, "-c", "from harness.machine import processes; print(processes.current())"])
+    child = subprocess.Popen(
+        [sys.executable, "-c", "from harness.machine import processes; print(processes.current())"]
+    )
     child.kill()
     host = processes.current().split()[0]
     assert wait_for(lambda: processes.gone(f"{host} {child.pid} {time.time():.2f}"))

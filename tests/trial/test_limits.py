@@ -2,7 +2,6 @@
 
 import math
 import signal
-import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,8 +9,6 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from disturbed import suite_text
-from ray._common.utils import get_system_memory
-from ray._private.utils import get_used_memory
 
 from harness import plan
 from harness.plan.specs import TimeoutSpec
@@ -161,25 +158,3 @@ def test_limits_are_keys_of_the_suite_that_change_no_id(tmp_path):
     assert (limited.checkpoint.epochs, limited.checkpoint.minutes, limited.resources.memory_gib) == (2, 1, 8)
     assert limited.trials == plain.trials
     assert limited.overrides == ()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="Ray's memory monitor is Linux's")
-def test_host_oom_costs_the_culprit_only(place):
-    """Ray's memory monitor, which ends the whole fit with the worker it kills: its threshold lies up to 6 GiB
-    above what is used now, and one trial holds 256 MiB more with every step, 11 GiB in the end.
-    """
-    there = place("softmax", "faulty: {kind: eat, at: 3}", "faulty: {kind: slow, ms: 30}")
-    total, used = get_system_memory(), get_used_memory()  # of the machine, or of the container
-    if total - used < 4 * GIB:
-        pytest.skip("needs 4 GiB of free memory")
-    threshold = (used + min(6 * GIB, (total - used) // 2)) / total  # other programs of this machine grow, too
-    settings = {"RAY_memory_usage_threshold": f"{threshold:.4f}", "RAY_memory_monitor_refresh_ms": "100"}
-    done = there.run("--no-tracking", env=settings)
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    statuses = {head: record["status"] for head, record in there.by_head().items()}
-    assert statuses == {
-        "softmax": "ok",
-        "faulty kind=eat at=3": "oom",
-        "faulty kind=slow ms=30.0": "ok",
-    }

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-HOSTILE = Path(__file__).parent.parent / "hostile"
+HOSTILE = Path(__file__).parent.parent / "support" / "hostile"
 
 
 @pytest.mark.parametrize("executor", ["ray", "inline"])

@@ -3,13 +3,12 @@
 import contextlib
 import io
 import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from disturbed import LSTM, Place, result, suite_text
+from disturbed import Place, result, suite_text
 from handmade import interrupted_before
 
 from harness import plan
@@ -196,35 +195,6 @@ def test_enospc_leaves_the_last_good_checkpoint_and_the_trial_goes_on_later(
     assert record.environment.sessions == 2
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 400 KiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("no right to mount a file system")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-@pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_enospc_on_a_real_disk_is_a_sentence_and_code_1_and_the_rerun_completes(executor, small_disk, tmp_path):
-    backbone = LSTM.replace("d_model: 8", "d_model: 48")
-    place = Place(tmp_path / "place", suite_text("softmax", "mos: {num_mixtures: 2}", backbones=backbone))
-    options = ("--executor", executor, "--no-tracking", "--results", small_disk)
-    place.runs = small_disk / "runs" / "tiny"
-    done = place.run(*options)
-    assert done.returncode == 1, done.stderr
-    assert "No space left on device" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-    assert not list(place.runs.glob("*/.*.tmp"))
-    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
-    undisturbed = Place(tmp_path / "elsewhere", place.suite.read_text()).here()
-    assert place.here() == undisturbed
-    assert place.leftovers() == []
-
-
 def test_record_torn_is_kept_aside_as_bad_and_its_trial_runs_again(spec, whole, tmp_path):
     trained(spec, tmp_path)
     place = store.folder(tmp_path, spec.id) / "record.json"
@@ -235,8 +205,8 @@ def test_record_torn_is_kept_aside_as_bad_and_its_trial_runs_again(spec, whole, 
     assert not place.with_name("record.previous.json").exists()
 
 
-def test_moved_results_are_found_where_they_are_now(place):
-    there = place("softmax")
+def test_moved_results_are_found_where_they_are_now(tmp_path):
+    there = Place(tmp_path / "place", suite_text("softmax"))
     options = ("--executor", "inline", "--no-tracking")
     there.here()
     (record,) = there.runs.glob("*/record.json")

@@ -36,7 +36,7 @@ from harness.records.record import CurvePoint, Environment, TrialRecord
 from harness.report.evidence.gather import gather
 from harness.report.table import suite_table
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SECONDS = 5.0  # of processor time for one mutant
 CALLED = 4  # of so many refused suites one is given to the command line too
 ID = "0123456789ab"
@@ -333,6 +333,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(ROOT)  # was tests/, where `heads` and `backbones` would be found instead of the packages
+    sys.path[0] = str(ROOT)  # was tests/meta; the packages of this checkout are meant
     with contextlib.suppress(BrokenPipeError):
         main()

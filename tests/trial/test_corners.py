@@ -2,13 +2,12 @@
 
 import os
 import signal
-import subprocess
 import threading
 from dataclasses import replace
 
 import pytest
 import torch
-from disturbed import Place, suite_text
+from disturbed import suite_text
 
 from harness import plan
 from harness.errors import CorpusError, ExecutionError
@@ -211,20 +210,6 @@ def test_a_folder_of_anyone_in_tmp_stops_no_run(tmp_path, setting, monkeypatch):
     with schedule._scratch(setting, "local") as scratch:
         scratch.mkdir(exist_ok=True)
         assert os.stat(scratch).st_mode & 0o077 == 0  # Tune reads pickles back from there
-
-
-def test_a_disk_without_a_byte_left_is_code_1(tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], capture_output=True).returncode:
-        pytest.skip("no right to mount a file system")
-    try:
-        (disk / "of others").write_bytes(b"0" * 400 * 1024)
-        place = Place(tmp_path / "place", suite_text("softmax"))
-        done = place.run("--executor", "inline", "--no-tracking", "--results", disk)
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-    assert done.returncode == 1, done.stdout + done.stderr
 
 
 def test_a_record_that_was_ok_outlives_two_failed_ones(tmp_path, setting, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands import PATIENCE
 
-PACKAGE = Path(__file__).with_name("plugin_package")
+PACKAGE = Path(__file__).parents[1] / "plugin_package"
 SUITE = """\
 name: plugin
 version: 1

@@ -1,0 +1,132 @@
+"""Mutants that no test can kill because they change no value; each excuse is an expression, and why."""
+
+from dataclasses import dataclass
+
+from mutations import Mutant
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """An expression whose surviving mutants are excused, because they change no value; stale when it excuses none.
+
+    `function` is the qualified name of the function that holds it, '' for the top of a module. The module is not named,
+    so that code can be moved.
+    """
+
+    function: str
+    text: str
+    reason: str
+
+    def excuses(self, mutant: Mutant) -> bool:
+        """Whether the mutated node is this expression or a part of it."""
+        return self.function == mutant.function and self.text in mutant.within
+
+
+SAME_AXIS = "the same axis, counted from the other end"
+SPEED = "how much is done at a time is a matter of speed alone"
+EQUIVALENT = [
+    Equivalent(
+        "DirectOutputConnectionPoster.forward",
+        "torch.stack([facet(h) for facet, h in zip(self.facets, read, strict=True)], dim=2)",
+        SAME_AXIS,
+    ),
+    Equivalent(
+        "MultiFacetSoftmax.forward",
+        "torch.stack([facet(query) for facet in self.facets], dim=2)",
+        SAME_AXIS,
+    ),
+    Equivalent(
+        "MultiFacetSoftmax.input_block",
+        "(0, 0, offset, 0)",
+        "what is padded at the end, [:, :T] cuts off",
+    ),
+    Equivalent("NoiseContrastive.contrast", "from_noise_Nk.sum(-1)", SAME_AXIS),
+    Equivalent("NoiseContrastive.contrast", "bias_V.index_select(0, targets_N)", SAME_AXIS),
+    Equivalent("NoiseContrastive.contrast", "bias_V.index_select(0, noise_words)", SAME_AXIS),
+    Equivalent("_looked_up", "table_M.index_select(0, index.flatten())", SAME_AXIS),
+    Equivalent("PiecewiseLinearSoftmax.phi", "slope_M.cumsum(0)", SAME_AXIS),
+    Equivalent(
+        "Mixture.part",
+        "self.log_prior_NK[None, tokens]",
+        "a Mixture lays the prior out anew: (n, K) is as good as (1, n, K)",
+    ),
+    Equivalent("", "64 * 2 ** 20", SPEED),
+    Equivalent("", "40 * 2 ** 20", SPEED),
+    Equivalent(
+        "Buffers.__init__",
+        "ALIGNMENT if self.matrix_VC.is_cuda else 1",
+        "multiples of -1 are those of 1",
+    ),
+    Equivalent("Buffers.logits", "self.matrix_VC.shape[1]", SAME_AXIS),
+    Equivalent("Sums.__init__", "lean.weight_VE.shape[1]", SAME_AXIS),
+    Equivalent("Sums.__init__", "buffers.rows_rC.shape[1]", SAME_AXIS),
+    Equivalent(
+        "Sums.bias",
+        "self.width if self.needs.weight else 0",
+        "the second column of ones adds up to the gradient of b as well",
+    ),
+    Equivalent("_facet_numbers", "count_K.cumsum(0)", SAME_AXIS),
+    Equivalent(
+        "Lean._targets",
+        "self.layout.plain",
+        "a shortcut: gathering would copy the facets as they are",
+    ),
+    Equivalent("Lean._targets", "self.bias_V.index_select(0, targets_n)", SAME_AXIS),
+    Equivalent("Lean._facet_gradient", "self.weight_VE.shape[1]", SAME_AXIS),
+    Equivalent(
+        "Lean._facet_gradient",
+        "self.layout.plain",
+        "a shortcut: scattering would subtract the same",
+    ),
+    Equivalent(
+        "Lean._add_matrix_gradient",
+        "sums.bias.index_add_(0, targets_n, rest_nK1.sum((1, 2)), alpha=-1)",
+        SAME_AXIS,
+    ),
+    Equivalent("Lean._owners", "self.weight_VE.shape[1]", SAME_AXIS),
+    Equivalent(
+        "Lean._take_out",
+        "at_n[:, None, None].expand(-1, block.shape[1], 1)",
+        "the same index twice writes the same twice",
+    ),
+    Equivalent("", "40.0", "softplus(x) is x in float64 from 37 on"),
+    Equivalent("", "2 ** 19", SPEED),
+    Equivalent("Products.addmm_", "out.shape[1]", SAME_AXIS),
+    Equivalent("combine_rows_", "target_nK.shape[1]", SAME_AXIS),
+    Equivalent("_exponentiate_", "block[0].numel()", "all tokens have as many logits"),
+    Equivalent(
+        "normalisers",
+        "len(partitions) == log_sum_nF.shape[1]",
+        "a shortcut: the logsumexp of one number is the number",
+    ),
+    Equivalent(
+        "normalisers",
+        "torch.stack([part.logsumexp(-1) for part in log_sum_nF.split(partitions, dim=-1)], dim=-1)",
+        SAME_AXIS,
+    ),
+    Equivalent("nll_of", "joint_nK.logsumexp(-1)", SAME_AXIS),
+    Equivalent(
+        "_spread",
+        "sum(counts) == len(counts)",
+        "a shortcut: each component has one facet then",
+    ),
+    Equivalent(
+        "_spread",
+        "torch.cat([values_nK[:, k:k + 1].expand(-1, count) for k, count in enumerate(counts)], dim=-1)",
+        SAME_AXIS,
+    ),
+    Equivalent("nll", "torch.stack(component_nlls, dim=1)", SAME_AXIS),
+    Equivalent("nll", "torch.logsumexp(mixture.log_prior_NK - nll_NK, dim=1)", SAME_AXIS),
+    Equivalent("log_probs", "u_NV.log_softmax(-1)", SAME_AXIS),
+    Equivalent(
+        "_partitioned_product",
+        "num_partitions == 1",
+        "a shortcut: the same product at once",
+    ),
+    Equivalent("_partitioned_product", "facets_NPE[:, 0]", "there is one facet then"),
+    Equivalent(
+        "log_sum_exp",
+        "max(scores, key=lambda score: score.item()).detach()",
+        "the shift cancels, in the gradient too; only scores beyond +-700 would show it",
+    ),
+]
