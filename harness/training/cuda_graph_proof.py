@@ -85,7 +85,7 @@ def _snapshot(step: Step, eager: EagerStep) -> dict[str, list[Tensor]]:
         "the summed loss": [step.loss_sum],
         "a weight": eager.parameters,
         "the optimiser's state": [value for value in states if isinstance(value, Tensor)],
-        "the carried state": tensors_of(step.state()["carried"]),
+        "the carried state": tensors_of(step.state_dict()["carried"]),
         STREAM: [torch.rand(3, device=step.loss_sum.device)],
     }
     return {what: [tensor.detach().clone() for tensor in tensors] for what, tensors in found.items()}

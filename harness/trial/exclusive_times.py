@@ -19,20 +19,19 @@ from harness.corpora.corpus import Corpus
 from harness.errors import Damaged
 from harness.machine import environment
 from harness.model import LanguageModel, build, components
-from harness.plan.specs import TrainSpec
+from harness.plan.eval_spec import EvalSpec
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.clocks import WARMUP_BATCHES, Clock, quartiles
 from harness.training.cuda_graph import graphed
+from harness.training.epoch import Epoch, segments_of, train_epoch
 from harness.training.evaluation import evaluate
-from harness.training.loop import segments_of, train_epoch
 from harness.training.optimization import make_optimizer
 from harness.training.step import EagerStep
-from harness.trial.conditions import conditions
+from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.inference import inference_laps, inference_segments
-from harness.trial.run import routed
 from harness.trial.setting import Setting
 from harness.trial.sources import load_planned
 
@@ -62,7 +61,7 @@ def timed(found: list[TrialRecord], setting: Setting) -> tuple[list[Timing], lis
     Args:
         setting: as the trials had it; `shared`: other work is known to run on this machine.
     """
-    setting, busy, sentences = routed(setting, None), _busy(), []
+    setting, busy, sentences = with_exact_route(setting), _busy(), []
     taken: list[_Taken] = []
     for corpus in dict.fromkeys(str(record.spec.corpus) for record in found):
         taken += _rounds([_Taken(record) for record in found if str(record.spec.corpus) == corpus], setting, sentences)
@@ -151,9 +150,9 @@ def _with_own_weights(model: LanguageModel, record: TrialRecord, setting: Settin
 def _kinds(model: LanguageModel, corpus: Corpus, record: TrialRecord, inference_batch: int | None) -> dict[str, Laps]:
     """What is timed of a trial, in the order in which it is to be done."""
     spec, device = record.spec, next(model.parameters()).device
-    kinds: dict[str, Laps] = {"eval": lambda number: _evaluation(model, corpus, spec.train, number)}
+    kinds: dict[str, Laps] = {"eval": lambda number: _evaluation(model, corpus, spec.train.evaluation, number)}
     if inference_batch is not None:
-        segments = inference_segments(corpus.test, spec.train, batch=inference_batch, device=device)
+        segments = inference_segments(corpus.test, spec.train.evaluation, batch=inference_batch, device=device)
         if segments:
             kinds["inference"] = lambda number: inference_laps(model, segments, number)
     if spec.train.epochs:
@@ -161,11 +160,11 @@ def _kinds(model: LanguageModel, corpus: Corpus, record: TrialRecord, inference_
     return kinds
 
 
-def _evaluation(model: LanguageModel, corpus: Corpus, train: TrainSpec, number: int) -> list[float]:
-    """Batches of the test split, from its start, over again where they are fewer."""
+def _evaluation(model: LanguageModel, corpus: Corpus, spec: EvalSpec, number: int) -> list[float]:
+    """Milliseconds of so many batches of the test split, from its start; repeated where there are fewer."""
     clock = Clock(next(model.parameters()).device)
     while (left := number - len(clock.milliseconds)) > 0:
-        part = train.model_copy(update={"eval_batches": min(left, train.eval_batches or left)})
+        part = spec.model_copy(update={"eval_batches": min(left, spec.eval_batches or left)})
         evaluate(model, corpus.test, part, uncounted_id=corpus.uncounted_id, clock=clock)
     return clock.milliseconds
 
@@ -176,8 +175,8 @@ def _training(model: LanguageModel, corpus: Corpus, record: TrialRecord) -> Laps
     train = spec.train.model_copy(update={"lr": record.curve[-1].lr}) if record.curve else spec.train
     segments = segments_of(corpus, train, device)
     eager = EagerStep(model, make_optimizer(model.parameters(), train), train)
-    step = graphed(eager, segments[0], tell=lambda said: None)
-    done, quiet = 0, lambda after: None
+    step = graphed(eager, segments[0], log=lambda reason: None)
+    done = 0
 
     def laps(number: int) -> list[float]:
         nonlocal done
@@ -185,7 +184,15 @@ def _training(model: LanguageModel, corpus: Corpus, record: TrialRecord) -> Laps
         while number:
             epoch, first = divmod(done, len(segments))
             steps = min(first + number, len(segments))
-            train_epoch(step, segments, train, spec.seed, epoch + 1, clock, quiet, first=first, steps=steps)
+            part = Epoch(
+                number=epoch + 1,
+                segments=segments,
+                seed=spec.seed,
+                shuffle=train.shuffle,
+                first=first,
+                steps=steps,
+            )
+            train_epoch(step, part, clock)
             done, number = done + steps - first, number - (steps - first)
         return clock.milliseconds
 
