@@ -31,23 +31,20 @@ def run(
     replaces: str | None = None,
     workers: Workers | None = None,
 ) -> TrialRecord:
-    """Run one trial, from its newest checkpoint if it has one. Returns its record, which is saved.
-
-    A trial that fails has a record, too, with its status and a message of one line; the traceback is in its log. While
-    another process runs the trial, this call waits, and then returns the record that the other one saved.
+    """Run one trial, from its newest checkpoint if it has one. Returns its record, which is saved. A trial that fails
+    has a record, too; the traceback is in its log. While another process runs the trial, this waits for its record.
 
     Args:
         replaces: digest of the record that is to be replaced; any other record that is found is returned.
         workers: of which this is the first; the others run harness.trial.follow.follow.
-    Raises: StorageError when the folder cannot be written; CorpusError without the corpus; LostWorker when another
-        worker has ended, and the trial is to be resumed later.
+    Raises: StorageError when the folder cannot be written, CorpusError without the corpus, LostWorker when another
+        worker has ended: the trial can be resumed later.
     """
     folder = store.folder(setting.runs, spec.id)
     with store.writing(setting.runs, spec.id):  # the trial's lock
-        known, _ = store.load_all(setting.runs, [spec.id])
-        if spec.id in known and store.digest(known[spec.id]) != replaces:
-            tidy(folder, known[spec.id].status)
-            return known[spec.id]
+        if (finished := _other_record(spec, setting, replaces)) is not None:
+            tidy(folder, finished.status)
+            return finished
         store.set_aside(setting.runs, spec.id)
         with trial_log(folder) as log:
             trial = begin(spec, setting, report, workers or Workers(), log)
@@ -129,6 +126,12 @@ def tidy(folder: Path, status: Status) -> None:
     if status not in RESUMABLE:
         Checkpoints(folder).remove()
     attempt.end(folder)
+
+
+def _other_record(spec: TrialSpec, setting: Setting, replaces: str | None) -> TrialRecord | None:
+    """The trial's record, unless it is the one to be replaced."""
+    known, _ = store.load_all(setting.runs, [spec.id])
+    return known[spec.id] if spec.id in known and store.digest(known[spec.id]) != replaces else None
 
 
 def _resumed(checkpoints: Checkpoints, spec: TrialSpec, log: logging.Logger, *, fresh: bool) -> Checkpoint | None:
