@@ -24,8 +24,8 @@ from harness.plan import load
 from harness.plan.specs import TrialSpec
 from harness.registry import CORPORA
 from harness.training.clocks import Clock
+from harness.training.epoch import Epoch, train_epoch
 from harness.training.evaluation import evaluate
-from harness.training.loop import train_epoch
 from harness.training.optimization import make_optimizer
 from harness.training.step import EagerStep
 
@@ -80,7 +80,7 @@ def _trained(spec: TrialSpec, corpus: Corpus, steps: int | None, route: Route, f
     with form, using(products), products.switched(CPU):
         model = build(spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed)
         losses = _losses(model, spec, corpus, steps)
-        score = evaluate(model, corpus.valid, spec.train, uncounted_id=corpus.uncounted_id, clock=Clock(CPU))
+        score = evaluate(model, corpus.valid, spec.train.evaluation, uncounted_id=corpus.uncounted_id, clock=Clock(CPU))
         return losses, score.ppl
 
 
@@ -96,7 +96,8 @@ def _losses(model: LanguageModel, spec: TrialSpec, corpus: Corpus, steps: int | 
     def after_step(number: int) -> None:
         sums.append(step.loss_sum.item())
 
-    train_epoch(step, segments, train, spec.seed, 1, Clock(CPU), after_step, steps=steps)
+    epoch = Epoch(number=1, segments=segments, seed=spec.seed, shuffle=train.shuffle, steps=steps)
+    train_epoch(step, epoch, Clock(CPU), after_step)
     return [after - before for before, after in pairwise(sums)]
 
 

@@ -42,15 +42,18 @@ NUMERIC = (
     "corpora/*.py",
     "kernels/*.py",
     "machine/proofs.py",
+    "training/averaging.py",
     "training/cuda_graph.py",
     "training/data_parallel.py",
+    "training/epoch.py",
     "training/evaluation.py",
     "training/loop.py",
     "training/optimization.py",
+    "training/parts.py",
     "training/step.py",
     "trial/conditions.py",
-    "trial/run.py",
     "trial/sources.py",
+    "trial/stages.py",
 )
 Hash = Annotated[str, Field(pattern=rf"^([0-9a-f]{{64}}|{UNKNOWN})$")]
 

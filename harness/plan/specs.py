@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from harness.kernels.products import Precision
 from harness.plan.comparison import MatchSpec, TableSpec
+from harness.plan.eval_spec import EvalSpec
 from harness.plan.reader import Source
 from harness.plan.strict import Strict
 
@@ -53,7 +54,7 @@ DECIDES_NO_RESULT = frozenset({"cuda_graph", "deterministic"})  # settings of `t
 
 
 class TrainSpec(Strict):
-    """How a trial is trained and evaluated.
+    """The mapping `train` of a suite: how a trial is trained, and how it is evaluated (`evaluation`).
 
     Args:
         optimizer: 'sgd', 'adam' or 'adamw', torch's.
@@ -139,6 +140,11 @@ class TrainSpec(Strict):
                 f"seq_len must be at least 2 for blocks, whose first token is no target, got {self.seq_len}"
             )
         return self
+
+    @property
+    def evaluation(self) -> EvalSpec:
+        """The settings that decide what a perplexity means."""
+        return EvalSpec(**{name: getattr(self, name) for name in EvalSpec.model_fields})
 
 
 def _default(spec: BaseModel, name: str) -> Any:

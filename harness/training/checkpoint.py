@@ -1,11 +1,12 @@
-"""Checkpoints: all that a trial needs to go on as if nothing had happened, and weights, on disk.
+"""Checkpoints and weights on disk. A trial that is resumed from a checkpoint ends with the bits of an undisturbed one.
 
-A file is torch's archive of tensors and plain values with its SHA-256 behind it: torch.load and safetensors alike load
-a flipped bit in silence. Nothing in a file is ever executed (`weights_only=True`). A trial's folder holds
+A file is torch's archive of tensors and plain values, followed by its SHA-256, since torch.load and safetensors load a
+file with a flipped bit without an error. Nothing in a file is ever executed (`weights_only=True`). Only this module
+converts between a Checkpoint and the plain values in a file. A trial's folder holds
 
-    checkpoint-000003-00000120-000002.pt   in epoch 3, after 120 steps of it, epoch 2 the best so far; the last two
+    checkpoint-000003-00000120-000002.pt   in epoch 3, after 120 steps of it; the best epoch so far is 2. The last two
     best-000002.pt                         the weights of the best epoch, kept while a checkpoint names it
-    best.pt                                the same once the trial is finished
+    best.pt                                the same file once the trial is finished
 """
 
 import hashlib
@@ -13,21 +14,74 @@ import io
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 from torch import Tensor
 
 from harness.errors import Damaged
+from harness.kernels.products import Route
 from harness.machine.files import atomically
 
+SCHEMA = 2  # of checkpoints: raise it when a part of training is added, removed or has another state
 BEST = "best.pt"  # weights of the best epoch by validation, beside the record
 PATTERN, BEST_PATTERN = "checkpoint-*.pt", "best-*.pt"
 KEPT = 2
 SEAL = b"sha256:"  # before the 32 bytes of the digest, at the end of a file
 SEALED = len(SEAL) + 32
-NO_BEST = "none"  # in the place of the best epoch, before the first is through
+NO_BEST = "none"  # in a file's name, before the first epoch has ended
+
+
+class Position(NamedTuple):
+    """Where training is: in an epoch, counted from 1, after so many steps of it."""
+
+    epoch: int = 1
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """A trial's sessions so far: the processes that trained it, one after the other.
+
+    Args:
+        number: how many sessions there are, from 1.
+        started: when the first began, as in ISO 8601.
+        elapsed: seconds of all of them.
+        peak_memory_mib: the largest of all of them.
+        route: of float32 products on the CPU in the last one.
+        facts: what bits may depend on beside the trial's spec, as texts by name, in the last one.
+        changed: sentences about facts that changed between sessions.
+    """
+
+    number: int
+    started: str
+    elapsed: float
+    peak_memory_mib: float
+    route: Route
+    facts: dict[str, str]
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """All that a trial needs to be resumed.
+
+    Args:
+        trial: id of the trial.
+        position: where training goes on.
+        best_epoch: of which best weights are kept beside the checkpoint; None before the first epoch has ended.
+        session: the sessions until then.
+        parts: the state of each part of training, by its name (harness/training/parts.py). Within an epoch 'step' is
+            one of them.
+    """
+
+    trial: str
+    position: Position
+    best_epoch: int | None
+    session: SessionInfo
+    parts: dict[str, dict[str, Any]]
 
 
 def save(content: dict[str, Any], place: Path) -> None:
@@ -36,7 +90,7 @@ def save(content: dict[str, Any], place: Path) -> None:
         hashed = _Hashed(file)
         try:
             torch.save(content, hashed)
-        except RuntimeError:  # torch's word for a write that failed
+        except RuntimeError:  # what torch raises when a write fails
             if hashed.fault is None:
                 raise
             raise hashed.fault from None
@@ -44,10 +98,10 @@ def save(content: dict[str, Any], place: Path) -> None:
 
 
 def load(place: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """What `save` wrote, its tensors on `device`.
+    """What `save` wrote, with its tensors on `device`.
 
-    Raises: Damaged when there is nothing, or not what was written: truncated, a bit flipped, another file altogether,
-    or one that holds more than tensors and plain values.
+    Raises: Damaged when there is no file, or when it is not what was written: truncated, with a flipped bit, or a file
+    of another kind.
     """
     try:
         content, seal = _parts(place)
@@ -56,19 +110,19 @@ def load(place: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     except Damaged:
         raise
-    except Exception as cause:  # whatever torch makes of a file that is none of ours
+    except Exception as cause:  # torch raises many kinds for a file that `save` did not write
         raise Damaged(f"{place}: no checkpoint ({type(cause).__name__}: {str(cause).partition(chr(10))[0]})") from cause
 
 
 def ends_with_seal(place: Path) -> bool:
-    """Whether a file is there and has an end as `save` wrote it. It reads a few bytes: a missing file, an empty one and
-    one that was cut off are found, a flipped bit is not; `load` finds that.
+    """Whether a file exists and ends as `save` ends one. Only a few bytes are read: False for a missing, an empty and a
+    truncated file; a flipped bit is found by `load` only.
     """
     try:
         with place.open("rb") as file:
             file.seek(-SEALED, os.SEEK_END)
             return file.read(len(SEAL)) == SEAL
-    except OSError:  # there is none, or it is shorter than a seal
+    except OSError:  # no file, or one that is shorter than a seal
         return False
 
 
@@ -91,29 +145,38 @@ class Checkpoints:
 
     Args:
         folder: the trial's own.
-        tell: hears of files that are damaged.
+        warn: receives a sentence for each checkpoint that cannot be used.
     """
 
-    def __init__(self, folder: Path, tell: Callable[[str], None] = lambda message: None):
-        self.folder, self.tell = folder, tell
+    def __init__(self, folder: Path, warn: Callable[[str], None] = lambda message: None):
+        self.folder, self.warn = folder, warn
 
-    def newest(self) -> dict[str, Any] | None:
-        """The newest checkpoint that is whole and whose best weights are; None when there is none."""
+    def newest(self, trial: str) -> Checkpoint | None:
+        """The newest checkpoint that is undamaged, and whose best weights are.
+
+        Returns: None when there is none, or when it is of another trial or another version of the harness: a trial has
+        to start again then.
+        """
         for place in self._places():
             try:
-                state = load(place)
-                if state.get("best_epoch") is not None:
-                    self.best_weights(state["best_epoch"], "cpu")
+                content = load(place)
+                if (content.get("schema"), content.get("trial")) != (SCHEMA, trial):
+                    self.warn(f"{place}: made by another version of the harness or for another trial; it is not used")
+                    return None
+                found = _from_plain(content)
+                if found.best_epoch is not None:
+                    self.best_weights(found.best_epoch, "cpu")
             except Damaged as damaged:
-                self.tell(f"{damaged}; an older checkpoint is used, or none")
+                self.warn(f"{damaged}; an older checkpoint is used if there is one")
                 continue
-            return state
+            return found
         return None
 
-    def save(self, state: dict[str, Any], epoch: int, step: int) -> None:
-        """Keep a state; of the older ones the newest stays, and the best weights that either names."""
-        best = NO_BEST if state["best_epoch"] is None else f"{state['best_epoch']:06}"
-        save(state, self.folder / f"checkpoint-{epoch:06}-{step:08}-{best}.pt")
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint. Of the older ones the newest stays, and the best weights that either names."""
+        epoch, step = checkpoint.position
+        best = NO_BEST if checkpoint.best_epoch is None else f"{checkpoint.best_epoch:06}"
+        save(_to_plain(checkpoint), self.folder / f"checkpoint-{epoch:06}-{step:08}-{best}.pt")
         kept, outdated = self._places()[:KEPT], self._places()[KEPT:]
         named = {f"best-{place.stem.rpartition('-')[2]}.pt" for place in kept}
         for place in [*outdated, *(each for each in self.folder.glob(BEST_PATTERN) if each.name not in named)]:
@@ -128,12 +191,12 @@ class Checkpoints:
         return load_weights(self._best_place(epoch), device)
 
     def publish_best(self, epoch: int) -> None:
-        """The weights kept for an epoch become best.pt; the file they were in stays."""
+        """Copy the weights kept for an epoch to best.pt."""
         with atomically(self.folder / BEST) as file, self._best_place(epoch).open("rb") as kept:
             shutil.copyfileobj(kept, file)
 
     def remove(self) -> None:
-        """Remove all checkpoints, and the best weights but for best.pt."""
+        """Remove all checkpoints and the best weights that they name. best.pt stays."""
         for place in [*self.folder.glob(PATTERN), *self.folder.glob(BEST_PATTERN)]:
             place.unlink()
 
@@ -145,8 +208,42 @@ class Checkpoints:
         return self.folder / f"best-{epoch:06}.pt"
 
 
+class NoCheckpoints:
+    """In the place of Checkpoints in a worker that writes none: each further worker of a data-parallel trial."""
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Nothing: the first worker saves it."""
+
+    def save_best(self, weights: dict[str, Tensor], epoch: int) -> None:
+        """Nothing: the first worker saves them."""
+
+
+def _to_plain(checkpoint: Checkpoint) -> dict[str, Any]:
+    """A checkpoint as a file holds it: tensors and plain values only."""
+    return {
+        "schema": SCHEMA,
+        "trial": checkpoint.trial,
+        "position": list(checkpoint.position),
+        "best_epoch": checkpoint.best_epoch,
+        "session": asdict(checkpoint.session),
+        "parts": checkpoint.parts,
+    }
+
+
+def _from_plain(content: dict[str, Any]) -> Checkpoint:
+    """The checkpoint that `_to_plain` was given."""
+    session = {**content["session"], "changed": tuple(content["session"]["changed"])}
+    return Checkpoint(
+        trial=content["trial"],
+        position=Position(*content["position"]),
+        best_epoch=content["best_epoch"],
+        session=SessionInfo(**session),
+        parts=content["parts"],
+    )
+
+
 class _Hashed(io.RawIOBase):
-    """Writes through to a file and hashes what passes; remembers the fault that torch makes a RuntimeError of."""
+    """Writes to a file and hashes what is written; keeps the OSError that torch turns into a RuntimeError."""
 
     def __init__(self, file: BinaryIO):
         super().__init__()

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,17 +17,17 @@ WARMUP_BATCHES = 5  # first calls import lazily, allocate and tune: up to 40 tim
 
 
 class Clock:
-    """Durations of the batches of one kind. On a GPU they are taken by events in its stream, which are read once it has
-    passed them: timing a batch makes nobody wait.
+    """Durations of the batches of one kind. On a GPU they are measured by events in its stream, which are read after
+    the stream has reached them: timing a batch does not wait for the GPU.
 
     Args:
-        beat: called after each batch, outside of the time taken: a sign of life.
+        beat: called after each batch, outside of the measured time.
     """
 
     def __init__(self, device: torch.device, beat: Callable[[], None] = lambda: None):
         self.device, self.beat = device, beat
-        self.milliseconds: list[float] = []  # of the batches of this process read so far
-        self.earlier: list[float] = []  # of those of earlier processes, warm-up left out
+        self.milliseconds: list[float] = []  # of the batches of this process that were read
+        self.earlier: list[float] = []  # of the batches of earlier processes, without their warm-up
         self._pending: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
 
     @contextmanager
@@ -45,12 +46,12 @@ class Clock:
         self.beat()
 
     def latest(self) -> float | None:
-        """Milliseconds of the last batch that is through, without waiting for one; None before the first."""
+        """Milliseconds of the last batch that has ended, without waiting; None before the first has ended."""
         self._read(wait=False)
         return self.milliseconds[-1] if self.milliseconds else None
 
     def settle(self) -> None:
-        """Wait for the batches under way, and read them."""
+        """Wait for the batches that have not ended, and read their times."""
         self._read(wait=True)
 
     def measured(self) -> list[float]:
@@ -58,8 +59,13 @@ class Clock:
         self.settle()
         return self.earlier + self.milliseconds[WARMUP_BATCHES:]
 
+    def resume(self, earlier: list[float]) -> None:
+        """Start anew after what `measured` gave in an earlier process."""
+        self.earlier, self.milliseconds = earlier, []
+        self._pending.clear()
+
     def summary(self, name: str) -> dict[str, float]:
-        """Median and interquartile range in ms after warm-up; nothing when fewer than 2 batches are left."""
+        """Median and interquartile range in ms after warm-up; {} when fewer than 2 batches are left."""
         return quartiles(name, self.measured())
 
     def _read(self, *, wait: bool) -> None:
@@ -69,8 +75,29 @@ class Clock:
             self.milliseconds.append(start.elapsed_time(end))
 
 
+class Clocks:
+    """The clocks of a trial: of training steps and of evaluation. A part of training (harness/training/parts.py)."""
+
+    def __init__(self, device: torch.device, beat: Callable[[], None] = lambda: None):
+        self.train, self.eval = Clock(device, beat), Clock(device, beat)
+
+    def summary(self) -> dict[str, float]:
+        """Medians and interquartile ranges of both, as metrics."""
+        return {**self.train.summary("train"), **self.eval.summary("eval")}
+
+    def state_dict(self) -> dict[str, Any]:
+        """See harness.training.parts.Stateful."""
+        clocks = {"train": self.train, "eval": self.eval}
+        return {name: torch.tensor(clock.measured(), dtype=torch.float64) for name, clock in clocks.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See harness.training.parts.Stateful."""
+        self.train.resume(state["train"].tolist())
+        self.eval.resume(state["eval"].tolist())
+
+
 def quartiles(name: str, milliseconds: list[float]) -> dict[str, float]:
-    """Median and interquartile range as metrics; nothing of fewer than 2 batches."""
+    """Median and interquartile range as metrics; {} for fewer than 2 batches."""
     if len(milliseconds) < 2:
         return {}
     low, median, high = statistics.quantiles(milliseconds, n=4)
@@ -78,16 +105,16 @@ def quartiles(name: str, milliseconds: list[float]) -> dict[str, float]:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Start counting the peak anew: the device's allocations, or on Linux this process' resident memory."""
+    """Reset the peak: that of the device's allocations, or on Linux that of this process' resident memory."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif (counter := Path("/proc/self/clear_refs")).exists():
-        with contextlib.suppress(PermissionError):  # some containers: the peak is then that of the whole process
+        with contextlib.suppress(PermissionError):  # in some containers: the peak is then since the process began
             counter.write_text("5", encoding="ascii")
 
 
 def peak_memory_mib(device: torch.device) -> float:
-    """MiB at the peak: allocated on the GPU, or resident in this process (all of it: Python and torch included)."""
+    """MiB at the peak: allocated on the GPU, or resident in this process, with Python and torch."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     status = Path("/proc/self/status")

@@ -1,40 +1,47 @@
-"""The training step as one CUDA graph: some 350 kernels of a small model for the price of one launch.
+"""The training step as one CUDA graph: the 350 or so kernels of a small model's step are launched as one.
 
-A graph replays what was recorded on the memory it was recorded with. So the segment is copied into buffers, the carried
-state lives in buffers that the graph itself writes, the learning rate is a tensor on the device, and the random
-generator's seed and offset are read at every replay. What does not fit the recorded shapes, the shorter last segment of
-an epoch, is an eager step with the same optimiser.
+A graph replays what was recorded, on the memory that it was recorded with. So the segment is copied into buffers, the
+carried state is in buffers that the graph itself writes, the learning rate is a tensor on the device, and the random
+generator's seed and offset are read at every replay. A segment of another shape, the shorter last one of an epoch, is
+computed by an eager step with the same optimizer.
 """
 
-import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
 from harness.containment.calls import first_line
 from harness.corpora.batching import Segment
 from harness.errors import ExecutionError
 from harness.machine import proofs
+from harness.training.parts import Parts, step_parts, unchanged
 from harness.training.step import EagerStep, Step
 
-WARM_UPS = 3  # what libraries choose and allocate at their first calls must not be recorded
+WARM_UPS = 3  # what libraries choose and allocate in their first calls must not be recorded
 Work = Callable[[], None]
 Record = Callable[[Work], Work]  # work -> a replay of it; work may have run any number of times
 
 
-def graphed(step: EagerStep, segment: Segment, *, tell: Callable[[str], None], record: Record | None = None) -> Step:
-    """The step as a graph for segments like this one: where `cuda_graph` is 'auto', the step itself when it cannot be
-    captured, when graphs failed their proof on this GPU (harness/machine/proofs.py), or there is no GPU; `tell` says
-    why.
+def graphed(
+    step: EagerStep,
+    segment: Segment,
+    parts: Parts | None = None,
+    *,
+    log: Callable[[str], None],
+    record: Record | None = None,
+) -> Step:
+    """The step as a graph for segments of this one's shape. With `cuda_graph: auto` it is the step itself when there is
+    no GPU, when the step cannot be captured, or when graphs failed their proof on this GPU (harness/machine/proofs.py).
 
     Args:
+        parts: of training, which recording must not change; by default those that a step changes.
+        log: receives the reason when the step stays eager.
         record: makes the graph; by default CUDA's, where the model is on a GPU.
-    Raises: with 'on', whatever stands against capture; ExecutionError where graphs failed their proof.
+    Raises: with `cuda_graph: on` any error of the capture, and ExecutionError when graphs failed their proof.
     """
     if step.train.cuda_graph == "off":
         return step
@@ -42,18 +49,18 @@ def graphed(step: EagerStep, segment: Segment, *, tell: Callable[[str], None], r
         proof = proofs.of(step.loss_sum.device)
         if "graph" in proof.failed:
             _refuse_demanded(step, proof)
-            tell(proof.sentence("graph"))
+            log(proof.sentence("graph"))
             return step
         record = captured
     if record is None:
         return step
     try:
-        return GraphStep(step, segment, record)
-    except Exception as error:  # whatever it is: if it is no matter of capture, the eager step meets it too
+        return GraphStep(step, segment, record, parts)
+    except Exception as error:  # of any kind: one that is not due to the capture is raised by the eager step, too
         if step.train.cuda_graph == "on":
             raise
-        said = first_line(_first(error))
-        tell(f"training steps are eager: they cannot be captured as a CUDA graph ({said})")
+        reason = first_line(_first(error))
+        log(f"training steps are eager: they cannot be captured as a CUDA graph ({reason})")
         return step
 
 
@@ -66,24 +73,32 @@ def _refuse_demanded(step: EagerStep, proof: proofs.Proof) -> None:
 
 
 class GraphStep:
-    """A recorded EagerStep. Model, optimiser and random generators are as before when it is built.
+    """A recorded EagerStep. Recording it leaves all parts of training unchanged.
 
     Args:
         segment: an example; every segment of its shape is replayed.
-    Raises: TypeError or ValueError when the backbone's state is no fixed set of tensors, and what recording raises.
+        record: makes the graph.
+        parts: of training, which recording must not change; by default those that a step changes.
+    Raises: TypeError or ValueError when the backbone's state is not a fixed set of tensors, and what recording raises.
     """
 
-    def __init__(self, eager: EagerStep, segment: Segment, record: Record):
+    resumable = True
+
+    def __init__(self, eager: EagerStep, segment: Segment, record: Record, parts: Parts | None = None):
         self._eager, self.loss_sum = eager, eager.loss_sum
         self._inputs, self._targets = segment.inputs.clone(), segment.targets.clone()
         self._carried: Any = None  # buffers of the state; None: nothing is carried
         self._fresh = True
         self.begin_epoch()
-        with _unchanged(eager.model, eager.optimizer), _quiet():
-            state = eager.advance(self._inputs, self._targets, None)
-            if tensors_of(state) and eager.carries:
-                self._carried = _cloned(state)
-            self._replay = record(lambda: self._advance(self._inputs, self._targets, self._carried))
+        parts = step_parts(eager.model, eager.optimizer) if parts is None else parts
+        try:
+            with unchanged(parts), _quiet():
+                state = eager.advance(self._inputs, self._targets, None)
+                if tensors_of(state) and eager.carries:
+                    self._carried = _cloned(state)
+                self._replay = record(lambda: self._advance(self._inputs, self._targets, self._carried))
+        finally:
+            eager.optimizer.zero_grad(set_to_none=True)
 
     def begin_epoch(self) -> None:
         """See Step."""
@@ -91,7 +106,7 @@ class GraphStep:
         self._fresh = True
 
     def __call__(self, inputs_BT: Tensor, targets_BT: Tensor) -> None:
-        """See Step. Where a state is carried, an epoch's first step, which has none yet, is eager."""
+        """See Step. When a state is carried, the first step of an epoch is eager, since it has no state yet."""
         without_state = self._fresh and self._carried is not None
         if without_state or inputs_BT.shape != self._inputs.shape:
             self._advance(inputs_BT, targets_BT, None if without_state else self._carried)
@@ -101,13 +116,13 @@ class GraphStep:
             self._replay()
         self._fresh = False
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """See Step."""
         return {"loss_sum": self.loss_sum, "carried": None if self._fresh else self._carried}
 
-    def resume(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """See Step."""
-        self._eager.resume({**state, "carried": None})
+        self._eager.load_state_dict({**state, "carried": None})
         self._fresh = False
         for buffer, tensor in zip(tensors_of(self._carried), tensors_of(state["carried"]), strict=True):
             buffer.copy_(tensor)
@@ -123,16 +138,16 @@ class GraphStep:
 
 
 def captured(work: Work) -> Work:
-    """Run `work` a few times on a stream of its own, then record it there as a CUDA graph. Raises what CUDA refuses."""
+    """Run `work` WARM_UPS times on a separate stream, then record it there as a CUDA graph. Raises CUDA's errors."""
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # around the capture too: one that fails leaves its stream current
+    with torch.cuda.stream(stream):  # around the capture, too: a failed one leaves its stream as the current one
         for _ in range(WARM_UPS):
             work()
         try:
             with torch.cuda.graph(graph, stream=stream):
                 work()
-        except Exception:  # .. and the random generator recording, which a copy of its state does not
+        except Exception:  # a failed capture leaves the generator in its recording state, which a copy has not
             generator = torch.cuda.default_generators[torch.cuda.current_device()]
             generator.graphsafe_set_state(generator.clone_state())
             raise
@@ -158,40 +173,15 @@ def _cloned(state: Any) -> Any:
 
 
 @contextmanager
-def _unchanged(model: nn.Module, optimizer: Optimizer) -> Iterator[None]:
-    """Afterwards weights, buffers, the optimiser's state and random generators are what they were, in the same memory;
-    state that the optimiser did not have is zero, which is what it starts from.
-    """
-    device = next(model.parameters()).device
-    weights = [tensor.detach() for tensor in itertools.chain(model.parameters(), model.buffers())]
-    before = [(tensor, tensor.clone()) for tensor in [*weights, *_state_of(optimizer)]]
-    known = {id(tensor) for tensor, _ in before}
-    try:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            yield
-    finally:
-        for tensor, value in before:
-            tensor.copy_(value)
-        for tensor in _state_of(optimizer):
-            if id(tensor) not in known:
-                tensor.zero_()
-        optimizer.zero_grad(set_to_none=True)
-
-
-def _state_of(optimizer: Optimizer) -> list[Tensor]:
-    return [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
-
-
-@contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's remark, once an optimiser, that one fit for capture runs uncaptured: so it does in warm-up."""
+    """Without torch's warning that a capturable optimizer runs uncaptured, as it does during the warm-up."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
         yield
 
 
 def _first(error: BaseException) -> BaseException:
-    """What began it: leaving a capture that failed raises anew."""
+    """The first error of a chain: leaving a failed capture raises further ones."""
     while error.__context__ is not None:
         error = error.__context__
     return error

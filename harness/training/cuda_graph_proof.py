@@ -1,6 +1,6 @@
 """Prove the training step as a graph: small models trained twice, by the eager step and by replays of a recorded one.
 
-After every step the summed loss, the weights, the optimiser's state, the carried state and the next numbers of the
+After every step the summed loss, the weights, the optimizer's state, the carried state and the next numbers of the
 random stream are compared. The models have dropout; one carries its state. Some steps begin a random stream, as in
 training, and some go on with the one before, so that a replay must advance it. The learning rate changes between
 epochs, and the last segment is shorter.
@@ -84,8 +84,8 @@ def _snapshot(step: Step, eager: EagerStep) -> dict[str, list[Tensor]]:
     found = {
         "the summed loss": [step.loss_sum],
         "a weight": eager.parameters,
-        "the optimiser's state": [value for value in states if isinstance(value, Tensor)],
-        "the carried state": tensors_of(step.state()["carried"]),
+        "the optimizer's state": [value for value in states if isinstance(value, Tensor)],
+        "the carried state": tensors_of(step.state_dict()["carried"]),
         STREAM: [torch.rand(3, device=step.loss_sum.device)],
     }
     return {what: [tensor.detach().clone() for tensor in tensors] for what, tensors in found.items()}

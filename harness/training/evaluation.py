@@ -14,13 +14,19 @@ from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segm
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
 from harness.model import LanguageModel
-from harness.plan.specs import TrainSpec
+from harness.plan.eval_spec import EvalSpec
 from harness.training.clocks import Clock
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Args: nll_sum in nats; num_scored targets; num_counted: those that standard counting divides by."""
+    """The loss of a split.
+
+    Args:
+        nll_sum: in nats.
+        num_scored: targets that were scored.
+        num_counted: of them, those that standard counting divides by.
+    """
 
     nll_sum: float
     num_scored: int
@@ -38,7 +44,7 @@ class Score:
 
     @property
     def ppl_standard(self) -> float:
-        """exp(nats per token of standard counting): the same sum, <sos> not divided by."""
+        """exp(nats per token of standard counting): the same sum, divided by the number of tokens without <sos>."""
         return perplexity(self.nll_sum / self.num_counted)
 
 
@@ -50,20 +56,20 @@ def perplexity(nats: float) -> float:
         return math.inf
 
 
-def scored_segments(tokens_N: Tensor, train: TrainSpec) -> Iterator[Segment]:
-    """What is scored of a split, as the suite says: segments of columns, windows or blocks."""
-    sizes = {"batch_size": train.eval_batch_size, "seq_len": train.seq_len}
-    if train.batching == "blocks":
+def scored_segments(tokens_N: Tensor, spec: EvalSpec) -> Iterator[Segment]:
+    """The segments of a split that are scored: of columns, windows or blocks."""
+    sizes = {"batch_size": spec.eval_batch_size, "seq_len": spec.seq_len}
+    if spec.batching == "blocks":
         segments = evaluation_blocks(tokens_N, **sizes)
-    elif train.eval_stride is not None:
-        segments = strided_segments(tokens_N, **sizes, stride=train.eval_stride)
+    elif spec.eval_stride is not None:
+        segments = strided_segments(tokens_N, **sizes, stride=spec.eval_stride)
     else:
         segments = evaluation_segments(tokens_N, **sizes)
-    return islice(segments, train.eval_batches)
+    return islice(segments, spec.eval_batches)
 
 
 class Sampled(NamedTuple):
-    """A segment, and the state that the model was given with it."""
+    """A segment, and the state that the model was called with."""
 
     segment: Segment
     state: Any
@@ -84,13 +90,13 @@ class TokenNll:
         self.sample, self.sampled, self._segments = sample, [], 0
 
     def begin(self, segment: Segment, state: Any) -> None:
-        """Take in what the model is given next."""
+        """Note the segment and the state that the model is called with next."""
         if self._segments in self.sample:
             self.sampled.append(Sampled(segment, copied(state)))
         self._segments += 1
 
     def add(self, nll_BT: Tensor, segment: Segment) -> None:
-        """Take in a segment's tokens that count."""
+        """Add the nats of a segment's tokens that are scored."""
         counts_BT = segment.weight > 0
         places = segment.place[counts_BT]
         offset_BT = torch.arange(nll_BT.shape[1], dtype=torch.int32, device=nll_BT.device).expand_as(nll_BT)
@@ -101,52 +107,48 @@ class TokenNll:
 def evaluate(
     model: LanguageModel,
     tokens_N: Tensor,
-    train: TrainSpec,
+    spec: EvalSpec,
     *,
     uncounted_id: int | None,
     clock: Clock,
     keep: TokenNll | None = None,
 ) -> Score:
-    """Score a split: every token but the first, or but a block's first, of all batches or the first `eval_batches`.
-
-    By default in columns of `eval_batch_size` and segments of `seq_len`: a backbone with state carries it along its
-    column, so its context is the column so far; one without sees the segment only. The state is empty where a column
-    starts, and for every block.
+    """Score a split: every token but the first (with blocks: but the first of each block), of all batches or of the
+    first `eval_batches`. A backbone with state carries it from segment to segment of a column, so its context is the
+    column so far; one without state sees the segment only. The state is empty where a column starts, and for every
+    block.
 
     Args:
-        keep: is given each token's nats.
+        keep: receives the nats of each token.
     Raises: ExecutionError for windows by `eval_stride` with a backbone that carries state.
     """
     model.eval()
-    device = next(model.parameters()).device
-    totals = torch.zeros(3, dtype=torch.float64, device=device)  # nats, scored, of those not counted
+    totals = torch.zeros(3, dtype=torch.float64, device=clock.device)  # nats, scored tokens, those that do not count
     state: Any = None
-    for cut in scored_segments(tokens_N, train):
-        segment = cut.to(device)
-        inputs_BT, targets_BT, weight_BT, _ = segment
+    for cut in scored_segments(tokens_N, spec):
+        segment = cut.to(clock.device)
         if keep is not None:
             keep.begin(segment, state)
         with clock.lap():
-            distribution, state = model(inputs_BT, state)
+            distribution, state = model(segment.inputs, state)
             with calling(model.head_name, "nll"):
-                nll_BT = distribution.nll(targets_BT)
-            totals[0] += (nll_BT.double() * weight_BT).sum()
+                nll_BT = distribution.nll(segment.targets)
+            totals[0] += (nll_BT.double() * segment.weight).sum()
         if keep is not None:
             keep.add(nll_BT, segment)
-        totals[1] += weight_BT.sum()
+        totals[1] += segment.weight.sum()
         if uncounted_id is not None:
-            totals[2] += (weight_BT * (targets_BT == uncounted_id)).sum()
-        refuse_stride(train, state)
-        if train.batching == "blocks":
-            state = None
+            totals[2] += (segment.weight * (segment.targets == uncounted_id)).sum()
+        refuse_stride(spec, state)
+        state = None if spec.batching == "blocks" else state
     clock.settle()
     nll_sum, num_scored, num_uncounted = totals.tolist()
     return Score(nll_sum, int(num_scored), int(num_scored - num_uncounted))
 
 
-def refuse_stride(train: TrainSpec, state: Any) -> None:
-    """Raises ExecutionError where windows overlap and the backbone carries state: it has its context already."""
-    if train.eval_stride is not None and state is not None:
+def refuse_stride(spec: EvalSpec, state: Any) -> None:
+    """Raises ExecutionError when windows overlap and the backbone carries state, since its state is the context."""
+    if spec.eval_stride is not None and state is not None:
         raise ExecutionError(
             "train.eval_stride is for backbones without state: this one carries its state from segment to segment, "
             "so that all tokens before are its context; leave eval_stride out"
@@ -155,7 +157,7 @@ def refuse_stride(train: TrainSpec, state: Any) -> None:
 
 @torch.no_grad()
 def state_of(model: LanguageModel) -> Any:
-    """The state that the backbone gives to carry, None where it carries none."""
+    """The state that the backbone returns to be carried; None when it carries none."""
     tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
     model.eval()
     with calling(model.backbone_name, "forward"):
@@ -169,12 +171,12 @@ def copied(state: Any) -> Any:
     return state.clone() if isinstance(state, Tensor) else state
 
 
-def text_scores(score: Score, corpus: Corpus, train: TrainSpec) -> dict[str, float]:
-    """The summed loss of the test split by words, bytes and characters of its text. Nothing where a token is a word, or
-    where not every token but the first was scored; no perplexity that overflows.
+def text_scores(score: Score, corpus: Corpus, spec: EvalSpec) -> dict[str, float]:
+    """The summed loss of the test split by words, bytes and characters of its text, as metrics. {} when a token is a
+    word, or when not every token but the first was scored; a perplexity that overflows is left out.
     """
     size = corpus.test_size
-    if size is None or train.batching == "blocks" or train.eval_batches is not None:
+    if size is None or spec.batching == "blocks" or spec.eval_batches is not None:
         return {}
     words, byte_count, characters = (
         score.nll_sum / count if count else math.inf for count in (size.words, size.bytes, size.characters)
@@ -187,7 +189,7 @@ def text_scores(score: Score, corpus: Corpus, train: TrainSpec) -> dict[str, flo
     return {name: value for name, value in scores.items() if math.isfinite(value)}
 
 
-def unigram_ppl(corpus: Corpus, train: TrainSpec) -> float | None:
+def unigram_ppl(corpus: Corpus, spec: EvalSpec) -> float | None:
     """Perplexity of the scored test tokens under the training split's unigram with one added to every count; None
     without a training split.
     """
@@ -195,14 +197,14 @@ def unigram_ppl(corpus: Corpus, train: TrainSpec) -> float | None:
         return None
     probability_V = (corpus.token_counts.double() + 1) / (len(corpus.train) + corpus.vocab_size)
     counts_V = torch.zeros_like(probability_V)
-    for segment in scored_segments(corpus.test, train):
+    for segment in scored_segments(corpus.test, spec):
         counts_V.index_put_((segment.targets,), segment.weight.double(), accumulate=True)
     return perplexity(-(counts_V * probability_V.log()).sum().item() / counts_V.sum().item())
 
 
-def references(corpus: Corpus, train: TrainSpec) -> dict[str, float]:
-    """Test perplexity of the unigram, and of the process that made the text, where there are such."""
-    found = {"unigram_test_ppl": unigram_ppl(corpus, train)}
+def references(corpus: Corpus, spec: EvalSpec) -> dict[str, float]:
+    """Test perplexity of the unigram, and of the process that generated the text, as metrics; each where it exists."""
+    found = {"unigram_test_ppl": unigram_ppl(corpus, spec)}
     if corpus.source_test_nll is not None:
         found["source_test_ppl"] = perplexity(corpus.source_test_nll)
     return {name: value for name, value in found.items() if value is not None}

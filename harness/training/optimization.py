@@ -1,6 +1,7 @@
-"""The optimiser of a suite, and how its learning rate changes."""
+"""The optimizer of a suite, and the schedule of its learning rate."""
 
 from collections.abc import Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -11,8 +12,8 @@ from harness.plan.specs import TrainSpec
 
 
 def make_optimizer(parameters: Iterator[nn.Parameter], train: TrainSpec) -> Optimizer:
-    """torch's optimizer of the suite's name and settings, in its fused form. The learning rate is a tensor beside the
-    parameters, where a captured step reads it.
+    """torch's optimizer with the suite's name and settings, in its fused form. The learning rate is a tensor on the
+    parameters' device, where a captured step reads it.
     """
     parameters = list(parameters)
     device = parameters[0].device
@@ -26,8 +27,37 @@ def make_optimizer(parameters: Iterator[nn.Parameter], train: TrainSpec) -> Opti
     return kind(parameters, betas=train.betas, eps=train.eps, capturable=capturable, **shared)
 
 
-def make_schedule(optimizer: Optimizer, train: TrainSpec) -> ReduceLROnPlateau | None:
-    """Plateau as in Benka et al.'s code: any epoch that does not beat the best so far lowers the rate at once."""
+class Schedule(Protocol):
+    """A part of training (harness/training/parts.py) that changes the learning rate of the optimizer, in place."""
+
+    def step(self, valid_loss: float) -> None:
+        """Called after each epoch, with its validation loss in nats a token."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """See harness.training.parts.Stateful."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See harness.training.parts.Stateful."""
+
+
+class ConstantRate:
+    """The learning rate does not change."""
+
+    def step(self, valid_loss: float) -> None:
+        """See Schedule."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """See Schedule."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See Schedule."""
+
+
+def make_schedule(optimizer: Optimizer, train: TrainSpec) -> Schedule:
+    """The schedule of the suite. 'plateau' is that of Benka et al.'s code: any epoch whose validation loss is not below
+    the best so far lowers the rate at once.
+    """
     if train.schedule is None:
-        return None
+        return ConstantRate()
     return ReduceLROnPlateau(optimizer, factor=train.schedule.plateau.factor, patience=0, threshold=0.0)

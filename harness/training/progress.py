@@ -1,4 +1,4 @@
-"""How far a trial is, told now and then."""
+"""Progress of a trial, reported at intervals."""
 
 import time
 from collections.abc import Callable
@@ -12,8 +12,15 @@ PROGRESS_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a trial is: within an epoch (valid_ppl of the epoch before), or at its end, validated (its own).
-    `ms_per_batch`: of the last step that is through; `epochs`: as the suite says, 0.4 too; `steps`: of this epoch.
+    """How far a trial is, within an epoch or at its end.
+
+    Args:
+        epoch: the present one, from 1.
+        epochs: of the suite; it may be a fraction, such as 0.4.
+        step: steps of the present epoch that are done.
+        steps: of the present epoch.
+        valid_ppl: of the epoch before, and at the end of an epoch of the epoch itself.
+        ms_per_batch: of the last step that has ended.
     """
 
     epoch: int
@@ -25,17 +32,17 @@ class Progress:
 
 
 class Throttled:
-    """Reports at most every PROGRESS_SECONDS within an epoch, with the perplexity of the epoch before, and its end."""
+    """Reports at most every PROGRESS_SECONDS within an epoch, and always at its end."""
 
     def __init__(self, report: Callable[[Progress], None], epochs: float, clock: Clock):
         self._report, self._epochs, self._clock = report, epochs, clock
         self._due = 0.0
 
     def __call__(self, epoch: int, step: int, steps: int, score: Score | None, *, ended: bool = False) -> None:
-        """`step` of an epoch's `steps` are done; `score` is the last one there is, at its end its own."""
+        """Report, or skip the report. `score`: the last one, which at the end of an epoch is that of the epoch."""
         if not ended and (time.monotonic() < self._due or step == steps):
             return
-        if (latest := self._clock.latest()) is None:  # a GPU is still at its first step
+        if (latest := self._clock.latest()) is None:  # a GPU has not ended its first step
             return
         self._due = time.monotonic() + PROGRESS_SECONDS
         self._report(

@@ -1,5 +1,5 @@
-"""A training step: the loss of a segment, its gradients, clipping, the update. Here as torch runs it, operation by
-operation; in harness/training/cuda_graph.py as a CUDA graph with the same interface and the same result.
+"""A training step: the loss of a segment, its gradients, clipping, the update. Here torch runs it operation by
+operation; harness/training/cuda_graph.py runs it as a CUDA graph, with the same interface and the same result.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -19,27 +19,34 @@ from harness.plan.specs import TrainSpec
 
 
 class Step(Protocol):
-    """What an epoch is made of. `loss_sum`: () float64 on the device, nats since `begin_epoch`, summed over tokens."""
+    """A training step, called for each segment of an epoch. A part of training (harness/training/parts.py).
+
+    Attributes:
+        loss_sum: () float64 on the device, nats since `begin_epoch`, summed over tokens.
+        resumable: whether `state_dict` holds the whole state. False for a data-parallel worker while the other workers
+            carry a state: a checkpoint within an epoch is not possible then.
+    """
 
     loss_sum: Tensor
+    resumable: bool
 
     def begin_epoch(self) -> None:
-        """Forget the carried state and the summed loss; the model is to be trained."""
+        """Reset the carried state and the summed loss, and set the model to training mode."""
 
     def __call__(self, inputs_BT: Tensor, targets_BT: Tensor) -> None:
-        """Train on one segment. Waits for nothing on a GPU."""
+        """Train on one segment. It does not wait for a GPU."""
 
-    def state(self) -> dict[str, Any] | None:
-        """What the next call depends on beside model and optimiser: tensors, nested tuples of them, None. No dict at
-        all where part of it is elsewhere, and training cannot be put down: data-parallel workers that carry a state.
+    def state_dict(self) -> dict[str, Any]:
+        """What the next call within the epoch depends on beside model and optimizer: 'loss_sum' and 'carried', the
+        carried state: a tensor, nested tuples of tensors, or None.
         """
 
-    def resume(self, state: dict[str, Any]) -> None:
-        """Go on within an epoch from what `state` gave."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue within an epoch, from what `state_dict` returned; sets the model to training mode."""
 
 
 class SegmentLoss(nn.Module):
-    """A model and the loss of a segment under it, as one module: what DistributedDataParallel wraps."""
+    """A model and its loss of a segment as one module, which DistributedDataParallel can wrap."""
 
     def __init__(self, model: LanguageModel):
         super().__init__()
@@ -53,16 +60,18 @@ class SegmentLoss(nn.Module):
 
 
 class EagerStep:
-    """The step, operation by operation. The backbone's state is carried to the next call, unless segments do not
-    continue each other, shuffled ones and blocks: `carries`.
+    """The step, operation by operation. The backbone's state is carried to the next call where segments continue each
+    other (`carries`): not when they are shuffled, and not for blocks.
 
     With `accumulation` the rows of a segment are computed in so many equal parts, one after the other, and their
-    gradients added up: the mean over all tokens is the mean of the parts' means. Each part carries its own state.
+    gradients are added: the mean over all tokens is the mean of the parts' means. Each part carries its own state.
 
     Args:
-        loss: the model's loss; by default SegmentLoss(model), among several workers in DistributedDataParallel, which
-            then exchanges the gradients once a step.
+        loss: the model's loss, by default SegmentLoss(model). With several workers it is wrapped in
+            DistributedDataParallel, which exchanges the gradients once a step.
     """
+
+    resumable = True
 
     def __init__(self, model: LanguageModel, optimizer: Optimizer, train: TrainSpec, loss: nn.Module | None = None):
         self.model, self.optimizer, self.train = model, optimizer, train
@@ -83,19 +92,21 @@ class EagerStep:
         state = self.advance(inputs_BT, targets_BT, self._state)
         self._state = state if self.carries else None
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """See Step."""
         return {"loss_sum": self.loss_sum, "carried": self._state}
 
-    def resume(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """See Step."""
         self.model.train()
         self.loss_sum.copy_(state["loss_sum"])
         self._state = moved(state["carried"], self.loss_sum.device)
 
     def advance(self, inputs_BT: Tensor, targets_BT: Tensor, state: Any) -> Any:
-        """One step from a given state; the state after the segment, cut off from the graph that made it. Of several
-        parts it is a tuple of theirs.
+        """Train on one segment from a given state. Returns the state after the segment, detached; with several parts a
+        tuple of their states.
+
+        Raises: ValueError when the rows cannot be divided into `accumulation` equal parts.
         """
         parts = self.train.accumulation
         if len(inputs_BT) % parts:
@@ -124,7 +135,7 @@ class EagerStep:
 
 
 def detached(state: Any) -> Any:
-    """A carried state cut off from the graph that made it: a tensor, nested tuples of tensors, or None."""
+    """A carried state (a tensor, nested tuples of tensors, or None) without its autograd graph."""
     if isinstance(state, tuple):
         return tuple(detached(part) for part in state)
     return state.detach() if isinstance(state, Tensor) else state
@@ -138,7 +149,7 @@ def moved(state: Any, device: torch.device) -> Any:
 
 
 def refuse_unfit(train: TrainSpec, device: str) -> None:
-    """Raises ExecutionError when the device cannot do what `train` asks for, or several workers on it."""
+    """Raises ExecutionError when the device, or several workers on it, cannot do what `train` asks for."""
     if train.cuda_graph == "on" and train.data_parallel > 1:
         raise ExecutionError(
             f"train.cuda_graph is on, and the steps of {train.data_parallel} workers are eager: set it to auto or off"

@@ -1,8 +1,8 @@
-"""What a training step needs of memory at its peak, without allocating it.
+"""How much memory a training step needs at its peak, computed without allocating it.
 
 The step itself (harness/training/step.py) is run twice on tensors that have sizes and a device but no content (torch's
 fake tensors), and every storage is counted from where it is made to where it is freed. So it holds for any backbone and
-head, optimiser, precision and number of parts, and attention takes the form that it takes on that device.
+head, optimizer, precision and number of parts, and attention takes the form that it takes on that device.
 
 Not counted: what libraries keep for themselves (Python and torch some 400 MiB, a CUDA context as much), what an
 operation uses within itself, and what an allocator keeps of freed blocks: on the CPU glibc's holds on to another
@@ -58,8 +58,8 @@ class StepMemory:
 
 
 def plan_trials(trials: tuple[TrialSpec, ...], device: torch.device) -> tuple[dict[str, StepMemory], list[str]]:
-    """The memory of each trial by id, and a sentence for each model whose memory cannot be told. Trials that differ in
-    nothing that matters share a calculation.
+    """The memory of each trial by id, and a sentence for each model whose memory cannot be computed. Trials of the same
+    model and training share a calculation.
     """
     vocab_sizes: dict[str, int] = {}
     known: dict[tuple, StepMemory | None] = {}
@@ -100,7 +100,7 @@ def plan_step(
                 with _Counting(tokens_BT, truth=train.accumulation > 1) as counting:
                     _give_device(model, device)
                     _run(model, tokens_BT, train, counting)
-    except Exception as error:  # a component may be anybody's
+    except Exception as error:  # a component may raise any
         raise ValueError(f"{head} on {backbone}: {first_line(error)}") from error
     parts = {part: counting.peak[part] for part in StepMemory.__slots__}
     if train.data_parallel > 1:  # what DistributedDataParallel keeps of them for the exchange
@@ -111,7 +111,7 @@ def plan_step(
 
 
 def _run(model: LanguageModel, tokens_BT: Tensor, train: TrainSpec, counting: "_Counting") -> None:
-    """Two steps: the second has the optimiser's state, and what the first has left, from its start."""
+    """Two steps: the second starts with the optimizer's state, and with what the first has left."""
     optimizer = make_optimizer(model.parameters(), train)
     step = EagerStep(model, optimizer, train)
     model.backbone.register_forward_pre_hook(lambda *_: counting.enter("backbone"))
@@ -153,7 +153,7 @@ def _give_device(model: nn.Module, device: torch.device) -> None:
 class _Counting(TorchDispatchMode):
     """Counts the bytes of all storages that are alive, by what made them, and keeps the counts of the peak.
 
-    Whoever asks a tensor for its number is told 0; for a truth, `truth`. Views of `tokens` are not counted.
+    A tensor's number, as `.item()` reads it, is 0, and its truth value is `truth`. Views of `tokens` are not counted.
     """
 
     def __init__(self, tokens: Tensor, *, truth: bool):

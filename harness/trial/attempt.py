@@ -1,7 +1,7 @@
-"""What is known of a trial's attempts while it has no record: by which run, from where, how often a worker died.
+"""A trial's attempts while it has no record: by which run, from which position, and how many workers died.
 
-`attempt.json` lies in the trial's folder from its start to its record; its time of change is the trial's heartbeat. A
-worker that finds one of its own run there follows one that died.
+`attempt.json` is in the trial's folder until its record is; its time of change is the trial's heartbeat. A worker that
+finds an attempt of its own run there knows that an earlier worker died.
 """
 
 import json
@@ -11,8 +11,8 @@ from pathlib import Path
 from harness.machine.files import write_atomically
 
 FILE_NAME = "attempt.json"
-STUCK = "stuck.log"  # where the watchdog says what a silent trial was doing
-MAX_DEATHS = 2  # of workers at one position: a fault of the trial's own, not of what it runs on
+STUCK = "stuck.log"  # where the watchdog writes what a silent trial was doing
+MAX_DEATHS = 2  # of workers at one position; after so many the cause is the trial and not the machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +22,8 @@ class Attempt:
     Args:
         driver: the run that made it.
         position: (epoch, step) of the checkpoint it began from.
-        deaths: of workers of this run at that position, before.
-        retries: attempts of this run before.
+        deaths: of workers of this run at that position, before this attempt.
+        retries: earlier attempts of this run.
     """
 
     driver: str
@@ -33,7 +33,7 @@ class Attempt:
 
 
 def begin(folder: Path, driver: str, position: tuple[int, int]) -> Attempt:
-    """Note that an attempt begins, and return it."""
+    """Write down that an attempt begins, and return it."""
     attempt = Attempt(driver=driver, position=position)
     if follows(folder, driver):
         before = last(folder)
@@ -44,31 +44,32 @@ def begin(folder: Path, driver: str, position: tuple[int, int]) -> Attempt:
 
 
 def follows(folder: Path, driver: str) -> bool:
-    """Whether an attempt of this run has been there before."""
+    """Whether the last attempt was one of this run."""
     before = last(folder)
     return before is not None and before.driver == driver
 
 
 def stuck(folder: Path) -> str:
-    """What the watchdog left of the attempt before: where each thread was. '' when it was none of its victims."""
+    """Where each thread of the attempt before was when the watchdog ended it; '' when it did not."""
     place = folder / STUCK
     return place.read_text(encoding="utf-8", errors="replace") if place.exists() else ""
 
 
 def end(folder: Path) -> None:
-    """The trial has its record: nothing more is known of attempts."""
+    """Remove the files about attempts: the trial has its record."""
     for name in (STUCK, FILE_NAME):
         (folder / name).unlink(missing_ok=True)
 
 
 def ended(folder: Path) -> bool:
-    """Whether `end` was heard of the last attempt, if there was any."""
+    """Whether there is no attempt, or `end` was called for it."""
     return not (folder / FILE_NAME).exists()
 
 
 def last(folder: Path) -> Attempt | None:
+    """The last attempt; None when there is none that can be read."""
     try:
         content = json.loads((folder / FILE_NAME).read_bytes())
         return Attempt(**{**content, "position": tuple(content["position"])})
-    except (FileNotFoundError, ValueError, TypeError, KeyError):  # none, or of a harness that wrote others
+    except (FileNotFoundError, ValueError, TypeError, KeyError):  # there is none, or another version wrote it
         return None

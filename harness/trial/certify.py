@@ -1,4 +1,4 @@
-"""Certify: after training, on sampled positions of the test split, check that the test perplexity is made of
+"""Certify: after training, check on sampled positions of the test split that the test perplexity is made of
 probabilities: what evaluation counted for a token is what a distribution over all words gives it, computed from the
 tokens before it.
 
@@ -20,8 +20,9 @@ from torch import Tensor
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import Corpus
 from harness.model import LanguageModel
+from harness.plan.eval_spec import EvalSpec
 from harness.plan.parameters import resolved
-from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.protocols import Hidden
 from harness.records.certificate import Certificate
 from harness.registry import HEADS
@@ -31,14 +32,14 @@ SEED = 20_260
 SEGMENTS = 4
 POSITIONS = 64  # of a segment, at which the whole distribution is looked at
 SHARE = 200  # of so many tokens that the trial worked on, one is computed again: half a percent
-FEWEST, MOST = 64, 4096  # tokens that are computed again in any case, and for the smallest of models
-OPERATIONS = 2**31  # multiplications that are allowed in any case: a part of a second
-LOG_PROBS = 2**20  # log-probabilities that are held at once
+FEWEST, MOST = 64, 4096  # tokens that are computed again at least, and at most for the smallest models
+OPERATIONS = 2**31  # multiplications that are always allowed: a fraction of a second
+LOG_PROBS = 2**20  # log-probabilities that are in memory at the same time
 
 
-def segments_to_sample(tokens_N: Tensor, train: TrainSpec) -> frozenset[int]:
+def segments_to_sample(tokens_N: Tensor, spec: EvalSpec) -> frozenset[int]:
     """Numbers, from 0, of the segments that a certificate is measured on: one of each quarter of a split."""
-    number, generator = sum(1 for _ in scored_segments(tokens_N, train)), torch.Generator().manual_seed(SEED)
+    number, generator = sum(1 for _ in scored_segments(tokens_N, spec)), torch.Generator().manual_seed(SEED)
     parts = min(SEGMENTS, number)
     bounds = [number * part // parts for part in range(parts + 1)]
     return frozenset(int(torch.randint(*each, (), generator=generator)) for each in pairwise(bounds))
@@ -84,14 +85,14 @@ def log_epsilon(head: ComponentSpec) -> float:
 
 
 def unseen(last_B: Tensor, length: int) -> Tensor:
-    """(B, T) which inputs of a segment a model may not see when it predicts what follows position `last`: all behind
-    it. That is the rule for models that read from left to right; the rule for any other kind belongs here.
+    """(B, T) which inputs of a segment a model may not see when it predicts the token after position `last`: all later
+    ones. That is the rule for models that read from left to right; a rule for another kind belongs here.
     """
     return torch.arange(length, device=last_B.device) > last_B[:, None]
 
 
 class Checks:
-    """The checks of a model, segment by segment, and what they found.
+    """The checks of a model, made segment by segment, and their findings.
 
     Args:
         nll_N: what evaluation counted for each token of the split.
@@ -123,8 +124,8 @@ class Checks:
                 self._distribution(hidden, segment, (row_P[part_P], time_P[part_P]), window)
 
     def _change_later_tokens(self, sampled: Sampled, nll_BT: Tensor) -> None:
-        """Compute the segment with another text behind a position, one of its own in each row: up to there no nll may
-        change, whatever changed in other rows. The last target that is asked for does not stand in this text.
+        """Compute the segment with another text after a position, which is a different one in each row. Up to that
+        position no nll may change, whatever changes in other rows. Its own target is not part of this text.
         """
         segment, state = sampled
         rows, length = segment.inputs.shape
@@ -137,8 +138,8 @@ class Checks:
         self.changes.append(_gap(other_BT[seen_BT], nll_BT[seen_BT]))
 
     def _distribution(self, hidden: Hidden, segment: Segment, at: tuple[Tensor, Tensor], window: int) -> None:
-        """Look at all words' probabilities at positions (rows, times). The head is given the states there and those of
-        the `window` - 1 positions before, none of a later one, and has to answer before it hears of a target.
+        """Check the probabilities of all words at positions (rows, times). The head receives the states there and those
+        of the `window` - 1 positions before, of no later one, and returns its distribution before it gets a target.
         """
         row_P, time_P = at
         time_PW = time_P[:, None] + torch.arange(1 - window, 1, device=time_P.device)
@@ -160,14 +161,14 @@ class Checks:
 
 
 def _affordable(model: LanguageModel, spec: TrialSpec, corpus: Corpus, scored: int) -> int:
-    """How many tokens to compute again: as many as cost little beside the trial, or a part of a second."""
+    """How many tokens to compute again: so many that it costs little compared with the trial."""
     trained = 3 * int(spec.train.epochs * len(corpus.train))  # forward and backward: three times the work
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return max(FEWEST, min(MOST, OPERATIONS // max(1, parameters)), (trained + scored) // SHARE)
 
 
 def _cut(sampled: Sampled, size: int, generator: torch.Generator) -> Sampled:
-    """A sampled segment, at most about `size` tokens of it, from its start. A state is of all rows: they all stay."""
+    """About the first `size` tokens of a sampled segment. With a state all rows stay, since the state is of all."""
     segment, state = sampled
     rows, length = segment.inputs.shape
     if rows * length <= size:
@@ -187,10 +188,10 @@ def _nll(logp_PV: Tensor, word_P: Tensor) -> Tensor:
     return -logp_PV.gather(-1, word_P[:, None]).squeeze(-1)
 
 
-def _gap(told: Tensor, due: Tensor) -> float:
-    """The largest |told - due| / max(1, due); 0 where both are the same infinity. NaN where one is NaN."""
-    told, due = told.double(), due.double()
-    gap = torch.where(told == due, 0.0, (told - due).abs() / due.clamp(min=1.0))
+def _gap(found: Tensor, due: Tensor) -> float:
+    """The largest |found - due| / max(1, due); 0 where both are the same infinity. NaN where one is NaN."""
+    found, due = found.double(), due.double()
+    gap = torch.where(found == due, 0.0, (found - due).abs() / due.clamp(min=1.0))
     return gap.max().item() if gap.numel() else 0.0
 
 
@@ -201,5 +202,5 @@ def _shaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _largest(values: list[float]) -> float | None:
-    """The largest; None where one is no finite number."""
+    """The largest value; None when one of them is not finite."""
     return max(values) if all(map(math.isfinite, values)) else None

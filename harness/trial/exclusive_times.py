@@ -1,8 +1,8 @@
-"""An exclusive pass: finished trials' models are timed again, one at a time, while nothing else of ours runs.
+"""An exclusive pass: finished trials' models are timed again, one at a time, while no other trial runs.
 
-The models of a corpus take turns, in rounds: each is built anew, gets the weights of its record, warms up, and is timed
-for some batches of each kind, by the code that trials evaluate and train with. Medians and quartiles are over the
-batches of all rounds, so a machine that grows slower does so for all of them. Nothing is written, no record changes.
+The models of a corpus take turns, in rounds: each is built again, gets the weights of its record, warms up, and is
+timed for some batches of each kind, by the code that trials evaluate and train with. Medians and quartiles are over the
+batches of all rounds, so that a machine that becomes slower affects all models equally. No file is written or changed.
 """
 
 import gc
@@ -19,36 +19,40 @@ from harness.corpora.corpus import Corpus
 from harness.errors import Damaged
 from harness.machine import environment
 from harness.model import LanguageModel, build, components
-from harness.plan.specs import TrainSpec
+from harness.plan.eval_spec import EvalSpec
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.clocks import WARMUP_BATCHES, Clock, quartiles
 from harness.training.cuda_graph import graphed
+from harness.training.epoch import Epoch, segments_of, train_epoch
 from harness.training.evaluation import evaluate
-from harness.training.loop import segments_of, train_epoch
 from harness.training.optimization import make_optimizer
 from harness.training.step import EagerStep
-from harness.trial.conditions import conditions
+from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.inference import inference_laps, inference_segments
-from harness.trial.run import routed
 from harness.trial.setting import Setting
 from harness.trial.sources import load_planned
 
 ROUNDS = 3
 SECONDS = 0.2  # of timed batches of one kind, in each round and of each model, ..
 MIN_BATCHES = 2  # .. and at least so many
-WARMUP_SECONDS = 1.0  # after which slow batches count as warm: what is slow at first takes less than that
-BUSY_CORES = 0.5  # other work on the machine, from which on times are not exclusive
-LOOKS = 3  # at it, a second each: what ran before the pass may still be ending
+WARMUP_SECONDS = 1.0  # after which the warm-up of slow batches ends: what only first batches do takes less than that
+BUSY_CORES = 0.5  # of other work on the machine, from which times do not count as exclusive
+LOOKS = 3  # measurements of the other work, a second each: earlier processes may still be ending
 
 Laps = Callable[[int], list[float]]  # so many batches -> milliseconds of each
 
 
 @dataclass(slots=True)
 class _Taken:
-    """What a pass has of one record so far: milliseconds by kind; whether its weights were those it started from."""
+    """The times of one record's model so far.
+
+    Args:
+        milliseconds: of the batches of each kind.
+        initial: whether the model had initial weights, because those of its record are missing or damaged.
+    """
 
     record: TrialRecord
     milliseconds: dict[str, list[float]] = field(default_factory=dict)
@@ -56,13 +60,13 @@ class _Taken:
 
 
 def timed(found: list[TrialRecord], setting: Setting) -> tuple[list[Timing], list[str]]:
-    """Time finished trials, all in one pass; their timings, and a sentence for each that could not be timed, or not
-    with its own weights. A trial that fails here fails alone, and stays what it is.
+    """Time finished trials, all in one pass. An error ends the timing of its own model only, and changes no record.
 
     Args:
         setting: as the trials had it; `shared`: other work is known to run on this machine.
+    Returns: timings, and a sentence for each trial that could not be timed, or not with its own weights.
     """
-    setting, busy, sentences = routed(setting, None), _busy(), []
+    setting, busy, sentences = with_exact_route(setting), _busy(), []
     taken: list[_Taken] = []
     for corpus in dict.fromkeys(str(record.spec.corpus) for record in found):
         taken += _rounds([_Taken(record) for record in found if str(record.spec.corpus) == corpus], setting, sentences)
@@ -98,7 +102,7 @@ def _timing(taken: _Taken, about: dict[str, Any]) -> Timing:
 
 
 def _busy() -> float:
-    """Cores' worth of other work, while nothing of ours runs; as it is noted, so that the note and the mark agree."""
+    """How many cores are busy with other work, rounded as it is recorded."""
     for _ in range(LOOKS):
         if (busy := round(environment.busy_cores(), 2)) < BUSY_CORES:
             break
@@ -116,7 +120,7 @@ def _rounds(together: list[_Taken], setting: Setting, sentences: list[str]) -> l
         for each in list(together):
             try:
                 _visit(each, corpus, setting)
-            except Exception as error:  # whatever it is, the trial has its record
+            except Exception as error:  # of any kind: the trial has its record
                 sentences.append(_failed(each, error))
                 together.remove(each)
             _release()
@@ -137,7 +141,7 @@ def _visit(taken: _Taken, corpus: Corpus, setting: Setting) -> None:
 
 
 def _with_own_weights(model: LanguageModel, record: TrialRecord, setting: Setting) -> bool:
-    """Whether the weights that the record names are there; the model has them then."""
+    """Load the weights that the record names. Returns whether they exist and are undamaged."""
     try:
         weights = load_weights(store.folder(setting.runs, record.id) / BEST, "cpu")
     except Damaged:
@@ -149,11 +153,11 @@ def _with_own_weights(model: LanguageModel, record: TrialRecord, setting: Settin
 
 
 def _kinds(model: LanguageModel, corpus: Corpus, record: TrialRecord, inference_batch: int | None) -> dict[str, Laps]:
-    """What is timed of a trial, in the order in which it is to be done."""
+    """What is timed of a trial, in the order in which it has to be timed."""
     spec, device = record.spec, next(model.parameters()).device
-    kinds: dict[str, Laps] = {"eval": lambda number: _evaluation(model, corpus, spec.train, number)}
+    kinds: dict[str, Laps] = {"eval": lambda number: _evaluation(model, corpus, spec.train.evaluation, number)}
     if inference_batch is not None:
-        segments = inference_segments(corpus.test, spec.train, batch=inference_batch, device=device)
+        segments = inference_segments(corpus.test, spec.train.evaluation, batch=inference_batch, device=device)
         if segments:
             kinds["inference"] = lambda number: inference_laps(model, segments, number)
     if spec.train.epochs:
@@ -161,23 +165,23 @@ def _kinds(model: LanguageModel, corpus: Corpus, record: TrialRecord, inference_
     return kinds
 
 
-def _evaluation(model: LanguageModel, corpus: Corpus, train: TrainSpec, number: int) -> list[float]:
-    """Batches of the test split, from its start, over again where they are fewer."""
+def _evaluation(model: LanguageModel, corpus: Corpus, spec: EvalSpec, number: int) -> list[float]:
+    """Milliseconds of so many batches of the test split, from its start; repeated where there are fewer."""
     clock = Clock(next(model.parameters()).device)
     while (left := number - len(clock.milliseconds)) > 0:
-        part = train.model_copy(update={"eval_batches": min(left, train.eval_batches or left)})
+        part = spec.model_copy(update={"eval_batches": min(left, spec.eval_batches or left)})
         evaluate(model, corpus.test, part, uncounted_id=corpus.uncounted_id, clock=clock)
     return clock.milliseconds
 
 
 def _training(model: LanguageModel, corpus: Corpus, record: TrialRecord) -> Laps:
-    """Steps of the first epoch and of those after it, at the rate of the trial's last one, which its weights bear."""
+    """Steps of the first epoch and the next ones, at the last learning rate that the trial had."""
     spec, device = record.spec, next(model.parameters()).device
     train = spec.train.model_copy(update={"lr": record.curve[-1].lr}) if record.curve else spec.train
     segments = segments_of(corpus, train, device)
     eager = EagerStep(model, make_optimizer(model.parameters(), train), train)
-    step = graphed(eager, segments[0], tell=lambda said: None)
-    done, quiet = 0, lambda after: None
+    step = graphed(eager, segments[0], log=lambda reason: None)
+    done = 0
 
     def laps(number: int) -> list[float]:
         nonlocal done
@@ -185,7 +189,15 @@ def _training(model: LanguageModel, corpus: Corpus, record: TrialRecord) -> Laps
         while number:
             epoch, first = divmod(done, len(segments))
             steps = min(first + number, len(segments))
-            train_epoch(step, segments, train, spec.seed, epoch + 1, clock, quiet, first=first, steps=steps)
+            part = Epoch(
+                number=epoch + 1,
+                segments=segments,
+                seed=spec.seed,
+                shuffle=train.shuffle,
+                first=first,
+                steps=steps,
+            )
+            train_epoch(step, part, clock)
             done, number = done + steps - first, number - (steps - first)
         return clock.milliseconds
 
@@ -203,7 +215,7 @@ def _warm(laps: Laps) -> list[float]:
 
 
 def _release() -> None:
-    """Give back what a model held of a GPU, before the next is built there."""
+    """Free the GPU memory of a model before the next one is built."""
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""A data-parallel trial in its further workers: they train along with the first one and write nothing."""
+"""A data-parallel trial in its further workers: they train together with the first one and write nothing."""
 
 import logging
 import traceback
@@ -11,20 +11,22 @@ from harness.plan.specs import TimeoutSpec, TrialSpec
 from harness.printable import sentence
 from harness.records import store
 from harness.records.record import Status
-from harness.training.checkpoint import Checkpoints
-from harness.training.data_parallel import LostWorker, Unwritten, Workers
-from harness.training.loop import Diverged, Fitted
+from harness.training.checkpoint import Checkpoint, Checkpoints, NoCheckpoints, Position
+from harness.training.data_parallel import LostWorker, Workers
+from harness.training.epoch import Diverged
+from harness.trial import stages
+from harness.trial.conditions import conditions, with_exact_route
+from harness.trial.context import TrialContext
 from harness.trial.failures import status_of
 from harness.trial.log import trial_log
 from harness.trial.lost import give_up
-from harness.trial.run import measure, routed
-from harness.trial.session import Session, fits
+from harness.trial.session import Session
 from harness.trial.setting import Setting
 from harness.trial.watch import Watch
 
 
 class Failed(Exception):
-    """A further worker failed, which the first one cannot know: what its record is to say, and where it was."""
+    """A further worker failed: what the trial's record is to say, and the traceback. The first one does not know it."""
 
     def __init__(self, status: Status, message: str, trace: str):
         super().__init__(status, message, trace)
@@ -32,26 +34,23 @@ class Failed(Exception):
 
 
 class Ended(Exception):
-    """The first worker is through before the others, which are to be ended."""
+    """The first worker has ended before the others, which are to be ended, too."""
 
 
 def follow(spec: TrialSpec, setting: Setting, workers: Workers) -> None:
-    """Train along, from the checkpoint that the first worker goes on from. Returns once training is through, or has
-    diverged, which the first worker finds too.
+    """Train together with the first worker, from the checkpoint that it is resumed from. Returns when training has
+    ended or diverged; the first worker finds the same.
 
-    The first worker keeps the trial's limits of time; the limits of memory are those of each.
+    The first worker enforces the trial's limits of time; each worker enforces the limits of memory for itself.
 
     Raises: Failed with what went wrong here; LostWorker; CorpusError and StorageError, as harness.trial.run.run.
     """
-    silent = logging.getLogger(f"{__name__}.{spec.id}")
-    silent.addHandler(logging.NullHandler())
-    silent.propagate = False
     try:
-        state = _taken_up(spec, setting, workers)
-        setting = replace(routed(setting, state), timeout=TimeoutSpec())
-        with Watch(setting, store.folder(setting.runs, spec.id), 0.0) as watch, contained(components(spec)):
-            current = Session(setting, spec, state)
-            measure(spec, current, watch, {}, Fitted(), Unwritten(), state, lambda progress: None, silent, workers)
+        trial = _begin(spec, setting, workers)
+        with trial.watch, contained(components(spec)):
+            built = stages.build(trial)
+            with conditions(spec, trial.setting):
+                stages.fit(trial, built)
     except Diverged:
         return
     except (StorageError, CorpusError):
@@ -62,25 +61,44 @@ def follow(spec: TrialSpec, setting: Setting, workers: Workers) -> None:
         raise Failed(status_of(error), first_line(error), traceback.format_exc()) from None
 
 
-def _taken_up(spec: TrialSpec, setting: Setting, workers: Workers) -> dict | None:
-    """The checkpoint that the first worker has; it writes none before all have read this one."""
-    position = workers.first_says(0, 0)
-    state = Checkpoints(store.folder(setting.runs, spec.id)).newest()
-    if state is not None and not fits(state, spec.id):
-        state = None
-    found = [state["epoch"], state["step"]] if state is not None else [1, 0]
-    if found != position:
-        raise RuntimeError(f"worker {workers.rank} finds a checkpoint at {found}, the first one at {position}")
-    return state
+def _begin(spec: TrialSpec, setting: Setting, workers: Workers) -> TrialContext:
+    """The context of a worker that writes nothing, neither log nor checkpoints."""
+    silent = logging.getLogger(f"{__name__}.{spec.id}")
+    silent.addHandler(logging.NullHandler())
+    silent.propagate = False
+    resumed = _resumed(spec, setting, workers)
+    setting = replace(with_exact_route(setting, resumed), timeout=TimeoutSpec())
+    return TrialContext(
+        spec=spec,
+        setting=setting,
+        session=Session(setting, spec, resumed),
+        log=silent,
+        workers=workers,
+        watch=Watch(setting, store.folder(setting.runs, spec.id), 0.0),
+        checkpoints=NoCheckpoints(),
+        report=lambda progress: None,
+        resumed=resumed,
+    )
+
+
+def _resumed(spec: TrialSpec, setting: Setting, workers: Workers) -> Checkpoint | None:
+    """The checkpoint that the first worker is resumed from; it writes none before all workers have read this one."""
+    expected = workers.from_first(0, 0)
+    checkpoint = Checkpoints(store.folder(setting.runs, spec.id)).newest(spec.id)
+    found = list(checkpoint.position if checkpoint is not None else Position())
+    if found != expected:
+        raise RuntimeError(f"worker {workers.rank} finds a checkpoint at {found}, the first one at {expected}")
+    return checkpoint
 
 
 def settle(spec: TrialSpec, setting: Setting, failures: dict[int, BaseException], replaces: str | None) -> None:
-    """After a trial's workers were ended: nothing, where the first one made its record; else that of a worker which
-    failed.
+    """After a trial's workers were ended: save a record of the worker that failed, unless the first one saved its own.
 
     Args:
-        failures: rank -> what was raised there, or stands for its death.
-    Raises: LostWorker when a worker is gone, and others are to go on; StorageError and CorpusError, as the first did.
+        failures: rank -> what was raised there, or an error that stands for its death.
+        replaces: digest of the record that is to be replaced.
+    Raises: LostWorker when no worker failed, so that the trial is to be resumed; StorageError and CorpusError, as the
+        first worker raised them.
     """
     known, _ = store.load_all(setting.runs, [spec.id])
     if spec.id in known and store.digest(known[spec.id]) != replaces:

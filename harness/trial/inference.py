@@ -10,38 +10,38 @@ from torch import Tensor
 from harness.containment.calls import calling
 from harness.corpora.batching import Segment, training_segments
 from harness.model import LanguageModel
-from harness.plan.specs import TrainSpec
+from harness.plan.eval_spec import EvalSpec
 from harness.training.clocks import WARMUP_BATCHES, quartiles
 
 TIMED_BATCHES = 20
 
 
 def inference_times(
-    model: LanguageModel, tokens_N: Tensor, train: TrainSpec, *, batch: int, beat: Callable[[], None]
+    model: LanguageModel, tokens_N: Tensor, spec: EvalSpec, *, batch: int, beat: Callable[[], None]
 ) -> dict[str, float]:
     """Milliseconds of model and mean nll of `batch` segments without gradients, carried state or dropout: the metrics,
     median and interquartile range of TIMED_BATCHES after WARMUP_BATCHES, the device synchronised around each.
 
-    The batches are the first full ones of the split, over again where they are fewer. Empty where there is none.
+    The batches are the first full ones of the split, repeated where there are fewer. {} where there is none.
 
     Args:
-        beat: called after each batch: a sign of life.
+        beat: called after each batch, as a sign of life.
     Source: the time column of Chang and McCallum's multi-facet poster, table 1 (batch of 4).
-    Differs: their clock is read without synchronisation; here no batch is told done before the device says so.
+    Differs: their clock is read without synchronisation; here it is read when the device has ended the batch.
     """
-    full = inference_segments(tokens_N, train, batch=batch, device=next(model.parameters()).device)
+    full = inference_segments(tokens_N, spec, batch=batch, device=next(model.parameters()).device)
     if not full:
         return {}
     milliseconds = inference_laps(model, full, WARMUP_BATCHES + TIMED_BATCHES, beat=beat)
     return {"inference_batch": batch, **quartiles("inference", milliseconds[WARMUP_BATCHES:])}
 
 
-def inference_segments(tokens_N: Tensor, train: TrainSpec, *, batch: int, device: torch.device) -> list[Segment]:
-    """The first full batches of a split, as many as are timed, or as there are."""
+def inference_segments(tokens_N: Tensor, spec: EvalSpec, *, batch: int, device: torch.device) -> list[Segment]:
+    """The first full batches of a split: as many as are timed, or fewer where there are not so many."""
     segments = training_segments(
-        tokens_N, batch_size=batch, seq_len=train.seq_len, batching=train.batching, device=device
+        tokens_N, batch_size=batch, seq_len=spec.seq_len, batching=spec.batching, device=device
     )[: WARMUP_BATCHES + TIMED_BATCHES]
-    width = train.seq_len - (train.batching == "blocks")
+    width = spec.seq_len - (spec.batching == "blocks")
     return [segment for segment in segments if segment.inputs.shape[1] == width]
 
 
@@ -49,7 +49,7 @@ def inference_segments(tokens_N: Tensor, train: TrainSpec, *, batch: int, device
 def inference_laps(
     model: LanguageModel, segments: list[Segment], number: int, *, beat: Callable[[], None] = lambda: None
 ) -> list[float]:
-    """Milliseconds of so many batches, the segments over and over again."""
+    """Milliseconds of so many batches; the segments are repeated."""
     device = next(model.parameters()).device
     model.eval()
     milliseconds = []

@@ -29,21 +29,21 @@ def trial_log(folder: Path) -> Iterator[logging.Logger]:
         yield log
     finally:
         log.removeHandler(handler)
-        with contextlib.suppress(OSError):  # what it still holds, on a full disk
+        with contextlib.suppress(OSError):  # the rest of its buffer cannot be written to a full disk
             handler.close()
 
 
 class _Handler(logging.FileHandler):
     def format(self, record: logging.LogRecord) -> str:
-        """Of a message longer than MAX_BYTES its beginning and its end. What UTF-8 cannot say, lone surrogates, is
-        written with backslashes.
+        """The text of a message; of one longer than MAX_BYTES the beginning and the end. Lone surrogates, which UTF-8
+        cannot encode, are written with backslashes.
         """
         content = super().format(record).encode("utf-8", "backslashreplace")
         if len(content) > MAX_BYTES:
             half = MAX_BYTES // 2 - 50  # room for the note
             note = f"\n... {len(content) - 2 * half:,} bytes left out ...\n".encode()
             content = content[:half] + note + content[-half:]
-        return content.decode("utf-8", "ignore")  # of a character that is cut in two, nothing
+        return content.decode("utf-8", "ignore")  # without a character that was cut in two
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """A line lost to a full disk is none of the terminal's business: the next checkpoint tells of it."""
+        """Print nothing when a line cannot be written: on a full disk the next checkpoint raises the error."""

@@ -1,24 +1,24 @@
-"""The record of a trial that could not make one itself: its worker died once too often."""
+"""The record of a trial whose worker died too often to make one."""
 
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
 from harness.records import store
 from harness.records.record import Status, TrialRecord
 from harness.training.checkpoint import Checkpoints
-from harness.training.loop import Fitted
+from harness.training.fitted import Fitted
 from harness.trial import attempt
 from harness.trial.log import trial_log
-from harness.trial.session import Session, fits
+from harness.trial.session import Session
 from harness.trial.setting import Setting
 
-LOCK_SECONDS = 10.0  # that a driver waits for a worker to be gone
+LOCK_SECONDS = 10.0  # that a driver waits for the trial's lock
 
 
 def give_up(
     spec: TrialSpec, setting: Setting, status: Status, message: str, replaces: str | None = None
 ) -> TrialRecord:
-    """Save a failed record with the curve as far as the newest checkpoint has it. One that the trial made after all is
-    kept, unless it is the one to be replaced. Raises StorageError.
+    """Save the record of a failed trial, with the curve of its newest checkpoint, and return it. A record that the
+    trial saved itself is kept and returned, unless it is the one to be replaced. Raises StorageError.
     """
     folder = store.folder(setting.runs, spec.id)
     with store.writing(setting.runs, spec.id, wait=LOCK_SECONDS):
@@ -26,24 +26,21 @@ def give_up(
         if spec.id in known and store.digest(known[spec.id]) != replaces:
             return known[spec.id]
         store.set_aside(setting.runs, spec.id)
-        state = Checkpoints(folder).newest()
-        if state is not None and not fits(state, spec.id):
-            state = None
-        fitted = Fitted()
-        if state is not None:
-            fitted.resume(state["fitted"])
+        checkpoint, fitted = Checkpoints(folder).newest(spec.id), Fitted()
+        if checkpoint is not None:
+            fitted.load_state_dict(checkpoint.parts["fitted"])
         tried = attempt.last(folder)
-        current = Session(setting, spec, state)
+        session = Session(setting, spec, checkpoint)
         record = TrialRecord(
             suite=setting.suite,
             spec=spec,
             status=status,
             metrics={},
             curve=tuple(fitted.curve),
-            environment=current.environment(graphed=False, retries=setting.retries + (tried.retries if tried else 0)),
+            environment=session.environment(graphed=False, retries=setting.retries + (tried.retries if tried else 0)),
             message=sentence(message),
             contents=setting.contents_of(spec),
-            code=current.code,
+            code=session.code,
         )
         with trial_log(folder) as log:
             log.error("%s: %s", status, message)

@@ -1,7 +1,8 @@
 """The process that proves parts of the harness on a device: `python -m harness.trial.prove DEVICE LEFT FAILED`.
 
-harness/machine/proofs.py starts it and reads its lines. LEFT: the parts to prove, with commas; FAILED: those
-that are known to be wrong. It ends after the first part that raises, since a fault of a GPU may stay with its process.
+harness/machine/proofs.py starts it and reads its lines. LEFT: the parts to prove, separated by commas; FAILED: the
+parts that are known to be wrong. The process ends after the first part that raises, since an error of a GPU may persist
+in its process.
 """
 
 import json
@@ -24,14 +25,14 @@ TORCHS = Kernels()
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """What is to be proved on a device: kernels, and what records a step as a graph; None where there is no such."""
+    """What is proved on a device: kernels, and the function that records a step as a graph; None where not used."""
 
     kernels: Kernels | None
     record: Record | None
 
 
 def accelerators(device: torch.device) -> Accelerators:
-    """What the harness would use on a device: on the CPU none."""
+    """What the harness would use on a device; nothing on the CPU."""
     if device.type != "cuda":
         return Accelerators(None, None)
     return Accelerators(devices.of_triton() if devices.has_triton() else None, captured)
@@ -40,10 +41,11 @@ def accelerators(device: torch.device) -> Accelerators:
 def proved(
     device: torch.device, given: Accelerators, left: list[str], failed: dict[str, str]
 ) -> Iterator[tuple[str, str, bool]]:
-    """For each part that is left: its name, what is wrong with it ('' when all is right), and whether it raised.
+    """For each part that is left: its name, what is wrong with it ('' when it is right), and whether it raised.
 
-    Args: failed: what is switched off from the start; parts that fail are added. The graph is proved with the kernels
-        that training will run with.
+    Args:
+        failed: the parts that are switched off from the start; parts that fail are added. The graph is proved with the
+            kernels that training will use.
     """
     with proofs.presumed(device, failed):
         for part in left:
@@ -70,33 +72,33 @@ def _tried(attempt: Callable[[], str]) -> tuple[str, bool]:
     try:
         return attempt(), False
     except torch.OutOfMemoryError:
-        raise  # says nothing of the part
-    except Exception as error:  # whatever it is, the part does not work here
+        raise  # no fault of the part
+    except Exception as error:  # any error means that the part does not work here
         return _line(error), True
 
 
-def _say(**told: str) -> None:
-    print(proofs.MARK + json.dumps(told), flush=True)
+def _report(**fields: str) -> None:
+    print(proofs.MARK + json.dumps(fields), flush=True)
 
 
 def main(name: str, left: str, failed: str) -> None:
-    """Prove, and say a line for each part."""
+    """Prove the parts, and print a line for each."""
     device = torch.device(name)
     torch.set_num_threads(1)
     try:
         torch.zeros(1, device=device).item()
-    except Exception as cause:  # the device cannot be had: nothing is said of the parts
-        _say(tried=_line(cause))
+    except Exception as cause:  # the device cannot be used: no part was tried
+        _report(tried=_line(cause))
         return
-    _say(begun=name)
+    _report(begun=name)
     known = dict.fromkeys(filter(None, failed.split(",")), "failed before")
     try:
         for part, fault, raised in proved(device, accelerators(device), left.split(","), known):
-            _say(part=part, fault=fault)
+            _report(part=part, fault=fault)
             if raised:
                 return
     except torch.OutOfMemoryError as cause:
-        _say(tried=_line(cause))
+        _report(tried=_line(cause))
 
 
 def _line(error: Exception) -> str:

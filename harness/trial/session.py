@@ -1,7 +1,6 @@
-"""A session: one process' part in training a trial. What differs between the sessions of a trial is kept, and told."""
+"""A session: one process' part in training a trial. The record reports what differs between a trial's sessions."""
 
 import platform
-from typing import Any
 
 import torch
 
@@ -11,52 +10,49 @@ from harness.code.fingerprints import SHOWN, Fingerprints
 from harness.machine import environment, proofs
 from harness.plan.specs import TrialSpec
 from harness.records.record import Environment
+from harness.training.checkpoint import Checkpoint, SessionInfo
 from harness.trial.setting import Setting
-
-SCHEMA = 1  # of checkpoints; another one's are not taken up
 
 
 class Session:
-    """The present session of a trial, and what checkpoints say of those before.
+    """The present session of a trial, after those that its checkpoint names.
 
     Args:
-        state: the checkpoint it goes on from, or None.
+        checkpoint: what the trial is resumed from, or None.
     """
 
-    def __init__(self, setting: Setting, spec: TrialSpec, state: dict[str, Any] | None):
-        self.setting, self.trial_id = setting, spec.id
+    def __init__(self, setting: Setting, spec: TrialSpec, checkpoint: Checkpoint | None):
+        self.setting = setting
         self.load = environment.load_average()
         self.switched_off = proofs.switched_off(torch.device(setting.device))  # here: before any clock of the trial
         self.code = fingerprints.of_trial(spec)
+        before = checkpoint.session if checkpoint is not None else None
         self.facts = _facts(setting, self.code)
-        before = state["session"] if state is not None else None
-        self.number = before["number"] + 1 if before else 1
-        self.started = before["started"] if before else environment.now()
-        self.elapsed = before["elapsed"] if before else 0.0
-        self.peak_memory_mib = before["peak_memory_mib"] if before else 0.0
-        self.changed: tuple[str, ...] = tuple(before["changed"]) if before else ()
-        if before:
-            until = f"until epoch {state['epoch']}" + f", step {state['step']}" * (state["step"] > 0)
-            old = before["facts"]
-            self.changed += tuple(f"{k} {old[k]} {until}" for k, now in self.facts.items() if old.get(k, now) != now)
+        self.number = before.number + 1 if before else 1
+        self.started = before.started if before else environment.now()
+        self.elapsed = before.elapsed if before else 0.0
+        self.peak_memory_mib = before.peak_memory_mib if before else 0.0
+        self.changed = before.changed + self._changes(checkpoint) if before else ()
 
-    def state(self, elapsed: float, peak_memory_mib: float) -> dict[str, Any]:
-        """For a checkpoint, as plain values."""
-        return {
-            "schema": SCHEMA,
-            "trial": self.trial_id,
-            "session": {
-                "number": self.number,
-                "started": self.started,
-                "elapsed": elapsed,
-                "peak_memory_mib": max(peak_memory_mib, self.peak_memory_mib),
-                "facts": self.facts,
-                "changed": list(self.changed),
-            },
-        }
+    def info(self, elapsed: float, peak_memory_mib: float) -> SessionInfo:
+        """For a checkpoint.
+
+        Args:
+            elapsed: seconds of all sessions until now.
+            peak_memory_mib: of this session until now.
+        """
+        return SessionInfo(
+            number=self.number,
+            started=self.started,
+            elapsed=elapsed,
+            peak_memory_mib=max(peak_memory_mib, self.peak_memory_mib),
+            route=self.setting.route if self.setting.device == "cpu" else "default",
+            facts=self.facts,
+            changed=self.changed,
+        )
 
     def environment(self, *, graphed: bool, retries: int) -> Environment:
-        """Of the record."""
+        """For the record."""
         setting = self.setting
         return Environment(
             device=self.facts["device"],
@@ -78,14 +74,15 @@ class Session:
             switched_off=self.switched_off,
         )
 
-
-def fits(state: dict[str, Any], trial_id: str) -> bool:
-    """Whether a checkpoint is of this trial, and one that this harness can take up."""
-    return state.get("schema") == SCHEMA and state.get("trial") == trial_id
+    def _changes(self, checkpoint: Checkpoint) -> tuple[str, ...]:
+        """'commit aaa until epoch 2' for each fact that is another one in this session."""
+        (epoch, step), old = checkpoint.position, checkpoint.session.facts
+        until = f"until epoch {epoch}" + (f", step {step}" if step else "")
+        return tuple(f"{name} {old[name]} {until}" for name, now in self.facts.items() if old.get(name, now) != now)
 
 
 def _facts(setting: Setting, code: Fingerprints) -> dict[str, str]:
-    """What bits may depend on, beside the spec."""
+    """What bits may depend on, beside the spec, by the names that records use."""
     return {
         "device": environment.device_name(torch.device(setting.device)),
         "threads": str(setting.threads),

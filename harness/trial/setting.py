@@ -13,29 +13,29 @@ from harness.records.record import Contents
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where and how a trial runs: nothing in it changes the result, but for rounding.
+    """Where and how a trial runs. Nothing in it changes the result, except by rounding.
 
     Args:
         suite: the suite's name, noted in the record.
         runs: absolute folder of the suite's records; the trial writes to <runs>/<id> only.
         data: folder of the corpora's files.
-        device: 'auto', 'cpu' or 'cuda'; 'auto' is settled by the executor.
+        device: 'auto', 'cpu' or 'cuda'; the executor replaces 'auto'.
         executor: 'ray' or 'inline'.
         threads: torch threads; the trial's CPU cores, set by the executor.
         shared: other trials can run at the same time, as the executor sees it.
-        route: of float32 products on the CPU; torch's default one where the worker does not find this one exact.
-        checkpoint: how often the state is kept.
+        route: of float32 products on the CPU; a worker on whose machine it is not exact uses torch's default.
+        checkpoint: how often a checkpoint is written.
         timeout: when the trial is ended.
-        measure: what is measured beside what all trials measure.
+        measure: what is measured in addition to what all trials measure.
         memory_gib: of the process, at which the trial ends as 'oom'.
-        memory_share: of the machine's memory, that no trial may exceed once the machine is short of it.
-        fresh: begin anew, whatever checkpoints there are.
-        replaces: trial id -> digest of the record that its trial is to replace; any other record that turns up was made
-            by another run meanwhile, and counts.
-        contents: corpus, or backbone with pretrained weights -> content hash that the plan was made with; what a worker
-            reads must have it.
-        driver: names the run that the trial belongs to: deaths of workers are counted within it.
-        retries: attempts that this run has made before, and given up.
+        memory_share: share of the machine's memory that no trial may exceed when the machine is short of memory.
+        fresh: begin again, without the checkpoints that there are.
+        replaces: trial id -> digest of the record that its trial is to replace; any other record was made by another
+            run in the meantime, and is kept.
+        contents: corpus, or backbone with pretrained weights -> content hash that the plan was made with; the files
+            that a worker reads must have it.
+        driver: name of the run that the trial belongs to; deaths of workers are counted within a run.
+        retries: attempts that this run has made before and given up.
     """
 
     suite: str
@@ -58,7 +58,7 @@ class Setting:
     retries: int = 0
 
     def contents_of(self, spec: TrialSpec) -> Contents | None:
-        """What the plan says that a trial reads, for its record; None where the plan says nothing of its corpus."""
+        """The contents that a trial reads, for its record; None when the plan has none for its corpus."""
         corpus = self.contents.get(str(spec.corpus))
         return None if corpus is None else Contents(corpus=corpus, backbone=self.contents.get(str(spec.backbone)))
 
@@ -68,7 +68,7 @@ class Setting:
 
     @staticmethod
     def from_json(text: str) -> "Setting":
-        """What `to_json` gave."""
+        """The setting that `to_json` wrote."""
         return _ADAPTER.validate_json(text)
 
 

@@ -1,4 +1,4 @@
-"""What trials name that is read from files, corpora and pretrained weights, made ready before any of them starts."""
+"""The files that trials read, corpora and pretrained weights: downloaded and verified before any trial starts."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,9 +13,9 @@ from harness.registry import BACKBONES, CORPORA
 
 
 def fetch_sources(specs: Iterable[TrialSpec], data: Path) -> None:
-    """Download what is absent and verify what is there, each corpus and each backbone's weights once.
+    """Download the files that are missing and verify the others, once for each corpus and each backbone's weights.
 
-    Raises: CorpusError; WeightsError, which is one.
+    Raises: CorpusError; WeightsError, a subclass of it.
     """
     specs = list(specs)
     for corpus in {str(spec.corpus): spec.corpus for spec in specs}.values():
@@ -25,7 +25,7 @@ def fetch_sources(specs: Iterable[TrialSpec], data: Path) -> None:
 
 
 def fetch_weights(backbone: ComponentSpec) -> None:
-    """The same for the weights that a backbone starts from, where it starts from any. Raises WeightsError."""
+    """The same for the weights that a backbone starts from, if it starts from any. Raises WeightsError."""
     cls = BACKBONES.get(backbone.name)
     if isinstance(cls, StartsFromFiles):
         try:
@@ -36,11 +36,12 @@ def fetch_weights(backbone: ComponentSpec) -> None:
 
 
 def load_planned(spec: TrialSpec, data: Path, contents: dict[str, str]) -> Corpus:
-    """A trial's corpus, where it runs; the weights of its backbone are there then, too.
+    """Load a trial's corpus, and make sure that the weights of its backbone are on this machine.
 
     Args:
-        contents: content that the plan was made with, by the text of the component; of others nothing is compared.
-    Raises: CorpusError when the corpus or the weights cannot be had, or are not what the plan was made with.
+        contents: content hash that the plan was made with, by str(component). A component that is not in it is not
+            compared.
+    Raises: CorpusError when the corpus or the weights are not available, or are not what the plan was made with.
     """
     source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
     corpus = source.load(data)

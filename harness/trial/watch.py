@@ -1,4 +1,4 @@
-"""The watch over a trial: it ends one that takes too long, gives no sign of life, or eats the machine's memory."""
+"""The watch over a trial: it ends one that takes too long, gives no sign of life, or needs too much memory."""
 
 import contextlib
 import faulthandler
@@ -17,27 +17,27 @@ from harness.trial import attempt
 from harness.trial.setting import Setting
 
 BEAT_SECONDS = 1.0
-GRACE_SECONDS = 10.0  # that a trial at its limit has to end by itself, between two batches
+GRACE_SECONDS = 10.0  # after its limit, in which a trial can end between two batches, before it is killed
 GIB = 2**30
-RAY_KILLS_AT = float(os.environ.get("RAY_memory_usage_threshold", "0.95"))  # noqa: SIM112 - of the memory; Ray's own
+RAY_KILLS_AT = float(os.environ.get("RAY_memory_usage_threshold", "0.95"))  # noqa: SIM112 - Ray's name; of the memory
 SILENT = "no sign of life, or no end, for as long as timeout allows; the trial's log says where it was"
 SHORT = RAY_KILLS_AT - 0.05
 
 
 class TimedOut(Exception):
-    """A trial over one of its limits of time."""
+    """A trial has reached one of its limits of time."""
 
 
 class Watch:
     """Use as a context manager around the trial's work, and call `beat` after every batch.
 
-    A trial that is silent cannot end itself. In a worker of Ray a thread of the interpreter's own, which no lock holds
-    up, writes down where every thread is, to `stuck.log`, and ends the process; in the user's own process an alarm
-    raises TimedOut as soon as Python is at work again.
+    A trial that hangs cannot end itself. In a worker of Ray, faulthandler's thread, which needs no lock, writes where
+    every thread is to `stuck.log` and ends the process. In the user's own process an alarm raises TimedOut as soon as
+    Python code runs again.
 
     Args:
         folder: the trial's.
-        elapsed: seconds that earlier processes spent on the trial.
+        elapsed: seconds of earlier processes of the trial.
     """
 
     def __init__(self, setting: Setting, folder: Path, elapsed: float):
@@ -62,15 +62,15 @@ class Watch:
 
     @property
     def elapsed(self) -> float:
-        """Seconds spent on the trial by all processes."""
+        """Seconds of all processes of the trial."""
         return self._elapsed + time.monotonic() - self._began
 
     def beat(self) -> None:
-        """A sign of life. Raises TimedOut when the trial's time is up, MemoryError when it holds too much."""
+        """A sign of life. Raises TimedOut when the trial has taken too long, MemoryError when it needs too much."""
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + self._interval
-        with contextlib.suppress(OSError):  # a sign that cannot be given ends no trial
+        with contextlib.suppress(OSError):  # a file that cannot be touched is no reason to end the trial
             os.utime(self.folder / attempt.FILE_NAME)
         limit = self.limits.minutes
         if limit is not None and self.elapsed > 60 * limit:
@@ -83,7 +83,7 @@ class Watch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within it the trial waits for somebody else, for as long as that takes."""
+        """Within it the trial waits for the driver, without a limit of time."""
         self._arm(None)
         yield
         self._due = 0.0
@@ -104,7 +104,7 @@ class Watch:
 
 @contextmanager
 def _exit_when_silent(folder: Path) -> Iterator:
-    """A function that sets, anew each time, in how many seconds the process ends."""
+    """A function that sets in how many seconds the process ends; each call replaces the one before."""
     place = folder / attempt.STUCK
     with place.open("w", encoding="utf-8") as file:
         try:
@@ -122,7 +122,9 @@ def _exit_when_silent(folder: Path) -> Iterator:
 
 @contextmanager
 def _alarm() -> Iterator:
-    """A function that sets, anew each time, in how many seconds TimedOut is raised; nothing off the main thread."""
+    """A function that sets in how many seconds TimedOut is raised; each call replaces the one before. In a thread that
+    is not the main one it has no effect.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield lambda seconds: None
         return

@@ -25,8 +25,7 @@ from harness.training.checkpoint import load_weights, weights_sha256
 from harness.training.clocks import Clock
 from harness.training.evaluation import TokenNll, evaluate, references, text_scores
 from harness.trial.certify import certify, segments_to_sample
-from harness.trial.conditions import conditions
-from harness.trial.run import routed
+from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.session import Session
 from harness.trial.setting import Setting
 from harness.trial.sources import fetch_sources, load_planned
@@ -73,17 +72,17 @@ def evaluated_again(given: Stored, place: Place) -> Measured:
     Raises: ExecutionError where the trial cannot be evaluated here; Damaged where the weights cannot be read;
         CorpusError.
     """
-    record, setting = given.record, routed(_setting(given, place), None)
+    record, setting = given.record, with_exact_route(_setting(given, place))
     spec, device = record.spec, torch.device(setting.device)
     weights = load_weights(given.best, "cpu")
     with _explained("evaluated"), conditions(spec, setting):
         fetch_sources([spec], setting.data)
         corpus = load_planned(spec, setting.data, setting.contents)
         model, on_device, clock = _rebuilt(spec, corpus, weights).to(device), corpus.to(device), Clock(device)
-        tokens = TokenNll(len(corpus.test), device, segments_to_sample(corpus.test, spec.train))
+        tokens = TokenNll(len(corpus.test), device, segments_to_sample(corpus.test, spec.train.evaluation))
         scored = {"uncounted_id": corpus.uncounted_id, "clock": clock}
-        valid = evaluate(model, on_device.valid, spec.train, **scored)
-        test = evaluate(model, on_device.test, spec.train, **scored, keep=tokens)
+        valid = evaluate(model, on_device.valid, spec.train.evaluation, **scored)
+        test = evaluate(model, on_device.test, spec.train.evaluation, **scored, keep=tokens)
         fault = certify(model, tokens, spec, on_device, beat=lambda: None).fault
         total, head = count_parameters(model)
         metrics = {
@@ -93,8 +92,8 @@ def evaluated_again(given: Stored, place: Place) -> Measured:
             "scored_test_tokens": test.num_scored,
             "params_total": total,
             "params_head": head,
-            **text_scores(test, corpus, spec.train),
-            **references(corpus, spec.train),
+            **text_scores(test, corpus, spec.train.evaluation),
+            **references(corpus, spec.train.evaluation),
         }
         counts_N = corpus.token_counts[corpus.test.long()]
     arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}

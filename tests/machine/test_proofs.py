@@ -267,21 +267,21 @@ def step_on_gpu(cuda_graph: str):
 
 def test_a_graph_that_failed_is_not_recorded(monkeypatch):
     monkeypatch.setattr(cuda_graph, "GraphStep", lambda *given: pytest.fail("recorded"))
-    told = []
+    logged = []
     with proofs.presumed(GPU, {"graph": "after 2 steps of a small lstm a weight is not that of eager steps"}):
         step = step_on_gpu("auto")
-        assert graphed(step, None, tell=told.append) is step
-        assert "the CUDA graph of the training step, since after 2 steps of a small lstm a weight" in told[0]
+        assert graphed(step, None, log=logged.append) is step
+        assert "the CUDA graph of the training step, since after 2 steps of a small lstm a weight" in logged[0]
         with pytest.raises(ExecutionError, match=r"cuda_graph is on, but its proof failed .* `harness doctor --again`"):
-            graphed(step_on_gpu("on"), None, tell=told.append)
+            graphed(step_on_gpu("on"), None, log=logged.append)
 
 
 def test_a_graph_that_is_proved_is_recorded_and_one_that_is_off_asks_for_no_proof(monkeypatch, makes):
-    monkeypatch.setattr(cuda_graph, "GraphStep", lambda step, segment, record: record)
+    monkeypatch.setattr(cuda_graph, "GraphStep", lambda step, segment, record, parts: record)
     with proofs.presumed(GPU, {}):
-        assert graphed(step_on_gpu("auto"), None, tell=pytest.fail) is cuda_graph.captured
+        assert graphed(step_on_gpu("auto"), None, log=pytest.fail) is cuda_graph.captured
     step = step_on_gpu("off")
-    assert graphed(step, None, tell=pytest.fail) is step
+    assert graphed(step, None, log=pytest.fail) is step
     assert makes == []
 
 

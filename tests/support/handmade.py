@@ -9,9 +9,13 @@ import torch
 from torch import nn
 
 from harness.code.fingerprints import Fingerprints
-from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.specs import CheckpointSpec, ComponentSpec, TrainSpec, TrialSpec
 from harness.records.certificate import Certificate
 from harness.records.record import CurvePoint, Environment, TrialRecord
+from harness.training.checkpoint import Checkpoints, SessionInfo
+from harness.training.clocks import Clocks
+from harness.training.loop import Hooks
+from harness.training.saving import Saving
 from harness.training.step import EagerStep
 
 SMALL = """\
@@ -153,6 +157,13 @@ class SaysCuda(torch.Tensor):
         if wide := kwargs.pop("out_dtype", None):  # no product of the CPU has it
             args = [arg.to(wide) for arg in args]
         return super().__torch_function__(func, types, args, kwargs)
+
+
+def hooks(folder: Path, **more) -> Hooks:
+    """For a Training on the CPU that writes its checkpoints to a folder."""
+    session = SessionInfo(number=1, started="", elapsed=0.0, peak_memory_mib=0.0, route="default", facts={})
+    saving = Saving(Checkpoints(folder), CheckpointSpec(), trial="0" * 12, session=lambda: session)
+    return Hooks(saving=saving, clocks=Clocks(torch.device("cpu")), **more)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness.training import clocks
-from harness.training.clocks import WARMUP_BATCHES, Clock
+from harness.training.clocks import WARMUP_BATCHES, Clock, Clocks
 
 CPU = torch.device("cpu")
 
@@ -123,8 +123,9 @@ def test_peak_memory_sees_what_was_allocated_after_the_reset_and_not_before():
 
 
 def test_warmup_is_left_out_of_every_session_of_a_trial():
-    clock = Clock(CPU)
-    clock.earlier = [10.0, 20.0]
-    clock.milliseconds = [1e6] * WARMUP_BATCHES + [30.0]
-    assert clock.measured() == [10.0, 20.0, 30.0]
-    assert clock.summary("train")["train_ms_per_batch"] == 20.0
+    before, clocks = Clocks(CPU), Clocks(CPU)
+    before.train.milliseconds = [1e6] * WARMUP_BATCHES + [10.0, 20.0]
+    clocks.load_state_dict(before.state_dict())
+    clocks.train.milliseconds += [1e6] * WARMUP_BATCHES + [30.0]
+    assert clocks.train.measured() == [10.0, 20.0, 30.0]
+    assert clocks.summary() == {"train_ms_per_batch": 20.0, "train_ms_per_batch_iqr": 20.0}

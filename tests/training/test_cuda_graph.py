@@ -16,7 +16,7 @@ from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
 from harness.training.cuda_graph import GraphStep, captured, graphed, tensors_of
-from harness.training.loop import train_epoch
+from harness.training.epoch import Epoch, train_epoch
 from harness.training.optimization import make_optimizer, make_schedule
 from harness.training.step import EagerStep
 
@@ -89,13 +89,16 @@ def eager_step(backbone: ComponentSpec, train: TrainSpec) -> EagerStep:
     return EagerStep(model, make_optimizer(model.parameters(), train), train)
 
 
+def epoch_of(segments, train: TrainSpec, number: int) -> Epoch:
+    return Epoch(number=number, segments=segments, seed=1, shuffle=train.shuffle)
+
+
 def trained(step, optimizer, train: TrainSpec) -> list[float]:
     """The mean losses of three epochs, each after a validation no better than the one before."""
     schedule, losses = make_schedule(optimizer, train), []
     for epoch in (1, 2, 3):
-        losses.append(train_epoch(step, SEGMENTS, train, 1, epoch, Clock(torch.device("cpu")), lambda number: None))
-        if schedule is not None:
-            schedule.step(1.0)
+        losses.append(train_epoch(step, epoch_of(SEGMENTS, train, epoch), Clock(torch.device("cpu"))))
+        schedule.step(1.0)
     return losses
 
 
@@ -186,23 +189,23 @@ def as_it_is(work):
 
 
 def test_auto_falls_back_on_the_eager_step_and_says_why():
-    step, told = eager_step(LSTM, spec()), []
-    assert graphed(step, SEGMENTS[0], tell=told.append, record=failing) is step
-    assert told == [
+    step, logged = eager_step(LSTM, spec()), []
+    assert graphed(step, SEGMENTS[0], log=logged.append, record=failing) is step
+    assert logged == [
         "training steps are eager: they cannot be captured as a CUDA graph (RuntimeError: no graph)",
     ]
 
 
-def test_the_reason_told_is_the_first_one():
-    told = []
-    graphed(eager_step(LSTM, spec()), SEGMENTS[0], tell=told.append, record=failing_twice)
-    assert "(RuntimeError: operation not permitted when stream is capturing)" in told[0]
+def test_the_logged_reason_is_the_first_one():
+    logged = []
+    graphed(eager_step(LSTM, spec()), SEGMENTS[0], log=logged.append, record=failing_twice)
+    assert "(RuntimeError: operation not permitted when stream is capturing)" in logged[0]
 
 
 def test_on_fails_where_a_graph_cannot_be_had():
     step = eager_step(LSTM, spec(cuda_graph="on"))
     with pytest.raises(RuntimeError, match="no graph"):
-        graphed(step, SEGMENTS[0], tell=lambda text: None, record=failing)
+        graphed(step, SEGMENTS[0], log=lambda text: None, record=failing)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +219,7 @@ def test_on_fails_where_a_graph_cannot_be_had():
 )
 def test_the_step_follows_the_setting_and_the_device(mode, record, kind):
     step = eager_step(TRANSFORMER, spec(cuda_graph=mode))
-    assert type(graphed(step, SEGMENTS[0], tell=pytest.fail, record=record)) is kind
+    assert type(graphed(step, SEGMENTS[0], log=pytest.fail, record=record)) is kind
 
 
 class Odd(nn.Module):
@@ -267,10 +270,9 @@ def test_a_captured_step_trains_as_the_eager_one(backbone, changes, replays):
         for epoch in (1, 2, 3):
             segments = list(map(on_gpu, SEGMENTS))
             clock = Clock(torch.device("cuda"))
-            losses.append(train_epoch(used, segments, train, 1, epoch, clock, lambda number: None))
+            losses.append(train_epoch(used, epoch_of(segments, train, epoch), clock))
             assert len(clock.milliseconds) == STEPS
-            if schedule is not None:
-                schedule.step(1.0)
+            schedule.step(1.0)
         weights.append([each.detach().cpu() for each in step.parameters])
     assert losses[:3] == pytest.approx(losses[3:], rel=1e-6)
     for eager, graph in zip(*weights, strict=True):
@@ -286,11 +288,11 @@ def test_after_a_capture_that_fails_training_goes_on_eagerly_with_the_same_masks
         step = EagerStep(made.model, make_optimizer(made.model.parameters(), train), train)
         if waits:  # for the device, which no capture allows
             hook = made.model.head.register_forward_hook(lambda module, given, result: torch.ones(1).cuda().item())
-            used = graphed(step, on_gpu(SEGMENTS[0]), tell=lambda said: None)
+            used = graphed(step, on_gpu(SEGMENTS[0]), log=lambda said: None)
             hook.remove()
             assert used is step
         clock = Clock(torch.device("cuda"))
-        losses.append(train_epoch(step, list(map(on_gpu, SEGMENTS)), train, 1, 1, clock, lambda number: None))
+        losses.append(train_epoch(step, epoch_of(list(map(on_gpu, SEGMENTS)), train, 1), clock))
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 

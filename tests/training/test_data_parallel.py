@@ -117,17 +117,16 @@ class Worker:
     def steps(self) -> None:
         for name in CASES:
             for dtype in (torch.float64, torch.float32):
-                own, told = step_of(name, 2, dtype), []
-                step = parallel(own, next(iter(self._segments())), workers=Workers(self.rank, 2), tell=told.append)
-                loss = trained(step)
-                state = step.state()
-                kept = {"parameters": [each.detach() for each in own.parameters], "loss": loss, "told": told}
-                torch.save({**kept, "state": state}, self.folder / f"{name}-{dtype}-{self.rank}.pt")
+                own, logged = step_of(name, 2, dtype), []
+                step = parallel(own, self._segments()[0], {}, workers=Workers(self.rank, 2), log=logged.append)
+                kept = {"loss": trained(step), "state": step.state_dict(), "resumable": step.resumable}
+                kept |= {"parameters": [each.detach() for each in own.parameters], "logged": logged}
+                torch.save(kept, self.folder / f"{name}-{dtype}-{self.rank}.pt")
 
     def masks(self) -> None:
         seen, own = [], step_of("lstm softmax", 2)
         own.model.register_forward_pre_hook(lambda *given: seen.append((torch.initial_seed(), given[1][0].tolist())))
-        step = parallel(own, next(iter(self._segments())), workers=Workers(self.rank, 2), tell=lambda text: None)
+        step = parallel(own, self._segments()[0], {}, workers=Workers(self.rank, 2), log=lambda text: None)
         trained(step)
         self.found["seeds"] = [seed for seed, _ in seen]
         self.found["rows"] = seen[0][1]
@@ -232,17 +231,18 @@ def test_two_workers_train_as_one_with_the_whole_batch(left, name, dtype, atol):
     assert first["loss"].item() == second["loss"].item() == pytest.approx(loss, rel=atol)
 
 
-def test_it_is_told_that_steps_are_eager(left):
+def test_the_log_says_that_steps_are_eager(left):
     kept = torch.load(left.folder / f"lstm mos-{torch.float64}-0.pt", weights_only=True)
-    assert kept["told"] == ["training steps are eager: 2 workers, 2 rows each"]
+    assert kept["logged"] == ["training steps are eager: 2 workers, 2 rows each"]
 
 
-def test_a_state_that_others_carry_is_not_to_be_had(left):
+def test_a_step_whose_state_other_workers_carry_is_not_resumable(left):
     carried, none = (
         torch.load(left.folder / f"{name}-{torch.float64}-0.pt", weights_only=True)
         for name in ("lstm mos", "transformer mfs")
     )
-    assert carried["state"] is None
+    assert not carried["resumable"]
+    assert none["resumable"]
     assert none["state"]["loss_sum"] == none["loss"]
     assert none["state"]["carried"] is None
 
@@ -305,14 +305,14 @@ def test_a_worker_that_fails_says_how_and_the_first_leaves_no_record(left, tmp_p
     spec = trials(tmp_path, 2)[0]
     assert store.load(left.folder / "lost", spec.id) is None
     assert (
-        "interrupted: another worker of this trial is gone"
+        "interrupted: another worker of this trial has ended"
         in (left.folder / "lost" / spec.id / "trial.log").read_text()
     )
 
 
 def test_one_alone_blames_nobody():
     assert not Workers().explains(RuntimeError("third_party/gloo: connection closed"))
-    assert Workers().first_says(1.5, 2) == [1.5, 2]
+    assert Workers().from_first(1.5, 2) == [1.5, 2]
 
 
 def test_rows_that_do_not_divide_are_refused():

@@ -33,9 +33,9 @@ class Identity(nn.Module):
         return Logits(hidden.layers[-1])
 
 
-def train_spec(**changes):
+def eval_spec(**changes):
     settings = {"optimizer": "sgd", "lr": 1.0, "epochs": 1, "batch_size": 2, "seq_len": 4, "eval_batch_size": 3}
-    return TrainSpec(**{**settings, **changes})
+    return TrainSpec(**{**settings, **changes}).evaluation
 
 
 def bigram(vocab_size=5):
@@ -53,14 +53,14 @@ def test_every_token_but_the_first_is_scored_once_whatever_the_batching(eval_bat
     model, tokens = bigram(), torch.randint(5, (23,), generator=torch.Generator().manual_seed(1))
     table = model.backbone.embedding.weight.double().log_softmax(-1)
     expected = -sum(table[a, b].item() for a, b in pairwise(tokens.tolist()))
-    found = score(model, tokens, train_spec(eval_batch_size=eval_batch_size, seq_len=seq_len))
+    found = score(model, tokens, eval_spec(eval_batch_size=eval_batch_size, seq_len=seq_len))
     assert found.num_scored == 22
     assert found.nll_sum == pytest.approx(expected, abs=1e-5)
 
 
 def test_standard_counting_divides_by_all_but_the_boundary_token():
     tokens = torch.tensor([0, 3, 4, 0, 2, 4, 0, 1])  # <sos> is 0: scored twice as a target
-    found = score(bigram(), tokens, train_spec(), uncounted_id=0)
+    found = score(bigram(), tokens, eval_spec(), uncounted_id=0)
     assert (found.num_scored, found.num_counted) == (7, 5)
     # PROTOCOLS.md section 0, trap 1: exp(ln ppl * tokens_with / tokens_standard)
     assert found.ppl_standard == pytest.approx(math.exp(math.log(found.ppl) * 7 / 5))
@@ -74,7 +74,7 @@ def test_the_sum_is_taken_in_float64():
         model.backbone.embedding.weight.copy_(torch.tensor([[0.0, -(2.0**24), -1e30], [0, 0, -1e30], [0, 0, -1e30]]))
     tokens = torch.tensor([0] + [1] * 101)
     expected = 2**24 + 100 * math.log(2)
-    assert score(model, tokens, train_spec(eval_batch_size=1)).nll_sum == pytest.approx(expected, abs=1e-3)
+    assert score(model, tokens, eval_spec(eval_batch_size=1)).nll_sum == pytest.approx(expected, abs=1e-3)
 
 
 def test_perplexity_overflows_to_infinity():
@@ -90,7 +90,7 @@ def test_unigram_perplexity_by_hand():
         valid=torch.tensor([0, 0]),
         test=torch.tensor([1, 0, 2]),
     )
-    assert unigram_ppl(corpus, train_spec()) == pytest.approx(3.5)
+    assert unigram_ppl(corpus, eval_spec()) == pytest.approx(3.5)
 
 
 # windows by a stride, blocks, the first batches: against loops over a model whose logits depend on all its context
@@ -140,7 +140,7 @@ def test_windows_by_a_stride_equal_a_loop_over_windows(seq_len, stride, eval_bat
         end = min(begin + seq_len, 22)
         expected += sum(nll(model, TEXT[begin : at + 1], TEXT[at + 1]) for at in range(done, end))
         begin, done = begin + stride, end
-    spec = train_spec(seq_len=seq_len, eval_stride=stride, eval_batch_size=eval_batch_size)
+    spec = eval_spec(seq_len=seq_len, eval_stride=stride, eval_batch_size=eval_batch_size)
     found = score(model, torch.tensor(TEXT), spec)
     assert found.num_scored == 22
     assert found.nll_sum == pytest.approx(expected, rel=1e-9)
@@ -154,7 +154,7 @@ def test_blocks_equal_a_loop_over_blocks_without_carried_state(kind, eval_batch_
         block = TEXT[begin : begin + 5]
         expected += [nll(model, block[:at], block[at]) for at in range(1, len(block))]
     assert len(expected) == 4 * 4 + 2
-    spec = train_spec(seq_len=5, batching="blocks", eval_batch_size=eval_batch_size)
+    spec = eval_spec(seq_len=5, batching="blocks", eval_batch_size=eval_batch_size)
     found = score(model, torch.tensor(TEXT), spec)
     assert found.num_scored == 18
     assert found.nll_sum == pytest.approx(sum(expected), rel=1e-9)
@@ -164,7 +164,7 @@ def test_eval_batches_score_the_first_ones_only():
     model, expected = causal(), 0.0
     for begin in range(0, 20, 5):
         expected += sum(nll(model, TEXT[begin:at], TEXT[at]) for at in range(begin + 1, begin + 5))
-    spec = train_spec(seq_len=5, batching="blocks", eval_batch_size=2, eval_batches=2)
+    spec = eval_spec(seq_len=5, batching="blocks", eval_batch_size=2, eval_batches=2)
     found = score(model, torch.tensor(TEXT), spec)
     assert found.num_scored == 16
     assert found.nll_sum == pytest.approx(expected, rel=1e-9)
@@ -175,16 +175,16 @@ def test_eval_batches_score_the_first_ones_only():
 def test_standard_counting_is_of_the_tokens_that_are_scored():
     # blocks of 3 of [0 3 | 4 | 0 2 4 | 0 1]: targets 3 4, 2 4, 1; the boundary tokens 0 are a block's first each time
     tokens = torch.tensor([0, 3, 4, 0, 2, 4, 0, 1])
-    found = score(bigram(), tokens, train_spec(seq_len=3, batching="blocks"), uncounted_id=0)
+    found = score(bigram(), tokens, eval_spec(seq_len=3, batching="blocks"), uncounted_id=0)
     assert (found.num_scored, found.num_counted) == (5, 5)
-    found = score(bigram(), tokens, train_spec(seq_len=4, batching="blocks"), uncounted_id=0)
+    found = score(bigram(), tokens, eval_spec(seq_len=4, batching="blocks"), uncounted_id=0)
     assert (found.num_scored, found.num_counted) == (6, 4)  # 3 4 0, 4 0 1
 
 
 def test_a_memory_map_scores_as_the_same_tokens_in_memory():
     tokens = torch.tensor(TEXT)
     for changes in ({}, {"eval_stride": 2}, {"batching": "blocks"}):
-        spec = train_spec(**changes)
+        spec = eval_spec(**changes)
         assert score(causal(), tokens.int(), spec) == score(causal(), tokens, spec)
 
 
@@ -192,7 +192,7 @@ def test_a_stride_is_refused_where_the_backbone_carries_state():
     with pytest.raises(
         ExecutionError, match=r"^train\.eval_stride is for backbones without state: .* leave eval_stride out$"
     ):
-        score(causal(Sum), torch.tensor(TEXT), train_spec(eval_stride=2))
+        score(causal(Sum), torch.tensor(TEXT), eval_spec(eval_stride=2))
 
 
 # text
@@ -205,7 +205,7 @@ def of_text(**sizes) -> Corpus:
 
 
 def test_the_summed_loss_is_divided_by_words_bytes_and_characters():
-    found = text_scores(Score(nll_sum=10.0, num_scored=7, num_counted=7), of_text(), train_spec())
+    found = text_scores(Score(nll_sum=10.0, num_scored=7, num_counted=7), of_text(), eval_spec())
     assert found == pytest.approx(
         {
             "test_ppl_word": math.exp(10 / 4),
@@ -218,12 +218,12 @@ def test_the_summed_loss_is_divided_by_words_bytes_and_characters():
 @pytest.mark.parametrize("changes", [{"batching": "blocks"}, {"eval_batches": 1}])
 def test_a_text_is_not_counted_where_parts_of_it_are_not_scored(changes):
     found = Score(nll_sum=10.0, num_scored=7, num_counted=7)
-    assert text_scores(found, of_text(), train_spec(**changes)) == {}
-    assert text_scores(found, of_text(), train_spec(eval_stride=2)) != {}
+    assert text_scores(found, of_text(), eval_spec(**changes)) == {}
+    assert text_scores(found, of_text(), eval_spec(eval_stride=2)) != {}
 
 
 def test_a_text_measure_that_is_no_number_is_left_out():
-    found = text_scores(Score(nll_sum=1e5, num_scored=7, num_counted=7), of_text(bytes=0), train_spec())
+    found = text_scores(Score(nll_sum=1e5, num_scored=7, num_counted=7), of_text(bytes=0), eval_spec())
     assert set(found) == {"test_bits_per_character"}  # exp(25000) overflows; there are no bytes to divide by
 
 
@@ -231,8 +231,8 @@ def test_unigram_perplexity_is_of_the_tokens_that_are_scored():
     # as above: 4/7, 2/7, 1/7; blocks of 2 score the second of 1 0 and of 2 1: exp(-(ln 4/7 + ln 2/7) / 2) = 7 / 8^0.5
     train, test = torch.tensor([0, 0, 1, 0]), torch.tensor([1, 0, 2, 1])
     corpus = Corpus(vocab_size=3, train=train, valid=train, test=test)
-    assert unigram_ppl(corpus, train_spec(seq_len=2, batching="blocks")) == pytest.approx(7 / math.sqrt(8))
-    assert unigram_ppl(corpus, train_spec(seq_len=2, batching="blocks", eval_batch_size=1, eval_batches=1)) == (
+    assert unigram_ppl(corpus, eval_spec(seq_len=2, batching="blocks")) == pytest.approx(7 / math.sqrt(8))
+    assert unigram_ppl(corpus, eval_spec(seq_len=2, batching="blocks", eval_batch_size=1, eval_batches=1)) == (
         pytest.approx(7 / 4)
     )
 
@@ -240,7 +240,7 @@ def test_unigram_perplexity_is_of_the_tokens_that_are_scored():
 def test_without_a_training_split_there_is_no_unigram():
     tokens = torch.tensor([0, 1])
     empty = Corpus(vocab_size=2, train=tokens[:0], valid=tokens, test=tokens)
-    assert references(empty, train_spec()) == {}
+    assert references(empty, eval_spec()) == {}
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_each_token_is_kept_at_its_place_with_its_offset(changes, offsets, unsco
     model, tokens = bigram(), torch.randint(5, (12,), generator=torch.Generator().manual_seed(1))
     table = model.backbone.embedding.weight.double().log_softmax(-1)
     kept, clock = TokenNll(len(tokens), torch.device("cpu")), Clock(torch.device("cpu"))
-    found = evaluate(model, tokens, train_spec(**changes), uncounted_id=None, clock=clock, keep=kept)
+    found = evaluate(model, tokens, eval_spec(**changes), uncounted_id=None, clock=clock, keep=kept)
     scored = [place for place in range(12) if place not in unscored]
     assert (~kept.nll_N.isnan()).nonzero().flatten().tolist() == scored
     expected = torch.tensor([-table[tokens[place - 1], tokens[place]].item() for place in scored])

@@ -2,17 +2,19 @@
 
 import math
 
+import handmade
 import pytest
 import torch
 
 from harness.corpora.batching import training_segments
 from harness.corpora.corpus import Corpus
 from harness.model import build
-from harness.plan.specs import CheckpointSpec, ComponentSpec, TrainSpec
+from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
 from harness.training.clocks import Clock
-from harness.training.loop import Diverged, Fitted, Training, train_epoch
+from harness.training.epoch import Diverged, Epoch, train_epoch
+from harness.training.loop import Training
 from harness.training.optimization import make_optimizer, make_schedule
 from harness.training.step import EagerStep, detached
 
@@ -39,15 +41,14 @@ def model(backbone=LSTM, head=SOFTMAX, seed=1):
     return build(backbone, head, vocab_size=V, seed=seed)
 
 
-def training(built, train, folder, report=lambda progress: None, **more):
-    """A Training of its own clocks and results."""
-    where = {"clocks": {"train": Clock(CPU), "eval": Clock(CPU)}, "checkpoints": Checkpoints(folder)}
-    return Training(built, corpus(), train, Fitted(), seed=1, pace=CheckpointSpec(), report=report, **where, **more)
+def training(built, train, folder, **more):
+    """A Training with clocks and results of its own."""
+    return Training(built, corpus(), train, seed=1, hooks=handmade.hooks(folder, **more))
 
 
 def fitted(tmp_path, train, **kwargs):
     reports = []
-    done = training(model(**kwargs), train, tmp_path, reports.append)
+    done = training(model(**kwargs), train, tmp_path, report=reports.append)
     done.fit()
     return done.model, done.fitted, reports, done.clocks
 
@@ -132,7 +133,7 @@ def test_a_training_loss_that_is_not_finite_is_divergence_although_the_weights_a
             super().__call__(inputs, targets)
             self.loss_sum += math.inf
 
-    def prepare(step, segment):
+    def prepare(step, segment, parts):
         return Infinite(step.model, step.optimizer, step.train)
 
     with pytest.raises(Diverged, match="training loss is inf in epoch 1"):
@@ -162,7 +163,7 @@ def test_progress_ends_every_epoch_and_every_step_is_timed(tmp_path):
     ends = [report for report in reports if report.step == report.steps]
     assert [(report.epoch, report.valid_ppl) for report in ends] == [(p.epoch, p.valid_ppl) for p in result.curve]
     assert len(ends) == 3
-    assert len(clocks["train"].milliseconds) == 12
+    assert len(clocks.train.milliseconds) == 12
 
 
 def test_heads_of_one_seed_start_on_the_same_backbone():
@@ -182,7 +183,8 @@ def test_the_backbones_dropout_masks_are_the_same_under_every_head():
         built.backbone.dropout.register_forward_hook(lambda m, a, output, seen=seen: seen.append(output == 0))
         optimizer = torch.optim.SGD(built.parameters(), lr=0.0)
         segments = training_segments(tokens(83), batch_size=4, seq_len=5)
-        train_epoch(EagerStep(built, optimizer, spec()), segments, spec(), 1, 1, Clock(CPU), lambda step: None)
+        epoch = Epoch(number=1, segments=segments, seed=1)
+        train_epoch(EagerStep(built, optimizer, spec()), epoch, Clock(CPU))
         zeroed[head.name] = seen
     assert len(zeroed["softmax"]) == len(zeroed["mos"]) == 8
     assert all(torch.equal(a, b) for a, b in zip(zeroed["softmax"], zeroed["mos"], strict=True))
@@ -194,7 +196,8 @@ def test_shuffled_segments_follow_the_data_stream_without_state():
     segments = training_segments(tokens(83), batch_size=4, seq_len=5)
     optimizer = torch.optim.SGD(built.parameters(), lr=0.0)
     train = spec(shuffle=True)
-    train_epoch(EagerStep(built, optimizer, train), segments, train, 1, 2, Clock(CPU), lambda step: None)
+    epoch = Epoch(number=2, segments=segments, seed=1, shuffle=True)
+    train_epoch(EagerStep(built, optimizer, train), epoch, Clock(CPU))
     generator = torch.Generator().manual_seed(stream_seed(1, "data", 2))
     order = torch.randperm(4, generator=generator).tolist()
     assert all(torch.equal(inputs, segments[index].inputs) for (inputs, _), index in zip(seen, order, strict=True))
@@ -223,7 +226,7 @@ def test_training_goes_on_with_the_step_that_is_prepared_of_the_first_segment(tm
             called.append(tuple(inputs.shape))
             super().__call__(inputs, targets)
 
-    def prepare(step, segment):
+    def prepare(step, segment, parts):
         given.append(segment)
         return Counted(step.model, step.optimizer, step.train)
 

@@ -1,4 +1,4 @@
-"""An update in parts (train.accumulation): that of the undivided batch, put down and taken up with its states."""
+"""An update in parts (train.accumulation): that of the undivided batch; interrupted and resumed with its states."""
 
 import handmade
 import pytest
@@ -76,7 +76,7 @@ def test_losses_that_couple_rows_are_of_each_part_by_itself(head):
 
 def test_each_part_carries_its_rows_of_the_state():
     whole, divided = trained(step_of("lstm", "softmax", 1)), trained(step_of("lstm", "softmax", 3))
-    parts, state = divided.state()["carried"], whole.state()["carried"]
+    parts, state = divided.state_dict()["carried"], whole.state_dict()["carried"]
     assert len(parts) == 3
     rows = lambda carried: [tensor for layer in carried for tensor in layer]  # noqa: E731
     for joined, expected in zip(zip(*map(rows, parts), strict=True), rows(state), strict=True):
@@ -107,7 +107,7 @@ def test_the_gradient_is_clipped_once_by_its_whole_norm():
 
 
 def test_without_a_state_there_is_none_of_several_parts():
-    assert trained(step_of("transformer_encoder", "softmax", 3)).state()["carried"] is None
+    assert trained(step_of("transformer_encoder", "softmax", 3)).state_dict()["carried"] is None
 
 
 def test_rows_that_do_not_divide_are_refused():

@@ -16,7 +16,7 @@ from harness.records.certificate import LATER_CHANGE, MEAN_GAP, NLL_GAP, SUM_ERR
 from harness.training.clocks import Clock
 from harness.training.evaluation import TokenNll, evaluate
 from harness.trial import certify as certifying
-from harness.trial import run as running
+from harness.trial import stages
 from harness.trial.certify import certify, log_epsilon, segments_to_sample
 from harness.trial.run import run
 from harness.trial.setting import Setting
@@ -53,8 +53,8 @@ def built(tmp_path, *arguments, **more):
 
 
 def scored(model, corpus, spec):
-    kept = TokenNll(len(corpus.test), CPU, segments_to_sample(corpus.test, spec.train))
-    evaluate(model, corpus.test, spec.train, uncounted_id=None, clock=Clock(CPU), keep=kept)
+    kept = TokenNll(len(corpus.test), CPU, segments_to_sample(corpus.test, spec.train.evaluation))
+    evaluate(model, corpus.test, spec.train.evaluation, uncounted_id=None, clock=Clock(CPU), keep=kept)
     return kept
 
 
@@ -244,9 +244,9 @@ def test_a_state_that_later_calls_change_in_place_is_kept_as_it_was(tmp_path, mo
 def test_a_trial_has_the_same_bits_without_its_certificate(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, ["{mos: {num_mixtures: 2, dropout: 0.1}}"]).trials
     after = []
-    monkeypatch.setattr(running, "references", lambda *given: after.append(torch.get_rng_state()) or {})
+    monkeypatch.setattr(stages, "references", lambda *given: after.append(torch.get_rng_state()) or {})
     whole = ran(spec, tmp_path / "with")
-    monkeypatch.setattr(running, "certify", lambda *given, **more: handmade.certificate())
+    monkeypatch.setattr(stages, "certify", lambda *given, **more: handmade.certificate())
     bare = ran(spec, tmp_path / "without")
     assert whole.weights_sha256 == bare.weights_sha256
     for name in ("test_ppl", "valid_ppl", "last_test_ppl"):
@@ -313,7 +313,7 @@ def test_few_log_probabilities_are_held_at_once(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("number", "expected"), [(1, 1), (3, 3), (4, 4), (90, 4)])
 def test_segments_are_sampled_from_each_quarter_of_the_split(number, expected):
-    spec = handmade.record().spec.train.model_copy(update={"eval_batch_size": 1, "seq_len": 5})
+    spec = handmade.record().spec.train.evaluation.model_copy(update={"eval_batch_size": 1, "seq_len": 5})
     tokens = torch.zeros(5 * number + 1, dtype=torch.int64)
     chosen = segments_to_sample(tokens, spec)
     assert chosen == segments_to_sample(tokens, spec)

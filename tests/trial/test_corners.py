@@ -19,8 +19,7 @@ from harness.records import store
 from harness.registry import HEADS
 from harness.training.checkpoint import Checkpoints
 from harness.training.step import EagerStep
-from harness.trial import lost
-from harness.trial import run as running
+from harness.trial import lost, stages
 from harness.trial.failures import status_of
 from harness.trial.run import run
 from harness.trial.setting import Setting
@@ -129,14 +128,14 @@ def test_whatever_a_head_says_its_record_is_made_and_can_be_read(message, tmp_pa
     assert store.load(setting.runs, spec.id).status == "error"
 
 
-def test_checkpoints_that_are_not_taken_up_do_not_push_out_the_new_ones(tmp_path, setting, monkeypatch):
+def test_checkpoints_of_another_version_are_refused_with_a_sentence_and_removed(tmp_path, setting, monkeypatch):
     """As after a new version of the harness, whose checkpoints have another schema."""
     (spec,) = trials(tmp_path, "softmax")
     with monkeypatch.context() as patch:
-        patch.setattr(running, "weights_sha256", lambda weights: (_ for _ in ()).throw(Killed))
+        patch.setattr(stages, "weights_sha256", lambda weights: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             run(spec, setting, lambda progress: None)
-    monkeypatch.setattr("harness.trial.session.SCHEMA", 2)
+    monkeypatch.setattr("harness.training.checkpoint.SCHEMA", 1000)
     ends = []
 
     def report(progress):
@@ -146,8 +145,10 @@ def test_checkpoints_that_are_not_taken_up_do_not_push_out_the_new_ones(tmp_path
 
     with pytest.raises(Killed):
         run(spec, setting, report)
-    state = Checkpoints(store.folder(setting.runs, spec.id)).newest()
-    assert (state["schema"], state["epoch"]) == (2, 2)
+    folder = store.folder(setting.runs, spec.id)
+    assert Checkpoints(folder).newest(spec.id).position.epoch == 2
+    log = (folder / "trial.log").read_text()
+    assert "made by another version of the harness or for another trial; it is not used" in log
 
 
 def test_weights_of_a_best_epoch_are_there_though_damaged_checkpoints_lie_beside(tmp_path, setting, monkeypatch):
@@ -216,7 +217,7 @@ def test_a_record_that_was_ok_outlives_two_failed_ones(tmp_path, setting, monkey
     """--force on a finished trial, out of memory beside others, and again alone."""
     (spec,) = trials(tmp_path, "softmax")
     good = run(spec, setting, lambda progress: None)
-    monkeypatch.setattr(running, "build", lambda *a, **k: (_ for _ in ()).throw(MemoryError()))
+    monkeypatch.setattr(stages, "build_model", lambda *a, **k: (_ for _ in ()).throw(MemoryError()))
     for _ in range(2):
         known = store.load(setting.runs, spec.id)
         run(spec, replace(setting, fresh=True), lambda progress: None, store.digest(known))

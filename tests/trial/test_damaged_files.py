@@ -16,7 +16,7 @@ from harness.errors import Damaged, StorageError
 from harness.execution.driver import tidy_finished
 from harness.records import store
 from harness.training import checkpoint
-from harness.training.checkpoint import BEST, Checkpoints
+from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position, SessionInfo
 from harness.trial import run as trial_run
 from harness.trial.run import run
 from harness.trial.setting import Setting
@@ -153,15 +153,27 @@ def test_with_no_good_checkpoint_left_the_trial_begins_anew(spec, whole, tmp_pat
 
 def test_two_checkpoints_are_kept_and_the_best_weights_they_name(tmp_path):
     kept = Checkpoints(tmp_path)
+    session = SessionInfo(number=1, started="", elapsed=0.0, peak_memory_mib=0.0, route="default", facts={})
     for epoch, best in ((1, 1), (2, 1), (3, 3), (4, 3), (5, 3)):
         if best == epoch:
             kept.save_best({"w": torch.full((2,), float(epoch))}, epoch)
-        kept.save({"best_epoch": best}, epoch + 1, 0)
+        kept.save(
+            Checkpoint(
+                trial="a trial",
+                position=Position(epoch + 1),
+                best_epoch=best,
+                session=session,
+                parts={"a": {"b": epoch}},
+            )
+        )
         names = sorted(path.name for path in tmp_path.iterdir())
         expected = {1: [1], 2: [1], 3: [1, 3], 4: [3], 5: [3]}[epoch]  # epoch 3 is named beside epoch 1 at first
         assert [name for name in names if name.startswith("best")] == [f"best-{each:06}.pt" for each in expected]
         assert len([name for name in names if name.startswith("checkpoint")]) == min(epoch, 2)
-    assert kept.newest() == {"best_epoch": 3}
+    newest = kept.newest("a trial")
+    assert (newest.position, newest.best_epoch, newest.session) == (Position(6), 3, session)
+    assert newest.parts == {"a": {"b": 5}}
+    assert kept.newest("another trial") is None
 
 
 def full(*arguments):
@@ -189,7 +201,7 @@ def test_enospc_leaves_the_last_good_checkpoint_and_the_trial_goes_on_later(
     folder = store.folder(tmp_path, spec.id)
     assert not list(folder.glob(".*.tmp"))
     assert store.load(tmp_path, spec.id) is None
-    assert Checkpoints(folder).newest()["epoch"] == 3
+    assert Checkpoints(folder).newest(spec.id).position.epoch == 3
     record = trained(spec, tmp_path)
     assert of(record) == whole
     assert record.environment.sessions == 2
@@ -226,10 +238,10 @@ def test_what_a_worker_leaves_that_dies_right_after_its_record_is_tidied_up(by, 
             trained(spec, tmp_path)
     folder = store.folder(tmp_path, spec.id)
     saved = store.load(tmp_path, spec.id)
-    assert Checkpoints(folder).newest() is not None
+    assert Checkpoints(folder).newest(spec.id) is not None
     with store.writing(tmp_path, spec.id):
         tidy_finished(tmp_path, [spec.id])  # another process has it
-    assert Checkpoints(folder).newest() is not None
+    assert Checkpoints(folder).newest(spec.id) is not None
     if by == "the next attempt":
         assert trained(spec, tmp_path) == saved
     else:

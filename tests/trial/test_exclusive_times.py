@@ -17,6 +17,7 @@ from harness.records import store
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.step import EagerStep
 from harness.trial import exclusive_times
+from harness.trial.conditions import with_exact_route
 from harness.trial.exclusive_times import timed
 from harness.trial.run import run
 from harness.trial.setting import Setting
@@ -79,10 +80,10 @@ def test_a_timing_is_of_the_batches_of_all_rounds(ran, monkeypatch):
 def test_the_weights_timed_are_those_of_the_record(ran, monkeypatch):
     seen, evaluate = set(), exclusive_times.evaluate
 
-    def looked(model, tokens, train, **more):
+    def looked(model, tokens, spec, **more):
         seen.add(weights_sha256(model.state_dict()))
         assert torch.equal(tokens, tokens_of(ran.records[0]))
-        return evaluate(model, tokens, train, **more)
+        return evaluate(model, tokens, spec, **more)
 
     monkeypatch.setattr(exclusive_times, "evaluate", looked)
     (timing,), said = timed(ran.records[:1], ran.setting)
@@ -177,7 +178,7 @@ def test_other_work_on_the_machine_makes_a_timing_shared(ran, monkeypatch, looks
     laps_of(monkeypatch, *[[1.0, 2.0]] * 3)
     left = iter(looks)
     monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: next(left))
-    setting = exclusive_times.routed(ran.setting, None)
+    setting = with_exact_route(ran.setting)
     setting = Setting.from_json(setting.to_json().replace('"shared":false', f'"shared":{str(told).lower()}'))
     (timing,), _ = timed(ran.records[:1], setting)
     assert (timing.busy, timing.shared) == (busy, shared)
@@ -236,11 +237,11 @@ def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran
     widths = []
     model.register_forward_pre_hook(lambda module, arguments: widths.append(arguments[0].shape[1]))
     # 40 test tokens in 5 columns: 39 targets make columns of 8, a segment of 7 and one of 1
-    train = spec.train.model_copy(update={"eval_batch_size": 5})
-    assert len(exclusive_times._evaluation(model, corpus, train, 3)) == 3
+    evaluation = spec.train.evaluation.model_copy(update={"eval_batch_size": 5})
+    assert len(exclusive_times._evaluation(model, corpus, evaluation, 3)) == 3
     assert widths == [7, 1, 7]
     widths.clear()
-    assert len(exclusive_times._evaluation(model, corpus, train.model_copy(update={"eval_batches": 1}), 3)) == 3
+    assert len(exclusive_times._evaluation(model, corpus, evaluation.model_copy(update={"eval_batches": 1}), 3)) == 3
     assert widths == [7, 7, 7]
 
 

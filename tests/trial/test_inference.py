@@ -20,9 +20,9 @@ TOKENS = torch.randint(V, (200,), generator=torch.Generator().manual_seed(0))
 LSTM = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1, "dropout": 0.5})
 
 
-def train(**changes):
+def evaluation(**changes):
     settings = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 4, "seq_len": 7}
-    return TrainSpec(**{**settings, **changes})
+    return TrainSpec(**{**settings, **changes}).evaluation
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def timed(monkeypatch):
 
 
 def test_twenty_batches_are_timed_after_five_with_the_device_waited_for(timed):
-    found, calls = timed(TOKENS, train(), 3)
+    found, calls = timed(TOKENS, evaluation(), 3)
     # 66 tokens a column: 9 full segments of 7, and one of 2 that is left out; 25 calls go through them again and again
     table = TOKENS[:198].view(3, 66)
     expected = list(islice(cycle([table[:, at : at + 7] for at in range(0, 63, 7)]), 25))
@@ -68,18 +68,18 @@ def test_twenty_batches_are_timed_after_five_with_the_device_waited_for(timed):
 
 
 def test_blocks_are_timed_without_their_last_token_as_input(timed):
-    _, calls = timed(TOKENS, train(batching="blocks"), 4)
+    _, calls = timed(TOKENS, evaluation(batching="blocks"), 4)
     assert {tuple(inputs.shape) for (inputs,) in calls} == {(4, 6)}
     assert torch.equal(calls[1][0], TOKENS[28:56].view(4, 7)[:, :-1])
 
 
 def test_a_split_without_a_full_batch_has_no_time(timed):
-    assert timed(TOKENS[:23], train(), 3) == ({}, [])  # 7 tokens a column: one segment of 6
-    assert timed(TOKENS[:0], train(), 3) == ({}, [])
+    assert timed(TOKENS[:23], evaluation(), 3) == ({}, [])  # 7 tokens a column: one segment of 6
+    assert timed(TOKENS[:0], evaluation(), 3) == ({}, [])
 
 
 def test_as_many_tokens_as_a_batch_needs_have_one(timed):
-    found, calls = timed(TOKENS[:24], train(), 3)
+    found, calls = timed(TOKENS[:24], evaluation(), 3)
     assert found["inference_batch"] == 3
     assert len(calls) == 25
 

@@ -82,7 +82,7 @@ def test_hang_inline_is_a_timeout_that_keeps_its_checkpoint(stuck, spec, setting
     assert 0 < alarms[0] <= 1800
     assert (record.status, [point.epoch for point in record.curve]) == ("timeout", [1])
     assert record.message.startswith("TimedOut: no sign of life")
-    assert Checkpoints(setting.runs / spec.id).newest()["epoch"] == 2
+    assert Checkpoints(setting.runs / spec.id).newest(spec.id).position.epoch == 2
     again = run(spec, setting, lambda progress: None, store.digest(record))
     assert (again.status, again.environment.sessions) == ("ok", 2)
 
@@ -111,7 +111,7 @@ def test_timeout_minutes_are_of_all_sessions_together(spec, setting, monkeypatch
     record = trained(spec, setting)
     assert (record.status, record.message) == ("timeout", "TimedOut: not finished after 20 minutes (timeout.minutes)")
     assert len(record.curve) == 1  # an epoch is 15 minutes
-    assert Checkpoints(setting.runs / spec.id).newest()["session"]["elapsed"] == 15 * 60
+    assert Checkpoints(setting.runs / spec.id).newest(spec.id).session.elapsed == 15 * 60
     again = run(spec, setting, lambda progress: None, store.digest(record))  # the time is up
     assert again.status == "timeout"
     longer = replace(setting, timeout=TimeoutSpec(minutes=60))

@@ -1,10 +1,10 @@
-"""Parts of epochs and blocks: against hand-written loops, put down and taken up again; and nothing to train on."""
+"""Parts of epochs and blocks: against hand-written loops, interrupted and resumed; and nothing to train on."""
 
 import math
 
 import pytest
 import torch
-from handmade import interrupted_before
+from handmade import hooks, interrupted_before
 
 from harness import plan
 from harness.corpora.corpus import Corpus
@@ -13,9 +13,9 @@ from harness.model import build
 from harness.plan.specs import CheckpointSpec, ComponentSpec, MeasureSpec, TrainSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
-from harness.training.clocks import Clock
+from harness.training.epoch import steps_of
 from harness.training.evaluation import Score
-from harness.training.loop import Fitted, Training, steps_of
+from harness.training.loop import Training
 from harness.training.step import detached
 from harness.trial.run import run
 from harness.trial.setting import Setting
@@ -38,19 +38,7 @@ def model():
 def trained(train, folder, tokens=TOKENS, **more):
     """What training leaves: the Training itself, and its reports of progress."""
     corpus, reports = Corpus(vocab_size=V, train=tokens, valid=TOKENS[:31], test=TOKENS[:29]), []
-    clocks = {"train": Clock(CPU), "eval": Clock(CPU)}
-    done = Training(
-        model(),
-        corpus,
-        train,
-        Fitted(),
-        seed=1,
-        clocks=clocks,
-        checkpoints=Checkpoints(folder),
-        pace=CheckpointSpec(),
-        report=reports.append,
-        **more,
-    )
+    done = Training(model(), corpus, train, seed=1, hooks=hooks(folder, report=reports.append, **more))
     done.fit()
     return done, reports
 
@@ -124,7 +112,8 @@ def test_a_part_of_an_epoch_is_validated_kept_and_followed_by_the_schedule(losse
     assert (done.fitted.best_epoch, done.fitted.last) == (best, scores[1])
     assert float(done.optimizer.param_groups[0]["lr"]) == rate
     kept = Checkpoints(tmp_path)
-    assert [kept.newest()[name] for name in ("epoch", "step", "best_epoch")] == [3, 0, best]
+    newest = kept.newest("0" * 12)
+    assert (newest.position, newest.best_epoch) == ((3, 0), best)
     last = kept.best_weights(best, CPU)["head.output.weight"]
     assert torch.equal(last, done.model.head.output.weight) == (best == 2)
 

@@ -11,6 +11,7 @@ from harness.registry import BACKBONES, HEADS
 from harness.training.checkpoint import Checkpoints
 from harness.training.cuda_graph import GraphStep, graphed
 from harness.training.step import EagerStep
+from harness.trial import stages
 from harness.trial.run import run
 from harness.trial.setting import Setting
 
@@ -146,7 +147,7 @@ def test_a_plug_in_that_draws_from_python_and_numpy_resumes_too(tmp_path, monkey
     same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[5, 20, 44]))
 
 
-def test_what_changed_between_sessions_is_told(tmp_path, monkeypatch):
+def test_what_changed_between_sessions_is_reported(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
     monkeypatch.setattr("harness.machine.environment.commit", lambda: "aaa")
     step, done = EagerStep.advance, []
@@ -186,7 +187,7 @@ def test_between_checkpoint_and_record_the_record_is_made_of_the_checkpoint_alon
     assert cut.metrics["train_ms_per_batch"] > 0
 
 
-def test_stale_reuse_checkpoints_of_another_trial_are_not_taken_up(tmp_path, monkeypatch):
+def test_stale_reuse_checkpoints_of_another_trial_are_not_used(tmp_path, monkeypatch):
     one = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials[0]
     other = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]"), "train.lr=0.02").trials[0]
     with monkeypatch.context() as patch:
@@ -206,23 +207,21 @@ def test_fresh_begins_anew_whatever_checkpoints_there_are(tmp_path, monkeypatch)
         patch.setattr(store, "save", lambda record, runs: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(spec, setting(tmp_path, ENDS), lambda progress: None)
-    assert Checkpoints(tmp_path / spec.id).newest() is not None
+    assert Checkpoints(tmp_path / spec.id).newest(spec.id) is not None
     anew = Setting(suite="tiny", runs=tmp_path, data=tmp_path, device="cpu", executor="inline", fresh=True)
     assert run(spec, anew, lambda progress: None).environment.sessions == 1
 
 
 def test_a_step_that_is_replayed_resumes_within_an_epoch(tmp_path, monkeypatch):
     # as a CUDA graph does, but for the recording: the replay of work is the work
-    import harness.trial.run as trial_run
-
-    def replayed(step, segment, *, tell):
-        made = graphed(step, segment, tell=tell, record=lambda work: work)
+    def replayed(step, segment, parts, *, log):
+        made = graphed(step, segment, parts, log=log, record=lambda work: work)
         assert isinstance(made, GraphStep)
         return made
 
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
     whole = run(spec, setting(tmp_path / "whole", ENDS), lambda progress: None)
-    monkeypatch.setattr(trial_run, "graphed", replayed)
+    monkeypatch.setattr(stages, "graphed", replayed)
     calls, call = [], GraphStep.__call__
 
     def interrupted(self, inputs, targets):

@@ -1,14 +1,15 @@
-"""All finished trials of a results folder together, in groups within which they compare.
+"""All finished trials of a results folder, in groups of trials that can be compared.
 
-What a number is compared with must agree with it in all that decides what it means, and in what was spent on it:
+Trials of one group agree in all that decides what a perplexity means, and in the budget:
 
-    corpus      its name and parameters, and the hash of its text; so also the counting rule
-    evaluation  context (seq_len), batching, eval_batch_size, eval_stride, eval_batches; the switches (compat) by which
-                a head computes what a published code does, not a probability
-    budget      passes over that text (epochs), and whether they began at random or at pretrained weights
+    corpus      its name and parameters, and the hash of its text, which implies the counting rule
+    compat      the switches by which a head computes what a published code does, which is no probability
+    pretrained  whether training began at pretrained weights
+    train       every setting except those of COMPARED, which are known not to change what a perplexity means. So
+                context, evaluation and epochs separate groups, and so does any setting that is added to `train`
 
-The rest is what is compared, and stands in a row: backbone, head, and how it was trained, batch size included. Trials
-of one row differ in their seed only; one that stands in several suites counts once.
+What is compared is in the rows of a group: backbone, head, and the settings of COMPARED. Trials of one row differ in
+their seed only; a trial of several suites counts once.
 """
 
 import statistics
@@ -28,8 +29,23 @@ from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report.evidence.table_rows import Row, labels_of, shown
 from harness.report.evidence.versions import changed, left_out
 
-EVALUATION = ("seq_len", "batching", "eval_batch_size", "eval_stride", "eval_batches")
-OTHERS = TrainSpec.model_fields.keys() - {"epochs", *EVALUATION, *DECIDES_NO_RESULT}
+COMPARED = frozenset(  # settings of `train` that say how a model is trained, and change nothing in its evaluation
+    {
+        "optimizer",
+        "lr",
+        "schedule",
+        "batch_size",
+        "clip",
+        "weight_decay",
+        "momentum",
+        "betas",
+        "eps",
+        "shuffle",
+        "accumulation",
+        "data_parallel",
+        "precision",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +87,7 @@ class Group:
 
     Args:
         invalid: rows that are left out, since the certificate of a trial failed.
-        corpus, contents, train: of each of its trials; of `train` what EVALUATION names, and epochs.
+        corpus, content, train: of its trials; in `train` the settings of COMPARED are those of one trial.
         pretrained: its trials began at pretrained weights.
         compat: the switches of its heads, None where they have none.
         timings: of its trials, by id.
@@ -146,15 +162,14 @@ def _newest(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> Finishe
 
 
 def _conditions(finished: Finished) -> dict[str, object]:
-    """What must agree between trials that are compared."""
+    """What must agree between trials that are compared. A setting separates groups unless it is known not to matter."""
     spec = finished.record.spec
     return {
         "corpus": described(spec.corpus, CORPORA.get(spec.corpus.name)),
         "content": finished.contents.corpus,
-        "epochs": spec.train.epochs,
         "pretrained": finished.contents.backbone is not None,
         "compat": _compat(spec),
-        **{name: getattr(spec.train, name) for name in EVALUATION},
+        **spec.train.model_dump(exclude=COMPARED | DECIDES_NO_RESULT),
     }
 
 
@@ -171,7 +186,7 @@ def _group(finished: list[Finished]) -> Group:
     specs = [each.record.spec for each in finished]
     backbones = labels_of([shown(spec.backbone, BACKBONES) for spec in specs], BACKBONES)
     heads = labels_of([shown(spec.head, HEADS) for spec in specs], HEADS, single_in_full=True)
-    settings = [spec.train.model_dump(include=OTHERS) for spec in specs]
+    settings = [spec.train.model_dump(include=COMPARED) for spec in specs]
     differing = [name for name in settings[0] if len({value_text(each[name]) for each in settings}) > 1]
     standings = [_standing(line, backbones, heads, differing) for line in lines.values()]
     first = finished[0]
@@ -202,7 +217,7 @@ def _standing(line: list[Finished], backbones: dict[str, str], heads: dict[str, 
         left_out=left_out(found, outdated),
         changed=frozenset(record.spec.seed for record in found if record.id in outdated),
     )
-    train = spec.train.model_dump(include=OTHERS)
+    train = spec.train.model_dump(include=COMPARED)
     return Standing(
         row=row,
         training=", ".join(f"{name}={value_text(train[name])}" for name in differing),

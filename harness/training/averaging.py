@@ -1,0 +1,49 @@
+"""Averaging of weights: which weights are validated, tested and kept. By default they are those that are trained.
+
+A way of averaging is a class with the methods of Averaging, and one line in `make_averaging` that chooses it.
+"""
+
+from typing import Any, Protocol
+
+from harness.model import LanguageModel
+from harness.plan.specs import TrainSpec
+
+
+class Averaging(Protocol):
+    """A part of training (harness/training/parts.py) that may hold a second set of weights: their average."""
+
+    def update(self) -> None:
+        """Take the model's weights into the average. Called after every training step."""
+
+    def swap(self) -> None:
+        """Exchange the model's weights and the average, in place. Called before and after each validation, and once
+        when training has ended.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """See harness.training.parts.Stateful."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See harness.training.parts.Stateful."""
+
+
+class NoAveraging:
+    """The weights that are trained are also those that are evaluated."""
+
+    def update(self) -> None:
+        """See Averaging."""
+
+    def swap(self) -> None:
+        """See Averaging."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """See Averaging."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See Averaging."""
+
+
+def make_averaging(model: LanguageModel, train: TrainSpec) -> Averaging:
+    """The averaging that the settings of training ask for. No setting asks for one so far."""
+    return NoAveraging()

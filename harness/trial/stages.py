@@ -1,0 +1,164 @@
+"""The stages of a trial: build -> fit -> evaluate -> time -> check. harness/trial/run.py calls all of them, and
+harness/trial/follow.py the first two. Each fills `trial.outcome`.
+"""
+
+import math
+from functools import partial
+
+from harness.containment.calls import from_outside
+from harness.model import build as build_model
+from harness.model import count_parameters
+from harness.records import token_nll
+from harness.records.plausible import most
+from harness.training import evaluation
+from harness.training.checkpoint import weights_sha256
+from harness.training.clocks import peak_memory_mib, reset_peak_memory
+from harness.training.cuda_graph import graphed
+from harness.training.data_parallel import parallel
+from harness.training.epoch import Diverged
+from harness.training.evaluation import Score, TokenNll, references, refuse_stride, state_of, text_scores
+from harness.training.loop import Hooks, Training
+from harness.training.progress import Progress
+from harness.training.saving import Saving
+from harness.training.step import refuse_unfit
+from harness.trial.certify import certify, segments_to_sample
+from harness.trial.context import Built, TrialContext
+from harness.trial.inference import inference_times
+from harness.trial.sources import load_planned
+
+
+def build(trial: TrialContext) -> Built:
+    """The corpus and the initialised model, on the trial's device. Counts the parameters.
+
+    Raises: ExecutionError for settings that the device, or the model, does not allow; CorpusError; what a component
+    raises.
+    """
+    spec, setting = trial.spec, trial.setting
+    refuse_unfit(spec.train, setting.device)
+    reset_peak_memory(trial.device)
+    corpus = load_planned(spec, setting.data, setting.contents)
+    words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts}
+    model = build_model(spec.backbone, spec.head, seed=spec.seed, **words).to(trial.device)
+    trial.outcome.metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
+    if spec.train.eval_stride is not None:
+        refuse_stride(spec.train.evaluation, state_of(model))  # before an epoch is trained
+    built = Built(model=model, corpus=corpus, on_device=corpus.to(trial.device))
+    trial.watch.beat()
+    return built
+
+
+def fit(trial: TrialContext, built: Built) -> None:
+    """Train from the checkpoint, or from the beginning. Afterwards the model has the weights of the last epoch.
+
+    Raises: Diverged; StorageError; ExecutionError when the training split is too small.
+    """
+    session = trial.session
+    several = trial.workers.number > 1
+    hooks = Hooks(
+        saving=Saving(
+            trial.checkpoints,
+            trial.setting.checkpoint,
+            trial=trial.spec.id,
+            session=lambda: session.info(trial.watch.elapsed, peak_memory_mib(trial.device)),
+        ),
+        clocks=trial.clocks,
+        fitted=trial.outcome.fitted,
+        report=partial(_report, trial),
+        prepare=partial(partial(parallel, workers=trial.workers) if several else graphed, log=trial.log.info),
+        agree=trial.workers.agreed,
+        score_start=trial.setting.measure.start,
+    )
+    training = Training(built.model, built.on_device, trial.spec.train, seed=trial.spec.seed, hooks=hooks)
+    training.fit(trial.resumed)
+    trial.workers.dismissed = True
+
+
+def evaluate(trial: TrialContext, built: Built) -> TokenNll:
+    """Score the test split with the last weights, then with the best. The best ones stay in the model, and are saved
+    as best.pt.
+
+    Returns: what the best weights give each token, with the segments that `check` samples.
+    Raises: Diverged when a score is too large for a record.
+    """
+    fitted, train = trial.outcome.fitted, trial.spec.train
+    last = test = _test_score(trial, built, tokens := _new_tokens(trial, built))
+    if fitted.best_epoch != math.ceil(train.epochs):
+        built.model.load_state_dict(trial.checkpoints.best_weights(fitted.best_epoch, trial.device))
+        test = _test_score(trial, built, tokens := _new_tokens(trial, built))
+    trial.checkpoints.publish_best(fitted.best_epoch)
+    carried = train.batching == "stream" and state_of(built.model) is not None
+    scores = {
+        "valid_ppl": fitted.best.ppl,
+        "test_ppl": test.ppl,
+        "test_ppl_standard": test.ppl_standard,
+        "last_valid_ppl": fitted.last.ppl,
+        "last_test_ppl": last.ppl,
+        "scored_test_tokens": test.num_scored,
+        "state_carried": int(carried),
+        **text_scores(test, built.corpus, train.evaluation),
+    }
+    if fitted.start is not None and math.isfinite(fitted.start.ppl):
+        scores["start_valid_ppl"] = fitted.start.ppl
+    if not all(score <= most(name) for name, score in scores.items()):
+        raise Diverged(f"test perplexity is {test.ppl} (last epoch: {last.ppl})")
+    peak = max(peak_memory_mib(trial.device), trial.session.peak_memory_mib)
+    trial.outcome.metrics |= {**scores, "peak_memory_mib": peak}
+    return tokens
+
+
+def time(trial: TrialContext, built: Built) -> None:
+    """Time the forward pass with loss, where the suite asks for it. Steps and evaluation were timed as they ran."""
+    if (batch := trial.setting.measure.inference_batch) is not None:
+        tokens_N, spec = built.on_device.test, trial.spec.train.evaluation
+        trial.outcome.metrics |= inference_times(built.model, tokens_N, spec, batch=batch, beat=trial.watch.beat)
+
+
+def check(trial: TrialContext, built: Built, tokens: TokenNll) -> None:
+    """Check that the test perplexity is made of probabilities: the certificate. The trial is invalid where it is not.
+
+    Args:
+        tokens: what `evaluate` returned.
+    """
+    outcome = trial.outcome
+    outcome.certificate = certify(built.model, tokens, trial.spec, built.on_device, beat=trial.watch.beat)
+    trial.log.info("certificate: %s", outcome.certificate)
+    if (fault := outcome.certificate.fault) is not None:
+        outcome.status, outcome.message = "invalid", fault
+
+
+def complete(trial: TrialContext, built: Built, tokens: TokenNll) -> None:
+    """Add the costs, the reference perplexities and the digest of the best weights; write the scores of tokens."""
+    fitted, train, outcome = trial.outcome.fitted, trial.spec.train, trial.outcome
+    outcome.metrics |= {
+        "train_minutes": fitted.train_seconds / 60,
+        "best_epoch": min(fitted.best_epoch, train.epochs),
+        "context_tokens": train.seq_len,
+        **trial.clocks.summary(),
+        **references(built.corpus, train.evaluation),
+    }
+    digest = weights_sha256(built.model.state_dict())
+    if trial.setting.measure.token_nll:
+        counts_N = built.corpus.token_counts[built.corpus.test.long()]
+        arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
+        scores = token_nll.TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()})
+        token_nll.save(scores, digest, trial.checkpoints.folder / token_nll.FILE_NAME)
+    outcome.weights_sha256 = digest
+
+
+def _new_tokens(trial: TrialContext, built: Built) -> TokenNll:
+    sample = segments_to_sample(built.on_device.test, trial.spec.train.evaluation)
+    return TokenNll(len(built.on_device.test), trial.device, sample)
+
+
+def _test_score(trial: TrialContext, built: Built, keep: TokenNll) -> Score:
+    corpus, clock = built.on_device, trial.clocks.eval
+    return evaluation.evaluate(
+        built.model, corpus.test, trial.spec.train.evaluation, uncounted_id=corpus.uncounted_id, clock=clock, keep=keep
+    )
+
+
+def _report(trial: TrialContext, progress: Progress) -> None:
+    if progress.step == progress.steps:
+        trial.log.info("%s", progress)
+    with trial.watch.paused(), from_outside():  # the driver may take long, and may end the trial by Tune's SystemExit
+        trial.report(progress)

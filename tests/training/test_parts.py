@@ -1,0 +1,218 @@
+"""The parts of training: each is saved, resumed, and unchanged by a CUDA graph's warm-up, because it is in the list."""
+
+import random
+from contextlib import suppress
+from types import SimpleNamespace
+
+import handmade
+import numpy as np
+import pytest
+import torch
+
+from harness.corpora.corpus import Corpus
+from harness.model import build
+from harness.plan.specs import CheckpointSpec, ComponentSpec, TrainSpec
+from harness.training import loop
+from harness.training.checkpoint import Checkpoints, Position
+from harness.training.cuda_graph import GraphStep
+from harness.training.loop import Training
+from harness.training.parts import Generators, ModelState, OptimizerState, unchanged
+
+V, STEPS = 7, 4  # 83 tokens in 4 columns of 20: 19 targets in segments of 5 are 5 + 5 + 5 + 4
+TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))
+CORPUS = Corpus(vocab_size=V, train=TOKENS, valid=TOKENS[:31], test=TOKENS[:29])
+LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.3})
+CPU = torch.device("cpu")
+SETTINGS = {"optimizer": "adam", "lr": 0.1, "epochs": 3, "batch_size": 4, "seq_len": 5}
+NAMES = {"model", "optimizer", "generators", "schedule", "averaging", "clocks", "fitted"}
+
+
+def training(folder, pace=None, **more) -> Training:
+    train = TrainSpec(**SETTINGS, schedule={"plateau": {"factor": 0.5}})
+    model = build(LSTM, ComponentSpec(name="softmax"), vocab_size=V, seed=1)
+    hooks = handmade.hooks(folder, **more)
+    if pace is not None:
+        hooks.saving.pace = pace
+    return Training(model, CORPUS, train, seed=1, hooks=hooks)
+
+
+class Halves:
+    """An averaging of weights: after every step half of the average and half of the weights."""
+
+    def __init__(self, model, train):
+        self.weights = list(model.parameters())
+        self.average = [each.detach().clone() for each in self.weights]
+        self.swaps = 0
+
+    @torch.no_grad()
+    def update(self):
+        for average, weight in zip(self.average, self.weights, strict=True):
+            average.lerp_(weight, 0.5)
+
+    @torch.no_grad()
+    def swap(self):
+        self.swaps += 1
+        for average, weight in zip(self.average, self.weights, strict=True):
+            kept = weight.clone()
+            weight.copy_(average)
+            average.copy_(kept)
+
+    def state_dict(self):
+        return {"average": self.average}
+
+    def load_state_dict(self, state):
+        for average, saved in zip(self.average, state["average"], strict=True):
+            average.copy_(saved)
+
+
+def test_a_checkpoint_holds_every_part_and_within_an_epoch_the_step(tmp_path):
+    done = training(tmp_path)
+    assert done.parts.keys() == NAMES
+    done.fit()
+    newest = Checkpoints(tmp_path).newest("0" * 12)
+    assert (newest.parts.keys(), newest.position) == (NAMES, Position(4))
+    interrupted(tmp_path, before=STEPS + 2)
+    newest = Checkpoints(tmp_path).newest("0" * 12)
+    assert (newest.parts.keys(), newest.position) == (NAMES | {"step"}, Position(2, 2))
+
+
+def interrupted(folder, before: int) -> None:
+    """Training that writes a checkpoint after every step, and is interrupted before a step of it."""
+    Checkpoints(folder).remove()
+    with handmade.interrupted_before(before):
+        training(folder, CheckpointSpec(minutes=1e-9)).fit()
+
+
+def resumed(folder, **more) -> Training:
+    """Training that goes on from the newest checkpoint to its end."""
+    again = training(folder, **more)
+    again.fit(Checkpoints(folder).newest("0" * 12))
+    return again
+
+
+@pytest.mark.parametrize("before", [2, STEPS, STEPS + 2])
+def test_a_part_that_is_added_to_the_list_is_resumed_with_equal_bits(before, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "make_averaging", Halves)
+    whole = training(tmp_path / "whole")
+    whole.fit()
+    interrupted(tmp_path / "cut", before)
+    cut = resumed(tmp_path / "cut")
+    for name in ("average", "weights"):
+        assert all(map(torch.equal, getattr(whole.averaging, name), getattr(cut.averaging, name)))
+    assert whole.fitted.best == cut.fitted.best
+    assert not any(map(torch.equal, whole.averaging.average, whole.averaging.weights))
+
+
+def test_averaged_weights_are_validated_kept_and_left_in_the_model_and_others_trained(tmp_path, monkeypatch):
+    plain = training(tmp_path / "plain")
+    plain.fit()
+    monkeypatch.setattr(loop, "make_averaging", Halves)
+    averaged = training(tmp_path / "averaged")
+    averaged.fit()
+    # swapped before and after each of three validations, and at the end
+    assert averaged.averaging.swaps == 2 * 3 + 1
+    assert [p.train_loss for p in averaged.fitted.curve] == [p.train_loss for p in plain.fitted.curve]
+    assert [p.valid_ppl for p in averaged.fitted.curve] != [p.valid_ppl for p in plain.fitted.curve]
+    assert all(map(torch.equal, averaged.averaging.average, plain.model.parameters()))
+    best = Checkpoints(tmp_path / "averaged").best_weights(averaged.fitted.best_epoch, CPU)
+    averaged.model.load_state_dict(best)
+    assert averaged._score() == averaged.fitted.best
+
+
+def test_a_graph_is_recorded_without_a_change_of_any_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "make_averaging", Halves)
+    seen = []
+
+    def prepare(step, segment, parts):
+        def record(work):
+            work()
+            parts["averaging"].update()
+            random.random()
+            np.random.rand()
+            return work
+
+        before = {name: repr(part.state_dict()) for name, part in parts.items() if name != "optimizer"}
+        made = GraphStep(step, segment, record, parts)
+        seen.append({name: repr(parts[name].state_dict()) == state for name, state in before.items()})
+        return made
+
+    eager, graph = training(tmp_path / "eager"), training(tmp_path / "graph", prepare=prepare)
+    eager.fit()
+    graph.fit()
+    assert seen == [dict.fromkeys(NAMES - {"optimizer"}, True)]
+    assert all(map(torch.equal, eager.model.parameters(), graph.model.parameters()))
+    assert all(map(torch.equal, eager.averaging.average, graph.averaging.average))
+
+
+def test_the_optimizer_is_restored_in_its_memory_and_its_new_state_is_zero():
+    model = build(LSTM, ComponentSpec(name="softmax"), vocab_size=V, seed=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.5))
+    part = OptimizerState(optimizer)
+
+    def step():
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+
+    with unchanged({"optimizer": part}):
+        step()
+        optimizer.param_groups[0]["lr"].fill_(0.25)
+    tensors = [each for state in optimizer.state.values() for each in state.values()]
+    assert tensors
+    assert not any(each.any() for each in tensors)
+    assert optimizer.param_groups[0]["lr"].item() == 0.5
+    step()
+    before, places = [each.clone() for each in tensors], [each.data_ptr() for each in tensors]
+    with unchanged({"optimizer": part}):
+        step()
+        assert not all(map(torch.equal, tensors, before))
+    assert all(map(torch.equal, tensors, before))
+    again = [each for state in optimizer.state.values() for each in state.values()]
+    assert [each.data_ptr() for each in again] == places
+
+
+def test_buffers_that_torch_does_not_save_are_part_of_the_model():
+    model = torch.nn.Linear(2, 2)
+    model.register_buffer("count", torch.zeros(()), persistent=False)
+    part, place = ModelState(model), model.count.data_ptr()
+    with unchanged({"model": part}):
+        model.count += 1
+    assert (model.count.item(), model.count.data_ptr()) == (0.0, place)
+    other = torch.nn.Linear(2, 2)  # as one whose later calls would make the buffer
+    ModelState(other).load_state_dict(part.state_dict())
+    assert torch.equal(other.weight, model.weight)
+
+
+def test_all_generators_are_restored_also_after_an_error():
+    def draws():
+        return random.random(), np.random.rand(), torch.rand(2).tolist()
+
+    states = Generators(CPU).state_dict()
+    first = draws()
+    Generators(CPU).load_state_dict(states)
+    with suppress(ValueError), unchanged({"generators": Generators(CPU)}):
+        draws()
+        raise ValueError
+    assert draws() == first
+
+
+def test_a_part_is_freed_as_it_is_loaded(tmp_path):
+    training(tmp_path).fit()
+    checkpoint = Checkpoints(tmp_path).newest("0" * 12)
+    training(tmp_path).fit(checkpoint)
+    assert checkpoint.parts == {}
+
+
+def test_a_step_that_is_not_resumable_has_no_checkpoint_within_an_epoch(tmp_path):
+    positions = []
+
+    def prepare(step, segment, parts):
+        step.resumable = False
+        return step
+
+    again = training(tmp_path, CheckpointSpec(minutes=1e-9), prepare=prepare)
+    again.saving.checkpoints = SimpleNamespace(
+        save=lambda checkpoint: positions.append(checkpoint.position), save_best=lambda weights, epoch: None
+    )
+    again.fit()
+    assert positions == [(2, 0), (3, 0), (4, 0)]
