@@ -28,10 +28,11 @@ from harness.cli.options import (
 from harness.code.fingerprints import is_outdated
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, FewerTrialsError, StorageError
-from harness.execution.driver import Tracking, run_trials, tidy_finished, without_weights
-from harness.execution.events import Claim
+from harness.execution.driver import Execution, run_trials, tidy_finished, without_weights
 from harness.execution.exclusive_pass import time_rows
 from harness.execution.progress.live import LiveView
+from harness.execution.progress.reporter import Reporter
+from harness.execution.resources import Resources
 from harness.machine.environment import resolve_device
 from harness.plan.comparison import Shape
 from harness.plan.specs import Suite, TrialSpec
@@ -42,6 +43,7 @@ from harness.report.evidence import printed_numbers
 from harness.report.evidence.gather import gather
 from harness.report.table import suite_table
 from harness.tracking.description import description
+from harness.tracking.guarded import Tracking
 from harness.trial.setting import Setting
 
 OUTDATED = "outdated"  # the state of a trial that is ok, by code that has changed since
@@ -96,7 +98,7 @@ def run(
     _warn_of_lost_weights(without_weights(runs, finished))
     tracking, view = Tracking(None if no_tracking else results, errors), LiveView(todo, console)
     gpus = read.resources.gpus if gpus_per_trial is None else gpus_per_trial
-    claim = Claim(cpus=cpus_per_trial or read.resources.cpus, gpus=gpus)
+    claim = Resources(cpus=cpus_per_trial or read.resources.cpus, gpus=gpus)
     device = Device.cuda if gpus_per_trial and device is Device.auto else device
     setting = Setting(
         suite=read.name,
@@ -118,10 +120,13 @@ def run(
         console.print(f"{what}: all {len(chosen)} trials have a record", highlight=False)
     try:
         if todo:
-            run_trials(todo, setting, claim, address, view, tracking, fail_fast=fail_fast)
+            execution = Execution(setting=setting, resources=claim, address=address, fail_fast=fail_fast)
+            run_trials(todo, execution, view, tracking)
         wanted = read.measure.exclusive if timing is None else timing
         again = replace(setting, fresh=force or bool(timing))
-        timed = wanted and time_rows(chosen, again, claim, address, say=_say, warn=errors.print)
+        execution = Execution(setting=again, resources=claim, address=address)
+        latest, _ = store.load_all(runs, _ids(chosen))
+        timed = wanted and time_rows(chosen, execution, latest, Reporter(console, errors))
     except KeyboardInterrupt:
         _report(read, results, Tracking(None, errors), overwrite=overwrite)
         _totals(view)

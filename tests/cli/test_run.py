@@ -176,7 +176,7 @@ def test_too_many_cpus_are_refused_and_no_record_is_touched(finished, run):
     before = record_files(finished)
     done = run("--cpus-per-trial", "10000", "--force")
     assert done.code == 2
-    assert done.err.startswith("a trial claims 10000 CPUs and this machine has ")
+    assert done.err.startswith("a trial needs 10000 CPUs and this machine has ")
     assert record_files(finished) == before
 
 
