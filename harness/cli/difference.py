@@ -12,10 +12,9 @@ from harness.cli import screen
 from harness.cli.options import RESULTS, Data, Json, Only, Results, Set, console, errors
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
+from harness.report import study
 from harness.report.diff import paired
 from harness.report.diff.difference import difference
-from harness.report.evidence import gather
-from harness.report.evidence.table_rows import rows
 
 NAMED = "a trial's id or its first digits; with --suite a head, by name or as the table calls it."
 
@@ -39,10 +38,9 @@ def diff(
     else:
         read = planning.load(suite, tuple(overrides))
         chosen = {trial.id for trial in planning.select(read.trials, tuple(only))}
-        known = gather.gather(read, results, errors.print)
-        found = rows(read, known.records, known.interrupted, known.outdated)
-        lines = [row for row in found if chosen & {trial.id for trial in row.trials}]
-        pairs = paired.of_heads(lines, known, a, b)
+        made = study.load(read, results, warn=errors.print)
+        lines = [row for row in made.rows if chosen & {trial.id for trial in row.trials}]
+        pairs = paired.of_heads(lines, made.evidence, a, b)
     found = [difference(one, other, data, top=top, within=within) for within, one, other in pairs]
     if as_json:
         told = [asdict(each, dict_factory=_without_nan) for each in found]

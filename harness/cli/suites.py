@@ -38,9 +38,9 @@ from harness.plan.comparison import Shape
 from harness.plan.specs import Suite, TrialSpec
 from harness.records import record, store
 from harness.records.contents import of_suite
-from harness.report import retraining
+from harness.report import retraining, study
 from harness.report.evidence import printed_numbers
-from harness.report.evidence.gather import gather
+from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.table import suite_table
 from harness.tracking.description import description
 from harness.tracking.guarded import Tracking
@@ -83,7 +83,7 @@ def run(
 ) -> None:
     """Train what is not finished yet, and write the suite's table."""
     read = planning.load(suite, tuple(overrides))
-    printed_numbers.load(read)
+    printed = printed_numbers.load(read)
     chosen = planning.select(read.trials, tuple(only))
     if force and keep:
         raise ExecutionError("--force trains finished trials anew and --keep keeps them: give one of the two")
@@ -128,12 +128,12 @@ def run(
         latest, _ = store.load_all(runs, _ids(chosen))
         timed = wanted and time_rows(chosen, execution, latest, Reporter(console, errors))
     except KeyboardInterrupt:
-        _report(read, results, Tracking(None, errors), overwrite=overwrite)
+        _report(read, results, printed, Tracking(None, errors), overwrite=overwrite)
         _totals(view)
         raise
     if not todo and not timed:
         tracking = Tracking(None, errors)  # nothing new to show
-    found, written = _report(read, results, tracking, overwrite=overwrite)
+    found, written = _report(read, results, printed, tracking, overwrite=overwrite)
     _totals(view)
     elsewhere = shlex.join([read.name, *_elsewhere(results)])
     console.print(f"MLflow UI: {screen.command()} ui {elsewhere}", highlight=False, soft_wrap=True)
@@ -164,15 +164,15 @@ def _totals(view: LiveView) -> None:
 
 
 def _report(
-    suite: Suite, results: Path, tracking: Tracking, *, overwrite: bool
+    suite: Suite, results: Path, printed: PrintedNumbers, tracking: Tracking, *, overwrite: bool
 ) -> tuple[dict[str, record.TrialRecord], bool]:
     """Write and show the suite's table: the records it was made of, and whether it could be written."""
-    evidence = gather(suite, results, _warn)
-    found, table = evidence.records, suite_table.build(evidence)
-    _print(suite_table.text(table))
+    made = study.load(suite, results, warn=_warn, printed=printed)
+    found = made.records
+    _print(made.table())
     written = True
     try:
-        _tell(suite_table.write(suite, table, results, overwrite=overwrite))
+        _tell(made.write_table(overwrite))
     except StorageError as fault:
         errors.print(str(fault))
         return found, False
@@ -247,10 +247,9 @@ def table(
 ) -> None:
     """The suite's table again, from its records: markdown, CSV, LaTeX. With --only: those rows, on screen only."""
     read = planning.load(suite, tuple(overrides))
-    chosen = {spec.id for spec in planning.select(read.trials, tuple(only))}
-    made = suite_table.build(gather(read, results, _warn), shape)
-    _print(suite_table.text(suite_table.of_trials(made, chosen), form))
-    places = suite_table.write(read, made, results, shape, overwrite=overwrite)
+    made = study.load(read, results, warn=_warn)
+    _print(made.table(form, shape, only))
+    places = made.write_table(overwrite, shape)
     if form == "md":  # what else is printed is a file's content, to be read by programs
         _tell(places)
 
