@@ -53,17 +53,23 @@ class Execution:
         return replace(self, setting=replace(self.setting, route=probe.chosen_route()))
 
 
-def run_trials(trials: list[TrialSpec], execution: Execution, view: LiveView, tracking: Tracking) -> None:
+def run_trials(
+    trials: list[TrialSpec], execution: Execution, view: LiveView, tracking: Tracking
+) -> dict[str, TrialRecord]:
     """Run trials with the executor that the setting names, and log each record to MLflow when it arrives.
 
+    Returns: trial id -> its new record, for the trials that have one.
     Raises: ExecutionError when the folder of the records cannot be written, or no machine has what a trial needs;
         CorpusError when a corpus cannot be read or downloaded. No trial was started in these cases.
     """
     _check_writable(execution.setting.runs)
     execution = execution.with_route()
     setting, resources, fail_fast = execution.setting, execution.resources, execution.fail_fast
+    records: dict[str, TrialRecord] = {}
 
     def on_event(event: Event) -> None:
+        if event.record is not None:
+            records[event.spec.id] = event.record
         view(event)
         if event.record is not None:
             tracking.call(lambda tracker: tracker.log(event.record))
@@ -78,6 +84,7 @@ def run_trials(trials: list[TrialSpec], execution: Execution, view: LiveView, tr
 
         with view:
             schedule.execute(trials, setting, resources, on_event, execution.address, fail_fast=fail_fast)
+    return records
 
 
 def tidy_finished(runs: Path, finished: Iterable[str]) -> None:

@@ -46,12 +46,12 @@ def test_an_interrupted_run_shows_its_table_and_leaves_the_files_of_a_finished_o
     folder = finished / "results" / "tables"
     before = {path: path.read_bytes() for path in folder.iterdir()}
 
-    def interrupt(todo, setting, *rest, **more):
+    def interrupt(todo, execution, *rest):
         for spec in todo[1:]:  # set aside, as trials that begin anew do
-            (setting.runs / spec.id / "record.json").unlink(missing_ok=True)
+            (execution.setting.runs / spec.id / "record.json").unlink(missing_ok=True)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.cli.suites.run_trials", interrupt)
+    monkeypatch.setattr("harness.execution.run_suite.run_trials", interrupt)
     done = run("--force")
     assert done.code == 130
     assert table_rows(done.out) == {"softmax": "1/2: 1 not run", "mos(num_mixtures=2)": "0/2: 2 not run"}

@@ -20,14 +20,17 @@ class Reporter:
         self.output = output or Console(force_jupyter=False)
         self.errors = errors or Console(stderr=True, force_jupyter=False)
         self.problems: list[str] = []
+        self._warned: set[str] = set()
 
     def say(self, text: str) -> None:
         """Print a sentence, or a text of several lines."""
         _print(self.output, text)
 
     def warn(self, sentence: str) -> None:
-        """Print a warning."""
-        _print(self.errors, f"warning: {sentence}")
+        """Print a warning, unless it was printed before."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            _print(self.errors, f"warning: {sentence}")
 
     def problem(self, sentence: str) -> None:
         """Print what is wrong with the outcome, and keep it in `problems`."""
@@ -37,6 +40,11 @@ class Reporter:
     def progress(self, trials: list[TrialSpec]) -> LiveView:
         """A context manager that shows the events of these trials."""
         return LiveView(trials, self.output)
+
+    def totals(self, view: LiveView) -> None:
+        """Print what the trials of a view took, if there were any."""
+        if view.total:
+            self.say(view.totals())
 
 
 def _print(console: Console, text: str) -> None:
