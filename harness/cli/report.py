@@ -11,7 +11,7 @@ from harness.report.evidence.gather import gather
 from harness.report.table import suite_table
 from harness.tracking import database
 from harness.tracking.description import description
-from harness.tracking.guarded import Tracking
+from harness.tracking.safe_tracker import SafeTracker
 
 
 def report(
@@ -46,5 +46,5 @@ def report(
     made = sum(isinstance(plot, plots.Plot) for plot in drawn)
     console.print(f"plots: {folder} ({made}, each as .svg and .png)", highlight=False, soft_wrap=True)
     console.print(f"page: {place}", highlight=False, soft_wrap=True)
-    tracking = Tracking(results if database.exists(results) else None, errors)  # its description names these files
+    tracking = SafeTracker(results if database.exists(results) else None, errors)  # its description names these files
     tracking.call(lambda tracker: tracker.describe(read.name, description(read.name, results)))

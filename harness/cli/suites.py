@@ -28,7 +28,7 @@ from harness.cli.options import (
 from harness.code.fingerprints import is_outdated
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, FewerTrialsError, StorageError
-from harness.execution.driver import Tracking, run_trials, tidy_finished, without_weights
+from harness.execution.driver import run_trials, tidy_finished, without_weights
 from harness.execution.events import Claim
 from harness.execution.exclusive_pass import time_rows
 from harness.execution.progress.live import LiveView
@@ -42,6 +42,7 @@ from harness.report.evidence import printed_numbers
 from harness.report.evidence.gather import gather
 from harness.report.table import suite_table
 from harness.tracking.description import description
+from harness.tracking.safe_tracker import SafeTracker
 from harness.trial.setting import Setting
 
 OUTDATED = "outdated"  # the state of a trial that is ok, by code that has changed since
@@ -94,7 +95,7 @@ def run(
     finished = {trial: known[trial] for trial in known.keys() - set(_ids(todo))}
     tidy_finished(runs, finished)
     _warn_of_lost_weights(without_weights(runs, finished))
-    tracking, view = Tracking(None if no_tracking else results, errors), LiveView(todo, console)
+    tracking, view = SafeTracker(None if no_tracking else results, errors), LiveView(todo, console)
     gpus = read.resources.gpus if gpus_per_trial is None else gpus_per_trial
     claim = Claim(cpus=cpus_per_trial or read.resources.cpus, gpus=gpus)
     device = Device.cuda if gpus_per_trial and device is Device.auto else device
@@ -123,11 +124,11 @@ def run(
         again = replace(setting, fresh=force or bool(timing))
         timed = wanted and time_rows(chosen, again, claim, address, say=_say, warn=errors.print)
     except KeyboardInterrupt:
-        _report(read, results, Tracking(None, errors), overwrite=overwrite)
+        _report(read, results, SafeTracker(None, errors), overwrite=overwrite)
         _totals(view)
         raise
     if not todo and not timed:
-        tracking = Tracking(None, errors)  # nothing new to show
+        tracking = SafeTracker(None, errors)  # nothing new to show
     found, written = _report(read, results, tracking, overwrite=overwrite)
     _totals(view)
     elsewhere = shlex.join([read.name, *_elsewhere(results)])
@@ -159,7 +160,7 @@ def _totals(view: LiveView) -> None:
 
 
 def _report(
-    suite: Suite, results: Path, tracking: Tracking, *, overwrite: bool
+    suite: Suite, results: Path, tracking: SafeTracker, *, overwrite: bool
 ) -> tuple[dict[str, record.TrialRecord], bool]:
     """Write and show the suite's table: the records it was made of, and whether it could be written."""
     evidence = gather(suite, results, _warn)

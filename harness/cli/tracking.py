@@ -13,13 +13,13 @@ from harness.records import store
 from harness.tracking.description import description
 
 if TYPE_CHECKING:
-    from harness.tracking.mlflow_runs import Tracker
+    from harness.tracking.tracker import Tracker
 
 
 def sync(results: Results = RESULTS) -> None:
     """Rebuild MLflow from the records. A database that is damaged, or was made in another folder, is set aside."""
     with _mlflow("cannot be imported"):
-        from harness.tracking.mlflow_runs import renewed
+        from harness.tracking.tracker import open_or_replace
 
     folders = sorted({path.parent.parent for path in (results / "runs").glob(f"*/*/{store.FILE_NAME}")})
     if not folders:
@@ -27,7 +27,7 @@ def sync(results: Results = RESULTS) -> None:
             f"{results / 'runs'} holds no records: run a suite first, or name the folder with --results"
         )
     with _mlflow("cannot be written"):
-        tracker = renewed(results, lambda fault: errors.print(f"warning: {fault}"))
+        tracker = open_or_replace(results, lambda fault: errors.print(f"warning: {fault}"))
         total = sum(_sync(tracker, folder, results) for folder in folders)
     console.print(f"{total} records of {len(folders)} suites are in {results / 'mlflow.db'}", highlight=False)
 
@@ -37,8 +37,7 @@ def _sync(tracker: "Tracker", folder: Path, results: Path) -> int:
     found, warnings = store.load_all(folder, [path.name for path in sorted(folder.iterdir()) if path.is_dir()])
     for warning in warnings:
         errors.print(f"warning: {warning}")
-    tracker.log(*found.values())
-    tracker.keep_only(folder.name, set(found))
+    tracker.catch_up(folder.name, found.values(), remove_others=True)
     tracker.describe(folder.name, description(folder.name, results))
     return len(found)
 

@@ -15,7 +15,7 @@ from harness.kernels import probe
 from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import TrialRecord
-from harness.tracking.guarded import Tracking
+from harness.tracking.safe_tracker import SafeTracker
 from harness.training.checkpoint import BEST, ends_with_seal
 from harness.trial import attempt
 from harness.trial.log import LOG_NAME
@@ -29,7 +29,7 @@ def run_trials(
     claim: Claim,
     address: str,
     view: LiveView,
-    tracking: Tracking,
+    tracking: SafeTracker,
     *,
     fail_fast: bool = False,
 ) -> None:
