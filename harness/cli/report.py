@@ -1,12 +1,12 @@
-"""`harness report`: a suite's plots and its page."""
+"""`harness report`: the plots and the page of a suite."""
 
 from harness import plan as planning
-from harness.cli.options import RESULTS, Data, Only, Overwrite, Results, Set, SuitePath, console, errors
+from harness.cli.options import RESULTS, Data, Only, Overwrite, Results, Set, SuitePath, say, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.report import study
 from harness.tracking import database
 from harness.tracking.description import description
-from harness.tracking.guarded import Tracking
+from harness.tracking.safe_tracker import SafeTracker
 
 
 def report(
@@ -17,13 +17,14 @@ def report(
     data: Data = DEFAULT_DATA,
     overwrite: Overwrite = False,
 ) -> None:
-    """A suite's plots, and one page that shows all that is known of its trials. With --only: in files of their own."""
-    read = planning.load(suite, tuple(overrides))
-    made = study.load(read, results, warn=lambda sentence: errors.print(f"warning: {sentence}"))
-    page, *drawn = made.write_report(overwrite, only)
-    if drawn:
-        plots = len({place.stem for place in drawn})
-        console.print(f"plots: {drawn[0].parent} ({plots}, each as .svg and .png)", highlight=False, soft_wrap=True)
-    console.print(f"page: {page}", highlight=False, soft_wrap=True)
-    tracking = Tracking(results if database.exists(results) else None, errors)  # its description names these files
-    tracking.call(lambda tracker: tracker.describe(read.name, description(read.name, results)))
+    """Write the plots of a suite and one web page with everything known about its trials.
+
+    With --only, the files of the selected trials have names of their own.
+    """
+    found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
+    page, *plots = found.write_report(overwrite, only)
+    if plots:
+        say(f"plots: {plots[0].parent} ({len({place.stem for place in plots})}, each as .svg and .png)")
+    say(f"page: {page}")
+    tracking = SafeTracker(results if database.exists(results) else None, warn)  # MLflow's description names the files
+    tracking.call(lambda tracker: tracker.describe(found.suite.name, description(found.suite.name, results)))

@@ -16,7 +16,7 @@ from harness.kernels import probe
 from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import TrialRecord
-from harness.tracking.guarded import Tracking
+from harness.tracking.safe_tracker import SafeTracker
 from harness.training.checkpoint import BEST, ends_with_seal
 from harness.trial import attempt
 from harness.trial.log import LOG_NAME
@@ -54,7 +54,7 @@ class Execution:
 
 
 def run_trials(
-    trials: list[TrialSpec], execution: Execution, view: LiveView, tracking: Tracking
+    trials: list[TrialSpec], execution: Execution, view: LiveView, tracking: SafeTracker
 ) -> dict[str, TrialRecord]:
     """Run trials with the executor that the setting names, and log each record to MLflow when it arrives.
 

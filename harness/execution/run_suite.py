@@ -28,7 +28,7 @@ from harness.report.evidence import printed_numbers
 from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.study import Study
 from harness.tracking.description import description
-from harness.tracking.guarded import Tracking
+from harness.tracking.safe_tracker import SafeTracker
 from harness.trial.setting import Setting
 
 RESULTS = Path("results")
@@ -108,7 +108,7 @@ def run_suite(
     before = run.study()
     todo = _pending(run, before.records)
     execution = _execution(run, todo, Path(data or os.environ.get("HARNESS_DATA") or DEFAULT_DATA))
-    tracking = Tracking(run.results if options.tracking else None, run.reporter.errors)
+    tracking = SafeTracker(run.results if options.tracking else None, run.reporter.warn)
     view = run.reporter.progress(todo)
     try:
         finished = run_trials(todo, execution, view, tracking) if todo else {}
@@ -254,7 +254,7 @@ def _time(run: _Run, execution: Execution, records: Mapping[str, TrialRecord]) -
     return time_rows(run.trials, replace(execution, setting=setting), records, run.reporter)
 
 
-def _publish(run: _Run, found: Study, tracking: Tracking | None) -> None:
+def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:
     """Show and write the table, and describe the suite in MLflow. Files that cannot be written are problems."""
     run.reporter.say(found.table())
     try:

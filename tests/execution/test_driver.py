@@ -9,7 +9,7 @@ from harness.execution import driver, inline
 from harness.execution.driver import Execution, run_trials
 from harness.execution.progress.live import LiveView
 from harness.execution.resources import Resources
-from harness.tracking.guarded import Tracking
+from harness.tracking.safe_tracker import SafeTracker
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,6 @@ def test_the_route_is_chosen_once_for_trials_on_the_cpu(
     console = Console(quiet=True)
     view = LiveView(list(suite.trials), console)
     execution = Execution(setting=given, resources=Resources(cpus=1, gpus=gpus))
-    run_trials(list(suite.trials), execution, view, Tracking(None, console))
+    run_trials(list(suite.trials), execution, view, SafeTracker(None, print))
     assert len(calls) == asked
     assert handed == [replace(given, route="onednn" if asked else "default")]
