@@ -146,7 +146,7 @@ def _contexts(title: str, contexts: Iterable[Context]) -> Table:
     return shown
 
 
-def suites_spent(rows: Iterable[SuiteSpent]) -> Table:
+def history_of_suites(rows: Iterable[SuiteSpent]) -> Table:
     """A row for each suite: its records by status, and what they took."""
     shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
     for row in rows:
@@ -159,7 +159,7 @@ def suites_spent(rows: Iterable[SuiteSpent]) -> Table:
     return shown
 
 
-def trials_spent(rows: Iterable[TrialSpent]) -> Table:
+def history_of_trials(rows: Iterable[TrialSpent]) -> Table:
     """A row for each trial that has a record."""
     names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
     shown = Table(*names, "token scores")
