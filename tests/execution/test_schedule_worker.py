@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.execution import inline
-from harness.execution.ray import callbacks, schedule, session, worker
+from harness.execution.ray import callbacks, ray_session, schedule, worker
 from harness.execution.resources import Resources
 from harness.plan.specs import ComponentSpec
 from harness.records import store
@@ -53,7 +53,9 @@ def noted(place, plugin):
     plugin("noted", "Noted", PLUGIN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_TEST_WORKERS", str(place))
-        patch.setattr(session, "cpus_available", lambda: 1)  # one worker at a time: which trial follows which is known
+        patch.setattr(
+            ray_session, "cpus_available", lambda: 1
+        )  # one worker at a time: which trial follows which is known
         yield place
 
 

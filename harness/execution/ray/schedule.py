@@ -19,7 +19,7 @@ from ray import tune
 from harness.execution.events import OnEvent
 from harness.execution.ray.callbacks import MAX_FAILURES, Listener, Stop, trial_id
 from harness.execution.ray.payload import Payload
-from harness.execution.ray.session import ray_session
+from harness.execution.ray.ray_session import ray_session
 from harness.execution.ray.worker import run_trial
 from harness.execution.resources import LOCAL, Allocation, Resources, allocate, check_workers
 from harness.execution.rounds import Watcher, in_rounds
