@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for folder in ("harness", "heads", "backbones", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
 HOMES = {
     "ray": "harness/execution/ray/",
-    "mlflow": "harness/tracking/mlflow_runs.py",
+    "mlflow": "harness/tracking/tracker.py",
     "ruamel": "harness/plan/reader.py",
     "typer": "harness/cli/",
     "pandas": "harness/report/",

@@ -1,4 +1,4 @@
-"""The command line: parse, call, exit code; nothing else. Ray and MLflow are imported where they are needed."""
+"""The command line: it parses options, calls a function of another package, and sets the exit code."""
 
 import signal
 import sys
@@ -11,10 +11,10 @@ from harness.cli import (
     diagnostics,
     difference,
     exchange,
+    leaderboard,
     machine,
     report,
     runs,
-    standings,
     suites,
     tracking,
     verification,
@@ -23,7 +23,7 @@ from harness.cli.options import errors
 from harness.errors import HarnessError, SuiteError
 from harness.printable import sentence
 
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED, TERMINATED = 130, 143  # exit codes
 SUMMARY = "Compare language-model output heads on equal terms: suites of trials, records, tables."
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=SUMMARY)
@@ -35,7 +35,7 @@ for _command, _example in {
     report.report: "report suites/quickstart.yaml",
     components.list_components: "list heads --json",
     components.check: "check mos, or harness check --all",
-    standings.leaderboard: "leaderboard --corpus ptb",
+    leaderboard.leaderboard: "leaderboard --corpus ptb",
     exchange.export: "export records.zip --suite ptb_mixtures --no-token-nll",
     exchange.import_records: "import records.zip",
     verification.verify: "verify records.zip --retrain --only seed=1",
@@ -56,14 +56,14 @@ app.add_typer(
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one sentence on standard error and exit code 2, never a traceback; Ctrl-C leaves
-    with 130, SIGTERM with 143.
+    """Run the command line. A user's mistake is one sentence on standard error and exit code 2, never a traceback.
+    Ctrl-C gives exit code 130, and SIGTERM 143.
     """
     terminated = []
 
     def on_sigterm(*_) -> None:
         terminated.append(True)
-        raise KeyboardInterrupt  # what Ray's own waiting lets through; a SystemExit it turns into code 1
+        raise KeyboardInterrupt  # Ray passes it on while it waits; it would turn a SystemExit into code 1
 
     signal.signal(signal.SIGTERM, on_sigterm)
     try:
@@ -71,7 +71,7 @@ def main() -> None:
     except SystemExit as leaving:
         if leaving.code != INTERRUPTED:
             raise
-        errors.print("interrupted: finished trials are kept, the same command goes on with the others")
+        errors.print("interrupted: finished trials are kept; start the same command again to continue with the others")
         sys.exit(TERMINATED if terminated else INTERRUPTED)
     except SuiteError as error:
         for problem in error.problems:
@@ -82,6 +82,6 @@ def main() -> None:
     except HarnessError as error:
         errors.print(str(error))
         sys.exit(error.exit_code)
-    except OSError as error:  # a place that cannot be read or written; torch's and Ray's own faults are statuses
+    except OSError as error:  # a file cannot be read or written; errors of torch and Ray within trials are statuses
         errors.print(sentence(f"{error.filename or 'a file'}: {error.strerror or error}"))
         sys.exit(2)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import RESULTS, Device, Results, console, errors
+from harness.cli.options import RESULTS, Device, Results, console, errors, say
 from harness.errors import ExecutionError
 from harness.machine.environment import resolve_device
 
@@ -13,39 +13,44 @@ if TYPE_CHECKING:
     from benchmarks.measurement import Kind, Measurement
     from benchmarks.speed import Comparison
 
-SUMMARY = "Speed and memory of heads and whole steps, in turns with the published structure and others."
+SUMMARY = "Measure the speed and memory of heads and whole steps, in turns with published implementations."
 app = typer.Typer(no_args_is_help=True)
 
-SettingName = Annotated[str, typer.Option(help="Sizes: ptb, wt2, gpt2-small, or tiny to try it.")]
-Tokens = Annotated[int | None, typer.Option(min=1, help="N, instead of the setting's.")]
+SettingName = Annotated[str, typer.Option(help="The sizes: ptb, wt2, gpt2-small, or tiny for a quick trial.")]
+Tokens = Annotated[int | None, typer.Option(min=1, help="The number of tokens, instead of the setting's.")]
 Heads = Annotated[
     str,
-    typer.Option(help="softmax, mosK, mfs, mfs-inputs, sigsoftmax, poster-softmax, poster-mos3; several with commas."),
+    typer.Option(help="softmax, mosK, mfs, mfs-inputs, sigsoftmax, poster-softmax, poster-mos3; separated by commas."),
 ]
-Impl = Annotated[str, typer.Option(help="Baselines: published, log-space, target-only, torch, liger, cce; all.")]
-Precision = Annotated[str, typer.Option(help="Of products: fp32, bf16, on a GPU also tf32; several with commas.")]
+Impl = Annotated[
+    str,
+    typer.Option(help="Baselines: published, log-space, target-only, torch, liger, cce, or all."),
+]
+Precision = Annotated[str, typer.Option(help="Of products: fp32, bf16, on a GPU also tf32; separated by commas.")]
 RouteName = Annotated[str, typer.Option("--route", help="Of float32 products on the CPU: default, onednn or both.")]
-Rounds = Annotated[int, typer.Option(min=1, help="Timed rounds, after one of warm-up.")]
-Threads = Annotated[int, typer.Option(min=1, help="torch threads.")]
-Compile = Annotated[bool, typer.Option("--compile", help="target-only through Inductor too; seconds a head.")]
-Graph = Annotated[bool, typer.Option("--graph", help="As CUDA graphs, without the host's time.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse when the machine is contended.")]
-AssertTargets = Annotated[bool, typer.Option("--assert-targets", help="Leave with 1 when a target is missed.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the raw numbers there.")]
+Rounds = Annotated[int, typer.Option(min=1, help="The number of timed rounds, after one round of warm-up.")]
+Threads = Annotated[int, typer.Option(min=1, help="The number of torch threads.")]
+Compile = Annotated[
+    bool, typer.Option("--compile", help="Also compile target-only with Inductor; seconds for each head.")
+]
+Graph = Annotated[bool, typer.Option("--graph", help="Measure CUDA graphs, without the time of the host.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop when other programs use the machine.")]
+AssertTargets = Annotated[bool, typer.Option("--assert-targets", help="Exit with code 1 when a target is missed.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the raw numbers to this file.")]
 JsonFiles = Annotated[
     Path | None,
     typer.Option(
         "--json",
         metavar="FILE",
-        help="Write the raw numbers there; those at ten times the tokens to a second file, FILE_n7000.json beside it.",
+        help="Write the raw numbers to this file, and those at ten times the tokens to FILE_n7000.json beside it.",
     ),
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Of --save: also in place of a fuller or quieter record.")]
-Save = Annotated[bool, typer.Option("--save", help="Keep the record in results/bench and make the tables anew.")]
+Replace = Annotated[bool, typer.Option("--replace", help="With --save: also replace a fuller or quieter record.")]
+Save = Annotated[bool, typer.Option("--save", help="Save the record in results/bench and write the tables again.")]
 
 
 def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, usual_heads: str = ""):
-    """The command of a kind that is timed, and what it measures where nothing is said."""
+    """The command of a kind of timed benchmark, with its default setting, tokens and heads."""
 
     def command(
         setting: SettingName = usual,
@@ -79,16 +84,16 @@ def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, us
 
 
 for _kind, _what in {
-    "head": "Forward and backward pass of heads.",
-    "step": "Whole training steps: forward, loss, backward, clip, update.",
-    "eval": "Forward pass of heads without gradients, as in evaluation.",
+    "head": "Time the forward and backward pass of heads.",
+    "step": "Time whole training steps: forward, loss, backward, clip, update.",
+    "eval": "Time the forward pass of heads without gradients, as in evaluation.",
 }.items():
     app.command(_kind, help=_what, epilog=f"Example: harness bench {_kind} --heads softmax,mos10 --rounds 7")(
         _timed(_kind)
     )
 app.command(
     "inference",
-    help="Forward pass with loss of a whole GPT-2 for 4 sequences of 200 tokens, as the multi-facet poster times it.",
+    help="Time the forward pass with loss of a whole GPT-2 on 4 sequences of 200 tokens, as in the multi-facet poster.",
     epilog="Example: harness bench inference --impl published --precision fp32 --rounds 7",
 )(_timed("inference", "gpt2-small", 800, "poster-softmax,poster-mos3,mfs-inputs"))
 
@@ -109,7 +114,10 @@ def memory(
     replace: Replace = False,
     results: Results = RESULTS,
 ) -> None:
-    """Peak extra memory of one head step, a fresh process a cell; without --tokens also at ten times the tokens."""
+    """Measure the peak extra memory of one step of a head, each in a new process.
+
+    Without --tokens it is also measured at ten times the tokens.
+    """
     from benchmarks import memory as benchmark
 
     named = {"heads": heads, "impl": impl, "precision": precision}
@@ -123,38 +131,38 @@ def memory(
 
 @app.command("plan-memory", epilog="Example: harness bench plan-memory --save")
 def plan_memory(device: Device = Device.auto, save: Save = False, results: Results = RESULTS) -> None:
-    """The memory of a training step as `harness plan --memory` has it, against measured steps in fresh processes."""
+    """Compare the memory that `harness plan --memory` computes with measured steps in new processes."""
     from benchmarks import plan_memory as benchmark
     from benchmarks.tables import screen
 
     measured = benchmark.measure(resolve_device(device.value), _progress)
     console.print(screen(benchmark.rows(measured)))
     for place in benchmark.save(measured, results) if save else ():
-        _say(f"written: {place}")
+        say(f"written: {place}")
     raise typer.Exit(0 if measured.holds else 1)
 
 
 @app.command(epilog="Example: harness bench sample --save")
 def sample(rounds: Rounds = 5, save: Save = False, results: Results = RESULTS) -> None:
-    """Tokens a second that an LSTM and Transformers of equal size write, one text at a time, one thread."""
+    """Measure the tokens a second that an LSTM and Transformers of equal size write, one text at a time, one thread."""
     from benchmarks import decoding
     from benchmarks.tables import screen
 
     measured = decoding.measure(rounds, _progress)
     console.print(screen(decoding.rows(measured)))
     for flag in measured.contended:
-        _say(f"CONTENDED: {flag}")
+        say(f"CONTENDED: {flag}")
     for place in decoding.save(measured, results) if save else ():
-        _say(f"written: {place}")
+        say(f"written: {place}")
 
 
 @app.command(epilog="Example: harness bench table")
 def table(results: Results = RESULTS) -> None:
-    """results/tables/bench_<device>.md again, from the records in results/bench."""
+    """Write results/tables/bench_<device>.md again from the records in results/bench."""
     from benchmarks import tables
 
     for place in tables.write(results):
-        _say(f"table: {place}")
+        say(f"table: {place}")
 
 
 def _comparison(
@@ -167,14 +175,14 @@ def _comparison(
     compile_too: bool = False,
     **rest,
 ) -> "Comparison":
-    """What the options ask for. Raises ExecutionError when one is wrong."""
+    """The comparison that the options describe. Raises ExecutionError when an option is wrong."""
     from benchmarks.cells import checked_impls, checked_ways
     from benchmarks.settings import component, setting_of
     from benchmarks.speed import Comparison
 
     where = resolve_device(device.value)
     if graph and where.type != "cuda":
-        raise ExecutionError("--graph: CUDA graphs are a GPU's")
+        raise ExecutionError("--graph: CUDA graphs need a GPU; leave out --graph")
     sizes = setting_of(setting, where, tokens)
     heads = _listed(rest.pop("heads")) or sizes.heads
     for name in heads:
@@ -200,10 +208,6 @@ def _refuse(contended, strict: bool) -> None:
         raise ExecutionError(f"--strict: the machine is contended: {'; '.join(contended)}")
 
 
-def _say(line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
 def _progress(line: str) -> None:
     errors.print(line)
 
@@ -215,10 +219,10 @@ def _show(
     from benchmarks.measurement import save
 
     for each in measured:
-        _say(tables.title(each))
+        say(tables.title(each))
         console.print(tables.screen(tables.rows(each)))
         for line in (*tables.derived(each), tables.provenance(each)):
-            _say(line)
+            say(line)
     aims = tables.target_rows(measured)
     if len(aims) > 1:
         console.print(tables.screen(aims, texts=3))
@@ -234,7 +238,7 @@ def _show(
 
 
 def _keep(measured: "list[Measurement]", results: Path, replace: bool) -> None:
-    """All of them or none. Raises ExecutionError when a record there has more to say and is not to be replaced."""
+    """Save all of them or none. Raises ExecutionError when a saved record has more content, unless `replace`."""
     from benchmarks import tables
     from benchmarks.measurement import loses, save, slug
 
@@ -242,8 +246,8 @@ def _keep(measured: "list[Measurement]", results: Path, replace: bool) -> None:
     for each, place in zip(measured, places, strict=True):
         lost = "" if replace else loses(each, place)
         if lost:
-            raise ExecutionError(f"--save: {lost}; nothing was saved, --replace does it all the same")
+            raise ExecutionError(f"--save: {lost}; nothing was saved; use --replace to save all the same")
     for each, place in zip(measured, places, strict=True):
         save(each, place)
     for table_file in tables.write(results):
-        _say(f"table: {table_file}")
+        say(f"table: {table_file}")

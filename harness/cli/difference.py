@@ -1,4 +1,4 @@
-"""`harness diff`: two trials, or two heads of a suite, compared."""
+"""`harness diff`: compare two trials, or two heads of a suite."""
 
 import json
 from dataclasses import asdict
@@ -9,50 +9,49 @@ import typer
 
 from harness import plan as planning
 from harness.cli import screen
-from harness.cli.options import RESULTS, Data, Json, Only, Results, Set, console, errors
+from harness.cli.options import RESULTS, Data, Json, Only, Results, Set, console, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
+from harness.report import study
 from harness.report.diff import paired
 from harness.report.diff.difference import difference
-from harness.report.evidence import gather
-from harness.report.evidence.table_rows import rows
 
-NAMED = "a trial's id or its first digits; with --suite a head, by name or as the table calls it."
+NAMED = "a trial's id or its first digits; with --suite, a head by its name or as the table shows it."
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help=f"What is compared with: {NAMED}")],
-    b: Annotated[str, typer.Argument(metavar="B", help="What is compared, likewise.")],
-    suite: Annotated[Path | None, typer.Option("--suite", help="Compare heads of this suite file, by seeds.")] = None,
+    a: Annotated[str, typer.Argument(metavar="A", help=f"The first one: {NAMED}")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The second one, which is compared with A.")],
+    suite: Annotated[
+        Path | None, typer.Option("--suite", help="Compare heads of this suite file, seed by seed.")
+    ] = None,
     overrides: Set = [],  # noqa: B006 - typer copies it
     only: Only = [],  # noqa: B006
-    top: Annotated[int, typer.Option(min=0, help="Contexts shown of each kind.")] = 10,
+    top: Annotated[int, typer.Option(min=0, help="How many contexts of each kind are shown.")] = 10,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """What differs: settings, metrics with intervals, and the words of the test text on which they differ most."""
+    """Show what differs: settings, metrics with intervals, and the test words on which they differ most."""
     if suite is None:
         if overrides or only:
-            raise ExecutionError("--set and --only change and pick what a suite says: name it with --suite")
+            raise ExecutionError("--set and --only select trials of a suite: name the suite with --suite")
         pairs = [("", *paired.of_trials(results, a, b))]
     else:
-        read = planning.load(suite, tuple(overrides))
-        chosen = {trial.id for trial in planning.select(read.trials, tuple(only))}
-        known = gather.gather(read, results, errors.print)
-        found = rows(read, known.records, known.interrupted, known.outdated)
-        lines = [row for row in found if chosen & {trial.id for trial in row.trials}]
-        pairs = paired.of_heads(lines, known, a, b)
-    found = [difference(one, other, data, top=top, within=within) for within, one, other in pairs]
+        found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
+        chosen = {trial.id for trial in planning.select(found.suite.trials, tuple(only))}
+        rows = [row for row in found.rows if chosen & {trial.id for trial in row.trials}]
+        pairs = paired.of_heads(rows, found.evidence, a, b)
+    differences = [difference(one, other, data, top=top, within=within) for within, one, other in pairs]
     if as_json:
-        told = [asdict(each, dict_factory=_without_nan) for each in found]
-        print(json.dumps({"differences": told}, indent=1, allow_nan=False))
+        content = [asdict(each, dict_factory=_without_nan) for each in differences]
+        print(json.dumps({"differences": content}, indent=1, allow_nan=False))
         return
-    for each in found:
+    for each in differences:
         for part in screen.differences(each):
             console.print(part, soft_wrap=False)
 
 
 def _without_nan(items: list[tuple[str, object]]) -> dict[str, object]:
-    """null for an error that a single block does not tell."""
+    """null for a standard error that a single block cannot give."""
     return {key: None if value != value else value for key, value in items}

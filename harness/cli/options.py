@@ -1,4 +1,4 @@
-"""What several commands share: their options, and where they write."""
+"""What several commands share: their options, and how they print."""
 
 import sys
 from enum import StrEnum
@@ -23,19 +23,37 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
-SuitePath = Annotated[Path, typer.Argument(help="The suite file, e.g. suites/quickstart.yaml.")]
+SuitePath = Annotated[Path, typer.Argument(help="The suite file, for example suites/quickstart.yaml.")]
 Set = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change the suite: train.epochs=2. Repeatable.")
 ]
 Only = Annotated[
-    list[str], typer.Option("--only", metavar="KEY=VALUE[,...]", help="Commas mean and, repeating means or.")
+    list[str],
+    typer.Option("--only", metavar="KEY=VALUE[,...]", help="Select trials: commas mean and, repeated options mean or."),
 ]
 Results = Annotated[
-    Path, typer.Option("--results", envvar="HARNESS_RESULTS", help="Folder of records, tables, mlflow.db.")
+    Path, typer.Option("--results", envvar="HARNESS_RESULTS", help="Folder of records, tables and mlflow.db.")
 ]
 Data = Annotated[Path, typer.Option("--data", envvar="HARNESS_DATA", help="Folder of the corpora's files.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON alone on standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace tables, pages and plots that are made of more finished trials.")
+    bool,
+    typer.Option("--overwrite", help="Also replace tables, pages and plots that were made of more finished trials."),
 ]
 RESULTS = Path("results")
+
+
+def say(text: str) -> None:
+    """Print a text on standard output as it is; nothing in it is read as markup."""
+    end = "" if text.endswith("\n") else "\n"
+    console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True, end=end)
+
+
+def warn(sentence: str) -> None:
+    """Print a warning on standard error."""
+    errors.print(f"warning: {sentence}")
+
+
+def say_files(what: str, files: list[Path]) -> None:
+    """For example 'table: results/tables/quickstart.md, .csv, .tex'."""
+    say(f"{what}: {', '.join([str(files[0]), *(place.suffix for place in files[1:])])}")

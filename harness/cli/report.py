@@ -1,17 +1,12 @@
-"""`harness report`: a suite's plots and its page."""
-
-import hashlib
-from dataclasses import replace
+"""`harness report`: the plots and the page of a suite."""
 
 from harness import plan as planning
-from harness.cli.options import RESULTS, Data, Only, Overwrite, Results, Set, SuitePath, console, errors
+from harness.cli.options import RESULTS, Data, Only, Overwrite, Results, Set, SuitePath, say, warn
 from harness.corpora.download import DEFAULT_DATA
-from harness.errors import RecordError
-from harness.report.evidence.gather import gather
-from harness.report.table import suite_table
+from harness.report import study
 from harness.tracking import database
 from harness.tracking.description import description
-from harness.tracking.guarded import Tracking
+from harness.tracking.safe_tracker import SafeTracker
 
 
 def report(
@@ -22,29 +17,14 @@ def report(
     data: Data = DEFAULT_DATA,
     overwrite: Overwrite = False,
 ) -> None:
-    """A suite's plots, and one page that shows all that is known of its trials. With --only: in files of their own."""
-    from harness.report import outputs
-    from harness.report.figures import plots
-    from harness.report.page import document
+    """Write the plots of a suite and one web page with everything known about its trials.
 
-    read = planning.load(suite, tuple(overrides))
-    chosen = {trial.id for trial in planning.select(read.trials, tuple(only))}
-    evidence = gather(read, results, lambda sentence: errors.print(f"warning: {sentence}"))
-    if not chosen & evidence.records.keys():
-        raise RecordError(f"{evidence.runs} has no record of these trials; `harness run {suite}` makes them")
-    table, name = suite_table.of_trials(suite_table.build(evidence), chosen), suite_table.stem(read)
-    if only:
-        table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
-        name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"
-    drawn = plots.draw(evidence, table.title, chosen)
-    folder, place = results / "plots" / name, results / "reports" / f"{name}.html"
-    files, gone = plots.files_of(drawn, folder)
-    outputs.write({place: document.render(evidence, table, drawn).encode(), **files}, gone=gone, overwrite=overwrite)
-    for plot in drawn:
-        if isinstance(plot, plots.LeftOut):
-            errors.print(f"no plot '{plot.title}': {plot.reason}")
-    made = sum(isinstance(plot, plots.Plot) for plot in drawn)
-    console.print(f"plots: {folder} ({made}, each as .svg and .png)", highlight=False, soft_wrap=True)
-    console.print(f"page: {place}", highlight=False, soft_wrap=True)
-    tracking = Tracking(results if database.exists(results) else None, errors)  # its description names these files
-    tracking.call(lambda tracker: tracker.describe(read.name, description(read.name, results)))
+    With --only, the files of the selected trials have names of their own.
+    """
+    found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
+    page, *plots = found.write_report(overwrite, only)
+    if plots:
+        say(f"plots: {plots[0].parent} ({len({place.stem for place in plots})}, each as .svg and .png)")
+    say(f"page: {page}")
+    tracking = SafeTracker(results if database.exists(results) else None, warn)  # MLflow's description names the files
+    tracking.call(lambda tracker: tracker.describe(found.suite.name, description(found.suite.name, results)))

@@ -4,6 +4,7 @@ import math
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,38 +15,44 @@ from rich.text import Text
 
 from harness.conformance import Summary
 from harness.diagnostics.facets import Position
-from harness.plan.specs import TrialSpec
+from harness.execution.planned import PlannedTrial
 from harness.printable import printable
 from harness.report.diff.contexts import Context
 from harness.report.diff.difference import Difference
 from harness.report.diff.metric_pairs import MetricDifference
 from harness.report.evidence.gains import Band
 from harness.report.history import SuiteSpent, TrialSpent
+from harness.training.step_memory import StepMemory
 
 
-def trials(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]]) -> Table:
+def trials(planned: list[PlannedTrial]) -> Table:
     """A row for each planned trial: what it is, its parameter counts, its state."""
     shown = Table("trial", "corpus", "backbone", "head", "seed", "params", "head params", "state")
-    for spec, entry in zip(specs, entries, strict=True):
-        counts = [f"{entry[key]:,}" for key in ("params_total", "params_head")]
+    for trial in planned:
+        spec = trial.spec
         about = [spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), str(spec.seed)]
-        shown.add_row(*map(_shown, [*about, *counts, entry["state"]]))
+        shown.add_row(*map(_shown, [*about, f"{trial.params_total:,}", f"{trial.params_head:,}", trial.state]))
     return shown
 
 
-def step_memory(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]], device: str) -> Table:
-    """A row for each model: MiB at the peak of a training step, where they are made; '-' where that cannot be told."""
+def step_memory(planned: list[PlannedTrial], device: str) -> Table:
+    """A row for each model: MiB at the peak of a training step, by part; '-' where they could not be computed."""
     shown = Table("corpus", "backbone", "head", title=f"memory of a training step at its peak, MiB, {device}")
-    parts = list(next((entry["memory"] for entry in entries if entry["memory"]), {}))
+    parts = list(next((_parts(trial.memory) for trial in planned if trial.memory), {}))
     for part in parts:
         shown.add_column(part, justify="right")
     rows = {}
-    for spec, entry in zip(specs, entries, strict=True):
-        sizes = [f"{entry['memory'][part] / 2**20:,.1f}" if entry["memory"] else "-" for part in parts]
-        rows[str(spec.corpus), str(spec.backbone), str(spec.head)] = sizes
-    for about, sizes in rows.items():
-        shown.add_row(*map(_shown, [*about, *sizes]))
+    for trial in planned:
+        sizes = _parts(trial.memory) if trial.memory else {}
+        cells = [f"{sizes[part] / 2**20:,.1f}" if sizes else "-" for part in parts]
+        rows[str(trial.spec.corpus), str(trial.spec.backbone), str(trial.spec.head)] = cells
+    for about, cells in rows.items():
+        shown.add_row(*map(_shown, [*about, *cells]))
     return shown
+
+
+def _parts(memory: StepMemory) -> dict[str, int]:
+    return {**asdict(memory), "total": memory.total}
 
 
 def components(entries: list[dict[str, Any]]) -> Table:
@@ -139,7 +146,7 @@ def _contexts(title: str, contexts: Iterable[Context]) -> Table:
     return shown
 
 
-def suites_spent(rows: Iterable[SuiteSpent]) -> Table:
+def history_of_suites(rows: Iterable[SuiteSpent]) -> Table:
     """A row for each suite: its records by status, and what they took."""
     shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
     for row in rows:
@@ -152,7 +159,7 @@ def suites_spent(rows: Iterable[SuiteSpent]) -> Table:
     return shown
 
 
-def trials_spent(rows: Iterable[TrialSpent]) -> Table:
+def history_of_trials(rows: Iterable[TrialSpent]) -> Table:
     """A row for each trial that has a record."""
     names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
     shown = Table(*names, "token scores")

@@ -1,4 +1,4 @@
-"""`harness verify`: are records true?"""
+"""`harness verify`: check records against weights or a new training."""
 
 import json
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, console, errors
+from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, errors, say
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.progress.live import LiveView
 from harness.verification.check import verified
@@ -28,36 +28,32 @@ def verify(
     named_files: Annotated[
         bool, typer.Option("--named-files", help="Open the texts and weights that a record names by their path.")
     ] = False,
-    device: Annotated[Device, typer.Option(help="auto: as the record has it, where this machine can.")] = Device.auto,
+    device: Annotated[Device, typer.Option(help="auto: as in the record, if this machine has it.")] = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
     """Compare records with what their weights, or the same training, give on this machine.
 
-    identical: the same bits. plausible: within the spread of the row's other seeds. Anything else is different, and the
-    exit code is 1 then, as it is where a record cannot be checked.
+    identical: the same bits. plausible: within the spread of the row's other seeds. Any other verdict, and a record
+    that cannot be checked, gives exit code 1.
     """
     place = Place(data=data, device=device.value, named_files=named_files)
     verdicts = []
     for given in stored(record, results, tuple(only)):
-        verdicts.append(_verified(given, place, retrain))
+        verdicts.append(_verify_one(given, place, retrain))
         if not as_json:
-            _print(str(verdicts[-1]))
+            say(str(verdicts[-1]))
     totals = Counter(verdict.outcome for verdict in verdicts)
     if as_json:
         print(json.dumps({"records": [asdict(each) for each in verdicts], "totals": totals}, indent=1))
     else:
         counted = ", ".join(f"{number} {outcome}" for outcome, number in totals.items())
-        _print(f"{len(verdicts)} record{'s' * (len(verdicts) != 1)}: {counted}")
+        say(f"{len(verdicts)} record{'s' * (len(verdicts) != 1)}: {counted}")
     raise typer.Exit(0 if all(verdict.good for verdict in verdicts) else 1)
 
 
-def _verified(given: Stored, place: Place, retrain: bool) -> Verdict:
+def _verify_one(given: Stored, place: Place, retrain: bool) -> Verdict:
     specs = [given.record.spec] if retrain and given.record is not None else []
     with LiveView(specs, errors) as view:
         return verified(given, place, retrain=retrain, on_event=view)
-
-
-def _print(text: str) -> None:
-    console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)

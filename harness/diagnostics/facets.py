@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from harness.containment.calls import calling, contained
 from harness.diagnostics.trained import Trained
 from harness.distributions import Mixture
+from harness.model import components
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,12 @@ def inspect(trained: Trained, text: str, *, top: int = 10, every: bool = False) 
     ids_BT = trained.ids(text)
     if trained.model.backbone(ids_BT[:, :1]).state is None:
         ids_BT = ids_BT[:, -trained.spec.train.seq_len :]
+    who = components(trained.spec)
+    with contained(who), calling(who, "evaluation"):
+        return _positions(trained, ids_BT, top, every=every)
+
+
+def _positions(trained: Trained, ids_BT: Tensor, top: int, *, every: bool) -> tuple[tuple[Position, ...], bool]:
     distribution, _ = trained.model(ids_BT)
     T = ids_BT.shape[1]
     positions = []

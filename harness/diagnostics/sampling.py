@@ -9,8 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from harness.containment.calls import calling, contained
 from harness.diagnostics.decoding import Decoder
+from harness.diagnostics.trained import Trained
 from harness.errors import ExecutionError
+from harness.model import components
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,39 @@ def sample(decoder: Decoder, prompt_BT: Tensor, number: int, choice: Choice, *, 
         logp_BV = decoder(drawn[-1])
     _settle(prompt_BT)
     return Drawn(tokens_BT=torch.cat(drawn, dim=1), seconds=time.perf_counter() - began)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """Texts that a model wrote after a prompt.
+
+    Args:
+        texts: the prompt and what follows it, as text.
+        ids: the ids of the drawn tokens of each text.
+        tokens_per_second: of all texts together.
+    """
+
+    texts: tuple[str, ...]
+    ids: tuple[tuple[int, ...], ...]
+    tokens_per_second: float
+
+
+def continue_text(trained: Trained, prompt: str, number: int, choice: Choice, *, seed: int, copies: int = 1) -> Texts:
+    """Continue a prompt with a trained model. The model's code is contained as in a trial.
+
+    Args:
+        prompt: at least one token.
+        number: how many tokens are drawn for each text.
+        copies: how many texts are drawn, all from the same prompt.
+    """
+    prompts_BT = trained.ids(prompt).expand(copies, -1)
+    who = components(trained.spec)
+    with contained(who), calling(who, "evaluation"):
+        drawn = sample(Decoder(trained.model, trained.spec.train.seq_len), prompts_BT, number, choice, seed=seed)
+    ids = tuple(map(tuple, drawn.tokens_BT.tolist()))
+    given = prompts_BT[0].tolist()
+    texts = tuple(trained.codec.decode([*given, *new]) for new in ids)
+    return Texts(texts=texts, ids=ids, tokens_per_second=drawn.tokens_per_second)
 
 
 def _settle(tensor: Tensor) -> None:

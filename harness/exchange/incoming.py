@@ -37,6 +37,26 @@ class Taken:
     warnings: tuple[str, ...] = ()
     other_code: int = 0
 
+    def sentences(self) -> list[str]:
+        """What a user should know about these records: one sentence each."""
+        found = [f"{sentence}; the leaderboard leaves it out" for sentence in self.differing]
+        if self.unjudged:
+            found.append(
+                f"the ids of {self.unjudged} records could not be checked: they use local text files, plug-ins, or "
+                "another version"
+            )
+        found += self.warnings
+        if self.uncertified:
+            found.append(
+                f"{self.uncertified} of these records have no certificate: they were made before records had one"
+            )
+        if self.other_code:
+            found.append(
+                f"{self.other_code} of these records were made by other code of a head, backbone or corpus than the "
+                "code here; `harness plan SUITE` shows them as outdated"
+            )
+        return found
+
 
 def take_in(place: Path, results: Path, *, replacing: bool = False) -> Taken:
     """Write the records of a file below a results folder, with what lies beside them. Of a record that is here already

@@ -12,6 +12,7 @@ from harness.exchange.bundle import BESIDE, FILES, MANIFEST, Manifest, Trial, ad
 from harness.machine.files import atomically
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
 from harness.records import sealed, store
+from harness.records.token_nll import FILE_NAME as TOKEN_SCORES
 from harness.registry import nearest
 
 
@@ -44,7 +45,7 @@ def export(
     folders = _folders(results, suites)
     if place.exists():
         raise StorageError(f"{place} is there already; name another file, or remove it")
-    beside = [name for name in BESIDE if token_nll or name != token_nll.FILE_NAME]
+    beside = [name for name in BESIDE if token_nll or name != TOKEN_SCORES]
     trials = []
     try:
         with atomically(place) as file, new(file) as archive:

@@ -228,7 +228,7 @@ def _database_notes(results: Path) -> list[str]:
     if before := database.made_elsewhere(results):
         notes.append(f"{results / database.DATABASE} was made for {before}; `harness sync` builds it anew")
     if left := database.left_running(results):
-        notes.append(f"{len(left)} MLflow runs were left RUNNING by a driver that died; the next run or sync ends them")
+        notes.append(f"{len(left)} MLflow runs are incomplete: their driver was killed; `harness sync` replaces them")
     return notes
 
 

@@ -1,21 +1,22 @@
-"""The driver's part of a run: check the place, hand what is pending to an executor, log each record to MLflow."""
+"""The driver of a run: it starts the executor, and logs each new record to MLflow."""
 
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from harness.errors import ExecutionError, StorageError
-from harness.execution.events import Claim, Event
+from harness.execution.events import Event
 from harness.execution.progress.live import LiveView
+from harness.execution.resources import LOCAL, Resources
 from harness.kernels import probe
 from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import TrialRecord
-from harness.tracking.guarded import Tracking
+from harness.tracking.safe_tracker import SafeTracker
 from harness.training.checkpoint import BEST, ends_with_seal
 from harness.trial import attempt
 from harness.trial.log import LOG_NAME
@@ -23,26 +24,52 @@ from harness.trial.run import tidy
 from harness.trial.setting import Setting
 
 
-def run_trials(
-    todo: list[TrialSpec],
-    setting: Setting,
-    claim: Claim,
-    address: str,
-    view: LiveView,
-    tracking: Tracking,
-    *,
-    fail_fast: bool = False,
-) -> None:
-    """Run trials by the setting's executor; each record is logged to MLflow as it comes in.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """How the trials of one command are executed.
 
-    Raises: ExecutionError when the runs' folder cannot be written or the claim fits no machine; CorpusError when a
-    corpus cannot be had. Nothing was started then.
+    Args:
+        address: 'local', or the address of a Ray cluster.
+        fail_fast: stop at the first trial that fails.
     """
-    _refuse_unwritable(setting.runs)
-    if not on_gpu(setting, claim):
-        setting = with_route(setting)  # once, here: trials of one run multiply alike
+
+    setting: Setting
+    resources: Resources
+    address: str = LOCAL
+    fail_fast: bool = False
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the trials will run on a GPU, as far as this machine can know."""
+        device = self.setting.device
+        return device == "cuda" or (device == "auto" and self.resources.gpus != 0 and torch.cuda.is_available())
+
+    def with_route(self) -> "Execution":
+        """The same execution with the route of float32 products that this machine has chosen for trials on the CPU. It
+        is chosen here, once, so that all trials of a run multiply in the same way.
+        """
+        if self.on_gpu:
+            return self
+        return replace(self, setting=replace(self.setting, route=probe.chosen_route()))
+
+
+def run_trials(
+    trials: list[TrialSpec], execution: Execution, view: LiveView, tracking: SafeTracker
+) -> dict[str, TrialRecord]:
+    """Run trials with the executor that the setting names, and log each record to MLflow when it arrives.
+
+    Returns: trial id -> its new record, for the trials that have one.
+    Raises: ExecutionError when the folder of the records cannot be written, or no machine has what a trial needs;
+        CorpusError when a corpus cannot be read or downloaded. No trial was started in these cases.
+    """
+    _check_writable(execution.setting.runs)
+    execution = execution.with_route()
+    setting, resources, fail_fast = execution.setting, execution.resources, execution.fail_fast
+    records: dict[str, TrialRecord] = {}
 
     def on_event(event: Event) -> None:
+        if event.record is not None:
+            records[event.spec.id] = event.record
         view(event)
         if event.record is not None:
             tracking.call(lambda tracker: tracker.log(event.record))
@@ -51,51 +78,42 @@ def run_trials(
         from harness.execution import inline
 
         with view:
-            inline.execute(todo, setting, claim, on_event, fail_fast=fail_fast)
+            inline.execute(trials, setting, resources, on_event, fail_fast=fail_fast)
     else:
         from harness.execution.ray import schedule
 
         with view:
-            schedule.execute(todo, setting, claim, on_event, address, fail_fast=fail_fast)
+            schedule.execute(trials, setting, resources, on_event, execution.address, fail_fast=fail_fast)
+    return records
 
 
 def tidy_finished(runs: Path, finished: Iterable[str]) -> None:
-    """Remove what workers left that were killed between saving the record of a trial and tidying up. A trial that
-    another process has is left to it.
+    """Remove the temporary files of finished trials whose worker was killed before it could do so. A trial that another
+    process is working on is left alone.
     """
     for trial in finished:
         folder = store.folder(runs, trial)
         if not attempt.ended(folder):
             with contextlib.suppress(StorageError), store.writing(runs, trial, wait=0):
-                known, _ = store.load_all(runs, [trial])  # once more: another may have set it aside meanwhile
-                if trial in known:
-                    tidy(folder, known[trial].status)
+                found, _ = store.load_all(runs, [trial])  # read again: another process may have moved it meanwhile
+                if trial in found:
+                    tidy(folder, found[trial].status)
 
 
-def without_weights(runs: Path, known: Mapping[str, TrialRecord]) -> list[str]:
-    """The trials that ended well here and whose best.pt is missing or cut off. A trial was trained here where its log
-    is: imported and committed records come without log and weights.
+def without_weights(runs: Path, records: Mapping[str, TrialRecord]) -> list[str]:
+    """The ids of trials that ended 'ok' on this machine and whose best.pt is missing or cut off. A trial was trained
+    on this machine when its log exists: imported and committed records have no log and no weights.
     """
-    ok = [store.folder(runs, trial) for trial, record in known.items() if record.status == "ok"]
+    ok = [store.folder(runs, trial) for trial, record in records.items() if record.status == "ok"]
     return [folder.name for folder in sorted(ok) if (folder / LOG_NAME).exists() and not ends_with_seal(folder / BEST)]
 
 
-def on_gpu(setting: Setting, claim: Claim) -> bool:
-    """Where the trials will run, as far as this machine tells."""
-    return setting.device == "cuda" or (setting.device == "auto" and claim.gpus != 0 and torch.cuda.is_available())
-
-
-def with_route(setting: Setting) -> Setting:
-    """With the route of float32 products that this machine's probe chose."""
-    return replace(setting, route=probe.chosen_route())
-
-
-def _refuse_unwritable(runs: Path) -> None:
-    probe = runs / f".probe-{os.getpid()}"
+def _check_writable(runs: Path) -> None:
+    probe_file = runs / f".probe-{os.getpid()}"
     try:
         runs.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
+        probe_file.write_bytes(b"")
+        probe_file.unlink()
     except OSError as cause:
         raise ExecutionError(
             f"{runs} cannot be written ({cause.strerror}); name another folder with --results"

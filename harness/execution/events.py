@@ -1,4 +1,4 @@
-"""What executors tell of their trials, and what a trial may claim."""
+"""The events of a trial, as executors report them: it started, it made progress, it finished."""
 
 import contextlib
 import sys
@@ -14,7 +14,13 @@ from harness.training.progress import Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A trial began, got on (`progress`), or ended: with a `record`, or lost without one, for the reason `message`."""
+    """One event of one trial.
+
+    Args:
+        progress: of a 'progress' event: how far the trial is.
+        record: of a 'finished' event: the trial's record; None when the trial ended without one.
+        message: of a 'finished' event without a record: the reason.
+    """
 
     kind: Literal["started", "progress", "finished"]
     spec: TrialSpec
@@ -24,35 +30,26 @@ class Event:
 
     @property
     def ok(self) -> bool:
-        """It ended, and well."""
+        """Whether the trial has finished with the status 'ok'."""
         return self.record is not None and self.record.status == "ok"
 
 
 OnEvent = Callable[[Event], None]
 
 
-class Guarded:
-    """A listener that may raise without harm to any trial; it is told of once."""
+class GuardedListener:
+    """Calls a listener, which may raise without any effect on the trials. Only its first exception is printed."""
 
     def __init__(self, on_event: OnEvent):
-        self._on_event, self._complained = on_event, False
+        self._on_event, self._printed = on_event, False
 
     def __call__(self, event: Event) -> None:
-        """Tell it."""
+        """Pass an event to the listener."""
         try:
             self._on_event(event)
         except Exception as error:
-            if not self._complained:
-                self._complained = True
-                with contextlib.suppress(OSError):  # the terminal may be what is wrong
-                    print(sentence(f"watching {event.spec} failed: {type(error).__name__}: {error}"), file=sys.stderr)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """What one trial takes: CPU cores, also its torch threads, and a share of a GPU (None: a whole one where there is
-    one; 0: none, it runs on the CPU). A data-parallel trial takes so many cores for each worker, and a GPU for each.
-    """
-
-    cpus: int
-    gpus: float | None
+            if not self._printed:
+                self._printed = True
+                with contextlib.suppress(OSError):  # standard error may be closed
+                    text = f"the progress of {event.spec} cannot be shown: {type(error).__name__}: {error}"
+                    print(sentence(text), file=sys.stderr)

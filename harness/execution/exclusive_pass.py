@@ -1,6 +1,6 @@
-"""After the trials of a run: one of each row is timed again while nothing else of ours runs, wherever trials run."""
+"""After the trials of a run: one trial of each row is timed again while no other trial runs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,124 +8,139 @@ import torch
 
 from harness.code.fingerprints import is_outdated
 from harness.errors import HarnessError
-from harness.execution.driver import on_gpu, with_route
-from harness.execution.events import Claim
+from harness.execution.driver import Execution
+from harness.execution.progress.reporter import Reporter
+from harness.execution.resources import LOCAL
 from harness.machine import environment
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
 from harness.records import store, timings
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
-from harness.trial.setting import Setting
 
-LOCAL = "local"
-LOCK = "timing"  # held by a pass: two of one suite would time each other
-LOCK_SECONDS = 10.0  # that a trial's own lock is waited for
+LOCK = "timing"  # the name of the lock of a timing pass: two passes at the same time would slow each other down
+LOCK_SECONDS = 10.0  # how long to wait for the lock of one trial
 
-Tell = Callable[[str], None]
+Row = tuple[str, str, str]  # corpus, backbone, head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """What a pass is to time: the first ok trial of each row; and what is to be said of the others."""
+    """What a timing pass has to do.
 
-    found: list[TrialRecord]
-    sentences: list[str]
+    Args:
+        records: the first 'ok' trial of each row; empty when nothing is to be timed.
+        notes: sentences about rows that are not timed.
+    """
+
+    records: list[TrialRecord]
+    notes: list[str]
 
 
 def time_rows(
-    trials: tuple[TrialSpec, ...], setting: Setting, claim: Claim, address: str, say: Tell, warn: Tell
+    trials: tuple[TrialSpec, ...], execution: Execution, records: Mapping[str, TrialRecord], reporter: Reporter
 ) -> bool:
-    """Time a trial of each row, if any row lacks an exclusive timing: then all of them, since only times of one pass
-    compare. Once every trial has a record, and not before. True where a pass was made.
+    """Time one trial of each row when some row has no exclusive timing. All rows are timed then, because only the times
+    of one pass can be compared. Nothing is timed before every trial has a record.
 
-    Whatever goes wrong is a warning: times are a view of trials that are finished. KeyboardInterrupt passes through;
-    the next command makes up for it.
+    An error is a warning, because the trials themselves are finished, and the next command tries again.
 
     Args:
-        setting: as the trials had it; `fresh`: their timings are outdated, too.
-        say, warn: hear sentences for the user.
+        execution: as for the trials; `setting.fresh`: time the rows again although they have timings.
+        records: the trials' records.
+    Returns: True when rows were timed.
+    Raises: KeyboardInterrupt.
     """
     try:
-        due = what_is_due(trials, setting, claim, address)
-        for each in due.sentences:
-            say(each)
-        if not due.found:
+        due = what_is_due(trials, execution, records)
+        for note in due.notes:
+            reporter.say(note)
+        if not due.records:
             return False
-        with store.writing(setting.runs, LOCK):
-            due = what_is_due(trials, setting, claim, address)  # another command may have made the pass meanwhile
-            return bool(due.found) and _passed(due.found, setting, claim, address, say, warn)
+        runs = execution.setting.runs
+        with store.writing(runs, LOCK):
+            latest, _ = store.load_all(runs, [spec.id for spec in trials])
+            due = what_is_due(trials, execution, latest)  # another command may have timed them meanwhile
+            return bool(due.records) and _time(due.records, execution, reporter)
     except Exception as error:
-        warn(f"warning: the rows are not timed: {_told(error)}; the same command tries again")
+        reporter.warn(f"the rows are not timed: {_first_line(error)}; the same command tries again")
         return False
 
 
-def what_is_due(trials: Iterable[TrialSpec], setting: Setting, claim: Claim, address: str) -> Due:
-    """The records to time; none while a trial has no record, and none once every row has its timing.
+def what_is_due(trials: Iterable[TrialSpec], execution: Execution, records: Mapping[str, TrialRecord]) -> Due:
+    """The records to time: none while a trial has no record, and none when every row has its timing.
 
-    A row is timed on the device that trained it. On a cluster that is whatever node takes the pass, and all rows' times
-    are to be of one device.
+    A row is timed on the device that trained it. On a cluster any node may do the timing, but all rows are to be timed
+    on the same device.
     """
-    specs = list(trials)
-    known, _ = store.load_all(setting.runs, [spec.id for spec in specs])
-    rows: dict[tuple[str, str, str], list[TrialRecord]] = {}
-    for record in (known[spec.id] for spec in specs if spec.id in known):
-        if record.status == "ok" and not is_outdated(record):  # its weights are of code that is gone
-            spec = record.spec
-            rows.setdefault((str(spec.corpus), str(spec.backbone), str(spec.head)), []).append(record)
-    several = {key for key, row in rows.items() if row[0].spec.train.data_parallel > 1}
-    here = environment.device_name(torch.device("cuda" if on_gpu(setting, claim) else "cpu"))
-    elsewhere = {key for key, row in rows.items() if address == LOCAL and row[0].environment.device != here}
-    sentences = []
-    if several:
-        sentences.append("data-parallel trials are not timed alone: their times are those of their training")
+    specs, setting = list(trials), execution.setting
+    rows = _rows(records[spec.id] for spec in specs if spec.id in records)
+    data_parallel = {key for key, row in rows.items() if row[0].spec.train.data_parallel > 1}
+    local = execution.address == LOCAL
+    here = environment.device_name(torch.device("cuda" if execution.on_gpu else "cpu"))
+    elsewhere = {key for key, row in rows.items() if local and row[0].environment.device != here}
+    notes = []
+    if data_parallel:
+        notes.append("data-parallel trials are not timed alone: their times are those of their training")
     elif elsewhere:
         devices = ", ".join(sorted({rows[key][0].environment.device for key in elsewhere}))
-        sentences.append(f"not timed: {_models(len(elsewhere))} trained on {devices}, since this is {here}")
-    rows = {key: row for key, row in rows.items() if key not in several | elsewhere}
-    settled = not setting.fresh and _settled(setting.runs, list(rows.values()), here if address == LOCAL else None)
-    through = len(known) == len(specs)
-    return Due(found=[] if settled or not through else [row[0] for row in rows.values()], sentences=sentences)
+        notes.append(f"not timed: {_models(len(elsewhere))} trained on {devices}, because this device is {here}")
+    to_time = [row for key, row in rows.items() if key not in data_parallel | elsewhere]
+    timed_before = not setting.fresh and _have_timings(setting.runs, to_time, here if local else None)
+    all_finished = all(spec.id in records for spec in specs)
+    return Due(records=[row[0] for row in to_time] if all_finished and not timed_before else [], notes=notes)
 
 
-def _settled(runs: Path, rows: list[list[TrialRecord]], device: str | None) -> bool:
-    """Whether each row has a timing, all of them of one pass, on this device where it is known."""
+def _rows(records: Iterable[TrialRecord]) -> dict[Row, list[TrialRecord]]:
+    """The 'ok' records by row. Outdated ones are left out: the code that belongs to their weights is gone."""
+    rows: dict[Row, list[TrialRecord]] = {}
+    for record in records:
+        if record.status == "ok" and not is_outdated(record):
+            spec = record.spec
+            rows.setdefault((str(spec.corpus), str(spec.backbone), str(spec.head)), []).append(record)
+    return rows
+
+
+def _have_timings(runs: Path, rows: list[list[TrialRecord]], device: str | None) -> bool:
+    """Whether each row has a timing, all of them from the same pass, and on this device if it is given."""
     devices, passes = set(), set()
     for row in rows:
-        taken, _ = timings.load_all(runs, {record.id: record for record in row})
-        if not taken:
+        found, _ = timings.load_all(runs, {record.id: record for record in row})
+        if not found:
             return False
-        latest = max(taken.values(), key=lambda each: each.taken)
+        latest = max(found.values(), key=lambda each: each.taken)
         devices, passes = devices | {latest.device}, passes | {latest.passed}
     return len(passes) <= 1 and len(devices | ({device} if device is not None else set())) <= 1
 
 
-def _passed(found: list[TrialRecord], setting: Setting, claim: Claim, address: str, say: Tell, warn: Tell) -> bool:
-    say(f"timing {_models(len(found))}, one at a time ...")
-    if not on_gpu(setting, claim):
-        setting = with_route(setting)
-    if setting.executor == "inline":
+def _time(records: list[TrialRecord], execution: Execution, reporter: Reporter) -> bool:
+    """Time these trials and save their timings. Returns True when there are timings."""
+    reporter.say(f"timing {_models(len(records))}, one at a time ...")
+    execution = execution.with_route()
+    if execution.setting.executor == "inline":
         from harness.execution import inline
 
-        taken, sentences = inline.time_rows(found, setting, claim)
+        found, faults = inline.time_rows(records, execution.setting, execution.resources)
     else:
         from harness.execution.ray import schedule
 
-        taken, sentences = schedule.time_rows(found, setting, claim, address)
-    for each in sentences:
-        warn(f"warning: {sentence(each)}")
-    for timing in taken:
-        _save(timing, setting.runs)
-    say(_outcome(taken))
-    return bool(taken)
+        found, faults = schedule.time_rows(records, execution.setting, execution.resources, execution.address)
+    for fault in faults:
+        reporter.warn(sentence(fault))
+    for timing in found:
+        _save(timing, execution.setting.runs)
+    reporter.say(_summary(found))
+    return bool(found)
 
 
-def _outcome(taken: list[Timing]) -> str:
-    if not taken:
+def _summary(found: list[Timing]) -> str:
+    if not found:
         return "no model was timed"
-    first = taken[0]
-    other = f"; other work keeps {first.busy:.1f} cores busy: marked as shared, --timing tries again" * first.shared
-    return f"timed {_models(len(taken))} in {first.rounds} rounds{other}"
+    first = found[0]
+    other = (
+        f"; other programs use {first.busy:.1f} cores, so the times are marked as shared; --timing measures them again"
+    )
+    return f"timed {_models(len(found))} in {first.rounds} rounds{other * first.shared}"
 
 
 def _models(number: int) -> str:
@@ -137,6 +152,6 @@ def _save(timing: Timing, runs: Path) -> None:
         timings.save(timing, runs)
 
 
-def _told(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     reason = str(error) if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
     return sentence((reason.splitlines() or [type(error).__name__])[0])

@@ -1,61 +1,106 @@
-"""What trials take of what the nodes have: on which device, how many at once. Ray is not imported."""
+"""The resources of a trial: what it needs, on which device it runs, and how many trials run at the same time.
 
-from dataclasses import replace
+Ray is not imported here.
+"""
+
+from dataclasses import dataclass, replace
 
 from harness.errors import ExecutionError
-from harness.execution.events import Claim
 from harness.machine.environment import resolve_device
 from harness.plan.specs import TrialSpec
 from harness.trial.setting import Setting
 
-Node = dict[str, float]  # a resource's name -> how much of it a node has: 'CPU', 'GPU'
+LOCAL = "local"  # the address that stands for this machine alone, without a cluster
+Node = dict[str, float]  # resource ('CPU', 'GPU') -> how much of it a node has
 
 
-def refuse_contradiction(specs: list[TrialSpec], claim: Claim) -> None:
-    """Raises ExecutionError when the workers of a trial and the GPUs it claims do not go together."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What one trial needs. A data-parallel trial needs `cpus` for each worker.
+
+    Args:
+        cpus: CPU cores, which is also the number of torch threads.
+        gpus: GPUs or a share of one. 0: the trial runs on the CPU. None: one GPU for each worker where a GPU exists.
+    """
+
+    cpus: int
+    gpus: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """How trials are placed on the nodes.
+
+    Args:
+        setting: the setting with its device, threads, and shares of the machine filled in.
+        resources: what one worker needs.
+        max_concurrent: how many trials may run at the same time; None when Ray Tune decides.
+    """
+
+    setting: Setting
+    resources: Resources
+    max_concurrent: int | None
+
+
+def check_workers(specs: list[TrialSpec], resources: Resources) -> None:
+    """Raises ExecutionError when the number of a trial's workers and its number of GPUs contradict each other."""
     for workers in sorted({spec.train.data_parallel for spec in specs}):
-        shares = workers == 1 and (claim.gpus or 0) <= 1
-        if not shares and claim.gpus not in (None, 0, workers):
+        one_gpu_or_less = workers == 1 and (resources.gpus or 0) <= 1
+        if not one_gpu_or_less and resources.gpus not in (None, 0, workers):
             raise ExecutionError(
-                f"a trial claims {claim.gpus:g} GPUs and train.data_parallel is {workers}: each worker takes one GPU, "
-                "and a trial of one worker at most one; change resources.gpus in the suite, or --gpus-per-trial"
+                f"a trial needs {resources.gpus:g} GPUs and train.data_parallel is {workers}: each worker uses one "
+                "GPU, and a trial with one worker at most one; change resources.gpus in the suite or --gpus-per-trial"
             )
 
 
-def fitted(
-    setting: Setting, claim: Claim, specs: list[TrialSpec], nodes: list[Node], *, local: bool
-) -> tuple[Setting, Claim, int | None]:
-    """The device there is, the claim of one worker on it, and how many trials may run at once. None where Tune finds
-    that out by itself: on a cluster, which may grow; but of data-parallel trials it does not count the workers.
+def allocate(
+    specs: list[TrialSpec], setting: Setting, resources: Resources, nodes: list[Node], *, local: bool
+) -> Allocation:
+    """Choose the device, and compute what one worker needs and how many trials fit on the nodes.
 
     Args:
-        nodes: those of the cluster; `local` when there is this machine only.
+        nodes: the nodes of the cluster.
+        local: True when the only node is this machine. A cluster may grow, so Ray Tune decides there how many trials
+            run at the same time; but Tune does not count the workers of data-parallel trials, so they are limited here.
     Raises: ExecutionError when the nodes cannot hold one trial.
     """
     workers = max((spec.train.data_parallel for spec in specs), default=1)
-    if claim.gpus == 0 and setting.device == "auto":
-        device = "cpu"
-    elif local:
-        device = resolve_device(setting.device).type
-    else:
-        has_gpu = any(node.get("GPU", 0) for node in nodes)
-        device = setting.device if setting.device != "auto" else "cuda" if has_gpu else "cpu"
-    gpus = 0.0 if device == "cpu" else (claim.gpus or workers) / workers
-    rooms = [_room(node, claim.cpus, gpus) for node in nodes]
-    at_once = sum(rooms) // workers
+    device = _device(setting, resources, nodes, local=local)
+    gpus = 0.0 if device == "cpu" else (resources.gpus or workers) / workers
+    of_worker = Resources(cpus=resources.cpus, gpus=gpus)
+    capacities = [_capacity(node, of_worker) for node in nodes]
+    at_once = sum(capacities) // workers
     if not at_once:
-        offered = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
-        claimed = f"{claim.cpus} CPUs and {gpus:g} GPUs"
-        if workers == 1:
-            raise ExecutionError(f"a trial claims {claimed}; there is no such node: {offered}")
-        raise ExecutionError(f"a trial claims {workers} times {claimed}; the nodes do not have them: {offered}")
+        raise ExecutionError(_too_large(of_worker, workers, nodes))
     shared = setting.shared or min(at_once, len(specs)) > 1
-    side_by_side = min(len(specs) * workers, max(rooms))
-    setting = replace(setting, device=device, threads=claim.cpus, shared=shared, memory_share=1 / max(side_by_side, 1))
-    return setting, Claim(cpus=claim.cpus, gpus=gpus), at_once if local or workers > 1 else None
+    workers_on_a_node = min(len(specs) * workers, max(capacities))
+    memory_share = 1 / max(workers_on_a_node, 1)
+    return Allocation(
+        setting=replace(setting, device=device, threads=resources.cpus, shared=shared, memory_share=memory_share),
+        resources=of_worker,
+        max_concurrent=at_once if local or workers > 1 else None,
+    )
 
 
-def _room(node: Node, cpus: int, gpus: float) -> int:
-    """Workers that a node holds at once."""
-    by_cpu = int(node.get("CPU", 0) // cpus)
-    return min(by_cpu, int(node.get("GPU", 0) / gpus + 1e-9)) if gpus else by_cpu
+def _device(setting: Setting, resources: Resources, nodes: list[Node], *, local: bool) -> str:
+    if resources.gpus == 0 and setting.device == "auto":
+        return "cpu"
+    if local:
+        return resolve_device(setting.device).type
+    if setting.device != "auto":
+        return setting.device
+    return "cuda" if any(node.get("GPU", 0) for node in nodes) else "cpu"
+
+
+def _capacity(node: Node, worker: Resources) -> int:
+    """How many workers fit on a node at the same time."""
+    by_cpu = int(node.get("CPU", 0) // worker.cpus)
+    return min(by_cpu, int(node.get("GPU", 0) / worker.gpus + 1e-9)) if worker.gpus else by_cpu
+
+
+def _too_large(worker: Resources, workers: int, nodes: list[Node]) -> str:
+    available = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
+    needed = f"{worker.cpus} CPUs and {worker.gpus:g} GPUs"
+    if workers == 1:
+        return f"a trial needs {needed}, and no node has that much; the nodes have: {available}"
+    return f"a trial needs {workers} times {needed}, and the nodes together do not have that much: {available}"

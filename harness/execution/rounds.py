@@ -1,16 +1,16 @@
-"""What an executor's reports mean, and what is done when it breaks down or a trial runs out of memory.
+"""What happens when an executor fails or a trial runs out of memory: trials are run in rounds.
 
-Trials run in one round, several at a time. When the round itself breaks down (Ray's memory monitor, killing one worker,
-takes the whole fit with it) those that were running are tried once more, each alone: the one that breaks down again was
-the cause, and has its record. The others go on in the next round. A trial that ran out of memory beside others is tried
-once more, alone.
+A round runs several trials at the same time. The executor itself can fail: when Ray's memory monitor kills one worker,
+Ray Tune ends all of them. The trials that were running then are tried once more, each of them alone. A trial with
+which the executor fails again is the cause, and gets a record that says so. The other trials run in the next round. A
+trial that ran out of memory while others ran is also tried once more, alone.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from harness.errors import ExecutionError
-from harness.execution.events import Event, Guarded, OnEvent
+from harness.execution.events import Event, GuardedListener, OnEvent
 from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import Status, TrialRecord
@@ -18,16 +18,17 @@ from harness.training.progress import Progress
 from harness.trial.lost import give_up
 from harness.trial.setting import Setting
 
-MAX_ROUNDS = 3  # that break down with nobody to blame
+MAX_ROUNDS = 3  # rounds that may fail while no trial is running
 
-Fit = Callable[[list[TrialSpec], Setting, int | None], None]  # trials, how they run, how many at once at most
+RunRound = Callable[[list[TrialSpec], Setting, int | None], None]  # trials, their setting, how many at the same time
 
 
 class Watcher:
-    """Hears of trials by their ids, tells `on_event`, and keeps who runs and who has ended.
+    """Keeps which trials are running and how the others ended, and passes events on. Trials are named by their ids.
 
     Args:
-        fail_fast: `stopped` becomes true with the first trial that fails.
+        on_event: called with each event.
+        fail_fast: set `stopped` when the first trial fails.
     """
 
     def __init__(self, specs: list[TrialSpec], setting: Setting, on_event: OnEvent, *, fail_fast: bool = False):
@@ -36,102 +37,115 @@ class Watcher:
         self.running: set[str] = set()
         self.ends: dict[str, Event] = {}
         self._specs = {spec.id: spec for spec in specs}
-        self._tell, self._reasons = Guarded(on_event), {}
+        self._report, self._reasons = GuardedListener(on_event), {}
 
     def started(self, trial: str) -> None:
-        """A worker has the trial, for the first time or again. One that has ended already is not run again by it."""
+        """A worker starts a trial, for the first time or again. A trial that has ended is not run again by it."""
         if trial in self.ends:
             return
         self.running.add(trial)
-        self._tell(Event(kind="started", spec=self._specs[trial]))
+        self._report(Event(kind="started", spec=self._specs[trial]))
 
     def progress(self, trial: str, progress: Progress) -> None:
-        """It got on."""
-        self._tell(Event(kind="progress", spec=self._specs[trial], progress=progress))
+        """A trial reported its progress."""
+        self._report(Event(kind="progress", spec=self._specs[trial], progress=progress))
 
     def lost(self, trial: str, reason: str) -> None:
-        """It is about to end without a record."""
+        """A trial will end without a record, for this reason."""
         self._reasons[trial] = reason
 
     def ended(self, trial: str) -> None:
-        """Its worker is through: with a record, or lost, or ended by --fail-fast. What comes later changes nothing."""
+        """The worker has finished a trial, with a record or without one. Later reports about the trial are ignored."""
         if trial in self.ends:
             return
         otherwise = "ended by --fail-fast" if self.stopped else "the worker ended without a record"
-        self._finish(trial, self._record(trial), self._reasons.get(trial, otherwise))
+        self._finish(trial, self._new_record(trial), self._reasons.get(trial, otherwise))
 
     def died(self, trial: str, message: str, status: Status = "error") -> None:
-        """No worker is left that could make its record."""
+        """No worker is left that could write the trial's record, so it is written here."""
         if trial in self.ends:
             return
         try:
             record = give_up(self._specs[trial], self.setting, status, message, self.replaced.get(trial))
-        except Exception as fault:  # whatever stands against the record, the fit goes on
+        except Exception as fault:  # the other trials run even if this record cannot be written
             self._finish(trial, None, f"{message}; {fault}")
         else:
             self._finish(trial, record)
 
     def again(self, trial: str) -> None:
-        """Its record, if it has one, is to be replaced by a further attempt."""
+        """A trial is tried again; its record, if it has one, will be replaced."""
         end = self.ends.pop(trial, None)
         if end is not None and end.record is not None:
             self.replaced[trial] = store.digest(end.record)
 
-    def _record(self, trial: str) -> TrialRecord | None:
-        known, _ = store.load_all(self.setting.runs, [trial])
-        if trial in known and store.digest(known[trial]) != self.replaced.get(trial):
-            return known[trial]
-        return None  # there is none, or it is of an earlier run: this one died before it began
+    def _new_record(self, trial: str) -> TrialRecord | None:
+        """The trial's record; None when there is none, or when it is of an earlier run."""
+        found, _ = store.load_all(self.setting.runs, [trial])
+        if trial in found and store.digest(found[trial]) != self.replaced.get(trial):
+            return found[trial]
+        return None
 
     def _finish(self, trial: str, record: TrialRecord | None, message: str = "") -> None:
         self.running.discard(trial)
         end = Event(kind="finished", spec=self._specs[trial], record=record, message="" if record else message)
         self.ends[trial] = end
         self.stopped = self.stopped or (self.fail_fast and not end.ok)
-        self._tell(end)
+        self._report(end)
 
 
-def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, fit: Fit) -> None:
-    """Run all trials, whatever breaks down.
+def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, run_round: RunRound) -> None:
+    """Run all trials, also when the executor fails.
 
-    Raises: ExecutionError when rounds break down time and again while no trial runs, or one runs no trial at all.
+    Args:
+        run_round: runs some trials with an executor; an exception of it is the executor's, since trials that fail have
+            records.
+    Raises: ExecutionError when the executor fails repeatedly while no trial is running, or runs no trial at all.
     """
-    left, broken, alone = specs, 0, set()
+    left, tried_alone, failures = specs, set(), 0
     while left and not watcher.stopped:
         ended = len(watcher.ends)
         try:
-            fit(left, setting, None)
-        except Exception as crash:  # of the executor, never of a trial: those leave records
+            run_round(left, setting, None)
+        except Exception as crash:
             suspects = [spec for spec in left if spec.id in watcher.running]
-            broken += not suspects
-            if broken == MAX_ROUNDS:
-                raise ExecutionError(f"the executor breaks down ({_line(crash)}); the same command goes on") from crash
-            alone |= {spec.id for spec in suspects}
+            failures += not suspects
+            if failures == MAX_ROUNDS:
+                raise _executor_failed(crash) from crash
+            tried_alone |= {spec.id for spec in suspects}
             for spec in suspects:
-                _alone(spec, setting, watcher, fit)
-        else:  # trials may be left: of a worker that died between two of them
+                _run_alone(spec, setting, watcher, run_round)
+        else:  # a trial can be left over when its worker died between two trials
             if len(watcher.ends) == ended:
-                raise ExecutionError(f"the executor ran none of {len(left)} trials; the same command goes on")
+                raise ExecutionError(f"the executor ran none of {len(left)} trials; start the same command again")
         left = [spec for spec in left if spec.id not in watcher.ends]
+    if setting.shared:
+        _retry_out_of_memory([spec for spec in specs if spec.id not in tried_alone], setting, watcher, run_round)
+
+
+def _retry_out_of_memory(specs: list[TrialSpec], setting: Setting, watcher: Watcher, run_round: RunRound) -> None:
+    """Trials that ran out of memory while others ran are tried once more, alone."""
     for spec in specs:
         end = watcher.ends.get(spec.id)
-        retried = not setting.shared or spec.id in alone or watcher.stopped
-        if not retried and end and end.record and end.record.status == "oom":
+        if not watcher.stopped and end and end.record and end.record.status == "oom":
             watcher.again(spec.id)
-            _alone(spec, setting, watcher, fit)
+            _run_alone(spec, setting, watcher, run_round)
 
 
-def _alone(spec: TrialSpec, setting: Setting, watcher: Watcher, fit: Fit) -> None:
-    """One more attempt, with the machine to itself."""
+def _run_alone(spec: TrialSpec, setting: Setting, watcher: Watcher, run_round: RunRound) -> None:
+    """Try a trial once more while no other trial runs."""
     watcher.running.discard(spec.id)
     try:
-        fit([spec], replace(setting, retries=setting.retries + 1, memory_share=1.0), 1)
+        run_round([spec], replace(setting, retries=setting.retries + 1, memory_share=1.0), 1)
     except Exception as crash:
-        reason = _line(crash)
-        if spec.id not in watcher.running or "memory" not in reason.lower():  # that says nothing of the trial
-            raise ExecutionError(f"the executor breaks down ({reason}); the same command goes on") from crash
-        watcher.died(spec.id, f"it broke the executor down twice, the second time alone ({reason})", "oom")
+        reason = _first_line(crash)
+        if spec.id not in watcher.running or "memory" not in reason.lower():  # the trial is not the cause
+            raise _executor_failed(crash) from crash
+        watcher.died(spec.id, f"the executor failed twice with this trial, the second time alone ({reason})", "oom")
 
 
-def _line(error: BaseException) -> str:
+def _executor_failed(crash: BaseException) -> ExecutionError:
+    return ExecutionError(f"the executor failed ({_first_line(crash)}); start the same command again to continue")
+
+
+def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]

@@ -1,6 +1,6 @@
-"""MLflow's database as a file: one writer at a time; is it whole, free, made here? Asked of sqlite3, not of MLflow.
+"""The file of MLflow's database: whether it is complete, writable and made for this folder; one writer at a time.
 
-MLflow itself tries for minutes before it gives up on a file that is damaged or locked.
+This module only reads, and asks SQLite rather than MLflow: on a damaged or locked file MLflow tries again for minutes.
 """
 
 import atexit
@@ -10,7 +10,6 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -23,36 +22,27 @@ from harness.machine.scratch import scratch_prefix
 
 DATABASE, PREVIOUS = "mlflow.db", "mlflow.db.previous"
 TRIAL_TAG = "harness.trial_id"
-DIGEST_TAG = "harness.record"  # the record's checksum: tells a rerun from the same record
-WRITER_TAG = "harness.writer"  # who wrote the run: see harness/machine/processes.py
+DIGEST_TAG = "harness.record"  # the checksum of the record that a run shows
+WRITER_TAG = "harness.writer"  # the process that wrote the run: see harness/machine/processes.py
 ARTIFACTS = "artifacts"
 LOCK = ".mlflow.lock"
-LOCK_SECONDS = 60  # of waiting for another driver or sync; one trial's run takes a fraction of a second
+LOCK_SECONDS = 60  # of waiting for another process that writes; one record takes a fraction of a second
 BUSY_SECONDS = 5  # of waiting for a program that holds SQLite's own lock
-UNFIT = "?%"  # in an address the first begins options, the second a quoted character, for some versions of SQLAlchemy
+NOT_IN_URI = "?%"  # '?' begins the options of a URI, and some versions of SQLAlchemy read '%' as a quoted character
 BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 DAMAGED = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")
 
 
 class UnusableDatabase(ExecutionError):
-    """A database that MLflow cannot use, and `harness sync` replaces."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownRun:
-    """A run of MLflow's and the trial it is of. Without a digest it is half written, by somebody alive or dead."""
-
-    run: str
-    trial: str
-    digest: str | None
-    status: str
+    """A database that MLflow cannot use. `harness sync` replaces it."""
 
 
 @contextmanager
-def alone(results: Path) -> Iterator[None]:
-    """The only one of our processes to touch a results folder's database.
+def single_writer(results: Path) -> Iterator[None]:
+    """Hold the lock that every process of ours holds while it writes to the database of a results folder.
 
-    Raises: ExecutionError when another holds it for over a minute.
+    Raises:
+        ExecutionError: another process has held the lock for more than LOCK_SECONDS.
     """
     lock = results / "runs" / LOCK
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -64,17 +54,21 @@ def alone(results: Path) -> Iterator[None]:
 
 
 @cache
-def linked(results: Path) -> Path:
-    """A results folder by a path that a database's address can hold: its own, or a link to it in a temporary folder,
-    which is removed when the process ends; where it is killed, by the next run under Ray. Raises ExecutionError when
-    temporary folders have no such path either.
+def path_for_uri(results: Path) -> Path:
+    """A path of a results folder that can be part of a database URI: its own path, or a link to it.
+
+    The link lies in a temporary folder, which is removed when the process ends, or, after a kill, by the next run
+    under Ray.
+
+    Raises:
+        ExecutionError: the path of the temporary folder cannot be part of a URI either.
     """
     place = results.resolve()
-    if not set(UNFIT) & set(str(place)):
+    if not set(NOT_IN_URI) & set(str(place)):
         return place
-    if set(UNFIT) & set(tempfile.gettempdir()):
+    if set(NOT_IN_URI) & set(tempfile.gettempdir()):
         raise ExecutionError(
-            f"the temporary folder {tempfile.gettempdir()} has one of {UNFIT} in its path; set TMPDIR to another"
+            f"the temporary folder {tempfile.gettempdir()} has one of {NOT_IN_URI} in its path; set TMPDIR to another"
         )
     folder = Path(tempfile.mkdtemp(prefix=f"{scratch_prefix()}{os.getpid()}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -83,27 +77,34 @@ def linked(results: Path) -> Path:
 
 
 def exists(results: Path) -> bool:
-    """Whether there is anything; a file without content is no database yet."""
+    """Whether a results folder has a database. An empty file counts as none."""
     place = results / DATABASE
     return place.exists() and (not place.is_file() or place.stat().st_size > 0)
 
 
 def refuse_unusable(results: Path) -> None:
-    """Raises UnusableDatabase when the database is damaged, ExecutionError when it is locked or cannot be written."""
+    """Check the content of the whole database.
+
+    Raises:
+        UnusableDatabase: the database is damaged.
+        ExecutionError: the database is locked or cannot be written.
+    """
     with _opened(results) as database:
-        verdict = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if verdict != "ok":
+        result = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if result != "ok":
         raise UnusableDatabase(_damaged(results))
 
 
 def refuse_locked(results: Path) -> None:
-    """Raises ExecutionError when the database cannot be written now."""
+    """Check that the database can be written now. Raises ExecutionError when it cannot."""
     with _opened(results):
         pass
 
 
 def made_elsewhere(results: Path) -> Path | None:
-    """The results folder whose artifacts the experiments name, when it is another one: the folder was moved."""
+    """The results folder that the database was made for, when it is another one: the folder was moved or copied.
+    Otherwise None.
+    """
     with _opened(results) as database:
         locations = database.execute("SELECT artifact_location FROM experiments").fetchall()
     for (location,) in locations:
@@ -114,7 +115,7 @@ def made_elsewhere(results: Path) -> Path | None:
 
 
 def left_running(results: Path) -> list[str]:
-    """Trials whose MLflow run is still RUNNING although its writer is gone."""
+    """The trials whose MLflow run is incomplete because its writer was killed."""
     question = """SELECT trial.value, writer.value FROM runs
         JOIN tags AS trial ON trial.run_uuid = runs.run_uuid AND trial.key = ?
         JOIN tags AS writer ON writer.run_uuid = runs.run_uuid AND writer.key = ?
@@ -125,33 +126,20 @@ def left_running(results: Path) -> list[str]:
         ]
 
 
-def shown(results: Path, suite: str, trial: str | None = None) -> list[ShownRun]:
-    """The active runs of a suite's trials, or of one of them. A tenth of the time that MLflow's own search takes.
-
-    Raises: ExecutionError when the database cannot be written now.
-    """
-    question = """SELECT runs.run_uuid, trial.value, record.value, runs.status FROM experiments
-        JOIN runs ON runs.experiment_id = experiments.experiment_id AND runs.lifecycle_stage = 'active'
-        JOIN tags AS trial ON trial.run_uuid = runs.run_uuid AND trial.key = ?
-        LEFT JOIN tags AS record ON record.run_uuid = runs.run_uuid AND record.key = ?
-        WHERE experiments.name = ? AND (? IS NULL OR trial.value = ?)"""
-    with _opened(results) as database:
-        rows = database.execute(question, (TRIAL_TAG, DIGEST_TAG, suite, trial, trial))
-        return [ShownRun(*row) for row in rows]
-
-
 def set_aside(results: Path) -> Path:
-    """Take the database out of the way; where it is now."""
-    with alone(results):
+    """Rename the database to mlflow.db.previous. Returns the new path."""
+    with single_writer(results):
         return (results / DATABASE).replace(results / PREVIOUS)
 
 
 @contextmanager
 def _opened(results: Path) -> Iterator[sqlite3.Connection]:
-    """The database, when it is one and could be written now. Nothing is written, but for what a crash left undone."""
+    """The database, after a check that it could be written now. Nothing is written, except what SQLite itself must
+    undo after a crash.
+    """
     place = results.resolve() / DATABASE
     try:
-        with closing(_connected(place)) as database:
+        with closing(_connect(place)) as database:
             database.execute("BEGIN IMMEDIATE")
             database.execute("ROLLBACK")
             yield database
@@ -164,9 +152,9 @@ def _opened(results: Path) -> Iterator[sqlite3.Connection]:
         raise ExecutionError(f"{place} cannot be opened ({fault})") from fault
 
 
-def _connected(place: Path) -> sqlite3.Connection:
+def _connect(place: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{place.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
 
 
 def _damaged(results: Path) -> str:
-    return f"{results / DATABASE} is no SQLite database of MLflow's or is damaged"
+    return f"{results / DATABASE} is damaged, or is not an SQLite database of MLflow"

@@ -12,7 +12,8 @@ import torch
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError, HarnessError
 from harness.execution import inline
-from harness.execution.events import Claim, Event
+from harness.execution.events import Event
+from harness.execution.resources import Resources
 from harness.machine.environment import cpus_available
 from harness.machine.scratch import scratch_prefix
 from harness.model import LanguageModel, build, count_parameters
@@ -133,9 +134,9 @@ def trained_again(given: Stored, place: Place, on_event: Callable[[Event], None]
     prefix = f"{scratch_prefix()}{os.getpid()}-"  # where this process is killed, the next run removes it
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         setting = replace(_setting(given, place), runs=Path(folder).resolve() / "runs")
-        claim = Claim(cpus=setting.threads, gpus=0 if setting.device == "cpu" else None)
+        resources = Resources(cpus=setting.threads, gpus=0 if setting.device == "cpu" else None)
         with _explained("trained"):
-            inline.execute([spec], setting, claim, listen)
+            inline.execute([spec], setting, resources, listen)
         record = ends[-1].record
         if record is None:
             raise ExecutionError(ends[-1].message)

@@ -9,7 +9,7 @@ import torch
 from onednn import sitecustomize as onednn
 
 from benchmarks import machine, tables
-from harness.cli import machine as machine_command
+from harness.execution import machine_facts
 from harness.kernels import probe
 
 TINY = ("--setting", "tiny", "--rounds", "1", "--route", "default", "--precision", "fp32", "--heads", "softmax,mos2")
@@ -72,7 +72,7 @@ def test_a_fuller_record_is_replaced_when_told_so_only(fresh, harness):
     done = harness("bench", "eval", *TINY, "--impl", "ours", "--save")
     assert done.code == 2
     assert done.err.splitlines()[-1].startswith("--save: results/bench/")
-    assert done.err.endswith(" nothing was saved, --replace does it all the same\n")
+    assert done.err.endswith(" nothing was saved; use --replace to save all the same\n")
     assert "│ ours" in done.out  # what was measured is not lost
     assert record.read_bytes() == before
     assert harness("bench", "eval", *TINY, "--impl", "ours", "--save", "--replace").code == 0
@@ -95,7 +95,7 @@ def test_targets_that_do_not_apply_are_told(fresh, harness):
         (["memory", "--route", "mkl"], "--route mkl: expected default, onednn or both"),
         (["head", "--precision", ""], "--precision: expected some of fp32, bf16 on cpu"),
         (["memory", "--precision", ","], "--precision: expected some of fp32, bf16 on cpu"),
-        (["head", "--graph"], "--graph: CUDA graphs are a GPU's"),
+        (["head", "--graph"], "--graph: CUDA graphs need a GPU; leave out --graph"),
         (["step", "--setting", "gpt2-small", "--route", "default"], "bench step: setting gpt2-small"),
         (["head", "--device", "cuda"], "a GPU is asked for and this torch sees none"),
         (["table"], "results/bench holds no measurements"),
@@ -134,7 +134,7 @@ def test_the_doctor_tells_machine_and_probe(harness, monkeypatch, tmp_path, opti
     monkeypatch.setattr(probe, "report", lambda again: asked.append(again) or found)
     monkeypatch.setattr(probe, "CACHE", tmp_path)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setattr(machine_command, "has_triton", lambda: False)
+    monkeypatch.setattr(machine_facts, "has_triton", lambda: False)
     done = harness("doctor", *options)
     assert (done.code, asked) == (0, [bool(options)])
     assert "Triton:          not installed" in done.out

@@ -49,7 +49,7 @@ def test_inspect_shows_tables_and_says_what_is_no_mixture(harness, ids):
     assert "after 'b'" in shown
     assert "words 1 mod 2" in shown
     plain = harness("inspect", ids["mixtape on lstm"], "--text", "ab").out
-    assert "mixtape is no mixture: there are no components to show" in plain
+    assert "mixtape is not a mixture, so it has no components to show" in plain
 
 
 @pytest.mark.parametrize("name", ["softmax on lstm", "mfs on transformer_encoder"])

@@ -315,7 +315,7 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
         ),
         (("softmax", "mixtape", "--suite", "pair.yaml"), "there is no head 'mixtape'; expected one of: softmax; mos("),
         (("softmax", "softmax", "--suite", "pair.yaml"), "are one head"),
-        (("{softmax 1}", "{mos2 1}", "--only", "head=mos"), "name it with --suite"),
+        (("{softmax 1}", "{mos2 1}", "--only", "head=mos"), "name the suite with --suite"),
         (("softmax", "mos(num_mixtures=2)", "--suite", "pair.yaml", "--results", "none"), "no seed"),
     ],
 )

@@ -25,7 +25,7 @@ def test_a_run_that_goes_well_writes_nothing_to_standard_error(first_run):
 
 
 def test_a_second_run_starts_nothing(finished, harness, monkeypatch):
-    for module in ("ray", "harness.execution.ray.schedule", "harness.tracking.mlflow_runs"):
+    for module in ("ray", "harness.execution.ray.schedule", "harness.tracking.tracker"):
         monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
     before = files(finished)
     done = harness("run", "suites/tiny.yaml")
@@ -46,12 +46,12 @@ def test_an_interrupted_run_shows_its_table_and_leaves_the_files_of_a_finished_o
     folder = finished / "results" / "tables"
     before = {path: path.read_bytes() for path in folder.iterdir()}
 
-    def interrupt(todo, setting, *rest, **more):
+    def interrupt(todo, execution, *rest):
         for spec in todo[1:]:  # set aside, as trials that begin anew do
-            (setting.runs / spec.id / "record.json").unlink(missing_ok=True)
+            (execution.setting.runs / spec.id / "record.json").unlink(missing_ok=True)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.cli.suites.run_trials", interrupt)
+    monkeypatch.setattr("harness.execution.run_suite.run_trials", interrupt)
     done = run("--force")
     assert done.code == 130
     assert table_rows(done.out) == {"softmax": "1/2: 1 not run", "mos(num_mixtures=2)": "0/2: 2 not run"}
@@ -176,7 +176,7 @@ def test_too_many_cpus_are_refused_and_no_record_is_touched(finished, run):
     before = record_files(finished)
     done = run("--cpus-per-trial", "10000", "--force")
     assert done.code == 2
-    assert done.err.startswith("a trial claims 10000 CPUs and this machine has ")
+    assert done.err.startswith("a trial needs 10000 CPUs and this machine has ")
     assert record_files(finished) == before
 
 

@@ -74,7 +74,7 @@ def test_a_damaged_database_is_one_sentence_that_says_what_to_do(finished, harne
     done = harness("ui")
     assert done.code == 2
     assert done.err.endswith(
-        "mlflow.db is no SQLite database of MLflow's or is damaged; `harness sync` builds it anew\n"
+        "mlflow.db is damaged, or is not an SQLite database of MLflow; `harness sync` builds it anew\n"
     )
     assert done.err.count("\n") == 1
 

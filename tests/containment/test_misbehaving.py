@@ -19,7 +19,7 @@ from harness import plan
 from harness.containment import shared_state
 from harness.errors import SuiteError
 from harness.execution import inline
-from harness.execution.events import Claim
+from harness.execution.resources import Resources
 from harness.registry import BACKBONES, HEADS
 from harness.trial.log import MAX_BYTES
 from harness.trial.run import run
@@ -253,5 +253,5 @@ def test_the_other_trials_of_a_run_have_the_bits_of_a_run_without_it(tmp_path):
     setting = Setting(suite="tiny", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
     specs = trials(tmp_path, head("exit 0", "forward"), "softmax", backbones=LSTM.partition("[")[2].rstrip("]"))
     ends = []
-    inline.execute(list(specs), setting, Claim(cpus=1, gpus=0.0), ends.append)
+    inline.execute(list(specs), setting, Resources(cpus=1, gpus=0.0), ends.append)
     assert [event.record.status for event in ends if event.kind == "finished"] == ["error", "ok"]

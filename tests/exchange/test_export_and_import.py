@@ -54,7 +54,7 @@ def test_an_import_says_how_many_records_are_not_certified(tmp_path, here, harne
     export(tmp_path / "older", tmp_path / "records.zip")
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
-    assert "warning: 2 of these records are not certified" in done.err
+    assert "warning: 2 of these records have no certificate" in done.err
 
 
 def test_an_import_names_a_record_that_says_ok_against_its_certificate(tmp_path, here, harness):
@@ -254,7 +254,7 @@ def test_records_whose_ids_cannot_be_computed_here_are_counted(there, tmp_path, 
     export(there, tmp_path / "records.zip")
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
-    assert done.err.startswith("warning: the ids of 1 records cannot be computed here")
+    assert done.err.startswith("warning: the ids of 1 records could not be checked")
     assert files(here) == files(there)
 
 
@@ -266,7 +266,7 @@ def test_records_by_other_code_than_is_here_are_counted_and_taken_in(there, tmp_
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
     assert done.err == (
-        "warning: made by other code of a head, backbone or corpus than is here: 1 of these records; "
+        "warning: 1 of these records were made by other code of a head, backbone or corpus than the code here; "
         "`harness plan SUITE` shows them as outdated\n"
     )
     assert files(here) == files(there)

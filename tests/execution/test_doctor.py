@@ -142,7 +142,7 @@ def test_what_failed_its_proof_on_the_gpu_is_a_note(examined, monkeypatch, tmp_p
 def test_neither_ray_nor_mlflow_is_imported(examined, store, monkeypatch):
     for module in ("ray", "mlflow"):
         monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
-    monkeypatch.delitem(sys.modules, "harness.tracking.mlflow_runs", raising=False)
+    monkeypatch.delitem(sys.modules, "harness.tracking.tracker", raising=False)
     assert examined().code == 0
 
 
@@ -273,7 +273,7 @@ def test_a_damaged_database_is_a_problem(examined, place):
     (place / "results").mkdir()
     (place / "results" / "mlflow.db").write_bytes(b"garbage")
     (problem,) = problems(examined)
-    assert problem.endswith("is no SQLite database of MLflow's or is damaged; `harness sync` builds it anew")
+    assert problem.endswith("is damaged, or is not an SQLite database of MLflow; `harness sync` builds it anew")
 
 
 def test_a_locked_database_is_a_note(examined, store, monkeypatch):
@@ -296,7 +296,7 @@ def test_zombie_runs_are_a_note(examined, store):
             store.execute("INSERT INTO tags VALUES (?, ?, ?)", (run, database.TRIAL_TAG, run * 12))
             writer = f"{socket.gethostname()} {pid} {started}"
             store.execute("INSERT INTO tags VALUES (?, ?, ?)", (run, database.WRITER_TAG, writer))
-    assert notes(examined) == ["1 MLflow runs were left RUNNING by a driver that died; the next run or sync ends them"]
+    assert notes(examined) == ["1 MLflow runs are incomplete: their driver was killed; `harness sync` replaces them"]
 
 
 def test_moved_results_are_a_note(examined, store):

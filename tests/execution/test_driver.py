@@ -6,9 +6,10 @@ import pytest
 from rich.console import Console
 
 from harness.execution import driver, inline
-from harness.execution.driver import Tracking, run_trials
-from harness.execution.events import Claim
+from harness.execution.driver import Execution, run_trials
 from harness.execution.progress.live import LiveView
+from harness.execution.resources import Resources
+from harness.tracking.safe_tracker import SafeTracker
 
 
 @pytest.mark.parametrize(
@@ -28,10 +29,11 @@ def test_the_route_is_chosen_once_for_trials_on_the_cpu(
     calls, handed = [], []
     monkeypatch.setattr(driver.probe, "chosen_route", lambda: calls.append(1) or "onednn")
     monkeypatch.setattr("torch.cuda.is_available", lambda: available)
-    monkeypatch.setattr(inline, "execute", lambda specs, setting, claim, on_event, fail_fast: handed.append(setting))
+    monkeypatch.setattr(inline, "execute", lambda specs, setting, *more, fail_fast: handed.append(setting))
     given = replace(setting("driven", "inline"), device=device, runs=tmp_path / "runs")
     console = Console(quiet=True)
     view = LiveView(list(suite.trials), console)
-    run_trials(list(suite.trials), given, Claim(cpus=1, gpus=gpus), "local", view, Tracking(None, console))
+    execution = Execution(setting=given, resources=Resources(cpus=1, gpus=gpus))
+    run_trials(list(suite.trials), execution, view, SafeTracker(None, print))
     assert len(calls) == asked
     assert handed == [replace(given, route="onednn" if asked else "default")]

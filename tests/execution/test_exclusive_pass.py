@@ -1,20 +1,22 @@
 """When an exclusive pass is due, of which trials, what is said of it, and that nothing of it fails a run."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import handmade
 import pytest
 
 from harness import plan
 from harness.execution import driver, exclusive_pass, inline
-from harness.execution.events import Claim
+from harness.execution.driver import Execution
 from harness.execution.exclusive_pass import time_rows
 from harness.execution.ray import schedule
+from harness.execution.resources import Resources
 from harness.records import store, timings
 from harness.records.timings import Timing
 from harness.trial.setting import Setting
 
-ONE = Claim(cpus=1, gpus=None)
+ONE = Resources(cpus=1, gpus=None)
 HERE = "this processor"
 DIGEST = "ab" * 32
 
@@ -48,13 +50,15 @@ class Place:
             taken=f"2026-01-02T03:04:{len(self.passes):02}+00:00", busy=1.5 if self.shared else 0.0, shared=self.shared,
         )  # fmt: skip
 
-    def take(self, found, setting, claim, *more):
+    def take(self, found, setting, resources, *more):
         self.passes.append([record.id for record in found])
         return [self.timing(record.id) for record in found], self.sentences
 
     def time(self, trials=None, address: str = "local", **changes) -> bool:
-        given = replace(self.setting, **changes)
-        return time_rows(trials or self.trials, given, ONE, address, self.said.append, self.warned.append)
+        trials = trials or self.trials
+        execution = Execution(setting=replace(self.setting, **changes), resources=ONE, address=address)
+        records, _ = store.load_all(self.setting.runs, [spec.id for spec in trials])
+        return time_rows(trials, execution, records, SimpleNamespace(say=self.said.append, warn=self.warned.append))
 
     def timed(self) -> dict[str, Timing]:
         found, _ = store.load_all(self.setting.runs, [spec.id for spec in self.trials])
@@ -155,7 +159,7 @@ def test_rows_that_another_device_trained_are_not_timed_here_and_a_sentence_says
     place.finish(2, 3)
     place.time()
     assert place.passes == [place.ids(2)]
-    assert place.said[0] == f"not timed: 1 model trained on a GPU, since this is {HERE}"
+    assert place.said[0] == f"not timed: 1 model trained on a GPU, because this device is {HERE}"
 
 
 def test_on_a_cluster_all_rows_are_timed_and_all_on_one_device(place):
@@ -188,7 +192,8 @@ def test_a_shared_timing_says_that_it_is(place):
     place.finish(0, 1, 2, 3)
     place.time()
     assert place.said[1] == (
-        "timed 2 models in 3 rounds; other work keeps 1.5 cores busy: marked as shared, --timing tries again"
+        "timed 2 models in 3 rounds; other programs use 1.5 cores, "
+        "so the times are marked as shared; --timing measures them again"
     )
 
 
@@ -197,7 +202,7 @@ def test_what_fails_in_a_pass_is_a_warning_each(place):
     place.finish(0, 1, 2, 3)
     assert place.time()
     (warning,) = place.warned
-    assert warning.startswith("warning: mos ")
+    assert warning.startswith("mos ")
     assert warning.endswith("could not be timed: MemoryError: no room")
     assert "\x1b" not in warning
 
@@ -211,7 +216,7 @@ def test_a_pass_that_fails_is_one_warning_and_no_failed_run(place, monkeypatch, 
     place.finish(0, 1, 2, 3)
     assert not place.time()
     (warning,) = place.warned
-    assert warning.startswith(f"warning: the rows are not timed: {type(error).__name__}")
+    assert warning.startswith(f"the rows are not timed: {type(error).__name__}")
     assert warning.endswith("; the same command tries again")
     assert place.timed() == {}
 

@@ -4,11 +4,11 @@ import pytest
 
 from harness.errors import ExecutionError
 from harness.execution import inline
-from harness.execution.events import Claim
+from harness.execution.resources import Resources
 from harness.records import store
 from harness.records.metrics import METRICS
 
-ONE = Claim(cpus=1, gpus=0.0)
+ONE = Resources(cpus=1, gpus=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,9 @@ def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(
 
 def test_more_cpus_than_there_are_is_refused_before_anything_starts(suite, setting):
     events = []
-    with pytest.raises(ExecutionError, match="a trial claims 10000 CPUs and this machine has"):
-        inline.execute(list(suite.trials), setting("refused", "inline"), Claim(cpus=10_000, gpus=0.0), events.append)
+    with pytest.raises(ExecutionError, match="a trial needs 10000 CPUs and this machine has"):
+        inline.execute(
+            list(suite.trials), setting("refused", "inline"), Resources(cpus=10_000, gpus=0.0), events.append
+        )
     assert events == []
     assert not setting("refused", "inline").runs.exists()

@@ -1,4 +1,4 @@
-"""What is done when an executor breaks down, with one that breaks down as it is told."""
+"""What is done when an executor fails, with an executor that fails where a test wants it."""
 
 from dataclasses import replace
 
@@ -64,13 +64,15 @@ def test_host_oom_only_the_culprit_fails(shared, record_of, trials):
     executor = Executor({trials[1].id: ["crash", "crash"]}, shared, record_of)
     ends = executor.run(trials)
     assert [ends[spec.id].status for spec in trials] == ["ok", "oom", "ok"]
-    assert ends[trials[1].id].message.startswith("it broke the executor down twice, the second time alone (Runtime")
+    assert ends[trials[1].id].message.startswith(
+        "the executor failed twice with this trial, the second time alone (Runtime"
+    )
     assert store.load(shared.runs, trials[1].id) == ends[trials[1].id]
 
 
 def test_an_executor_that_breaks_down_with_nobody_to_blame_is_a_sentence(shared, record_of, trials):
     executor = Executor({trials[0].id: ["break"] * 10}, shared, record_of)
-    with pytest.raises(ExecutionError, match=r"the executor breaks down \(RuntimeError: broken\); the same command"):
+    with pytest.raises(ExecutionError, match=r"the executor failed \(RuntimeError: broken\); start the same"):
         executor.run(trials)
     assert len(executor.fits) == MAX_ROUNDS
 
@@ -83,7 +85,7 @@ def test_trials_that_a_round_left_out_are_run_in_the_next(shared, record_of, tri
 
 def test_a_round_that_runs_no_trial_is_not_tried_for_ever(shared, record_of, trials):
     executor = Executor({spec.id: ["skip"] for spec in trials}, shared, record_of)
-    with pytest.raises(ExecutionError, match="the executor ran none of 3 trials; the same command goes on"):
+    with pytest.raises(ExecutionError, match="the executor ran none of 3 trials; start the same command again"):
         executor.run(trials)
 
 
@@ -153,6 +155,6 @@ def test_the_folders_that_dead_drivers_left_to_tune_are_removed(shared, tmp_path
     alive = tmp_path / f".harness-tune-{socket.gethostname()}-1-x"
     for folder in (left, alive):
         folder.mkdir()
-    with schedule._scratch(shared, "local") as scratch:
+    with schedule._scratch_folder(shared, "local") as scratch:
         assert [left.exists(), alive.exists()] == [False, True]
     assert not scratch.exists()

@@ -33,7 +33,7 @@ from harness.plan.identity import canonical
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.records import store
 from harness.records.record import CurvePoint, Environment, TrialRecord
-from harness.report.evidence.gather import gather
+from harness.report import study
 from harness.report.table import suite_table
 
 ROOT = Path(__file__).parents[2]
@@ -232,8 +232,8 @@ def read_suite(folder: Path, text: str, overrides: tuple[str, ...]) -> str:
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
         suite = plan.load(path, overrides)
-        table = suite_table.build(gather(suite, folder / "results", refuse))
-        assert all(suite_table.text(table, form) for form in suite_table.FORMS)
+        made = study.load(suite, folder / "results", warn=refuse)
+        assert all(made.table(form) for form in suite_table.FORMS)
         return "read"
     except SuiteError as error:
         problems = error.problems

@@ -7,10 +7,7 @@ import pytest
 
 from harness import plan
 from harness.exchange.incoming import take_in
-from harness.report.evidence import gather
-from harness.report.figures import plots
-from harness.report.page import document
-from harness.report.table import suite_table
+from harness.report import study
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "results"
@@ -22,7 +19,7 @@ def found(tmp_path_factory):
     """The committed records, taken in as anybody would."""
     results = tmp_path_factory.mktemp("results")
     take_in(RESULTS / "records" / f"{NAME}.zip", results)
-    return gather.gather(plan.load(ROOT / "suites" / f"{NAME}.yaml"), results, pytest.fail)
+    return study.load(plan.load(ROOT / "suites" / f"{NAME}.yaml"), results, warn=pytest.fail)
 
 
 def lasting(text: str) -> str:
@@ -32,7 +29,7 @@ def lasting(text: str) -> str:
 
 def test_all_planned_trials_are_there_and_ok_and_each_row_was_timed_alone(found):
     assert [found.records[trial.id].status for trial in found.suite.trials] == ["ok"] * 32
-    timed = [timing for timing in found.timings.values() if not timing.shared]
+    timed = [timing for timing in found.evidence.timings.values() if not timing.shared]
     assert len(timed) == 4
     assert len({timing.passed for timing in timed}) == 1
 
@@ -40,7 +37,7 @@ def test_all_planned_trials_are_there_and_ok_and_each_row_was_timed_alone(found)
 @pytest.mark.parametrize(("form", "ending"), [("md", "md"), ("csv", "csv"), ("latex", "tex")])
 def test_the_committed_table_is_what_the_committed_records_give(form, ending, found):
     committed = (RESULTS / "tables" / f"{NAME}.{ending}").read_text(encoding="utf-8")
-    assert lasting(suite_table.text(suite_table.build(found), form)) == lasting(committed)
+    assert lasting(found.table(form)) == lasting(committed)
 
 
 def test_every_number_of_the_committed_page_is_that_of_its_record(found):
@@ -51,7 +48,9 @@ def test_every_number_of_the_committed_page_is_that_of_its_record(found):
     }
     timed = set(re.findall(r'data-trial="(\w+)" data-timing="(\w+)" data-value="([^"]+)"', text))
     assert timed == {
-        (trial, name, str(value)) for trial, timing in found.timings.items() for name, value in timing.metrics.items()
+        (trial, name, str(value))
+        for trial, timing in found.evidence.timings.items()
+        for name, value in timing.metrics.items()
     }
 
 
@@ -59,8 +58,8 @@ def test_the_committed_page_is_what_the_committed_records_give_but_for_the_drawi
     def told(text: str) -> str:
         return re.sub(r"<svg.*?</svg>", "", lasting(text), flags=re.DOTALL)  # strokes may change with matplotlib
 
-    table = suite_table.build(found)
-    made = document.render(found, table, plots.draw(found, table.title, set(found.records)))
+    found.write_report()
+    made = (found.results / "reports" / f"{NAME}.html").read_text(encoding="utf-8")
     assert told(made) == told((RESULTS / "reports" / f"{NAME}.html").read_text(encoding="utf-8"))
 
 

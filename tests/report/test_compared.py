@@ -48,7 +48,7 @@ def evidence():
     """Token scores by trial id; none to begin with."""
     kept = {}
     told = []
-    return SimpleNamespace(kept=kept, token_scores=kept.get, told=told, tell=told.append)
+    return SimpleNamespace(kept=kept, token_scores=kept.get, told=told, warn=told.append)
 
 
 def scores(nll) -> TokenScores:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from handmade import evidence
+from handmade import findings
 
 from harness.records.timings import Timing
 from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
@@ -118,7 +118,7 @@ def test_golden_table_of_a_shape_in_every_form(shape, suite_of, record_of):
     # mfs has none of its own: what its trials noted while sharing the machine stands for it
     timings = {r.id: timing(r) for r in made if r.spec.seed == 1 and r.spec.head.name != "mfs"}
     numbers = printed("markov", branching=2) if shape == "heads" else printed("ptb")
-    table = suite_table.build(evidence(suite, made, numbers, timings=timings))
+    table = suite_table.build(findings(suite, made, numbers, timings=timings))
     for ending, form in suite_table.FORMS.values():
         golden = (GOLDEN / f"{shape}{ending}").read_text(encoding="utf-8")
         for number, record in enumerate(made):

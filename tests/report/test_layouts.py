@@ -1,7 +1,7 @@
 """The three shapes: which lines and columns they have, and where a quantity is told."""
 
 import pytest
-from handmade import evidence
+from handmade import findings
 
 from harness.report.evidence.table_rows import rows
 from harness.report.table import suite_table
@@ -22,7 +22,7 @@ HEADS = "[softmax, {mos: {num_mixtures: 2}}]"
 
 
 def laid_out(suite, shape, made=()) -> Table:
-    return suite_table.build(evidence(suite, made), shape)
+    return suite_table.build(findings(suite, made), shape)
 
 
 def headers(table: Table) -> list[str]:
@@ -127,9 +127,9 @@ def test_lines_of_some_trials_say_what_they_say_in_the_whole_table(suite, record
 
 def test_the_suite_says_its_shape_and_mixtures_is_the_default(suite_of):
     text = SUITE.replace("VOCABS", "12")
-    assert headers(suite_table.build(evidence(suite_of(text)))) == headers(laid_out(suite_of(text), "mixtures"))
+    assert headers(suite_table.build(findings(suite_of(text)))) == headers(laid_out(suite_of(text), "mixtures"))
     chosen = suite_of(text.replace("{baseline", "{shape: corpora, baseline"))
-    assert headers(suite_table.build(evidence(chosen))) == headers(laid_out(chosen, "corpora"))
+    assert headers(suite_table.build(findings(chosen))) == headers(laid_out(chosen, "corpora"))
 
 
 @pytest.mark.parametrize("shape", ["heads", "corpora"])

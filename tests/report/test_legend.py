@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from handmade import evidence
+from handmade import findings
 
 from harness.records import token_nll
 from harness.records.store import folder
@@ -30,7 +30,7 @@ def suite_with(suite_of, seeds: int):
 
 def built(suite, made, **more):
     """Cells by header for each line, and the notes."""
-    table = suite_table.build(evidence(suite, made, **more))
+    table = suite_table.build(findings(suite, made, **more))
     lines = [dict(zip((c.header for c in table.columns), line.cells, strict=True)) for line in table.lines]
     return lines, table.notes
 

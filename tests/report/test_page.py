@@ -11,6 +11,7 @@ import pytest
 from harness.records.record import CurvePoint
 from harness.records.timings import Timing
 from harness.report import outputs
+from harness.report.evidence.findings import find
 from harness.report.figures import plots
 from harness.report.figures.style import Plot
 from harness.report.page import document
@@ -123,7 +124,7 @@ def evidence(suite, made, timing, tmp_path):
 
 
 def rendered(evidence, sections=()) -> str:
-    return document.render(evidence, suite_table.build(evidence), [], sections)
+    return document.render(evidence, suite_table.build(find(evidence)), [], sections)
 
 
 def near(shown: str, value: float) -> bool:
@@ -167,7 +168,7 @@ def test_the_numbers_of_an_exclusive_pass_are_those_of_its_file(evidence, timing
 
 
 def test_the_cells_of_the_table_are_those_of_the_table_made_of_the_same_evidence(evidence):
-    table = suite_table.build(evidence)
+    table = suite_table.build(find(evidence))
     read = Page(rendered(evidence))
     (shown,) = read.all("table", **{"class": "sortable"})
     cells = [tag for tag in read.all("td") if tag.within[-1].name == "tr" and tag.within[-3] is shown]
@@ -260,7 +261,7 @@ PLOT = """<?xml version="1.0"?>
 
 def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence):
     drawn = [Plot(name=name, title=name, caption=f"of {name}", svg=PLOT, png=b"") for name in ("one.a", "two")]
-    read = Page(document.render(evidence, suite_table.build(evidence), drawn))
+    read = Page(document.render(evidence, suite_table.build(find(evidence)), drawn))
     ids = [tag.attributes["id"] for tag in read.with_("id")]
     assert len(set(ids)) == len(ids)
     assert {"one-a-axes", "two-axes"} <= set(ids)

@@ -37,7 +37,7 @@ class Kept:
 
     def __new__(cls, suite, made, **more):
         found = handmade.evidence(suite, made, **more)
-        names = ("suite", "records", "timings", "interrupted", "outdated", "printed", "runs", "trials")
+        names = ("suite", "records", "timings", "interrupted", "outdated", "printed", "runs", "rows", "trials")
         return SimpleNamespace(**{name: getattr(found, name) for name in names}, token_scores=cls.scores(found.records))
 
     @staticmethod

@@ -5,7 +5,7 @@ import os
 import re
 
 import pytest
-from handmade import evidence, tabulated
+from handmade import findings, tabulated
 
 from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.table import suite_table
@@ -316,7 +316,7 @@ def test_a_table_is_written_in_three_forms_and_not_again_while_it_is_the_same(su
 
 def test_another_shape_than_the_suites_has_files_of_its_own(suite_of, tmp_path):
     suite = suite_of(SUITE.replace("{baseline", "{shape: heads, baseline"), "train.epochs=1")
-    table = suite_table.build(evidence(suite))
+    table = suite_table.build(findings(suite))
     assert suite_table.write(suite, table, tmp_path, "heads")[0].name == "suite.epochs=1.md"
     assert suite_table.write(suite, table, tmp_path, "corpora")[0].name == "suite.epochs=1.corpora.md"
     assert description("suite", tmp_path).count("### suite, version 3") == 2

@@ -2,7 +2,7 @@
 
 import handmade
 import pytest
-from handmade import evidence, tabulated
+from handmade import findings, tabulated
 
 from harness.report.evidence.table_rows import rows
 from harness.report.evidence.versions import left_out
@@ -137,7 +137,7 @@ def test_where_only_the_harness_changed_a_note_has_both_versions_and_no_row_is_m
 def test_the_mark_is_in_every_shape_and_form(suite_of, record_of, shape, form):
     suite = suite_of(SUITE.replace("SHAPE", shape))
     made = planted(suite, record_of, (OLD, OLD, OLD))
-    text = suite_table.text(suite_table.build(evidence(suite, made, **known(made))), form)
+    text = suite_table.text(suite_table.build(findings(suite, made, **known(made))), form)
     assert ("¶" in text) is (form != "latex")
     assert (r"\textparagraph{}" in text) is (form == "latex")
 
@@ -145,7 +145,7 @@ def test_the_mark_is_in_every_shape_and_form(suite_of, record_of, shape, form):
 def test_the_csv_keeps_the_label_and_has_the_mark_in_a_column_of_its_own(suite_of, record_of):
     suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
     made = planted(suite, record_of, (OLD, OLD, OLD))
-    frame = formats.frame(suite_table.build(evidence(suite, made, **known(made))))
+    frame = formats.frame(suite_table.build(findings(suite, made, **known(made))))
     assert list(frame["head"]) == ["softmax", "mos(num_mixtures=2)"]
     assert list(frame["head mark"]) == [None, "¶"]
 

@@ -17,7 +17,7 @@ from commands import PATIENCE, WITHOUT_GPU
 
 from harness import plan
 from harness.execution import inline
-from harness.execution.events import Claim
+from harness.execution.resources import Resources
 from harness.kernels import probe
 from harness.plan.specs import TrialSpec
 from harness.registry import HEADS
@@ -77,7 +77,7 @@ class Place:
         with what was disturbed elsewhere, or to go on with it.
         """
         with self._known_here():
-            inline.execute(self.trials(), self.setting(), Claim(cpus=1, gpus=0.0), lambda event: None)
+            inline.execute(self.trials(), self.setting(), Resources(cpus=1, gpus=0.0), lambda event: None)
         return self.results()
 
     def trials(self) -> list[TrialSpec]:

@@ -191,13 +191,20 @@ def evidence(suite, made=(), printed=None, **more):
     from harness.report.evidence.gather import Evidence  # here: scipy, which few tests need, takes a second to import
     from harness.report.evidence.printed_numbers import PrintedNumbers
 
-    known = {"runs": Path("nowhere"), "timings": {}, "interrupted": frozenset(), "tell": pytest.fail, **more}
+    known = {"runs": Path("nowhere"), "timings": {}, "interrupted": frozenset(), "warn": pytest.fail, **more}
     numbers = printed or PrintedNumbers((), ())
     return Evidence(suite=suite, records={record.id: record for record in made}, printed=numbers, **known)
+
+
+def findings(suite, made=(), printed=None, **more):
+    """What `evidence` of the same arguments says: rows and comparisons."""
+    from harness.report.evidence.findings import find
+
+    return find(evidence(suite, made, printed, **more))
 
 
 def tabulated(suite, made=(), printed=None, **more) -> str:
     """The suite's table as markdown."""
     from harness.report.table import suite_table
 
-    return suite_table.text(suite_table.build(evidence(suite, made, printed, **more)))
+    return suite_table.text(suite_table.build(findings(suite, made, printed, **more)))

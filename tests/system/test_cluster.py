@@ -140,7 +140,7 @@ def test_an_address_where_nothing_listens_is_one_sentence_and_ray_is_not_asked(p
     address = f"127.0.0.1:{free_port()}"
     done = harness("run", there.suite, "--no-tracking", "--address", address, "--results", there.folder / "results")
     assert (done.code, done.out) == (2, "")
-    said = f"no Ray cluster answers at {address} (Connection refused); is its head node up?"
+    said = f"no Ray cluster answers at {address} (Connection refused); is its head node running?"
     assert " ".join(done.err.split()) == said
 
 
@@ -149,7 +149,7 @@ def test_an_address_where_nothing_listens_is_one_sentence_and_ray_is_not_asked(p
     ["host", "6379", ":6379", "ray://127.0.0.1:10001", "http://127.0.0.1:8265", "host:port", "host:99999", ""],
 )
 def test_what_is_no_address_is_refused(address):
-    with pytest.raises(ExecutionError, match="is no address of a Ray cluster: that is HOST:PORT"):
+    with pytest.raises(ExecutionError, match="is not the address of a Ray cluster; expected HOST:PORT"):
         joining.refuse_silent(address)
 
 
@@ -170,7 +170,7 @@ def test_what_hangs_up_is_no_cluster():
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        with pytest.raises(ExecutionError, match="is no Ray cluster"):
+        with pytest.raises(ExecutionError, match="is not a Ray cluster"):
             joining.refuse_silent(f"127.0.0.1:{server.getsockname()[1]}")
         thread.join()
 
@@ -187,7 +187,10 @@ def test_auto_with_the_address_file_of_a_dead_cluster_is_refused(monkeypatch, tm
 
 def test_infeasible_resources_are_refused_although_all_nodes_together_have_them(cluster, place):
     said = refused(cluster.run(place("softmax"), "--cpus-per-trial", "2"))
-    assert said == "a trial claims 2 CPUs and 0 GPUs; there is no such node: 1 CPUs, 0 GPUs; 1 CPUs, 0 GPUs"
+    assert (
+        said
+        == "a trial needs 2 CPUs and 0 GPUs, and no node has that much; the nodes have: 1 CPUs, 0 GPUs; 1 CPUs, 0 GPUs"
+    )
 
 
 def test_another_token_is_one_sentence(cluster, place):

@@ -130,7 +130,7 @@ def test_ctrl_c_in_a_terminal_marks_trials_incomplete_and_leaves_with_130(place)
     assert driver.wait(PATIENCE) == 130
     assert all_gone(below)
     assert re.search(r"0/1: 1 interrupted", shown)
-    assert "interrupted: finished trials are kept, the same command goes on with the others" in shown
+    assert "interrupted: finished trials are kept; start the same command again to continue" in shown
     assert there.records() == {}
     states = [trial["state"] for trial in json.loads(there.end(there.start("plan", "--json")).stdout)["trials"]]
     assert states == ["interrupted", "missing"]

@@ -8,6 +8,7 @@ import pytest
 
 from harness import plan
 from harness.records.record import CurvePoint
+from harness.report.evidence.findings import find
 from harness.report.figures import plots
 from harness.report.page import document
 from harness.report.table import suite_table
@@ -56,7 +57,7 @@ def place(tmp_path_factory):
     suite = plan.load(folder / "suites" / "small.yaml")
     made = [record for trial in suite.trials if (record := _record(trial))]
     evidence = handmade.evidence(suite, made)
-    table = suite_table.build(evidence)
+    table = suite_table.build(find(evidence))
     text = document.render(evidence, table, plots.draw(evidence, table.title))
     (folder / "page.html").write_text(text, encoding="utf-8")
     return folder / "page.html"

@@ -18,7 +18,7 @@ from harness import plan
 from harness.errors import ExecutionError
 from harness.records import store
 from harness.tracking import ui, ui_server
-from harness.tracking.mlflow_runs import Tracker
+from harness.tracking.tracker import Tracker
 from harness.tracking.ui import Address, serve
 
 API = "/ajax-api/2.0/mlflow"

@@ -33,12 +33,12 @@ import sys
 from pathlib import Path
 from harness import plan
 from harness.execution import inline
-from harness.execution.events import Claim
+from harness.execution.resources import Resources
 from harness.trial.run import Setting
 
 here = Path.cwd()
 setting = Setting(suite="tiny", runs=here / "runs", data=here, device="cpu", executor="inline")
-inline.execute(list(plan.load(here / "suites" / "tiny.yaml").trials)[:1], setting, Claim(cpus=1, gpus=0.0), print)
+inline.execute(list(plan.load(here / "suites" / "tiny.yaml").trials)[:1], setting, Resources(cpus=1, gpus=0.0), print)
 """
 
 

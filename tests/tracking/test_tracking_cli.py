@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from shown import dump
 
 from harness.tracking import database
-from harness.tracking.mlflow_runs import Tracker
+from harness.tracking.tracker import Tracker
 
 RUN = ("run", "suites/tiny.yaml", "--executor", "inline")
 ONE = (*RUN, "--only", "head=softmax,seed=1")
@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def missing(monkeypatch) -> None:
-    monkeypatch.delitem(sys.modules, "harness.tracking.mlflow_runs", raising=False)
+    monkeypatch.delitem(sys.modules, "harness.tracking.tracker", raising=False)
     monkeypatch.delitem(sys.modules, "harness.tracking.ui", raising=False)
     monkeypatch.setitem(sys.modules, "mlflow", None)
 
@@ -96,7 +96,7 @@ def test_mlflow_broken_while_syncing_is_a_sentence(lived, tmp_path, harness, mon
     done = harness("sync")
     assert done.code == 2
     assert (
-        done.err.splitlines()[-1] == "MLflow cannot be written (RuntimeError: no more); runs and tables do without it"
+        done.err.splitlines()[-1] == "MLflow cannot be written (RuntimeError: no more); runs and tables work without it"
     )
 
 
@@ -213,7 +213,7 @@ def test_readonly_home_is_one_sentence_with_the_way_out_under_ray(folder, harnes
 def test_records_whose_driver_died_before_it_logged_them_are_logged_by_the_next_run(folder, harness, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Tracker, "log", lambda tracker, record: None)
-        patch.setattr(Tracker, "catch_up", lambda tracker, suite, found: None)
+        patch.setattr(Tracker, "catch_up", lambda tracker, suite, records: None)
         assert harness(*ONE).code == 0
     assert dump(folder / "results")["tiny"][1] == []
     assert harness(*RUN).code == 0

@@ -24,46 +24,27 @@ from harness.machine.scratch import abandoned_scratch, scratch_prefix
 from harness.records import store
 from harness.records.record import CurvePoint, TrialRecord
 from harness.tracking import database
-from harness.tracking.mlflow_runs import Tracker, renewed, store_uri
+from harness.tracking.tracker import Tracker, open_or_replace, store_uri
 
-# A driver that logs the record of argv[1] below the results folder argv[2], and dies before the argv[4]-th call of what
-# argv[3] names: a method of MLflow's client, or 'write': insertions into tables and then their commit. Without a name
-# it lives.
+# A driver that logs the record of argv[1] below the results folder argv[2]. It is killed before the first call of the
+# method of MLflow's client that argv[3] names; without a name it is not killed.
 DRIVER = """
 import os, signal, sys
 from pathlib import Path
-from sqlalchemy.orm import Session
 from harness.records import store
-from harness.tracking.mlflow_runs import MlflowClient, Tracker
+from harness.tracking.tracker import MlflowClient, Tracker
 
-trial, results, name, times = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-left = [times]
-
-def dies(owner, call, begun=lambda: True):
-    original = getattr(owner, call)
-
-    def dying(*args, **kwargs):
-        if begun():
-            left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(*args, **kwargs)
-
-    setattr(owner, call, dying)
-
-if name == "write":
-    dies(Session, "bulk_insert_mappings")
-    dies(Session, "commit", lambda: left[0] < times)
-elif name:
-    dies(MlflowClient, name)
+trial, results, name = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+if name:
+    setattr(MlflowClient, name, lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL))
 print("ready", flush=True)
 sys.stdin.readline()
 Tracker(results).log(store.load(results / "runs" / "tiny", trial))
 """
 
 
-def driver(place, call: str = "", times: int = 1) -> subprocess.Popen:
-    command = [sys.executable, "-c", DRIVER, place.record.id, str(place.results), call, str(times)]
+def driver(place, call: str = "") -> subprocess.Popen:
+    command = [sys.executable, "-c", DRIVER, place.record.id, str(place.results), call]
     return subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -107,7 +88,7 @@ def place(pristine, tmp_path):
     return SimpleNamespace(results=results, record=pristine.record)
 
 
-DEATHS = {"before the run": 1, "between its tables": 3, "before the last table": 5, "before the commit": 6}
+DEATHS = {"before the run": "create_run", "before its values": "log_batch", "before its end": "set_terminated"}
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +98,7 @@ def victims(pristine, tmp_path_factory):
     for folder in folders.values():
         shutil.copytree(pristine.results, folder)
     places = [SimpleNamespace(results=folder, record=pristine.record) for folder in folders.values()]
-    ends = together(*(driver(each, "write", times) for each, times in zip(places, DEATHS.values(), strict=True)))
+    ends = together(*(driver(each, call) for each, call in zip(places, DEATHS.values(), strict=True)))
     assert [code for code, _ in ends] == [-signal.SIGKILL] * len(DEATHS)
     return folders
 
@@ -126,12 +107,12 @@ def victims(pristine, tmp_path_factory):
 def left(victims, pristine, tmp_path, request):
     """A results folder as a dead driver left it."""
     results = shutil.copytree(victims[request.param], tmp_path / "left")
-    return SimpleNamespace(results=results, record=pristine.record)
+    return SimpleNamespace(results=results, record=pristine.record, death=request.param)
 
 
 @pytest.fixture(params=[{}, {"harness.record": "another"}], ids=["half written", "complete, of another record"])
 def zombie(place, request):
-    """A run of the record's trial that a dead driver of an earlier harness, which wrote runs in parts, left RUNNING."""
+    """A run of the record's trial that a dead driver left RUNNING."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     writer = f"{processes.current().split()[0]} {child.pid} {time.time():.2f}"
@@ -167,48 +148,51 @@ def test_two_drivers_log_the_same_trial_as_one_run(place):
     assert len(runs_of(place.results, ViewType.ALL)) == 1
 
 
-@pytest.mark.parametrize("action", ["log", "keep_only", "describe"])
+@pytest.mark.parametrize("action", ["log", "catch_up", "describe"])
 def test_two_drivers_every_writing_waits_for_the_other(place, monkeypatch, action):
     tracker = Tracker(place.results)
     call = {
         "log": lambda: tracker.log(place.record),
-        "keep_only": lambda: tracker.keep_only("tiny", set()),
+        "catch_up": lambda: tracker.catch_up("tiny", [place.record]),
         "describe": lambda: tracker.describe("tiny", "# tiny"),
     }[action]
     monkeypatch.setattr(database, "LOCK_SECONDS", 0.1)
-    with database.alone(place.results):
+    with database.single_writer(place.results):
         with pytest.raises(ExecutionError, match=r"\.mlflow\.lock has been held by another process for 0\.1 s"):
             call()
     call()
 
 
-def test_a_killed_driver_leaves_no_run_rather_than_a_part_of_one(left):
-    assert runs_of(left.results, ViewType.ALL) == []
-    with closing(sqlite3.connect(left.results / "mlflow.db")) as other:
-        tables = ("runs", "tags", "params", "metrics", "latest_metrics")
-        assert [other.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [0] * 5
+def test_a_killed_driver_leaves_no_run_or_one_that_is_known_as_incomplete(left):
+    begun = [left.record.id] if left.death != "before the run" else []
+    assert [run.info.status for run in runs_of(left.results, ViewType.ALL)] == ["RUNNING"] * len(begun)
+    assert database.left_running(left.results) == begun
 
 
-def test_zombie_runs_of_a_killed_driver_are_ended_and_replaced(place, zombie):
-    assert [run.info.status for run in runs_of(place.results)] == ["RUNNING"]
+@pytest.mark.parametrize("write", ["log", "catch_up"])
+def test_zombie_runs_of_a_killed_driver_are_replaced(place, zombie, write):
     assert database.left_running(place.results) == [place.record.id]
     tracker = Tracker(place.results)
-    ended = [(run.info.run_id, run.info.status) for run in runs_of(place.results)]
-    assert ended == [(zombie.info.run_id, "KILLED")]
+    if write == "log":
+        tracker.log(place.record)
+    else:
+        tracker.catch_up("tiny", [place.record])
     assert database.left_running(place.results) == []
-    tracker.log(place.record)
     (run,) = runs_of(place.results)
     assert run.info.status == "FINISHED"
     assert run.info.run_id != zombie.info.run_id
 
 
-def test_zombie_runs_of_interrupted_trials_are_replaced_too_although_they_end_alike(place, zombie):
-    interrupted = place.record.model_copy(update={"status": "interrupted"})
+@pytest.mark.parametrize("status", ["FINISHED", "KILLED", "RUNNING"])
+@pytest.mark.parametrize("right_digest", [True, False])
+def test_a_run_shows_a_record_only_with_its_digest_and_its_final_status(place, status, right_digest):
     tracker = Tracker(place.results)
-    assert [(run.info.status, run.data.metrics) for run in runs_of(place.results)] == [("KILLED", {})]
-    tracker.log(interrupted)
-    (run,) = runs_of(place.results)
-    assert (run.info.status, run.data.metrics["test/ppl"]) == ("KILLED", 9.25)
+    tags = {"harness.trial_id": place.record.id, "harness.record": store.digest(place.record) * right_digest}
+    run = tracker.client.create_run(tracker.describe("tiny", "# tiny"), tags=tags).info.run_id
+    tracker.client.update_run(run, status)
+    tracker.log(place.record)
+    kept = [each.info.run_id for each in runs_of(place.results)] == [run]
+    assert kept == (right_digest and status == "FINISHED")
 
 
 @pytest.mark.parametrize("writer", ["this process", "elsewhere 1 5.00", "no writer", None])
@@ -268,12 +252,7 @@ def test_nonfinite_numbers_are_refused_by_the_record_and_never_reach_mlflow(plac
     assert (run.info.status, run.data.tags["status"], run.data.metrics) == ("FAILED", "diverged", {})
 
 
-def test_an_interrupted_record_is_a_killed_run(place):
-    Tracker(place.results).log(place.record.model_copy(update={"status": "interrupted"}))
-    assert [run.info.status for run in runs_of(place.results)] == ["KILLED"]
-
-
-def test_mlflow_broken_a_locked_database_is_told_within_seconds(place, monkeypatch):
+def test_mlflow_broken_a_locked_database_is_reported_within_seconds(place, monkeypatch):
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
     tracker = Tracker(place.results)
     with closing(sqlite3.connect(place.results / "mlflow.db", isolation_level=None)) as other:
@@ -298,13 +277,13 @@ def test_mlflow_broken_a_database_of_another_schema_is_set_aside_by_sync(place):
         other.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
         other.commit()
     with pytest.raises(
-        database.UnusableDatabase, match=r"mlflow\.db cannot be used by this MLflow \(MlflowException: "
+        database.UnusableDatabase, match=r"mlflow\.db cannot be used by this version of MLflow \(MlflowException: "
     ):
         Tracker(place.results)
-    told = []
-    renewed(place.results, told.append).log(place.record)
-    assert len(told) == 1
-    assert told[0].endswith(f"it is kept as {place.results / 'mlflow.db.previous'}")
+    warnings = []
+    open_or_replace(place.results, warnings.append).log(place.record)
+    assert len(warnings) == 1
+    assert warnings[0].endswith(f"it is kept as {place.results / 'mlflow.db.previous'}")
     assert len(runs_of(place.results)) == 1
 
 
@@ -313,10 +292,10 @@ def test_moved_results_are_noticed(place, tmp_path):
     assert database.made_elsewhere(place.results) is None
     moved = place.results.rename(tmp_path / "moved here")
     assert database.made_elsewhere(moved) == place.results
-    told = []
-    renewed(moved, told.append).log(place.record)
+    warnings = []
+    open_or_replace(moved, warnings.append).log(place.record)
     kept = moved / "mlflow.db.previous"
-    assert told == [f"{moved / 'mlflow.db'} was made for {place.results}; it is kept as {kept}"]
+    assert warnings == [f"{moved / 'mlflow.db'} was made for {place.results}; it is kept as {kept}"]
     assert database.made_elsewhere(moved) is None
     assert str(place.results).encode() not in (moved / "mlflow.db").read_bytes()
     assert [os.path.exists(place.results), len(runs_of(moved))] == [False, 1]
@@ -330,7 +309,7 @@ def test_a_results_folder_of_any_name_has_its_database_and_nothing_lies_elsewher
     tracker = Tracker(results)
     record = handmade.record()
     tracker.log(record)
-    assert [run.trial for run in database.shown(results, "small")] == [record.id]
+    assert [run.data.tags["harness.trial_id"] for run in runs_of(results)] == [record.id]
     (location,) = [each.artifact_location for each in tracker.client.search_experiments() if each.name == "small"]
     assert location == (results.resolve() / "artifacts" / "small").as_uri()
     assert database.made_elsewhere(results) is None
@@ -340,7 +319,7 @@ def test_a_results_folder_of_any_name_has_its_database_and_nothing_lies_elsewher
 def test_the_link_to_such_a_folder_goes_with_its_process(tmp_path):
     (tmp_path / ODD).mkdir()
     (tmp_path / "scratch").mkdir()
-    script = "import sys, pathlib, harness.tracking.database as it; print(it.linked(pathlib.Path(sys.argv[1])))"
+    script = "import sys, pathlib, harness.tracking.database as it; print(it.path_for_uri(pathlib.Path(sys.argv[1])))"
     command = [sys.executable, "-c", script, str(tmp_path / ODD)]
     environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
@@ -354,7 +333,7 @@ def test_the_link_of_a_killed_process_is_known_as_abandoned(tmp_path):
     (tmp_path / "scratch").mkdir()
     script = """
 import os, pathlib, signal, sys, harness.tracking.database as it
-it.linked(pathlib.Path(sys.argv[1]))
+it.path_for_uri(pathlib.Path(sys.argv[1]))
 os.kill(os.getpid(), signal.SIGKILL)"""
     environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
     subprocess.run([sys.executable, "-c", script, str(tmp_path / ODD)], env=environment, timeout=300)
@@ -362,10 +341,10 @@ os.kill(os.getpid(), signal.SIGKILL)"""
 
 
 def test_a_folder_with_a_plain_name_needs_no_link(tmp_path):
-    assert database.linked(tmp_path / "a b#c") == (tmp_path / "a b#c").resolve()
+    assert database.path_for_uri(tmp_path / "a b#c") == (tmp_path / "a b#c").resolve()
 
 
 def test_an_odd_temporary_folder_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "50%"))
     with pytest.raises(ExecutionError, match=r"the temporary folder .*50% has one of"):
-        database.linked(tmp_path / "what?")
+        database.path_for_uri(tmp_path / "what?")

@@ -12,7 +12,7 @@ from disturbed import suite_text
 from harness import plan
 from harness.errors import CorpusError, ExecutionError
 from harness.execution import inline
-from harness.execution.events import Claim
+from harness.execution.resources import Resources
 from harness.execution.rounds import Watcher, in_rounds
 from harness.plan.specs import TimeoutSpec
 from harness.records import store
@@ -25,7 +25,7 @@ from harness.trial.run import run
 from harness.trial.setting import Setting
 from heads.softmax import Softmax
 
-ONE = Claim(cpus=1, gpus=0.0)
+ONE = Resources(cpus=1, gpus=0.0)
 
 
 def trials(tmp_path, *heads, **more):
@@ -208,7 +208,7 @@ def test_a_folder_of_anyone_in_tmp_stops_no_run(tmp_path, setting, monkeypatch):
 
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     (tmp_path / f".harness-tune-{socket.gethostname()}-mine").mkdir()
-    with schedule._scratch(setting, "local") as scratch:
+    with schedule._scratch_folder(setting, "local") as scratch:
         scratch.mkdir(exist_ok=True)
         assert os.stat(scratch).st_mode & 0o077 == 0  # Tune reads pickles back from there
 

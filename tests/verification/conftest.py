@@ -7,7 +7,7 @@ import pytest
 
 from harness import plan
 from harness.execution import inline
-from harness.execution.events import Claim
+from harness.execution.resources import Resources
 from harness.records import store
 from harness.trial.setting import Setting
 
@@ -31,7 +31,7 @@ def trained(tmp_path_factory):
     runs = store.runs_folder(folder / "results", "tiny")
     about = {"suite": "tiny", "runs": runs, "data": folder / "data", "device": "cpu", "executor": "inline"}
     setting = Setting(**about, contents=suite.contents)
-    inline.execute(list(suite.trials), setting, Claim(cpus=1, gpus=0), lambda event: None)
+    inline.execute(list(suite.trials), setting, Resources(cpus=1, gpus=0), lambda event: None)
     return folder
 
 

@@ -1,6 +1,7 @@
-"""What Ray will find when it starts: who may connect, a place for its token, addresses of clusters. Ray not imported.
+"""What Ray needs before it starts: settings, its token, and the address of a cluster that answers. Ray is not imported.
 
-Ray listens on all interfaces, and whoever connects can run code; its token, on by default, is what keeps others out.
+Ray listens on all network interfaces, and a program that can connect to it can run code. Ray's token, on by default,
+keeps other users out.
 """
 
 import os
@@ -14,18 +15,16 @@ from harness.errors import ExecutionError
 from harness.machine.files import write_fault
 
 AUTH_MODE = "RAY_AUTH_MODE"
-TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # a token of the user's own; else Ray keeps one in the home folder
+TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # a token that the user set; otherwise Ray keeps one in the home
 TOKEN_FILE = ".ray/auth_token"
 ADDRESS_FILE = "ray/ray_current_cluster"
-AUTO = "auto"  # the address of the cluster that Ray finds on this machine
+AUTO = "auto"  # the address that lets Ray find a cluster on this machine
 ANSWER_SECONDS, JOIN_SECONDS = 1.0, 5.0
-GREETING = (
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-)  # of a client of gRPC; its server answers at once
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # of a gRPC client; a gRPC server answers it
 
 
-# Read by Ray when it is imported. Without them one failing trial prints over a hundred lines, Tune swallows Ctrl-C, and
-# Ray Train looks after its workers every other second and gives up starting them on a busy machine.
+# Ray reads these when it is imported. Without them one failing trial prints over a hundred lines, Tune ignores Ctrl-C,
+# and Ray Train checks its workers only every other second and gives up starting them on a busy machine.
 RAY_SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -44,7 +43,7 @@ RAY_SETTINGS = {
 
 
 def set_environment() -> None:
-    """To be called before Ray is imported; what the user has set stays."""
+    """Set Ray's settings, except those that the user has set. To be called before Ray is imported."""
     for name, value in RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
 
@@ -53,20 +52,20 @@ def refuse_open_ray() -> None:
     """Raises ExecutionError when the environment switches Ray's token off, so that others could run code here."""
     if (mode := os.environ.get(AUTH_MODE, "token")).lower() != "token":
         raise ExecutionError(
-            f"{AUTH_MODE}={mode}: whoever reaches this machine could run code under Ray; unset it, or use "
-            "--executor inline"
+            f"{AUTH_MODE}={mode}: anyone who can reach this machine could run code under Ray; unset {AUTH_MODE}, or "
+            "use --executor inline"
         )
 
 
 def show_token() -> None:
-    """To be called before Ray is imported: a cluster that is joined by its address is shown Ray's token, too. Left to
-    itself, Ray shows it only to clusters that it finds by itself, and the others turn it away.
+    """Let Ray send its token to a cluster that is joined by its address. By default Ray sends it only to clusters that
+    it finds without an address, and other clusters reject the connection. To be called before Ray is imported.
     """
     os.environ.setdefault(AUTH_MODE, "token")
 
 
 def refuse_homeless_ray() -> None:
-    """Raises ExecutionError when Ray could not keep its token: it does not start then."""
+    """Raises ExecutionError when Ray cannot write its token to the home folder: it does not start then."""
     if any(os.environ.get(name) for name in TOKENS):
         return
     home = Path.home()
@@ -78,18 +77,18 @@ def refuse_homeless_ray() -> None:
 
 
 def refuse_silent(address: str) -> None:
-    """Raises ExecutionError when no cluster can be joined at an address: Ray itself would ask for a quarter of an hour.
+    """Raises ExecutionError when no cluster answers at an address. Ray itself would try for 15 minutes.
 
     Args:
         address: 'HOST:PORT', or 'auto'.
     """
-    named = address if address != AUTO else os.environ.get("RAY_ADDRESS") or _noted()
+    named = address if address != AUTO else os.environ.get("RAY_ADDRESS") or _last_started()
     if address == AUTO and not named:
-        return  # Ray looks for processes of its own, which is quick
+        return  # Ray looks for its own processes on this machine, which is fast
     host, _, port = named.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or int(port) > 65535:
         raise ExecutionError(
-            f"'{named}' is no address of a Ray cluster: that is HOST:PORT, as `ray start --head` shows it"
+            f"'{named}' is not the address of a Ray cluster; expected HOST:PORT, as `ray start --head` prints it"
         )
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=JOIN_SECONDS) as line:
@@ -97,14 +96,16 @@ def refuse_silent(address: str) -> None:
             answer = os.environ.get("RAY_USE_TLS") == "1" or line.recv(1)
     except (OSError, UnicodeError) as cause:
         reason = getattr(cause, "strerror", None) or cause
-        raise ExecutionError(f"no Ray cluster answers at {named} ({reason}); is its head node up?") from cause
+        raise ExecutionError(f"no Ray cluster answers at {named} ({reason}); is its head node running?") from cause
     if not answer:
-        raise ExecutionError(f"what listens at {named} is no Ray cluster; is the port that of `ray start --head`?")
+        raise ExecutionError(
+            f"the program at {named} is not a Ray cluster; is the port the one that `ray start --head` prints?"
+        )
 
 
 @contextmanager
-def no_mutter() -> Iterator[None]:
-    """For the length of a block the process writes nothing to stderr: Ray's C++ tells of each attempt to connect."""
+def quiet_stderr() -> Iterator[None]:
+    """Within the block this process writes nothing to stderr: Ray's C++ code prints each attempt to connect."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -121,8 +122,8 @@ def _address_file() -> Path:
     return Path(folder) / ADDRESS_FILE
 
 
-def _noted() -> str:
-    """The cluster that was last started on this machine, dead or alive; '' when none is noted."""
+def _last_started() -> str:
+    """The address of the cluster that was last started on this machine, running or not; '' when there is none."""
     try:
         return _address_file().read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
@@ -130,7 +131,7 @@ def _noted() -> str:
 
 
 def stale_address() -> str:
-    """The file that names a local cluster which does not answer; '' when there is none. Ours never joins by it."""
+    """The file that names a local cluster which does not answer; '' when there is none. `harness run` ignores it."""
     place = _address_file()
     try:
         host, _, port = place.read_text(encoding="utf-8").strip().rpartition(":")
@@ -143,7 +144,7 @@ def stale_address() -> str:
 
 
 def exposed_token() -> str:
-    """Ray's token file, when other users of this machine can read it; else ''. Ray makes it with the usual rights."""
+    """Ray's token file when other users of this machine can read it, else ''. Ray creates it with default rights."""
     place = Path.home() / TOKEN_FILE
     reachable = all(each.exists() and each.stat().st_mode & 0o001 for each in (place.parent, Path.home()))
     return str(place) if reachable and place.is_file() and place.stat().st_mode & 0o004 else ""

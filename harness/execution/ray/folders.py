@@ -1,8 +1,8 @@
-"""The folders that Ray makes for local runs, <RAY_TMPDIR, TMPDIR or /tmp>/ray/session_*: whose they are, and their end.
+"""The folders that Ray creates for local runs, <RAY_TMPDIR, TMPDIR or /tmp>/ray/session_*, and how they are removed.
 
-Ray itself leaves them for ever. One of ours holds a file that names its driver; only those are ever removed, when their
-driver ends or is gone. Where a trial failed, a driver leaves its own to the next run: Ray's logs are in it. Ray is not
-imported.
+Ray never removes them. A folder of this program has a file that names its driver process, and only such folders are
+removed: when the driver ends, or later when it no longer runs. When a trial failed, the driver keeps its folder until
+the next run, because it contains Ray's logs. Ray is not imported.
 """
 
 import contextlib
@@ -15,15 +15,15 @@ from harness.machine import processes
 from harness.machine.files import read_bounded
 
 SESSIONS = "session_*"
-LATEST = "session_latest"  # Ray's link to the newest
-DRIVER = "harness-driver"  # in a folder of ours: who made it, as harness.machine.processes has it
+LATEST = "session_latest"  # Ray's link to the newest folder
+DRIVER = "harness-driver"  # the file that names the driver process, in the form of harness.machine.processes
 MAX_BYTES = 1024
-TRIES, PAUSE_SECONDS = 5, 0.2  # for processes of Ray's that still write while they end
+TRIES, PAUSE_SECONDS = 5, 0.2  # Ray's processes may write files while they end
 
 
 def mark(session: Path) -> None:
-    """Note that a folder is this process'."""
-    with contextlib.suppress(OSError):  # it is not removed then
+    """Write into a folder that it belongs to this process."""
+    with contextlib.suppress(OSError):  # without the mark the folder is not removed
         (session / DRIVER).write_text(processes.current(), encoding="utf-8")
 
 
@@ -41,7 +41,7 @@ def remove(session: Path) -> None:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove those of this user's drivers of ours on this machine that are gone. All others stay."""
+    """Remove the folders of drivers of this program, user and machine that no longer run. All other folders stay."""
     for session in parent.glob(SESSIONS):
         if _abandoned(session):
             remove(session)
@@ -49,7 +49,7 @@ def remove_abandoned(parent: Path) -> None:
 
 def _abandoned(session: Path) -> bool:
     try:
-        ours = not session.is_symlink() and session.stat().st_uid == os.getuid()
-        return ours and processes.gone(read_bounded(session / DRIVER, MAX_BYTES).decode())
+        own = not session.is_symlink() and session.stat().st_uid == os.getuid()
+        return own and processes.gone(read_bounded(session / DRIVER, MAX_BYTES).decode())
     except (OSError, ValueError):
-        return False  # not one of ours, or not to be read
+        return False  # the folder of another program, or it cannot be read

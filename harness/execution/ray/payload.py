@@ -1,48 +1,48 @@
-"""What a worker of Ray's is sent: a trial and all that goes with it, as plain data."""
+"""What a Ray worker receives: a trial and everything it needs, as plain data."""
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from harness.execution.events import Claim
+from harness.execution.resources import Resources
 from harness.plan.specs import TrialSpec
 from harness.trial.setting import Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class Payload:
     """One trial for a worker.
 
     Args:
-        claim: of one worker.
-        replaces: digest of the record that the trial's own is to replace, if any (harness/trial/run.py).
-        scratch: folder of what the run's executor writes for itself.
+        resources: what one worker needs.
+        replaces: digest of the record that the trial's new record replaces, if any (see harness/trial/run.py).
+        scratch: folder for the temporary files of the run's executor.
     """
 
     spec: TrialSpec
     setting: Setting
-    claim: Claim
+    resources: Resources
     replaces: str | None
     scratch: Path
 
     def pack(self) -> dict[str, Any]:
-        """JSON's types, and the trial's id to call it by. `setting.replaces`, of all trials, stays behind."""
+        """JSON types only, with the trial's id. `setting.replaces`, which is about all trials, is left out."""
         return {
             "id": self.spec.id,
             "spec": self.spec.model_dump_json(),
             "setting": replace(self.setting, replaces={}).to_json(),
-            "claim": asdict(self.claim),
+            "resources": asdict(self.resources),
             "replaces": self.replaces,
             "scratch": str(self.scratch),
         }
 
     @classmethod
     def unpack(cls, packed: dict[str, Any]) -> Self:
-        """What `pack` made."""
+        """The payload from what `pack` returned."""
         return cls(
             spec=TrialSpec.model_validate_json(packed["spec"]),
             setting=Setting.from_json(packed["setting"]),
-            claim=Claim(**packed["claim"]),
+            resources=Resources(**packed["resources"]),
             replaces=packed["replaces"],
             scratch=Path(packed["scratch"]),
         )

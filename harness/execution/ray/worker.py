@@ -1,9 +1,9 @@
-"""What a worker process under Ray does: it runs one short trial after another, since to start a process takes longer
-than such a trial.
+"""What a Ray worker process does: it runs one trial after another, because starting a process takes longer than a short
+trial.
 
-The next trial finds the process as a new one would be, as far as that can be had: garbage is collected, free memory is
-returned to the system, and a worker runs no further trial (`fault_of`) after one that did not end `ok`, once it holds
-much more memory than in the beginning, or once it is some minutes old. A long trial has had its process to itself then.
+Each trial should find the process as a new one would be: garbage is collected and free memory is returned to the
+system between trials. A worker retires (`reason_to_retire`) after a trial that did not end 'ok', when it holds much
+more memory than at its start, or when it is some minutes old. A long trial thus has its process for itself.
 """
 
 import ctypes
@@ -14,61 +14,57 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from ray import tune
 
-from harness.execution.ray import cluster
-
-cluster.set_environment()
-cluster.show_token()
-
-from ray import tune  # noqa: E402
-
-from harness.errors import CorpusError, StorageError  # noqa: E402
-from harness.execution.ray.payload import Parcel  # noqa: E402
-from harness.plan.specs import TrialSpec  # noqa: E402
-from harness.training.clocks import peak_memory_mib, reset_peak_memory  # noqa: E402
-from harness.trial.run import run  # noqa: E402
+from harness.errors import CorpusError, StorageError
+from harness.execution.ray.payload import Payload
+from harness.plan.specs import TrialSpec
+from harness.training.clocks import peak_memory_mib, reset_peak_memory
+from harness.trial.run import run
 
 MAX_AGE_SECONDS = 300.0
-MAX_GROWTH_MIB = 256  # of the memory at which the next trial would begin, over that of a new process
+MAX_GROWTH_MIB = 256  # memory at the start of the next trial, above that of a new process
 _STARTED, _MIB_AT_START = time.monotonic(), peak_memory_mib(torch.device("cpu"))
 
 
 class Retired(Exception):
-    """This worker runs no further trial. Ray starts another one for those that wait."""
+    """This worker runs no further trial. Ray starts another worker for the trials that wait."""
 
 
 def run_trial(config: dict[str, Any]) -> None:
-    """In the worker: one trial, which saves its record; the worker's next trial is another call.
+    """Run one trial in this worker; the trial saves its record. Tune calls this again for the worker's next trial.
 
-    Raises: Retired when this worker is to run no further trial; Tune tries the same trial again in a new worker, finds
-        `ended` there, and gives the worker to the next one.
+    Raises: Retired when this worker is to run no further trial. Tune then starts the same trial again in a new worker,
+        which finds `ended` there, does nothing, and gets the next trial.
     """
     if config.get("ended"):
         return
-    parcel = Parcel.unpack(config["trial"])
-    status = _status_after(parcel)
-    clean(parcel.setting.device)
-    if fault := fault_of(parcel.spec, status, parcel.setting.device):
-        tune.report({"retired": fault})
-        raise Retired(fault)
+    payload = Payload.unpack(config["trial"])
+    status = _run(payload)
+    clean(payload.setting.device)
+    if reason := reason_to_retire(payload.spec, status, payload.setting.device):
+        tune.report({"retired": reason})
+        raise Retired(reason)
 
 
-def _status_after(parcel: Parcel) -> str:
-    """Run a trial; the status of its record. What a worker cannot write is no fault of the trial: it is 'lost'."""
+def _run(payload: Payload) -> str:
+    """Run a trial; returns the status of its record. When the worker cannot write or cannot read the corpus, which is
+    not the trial's fault, there is no record and the status is 'lost'.
+    """
     try:
-        if parcel.spec.train.data_parallel == 1:
-            record = run(parcel.spec, parcel.setting, lambda done: tune.report(asdict(done)), parcel.replaces)
+        if payload.spec.train.data_parallel == 1:
+            record = run(payload.spec, payload.setting, lambda done: tune.report(asdict(done)), payload.replaces)
             return record.status
-        from harness.execution.ray.worker_group import train_together  # Ray Train: half a second in each worker
+        from harness.execution.ray.worker_group import train_together  # imports Ray Train, half a second a worker
 
-        train_together(parcel, tune.report)
+        train_together(payload, tune.report)
         return "ok"
     except (StorageError, CorpusError) as fault:
         tune.report({"lost": str(fault)})
         return "lost"
 
 
-def fault_of(spec: TrialSpec, status: str, device: str) -> str:
+def reason_to_retire(spec: TrialSpec, status: str, device: str) -> str:
     """Why this worker is to run no further trial after this one; '' when it may.
 
     Args:
@@ -78,17 +74,17 @@ def fault_of(spec: TrialSpec, status: str, device: str) -> str:
     if status != "ok":
         return f"its trial ended as {status}"
     if spec.train.data_parallel > 1:
-        return "its trial had workers of its own"
+        return "its trial had several workers"
     if (age := time.monotonic() - _STARTED) > MAX_AGE_SECONDS:
         return f"it is {age / 60:.1f} minutes old"
-    if (grown := _left_mib(device)) > MAX_GROWTH_MIB:
+    if (grown := _growth_mib(device)) > MAX_GROWTH_MIB:
         return f"its trials left {grown:.0f} MiB of memory behind"
     return ""
 
 
 def clean(device: str) -> None:
-    """Give back the memory of a trial that has ended: to the allocators, and from there to the system or the GPU. What
-    is left, modules above all, is not looked through again after the next trial, which would take a tenth of a second.
+    """Free the memory of a trial that has ended, and return it to the system or the GPU. The objects that stay, mostly
+    modules, are not searched again by later collections, which saves a tenth of a second after each trial.
     """
     gc.collect()
     gc.freeze()
@@ -98,9 +94,9 @@ def clean(device: str) -> None:
         trim(0)
 
 
-def _left_mib(device: str) -> float:
-    """MiB that the next trial's peak would begin with and a new worker's would not: allocated on the GPU, or resident
-    in this process, and where the system does not let the peak be reset, that of all its trials.
+def _growth_mib(device: str) -> float:
+    """MiB with which the next trial's peak would start here and not in a new worker: allocated on the GPU, or resident
+    in this process. Where the system does not let the peak be reset, it is the peak of all its trials.
     """
     reset_peak_memory(torch.device(device))
     return peak_memory_mib(torch.device(device)) - (_MIB_AT_START if device == "cpu" else 0.0)

@@ -133,5 +133,5 @@ def _interval(row: Row, other: Row, seeds: tuple[int, ...], evidence: Evidence) 
     try:
         return block_interval(differences(theirs, ours).nats)
     except RecordError as misfit:
-        evidence.tell(f"{row.records[seeds[0]].id} and {other.records[seeds[0]].id}: {misfit}")
+        evidence.warn(f"{row.records[seeds[0]].id} and {other.records[seeds[0]].id}: {misfit}")
         return None

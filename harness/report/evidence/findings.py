@@ -6,7 +6,7 @@ from typing import Literal
 
 from harness.report.evidence.comparisons import Compared, compare, ties
 from harness.report.evidence.gather import Evidence
-from harness.report.evidence.table_rows import Row, rows
+from harness.report.evidence.table_rows import Row
 
 COMPAT_MARK = "†"  # computed as a published code does
 SHARED_MARK = "‡"  # a time taken while other work ran
@@ -36,9 +36,8 @@ class Findings:
 
 def find(evidence: Evidence) -> Findings:
     """Work out what a suite's evidence says."""
-    suite = evidence.suite
-    lines = rows(suite, evidence.records, evidence.interrupted, evidence.outdated)
-    baseline = suite.table.baseline
+    lines = evidence.rows
+    baseline = evidence.suite.table.baseline
     ranks = ties(lines, evidence)
     contested = {_place(lines[index]) for index, rank in ranks.items() if rank == "tie"}
     return Findings(

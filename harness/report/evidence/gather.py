@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from harness.code.fingerprints import UNKNOWN, harness_code
@@ -15,11 +16,12 @@ from harness.records.timings import Timing
 from harness.records.token_nll import TokenScores
 from harness.report.evidence import printed_numbers
 from harness.report.evidence.printed_numbers import PrintedNumbers
+from harness.report.evidence.table_rows import Row, rows
 from harness.report.evidence.versions import Changed, changed
 from harness.report.outputs import Trials
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """What is known of a suite's trials.
 
@@ -30,7 +32,7 @@ class Evidence:
         interrupted: ids of trials without a record that have a checkpoint.
         unscored: ids of ok trials without scores of tokens, where the suite has them kept.
         printed: what the suite compares with.
-        tell: hears a sentence for each file that does not verify, and so does not count.
+        warn: called with a sentence for each file that does not verify and is therefore not used.
         outdated: the trials whose code has changed since, see harness.report.evidence.versions.
         harness_code: the hash of the harness' own code as it is here.
     """
@@ -41,10 +43,15 @@ class Evidence:
     timings: dict[str, Timing]
     interrupted: frozenset[str]
     printed: PrintedNumbers
-    tell: Callable[[str], None]
+    warn: Callable[[str], None]
     outdated: Changed = field(default_factory=dict)
     harness_code: str = UNKNOWN
     unscored: frozenset[str] = frozenset()
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The trials in groups that differ only in their seed, in the order of the suite file."""
+        return rows(self.suite, self.records, self.interrupted, self.outdated)
 
     @property
     def trials(self) -> Trials:
@@ -57,43 +64,45 @@ class Evidence:
         try:
             return token_nll.load(self.runs, self.records[trial_id])
         except RecordError as damaged:
-            self.tell(str(damaged))
+            self.warn(str(damaged))
             return None
 
 
-def gather(suite: Suite, results: Path, tell: Callable[[str], None]) -> Evidence:
-    """Read what there is of a suite below a results folder.
+def gather(suite: Suite, results: Path, warn: Callable[[str], None], printed: PrintedNumbers | None = None) -> Evidence:
+    """Read the records, timings and printed numbers of a suite.
 
     Args:
-        tell: hears a sentence for each file that does not verify.
-    Raises: SuiteError where a printed table is not known that the suite compares with.
+        results: the results folder.
+        warn: called with a sentence for each file that does not verify.
+        printed: the printed numbers of the suite where they are loaded already; None: load them.
+    Raises: SuiteError where the suite names a printed table that is not known.
     """
     runs, ids = store.runs_folder(results, suite.name), [trial.id for trial in suite.trials]
     found, warnings = store.load_all(runs, ids)
     found, misfits = of_suite(found, suite)
     timed, more = timings.load_all(runs, found)
     for warning in (*warnings, *misfits, *more):
-        tell(warning)
+        warn(warning)
     ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
-    scored = {trial_id for trial_id in ok if _has_scores(runs, found[trial_id], tell)}
+    scored = {trial_id for trial_id in ok if _has_scores(runs, found[trial_id], warn)}
     return Evidence(
         suite=suite,
         runs=runs,
         records=found,
         timings=timed,
         interrupted=frozenset(store.interrupted(runs, ids)) - found.keys(),
-        printed=printed_numbers.load(suite),
-        tell=tell,
+        printed=printed_numbers.load(suite) if printed is None else printed,
+        warn=warn,
         unscored=frozenset(ok - scored if suite.measure.token_nll else ()),
         outdated=changed(found.values()),
         harness_code=harness_code().sha256,
     )
 
 
-def _has_scores(runs: Path, record: TrialRecord, tell: Callable[[str], None]) -> bool:
-    """Whether the scores of tokens beside a record add up to its test perplexity; `tell` hears where they do not."""
+def _has_scores(runs: Path, record: TrialRecord, warn: Callable[[str], None]) -> bool:
+    """Whether token scores are stored beside a record and give its test perplexity; warns where they do not."""
     try:
         return token_nll.load(runs, record) is not None
     except RecordError as contradicted:
-        tell(str(contradicted))
+        warn(str(contradicted))
         return False

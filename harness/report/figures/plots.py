@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from harness.report.evidence.gather import Evidence
-from harness.report.evidence.table_rows import Row, rows
+from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
 from harness.report.figures import panels
 from harness.report.figures.style import FAINT, Plot, finished, settings, shown
@@ -46,8 +46,7 @@ def draw(evidence: Evidence, suite: str, only: Container[str] | None = None) -> 
         suite: what its table is titled, which each plot says too: that it was shortened, for one.
         only: ids of trials whose rows are drawn; None: all.
     """
-    every = rows(evidence.suite, evidence.records, outdated=evidence.outdated)
-    lines = [line for line in every if only is None or any(trial.id in only for trial in line.trials)]
+    lines = [line for line in evidence.rows if only is None or any(trial.id in only for trial in line.trials)]
     with settings():
         return tuple(made for kind in KINDS for made in _of_kind(kind, lines, evidence, suite))
 

@@ -9,8 +9,7 @@ from typing import Literal
 from harness.plan.comparison import Shape
 from harness.plan.specs import Suite
 from harness.report import outputs
-from harness.report.evidence.findings import find
-from harness.report.evidence.gather import Evidence
+from harness.report.evidence.findings import Findings
 from harness.report.table import formats
 from harness.report.table.content import Table
 from harness.report.table.layouts import lay_out
@@ -25,16 +24,16 @@ FORMS = {
 MAX_LABEL = 100
 
 
-def build(evidence: Evidence, shape: Shape | None = None) -> Table:
+def build(findings: Findings, shape: Shape | None = None) -> Table:
     """The table of a suite: what its rows say, laid out, and notes. The same arguments give the same table.
 
     Args:
         shape: how the rows are laid out; None: as the suite says.
     """
-    findings = find(evidence)
-    laid = lay_out(findings, shape or evidence.suite.table.shape)
+    suite = findings.evidence.suite
+    laid = lay_out(findings, shape or suite.table.shape)
     return Table(
-        title=_title(evidence.suite),
+        title=_title(suite),
         columns=tuple(laid.columns),
         lines=tuple(laid.lines),
         notes=tuple(notes_of(findings, laid.notes)),

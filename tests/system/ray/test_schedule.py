@@ -10,13 +10,13 @@ import pytest
 from harness.code import fingerprints
 from harness.errors import ExecutionError
 from harness.execution import inline
-from harness.execution.events import Claim
 from harness.execution.ray import schedule
-from harness.execution.ray.payload import Parcel
+from harness.execution.ray.payload import Payload
+from harness.execution.resources import Resources
 from harness.plan.specs import ComponentSpec
 from harness.records import store
 
-ONE = Claim(cpus=1, gpus=0.0)
+ONE = Resources(cpus=1, gpus=0.0)
 PLUGIN = """\
 import os, signal
 from torch import nn
@@ -133,13 +133,13 @@ def test_nothing_of_tune_is_left_beside_the_records(ran):
     ]
 
 
-def test_a_claim_that_no_node_can_hold_is_refused_before_anything_starts(suite, setting):
+def test_more_than_any_node_has_is_refused_before_anything_starts(suite, setting):
     from harness.execution.ray import schedule
 
     events = []
-    message = r"a trial claims 10000 CPUs and 0 GPUs; there is no such node: \d+ CPUs, \d+ GPUs"
+    message = r"a trial needs 10000 CPUs and 0 GPUs, and no node has that much; the nodes have: \d+ CPUs, \d+ GPUs"
     with pytest.raises(ExecutionError, match=message):
-        schedule.execute(list(suite.trials), setting("refused", "ray"), Claim(cpus=10_000, gpus=0.0), events.append)
+        schedule.execute(list(suite.trials), setting("refused", "ray"), Resources(cpus=10_000, gpus=0.0), events.append)
     assert events == []
     assert not setting("refused", "ray").runs.exists()
 
@@ -152,8 +152,8 @@ def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(
     assert not setting("unfit", "ray").runs.exists()
 
 
-def test_a_trial_its_setting_and_claim_reach_a_worker_whole(suite, setting, place):
+def test_a_trial_its_setting_and_resources_reach_a_worker_whole(suite, setting, place):
     sent = replace(setting("sent", "ray"), threads=3, shared=True, route="onednn")
-    claim = Claim(cpus=3, gpus=0.5)
-    parcel = Parcel(spec=suite.trials[0], setting=sent, claim=claim, replaces="a" * 64, scratch=place)
-    assert Parcel.unpack(json.loads(json.dumps(parcel.pack()))) == parcel
+    needed = Resources(cpus=3, gpus=0.5)
+    payload = Payload(spec=suite.trials[0], setting=sent, resources=needed, replaces="a" * 64, scratch=place)
+    assert Payload.unpack(json.loads(json.dumps(payload.pack()))) == payload

@@ -7,13 +7,13 @@ import torch
 
 from harness import plan
 from harness.execution import inline
-from harness.execution.events import Claim
-from harness.execution.ray import schedule
+from harness.execution.ray import ray_session, schedule
+from harness.execution.resources import Resources
 from harness.plan.specs import ComponentSpec
 from harness.records import store
 from harness.training.checkpoint import BEST, load_weights
 
-ONE = Claim(cpus=1, gpus=0.0)
+ONE = Resources(cpus=1, gpus=0.0)
 STEPS = 15  # an epoch: 400 tokens in 4 columns, 99 targets in segments of 7
 SUITE = """\
 name: tiny
@@ -68,7 +68,7 @@ def ran(place, setting, plugin):
     events, runs = [], setting("parallel", "ray").runs
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_TEST_MARK", str(place / "killed"))
-        patch.setattr(schedule, "cpus_available", lambda: 2)  # whatever this machine has: one such trial fits
+        patch.setattr(ray_session, "cpus_available", lambda: 2)  # whatever this machine has: one such trial fits
         schedule.execute([*fated.values()], setting("parallel", "ray"), ONE, events.append)
     softmax = loaded(place, 1)[0]
     inline.execute([softmax], setting("alone", "inline"), ONE, lambda event: None)

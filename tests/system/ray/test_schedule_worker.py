@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from harness.execution import inline
-from harness.execution.events import Claim
-from harness.execution.ray import schedule, worker
+from harness.execution.ray import callbacks, ray_session, schedule, worker
+from harness.execution.resources import Resources
 from harness.plan.specs import ComponentSpec
 from harness.records import store
 
-ONE = Claim(cpus=1, gpus=0.0)
+ONE = Resources(cpus=1, gpus=0.0)
 PLUGIN = """\
 import json, os, signal
 from pathlib import Path
@@ -53,7 +53,9 @@ def noted(place, plugin):
     plugin("noted", "Noted", PLUGIN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_TEST_WORKERS", str(place))
-        patch.setattr(schedule, "cpus_available", lambda: 1)  # one worker at a time: which trial follows which is known
+        patch.setattr(
+            ray_session, "cpus_available", lambda: 1
+        )  # one worker at a time: which trial follows which is known
         yield place
 
 
@@ -165,7 +167,7 @@ def test_a_worker_that_fails_between_two_trials_costs_none_of_them_its_record(ru
         ("ok", 1, 0.0, 0, ""),
         ("ok", 1, 0.0, 500, "its trials left 500 MiB of memory behind"),
         ("ok", 1, 600.0, 0, "it is 10.0 minutes old"),
-        ("ok", 2, 0.0, 0, "its trial had workers of its own"),
+        ("ok", 2, 0.0, 0, "its trial had several workers"),
         ("diverged", 1, 0.0, 0, "its trial ended as diverged"),
         ("lost", 1, 0.0, 0, "its trial ended as lost"),
     ],
@@ -177,7 +179,7 @@ def test_a_worker_is_used_again_while_young_small_and_without_a_fault(
     monkeypatch.setattr(worker, "_MIB_AT_START", 1000)
     monkeypatch.setattr(worker, "peak_memory_mib", lambda device: 1000 + grown)
     train = suite.trials[0].train.model_copy(update={"data_parallel": workers})
-    assert worker.fault_of(suite.trials[0].model_copy(update={"train": train}), status, "cpu") == fault
+    assert worker.reason_to_retire(suite.trials[0].model_copy(update={"train": train}), status, "cpu") == fault
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system's allocator decides what it gives back")
@@ -213,7 +215,7 @@ def test_a_new_worker_does_nothing_for_a_trial_that_has_ended():
 def test_a_trial_whose_worker_retires_has_ended_and_is_marked_so():
     heard, waiting = [], {"a", "b"}
     watcher = SimpleNamespace(started=heard.append, ended=heard.append)
-    listener, stop = schedule._Listener(watcher, waiting), schedule._Stop(watcher, waiting)
+    listener, stop = callbacks.Listener(watcher, waiting), callbacks.Stop(watcher, waiting)
     trial = SimpleNamespace(config={"trial": {"id": "a"}})
     listener.on_trial_start(0, [], trial)
     assert waiting == {"b"}

@@ -1,37 +1,15 @@
 """MLflow as a view of the records."""
 
-import io
-import json
-import shutil
 from datetime import UTC, datetime
 
-import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, ViewType
-from rich.console import Console
+from mlflow.entities import ViewType
 
-from harness.errors import ExecutionError
 from harness.records.metrics import METRICS
 from harness.records.record import CurvePoint
-from harness.tracking import mlflow_runs, ui
-from harness.tracking import run_content as content
-from harness.tracking.guarded import Tracking
-from harness.tracking.mlflow_runs import Tracker, store_uri
-from harness.tracking.run_content import CURVES
-from harness.tracking.ui import Address, deep_link
-
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory):
-    """A results folder with an empty store; making one takes seconds, copying it none."""
-    results = tmp_path_factory.mktemp("empty")
-    Tracker(results)
-    return results
-
-
-@pytest.fixture
-def results(empty, tmp_path):
-    return shutil.copytree(empty, tmp_path / "results")
+from harness.tracking import run_fields, tracker
+from harness.tracking.run_fields import CURVES
+from harness.tracking.tracker import Tracker, store_uri
 
 
 def runs_of(results, view: int = ViewType.ACTIVE_ONLY) -> list:
@@ -126,28 +104,22 @@ def test_metrics_have_the_groups_that_the_charts_are_sorted_into():
     assert not set(CURVES.values()) & set(METRICS.values())
 
 
-def test_a_run_reads_the_same_as_one_that_mlflows_own_calls_wrote(suite, results, record_of):
-    tracker, record = Tracker(results), record_of(suite.trials[2])
-    tracker.log(record)
-    (ours,) = runs_of(results)
-    client = tracker.client
-    about, own = ours.info, [Metric(p.key, p.value, ours.info.end_time, p.step) for p in content.points(record)]
-    tags = {name: value for name, value in ours.data.tags.items() if name != "mlflow.runName"}
-    theirs = client.create_run(about.experiment_id, about.start_time, tags, str(record.spec)).info.run_id
-    params = [Param(name, value) for name, value in content.params(record).items()]
-    client.log_batch(theirs, own, params)
-    client.set_terminated(theirs, "FINISHED", about.end_time)
-    other = client.get_run(theirs)
-    assert other.data.to_dictionary() == ours.data.to_dictionary()
-    differing = {key for key, value in dict(other.info).items() if value != dict(about)[key]}
-    assert differing == {"run_id", "artifact_uri"}
-    assert other.info.artifact_uri.replace(theirs, about.run_id) == about.artifact_uri
-    for name in ours.data.metrics:
-        assert client.get_metric_history(theirs, name) == client.get_metric_history(about.run_id, name)
+def test_a_run_of_more_values_than_mlflow_accepts_in_one_call_is_complete(suite, results, record_of, monkeypatch):
+    monkeypatch.setattr(tracker, "MAX_PARAMS", 7)  # no head has a hundred parameters
+    points = [CurvePoint(epoch=n, train_loss=2, valid_ppl=9.5, lr=1 / n, seconds=1) for n in range(1, 1001)]
+    record = record_of(suite.trials[2], curve=tuple(points))
+    Tracker(results).log(record)
+    (run,) = runs_of(results)
+    assert run.data.params == run_fields.params(record)
+    client = MlflowClient(tracking_uri=store_uri(results))
+    for name in CURVES.values():
+        assert [m.step for m in client.get_metric_history(run.info.run_id, name)] == list(range(1, 1001))
+    assert run.data.metrics["train/lr_by_epoch"] == 1 / 1000
 
 
 def test_runs_are_found_by_the_filters_of_the_guide(suite, results, record_of):
-    Tracker(results).log(*map(record_of, suite.trials[:5]), record_of(suite.trials[5], "diverged", "nan"))
+    found = [*map(record_of, suite.trials[:5]), record_of(suite.trials[5], "diverged", "nan")]
+    Tracker(results).catch_up("tiny", found)
     client = MlflowClient(tracking_uri=store_uri(results))
     experiment = client.get_experiment_by_name("tiny").experiment_id
 
@@ -161,38 +133,71 @@ def test_runs_are_found_by_the_filters_of_the_guide(suite, results, record_of):
     assert count("metrics.`valid/ppl` < 9.6") == 5
 
 
-def test_many_records_at_once_are_as_many_runs_and_again_none(suite, results, record_of, monkeypatch):
-    monkeypatch.setattr(mlflow_runs, "AT_ONCE", 4)
+def test_catching_up_writes_the_records_that_are_not_shown_and_no_other(suite, results, record_of):
     tracker, logged = Tracker(results), list(map(record_of, suite.trials))
-    tracker.log(*logged)
+    tracker.log(logged[0])
+    tracker.catch_up("tiny", logged)
     first = {run.info.run_id: run.data.tags["harness.trial_id"] for run in runs_of(results)}
     assert sorted(first.values()) == sorted(trial.id for trial in suite.trials)
-    tracker.log(*logged[:3], record_of(suite.trials[3], "oom", "no memory"), *logged[4:])
+    tracker.catch_up("tiny", [*logged[:3], record_of(suite.trials[3], "oom", "no memory"), *logged[4:]])
     second = {run.info.run_id: run.data.tags["status"] for run in runs_of(results, ViewType.ALL)}
     assert len(second) == 7  # one was replaced
     assert first.keys() < second.keys()
     assert sorted(run.data.tags["status"] for run in runs_of(results)) == ["ok"] * 5 + ["oom"]
 
 
-def test_an_experiment_has_views_that_mlflows_ui_can_read(suite, results, record_of):
+def test_catching_up_lists_the_runs_once(suite, results, record_of, monkeypatch):
+    tracker, logged = Tracker(results), list(map(record_of, suite.trials))
+    tracker.catch_up("tiny", logged)
+    searches, original = [], MlflowClient.search_runs
+    monkeypatch.setattr(
+        MlflowClient, "search_runs", lambda *args, **kwargs: searches.append(args) or original(*args, **kwargs)
+    )
+    tracker.catch_up("tiny", logged)
+    assert len(searches) == 1
+
+
+def test_runs_beyond_the_first_page_are_listed(suite, results, record_of, monkeypatch):
+    tracker, logged, original = Tracker(results), list(map(record_of, suite.trials)), MlflowClient.search_runs
+    tracker.catch_up("tiny", logged)
+    before = runs_of(results, ViewType.ALL)
+    monkeypatch.setattr(
+        MlflowClient, "search_runs", lambda *args, **kwargs: original(*args, **{**kwargs, "max_results": 4})
+    )
+    tracker.catch_up("tiny", logged)
+    monkeypatch.undo()
+    assert len(runs_of(results, ViewType.ALL)) == len(before) == 6
+
+
+def test_runs_of_other_trials_stay_unless_their_removal_is_asked_for(suite, results, record_of):
+    tracker, logged = Tracker(results), list(map(record_of, suite.trials))
+    tracker.catch_up("tiny", logged)
+    tracker.catch_up("tiny", logged[:2])
+    assert len(runs_of(results)) == 6
+    tracker.catch_up("tiny", logged[:2], remove_others=True)
+    assert {run.data.tags["harness.trial_id"] for run in runs_of(results)} == {trial.id for trial in suite.trials[:2]}
+
+
+def test_two_runs_of_one_trial_are_replaced_by_one(suite, results, record_of):
+    tracker, record = Tracker(results), record_of(suite.trials[0])
+    tracker.log(record)
+    tracker._write(record, tracker._experiment("tiny"))
+    assert len(runs_of(results)) == 2
+    tracker.catch_up("tiny", [record])
+    assert len(runs_of(results)) == 1
+
+
+def test_a_run_that_a_user_added_stays(suite, results, record_of):
     tracker = Tracker(results)
-    tracker.log(record_of(suite.trials[0]))
-    experiment = tracker.client.get_experiment(tracker.describe("tiny", "# first"))
-    run = runs_of(results)[0]
-    for key in (content.RUNS_VIEW, content.CURVES_VIEW):
-        view = json.loads(experiment.tags[f"mlflow.sharedViewState.{key}"])
-        assert isinstance(view["name"], str)
-        state = json.loads(view["state"])
-        known = {f"metrics.`{name}`" for name in METRICS.values()} | {f"tags.`{name}`" for name in run.data.tags}
-        assert set(state["selectedColumns"]) <= known
-        assert state["orderByKey"] in known
-    assert state["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "row"}]
+    tracker.client.create_run(tracker.describe("tiny", "# tiny"), run_name="my own")
+    tracker.catch_up("tiny", [record_of(suite.trials[0])], remove_others=True)
+    assert {run.info.run_name for run in runs_of(results)} == {"my own", str(suite.trials[0])}
 
 
 def test_trials_that_differ_in_their_seed_share_a_row(suite, results, record_of):
     rows = {}
     for trial in suite.trials:
-        rows.setdefault(content.tags(record_of(trial))["row"], []).append(trial.seed)
+        rows.setdefault(run_fields.tags(record_of(trial))["row"], []).append(trial.seed)
     assert list(rows.values()) == [[1, 2]] * 3
 
 
@@ -254,7 +259,7 @@ def test_the_table_is_the_description_of_the_experiment(suite, results):
     assert found.tags["mlflow.note.content"] == "# tiny, version 1\n\n| a |\n"
 
 
-def test_a_deleted_experiment_is_taken_up_again(suite, results, record_of):
+def test_a_deleted_experiment_is_restored(suite, results, record_of):
     tracker = Tracker(results)
     client = MlflowClient(tracking_uri=store_uri(results))
     client.delete_experiment(tracker.describe("tiny", "# first"))
@@ -265,59 +270,3 @@ def test_a_deleted_experiment_is_taken_up_again(suite, results, record_of):
 def test_the_store_is_the_database_of_the_results_folder(results):
     assert store_uri(results) == f"sqlite:///{results}/mlflow.db"
     assert (results / "mlflow.db").exists()
-
-
-def test_the_deep_link_opens_the_runs_of_the_suite():
-    base = "http://127.0.0.1:5000"
-    runs = f"{base}/#/experiments/7/runs?workflowType=machine_learning"
-    assert deep_link(base, "7") == f"{runs}&viewStateShareKey=harness-runs"
-    assert deep_link(base, "7", charts=True) == f"{runs}&compareRunsMode=CHART&viewStateShareKey=harness-curves"
-    assert deep_link(base, None) == f"{base}/#/experiments"
-
-
-def test_the_ui_refuses_an_unknown_suite_and_names_the_known(suite, results, record_of):
-    Tracker(results).log(record_of(suite.trials[0]))
-    with pytest.raises(ExecutionError, match=r"no suite 'tyni' in .*mlflow\.db \(known: tiny\)"):
-        ui.serve(results, Address(), "tyni", print)
-
-
-def test_tracking_turns_a_fault_into_one_warning_and_goes_on(results):
-    output, asked = io.StringIO(), []
-    guarded = Tracking(results, Console(file=output, width=200))
-
-    def fault(tracker):
-        asked.append(tracker)
-        raise OSError("disk\nfull")
-
-    for _ in range(3):
-        guarded.call(fault)
-    assert len(asked) == 1
-    assert output.getvalue() == (
-        "warning: MLflow is off from here on (OSError: disk); `harness sync` rebuilds it later\n"
-    )
-
-
-def test_tracking_survives_a_store_that_cannot_be_opened(tmp_path, monkeypatch):
-    monkeypatch.setattr("mlflow.store.db.utils.time.sleep", lambda seconds: None)  # it tries ten times, for 100 s
-    (tmp_path / "mlflow.db").mkdir()
-    output, asked = io.StringIO(), []
-    guarded = Tracking(tmp_path, Console(file=output, width=200))
-    guarded.call(asked.append)
-    assert asked == []
-    assert output.getvalue().startswith("warning: MLflow is off from here on (")
-
-
-def test_tracking_opens_the_store_once(results):
-    asked = []
-    guarded = Tracking(results, Console(file=io.StringIO()))
-    guarded.call(asked.append)
-    guarded.call(asked.append)
-    assert isinstance(asked[0], Tracker)
-    assert asked[0] is asked[1]
-
-
-def test_no_tracking_asks_nothing():
-    asked, output = [], io.StringIO()
-    Tracking(None, Console(file=output)).call(asked.append)
-    assert asked == []
-    assert output.getvalue() == ""

@@ -1,0 +1,52 @@
+"""What a run of a suite reports while it goes on: sentences, warnings, problems, and the progress of its trials."""
+
+from rich.console import Console
+
+from harness.execution.progress.live import LiveView
+from harness.plan.specs import TrialSpec
+
+
+class Reporter:
+    """Prints sentences to standard output, and warnings and problems to standard error.
+
+    A problem is what makes `harness run` leave with exit code 1; a warning does not.
+
+    Args:
+        output: where sentences and progress go; None: standard output, without colours in a notebook.
+        errors: where warnings and problems go; None: standard error.
+    """
+
+    def __init__(self, output: Console | None = None, errors: Console | None = None):
+        self.output = output or Console(force_jupyter=False)
+        self.errors = errors or Console(stderr=True, force_jupyter=False)
+        self.problems: list[str] = []
+        self._warned: set[str] = set()
+
+    def say(self, text: str) -> None:
+        """Print a sentence, or a text of several lines."""
+        _print(self.output, text)
+
+    def warn(self, sentence: str) -> None:
+        """Print a warning, unless it was printed before."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            _print(self.errors, f"warning: {sentence}")
+
+    def problem(self, sentence: str) -> None:
+        """Print what is wrong with the outcome, and keep it in `problems`."""
+        self.problems.append(sentence)
+        _print(self.errors, sentence)
+
+    def progress(self, trials: list[TrialSpec]) -> LiveView:
+        """A context manager that shows the events of these trials."""
+        return LiveView(trials, self.output)
+
+    def totals(self, view: LiveView) -> None:
+        """Print what the trials of a view took, if there were any."""
+        if view.total:
+            self.say(view.totals())
+
+
+def _print(console: Console, text: str) -> None:
+    end = "" if text.endswith("\n") else "\n"
+    console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True, end=end)

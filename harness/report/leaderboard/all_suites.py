@@ -1,0 +1,81 @@
+"""The leaderboard of a results folder: the finished trials of all suites, in groups that can be compared."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ExecutionError
+from harness.plan.specs import LEADERBOARD
+from harness.registry import nearest
+from harness.report.leaderboard import board
+from harness.report.leaderboard.groups import Group, gather, groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaderboard:
+    """Groups of trials, and what was left out.
+
+    Args:
+        results: the results folder.
+        unknown: how many trials are left out because it is not known what text they were trained on.
+        differing: ids of trials of which two suites have different results; they are left out.
+    """
+
+    results: Path
+    groups: tuple[Group, ...]
+    unknown: int
+    differing: Sequence[str]
+
+    def of_corpora(self, names: Sequence[str]) -> tuple[Group, ...]:
+        """The groups of some corpora; () gives all groups.
+
+        Raises: ExecutionError when no finished trial has one of the corpora.
+        """
+        known = sorted({group.corpus.name for group in self.groups})
+        for name in names:
+            if name not in known:
+                others = f"{nearest(name, known)} (there are: {', '.join(known)})"
+                raise ExecutionError(f"--corpus {name}: no finished trial has that corpus{others}")
+        return tuple(group for group in self.groups if not names or group.corpus.name in names)
+
+    def text(self, corpora: Sequence[str] = ()) -> str:
+        """The tables in markdown, of all corpora or of some. Raises as `of_corpora` does."""
+        return board.render(self.of_corpora(corpora), unknown=self.unknown, differing=self.differing)
+
+    def as_json(self, corpora: Sequence[str] = ()) -> dict[str, Any]:
+        """The content of `harness leaderboard --json`. Raises as `of_corpora` does."""
+        return {"groups": board.as_json(self.of_corpora(corpora)), "left_out": self.unknown}
+
+    def write(self, *, overwrite: bool = False) -> list[Path]:
+        """Write all groups as markdown below results/tables, and as a page in results/reports; returns the paths.
+
+        Raises: FewerTrialsError, StorageError.
+        """
+        from harness.report import outputs
+        from harness.report.page import document  # here: jinja2
+
+        tables = tuple(map(board.table, self.groups))
+        section = document.Section(heading="Like with like", tables=tables, notes=board.MEANING)
+        about = {"Trials": str(board.trials(self.groups))}
+        files = {
+            self.results / "tables" / board.FILE_NAME: self.text().encode(),
+            self.results / "reports" / f"{LEADERBOARD}.html": document.of_tables(
+                "Leaderboard", [section], about
+            ).encode(),
+        }
+        outputs.write(files, overwrite=overwrite)
+        return list(files)
+
+
+def load(results: Path, warn: Callable[[str], None]) -> Leaderboard:
+    """Read the records of all suites.
+
+    Args:
+        warn: called with a sentence for each record that is damaged or contradicts another one.
+    Raises: ExecutionError when there are no finished trials.
+    """
+    finished, unknown, differing = gather(results, warn)
+    if not finished:
+        raise ExecutionError(f"{results / 'runs'} holds no records to compare: run a suite first, or name the folder")
+    return Leaderboard(results=results, groups=groups(finished), unknown=unknown, differing=differing)

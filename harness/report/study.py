@@ -1,0 +1,170 @@
+"""A study: what the records of a suite say, read and computed once. Tables, plots and pages are views of it.
+
+study = load(suite, Path("results"), warn=print)
+study.frame()       # one line a trial, as a pandas DataFrame
+print(study.table())
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness import plan
+from harness.errors import RecordError
+from harness.plan.comparison import Shape
+from harness.plan.specs import Suite, TrialSpec
+from harness.records.metrics import METRICS
+from harness.records.record import TrialRecord
+from harness.report import outputs
+from harness.report.evidence.findings import Findings, find
+from harness.report.evidence.gather import Evidence, gather
+from harness.report.evidence.printed_numbers import PrintedNumbers
+from harness.report.evidence.table_rows import Row
+from harness.report.table import suite_table
+from harness.report.table.content import Table
+from harness.report.table.suite_table import Form
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_IDENTITY = ("id", "corpus", "backbone", "head", "seed", "status")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """The records of a suite, and what follows from them.
+
+    Rows and comparisons are computed at first use and kept.
+
+    Args:
+        evidence: the plan, records, timings and printed numbers.
+        results: the results folder; tables, plots and pages are written below it.
+    """
+
+    evidence: Evidence
+    results: Path
+
+    @property
+    def suite(self) -> Suite:
+        return self.evidence.suite
+
+    @property
+    def records(self) -> dict[str, TrialRecord]:
+        """Trial id -> its record, for the trials that have a valid one."""
+        return self.evidence.records
+
+    @property
+    def rows(self) -> list[Row]:
+        """Trials that differ only in their seed, together, in the order of the suite file."""
+        return self.evidence.rows
+
+    @cached_property
+    def findings(self) -> Findings:
+        """The comparisons of the rows: with the baseline, and with the best."""
+        return find(self.evidence)
+
+    def frame(self) -> "pd.DataFrame":
+        """All planned trials as a DataFrame, one line each, in the order of the suite.
+
+        Columns: id; corpus, backbone and head, with the labels of the table; seed; status: that of the record, or
+        'interrupted' (a checkpoint but no record) or 'missing'; every metric of harness.records.metrics; every
+        parameter of the components as 'corpus.<name>', 'backbone.<name>' and 'head.<name>'. A value that a trial does
+        not have is NaN.
+        """
+        import pandas as pd  # here: it takes a second to import
+
+        row_of = {trial.id: row for row in self.rows for trial in row.trials}
+        lines = [self._line(trial, row_of[trial.id]) for trial in self.suite.trials]
+        parameters = dict.fromkeys(name for line in lines for name in line if "." in name)
+        return pd.DataFrame(lines, columns=[*_IDENTITY, *METRICS, *parameters])
+
+    def table(self, form: Form = "md", shape: Shape | None = None, only: Sequence[str] = ()) -> str:
+        """The table of the suite as text.
+
+        Args:
+            form: 'md', 'csv' or 'latex'.
+            shape: how rows are laid out; None: as the suite says.
+            only: conditions as of `--only`: only rows of trials that meet one of them.
+        Raises: SuiteError where a condition is not valid.
+        """
+        return suite_table.text(self._chosen(self._table(shape), only), form)
+
+    def write_table(self, overwrite: bool = False, shape: Shape | None = None) -> list[Path]:
+        """Write the table in all forms below results/tables; returns the paths, markdown first.
+
+        Args:
+            overwrite: also replace a table that was made of more finished trials.
+            shape: how rows are laid out; None: as the suite says.
+        Raises: FewerTrialsError, StorageError.
+        """
+        return suite_table.write(self.suite, self._table(shape), self.results, shape, overwrite=overwrite)
+
+    def write_report(self, overwrite: bool = False, only: Sequence[str] = ()) -> list[Path]:
+        """Write the plots below results/plots, and the web page in results/reports; returns the paths, the page first.
+
+        A plot that would show nothing is not made, and a warning says why.
+
+        Args:
+            overwrite: also replace files that were made of more finished trials.
+            only: conditions as of `--only`: a report of these trials, in files with a name of their own.
+        Raises: RecordError where none of the trials has a record; FewerTrialsError, StorageError; SuiteError where a
+            condition is not valid.
+        """
+        from harness.report.figures import plots  # here: matplotlib and jinja2 take a second to import
+        from harness.report.page import document
+
+        chosen = {trial.id for trial in plan.select(self.suite.trials, tuple(only))}
+        if not chosen & self.records.keys():
+            path = self.suite.path
+            raise RecordError(f"{self.evidence.runs} has no record of these trials; `harness run {path}` makes them")
+        table, name = self._chosen(self._table(None), only), suite_table.stem(self.suite)
+        if only:
+            table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
+            name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"
+        drawn = plots.draw(self.evidence, table.title, chosen)
+        files, gone = plots.files_of(drawn, self.results / "plots" / name)
+        page = self.results / "reports" / f"{name}.html"
+        content = {page: document.render(self.evidence, table, drawn).encode(), **files}
+        outputs.write(content, gone=gone, overwrite=overwrite)
+        for plot in drawn:
+            if isinstance(plot, plots.LeftOut):
+                self.evidence.warn(f"no plot '{plot.title}': {plot.reason}")
+        return list(content)
+
+    def _table(self, shape: Shape | None) -> Table:
+        return suite_table.build(self.findings, shape)
+
+    def _chosen(self, table: Table, only: Sequence[str]) -> Table:
+        chosen = plan.select(self.suite.trials, tuple(only))
+        return suite_table.of_trials(table, {trial.id for trial in chosen})
+
+    def _line(self, trial: TrialSpec, row: Row) -> dict[str, object]:
+        record = self.records.get(trial.id)
+        missing = "interrupted" if trial.id in self.evidence.interrupted else "missing"
+        kinds = ("corpus", "backbone", "head")
+        parameters = {
+            f"{kind}.{name}": value for kind in kinds for name, value in getattr(row, f"{kind}_params").items()
+        }
+        return {
+            "id": trial.id,
+            **{kind: getattr(row, kind) for kind in kinds},
+            "seed": trial.seed,
+            "status": missing if record is None else record.status,
+            **({} if record is None else record.metrics),
+            **parameters,
+        }
+
+
+def load(suite: Suite, results: Path, *, warn: Callable[[str], None], printed: PrintedNumbers | None = None) -> Study:
+    """Read the records, timings and printed numbers of a suite.
+
+    Args:
+        results: the results folder.
+        warn: called with a sentence for each file that is damaged and therefore not used.
+        printed: the printed numbers of the suite where they are loaded already; None: load them.
+    Raises: SuiteError where the suite names a printed table that is not known.
+    """
+    return Study(evidence=gather(suite, results, warn, printed), results=results)

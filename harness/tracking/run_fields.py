@@ -1,0 +1,106 @@
+"""What an MLflow run shows of a record: its tags, parameters and metrics. Nothing here imports MLflow."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from harness.errors import BrokenComponent, UnknownComponent
+from harness.plan.parameters import resolved
+from harness.printable import printable
+from harness.records.metrics import METRICS
+from harness.records.record import TrialRecord
+from harness.records.store import digest
+from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.tracking.database import DIGEST_TAG, TRIAL_TAG
+
+MAX_PARAM, MAX_TAG = 6000, 5000  # characters: MLflow refuses more in a parameter, and more than 8000 in a tag
+# MLflow's table shows the last point of a metric. Curves therefore have names of their own: valid/ppl has one value,
+# which is of the best epoch.
+CURVES = {"valid_ppl": "valid/ppl_by_epoch", "train_loss": "train/loss_by_epoch", "lr": "train/lr_by_epoch"}
+ROW_TAG = "row"  # equal for trials that differ only in their seed
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of a metric.
+
+    Args:
+        key: the name of the metric in MLflow.
+        value: a finite number.
+        step: the epoch, or 0 for a metric that a trial has once; MLflow draws the latter as a bar.
+    """
+
+    key: str
+    value: float
+    step: int
+
+
+def points(record: TrialRecord) -> list[Point]:
+    """The final metrics of a record, then the points of its curves.
+
+    The perplexities of an invalid record are left out: they would be the first in a list sorted by perplexity. They
+    remain in the record itself.
+    """
+    if record.status == "invalid":
+        kept = {name: value for name, value in record.metrics.items() if not _is_perplexity(METRICS[name])}
+        record = record.model_copy(update={"metrics": kept, "curve": ()})
+    final = [Point(METRICS[name], value, 0) for name, value in record.metrics.items() if METRICS[name]]
+    curves = [
+        Point(name, getattr(at, field), math.ceil(at.epoch)) for at in record.curve for field, name in CURVES.items()
+    ]
+    return list(dict.fromkeys(final + curves))
+
+
+def params(record: TrialRecord) -> dict[str, str]:
+    """Every setting of a trial and its value, defaults included, so that runs can be filtered by any setting."""
+    return {name: str(value)[:MAX_PARAM] for name, value in _settings(record)}
+
+
+def tags(record: TrialRecord) -> dict[str, str]:
+    """What runs are filtered and grouped by. The tag `head` is the head with its parameters, `mos(num_mixtures=10)`;
+    the parameter `head` is its name alone, `mos`.
+    """
+    spec, environment = record.spec, record.environment
+    values = {
+        TRIAL_TAG: record.id,
+        DIGEST_TAG: digest(record),
+        "suite": record.suite,
+        "corpus": str(spec.corpus),
+        "backbone": str(spec.backbone),
+        "head": str(spec.head),
+        ROW_TAG: f"{spec.head} {spec.backbone} {spec.corpus}",
+        "seed": str(spec.seed),
+        "status": record.status,
+        "times": "shared" if environment.shared else "alone",  # whether other trials could run at the same time
+        "device": environment.device,
+        "commit": environment.commit,
+        "torch": environment.torch,
+        "executor": environment.executor,
+        "message": record.message,
+    }
+    return {name: printable(value)[:MAX_TAG] for name, value in values.items() if value}
+
+
+def milliseconds(moment: str) -> int:
+    """A time of a record, in ISO 8601 -> milliseconds since 1970, as MLflow counts time."""
+    return int(datetime.fromisoformat(moment).timestamp() * 1000)
+
+
+def _is_perplexity(name: str | None) -> bool:
+    return name is not None and name.startswith(("valid/", "test/"))
+
+
+def _settings(record: TrialRecord) -> Iterator[tuple[str, Any]]:
+    spec = record.spec
+    yield "seed", spec.seed
+    for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items():
+        component = getattr(spec, kind)
+        yield kind, component.name
+        try:
+            values = resolved(registry.get(component.name), component.params)
+        except (UnknownComponent, BrokenComponent):  # the plug-in of an old record may not be installed any more
+            values = component.params
+        yield from ((f"{kind}.{name}", value) for name, value in values.items())
+    yield from ((f"train.{name}", value) for name, value in spec.train.model_dump().items())

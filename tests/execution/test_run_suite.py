@@ -1,0 +1,151 @@
+"""`harness.run_suite` as a notebook calls it: its study, what it prints, and what it leaves."""
+
+import io
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from commands import SUITE
+from rich.console import Console
+
+import harness
+from harness import plan
+from harness.errors import ExecutionError, SuiteError
+from harness.execution import run_suite as running
+from harness.execution.progress.reporter import Reporter
+
+QUIET = harness.RunOptions(executor="inline", device="cpu", tracking=False)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The tiny suite run once: (the path of the suite file, its results folder, what was printed, its study)."""
+    folder = tmp_path_factory.mktemp("notebook")
+    suite = folder / "suites" / "tiny.yaml"
+    suite.parent.mkdir()
+    suite.write_text(SUITE)
+    out = io.StringIO()
+    reporter = Reporter(Console(file=out, width=100), Console(file=out, width=100))
+    study = harness.run_suite(suite, results=folder / "results", options=QUIET, reporter=reporter)
+    assert reporter.problems == []
+    return suite, folder / "results", out.getvalue(), study
+
+
+def test_the_study_has_a_line_for_each_trial_and_the_table(first):
+    suite, results, printed, study = first
+    frame = study.frame()
+    assert list(frame["id"]) == [spec.id for spec in plan.load(suite).trials]
+    assert list(frame["status"]) == ["ok"] * 4
+    records = {path.parent.name: json.loads(path.read_text()) for path in results.glob("runs/tiny/*/record.json")}
+    assert list(frame["test_ppl"]) == [records[trial]["metrics"]["test_ppl"] for trial in frame["id"]]
+    assert study.table() in printed
+    assert study.table() == (results / "tables" / "tiny.md").read_text()
+    assert running.all_ok(study)
+
+
+def test_without_a_terminal_the_progress_is_plain_lines(first):
+    _, _, printed, _ = first
+    lines = printed.splitlines()
+    assert sum(line.startswith("start   ") for line in lines) == 4
+    assert sum(line.startswith("end     ") for line in lines) == 4
+    assert any(line.startswith("4 of 4 trials: 4 ok; wall time ") for line in lines)
+    assert "\x1b" not in printed
+
+
+def test_a_second_run_trains_nothing_and_reads_the_records_once(first, monkeypatch):
+    suite, results, _, study = first
+    reads, load = [], running.store.load_all
+    monkeypatch.setattr(running.store, "load_all", lambda *given: reads.append(given) or load(*given))
+    tables, printed = [], running.printed_numbers.load
+    monkeypatch.setattr(running.printed_numbers, "load", lambda given: tables.append(given) or printed(given))
+    again = harness.run_suite(suite, results=results, options=QUIET)
+    assert [len(ids) for _, ids in reads if ids] == [4]
+    assert len(tables) == 1
+    assert again.records == study.records
+
+
+def test_a_run_in_a_thread_gives_the_same_records(first, tmp_path):
+    suite, _, _, study = first
+    found = []
+
+    def work():
+        options = replace(QUIET, only=("seed=1",))
+        found.append(harness.run_suite(suite, results=tmp_path / "results", options=options))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    (made,) = found
+    assert len(made.records) == 2
+    assert not running.all_ok(made)
+    assert running.all_ok(made, ("seed=1",))
+    for trial, record in made.records.items():
+        assert record.weights_sha256 == study.records[trial].weights_sha256
+
+
+def test_a_study_is_loaded_without_training(first, tmp_path, monkeypatch, capsys):
+    suite, results, _, study = first
+    assert harness.load_study(suite, results=results).table() == study.table()
+    monkeypatch.setenv("HARNESS_RESULTS", str(results))
+    assert len(harness.load_study(str(suite)).records) == 4
+    assert harness.load_study(suite, results=tmp_path).records == {}
+    assert harness.load_study(suite, results=results, overrides=["train.epochs=3"]).records == {}
+    assert capsys.readouterr().out == ""
+
+
+def test_single_options_are_keyword_arguments(first, tmp_path):
+    suite, _, _, _ = first
+    changes = {
+        "executor": "inline",
+        "tracking": False,
+        "only": ("head=softmax,seed=2",),
+        "overrides": ("train.epochs=1",),
+    }
+    made = harness.run_suite(plan.load(suite, ("train.epochs=1",)), results=tmp_path, **changes | {"overrides": ()})
+    assert [record.spec.seed for record in made.records.values()] == [2]
+    again = harness.run_suite(suite, results=tmp_path, **changes)
+    assert again.records == made.records
+
+
+def test_wrong_options_are_refused_before_anything_starts(first, tmp_path):
+    suite, _, _, _ = first
+    with pytest.raises(ExecutionError, match="use only one of the two"):
+        harness.run_suite(suite, results=tmp_path, force=True, keep=True)
+    with pytest.raises(ExecutionError, match="overrides cannot be applied to a loaded suite"):
+        harness.run_suite(plan.load(suite), results=tmp_path, overrides=("train.epochs=1",))
+    with pytest.raises(SuiteError, match="no trial has 'haed'"):
+        harness.run_suite(suite, results=tmp_path, only=("haed=mos",))
+    with pytest.raises(TypeError, match="colour"):
+        harness.run_suite(suite, results=tmp_path, colour="red")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_trial_is_in_the_study_and_a_kept_table_is_a_problem(first, tmp_path):
+    suite, _, _, _ = first
+    reporter = Reporter(Console(file=io.StringIO()), Console(file=io.StringIO()))
+    bad = replace(QUIET, overrides=("train.lr=1e30",), only=("head=softmax",))
+    made = harness.run_suite(suite, results=tmp_path, options=bad, reporter=reporter)
+    assert {record.status for record in made.records.values()} == {"diverged"}
+    assert reporter.problems == []
+    harness.run_suite(suite, results=tmp_path, options=QUIET, reporter=reporter)
+    for path in tmp_path.glob("runs/tiny/*/record.json"):
+        path.unlink()
+    some = replace(QUIET, only=("head=softmax,seed=1",))
+    harness.run_suite(suite, results=tmp_path, options=some, reporter=reporter)
+    assert len(reporter.problems) == 1
+    assert "tiny.md" in reporter.problems[0]
+
+
+def test_import_harness_imports_neither_torch_nor_a_terminal_library():
+    script = "import sys, harness; print([name for name in ('torch', 'rich', 'ray', 'pandas') if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    assert done.stdout == "[]\n"
+    assert {"run_suite", "load_study", "RunOptions"} <= set(dir(harness))
+    with pytest.raises(AttributeError, match="has no attribute 'run_sweet'"):
+        harness.run_sweet  # noqa: B018

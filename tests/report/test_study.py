@@ -1,0 +1,113 @@
+"""A study: its frame, its tables and its files, and that records are read and compared once."""
+
+import math
+
+import handmade
+import pytest
+
+from harness.errors import RecordError, SuiteError
+from harness.records import store
+from harness.records.metrics import METRICS
+from harness.report import study
+from harness.report.evidence import findings, gather
+from harness.report.study import Study
+
+SUITE = """
+name: suite
+version: 1
+corpora: [{markov: {vocab_size: 9, num_tokens: 200}}]
+backbones: [{lstm: {d_model: 4, num_layers: 1}}]
+heads: [softmax, {mos: {num_mixtures: [2, 3]}}]
+train: {optimizer: sgd, lr: 1, epochs: 1, batch_size: 2, seq_len: 7}
+seeds: [1, 2]
+table: {baseline: softmax}
+"""
+
+
+@pytest.fixture
+def suite(suite_of):
+    return suite_of(SUITE)
+
+
+@pytest.fixture
+def made(suite, record_of, tmp_path):
+    """Records of the first row's two trials, and of one that diverged."""
+    first, second, third, *_ = suite.trials
+    records = [
+        record_of(first, test_ppl=8.0, params_total=100),
+        record_of(second, test_ppl=9.0, params_total=100),
+        record_of(third, "diverged"),
+    ]
+    return Study(evidence=handmade.evidence(suite, records, runs=tmp_path / "runs"), results=tmp_path)
+
+
+def test_the_frame_has_one_line_a_trial_with_metrics_and_parameters(made, suite):
+    frame = made.frame()
+    assert list(frame["id"]) == [trial.id for trial in suite.trials]
+    assert list(frame.columns[:6]) == ["id", "corpus", "backbone", "head", "seed", "status"]
+    assert set(METRICS) <= set(frame.columns)
+    assert list(frame["status"]) == ["ok", "ok", "diverged", "missing", "missing", "missing"]
+    assert list(frame["test_ppl"][:2]) == [8.0, 9.0]
+    assert math.isnan(frame["test_ppl"][2])
+    assert list(frame["head.num_mixtures"][2:]) == [2, 2, 3, 3]
+    assert frame["head"].nunique() == 3
+    assert frame.groupby("head")["test_ppl"].mean()["softmax"] == 8.5
+
+
+def test_a_trial_with_a_checkpoint_and_no_record_is_interrupted_in_the_frame(suite, tmp_path):
+    evidence = handmade.evidence(suite, interrupted=frozenset({suite.trials[1].id}))
+    assert list(Study(evidence=evidence, results=tmp_path).frame()["status"][:3]) == [
+        "missing",
+        "interrupted",
+        "missing",
+    ]
+
+
+def test_the_table_as_text_is_the_one_that_is_written(made):
+    for form, path in zip(("md", "csv", "latex"), made.write_table(), strict=True):
+        assert path.read_text(encoding="utf-8") == made.table(form)
+
+
+def test_conditions_choose_rows_of_the_table(made):
+    assert [line.split("(")[0] for line in made.table("csv", only=["head=mos"]).splitlines()[1:]] == ["mos", "mos"]
+    with pytest.raises(SuiteError, match="no trial has 'haed'"):
+        made.table(only=["haed=mos"])
+
+
+def test_a_report_is_the_page_and_the_plots_and_warns_of_plots_that_show_nothing(suite, tmp_path):
+    warnings = []
+    records = [handmade.record(spec=trial, suite="suite") for trial in suite.trials]
+    evidence = handmade.evidence(suite, records, runs=tmp_path / "runs", warn=warnings.append)
+    page, *plots = Study(evidence=evidence, results=tmp_path).write_report()
+    assert page == tmp_path / "reports" / "suite.html"
+    assert {plot.parent for plot in plots} == {tmp_path / "plots" / "suite"}
+    assert {plot.suffix for plot in plots} == {".svg", ".png"}
+    assert any(warning.startswith("no plot 'Where the gain is") for warning in warnings)
+
+
+def test_a_report_of_trials_without_a_record_is_refused(made):
+    with pytest.raises(RecordError, match=r"has no record of these trials; `harness run .*suite\.yaml` makes them"):
+        made.write_report(only=["head.num_mixtures=3"])
+
+
+def test_records_and_printed_numbers_are_read_once_and_rows_compared_once(suite, record_of, tmp_path, monkeypatch):
+    runs = store.runs_folder(tmp_path, suite.name)
+    for trial in suite.trials:
+        store.save(handmade.record(spec=trial, suite="suite"), runs)
+    calls = []
+
+    def counted(module, name):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *arguments: calls.append(name) or function(*arguments))
+
+    counted(gather.store, "load_all")
+    counted(gather.printed_numbers, "load")
+    counted(gather, "rows")
+    counted(study, "find")
+    counted(findings, "compare")
+    made = study.load(suite, tmp_path, warn=[].append)
+    made.frame()
+    made.table()
+    made.write_table()
+    made.write_report()
+    assert sorted(calls) == sorted(["load_all", "load", "rows", "find", "compare"])

@@ -1,0 +1,22 @@
+"""The links of `harness ui`. The server itself is tested in tests/faults/test_tracking_ui.py."""
+
+import pytest
+
+from harness.errors import ExecutionError
+from harness.tracking import ui
+from harness.tracking.tracker import Tracker
+from harness.tracking.ui import Address, deep_link
+
+
+def test_the_deep_link_opens_the_runs_of_the_suite():
+    base = "http://127.0.0.1:5000"
+    runs = f"{base}/#/experiments/7/runs?workflowType=machine_learning"
+    assert deep_link(base, "7") == f"{runs}&viewStateShareKey=harness-runs"
+    assert deep_link(base, "7", charts=True) == f"{runs}&compareRunsMode=CHART&viewStateShareKey=harness-curves"
+    assert deep_link(base, None) == f"{base}/#/experiments"
+
+
+def test_the_ui_refuses_an_unknown_suite_and_names_the_known(suite, results, record_of):
+    Tracker(results).log(record_of(suite.trials[0]))
+    with pytest.raises(ExecutionError, match=r"no suite 'tyni' in .*mlflow\.db \(known: tiny\)"):
+        ui.serve(results, Address(), "tyni", print)
