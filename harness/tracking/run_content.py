@@ -59,17 +59,13 @@ def points(record: TrialRecord) -> list[Point]:
     perplexity, which would stand first in a list sorted by it: its record has them.
     """
     if record.status == "invalid":
-        kept = {name: value for name, value in record.metrics.items() if not _tells_quality(METRICS[name])}
+        kept = {name: value for name, value in record.metrics.items() if METRICS[name].kind != "score"}
         record = record.model_copy(update={"metrics": kept, "curve": ()})
-    final = [Point(METRICS[name], value, 0) for name, value in record.metrics.items() if METRICS[name]]
+    final = [Point(METRICS[name].mlflow, value, 0) for name, value in record.metrics.items() if METRICS[name].mlflow]
     curves = [
         Point(name, getattr(at, field), math.ceil(at.epoch)) for at in record.curve for field, name in CURVES.items()
     ]
     return list(dict.fromkeys(final + curves))
-
-
-def _tells_quality(name: str | None) -> bool:
-    return name is not None and name.startswith(("valid/", "test/"))
 
 
 def params(record: TrialRecord) -> dict[str, str]:

@@ -20,6 +20,8 @@ from harness.tracking.mlflow_runs import Tracker, store_uri
 from harness.tracking.run_content import CURVES
 from harness.tracking.ui import Address, deep_link
 
+MLFLOW_NAMES = {metric.mlflow for metric in METRICS.values() if metric.mlflow is not None}
+
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory):
@@ -121,9 +123,9 @@ def test_the_table_of_runs_shows_the_best_epochs_perplexity_not_the_curves_last_
 
 
 def test_metrics_have_the_groups_that_the_charts_are_sorted_into():
-    groups = {name.partition("/")[0] for name in [*METRICS.values(), *CURVES.values()] if name}
+    groups = {name.partition("/")[0] for name in [*MLFLOW_NAMES, *CURVES.values()]}
     assert groups == {"valid", "test", "time", "params", "memory", "train"}
-    assert not set(CURVES.values()) & set(METRICS.values())
+    assert not set(CURVES.values()) & set(MLFLOW_NAMES)
 
 
 def test_a_run_reads_the_same_as_one_that_mlflows_own_calls_wrote(suite, results, record_of):
@@ -183,7 +185,7 @@ def test_an_experiment_has_views_that_mlflows_ui_can_read(suite, results, record
         view = json.loads(experiment.tags[f"mlflow.sharedViewState.{key}"])
         assert isinstance(view["name"], str)
         state = json.loads(view["state"])
-        known = {f"metrics.`{name}`" for name in METRICS.values()} | {f"tags.`{name}`" for name in run.data.tags}
+        known = {f"metrics.`{name}`" for name in MLFLOW_NAMES} | {f"tags.`{name}`" for name in run.data.tags}
         assert set(state["selectedColumns"]) <= known
         assert state["orderByKey"] in known
     assert state["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "row"}]

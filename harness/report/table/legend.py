@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from harness.records.metrics import METRICS
 from harness.records.timings import Timing
 from harness.report.evidence import versions
 from harness.report.evidence.comparisons import SIGNIFICANT, Compared
@@ -9,8 +10,6 @@ from harness.report.evidence.findings import BLOCKS_MARK, SHARED_MARK, TIE_MARK,
 from harness.report.evidence.statistics import BLOCK, STAR_SEEDS, STARS
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
-
-TIMED = ("train_ms_per_batch", "eval_ms_per_batch", "inference_ms_per_batch")
 
 
 def of_comparisons(findings: Findings) -> list[str]:
@@ -42,7 +41,8 @@ def of_times(findings: Findings) -> list[str]:
     rows_of: dict[str | None, list[Row]] = {}  # the pass that a row's times are of, None for what its trials noted
     shared = False
     for row in findings.lines:
-        times = [time for metric in TIMED if (time := time_of(row, metric, timings)) is not None]
+        timed = [metric.name for metric in METRICS.values() if metric.timed]
+        times = [time for name in timed if (time := time_of(row, name, timings)) is not None]
         for passed in dict.fromkeys(time.passed for time in times):
             rows_of.setdefault(passed, []).append(row)
         shared = shared or not all(time.exclusive for time in times)
