@@ -17,9 +17,9 @@ from harness.report.evidence.times import time_of
 from harness.report.evidence.versions import OUTDATED_MARK
 from harness.report.leaderboard.groups import Group, Standing
 from harness.report.outputs import Trials
+from harness.report.table.caveats import UNCERTIFIED
 from harness.report.table.content import NOTHING, Cell, Column, Line, Table
 from harness.report.table.formats import markdown
-from harness.report.table.notes import UNCERTIFIED
 
 FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
