@@ -17,6 +17,7 @@ from harness.conformance import Summary
 from harness.diagnostics.facets import Position
 from harness.execution.planned import PlannedTrial
 from harness.printable import printable
+from harness.records.metrics import METRICS
 from harness.report.diff.contexts import Context
 from harness.report.diff.difference import Difference
 from harness.report.diff.metric_pairs import MetricDifference
@@ -114,7 +115,7 @@ def _metrics(metrics: Iterable[MetricDifference]) -> Table:
     for column in ("A", "B", "B / A - 1", "interval", "over", "p, paired t", "p, sign-flip", "more seeds for 1 %", "n"):
         shown.add_column(column, justify="left" if column == "over" else "right")
     for each in metrics:
-        digits = 0 if each.name.startswith("params") else 2
+        digits = METRICS[each.name].digits
         interval = "-" if each.low is None else f"[{100 * each.low:+.2f}, {100 * each.high:+.2f}] %"
         tests = ["-" if p is None else f"{p:.2g}" for p in (each.p_t, each.p_sign_flip)]
         more = "-" if each.more_seeds is None else f"{each.more_seeds:,}"

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from harness.errors import RecordError
 from harness.printable import printable
 from harness.records import sealed
-from harness.records.metrics import METRICS
-from harness.records.plausible import MOST, fault_of_date
+from harness.records.metrics import METRICS, MOST
+from harness.records.plausible import fault_of_date
 from harness.records.record import TrialRecord
 from harness.records.store import folder
 
@@ -97,7 +97,7 @@ def load_all(runs: Path, found: dict[str, TrialRecord]) -> tuple[dict[str, Timin
 def _fault(timing: Timing) -> str:
     """What is wrong with a timing; '' where nothing is."""
     for name, value in timing.metrics.items():
-        if name not in METRICS or "_ms_per_batch" not in name:
+        if name not in METRICS or not METRICS[name.removesuffix("_iqr")].timed:
             return f"'{printable(name[:40])}' is no time of a batch"
         if not 0 <= value <= MOST:
             return f"{name} is {value:g}, expected 0 to {MOST:g}"

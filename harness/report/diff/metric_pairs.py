@@ -6,25 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from harness.records import timings
+from harness.records.metrics import METRICS, metrics_of
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
 from harness.records.token_nll import TokenScores
 from harness.report.diff.paired import Side
 from harness.report.evidence.gains import differences
 from harness.report.evidence.statistics import BLOCK, Interval, block_interval, paired
-
-RESULTS = (
-    "valid_ppl",
-    "test_ppl",
-    "test_ppl_standard",
-    "test_ppl_word",
-    "test_ppl_byte",
-    "test_bits_per_character",
-    "params_total",
-    "params_head",
-)
-TIMES = ("train_ms_per_batch", "eval_ms_per_batch", "inference_ms_per_batch")
-COSTS = (*TIMES, "train_minutes", "peak_memory_mib")  # what depends on the device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +51,8 @@ def results(a: Side, b: Side, scores: tuple[TokenScores, TokenScores] | None) ->
     """
     pairs = [(one.metrics, other.metrics) for one, other in _pairs(a, b)]
     one_counting = all(each.get("test_ppl_standard") == each.get("test_ppl") for pair in pairs for each in pair)
-    found = list(_compared([name for name in RESULTS if name != "test_ppl_standard" or not one_counting], pairs))
+    names = _names("score", "count", "setting")
+    found = list(_compared([name for name in names if name != "test_ppl_standard" or not one_counting], pairs))
     if len(a.records) > 1 or scores is None:
         return found
     over = block_interval(differences(*scores).nats)
@@ -83,11 +72,18 @@ def costs(a: Side, b: Side) -> tuple[list[MetricDifference], list[str]]:
     if exclusive is None:
         shared = any(record.environment.shared for pair in pairs for record in pair)
         note = "ms/batch: taken in training" + (", while other work shared the machine" if shared else "")
-        return list(_compared(COSTS, [(one.metrics, other.metrics) for one, other in pairs])), [note]
-    times = _compared(TIMES, [(exclusive[0].metrics, exclusive[1].metrics)])
-    others = _compared(COSTS[len(TIMES) :], [(one.metrics, other.metrics) for one, other in pairs])
+        return list(_compared(_names("cost"), [(one.metrics, other.metrics) for one, other in pairs])), [note]
+    timed = [name for name in _names("cost") if METRICS[name].timed]
+    untimed = [name for name in _names("cost") if not METRICS[name].timed]
+    times = _compared(timed, [(exclusive[0].metrics, exclusive[1].metrics)])
+    others = _compared(untimed, [(one.metrics, other.metrics) for one, other in pairs])
     sharing = ", while other work shared the machine" if any(timing.shared for timing in exclusive) else ""
     return [*times, *others], [f"ms/batch: of one pass after training, {exclusive[0].rounds} rounds in turn{sharing}"]
+
+
+def _names(*kinds: str) -> list[str]:
+    """The metrics of some kinds that `harness diff` compares."""
+    return [metric.name for metric in metrics_of(*kinds) if metric.diff]
 
 
 def _pairs(a: Side, b: Side) -> Iterable:
@@ -104,7 +100,7 @@ def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str
         told = {"n": test.n, "change": math.expm1(test.mean)}
         if test.sd:
             told |= {"low": math.expm1(test.low), "high": math.expm1(test.high), "over": f"{test.n} seeds"}
-        if test.sd is not None and "ppl" in name:
+        if test.sd is not None and METRICS[name].unit == "perplexity":
             told |= {"p_t": test.p_t, "p_sign_flip": test.p_sign_flip, "more_seeds": test.more_seeds}
         yield MetricDifference(
             name=name, a=statistics.fmean(one for one, _ in both), b=statistics.fmean(x for _, x in both), **told

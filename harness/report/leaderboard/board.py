@@ -8,17 +8,18 @@ from typing import Any
 from harness.code.fingerprints import harness_code
 from harness.plan.specs import LEADERBOARD
 from harness.records.contents import facts_of
+from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.registry import BACKBONES, HEADS
 from harness.report.evidence import versions
 from harness.report.evidence.findings import UNCERTIFIED_MARK
-from harness.report.evidence.table_rows import shown
+from harness.report.evidence.table_rows import Row, shown
 from harness.report.evidence.times import time_of
 from harness.report.evidence.versions import OUTDATED_MARK
 from harness.report.leaderboard.groups import Group, Standing
 from harness.report.outputs import Trials
+from harness.report.table.caveats import UNCERTIFIED
 from harness.report.table.content import NOTHING, Cell, Column, Line, Table
 from harness.report.table.formats import markdown
-from harness.report.table.notes import UNCERTIFIED
 
 FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
@@ -36,18 +37,10 @@ def table(group: Group) -> Table:
     columns = [Column(name="head"), Column(name="backbone")]
     if any(standing.training for standing in group.standings):
         columns.append(Column(name="training"))
-    columns += [
-        Column(name="test ppl", numeric=True),
-        Column(name="n"),
-        Column(name="params", numeric=True),
-        Column(name="head params", numeric=True),
-        Column(name="train ms/batch", numeric=True),
-        Column(name="peak MiB", numeric=True),
-        Column(name="context"),
-        Column(name="device"),
-        Column(name="suites"),
-        Column(name="finished"),
-    ]
+    columns += [Column(name=metric.label, numeric=True) for metric in _metrics("score")]
+    columns.append(Column(name="n"))
+    columns += [Column(name=metric.label, numeric=True) for metric in _metrics("count", "setting", "cost")]
+    columns += [Column(name=name) for name in ("context", "device", "suites", "finished")]
     lines = []
     for standing in group.standings:
         cells = _cells(standing, group)
@@ -99,6 +92,27 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
     ]
 
 
+def _metrics(*kinds: str) -> list[Metric]:
+    """The metrics of some kinds that the leaderboard shows."""
+    return [metric for metric in metrics_of(*kinds) if metric.leaderboard]
+
+
+def _value(metric: Metric, row: Row, group: Group) -> float | None:
+    """A row's value of a metric; None where it was not measured.
+
+    A time is that of an exclusive pass where there is one. Other costs are the highest over seeds, scores the mean.
+    """
+    if metric.timed:
+        time = time_of(row, metric.name, group.timings)
+        return time and time.value
+    if metric.kind == "cost":
+        return max(row.values(metric.name), default=None)
+    if metric.name in ("params_total", "params_head"):
+        return {"params_total": row.params_total, "params_head": row.params_head}[metric.name] or None
+    values = row.values(metric.name)
+    return statistics.fmean(values) if values else None
+
+
 def _entry(standing: Standing, group: Group) -> dict[str, Any]:
     row, time = standing.row, time_of(standing.row, "train_ms_per_batch", group.timings)
     ppl = row.values("test_ppl")
@@ -106,19 +120,15 @@ def _entry(standing: Standing, group: Group) -> dict[str, Any]:
         "head": shown(row.trials[0].head, HEADS).model_dump(),
         "backbone": shown(row.trials[0].backbone, BACKBONES).model_dump(),
         "training": standing.training,
-        "test_ppl": statistics.fmean(ppl) if ppl else None,
+        **{metric.name: _value(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
         "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
         "seeds": row.ok_seeds,
         "certified": bool(ppl) and not row.uncertified,
         "outdated": sorted(row.changed),
         "left_out": sorted(row.left_out),
         "statuses": dict(Counter(record.status for record in row.records.values())),
-        "params_total": row.params_total or None,
-        "params_head": row.params_head or None,
-        "train_ms_per_batch": time and time.value,
         "device": time and time.device,
         "exclusive": time and time.exclusive,
-        "peak_memory_mib": max(row.values("peak_memory_mib"), default=None),
         "suites": list(standing.suites),
         "finished": standing.finished,
         "trials": [trial.id for trial in row.trials],
@@ -126,19 +136,15 @@ def _entry(standing: Standing, group: Group) -> dict[str, Any]:
 
 
 def _cells(standing: Standing, group: Group) -> dict[str, Cell]:
+    """The cells of a row by the names of their columns."""
     row, time = standing.row, time_of(standing.row, "train_ms_per_batch", group.timings)
-    memory = max(row.values("peak_memory_mib"), default=None)
     mark = UNCERTIFIED_MARK if row.uncertified else ""
     return {
         "head": Cell(text=f"{row.head} {OUTDATED_MARK}", mark=OUTDATED_MARK) if row.outdated else Cell(text=row.head),
         "backbone": Cell(text=row.backbone),
         "training": Cell(text=standing.training),
-        "test ppl": _mean(row.values("test_ppl")),
         "n": Cell(text=f"{_state(standing)} {mark}".strip(), value=len(row.ok_seeds), mark=mark),
-        "params": _count(row.params_total),
-        "head params": _count(row.params_head),
-        "train ms/batch": _number(time and time.value, "" if time is None or time.exclusive else SHARED, digits=1),
-        "peak MiB": _number(memory),
+        **{metric.label: _cell(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
         "context": Cell(text=_context(standing)),
         "device": Cell(text=time.device if time is not None else NOTHING),
         "suites": Cell(text=", ".join(standing.suites)),
@@ -146,23 +152,19 @@ def _cells(standing: Standing, group: Group) -> dict[str, Cell]:
     }
 
 
-def _mean(values: list[float]) -> Cell:
-    if not values:
-        return Cell(text=NOTHING)
-    mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
-    told = f"{mean:.2f}" if spread is None else f"{mean:.2f} ± {spread:.2f}"
-    return Cell(text=told, value=mean, spread=spread)
-
-
-def _number(value: float | None, mark: str = "", digits: int = 0) -> Cell:
+def _cell(metric: Metric, row: Row, group: Group) -> Cell:
+    """'86.89 ± 0.31' for a score, '1,234' for a count, '26.3 (shared)' for a time that is not exclusive."""
+    value = _value(metric, row, group)
     if value is None:
         return Cell(text=NOTHING)
-    return Cell(text=f"{value:,.{digits}f} {mark}".strip(), value=value, mark=mark)
-
-
-def _count(value: int) -> Cell:
-    """Of parameters: 0 where no record of the row tells, as where none was built."""
-    return _number(value) if value else Cell(text=NOTHING)
+    if metric.kind == "score":
+        values = row.values(metric.name)
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        text = f"{value:.{metric.digits}f}" + ("" if spread is None else f" ± {spread:.{metric.digits}f}")
+        return Cell(text=text, value=value, spread=spread)
+    shared = metric.timed and not time_of(row, metric.name, group.timings).exclusive
+    mark = SHARED if shared else ""
+    return Cell(text=f"{value:,.{metric.digits}f} {mark}".strip(), value=value, mark=mark)
 
 
 def _state(standing: Standing) -> str:

@@ -9,7 +9,7 @@ from harness.code.fingerprints import SHOWN, Fingerprints
 from harness.machine.files import read_end
 from harness.plan.parameters import is_place, parameters, resolved
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, value_text
-from harness.records.metrics import METRICS
+from harness.records.metrics import METRICS, Metric
 from harness.records.record import TrialRecord
 from harness.records.store import folder
 from harness.records.timings import Timing
@@ -44,9 +44,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A metric, one value for each trial that has a record; None where it has none of it."""
+    """A metric, one value for each trial that has a record; None where it was not measured. `about`: what it is."""
 
     name: str
+    about: str
     values: tuple[float | None, ...]
 
 
@@ -120,15 +121,14 @@ def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
 def _unfolded(line: Row, command: str, evidence: Evidence) -> Unfolded:
     found = tuple(line.records[trial.seed] for trial in line.trials if trial.seed in line.records)
     scale = [point.valid_ppl for record in found for point in record.curve]
-    known = dict.fromkeys([*METRICS, *(name for record in found for name in record.metrics)])
     return Unfolded(
         row=line,
         command=command,
         parts=_parts(line.trials[0]),
         records=found,
         metrics=tuple(
-            Measured(name=name, values=tuple(record.metrics.get(name) for record in found))
-            for name in known
+            Measured(name=name, about=_about(metric), values=tuple(record.metrics.get(name) for record in found))
+            for name, metric in METRICS.items()
             if any(name in record.metrics for record in found)
         ),
         environment=_environment(found),
@@ -137,6 +137,12 @@ def _unfolded(line: Row, command: str, evidence: Evidence) -> Unfolded:
         highest=max(scale, default=None),
         timings=tuple(evidence.timings[record.id] for record in found if record.id in evidence.timings),
     )
+
+
+def _about(metric: Metric) -> str:
+    """'Test perplexity of the best epoch by validation. Lower is better.'."""
+    better = "" if metric.direction == "none" else f" {metric.direction.capitalize()} is better."
+    return metric.description + better
 
 
 def _parts(trial: TrialSpec) -> tuple[Part, ...]:
