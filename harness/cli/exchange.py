@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import RESULTS, Results, console, errors
-from harness.exchange import incoming, outgoing
+from harness.exchange import exporter, importer
 from harness.records import timings, token_nll
 
 
@@ -19,7 +19,7 @@ def export(
     ] = False,
 ) -> None:
     """Write finished trials' records, timings and scores of tokens into one file for `harness import`. No weights."""
-    written = outgoing.export(results, file, suites=tuple(suite), token_nll=not no_token_nll, tell=_warn)
+    written = exporter.export_records(results, file, suites=tuple(suite), token_nll=not no_token_nll, warn=_warn)
     beside = [
         f"{written.beside[name]} {what}"
         for name, what in {timings.FILE_NAME: "timings", token_nll.FILE_NAME: "scores of tokens"}.items()
@@ -37,14 +37,15 @@ def import_records(
     ] = False,
 ) -> None:
     """Take in the records of a file: all of it is checked first, nothing in it is executed. Equal records are left."""
-    taken = incoming.take_in(file, results, replacing=replace)
+    taken = importer.import_records(file, results, replacing=replace)
     told = f"{taken.new} new records, {taken.replaced} replaced, {taken.known} known already"
     console.print(f"{told}: {results / 'runs'}", highlight=False, markup=False, soft_wrap=True)
     for sentence in taken.differing:
         _warn(f"{sentence}; the leaderboard leaves it out")
-    if taken.unjudged:
+    if taken.unverified_ids:
         _warn(
-            f"the ids of {taken.unjudged} records cannot be computed here: of texts in files, plug-ins, other versions"
+            f"the ids of {taken.unverified_ids} records cannot be computed here: "
+            "of texts in files, plug-ins, other versions"
         )
     for warning in taken.warnings:
         _warn(warning)

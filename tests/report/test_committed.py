@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness import plan
-from harness.exchange.incoming import take_in
+from harness.exchange.importer import import_records
 from harness.report.evidence import gather
 from harness.report.figures import plots
 from harness.report.page import document
@@ -21,7 +21,7 @@ NAME = "embedded_mixtures"
 def found(tmp_path_factory):
     """The committed records, taken in as anybody would."""
     results = tmp_path_factory.mktemp("results")
-    take_in(RESULTS / "records" / f"{NAME}.zip", results)
+    import_records(RESULTS / "records" / f"{NAME}.zip", results)
     return gather.gather(plan.load(ROOT / "suites" / f"{NAME}.yaml"), results, pytest.fail)
 
 
