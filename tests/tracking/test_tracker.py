@@ -196,9 +196,6 @@ def test_a_run_that_a_user_added_stays(suite, results, record_of):
     assert {run.info.run_name for run in runs_of(results)} == {"my own", str(suite.trials[0])}
 
 
-MLFLOW_NAMES = {metric.mlflow for metric in METRICS.values() if metric.mlflow is not None}
-
-
 def test_trials_that_differ_in_their_seed_share_a_row(suite, results, record_of):
     rows = {}
     for trial in suite.trials:

@@ -321,7 +321,7 @@ def test_as_json(sent, verify):
         (("nothing",), "nothing does not exist, and is no id of a trial"),
         (("000000000000",), "there is no finished trial 000000000000"),
         (("nowhere.zip",), "nowhere.zip does not exist, and is no id of a trial"),
-        (("tiny.yaml",), "is no file of records"),
+        (("tiny.yaml",), "is damaged, or was not made by `harness export`"),
         (("{one}", "--only", "head:none"), "expected key=value"),
     ],
 )
