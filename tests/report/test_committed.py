@@ -1,4 +1,4 @@
-"""What results/ holds of the suite of eight seeds: table, page and the README's copy are of the records beside them."""
+"""What results/ holds of the suite of eight seeds: table, page and a sentence of the README are of the records there."""
 
 import re
 from pathlib import Path
@@ -62,15 +62,6 @@ def test_the_committed_page_is_what_the_committed_records_give_but_for_the_drawi
     table = suite_table.build(found)
     made = document.render(found, table, plots.draw(found, table.title, set(found.records)))
     assert told(made) == told((RESULTS / "reports" / f"{NAME}.html").read_text(encoding="utf-8"))
-
-
-def test_the_readme_shows_the_committed_table_and_plot():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(rf"<!-- {NAME} table -->\n(.*?)\n<!-- end", readme, flags=re.DOTALL)
-    committed = (RESULTS / "tables" / f"{NAME}.md").read_text(encoding="utf-8")
-    assert committed.partition("\n\n")[2].strip() == shown.strip()
-    for plot in re.findall(r"!\[[^]]*\]\(([^)]+)\)", readme):
-        assert (ROOT / plot).is_file()
 
 
 def test_what_the_readme_says_of_single_runs_is_so(found):
