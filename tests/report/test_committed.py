@@ -1,4 +1,4 @@
-"""What results/ holds of the suite of eight seeds: table, page and a sentence of the README are of the records there."""
+"""What results/ holds of the suite of eight seeds: table, page and a sentence of the README agree with its records."""
 
 import re
 from pathlib import Path
