@@ -1,0 +1,92 @@
+"""docs/design has every package of harness/ with its modules, and the code of its walks works."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from harness import plan
+
+ROOT = Path(__file__).parent.parent.parent
+DESIGN = ROOT / "docs" / "design"
+PACKAGES = sorted(path.parent.name for path in (ROOT / "harness").glob("*/__init__.py"))
+SHARED = {name: "checks" for name in ("diagnostics", "exchange", "verification", "conformance")}
+NAMED_IN_WORDS = {"cli", "conformance", "exchange", "verification", "diagnostics"}  # their modules need no table
+
+
+def page(package: str) -> str:
+    """The text of a package's page."""
+    return (DESIGN / f"{SHARED.get(package, package)}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("package", sorted({*PACKAGES} - NAMED_IN_WORDS))
+def test_the_page_of_a_package_has_all_of_its_modules_and_folders(package):
+    folder = ROOT / "harness" / package
+    modules = {path.name for path in folder.glob("*.py")} - {"__init__.py", "__main__.py"}
+    folders = {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+    named = set(re.findall(r"`([a-z_]+(?:\.py|/))`", page(package)))
+    assert {*modules, *folders} - named == set()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_page_of_a_package_names_no_module_that_does_not_exist(package):
+    found = set(re.findall(r"`((?!harness/|tests/)[a-z_]+(?:/[a-z_]+)?\.py)`", page(package)))
+    folders = [ROOT / "harness" / name for name in PACKAGES if SHARED.get(name, name) == SHARED.get(package, package)]
+    assert {name for name in found if not any((folder / name).is_file() for folder in folders)} == set()
+
+
+def test_the_index_has_every_package():
+    text = (DESIGN / "README.md").read_text(encoding="utf-8")
+    assert {name for name in PACKAGES if not re.search(rf"\b{name}\b", text)} == set()
+
+
+def snippet(heading: str, which: int = 0) -> str:
+    """A piece of Python of a walk."""
+    text = (DESIGN / "README.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^( *)```python\n(.*?)^ *```", section, flags=re.DOTALL | re.MULTILINE)[which]
+    return re.sub(rf"^{found[0]}", "", found[1], flags=re.MULTILINE)
+
+
+def test_the_metric_of_the_walk_is_a_metric():
+    from harness.records.metrics import METRICS, Metric
+
+    metric = eval(snippet("A new metric in all views").strip().rstrip(","), {"Metric": Metric})
+    assert metric.name not in METRICS
+    assert (metric.label, metric.direction) == ("test accuracy", "higher")
+
+
+def test_the_column_of_the_walk_is_a_change_of_one_word():
+    from harness.records.metrics import METRICS
+
+    assert METRICS["train_minutes"].table == "never"
+
+
+def test_the_averaging_of_the_walk_averages():
+    from harness.training import averaging
+
+    namespace = {**vars(averaging), "torch": torch}
+    exec(snippet("Weight averaging"), namespace)
+    model = nn.Linear(3, 2)
+    first = model.weight.detach().clone()
+    average = namespace["ExponentialAverage"](model, 0.75)
+    with torch.no_grad():
+        model.weight.add_(1)
+    average.update()
+    average.swap()
+    torch.testing.assert_close(model.weight.detach(), first + 0.25)
+    state = average.state_dict()
+    other = namespace["ExponentialAverage"](nn.Linear(3, 2), 0.75)
+    other.load_state_dict(state)
+    torch.testing.assert_close(other.average[0], first + 1)
+    methods = {name for name in vars(averaging.Averaging) if not name.startswith("_")}
+    assert methods <= set(vars(namespace["ExponentialAverage"]))
+
+
+def test_the_command_of_the_walk_prints_the_seeds(capsys):
+    namespace = {"planning": plan, "SuitePath": Path}
+    exec(snippet("A new command"), namespace)
+    namespace["seeds"](ROOT / "suites" / "quickstart.yaml")
+    assert capsys.readouterr().out == "1\n2\n"
