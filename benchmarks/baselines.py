@@ -87,15 +87,14 @@ def compiled(backend: str = "inductor") -> Evaluation:
     compiled_rows = torch.compile(_compilable, dynamic=False, backend=backend)
 
     def evaluate(mixture: Mixture, targets_N: Tensor) -> Tensor:
-        prior, phi = mixture.log_prior_NK, mixture.logit_map
-        return compiled_rows(
-            mixture.facets_NFE, mixture.weight_VE, mixture.bias_V, prior, targets_N, mixture.partitions, phi
-        )
+        tensors = mixture.facets_NFE, mixture.log_prior_NK, mixture.weight_VE, mixture.bias_V
+        return compiled_rows(tensors, targets_N, mixture.partitions, mixture.logit_map)
 
     return evaluate
 
 
-def _compilable(facets_NFE, weight_VE, bias_V, log_prior_NK, targets_N, partitions, logit_map) -> Tensor:
+def _compilable(tensors, targets_N, partitions, logit_map) -> Tensor:
+    facets_NFE, log_prior_NK, weight_VE, bias_V = tensors
     prior = None if log_prior_NK is None else log_prior_NK[None]
     mixture = Mixture(facets_NFE[None], prior, weight_VE, bias_V, partitions=partitions, logit_map=logit_map)
     return target_only(mixture, targets_N)

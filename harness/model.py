@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,19 @@ from harness.protocols import HeadDims, TokenDistribution
 from harness.random_streams import own_generators, seeded
 from harness.registry import BACKBONES, HEADS
 
-if TYPE_CHECKING:
-    from harness.plan.specs import ComponentSpec, TrialSpec
+
+class Choice(Protocol):
+    """A component as a suite asks for it: its registry name, and the parameters that are given (ComponentSpec)."""
+
+    name: str
+    params: dict[str, Any]
+
+
+class ModelChoice(Protocol):
+    """A backbone and a head as a suite asks for them (TrialSpec)."""
+
+    backbone: Choice
+    head: Choice
 
 
 class LanguageModel(nn.Module):
@@ -48,14 +59,14 @@ class LanguageModel(nn.Module):
             return super().train(mode)
 
 
-def build_backbone(spec: "ComponentSpec", vocab_size: int) -> nn.Module:
+def build_backbone(spec: Choice, vocab_size: int) -> nn.Module:
     """A backbone by name. Raises what its constructor raises, and ComponentError."""
     cls = BACKBONES.get(spec.name)
     with calling(f"backbone {spec.name}", "its constructor", TORCH):
         return cls(vocab_size, **spec.params)
 
 
-def build_head(spec: "ComponentSpec", backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
+def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
     """A head by name, for the widths of a backbone. Raises what its constructor raises, and ComponentError."""
     dims = HeadDims(
         vocab_size=vocab_size,
@@ -69,7 +80,7 @@ def build_head(spec: "ComponentSpec", backbone: nn.Module, vocab_size: int, toke
 
 
 def build(
-    backbone: "ComponentSpec", head: "ComponentSpec", *, vocab_size: int, seed: int, token_counts: Tensor | None = None
+    backbone: Choice, head: Choice, *, vocab_size: int, seed: int, token_counts: Tensor | None = None
 ) -> LanguageModel:
     """The model of a trial, initialised from the seed's 'backbone' and 'head' streams, so that the heads compared
     under one seed start on the same backbone. Python's and numpy's generators are at streams of the seed, too.
@@ -82,7 +93,7 @@ def build(
             return LanguageModel(built, build_head(head, built, vocab_size, token_counts), names)
 
 
-def components(spec: "TrialSpec") -> str:
+def components(spec: ModelChoice) -> str:
     """What messages call the two components of a trial together: 'head mos on backbone lstm'."""
     return f"head {spec.head.name} on backbone {spec.backbone.name}"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,11 +23,8 @@ import harness
 from harness.code.source_code import closure, sha256_of_file
 from harness.errors import HarnessError
 from harness.machine import environment
+from harness.plan.specs import TrialSpec
 from harness.registry import BACKBONES, CORPORA, HEADS
-
-if TYPE_CHECKING:
-    from harness.plan.specs import TrialSpec
-    from harness.records.record import TrialRecord
 
 KINDS = {"head": HEADS, "backbone": BACKBONES, "corpus": CORPORA}
 UNKNOWN = "unknown"
@@ -77,6 +74,14 @@ class Fingerprints(BaseModel):
         return tuple(getattr(self, kind) for kind in KINDS)
 
 
+class Result(Protocol):
+    """The part of a TrialRecord that is read here; records are a later room. `code` is None in records of old versions."""
+
+    spec: TrialSpec
+    status: str
+    code: Fingerprints | None
+
+
 @dataclass(frozen=True, slots=True)
 class Code:
     """The code of one component: its hash, and the files it is of, the component's own first."""
@@ -91,7 +96,7 @@ class Code:
         return f"{own} or a module that it imports ({', '.join(others)})" if others else own
 
 
-def of_trial(spec: "TrialSpec") -> Fingerprints:
+def of_trial(spec: TrialSpec) -> Fingerprints:
     """The fingerprints of the code that runs a trial here; 'unknown' for a component that is not known here."""
     codes = {kind: code_of(kind, getattr(spec, kind).name) for kind in KINDS}
     files = {file for code in (*codes.values(), harness_code()) for file in code.files}
@@ -123,7 +128,7 @@ def harness_code() -> Code:
     return Code(_combined(hashes), tuple(f"harness/{pattern}" for pattern in NUMERIC), tuple(files))
 
 
-def changed(record: "TrialRecord") -> tuple[str, ...]:
+def changed(record: Result) -> tuple[str, ...]:
     """Of 'head', 'backbone', 'corpus' those whose code is another here than what a record was made by. None where the
     record does not say, or the code here is unknown.
     """
@@ -134,7 +139,7 @@ def changed(record: "TrialRecord") -> tuple[str, ...]:
     return tuple(kind for kind, both in hashes.items() if len(both) > 1 and UNKNOWN not in both)
 
 
-def is_outdated(record: "TrialRecord") -> bool:
+def is_outdated(record: Result) -> bool:
     """Whether a record is ok, and the code of one of its components has changed since."""
     return record.status == "ok" and bool(changed(record))
 

@@ -50,15 +50,13 @@ def combine_rows_(
     F = len(component)
     assert all(block.stride(-1) == 1 and block.dtype == dtype and len(block) == n for block in blocks)
     result = Rows(*(target_nK.new_empty(n, *sizes) for sizes in ((), (K,), (K,), (F,))))
-    # Triton sees in a factor of the strides what it cannot see in them: that wide loads are aligned.
-    strides = [(block.stride(0), block.stride(1) if block.shape[1] > 1 else 0) for block in blocks]
-    unit = 8 if all(stride % 8 == 0 for pair in strides for stride in pair) else 1
+    unit, token_strides, facet_strides = _strides(blocks)
     words, warps = CONFIGURATIONS[dtype]
     with torch.cuda.device_of(target_nK):
         _combine_rows[(n,)](
             tuple(blocks),
-            tuple(token // unit for token, _ in strides),
-            tuple(facet // unit for _, facet in strides),
+            token_strides,
+            facet_strides,
             tuple(block.shape[2] for block in blocks),
             target_nK.contiguous(),
             None if log_prior_nK is None else log_prior_nK.contiguous(),
@@ -76,6 +74,17 @@ def combine_rows_(
             enable_fp_fusion=True,
         )
     return result
+
+
+def _strides(blocks: Sequence[Tensor]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """A unit, and in this unit the stride from token to token and from facet to facet of each block.
+
+    The unit is 8 where all strides are multiples of 8, else 1. Triton cannot see from a stride alone that wide loads
+    are aligned; from a constant factor of 8 it can.
+    """
+    strides = [(block.stride(0), block.stride(1) if block.shape[1] > 1 else 0) for block in blocks]
+    unit = 8 if all(stride % 8 == 0 for pair in strides for stride in pair) else 1
+    return unit, tuple(token // unit for token, _ in strides), tuple(facet // unit for _, facet in strides)
 
 
 @triton.jit

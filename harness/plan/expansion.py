@@ -7,7 +7,7 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import SuiteError
 from harness.plan.components import Component
 from harness.plan.construction import Construction
-from harness.plan.identity import trial_id
+from harness.plan.identity import Identified, trial_id
 from harness.plan.reader import Source
 from harness.plan.specs import TrainSpec, TrialSpec
 
@@ -72,14 +72,9 @@ def trials(
         corpus, backbone, head = each.corpus, each.backbone, each.head
         trial = TrialSpec(
             id=trial_id(
-                corpus=corpus.spec,
-                corpus_class=corpus.cls,
-                corpus_content=each.facts.content,
-                backbone=backbone.spec,
-                backbone_class=backbone.cls,
-                backbone_content=each.content,
-                head=head.spec,
-                head_class=head.cls,
+                corpus=Identified(corpus.spec, corpus.cls, each.facts.content),
+                backbone=Identified(backbone.spec, backbone.cls, each.content),
+                head=Identified(head.spec, head.cls),
                 train=train,
                 seed=seed,
             ),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from harness.containment.calls import calling
@@ -12,29 +13,38 @@ from harness.protocols import StartsFromFiles
 SCHEMA_VERSION = 1  # bump it when a default or the meaning of a setting changes: every id changes with it
 
 
-def trial_id(
-    *,
-    corpus: ComponentSpec,
-    corpus_class: type,
-    corpus_content: str,
-    backbone: ComponentSpec,
-    backbone_class: type,
-    backbone_content: str | None = None,
-    head: ComponentSpec,
-    head_class: type,
-    train: TrainSpec,
-    seed: int,
-) -> str:
-    """12 hex digits of SHA-256 over canonical JSON: sorted keys, values equal to their default left out, whole floats
-    written as integers. Places of files are left out too, the content of the corpus and of the weights that the
-    backbone starts from stands for them; and settings of `train` that change no result.
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """A component of a trial, for the trial's id.
+
+    Args:
+        spec: its name and parameters.
+        cls: its class, which has the defaults.
+        content: the hash of the files behind it: the corpus' text, the weights that a backbone starts from. None for a
+            component without files.
     """
-    start = {} if backbone_content is None else {"content": backbone_content}
+
+    spec: ComponentSpec
+    cls: type
+    content: str | None = None
+
+    def described(self) -> dict[str, Any]:
+        """What of it enters the id."""
+        files = {} if self.content is None else {"content": self.content}
+        return {**described(self.spec, self.cls), **files}
+
+
+def trial_id(*, corpus: Identified, backbone: Identified, head: Identified, train: TrainSpec, seed: int) -> str:
+    """The id of a trial: the first 12 hexadecimal digits of the SHA-256 of canonical JSON.
+
+    Keys are sorted, values equal to their default are left out, and whole floats are written as integers. Paths of
+    files and settings of `train` that change no result are left out; the content of the files stands for the files.
+    """
     identity = {
         "schema": SCHEMA_VERSION,
-        "corpus": {**described(corpus, corpus_class), "content": corpus_content},
-        "backbone": {**described(backbone, backbone_class), **start},
-        "head": described(head, head_class),
+        "corpus": corpus.described(),
+        "backbone": backbone.described(),
+        "head": head.described(),
         "train": train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT)),
         "seed": seed,
     }
