@@ -1,4 +1,4 @@
-"""A trial's id: the hash of what decides its result, and of nothing else."""
+"""The id of a trial: a hash of everything that decides its result, and of nothing else."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from harness.plan.parameters import parameters, places
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec
 from harness.protocols import StartsFromFiles
 
-SCHEMA_VERSION = 1  # bump it when a default or the meaning of a setting changes: every id changes with it
+SCHEMA_VERSION = 1  # increase it when a default or the meaning of a setting changes: then every id changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,9 @@ def trial_id(*, corpus: Identified, backbone: Identified, head: Identified, trai
 
 
 def starting_content(backbone: ComponentSpec, cls: type) -> str | None:
-    """What the weights are that a backbone starts from; None for random ones. Raises what its class raises, and
-    ComponentError.
+    """Return the identity of the weights that a backbone starts from; None for random weights.
+
+    Raises: what the backbone's class raises, and ComponentError.
     """
     if not isinstance(cls, StartsFromFiles):
         return None
@@ -62,12 +63,12 @@ def starting_content(backbone: ComponentSpec, cls: type) -> str | None:
 
 
 def canonical(value: Any) -> str:
-    """JSON that is the same for equal values."""
+    """Return JSON that is equal for equal values."""
     return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def described(spec: ComponentSpec, cls: type) -> dict[str, Any]:
-    """What of a component counts: its name, and its parameters without defaults and places."""
+    """Return the part of a component that enters the id: its name, and its parameters without defaults and paths."""
     known = parameters(cls)
     params = {
         name: value
@@ -78,8 +79,8 @@ def described(spec: ComponentSpec, cls: type) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """As JSON tells values apart: 1.0 -> 1 and a tuple -> a list, all the way down."""
-    if isinstance(value, str | int | None):  # by far the most: records are made canonical by the thousand
+    """Return a value in the types of JSON: 1.0 becomes 1 and a tuple becomes a list, also within lists and mappings."""
+    if isinstance(value, str | int | None):  # most values: thousands of records are read this way
         return value
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
