@@ -13,8 +13,9 @@ NOISE = 1e-4
 
 @HEADS.register("mfs")
 class MultiFacetSoftmax(nn.Module):
-    """Multi-facet softmax (MFS): a mixture of softmaxes that reads several hidden states. Its first component has one
-    facet for each partition of the vocabulary.
+    """Multi-facet softmax (MFS): a mixture of softmaxes that reads several hidden states.
+
+    The first component has one facet for each partition of the vocabulary.
 
     block_t = [ h^l_{t-j} ]  for l = L, L-1, .. (H layers), within each j = 0 .. w; zeros before the segment's start
     q_t     = [ h^L_t ; gelu(L_h block_t) ], or only h^L_t if the block has nothing else (H = 1, w = 0)
