@@ -1,4 +1,4 @@
-"""GPT-2 (Radford et al., 2019), on the transformers library's model: from random weights or from pretrained ones."""
+"""GPT-2 (Radford et al., 2019), by the model of the transformers library, with random or pretrained weights."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ Size = Literal["tiny", "small", "medium", "large", "xl"]
 
 
 class Shape(NamedTuple):
-    """What a GPT-2 is built by."""
+    """The sizes of a GPT-2."""
 
     d_model: int
     num_layers: int
@@ -34,13 +34,13 @@ SIZES: dict[str, Shape] = {
 }
 _SMALL = "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707"
 _XL = "0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a"
-HUB = {  # repository, commit, and SHA-256 of the weights where independent sources agree on one
+HUB = {  # repository, commit, and the SHA-256 of the weights if independent sources agree on it
     "small": ("openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e", _SMALL),
     "medium": ("openai-community/gpt2-medium", "6dcaa7a952f72f9298047fd5137cd6e4f05f41da", None),
     "large": ("openai-community/gpt2-large", "32b71b12589c2f8d625668d2335a01cac3249519", None),
     "xl": ("openai-community/gpt2-xl", "15ea56dee5df4983c59b2538573817e1667135e2", _XL),
 }
-ARCHITECTURE = {  # of config.json; another value is another model
+ARCHITECTURE = {  # required values in config.json; with other values it is another model
     "model_type": "gpt2",
     "activation_function": "gelu_new",
     "layer_norm_epsilon": 1e-5,
@@ -49,7 +49,7 @@ ARCHITECTURE = {  # of config.json; another value is another model
     "reorder_and_upcast_attn": False,
     "add_cross_attention": False,
 }
-DIMENSIONS = ("n_embd", "n_layer", "n_head", "vocab_size", "n_positions")  # Shape's, as config.json calls them
+DIMENSIONS = ("n_embd", "n_layer", "n_head", "vocab_size", "n_positions")  # the fields of Shape in config.json
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOT_READ = re.compile(r"lm_head\.weight|h\.\d+\.attn\.(masked_)?bias")  # the tied output matrix; old causal masks
 PICKLES, FLOATS = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}, {"F64", "F32", "F16", "BF16"}
@@ -60,28 +60,27 @@ MAX_JSON_BYTES = 4 * 2**20
 class GPT2(nn.Module):
     """GPT-2: a pre-norm decoder with learned positions and tanh-approximated GELU.
 
-    Shapes: tokens (B, T <= 1024) -> num_layers layers of (B, T, d_model); the top one is after the final layer norm,
-        those below are raw residual-stream states. No state; `extend` keeps keys and values.
+    Shapes: tokens (B, T <= 1024) -> num_layers layers of (B, T, d_model). The top layer is after the final layer norm;
+        the others are states of the residual stream. There is no carried state, but `extend` keeps keys and values.
     Args:
         size: 'tiny' (d_model 128, 4 layers, 4 attention heads), 'small' (768, 12, 12), 'medium' (1024, 24, 16), 'large'
             (1280, 36, 20) or 'xl' (1600, 48, 25).
-        d_model: width; None is the size's, or that of the folder's weights.
-        num_layers: number of blocks; None likewise.
-        num_heads: attention heads; must divide d_model; None likewise.
-        dropout: rate of the embedding, residual and attention dropouts.
-        weights: 'random', or 'pretrained': those of `path`, else the public ones of the size, from the Hugging Face hub
-            at a pinned commit. Only config.json and safetensors are read: nothing in them can run.
-        path: a folder as transformers' save_pretrained writes it, of GPT2Model or GPT2LMHeadModel. Its config.json
-            gives dimensions and positions, and `size` is not needed. An output matrix of its own (`lm_head.weight`) is
-            not read: heads bring theirs.
-        gradient_checkpointing: in training keep the blocks' inputs only and compute the rest again going backward: the
-            same gradients for less memory and more time.
-        precision: 'bf16': products in bfloat16 in training, by torch.autocast; the states that come out, and all of
-            evaluation, are in the weights' own float32.
+        d_model: the width; None for that of `size`, or of the weights in `path`.
+        num_layers: the number of blocks; None as for d_model.
+        num_heads: the number of attention heads, which must divide d_model; None as for d_model.
+        dropout: the rate of the embedding, residual and attention dropouts.
+        weights: 'random', or 'pretrained': the weights in `path`, or without a path the public ones, from the Hugging
+            Face hub at a pinned commit. Only config.json and safetensors files are read, which cannot contain code.
+        path: a folder that transformers' save_pretrained has written, of GPT2Model or GPT2LMHeadModel. Its config.json
+            gives the sizes, so `size` is not needed. Its output matrix (`lm_head.weight`) is not read.
+        gradient_checkpointing: in training keep only the inputs of the blocks, and compute the rest again in the
+            backward pass: the same gradients with less memory and more time.
+        precision: 'fp32', or 'bf16': products in bfloat16 in training, by torch.autocast. The returned states, and all
+            of evaluation, are in the type of the weights, float32.
     Raises: ValueError when a size is < 1, num_heads does not divide d_model, dropout is not in [0, 1), a segment is too
         long, or pretrained weights are missing, damaged, pickled, or of another architecture, size or vocabulary.
     Source: Radford et al. (2019), "Language Models are Unsupervised Multitask Learners"; transformers, GPT2Model.
-    Differs: nothing; a library's model. Parameters: V d + 1024 d + L (12 d^2 + 13 d) + 2 d.
+    Differs: no differences; it is the model of a library. Number of parameters: V d + 1024 d + L (12 d^2 + 13 d) + 2 d.
     """
 
     def __init__(
@@ -121,8 +120,9 @@ class GPT2(nn.Module):
 
     @classmethod
     def content(cls, *, size: str = "small", weights="random", path: Path | None = None, **_: Any) -> str | None:
-        """What pretrained weights are: their file's SHA-256 (for several files, that of the hashes) and the number of
-        heads, which no shape tells; where no hash is pinned, the place at the hub. Raises ValueError as construction.
+        """Return the identity of pretrained weights: the SHA-256 of the file (or of the hashes of several files) and
+        the number of attention heads, which no tensor's shape shows. Public weights without a pinned hash have their
+        address at the hub. None for random weights. Raises ValueError in the same cases as the constructor.
         """
         if weights == "random":
             return None
@@ -135,8 +135,8 @@ class GPT2(nn.Module):
 
     @classmethod
     def fetch(cls, *, size: str = "small", weights="random", path: Path | None = None, **_: Any) -> None:
-        """Make public weights present in the hub library's cache, and verify them. Raises OSError when they cannot be
-        had, ValueError when what is there has another hash.
+        """Download public weights to the hub library's cache if they are missing, and verify them. Raises OSError when
+        they cannot be downloaded, ValueError when the file has another hash.
         """
         if weights == "pretrained" and path is None:
             _from_hub(size)
@@ -147,14 +147,14 @@ class GPT2(nn.Module):
         return self.model.wte
 
     def forward(self, tokens_BT: Tensor, state: None = None) -> Hidden:
-        """(B, T) token ids -> every layer's states. `state` is not used: each segment is its whole context."""
+        """Map (B, T) token ids to the states of all layers. `state` is not used: a segment is the whole context."""
         if (length := tokens_BT.shape[1]) > self.num_positions:
             raise ValueError(f"gpt2 has {self.num_positions} positions, the segment has {length} tokens")
         return Hidden(self._layers(tokens_BT))
 
     def extend(self, tokens_BT: Tensor, state: Any = None) -> Hidden:
-        """(B, T) token ids that continue those of `state` -> the new positions' states, and the state with their keys
-        and values. For sampling, in evaluation mode. The state that is given is used up.
+        """Map (B, T) token ids that continue the text of `state` to the states of the new positions and a new state of
+        keys and values. For sampling, in evaluation mode. The given state is changed and must not be used again.
 
         Raises: ValueError beyond 1024 positions, and in training.
         """
@@ -170,11 +170,11 @@ class GPT2(nn.Module):
     def _layers(self, tokens_BT: Tensor, **cached: Any) -> tuple[Tensor, ...]:
         with torch.autocast(tokens_BT.device.type, torch.bfloat16, enabled=self.training and self.precision == "bf16"):
             states = self.model(tokens_BT, output_hidden_states=True, **cached).hidden_states
-        return tuple(h_BTD.to(self.embedding.weight.dtype) for h_BTD in states[1:])  # the first is the embedding's
+        return tuple(h_BTD.to(self.embedding.weight.dtype) for h_BTD in states[1:])  # states[0]: the embedding
 
 
 def _shape(vocab_size: int, size: str, weights: str, path: Path | None, given: dict[str, int]) -> Shape:
-    """The dimensions that a constructor's arguments ask for. Raises ValueError when they cannot be, or disagree."""
+    """Return the sizes for the constructor's arguments. Raises ValueError if they contradict each other."""
     if weights == "random":
         if path is not None:
             raise ValueError("path is the place of pretrained weights; add weights: pretrained, or leave it out")
@@ -200,7 +200,7 @@ def _shape(vocab_size: int, size: str, weights: str, path: Path | None, given: d
 
 
 def _configured(folder: Path) -> Shape:
-    """The dimensions in a folder's config.json. Raises ValueError when it is not that of a GPT-2."""
+    """Return the sizes in a folder's config.json. Raises ValueError if it is not the configuration of a GPT-2."""
     place = folder / "config.json"
     config = _json(place)
     for name, ours in ARCHITECTURE.items():
@@ -217,7 +217,7 @@ def _configured(folder: Path) -> Shape:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder. Raises ValueError when there are none."""
+    """Return the safetensors files of a folder. Raises ValueError if there are none."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
@@ -236,9 +236,9 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _read(files: list[Path], model: nn.Module) -> None:
-    """Copy the files' tensors to a model; where it is on the meta device, only their names and shapes are read.
+    """Copy the tensors of files to a model. For a model on the meta device, only names and shapes are read.
 
-    Raises: ValueError when a file is damaged, or holds other tensors than the model.
+    Raises: ValueError when a file is damaged, or has other tensors than the model.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -246,7 +246,7 @@ def _read(files: list[Path], model: nn.Module) -> None:
     for place in files:
         try:
             with safe_open(place, framework="pt") as file, torch.no_grad():
-                for key in file.keys():  # noqa: SIM118 - it is no mapping
+                for key in file.keys():  # noqa: SIM118 - it is not a mapping
                     name, stored = key.removeprefix("transformer."), file.get_slice(key)
                     if NOT_READ.fullmatch(name):
                         continue
@@ -265,13 +265,13 @@ def _read(files: list[Path], model: nn.Module) -> None:
 
 
 def _from_hub(size: str) -> Path:
-    """The file in the hub library's cache, downloaded when it is absent, and verified where a hash is pinned."""
+    """Return the file in the hub library's cache. Download it if it is missing, and verify it if a hash is pinned."""
     from huggingface_hub import constants, hf_hub_download
 
     repository, commit, sha256 = HUB[size]
     try:
         place = Path(hf_hub_download(repository, WEIGHTS, revision=commit))
-    except Exception as cause:  # the library's, its transports' and the file system's
+    except Exception as cause:  # errors of the library, of the network or of the file system
         raise OSError(
             f"{WEIGHTS} of {repository} at {commit[:7]} is not in {constants.HF_HUB_CACHE} and could not be downloaded "
             f"({type(cause).__name__}); get it and config.json from https://huggingface.co/{repository}, and give the "
@@ -283,7 +283,7 @@ def _from_hub(size: str) -> Path:
 
 
 def _json(place: Path) -> dict[str, Any]:
-    """A JSON file's mapping. Raises ValueError when it is none."""
+    """Return the mapping in a JSON file. Raises ValueError if there is none."""
     if not place.is_file():
         raise ValueError(f"path: {place} is no file")
     try:

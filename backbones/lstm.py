@@ -8,19 +8,19 @@ from harness.registry import BACKBONES
 
 @BACKBONES.register("lstm")
 class StackedLSTM(nn.Module):
-    """A plain stack of LSTM layers of one width; the state is carried from segment to segment.
+    """A stack of LSTM layers of one width. The state is carried from segment to segment.
 
-    x = dropout(embedding(tokens));    h_l, state_l = LSTM_l(dropout(h_{l-1}), state_l);    the top layer too is dropped
+    x = dropout(embedding(tokens));    h_l, state_l = LSTM_l(dropout(h_{l-1}), state_l);    also after the top layer
 
-    Shapes: tokens (B, T) -> num_layers layers of (B, T, d_model); state: per layer (h, c), each (1, B, d_model).
+    Shapes: tokens (B, T) -> num_layers layers of (B, T, d_model); state: for each layer (h, c), each (1, B, d_model).
     Args:
         d_model: width of the embedding and of every layer.
         num_layers: number of LSTM layers.
-        dropout: probability of zeroing a unit of the embedding, between layers and after the top one.
+        dropout: probability of zeroing a unit of the embedding and of the output of each layer.
     Raises: ValueError when d_model or num_layers < 1, or dropout is not in [0, 1).
     Source: Zaremba et al. (2014), arXiv:1409.2329, section 3 (dropout on non-recurrent connections only).
-    Differs: one nn.LSTM per layer, because heads may read every layer; embedding U(-0.1, 0.1), LSTM weights torch's
-        default U(-1/sqrt(d), 1/sqrt(d)).
+    Differs: one nn.LSTM per layer, because heads may read every layer. The embedding is U(-0.1, 0.1), and the LSTM
+        weights have torch's default U(-1/sqrt(d), 1/sqrt(d)).
     """
 
     def __init__(self, vocab_size: int, *, d_model: int = 200, num_layers: int = 2, dropout: float = 0.2):
@@ -37,7 +37,9 @@ class StackedLSTM(nn.Module):
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
 
     def forward(self, tokens_BT: Tensor, state: tuple[tuple[Tensor, Tensor], ...] | None = None) -> Hidden:
-        """(B, T) token ids and the state after the previous segment -> every layer's states and the state to carry."""
+        """Map (B, T) token ids and the state after the previous segment to the states of all layers and the new
+        state.
+        """
         h_BTD = self.dropout(self.embedding(tokens_BT))
         layers, carried = [], []
         for index, lstm in enumerate(self.layers):

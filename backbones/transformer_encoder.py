@@ -11,7 +11,7 @@ from harness.registry import BACKBONES
 
 @BACKBONES.register("transformer_encoder")
 class TransformerEncoder(nn.Module):
-    """A stack of post-norm Transformer encoder layers under a causal mask; no memory between segments.
+    """A stack of post-norm Transformer encoder layers with a causal mask. No state is carried between segments.
 
     x_t = dropout(sqrt(d) embedding(token_t) + position_t);    h_l = layer_l(h_{l-1}), ReLU, norm after each residual
     position_{t,2i} = sin(t / 10000^(2i/d)),  position_{t,2i+1} = cos(t / 10000^(2i/d))
@@ -22,13 +22,14 @@ class TransformerEncoder(nn.Module):
         num_layers: number of encoder layers.
         num_heads: attention heads; must divide d_model.
         d_ff: width of the feed-forward block.
-        dropout: probability of zeroing a unit of the embedding plus position.
+        dropout: probability of zeroing a unit of the sum of embedding and position.
         layer_dropout: dropout inside the encoder layers (attention, feed-forward, residuals).
     Raises: ValueError when a size is < 1, num_heads does not divide d_model, or a dropout is not in [0, 1).
     Source: Benka, Hammer and Su (2021), section 3; ChrisBenka/Transformer_MOS; layers: Vaswani et al. (2017),
         arXiv:1706.03762, sections 3.1 to 3.5.
-    Differs: the authors' code passes its dropout 0.2 to the positions only and leaves the layers at torch's 0.1; both
-        are parameters here, with those defaults. Xavier-uniform on every matrix, the embedding too, as they do.
+    Differs: the authors' code uses its dropout of 0.2 only after the positions, and the layers have torch's default of
+        0.1. Both are parameters here, with these defaults. As in their code, all matrices are Xavier-uniform, the
+        embedding, too.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class TransformerEncoder(nn.Module):
                 nn.init.xavier_uniform_(parameter)
 
     def forward(self, tokens_BT: Tensor, state: None = None) -> Hidden:
-        """(B, T) token ids -> every layer's states. `state` is not used: each segment is its whole context."""
+        """Map (B, T) token ids to the states of all layers. `state` is not used: a segment is the whole context."""
         T = tokens_BT.shape[1]
         x_BTD = self.embedding(tokens_BT) * math.sqrt(self.embedding.embedding_dim)
         h_BTD = self.dropout(x_BTD + sinusoidal_positions(T, x_BTD.shape[-1], x_BTD.device).to(x_BTD.dtype))
@@ -76,7 +77,7 @@ class TransformerEncoder(nn.Module):
 
 
 def sinusoidal_positions(num_positions: int, d_model: int, device: torch.device | None = None) -> Tensor:
-    """(T, D) float32: sines in the even columns, cosines in the odd ones, wavelengths 2 pi to 10000 * 2 pi."""
+    """(T, D) float32: sines in even columns, cosines in odd columns, with wavelengths from 2 pi to 10000 * 2 pi."""
     position_T1 = torch.arange(num_positions, dtype=torch.float32, device=device)[:, None]
     even = torch.arange(0, d_model, 2, dtype=torch.float32, device=device)
     frequency = torch.exp(even * (-math.log(10000.0) / d_model))

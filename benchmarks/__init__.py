@@ -1,1 +1,3 @@
-"""Speed and memory of our heads and of whole training steps against the published structure. Command: harness bench."""
+"""Speed and memory of heads and whole training steps, compared with the published structure. Command: `harness
+bench`.
+"""

@@ -1,8 +1,9 @@
-"""Does the lean loss train as the reference does? An epoch of each, from one seed: `python -m benchmarks.agreement`.
+"""Compare training with the lean loss and with the reference for one epoch of one seed: `python -m
+benchmarks.agreement`.
 
-The trials' own training: their steps, optimizer, order of segments, carried state and dropout. Prints as JSON the
-relative differences of the losses of the first steps, both validation perplexities, and as a yardstick how far the
-reference is from itself when float32 products are rounded otherwise, by the other route.
+It uses the training of trials: their steps, optimizer, order of segments, carried state and dropout. It prints as JSON
+the relative differences of the losses of the first steps, and both validation perplexities. For comparison it also
+prints the differences of the reference from itself with the other route of float32 products, which rounds differently.
 """
 
 import argparse
@@ -37,9 +38,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.agreement", description=__doc__.splitlines()[0])
     parser.add_argument("--suite", type=Path, default=Path("suites/ptb_mixtures.yaml"))
-    parser.add_argument("--trial", type=int, default=6, help="its place among the suite's trials, from 0")
+    parser.add_argument("--trial", type=int, default=6, help="index of the trial in the suite, from 0")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, help="fewer than an epoch")
+    parser.add_argument("--steps", type=int, help="number of steps, if less than an epoch")
     parser.add_argument("--set", action="append", default=[], dest="overrides", help="as in harness run: train.lr=1")
     given = parser.parse_args(arguments)
     trials = load(given.suite, tuple(given.overrides)).trials
@@ -69,13 +70,13 @@ def _compared(spec: TrialSpec, corpus: Corpus, steps: int | None) -> dict:
 
 
 def _differences(losses: list[float], others: list[float]) -> list[float]:
-    """The largest relative difference up to each of a few steps, and of all."""
+    """Return the largest relative difference up to each of some steps, and of all steps."""
     apart = [abs(a - b) / b for a, b in zip(losses, others, strict=False)]
     return [float(f"{max(apart[:step]):.2g}") for step in (1, 10, 25, CLOSE_STEPS, len(apart))]
 
 
 def _trained(spec: TrialSpec, corpus: Corpus, steps: int | None, route: Route, form) -> tuple[list[float], float]:
-    """(losses of the steps, validation perplexity) of one epoch, or fewer steps, within `form`."""
+    """Train one epoch, or fewer steps, within `form`. Return (losses of the steps, validation perplexity)."""
     products = Products(route=route)
     with form, using(products), products.switched(CPU):
         model = build(spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed)
@@ -85,7 +86,7 @@ def _trained(spec: TrialSpec, corpus: Corpus, steps: int | None, route: Route, f
 
 
 def _losses(model: LanguageModel, spec: TrialSpec, corpus: Corpus, steps: int | None) -> list[float]:
-    """Of every step of the first epoch, in nats summed over its tokens."""
+    """Return the loss of every step of the first epoch, in nats summed over its tokens."""
     train = spec.train
     step = EagerStep(model, make_optimizer(model.parameters(), train), train)
     segments = training_segments(

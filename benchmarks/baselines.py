@@ -1,5 +1,7 @@
-"""What our evaluation is measured against. Each takes a head's own Mixture, so that heads, inputs and projections are
-the same and the evaluation alone differs, and returns (N,) nats per token.
+"""Other implementations of the evaluation of a Mixture, with which ours is compared.
+
+Each takes the Mixture of a head, so heads, inputs and projections are the same, and only the evaluation differs. Each
+returns (N,) nats, one value per token.
 
 Letters: see harness/protocols.py.
 """
@@ -17,10 +19,10 @@ EPSILON = 1e-8  # added to probabilities by the published codes
 
 
 def published(mixture: Mixture, targets_N: Tensor) -> Tensor:
-    """Probabilities of all components, their weighted sum, log(p + 1e-8).
+    """Compute the probabilities of all components, their weighted sum, and log(p + 1e-8).
 
     Source: Yang et al.'s zihangdai/mos, model.py (mixtures); Chang and McCallum's iesl/Softmax-CPR (partitions,
-        sigsoftmax). Our own words for their steps.
+        sigsoftmax). The steps are theirs, the code is ours.
     """
     by_component = max(mixture.partitions) > 1 or mixture.logit_map is LOGIT_MAPS["sigsoftmax"]
     p_NV = _chang_probabilities(mixture) if by_component else _yang_probabilities(mixture)
@@ -28,7 +30,7 @@ def published(mixture: Mixture, targets_N: Tensor) -> Tensor:
 
 
 def log_space(mixture: Mixture, targets_N: Tensor) -> Tensor:
-    """The whole mixed distribution in log space; the target's entry is then looked up."""
+    """Compute the whole mixed distribution in log space, and then select the target's entry."""
     logp_NKV = _mapped_logits(mixture).log_softmax(-1)
     if mixture.log_prior_NK is not None:
         logp_NKV = logp_NKV + mixture.log_prior_NK[..., None]
@@ -37,14 +39,14 @@ def log_space(mixture: Mixture, targets_N: Tensor) -> Tensor:
 
 
 def target_only(mixture: Mixture, targets_N: Tensor) -> Tensor:
-    """torch's cross-entropy of N K rows, mixed. For K = 1: linear and F.cross_entropy, the usual softmax loss."""
+    """Mix torch's cross-entropy of N K rows. For K = 1 this is linear and F.cross_entropy, the usual softmax loss."""
     logits = _mapped_logits(mixture)
     rows_NK = functional.cross_entropy(logits.flatten(0, 1), _repeated(targets_N, mixture), reduction="none")
     return _mixed(rows_NK, mixture)
 
 
 def torch_library(mixture: Mixture, targets_N: Tensor) -> Tensor:
-    """torch's chunked linear_cross_entropy of N K rows, mixed."""
+    """Mix torch's chunked linear_cross_entropy of N K rows."""
     dtype = _product_dtype(mixture)
     nll_rows = functional.linear_cross_entropy(
         mixture.facets_NFE.flatten(0, 1).to(dtype),
@@ -58,7 +60,7 @@ def torch_library(mixture: Mixture, targets_N: Tensor) -> Tensor:
 
 
 def cut_cross_entropy(mixture: Mixture, targets_N: Tensor) -> Tensor:
-    """Apple's cut cross-entropy of N K rows in its exact mode (no gradient filtered away), mixed. bf16 only."""
+    """Mix Apple's cut cross-entropy of N K rows in its exact mode (without filtering of gradients). bf16 only."""
     from cut_cross_entropy import linear_cross_entropy
 
     nll_rows = linear_cross_entropy(
@@ -73,7 +75,7 @@ def cut_cross_entropy(mixture: Mixture, targets_N: Tensor) -> Tensor:
 
 
 def liger(mixture: Mixture, targets_N: Tensor) -> Tensor:
-    """Liger's fused linear cross-entropy: one component only, since its rows take no gradients of their own. (1,)."""
+    """Compute Liger's fused linear cross-entropy, (1,). For one component only: it has no gradient for single rows."""
     from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
 
     dtype = _product_dtype(mixture)
@@ -83,26 +85,25 @@ def liger(mixture: Mixture, targets_N: Tensor) -> Tensor:
 
 
 def compiled(backend: str = "inductor") -> Evaluation:
-    """`target_only` through torch.compile, compiled at its first call."""
+    """Return `target_only` with torch.compile, which compiles it at the first call."""
     compiled_rows = torch.compile(_compilable, dynamic=False, backend=backend)
 
     def evaluate(mixture: Mixture, targets_N: Tensor) -> Tensor:
-        prior, phi = mixture.log_prior_NK, mixture.logit_map
-        return compiled_rows(
-            mixture.facets_NFE, mixture.weight_VE, mixture.bias_V, prior, targets_N, mixture.partitions, phi
-        )
+        tensors = mixture.facets_NFE, mixture.log_prior_NK, mixture.weight_VE, mixture.bias_V
+        return compiled_rows(tensors, targets_N, mixture.partitions, mixture.logit_map)
 
     return evaluate
 
 
-def _compilable(facets_NFE, weight_VE, bias_V, log_prior_NK, targets_N, partitions, logit_map) -> Tensor:
+def _compilable(tensors, targets_N, partitions, logit_map) -> Tensor:
+    facets_NFE, log_prior_NK, weight_VE, bias_V = tensors
     prior = None if log_prior_NK is None else log_prior_NK[None]
     mixture = Mixture(facets_NFE[None], prior, weight_VE, bias_V, partitions=partitions, logit_map=logit_map)
     return target_only(mixture, targets_N)
 
 
 def _yang_probabilities(mixture: Mixture) -> Tensor:
-    """(N, V): one product for all components, one softmax over (N K, V), the prior spread over (N, K, V)."""
+    """(N, V): one product for all components, one softmax over (N K, V), and the prior expanded to (N, K, V)."""
     p_NKV = functional.linear(mixture.facets_NFE, mixture.weight_VE, mixture.bias_V).softmax(-1)
     if mixture.log_prior_NK is None:
         return p_NKV[:, 0]
@@ -110,7 +111,7 @@ def _yang_probabilities(mixture: Mixture) -> Tensor:
 
 
 def _chang_probabilities(mixture: Mixture) -> Tensor:
-    """(N, V): a list of logits, stacked for the diagnostics that the authors return, then summed one by one."""
+    """(N, V): a list of logits, which is also stacked because the authors return it for diagnostics; then a sum."""
     logits = _component_logits(mixture)
     stacked_KNV = torch.stack(logits)
     total_NV = 0
@@ -121,12 +122,12 @@ def _chang_probabilities(mixture: Mixture) -> Tensor:
         else:
             p_NV = z_NV.softmax(-1)
         total_NV = total_NV + (p_NV if mixture.log_prior_NK is None else p_NV * mixture.log_prior_NK[:, k, None].exp())
-    del stacked_KNV  # kept to here, as by the authors, who return it
+    del stacked_KNV  # kept in memory until here, because the authors return it
     return total_NV
 
 
 def _component_logits(mixture: Mixture) -> list[Tensor]:
-    """(N, V) logits of each component; those of P facets are put together slice by slice, word x from x mod P."""
+    """Return the (N, V) logits of each component. With P facets, the logits of word x come from facet x mod P."""
     logits, at = [], 0
     for P in mixture.partitions:
         owners = mixture.facets_NFE[:, at : at + P].unbind(1)
@@ -162,6 +163,6 @@ def _mixed(nll_rows: Tensor, mixture: Mixture) -> Tensor:
 
 
 def _product_dtype(mixture: Mixture) -> torch.dtype:
-    """What autocast would multiply in, for functions that it does not know."""
+    """Return the type in which autocast would multiply, for functions that autocast does not support."""
     device = mixture.facets_NFE.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else mixture.facets_NFE.dtype

@@ -24,7 +24,7 @@ OURS, PUBLISHED, TARGET_ONLY, COMPILED = "ours", "published", "target-only", "co
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one time, or one amount of memory, belongs to."""
+    """One cell of a comparison. A time or an amount of memory belongs to a cell."""
 
     head: str
     impl: str
@@ -36,26 +36,28 @@ class Cell:
 
 
 def always(mixture: Mixture, device: torch.device) -> str:
-    """Nothing is lacking."""
+    """Return '': this can always be measured."""
     return ""
 
 
 def torch_lacks(mixture: Mixture, device: torch.device) -> str:
-    """Why torch's linear_cross_entropy cannot be measured, '' where it can."""
+    """Return why torch's linear_cross_entropy cannot be measured; '' if it can."""
     if not hasattr(torch.nn.functional, "linear_cross_entropy"):
         return "not in this torch"
     return _plain(mixture)
 
 
 def compiler_lacks(mixture: Mixture, device: torch.device) -> str:
-    """Inductor builds C++ for the CPU."""
+    """Return why torch.compile cannot be measured; '' if it can. It needs a C++ compiler for the CPU."""
     compilers = (os.environ.get("CXX"), "g++", "clang++", "c++")
     found = device.type == "cuda" or any(shutil.which(name) for name in compilers if name)
     return "" if found else "no C++ compiler"
 
 
 def package_lacks(package: str, components: int) -> Callable[[Mixture, torch.device], str]:
-    """For a library of CUDA kernels that mixes at most `components`."""
+    """Return a function that says why a library of CUDA kernels for at most `components` components cannot be
+    measured.
+    """
 
     def lacks(mixture: Mixture, device: torch.device) -> str:
         if device.type != "cuda":
@@ -73,7 +75,7 @@ def _plain(mixture: Mixture) -> str:
     return "" if mixture.logit_map is LOGIT_MAPS["identity"] else "no logit map"
 
 
-# name -> how it is made (None: a Mixture evaluates itself), and why it cannot be
+# name -> a function that makes it (None: the methods of Mixture), and a function that says why it cannot be measured
 IMPLEMENTATIONS: dict[str, tuple[Callable[[], Evaluation] | None, Callable[[Mixture, torch.device], str]]] = {
     OURS: (None, always),
     PUBLISHED: (lambda: baselines.published, always),
@@ -84,13 +86,14 @@ IMPLEMENTATIONS: dict[str, tuple[Callable[[], Evaluation] | None, Callable[[Mixt
     "liger": (lambda: baselines.liger, package_lacks("liger_kernel", 1)),
     "cce": (lambda: baselines.cut_cross_entropy, package_lacks("cut_cross_entropy", 1_000)),
 }
-LIBRARIES = (COMPILED, "torch", "liger", "cce")  # other people's code: where it fails, it is lacking
-ONLY_PRECISION = {"cce": "bf16"}  # what multiplies in one precision, whatever is asked for
-TENSORS_OF_ALL_LOGITS = {PUBLISHED: 4, "log-space": 5, TARGET_ONLY: 3, COMPILED: 3}  # N K V floats alive at once, about
+LIBRARIES = (COMPILED, "torch", "liger", "cce")  # external libraries: if one fails, its cell has no value
+ONLY_PRECISION = {"cce": "bf16"}  # implementations that support only one precision
+# about how many tensors of N K V floats exist at once
+TENSORS_OF_ALL_LOGITS = {PUBLISHED: 4, "log-space": 5, TARGET_ONLY: 3, COMPILED: 3}
 
 
 def lacks(cell: Cell, mixture: Mixture, setting: Setting) -> str:
-    """Why a cell cannot be measured here, '' where it can."""
+    """Return why a cell cannot be measured on this machine; '' if it can."""
     device = mixture.facets_NFE.device
     needed = 4 * TENSORS_OF_ALL_LOGITS.get(cell.impl, 0) * setting.tokens * mixtures(cell.head) * setting.vocab
     if needed > 0.7 * free_memory(device):
@@ -100,21 +103,23 @@ def lacks(cell: Cell, mixture: Mixture, setting: Setting) -> str:
 
 
 def loss(evaluation: Evaluation | None, distribution: Mixture, targets_BT: Tensor) -> Tensor:
-    """() the mean loss by a baseline, or by the distribution's own method."""
+    """() the mean loss by a baseline, or by the method of the distribution."""
     if evaluation is None:
         return distribution.mean_nll(targets_BT)
     return evaluation(distribution, targets_BT.flatten()).float().mean()
 
 
 def token_losses(evaluation: Evaluation | None, distribution: Mixture, targets_BT: Tensor) -> Tensor:
-    """The loss of every token, for evaluation."""
+    """Return the loss of every token, for evaluation."""
     return distribution.nll(targets_BT) if evaluation is None else evaluation(distribution, targets_BT.flatten())
 
 
 @contextmanager
 def arithmetic(cell: Cell, device: torch.device) -> Iterator[None]:
-    """Within it products are made as the cell says: ours by the kernels' own setting, all others in float32 by the
-    cell's route, as in trials; a baseline's as a whole, in bf16 by autocast.
+    """Set the precision and route of products within the block.
+
+    For our implementation, the precision applies to the kernels only, and all other products are in float32, as in
+    trials. For a baseline the precision applies to all products; bf16 is set by autocast.
     """
     products = Products(cell.precision, cell.route)
     with ExitStack() as stack:
@@ -129,12 +134,12 @@ def arithmetic(cell: Cell, device: torch.device) -> Iterator[None]:
 
 
 def ways(precisions: tuple[str, ...], routes: tuple[str, ...]) -> list[tuple[Precision, Route]]:
-    """Every precision by every route; bf16 by the last one, which decides little there."""
+    """Return every precision with every route; bf16 only with the last route, which makes little difference for it."""
     return [(p, r) for p in precisions for r in (routes[-1:] if p == "bf16" else routes)]
 
 
 def checked_impls(names: tuple[str, ...], *, compile_too: bool) -> tuple[str, ...]:
-    """The implementations to measure, ours first. Raises ExecutionError."""
+    """Return the implementations to measure, ours first. Raises ExecutionError for an unknown name."""
     chosen = names or tuple(name for name in IMPLEMENTATIONS if name != COMPILED)
     for name in chosen:
         if name not in IMPLEMENTATIONS:
@@ -144,7 +149,9 @@ def checked_impls(names: tuple[str, ...], *, compile_too: bool) -> tuple[str, ..
 
 
 def checked_ways(precisions: tuple[str, ...], route: str, device: torch.device) -> list[tuple[Precision, Route]]:
-    """The precisions and routes that this device has. Raises ExecutionError."""
+    """Return the pairs (precision, route) to measure. Raises ExecutionError for one that the device does not
+    support.
+    """
     allowed = ("fp32", "tf32", "bf16") if device.type == "cuda" else ("fp32", "bf16")
     if not precisions:
         raise ExecutionError(f"--precision: expected some of {', '.join(allowed)} on {device.type}")

@@ -1,8 +1,8 @@
-"""`bench sample`: how fast backbones of equal size write text, token by token: a recurrent one, whose step costs the
-same however long the text is, against Transformers with and without cached keys.
+"""`bench sample`: the speed of text generation, token by token, for backbones of equal size.
 
-Weights are random and all backbones are under the same softmax: speed depends on sizes alone. Every round draws from
-each backbone in turn; the table has medians.
+It compares a recurrent backbone, for which the time of a step does not depend on the length of the text, with
+Transformers with and without cached keys. Weights are random and the head is always the same softmax, because the speed
+depends only on sizes. Every round samples from each backbone; the table shows medians.
 """
 
 import statistics
@@ -24,14 +24,15 @@ from harness.plan.construction import count
 from harness.plan.specs import ComponentSpec
 
 VOCAB, PROMPT, LENGTHS = 5_000, 8, (64, 256)
-STEP = 8  # of widths: all attention heads below divide it
-REFERENCE = ("gpt2", {"num_layers": 4, "num_heads": 4}, 256)  # and its width, which gives the number of parameters
+STEP = 8  # between widths: a multiple of the numbers of attention heads below
+# name, parameters and width; the others get as many parameters
+REFERENCE = ("gpt2", {"num_layers": 4, "num_heads": 4}, 256)
 SOFTMAX = ComponentSpec(name="softmax")
 OTHERS = (("lstm", {"num_layers": 2}), ("transformer_encoder", {"num_layers": 4, "num_heads": 8, "d_ff": 1024}))
 
 
 class Writing(BaseModel):
-    """One backbone. `rates`: tokens a second, by the number of tokens written, a value a round."""
+    """One backbone. `rates`: number of generated tokens -> tokens per second in each round."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     backbone: str
@@ -41,7 +42,7 @@ class Writing(BaseModel):
 
 
 class Writings(BaseModel):
-    """All backbones of one run."""
+    """All backbones of one measurement."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: Literal["sample"] = "sample"
@@ -57,7 +58,7 @@ class Writings(BaseModel):
 
 
 def measure(rounds: int, report: Callable[[str], None] = lambda line: None) -> Writings:
-    """One text at a time on the CPU, one thread."""
+    """Measure all backbones on the CPU: one text at a time, one thread."""
     load = environment.load_average()
     about = {"device": environment.device_name(torch.device("cpu")), "torch": str(torch.__version__), "threads": 1}
     about |= {"commit": environment.commit(), "started": environment.now(), "load_average": round(load, 2)}
@@ -86,7 +87,7 @@ def measure(rounds: int, report: Callable[[str], None] = lambda line: None) -> W
 
 
 def equal_sizes() -> list[ComponentSpec]:
-    """The backbones, each with the width at which its parameters under the softmax come nearest to the reference's."""
+    """Return the backbones, each with the width at which its number of parameters is nearest to the reference's."""
     name, params, width = REFERENCE
     found = [ComponentSpec(name=name, params={"d_model": width, **params})]
     target = count(VOCAB, found[0], SOFTMAX)[0]
@@ -97,7 +98,7 @@ def equal_sizes() -> list[ComponentSpec]:
 
 
 def rows(measured: Writings) -> list[list[str]]:
-    """A header, and a row a backbone: medians, and how many times the reference's."""
+    """Return a header, and a row for each backbone: medians, and their ratios to the reference."""
     found = [["backbone", "goes on by", "parameters", *(f"tokens/s, {length} tokens" for length in LENGTHS)]]
     base = {length: statistics.median(measured.writings[0].rates[length]) for length in LENGTHS}
     for each in measured.writings:
@@ -108,12 +109,12 @@ def rows(measured: Writings) -> list[list[str]]:
 
 
 def save(measured: Writings, results: Path) -> list[Path]:
-    """Write the record and the table; returns their places."""
+    """Write the record and the table; return their paths."""
     return save_with_table(f"decoding_{slug(measured.device)}", measured, markdown(measured), results)
 
 
 def markdown(measured: Writings) -> str:
-    """The table, and how it was made."""
+    """Return the table with a description of the measurement."""
     flag = f"CONTENDED: {'; '.join(measured.contended)}. " if measured.contended else ""
     return f"""\
 # Speed of writing text, token by token, on {measured.device}
@@ -129,7 +130,7 @@ random weights; x: times the first row's speed.
 
 
 def _rate(model: LanguageModel, length: int) -> float:
-    """Tokens a second; no text outgrows the context."""
+    """Return the tokens per second for one text."""
     prompt_BT = torch.arange(PROMPT)[None]
     return sample(Decoder(model, PROMPT + length), prompt_BT, length, Choice(), seed=1).tokens_per_second
 

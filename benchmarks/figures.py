@@ -1,4 +1,4 @@
-"""What is derived from a Measurement: ratios of medians of one run, never across runs."""
+"""Numbers that are computed from one Measurement, as ratios of medians. Different measurements are never combined."""
 
 import statistics
 from collections.abc import Iterable
@@ -7,29 +7,29 @@ from benchmarks.cells import OURS, PUBLISHED, Cell
 from benchmarks.measurement import Measurement
 from benchmarks.settings import component, mixtures
 
-BAND = 1.05  # within it two times are equal
+BAND = 1.05  # two times with a smaller ratio count as equal
 Way = tuple[str, str]
 BASE_WAY: Way = ("fp32", "default")
 FLOAT_BYTES, MIB = 4, 2**20
 
 
 def ways(measured: Measurement) -> list[Way]:
-    """(precision, route) of the cells, in their order."""
+    """Return the pairs (precision, route), in the order of the cells."""
     return list(dict.fromkeys((each.precision, each.route) for each in measured.cells))
 
 
 def heads(measured: Measurement) -> list[str]:
-    """In the order of the cells."""
+    """Return the heads, in the order of the cells."""
     return list(dict.fromkeys(each.head for each in measured.cells))
 
 
 def impls(measured: Measurement) -> list[str]:
-    """In the order of the cells."""
+    """Return the implementations, in the order of the cells."""
     return list(dict.fromkeys(each.impl for each in measured.cells))
 
 
 def best(measured: Measurement, head: str, impl: str, precision: str) -> float | None:
-    """The smallest median over the routes of a precision."""
+    """Return the smallest median over the routes of a precision."""
     found = [
         value
         for cell, value in measured.medians().items()
@@ -39,30 +39,35 @@ def best(measured: Measurement, head: str, impl: str, precision: str) -> float |
 
 
 def base(measured: Measurement, head: str) -> float | None:
-    """The published structure in float32 by torch's own route; None where that was not measured."""
+    """Return the median of the published structure in float32 by torch's default route; None if it was not measured."""
     return measured.medians().get(Cell(head, PUBLISHED, *BASE_WAY))
 
 
 def quotient(above: float | None, below: float | None) -> float | None:
-    """None when one was not measured."""
+    """Return above / below; None if one of them was not measured."""
     return above / below if above is not None and below else None
 
 
 def linearity(measured: Measurement, impl: str, way: Way, head: str = "mos15") -> float | None:
-    """A mixture of K against K times the softmax: 1 is 'its arithmetic and nothing else'."""
+    """Return the time of a mixture of K divided by K times the time of the softmax. 1: no cost besides its
+    arithmetic.
+    """
     medians = measured.medians()
     ratio = quotient(medians.get(Cell(head, impl, *way)), medians.get(Cell("softmax", impl, *way)))
     return None if ratio is None else ratio / mixtures(head)
 
 
 def product_fraction(measured: Measurement, head: str, way: Way) -> float | None:
-    """Of the rate of the chunk's products alone, by the evaluation of a Mixture with all that is around it."""
+    """Return the rate of operations of a whole evaluation, as a fraction of the rate of the chunk's products alone."""
     took, rate = measured.medians().get(Cell(head, OURS, *way)), measured.rate(*way)
     return None if took is None or rate is None else measured.gflop(head) / took * 1e3 / rate
 
 
 def against_fastest(measured: Measurement) -> dict[Cell, tuple[float, str]]:
-    """Our cell -> its time over that of the fastest baseline of the same precision and route, and that one's name."""
+    """Return for each of our cells its time divided by that of the fastest baseline, and the name of this baseline.
+
+    Baselines are compared with the same precision and route.
+    """
     medians, found = measured.medians(), {}
     for cell, took in medians.items():
         others = {
@@ -78,7 +83,7 @@ def against_fastest(measured: Measurement) -> dict[Cell, tuple[float, str]]:
 
 
 def over_softmax(measured: Measurement, impl: str, way: Way) -> dict[str, float]:
-    """Head -> its time over that of the multi-facet poster's softmax row, by one implementation in one way."""
+    """Return for each head its time divided by the time of the poster's softmax, for one implementation and way."""
     took = {cell.head: value for cell, value in measured.medians().items() if (cell.impl, *_way(cell)) == (impl, *way)}
     softmax = took.pop("poster-softmax", None)
     return {head: value / softmax for head, value in took.items()} if softmax else {}
@@ -89,7 +94,7 @@ def _way(cell: Cell) -> Way:
 
 
 def memory_slope(measured: Measurement, impl: str, way: Way) -> float | None:
-    """Growth with K over the mixtures measured, in N d floats a component; None for fewer than two."""
+    """Return the growth of memory with K, in units of N d floats per component; None for fewer than two mixtures."""
     points = {
         mixtures(cell.head): value
         for cell, value in measured.medians().items()
@@ -102,5 +107,5 @@ def memory_slope(measured: Measurement, impl: str, way: Way) -> float | None:
 
 
 def worst(values: Iterable[float | None]) -> float | None:
-    """The largest of those that were measured."""
+    """Return the largest value that was measured; None if there is none."""
     return max((value for value in values if value is not None), default=None)

@@ -1,15 +1,15 @@
-"""Every figure that needs a GPU, in one command: `python -m benchmarks.gpu --out DIR`.
+"""All measurements that need a GPU, in one command: `python -m benchmarks.gpu --out DIR`.
 
-    (first, always) what is made for GPUs is proved on this one: harness/machine/proofs.py
-    head     head forward and backward pass by CUDA-graph replay: PTB, and GPT-2 small with 4,096 tokens
+    (first, always) the proof of the GPU code on this GPU: harness/machine/proofs.py
+    head     forward and backward pass of heads as CUDA graphs: PTB, and GPT-2 small with 4,096 tokens
     step     whole training step, eager and as a CUDA graph
     memory   peak extra memory of a multi-facet head at 16,384 tokens
-    suite    a suite's trials, one process a head, all at once; finished trials are skipped, so the command goes on
-             where the budget ended it
+    suite    the trials of a suite, one process for each head, all at the same time. Finished trials are skipped, so the
+             command can be repeated to continue
 
-A part that fails is a line of the summary, and the others run. DIR gets summary.md, the processes' logs, and
-records.tar.gz: unpacked beside suites/, `harness bench table` and `harness table` find what was measured in it. With
-`--device cpu --tiny` all of it runs in seconds on sizes that say nothing.
+A part that fails is reported in the summary, and the others run. DIR gets summary.md, the logs of the processes, and
+records.tar.gz. After unpacking it beside suites/, `harness bench table` and `harness table` show its measurements. With
+`--device cpu --tiny` everything runs in seconds, with sizes that only test the command.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from harness.records import store
 
 PARTS = ("head", "step", "memory", "suite")
 SHOWN_METRICS = ("train_minutes", "train_ms_per_batch", "valid_ppl", "test_ppl", "peak_memory_mib")
-GRACE_SECONDS = 20  # for a process that is asked to end
+GRACE_SECONDS = 20  # the time for a process to end after SIGTERM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ seeds: [1]
 
 
 def main(given: list[str] | None = None) -> int:
-    """Run the parts asked for; 1 when one failed or the budget ended the suite, else 0."""
+    """Run the chosen parts. Return 1 if one failed or the suite is not finished, else 0."""
     options = _options(given)
     options.out.mkdir(parents=True, exist_ok=True)
     if options.tiny:
@@ -96,7 +96,7 @@ def main(given: list[str] | None = None) -> int:
         started = time.monotonic()
         try:
             text, complete = part()
-        except Exception as error:  # the GPU is lent by the minute: what else can be measured is
+        except Exception as error:  # GPU time is limited: measure the other parts in any case
             text = str(error) if isinstance(error, HarnessError) else traceback.format_exc()
             text, complete = f"## {name}: FAILED\n\n{text}\n", False
         failed |= not complete
@@ -132,15 +132,15 @@ def _benches(options: argparse.Namespace) -> list[Bench]:
 
 
 def _proved(options: argparse.Namespace) -> tuple[str, bool]:
-    """Prove what is made for GPUs on this one anew, into --out; what is switched off, and whether that is nothing."""
+    """Make the proof of the GPU code again and write it to --out. Return a sentence, and whether all parts passed."""
     found = proofs.of(device := resolve_device(options.device), again=True)
     (options.out / "proof.json").write_text(json.dumps(asdict(found), indent=1), encoding="utf-8")
-    told = proofs.switched_off(device) or ("everything is proved" if device.type == "cuda" else "nothing to prove",)
-    return f"Proof on {found.device}, {found.seconds:.0f} s: {'. '.join(told)}.\n", not found.failed
+    parts = proofs.switched_off(device) or ("everything is proved" if device.type == "cuda" else "nothing to prove",)
+    return f"Proof on {found.device}, {found.seconds:.0f} s: {'. '.join(parts)}.\n", not found.failed
 
 
 def _measured(bench: Bench, options: argparse.Namespace) -> Callable[[], tuple[str, bool]]:
-    """A function that measures, keeps the record, and returns the table."""
+    """Return a function that measures, saves the record, and returns the table and whether it was saved to results."""
 
     def measure() -> tuple[str, bool]:
         device = resolve_device(options.device)
@@ -158,7 +158,7 @@ def _measured(bench: Bench, options: argparse.Namespace) -> Callable[[], tuple[s
         lost = loses(found, place)
         save(found, options.out / place.name if lost else place)
         gc.collect()
-        torch.cuda.empty_cache()  # graphs keep their memory, and the next part may need all; nothing without a GPU
+        torch.cuda.empty_cache()  # CUDA graphs keep memory that the next part may need; no effect without a GPU
         return _table(found) + (f"\nKept in {options.out} only: {lost}.\n" if lost else ""), not lost
 
     return measure
@@ -170,7 +170,9 @@ def _table(found: Measurement) -> str:
 
 
 def _trained(options: argparse.Namespace, deadline: float) -> tuple[str, bool]:
-    """Train the suite's heads side by side until the deadline; a line for each trial, and whether all are through."""
+    """Train the heads of a suite in parallel until the deadline. Return a line for each trial, and whether all
+    finished.
+    """
     suite = plan.load(options.suite, tuple(options.overrides))
     seeds = set(options.seeds.split(","))
     wanted = [trial for trial in suite.trials if str(trial.seed) in seeds]
@@ -193,7 +195,7 @@ def _trained(options: argparse.Namespace, deadline: float) -> tuple[str, bool]:
 
 
 def _by_head(trials: list[TrialSpec]) -> list[list[str]]:
-    """The ids of each head's trials, the largest mixture's first: it takes longest."""
+    """Return the trial ids of each head. The largest mixture is first, because it takes the longest time."""
     ids: dict[str, list[str]] = {}
     for trial in sorted(trials, key=lambda trial: -trial.head.params.get("num_mixtures", 1)):
         ids.setdefault(str(trial.head), []).append(trial.id)
@@ -215,7 +217,7 @@ def _started(options: argparse.Namespace, number: int, ids: list[str], *, shared
 
 
 def _wait(processes: list[subprocess.Popen], deadline: float) -> None:
-    """Until all are through, or the deadline ends them."""
+    """Wait until all processes have ended; end them at the deadline."""
     while time.monotonic() < deadline and any(process.poll() is None for process in processes):
         time.sleep(0.2)
     running = [process for process in processes if process.poll() is None]
@@ -230,7 +232,7 @@ def _wait(processes: list[subprocess.Popen], deadline: float) -> None:
 
 
 def _pack(options: argparse.Namespace) -> None:
-    """Measurements, records, logs and tables, small files all: weights and databases stay behind."""
+    """Pack measurements, records, logs and tables. Weights and databases are left out because they are large."""
     patterns = ("bench/*/*.json", f"runs/*/*/{store.FILE_NAME}", "runs/*/*/*.log", "tables/*.md")
     with tarfile.open(options.out / "records.tar.gz", "w:gz") as packed:
         for path in sorted(path for pattern in patterns for path in options.results.glob(pattern)):

@@ -1,4 +1,4 @@
-"""Whether this machine can be measured on: memory that is free, load of others."""
+"""The state of the machine before a measurement: free memory, and load by other processes."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ import torch
 from harness.machine.environment import cpus_available
 
 MEMINFO = Path("/proc/meminfo")
-UNKNOWN_MEMORY = 8 * 2**30  # assumed where the system does not tell
+UNKNOWN_MEMORY = 8 * 2**30  # assumed if the system does not report it
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that could still be allocated."""
+    """Return the number of bytes that can be allocated."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if not MEMINFO.exists():
@@ -21,7 +21,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def high_load(load_average: float, threads: int) -> list[str]:
-    """A sentence when others leave fewer cores than we use. A quarter of a core is a system's own noise."""
+    """Return a sentence if other processes leave fewer cores free than we use. A load of 0.25 is ignored as noise."""
     cores = cpus_available()
     if load_average <= cores - threads + 0.25:
         return []

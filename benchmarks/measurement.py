@@ -1,4 +1,4 @@
-"""What one `harness bench` leaves: raw numbers and the machine they were measured on. Everything else is derived."""
+"""The record of one `harness bench`: raw numbers, and the machine on which they were measured."""
 
 import json
 import re
@@ -18,8 +18,8 @@ from harness.machine.files import write_atomically
 
 Kind = Literal["head", "step", "eval", "inference", "memory"]
 KINDS: tuple[Kind, ...] = ("head", "step", "eval", "inference", "memory")
-WHOLE_MODELS = ("step", "inference")  # kinds whose times hold a backbone's too
-VARIATION = 0.15  # of the product rate between rounds: more means that the machine was shared
+WHOLE_MODELS = ("step", "inference")  # kinds whose times include a backbone
+VARIATION = 0.15  # a larger variation of the product rate between rounds means that the machine was shared
 
 
 class _Record(BaseModel):
@@ -27,7 +27,7 @@ class _Record(BaseModel):
 
 
 class CellValues(_Record):
-    """Milliseconds of the rounds, or MiB at the peak (once); or why there are none."""
+    """The values of one cell: milliseconds of each round, or one peak in MiB; or the reason why there are none."""
 
     head: str
     impl: str
@@ -38,12 +38,12 @@ class CellValues(_Record):
 
     @property
     def cell(self) -> Cell:
-        """Its place in the comparison."""
+        """The cell that the values belong to."""
         return Cell(self.head, self.impl, self.precision, self.route)
 
 
 class ProductRate(_Record):
-    """GFLOP/s of the three products of a chunk, a number a round."""
+    """The GFLOP/s of the three products of a chunk, one number for each round."""
 
     precision: Precision
     route: Route
@@ -51,7 +51,7 @@ class ProductRate(_Record):
 
 
 class Measurement(_Record):
-    """One comparison, measured."""
+    """The measurement of one comparison."""
 
     kind: Kind
     setting: str
@@ -72,16 +72,18 @@ class Measurement(_Record):
     products: tuple[ProductRate, ...] = ()
 
     def medians(self) -> dict[Cell, float]:
-        """The median of every cell that was measured, in milliseconds or MiB."""
+        """Return the median of every cell that was measured, in milliseconds or MiB."""
         return {each.cell: statistics.median(each.values) for each in self.cells if each.values}
 
     def rate(self, precision: str, route: str) -> float | None:
-        """Median GFLOP/s of the chunk's products in the same run."""
+        """Return the median GFLOP/s of the chunk's products in the same measurement."""
         found = [each.gflops for each in self.products if (each.precision, each.route) == (precision, route)]
         return statistics.median(found[0]) if found else None
 
     def gflop(self, head: str) -> float:
-        """Of one head's products: 2 N K V d forward, three times that with the backward pass."""
+        """Return the GFLOP of one head's products: 2 N K V d in the forward pass, three times that with the backward
+        pass.
+        """
         passes = 1 if self.kind in ("eval", "inference") else 3
         return passes * 2e-9 * self.tokens * mixtures(head) * self.vocab * self.width
 
@@ -93,7 +95,7 @@ class Measurement(_Record):
 
 
 def about(setting: Setting, device: torch.device, threads: int) -> dict:
-    """The fields of a Measurement that say what was measured where; taken before it starts."""
+    """Return the fields of a Measurement that describe setting and machine. Call this before the measurement."""
     return {
         "setting": setting.name,
         "tokens": setting.tokens,
@@ -110,7 +112,7 @@ def about(setting: Setting, device: torch.device, threads: int) -> dict:
 
 
 def unsteady(products: list[ProductRate]) -> list[str]:
-    """A sentence for each product rate that varied between the rounds by more than VARIATION."""
+    """Return a sentence for each product rate that varied between the rounds by more than VARIATION."""
     sentences = []
     for each in products:
         variation = (max(each.gflops) - min(each.gflops)) / statistics.median(each.gflops)
@@ -125,12 +127,12 @@ def slug(device: str) -> str:
 
 
 def save(measured: BaseModel, path: Path) -> None:
-    """As JSON; the folder is made."""
+    """Save a record as JSON. The folder is made if necessary."""
     write_atomically(path, (json.dumps(measured.model_dump(mode="json"), indent=1) + "\n").encode())
 
 
 def save_with_table(name: str, measured: BaseModel, table: str, results: Path) -> list[Path]:
-    """A record that has a table of its own, and that table in markdown; returns their places."""
+    """Save a record and its table in markdown; return their paths."""
     places = [results / "bench" / f"{name}.json", results / "tables" / f"{name}.md"]
     save(measured, places[0])
     write_atomically(places[1], table.encode())

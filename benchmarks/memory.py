@@ -1,4 +1,6 @@
-"""`bench memory`: what one head step needs at its peak beyond weights, inputs and gradients, a fresh process a cell."""
+"""`bench memory`: the peak memory of a head's step beyond weights, inputs and gradients. Each cell has a new
+process.
+"""
 
 import json
 import subprocess
@@ -21,7 +23,7 @@ from harness.training.clocks import peak_memory_mib, reset_peak_memory
 
 
 def measure(compared: Comparison, report: Callable[[str], None] = lambda line: None) -> Measurement:
-    """MiB of every cell. What a compiler takes is no head's, so `compiled` is left out."""
+    """Measure the MiB of every cell. `compiled` is left out, because it would include the memory of the compiler."""
     setting, device = compared.setting, compared.device
     fields, cells = about(setting, device, compared.threads), []
     for head in compared.heads:
@@ -38,10 +40,11 @@ def measure(compared: Comparison, report: Callable[[str], None] = lambda line: N
 
 
 def extra_mib(cell: Cell, setting: Setting, device: torch.device) -> float:
-    """In this process, which must be a fresh one: the peak of one pass above what was there before it.
+    """Measure the peak of one pass above the memory before it, in this process, which must be a new one.
 
-    Before it are weights, inputs and all gradients; and libraries, which a pass of a tiny setting has set up.
-    Raises ExecutionError where the system does not let the peak be counted anew.
+    Weights, inputs and all gradients are in memory before the pass. A pass of a tiny setting has initialised libraries.
+
+    Raises: ExecutionError if the system cannot reset the counter of the peak.
     """
     make, _ = IMPLEMENTATIONS[cell.impl]
     evaluation = None if make is None else make()
@@ -59,7 +62,7 @@ def extra_mib(cell: Cell, setting: Setting, device: torch.device) -> float:
 
 
 def _in_fresh_process(cell: Cell, setting: Setting, device: torch.device, threads: int) -> dict[str, Any]:
-    """Fields of the cell's values. A baseline that fails is lacking. Raises ExecutionError when ours does."""
+    """Return fields of CellValues. For a baseline that fails they are a reason. Raises ExecutionError if ours fails."""
     asked = {"cell": asdict(cell), "setting": setting.name, "tokens": setting.tokens, "device": device.type}
     command = [sys.executable, "-m", "benchmarks.memory", json.dumps({**asked, "threads": threads})]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -72,13 +75,13 @@ def _in_fresh_process(cell: Cell, setting: Setting, device: torch.device, thread
 
 
 def resident_mib() -> float:
-    """Of this process, in the same units and by the same source as its peak."""
+    """Return the resident memory of this process, in the same units and from the same source as its peak."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 def main(asked: dict) -> None:
-    """Measure the one cell that the parent process asked for, and print it."""
+    """Measure the cell that the parent process asked for, and print the result."""
     device = torch.device(asked["device"])
     setting = setting_of(asked["setting"], device, asked["tokens"])
     with environment.torch_threads(asked["threads"]):

@@ -1,9 +1,10 @@
-"""`bench plan-memory`: the planned memory of a training step (harness/training/step_memory.py) against measured steps.
+"""`bench plan-memory`: compare the planned memory of a training step (harness/training/step_memory.py) with measured
+steps.
 
-Each cell is measured in a fresh process: what three steps, model and optimiser included, take at their peak above what
-was there before the model was built. On the CPU that is resident memory, and glibc's malloc by default keeps freed
-blocks of up to 32 MiB. So it is measured with MALLOC_MMAP_THRESHOLD_ set, by which freed blocks go back to the system
-and what is resident is what tensors need; and beside it with malloc's default.
+Each cell is measured in a new process: the peak of three steps, with model and optimizer, above the memory before the
+model was built. On the CPU this is resident memory, and glibc's malloc keeps freed blocks of up to 32 MiB by default.
+So it is measured once with MALLOC_MMAP_THRESHOLD_ set, so that freed blocks are returned to the system and the resident
+memory is that of tensors, and once with malloc's default.
 """
 
 import gc
@@ -33,17 +34,14 @@ SIZES = {"tiny": (128, 4, 4), "256 x 6": (256, 6, 4), "512 x 8": (512, 8, 8)}  #
 HEADS = ("softmax", "mfs")
 VOCAB = 5_000
 TRAIN = TrainSpec(optimizer="adamw", lr=1e-3, epochs=1, batch_size=4, seq_len=200, clip=1.0)
-WARM_UP = (
-    TRAIN.model_copy(update={"batch_size": 2, "seq_len": 9}),
-    (12, 3, 3),
-    50,
-)  # what libraries set up at first use
+# small steps before the measurement, in which libraries allocate what they need once
+WARM_UP = (TRAIN.model_copy(update={"batch_size": 2, "seq_len": 9}), (12, 3, 3), 50)
 BLOCKS_GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 WITHIN = 0.25
 
 
 class PlannedStep(BaseModel):
-    """One cell, MiB. `kept` is measured with malloc's default, None on a GPU, where there is no difference."""
+    """One cell, in MiB. `kept` is measured with malloc's default; None on a GPU, where it makes no difference."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     size: str
@@ -59,7 +57,7 @@ class PlannedStep(BaseModel):
 
 
 class PlannedSteps(BaseModel):
-    """All cells of one device, and where they were measured."""
+    """All cells of one device, and the machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: Literal["plan-memory"] = "plan-memory"
@@ -72,12 +70,12 @@ class PlannedSteps(BaseModel):
 
     @property
     def holds(self) -> bool:
-        """Whether every plan is within 25 % of what was measured."""
+        """Whether every plan is within 25 % of the measurement."""
         return all(abs(step.ratio - 1) <= WITHIN for step in self.steps)
 
 
 def measure(device: torch.device, report: Callable[[str], None] = lambda line: None) -> PlannedSteps:
-    """Three sizes, two heads."""
+    """Measure all sizes and heads."""
     about = {"device": environment.device_name(device), "device_type": device.type, "torch": str(torch.__version__)}
     about |= {"commit": environment.commit(), "started": environment.now()}
     steps = []
@@ -93,7 +91,7 @@ def measure(device: torch.device, report: Callable[[str], None] = lambda line: N
 
 
 def step_mib(size: str, head: str, device: torch.device) -> float:
-    """In this process, which must be a fresh one. Raises ExecutionError where a peak cannot be counted anew."""
+    """Measure one cell in this process, which must be a new one. Raises ExecutionError if the peak cannot be reset."""
     _steps(*WARM_UP[1:], head, WARM_UP[0], device)
     gc.collect()
     reset_peak_memory(device)
@@ -105,12 +103,12 @@ def step_mib(size: str, head: str, device: torch.device) -> float:
 
 
 def save(measured: PlannedSteps, results: Path) -> list[Path]:
-    """Write the record and the table; returns their places."""
+    """Write the record and the table; return their paths."""
     return save_with_table(f"plan_memory_{slug(measured.device)}", measured, markdown(measured), results)
 
 
 def load(place: Path) -> PlannedSteps:
-    """Raises ExecutionError when the file is no such record."""
+    """Read a record. Raises ExecutionError if the file is not such a record."""
     try:
         return PlannedSteps.model_validate_json(place.read_text(encoding="utf-8"))
     except ValidationError as error:
@@ -118,7 +116,7 @@ def load(place: Path) -> PlannedSteps:
 
 
 def rows(measured: PlannedSteps) -> list[list[str]]:
-    """A header, and a row a cell."""
+    """Return a header, and a row for each cell."""
     found = [["gpt2", "head", "planned MiB", "measured MiB", "planned / measured", "with malloc's default"]]
     for step in measured.steps:
         kept = "-" if step.kept is None else f"{step.kept:.0f} ({step.planned / step.kept:.2f})"
@@ -127,7 +125,7 @@ def rows(measured: PlannedSteps) -> list[list[str]]:
 
 
 def markdown(measured: PlannedSteps) -> str:
-    """The table, and what it holds."""
+    """Return the table with a description of the measurement."""
     verdict = "every plan is" if measured.holds else "NOT every plan is"
     return f"""\
 # Planned and measured memory of a training step on {measured.device}
@@ -159,7 +157,7 @@ def _components(shape: tuple[int, int, int], head: str) -> tuple[ComponentSpec, 
 
 
 def _steps(shape: tuple[int, int, int], vocab: int, head: str, train: TrainSpec, device: torch.device) -> None:
-    """Build a model and its optimiser, and train for three steps."""
+    """Build a model and its optimizer, and train for three steps."""
     model = build(*_components(shape, head), vocab_size=vocab, seed=1).to(device)
     step = EagerStep(model, make_optimizer(model.parameters(), train), train)
     step.begin_epoch()

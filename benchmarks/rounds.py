@@ -1,4 +1,4 @@
-"""Interleaved timing: every call once a round, so that what disturbs the machine disturbs all of them alike."""
+"""Interleaved timing: every call runs once in each round, so disturbances of the machine affect all calls equally."""
 
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -9,8 +9,8 @@ from benchmarks.measurement import ProductRate
 from benchmarks.settings import Setting
 from harness.kernels.products import Precision, Products, Route
 
-CHUNK_ROWS = {"cpu": 256, "cuda": 4096}  # of the products that are timed beside the cells
-GPU_REPEATS = 10  # calls a round: one would measure the launch
+CHUNK_ROWS = {"cpu": 256, "cuda": 4096}  # rows of the products that are timed together with the cells
+GPU_REPEATS = 10  # calls per round: a single call would measure mostly its launch
 
 
 def interleaved(
@@ -19,7 +19,7 @@ def interleaved(
     device: torch.device,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[Hashable, tuple[float, ...]]:
-    """Milliseconds of every call in every round but the first, which is warm-up."""
+    """Return the milliseconds of every call in every round. There is an additional first round as warm-up."""
     taken: dict[Hashable, list[float]] = {key: [] for key in calls}
     for number in range(rounds + 1):
         report(f"round {number} of {rounds}" if number else "warm-up")
@@ -31,7 +31,7 @@ def interleaved(
 
 
 def chunk_products(setting: Setting, precision: Precision, route: Route, device: torch.device) -> Callable[[], None]:
-    """The three products of a chunk of the head's rows: logits, gradient of the facets, gradient of the matrix."""
+    """Return a function that computes the three products of a chunk: logits, gradients of facets and of the matrix."""
     rows = CHUNK_ROWS[device.type]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     h, w, z = (
@@ -53,7 +53,7 @@ def chunk_products(setting: Setting, precision: Precision, route: Route, device:
 def product_rate(
     setting: Setting, precision: Precision, route: Route, device: torch.device, milliseconds: tuple[float, ...]
 ) -> ProductRate:
-    """GFLOP/s of `chunk_products` from its times."""
+    """Return the GFLOP/s of `chunk_products`, given its times."""
     gflop = 3 * 2e-9 * CHUNK_ROWS[device.type] * setting.vocab * setting.width
     return ProductRate(precision=precision, route=route, gflops=tuple(gflop / ms * 1e3 for ms in milliseconds))
 

@@ -1,7 +1,7 @@
-"""What commands cost on many finished records: `python -m benchmarks.scale [--trials 100 1000] [--save]`.
+"""Time and memory of commands on many finished records: `python -m benchmarks.scale [--trials 100 1000] [--save]`.
 
-Makes results folders of synthetic finished trials (benchmarks/synthetic.py). Each command then runs as a process of its
-own, whose times and peak memory are measured. A command that this harness has not is left out, and named.
+It makes results folders of synthetic finished trials (benchmarks/synthetic.py). Then each command runs in its own
+process, and its time and peak memory are measured. Commands that do not exist are listed and left out.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from benchmarks.tables import markdown_table
 from harness import cli
 from harness.machine import environment
 
-# Command -> its arguments, the seconds that it may take at 1,000 trials, None where none are given.
+# Command -> its arguments, and the limit of its seconds at 1,000 trials; None for no limit.
 COMMANDS: dict[str, tuple[tuple[str, ...], float | None]] = {
     "plan": (("suites/scale.yaml",), 5),
     "table": (("suites/scale.yaml",), 5),
@@ -33,15 +33,16 @@ COMMANDS: dict[str, tuple[tuple[str, ...], float | None]] = {
     "import": (("records.zip", "--results", "imported"), None),
     "sync": ((), 60),
 }
-AT, PAGE_MIB = 1_000, 10  # trials that the seconds are for; of the page
+AT, PAGE_MIB = 1_000, 10  # the number of trials for which the limits hold; the limit for the page
 
 
 class Cost(BaseModel):
     """One command on one folder.
 
     Args:
-        seconds, processor_seconds: as the clock says, which others on the machine lengthen, and of the processor.
-        page_mib: of the largest page it wrote, None where it wrote none.
+        seconds: the elapsed time, which depends on the load of the machine.
+        processor_seconds: the processor time.
+        page_mib: the size of the largest page that it wrote; None if it wrote none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,7 +55,7 @@ class Cost(BaseModel):
 
 
 class Costs(BaseModel):
-    """All commands on all folders, and where they were measured."""
+    """All commands on all folders, and the machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: Literal["scale"] = "scale"
@@ -69,7 +70,7 @@ class Costs(BaseModel):
 
 
 def measure(trials: list[int], commands: list[str]) -> Costs:
-    """Every command, on folders of so many trials each."""
+    """Measure every command on folders with the given numbers of trials."""
     load = environment.load_average()
     known = {command.name for command in cli.app.registered_commands}
     costs = []
@@ -79,7 +80,7 @@ def measure(trials: list[int], commands: list[str]) -> Costs:
             for command in commands:
                 if command in known:
                     costs.append(_run(command, Path(folder), number))
-                    print(_told(costs[-1]), file=sys.stderr, flush=True)
+                    print(_line(costs[-1]), file=sys.stderr, flush=True)
     return Costs(
         device=environment.device_name(torch.device("cpu")),
         python=sys.version.split()[0],
@@ -93,7 +94,7 @@ def measure(trials: list[int], commands: list[str]) -> Costs:
 
 
 def markdown(measured: Costs) -> str:
-    """The table, and how it was made."""
+    """Return the table with a description of the measurement."""
     found = [["command", "finished trials", "seconds", "of the processor", "may take", "peak MiB", "page MiB"]]
     for cost in measured.costs:
         limit = COMMANDS[cost.command][1] if cost.trials == AT else None
@@ -126,7 +127,7 @@ beside each, one process a command. A page may have {PAGE_MIB} MiB.
 
 
 def main(given: list[str] | None = None) -> None:
-    """Measure, print the table, and write it where that is asked for."""
+    """Measure, print the table, and with --save write it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--trials", type=int, nargs="+", default=[100, AT], help=f"multiples of {ROWS}")
     parser.add_argument("--only", nargs="+", choices=list(COMMANDS), default=list(COMMANDS), metavar="COMMAND")
@@ -144,18 +145,18 @@ def main(given: list[str] | None = None) -> None:
 
 
 def _run(command: str, folder: Path, trials: int) -> Cost:
-    """One command in a process of its own. Raises RuntimeError with its last line when it fails."""
+    """Run one command in its own process. Raises RuntimeError with the last line of its output if it fails."""
     environ = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent.parent)}
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as errors:
         started = time.perf_counter()
         arguments = [sys.executable, "-m", "harness.cli", command, *COMMANDS[command][0]]
-        process = subprocess.Popen(arguments, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=said)
+        process = subprocess.Popen(arguments, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=errors)
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            said.seek(0)
-            lines = said.read().decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
             raise RuntimeError(f"harness {command} on {trials} trials: {lines[-1]}")
     pages = [page.stat().st_size for page in folder.rglob("*.html")] if command == "report" else []
     page = max(pages) / 2**20 if pages else None
@@ -163,7 +164,7 @@ def _run(command: str, folder: Path, trials: int) -> Cost:
     return Cost(command=command, trials=trials, seconds=seconds, processor_seconds=busy, peak_mib=peak, page_mib=page)
 
 
-def _told(cost: Cost) -> str:
+def _line(cost: Cost) -> str:
     return f"{cost.command} on {cost.trials:,} trials: {cost.seconds:.1f} s, {cost.peak_mib:.0f} MiB"
 
 

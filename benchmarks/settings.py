@@ -1,4 +1,4 @@
-"""What is measured on: sizes of published experiments, the heads by short names, and their inputs.
+"""The settings of measurements: sizes of published experiments, short names of heads, and inputs.
 
 Letters: N tokens, d width of hidden states and output embedding, V vocabulary, K mixtures, P partitions.
 """
@@ -13,13 +13,17 @@ from harness.errors import ExecutionError
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
-NUM_LAYERS = 3  # hidden states offered to a head, as many as the complete MFS reads
+NUM_LAYERS = 3  # layers of hidden states for a head, as many as the complete MFS reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Sizes, the heads measured when none are named, and the tokens on a GPU where they differ. `num_layers` and
-    `num_heads`: of the GPT-2 whose inference is measured, where the setting has one.
+    """The sizes of a measurement.
+
+    Args:
+        heads: the heads that are measured by default.
+        gpu_tokens: the number of tokens on a GPU, if it differs.
+        num_layers, num_heads: the sizes of the GPT-2 whose inference is measured, if the setting has one.
     """
 
     name: str
@@ -62,7 +66,7 @@ SETTINGS = {
 NAMED_HEADS = {
     "softmax": ("softmax", {}),
     "sigsoftmax": ("sigsoftmax", {}),
-    # the partitions alone, so that what is measured is the evaluation; mfs-inputs is the poster's complete head
+    # mfs has only the partitions, to measure the evaluation; mfs-inputs is the complete head of the poster
     "mfs": ("mfs", {"num_mixtures": 3, "num_partitions": 4, "num_input_layers": 1, "window": 0}),
     "mfs-inputs": ("mfs", {"num_mixtures": 3, "num_partitions": 4, "num_input_layers": 3, "window": 2}),
     "poster-softmax": ("mfs", {"num_mixtures": 1, "num_partitions": 1, "num_input_layers": 1, "window": 0}),
@@ -71,7 +75,7 @@ NAMED_HEADS = {
 
 
 def setting_of(name: str, device: torch.device, tokens: int | None = None) -> Setting:
-    """A setting by name, with other tokens where they are given. Raises ExecutionError."""
+    """Return a setting by its name, with another number of tokens if it is given. Raises ExecutionError."""
     if name not in SETTINGS:
         raise ExecutionError(f"--setting {name}: expected {', '.join(SETTINGS)}")
     found = SETTINGS[name]
@@ -80,7 +84,7 @@ def setting_of(name: str, device: torch.device, tokens: int | None = None) -> Se
 
 
 def component(name: str) -> tuple[str, dict]:
-    """'mos5' -> ('mos', {'num_mixtures': 5}): a head's registry name and parameters. Raises ExecutionError."""
+    """Return a head's registry name and parameters: ('mos', {'num_mixtures': 5}) for 'mos5'. Raises ExecutionError."""
     if name in NAMED_HEADS:
         return NAMED_HEADS[name]
     mixture = re.fullmatch(r"mos([1-9]\d{0,2})", name)
@@ -90,12 +94,12 @@ def component(name: str) -> tuple[str, dict]:
 
 
 def mixtures(name: str) -> int:
-    """K of a head."""
+    """Return K, the number of mixtures of a head."""
     return component(name)[1].get("num_mixtures", 1)
 
 
 def head(name: str, setting: Setting, device: torch.device) -> nn.Module:
-    """A head of the setting's sizes, always with the same weights."""
+    """Build a head with the sizes of the setting, always with the same weights."""
     registered, params = component(name)
     dims = HeadDims(vocab_size=setting.vocab, layer_dims=(setting.width,) * NUM_LAYERS, d_embed=setting.width)
     torch.manual_seed(0)
@@ -103,7 +107,9 @@ def head(name: str, setting: Setting, device: torch.device) -> nn.Module:
 
 
 def inputs(setting: Setting, device: torch.device) -> tuple[Hidden, Tensor]:
-    """Hidden states (1, N, d) a layer, which ask for gradients as a backbone's do, and (1, N) targets."""
+    """Return hidden states, (1, N, d) for each layer, which require gradients like those of a backbone, and (1, N)
+    targets.
+    """
     generator = torch.Generator().manual_seed(1)
     shape = (1, setting.tokens, setting.width)
     layers = [torch.randn(shape, generator=generator).to(device).requires_grad_() for _ in range(NUM_LAYERS)]

@@ -1,4 +1,4 @@
-"""`bench head`, `step`, `eval` and `inference`: all cells of a comparison, checked to agree, then timed in turns."""
+"""`bench head`, `step`, `eval` and `inference`: check that all cells of a comparison agree, and time them in turns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from harness.kernels.products import Precision, Route
 from harness.machine import environment
 from harness.training.cuda_graph import captured
 
-TOLERANCE = {"fp32": 1e-5, "tf32": 5e-4, "bf16": 5e-3}  # of the loss, relative
+TOLERANCE = {"fp32": 1e-5, "tf32": 5e-4, "bf16": 5e-3}  # the largest relative error of the loss
 SEED = 2
 WORKLOADS = {"head": HeadPass, "eval": Evaluated, "step": Step, "inference": Inference}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What is compared: every head by every implementation in every way (a precision and a route of products)."""
+    """A comparison of every head by every implementation in every way, which is a precision and a route of products."""
 
     setting: Setting
     device: torch.device
@@ -37,7 +37,7 @@ class Comparison:
 
 
 def measure(kind: Kind, compared: Comparison, report: Callable[[str], None] = lambda line: None) -> Measurement:
-    """Time a comparison. Raises ExecutionError when a loss is wrong: then no time is worth showing."""
+    """Time a comparison. Raises ExecutionError if the loss of an implementation is wrong."""
     setting, device = compared.setting, compared.device
     fields = about(setting, device, compared.threads)
     contended = high_load(fields["load_average"], compared.threads)
@@ -68,7 +68,7 @@ def measure(kind: Kind, compared: Comparison, report: Callable[[str], None] = la
 
 
 def _contestants(compared: Comparison, head: str, workload: Workload, lacking: dict[Cell, str]):
-    """(cell, evaluation) of those that can be measured; the others are put into `lacking`."""
+    """Yield (cell, evaluation) for cells that can be measured. Add the others to `lacking`."""
     with torch.no_grad():
         mixture = workload.distribution()
     for impl in compared.impls:
@@ -90,20 +90,24 @@ def _call(cell: Cell, workload: Workload, evaluation: Evaluation | None, device:
 
 
 def _checked(cell: Cell, workload: Workload, call: Callable[[], torch.Tensor], graph: bool) -> Callable[[], object]:
-    """What is to be timed. Raises ExecutionError when its loss is not the reference's under the same dropout."""
+    """Return the function to time. Raises ExecutionError if its loss differs from the reference with the same
+    dropout.
+    """
     torch.manual_seed(SEED)
     expected = expected_loss(workload, with_epsilon=cell.impl == PUBLISHED)
     torch.manual_seed(SEED)
     found = call().item()
     if not abs(found - expected) <= TOLERANCE[cell.precision] * abs(expected):
         raise ExecutionError(
-            f"{cell}: the loss is {found:.6f} where the reference has {expected:.6f}; nothing is timed"
+            f"{cell}: the loss is {found:.6f}, but that of the reference is {expected:.6f}; nothing is timed"
         )
     return captured(call) if graph else call
 
 
 def _attempt(cell: Cell, prepare: Callable[[], Callable[[], object]], lacking: dict[Cell, str]):
-    """What `prepare` returns; None when a baseline finds no memory, or a library fails: then the cell is lacking."""
+    """Return what `prepare` returns; None if a baseline has too little memory or a library fails. Then add the cell to
+    `lacking`.
+    """
     try:
         return prepare()
     except RuntimeError as error:

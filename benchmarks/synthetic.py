@@ -1,6 +1,7 @@
-"""Finished trials that nobody trained, for `benchmarks.scale`: their records verify, their numbers are plausible.
+"""Synthetic finished trials for `benchmarks.scale`, with valid records and plausible numbers. No trial is trained.
 
-Every trial has a curve of 40 epochs and scores of its test tokens, the first of each row an exclusive timing.
+Every trial has a curve of 40 epochs and the scores of its test tokens. The first trial of each row has an exclusive
+timing.
 """
 
 import math
@@ -36,8 +37,9 @@ table: {baseline: softmax}
 
 
 def make(folder: Path, trials: int) -> Suite:
-    """A project folder with a suite of so many trials, all finished, and its results. Raises ValueError where the
-    number is none of whole rows.
+    """Make a project folder with a suite of finished trials and its results.
+
+    Raises: ValueError if the number of trials is not a multiple of ROWS.
     """
     seeds, over = divmod(trials, ROWS)
     if over or not seeds:
@@ -55,7 +57,7 @@ def make(folder: Path, trials: int) -> Suite:
 
 
 def _finish(suite: Suite, spec: TrialSpec, runs: Path, scored: int) -> None:
-    """Save a record of plausible numbers, and what lies beside it."""
+    """Save a record with plausible numbers, its token scores and its timing."""
     random = np.random.default_rng(int(spec.id, 16))
     total, head = suite.params[spec.id]
     weights = random.bytes(32).hex()
@@ -98,7 +100,7 @@ def _finish(suite: Suite, spec: TrialSpec, runs: Path, scored: int) -> None:
 
 
 def _points(ppl: float, random: np.random.Generator) -> Iterator[CurvePoint]:
-    """A curve that comes down to some percent above a perplexity."""
+    """Yield a curve that decreases to a few percent above a perplexity."""
     for epoch in range(1, EPOCHS + 1):
         valid = ppl * (0.9 + 2.0 / epoch) * random.uniform(0.995, 1.005)
         yield CurvePoint(
@@ -107,7 +109,7 @@ def _points(ppl: float, random: np.random.Generator) -> Iterator[CurvePoint]:
 
 
 def _scored_tokens(suite: Suite) -> int:
-    """Of the corpus' test split."""
+    """Return the number of scored tokens of the test split."""
     corpus = suite.trials[0].corpus
     return CORPORA.get(corpus.name)(**corpus.params).facts().num_tokens["test"] - 1
 

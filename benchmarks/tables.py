@@ -1,4 +1,4 @@
-"""Measurements as tables: on the screen, and as one markdown file for each device, made from its records."""
+"""Tables of measurements: on the screen, and one markdown file for each device."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ Row = list[str]
 
 
 def title(measured: Measurement) -> str:
-    """What was measured on what, with a flag when the machine was shared."""
+    """Return the title of a table, with a flag if the machine was shared."""
     sizes = f"{measured.setting}: N = {measured.tokens:,}, d = {measured.width}, V = {measured.vocab:,}"
     graph = ", CUDA graph" if measured.graph else ""
     flag = f" (CONTENDED: {'; '.join(measured.contended)})" if measured.contended else ""
@@ -35,7 +35,7 @@ def title(measured: Measurement) -> str:
 
 
 def rows(measured: Measurement) -> list[Row]:
-    """A header, and a row for each implementation in each way: medians, with how many times the base each one is."""
+    """Return a header, and a row for each implementation and way: medians, and their ratios to the base."""
     medians, heads = measured.medians(), figures.heads(measured)
     found = [["implementation", "products", *heads]]
     for impl in figures.impls(measured):
@@ -47,7 +47,7 @@ def rows(measured: Measurement) -> list[Row]:
 
 
 def derived(measured: Measurement) -> list[str]:
-    """Sentences under the table."""
+    """Return the sentences under the table."""
     found = _lacking(measured)
     if any(figures.base(measured, head) is not None for head in figures.heads(measured)):
         found.append(f"x = {PUBLISHED} {' '.join(BASE_WAY)} of the same head / this.")
@@ -69,7 +69,7 @@ def derived(measured: Measurement) -> list[str]:
 
 
 def provenance(measured: Measurement) -> str:
-    """The machine, the versions, the date."""
+    """Return a sentence with the machine, the versions and the date."""
     threads = "" if measured.device_type == "cuda" else f"{measured.threads} thread(s), "
     how = "a fresh process a cell" if measured.kind == "memory" else f"medians of {measured.rounds} interleaved rounds"
     return (
@@ -79,7 +79,7 @@ def provenance(measured: Measurement) -> str:
 
 
 def markdown(measurements: list[Measurement]) -> str:
-    """All of one device, the kinds in their order, then what was aimed at."""
+    """Return all tables of one device, ordered by kind, and the targets."""
     ordered = sorted(measurements, key=lambda m: (KINDS.index(m.kind), -len(m.setting), m.setting, m.tokens, m.graph))
     parts = [
         f"# Benchmarks on {ordered[0].device}\n\nMade by `harness bench table` from the records in results/bench.\n"
@@ -94,7 +94,7 @@ def markdown(measurements: list[Measurement]) -> str:
 
 
 def target_rows(measurements: list[Measurement]) -> list[Row]:
-    """A header, and a row for each target that one of the measurements can be held to."""
+    """Return a header, and a row for each target that belongs to one of the measurements."""
     found = [["kind", "setting", "figure", "measured", "target", "met"]]
     for measured in measurements:
         for target, value in outcomes(measured):
@@ -104,7 +104,7 @@ def target_rows(measurements: list[Measurement]) -> list[Row]:
 
 
 def screen(table: list[Row], texts: int = 2) -> Table:
-    """Rows for the terminal; the first columns are texts, the others numbers."""
+    """Return a table for the terminal. The first columns are texts, the others numbers."""
     shown = Table()
     for number, name in enumerate(table[0]):
         shown.add_column(name, justify="left" if number < texts else "right", overflow="fold")
@@ -114,7 +114,9 @@ def screen(table: list[Row], texts: int = 2) -> Table:
 
 
 def write(results: Path) -> list[Path]:
-    """The markdown of every device that has records in results/bench. Raises ExecutionError when none has."""
+    """Write the markdown for every device with records in results/bench. Raises ExecutionError if there are no
+    records.
+    """
     records = [load(path) for path in sorted((results / "bench").glob("*/*.json"))]
     if not records:
         raise ExecutionError(f"{results / 'bench'} holds no measurements: harness bench head --save makes one")
@@ -172,7 +174,7 @@ def _linearity(measured: Measurement) -> list[str]:
 
 
 def _over_softmax(measured: Measurement) -> list[str]:
-    """Beside what the poster prints, which was measured with the published structure."""
+    """Return the ratios to the softmax, with those that the poster prints, which used the published structure."""
     if measured.kind != "inference":
         return []
     lines = []
@@ -194,6 +196,6 @@ def _by_way(measured: Measurement, figure, form: str = "{:.2f}") -> str:
 
 
 def markdown_table(table: list[Row]) -> str:
-    """A header and rows, in markdown."""
+    """Return a header and rows in markdown."""
     head, *body = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in table]
     return "\n".join([head, "|" + "---|" * len(table[0]), *body])

@@ -1,6 +1,4 @@
-"""What the measurements are held to, each beside what was measured. Source: PERF.md section 8 and the issue of the
-lean loss; no target is asserted by a test.
-"""
+"""Targets for the measurements. No test asserts a target."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +12,7 @@ Figure = Callable[[Measurement], float | None]
 
 
 class Where(NamedTuple):
-    """The measurements that targets are about. None: any."""
+    """A condition on measurements, for which targets are given. None: any value."""
 
     kind: Kind
     setting: str
@@ -27,7 +25,7 @@ class Where(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A bound on one figure."""
+    """A bound on one number."""
 
     text: str
     bound: str
@@ -35,12 +33,12 @@ class Target(NamedTuple):
     figure: Figure
 
     def met(self, measured: float) -> bool:
-        """Whether a figure keeps the bound."""
+        """Return whether a number meets the bound."""
         return measured >= self.value if self.bound == LEAST else measured <= self.value
 
 
 def outcomes(measured: Measurement) -> list[tuple[Target, float]]:
-    """The targets that this measurement can be held to, with its figures."""
+    """Return the targets for a measurement, each with the measured number."""
     found = [
         (target, target.figure(measured)) for where, some in TARGETS.items() if measured in where for target in some
     ]
@@ -52,7 +50,7 @@ def _published_over_ours(head: str, precision: str) -> Figure:
 
 
 def _same_way(head: str, impl: str = PUBLISHED) -> Figure:
-    """The smallest baseline / ours over float32 routes, both by the same one."""
+    """Return the smallest ratio baseline / ours over the float32 routes, both with the same route."""
 
     def figure(m: Measurement) -> float | None:
         medians = {
@@ -92,7 +90,7 @@ def _against_fastest(m: Measurement) -> float | None:
 
 
 def _float32(of: Callable[..., float | None], *given: str) -> Figure:
-    """A figure of our fastest float32 route for the largest mixture."""
+    """Return a number for our fastest float32 route of the largest mixture."""
 
     def figure(m: Measurement) -> float | None:
         took = {c.route: v for c, v in m.medians().items() if (c.head, c.impl, c.precision) == ("mos15", OURS, "fp32")}

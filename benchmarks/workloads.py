@@ -1,4 +1,4 @@
-"""What is timed: one head's forward and backward pass, its evaluation, a whole training step, or a whole model's
+"""The workloads that are timed: the forward and backward pass of a head, its evaluation, a training step, or
 inference.
 """
 
@@ -19,51 +19,51 @@ from harness.registry import BACKBONES
 from harness.training.optimization import make_optimizer
 from harness.training.step import EagerStep
 
-# Benka et al. (2021), as in suites/; with a small rate the weights stay what they are: every round does the same work
+# Sizes of Benka et al. (2021), as in suites/. The learning rate is small, so weights hardly change between rounds.
 SEQ_LEN = 35
 BACKBONE = {"num_layers": 4, "num_heads": 4, "d_ff": 200, "dropout": 0.2}
 TRAIN = TrainSpec(optimizer="sgd", lr=0.01, epochs=1, batch_size=20, seq_len=SEQ_LEN, clip=0.25)
 
 
 class Workload(Protocol):
-    """One head with its inputs; the evaluation is the only thing that differs between the cells that share it."""
+    """One head with its inputs. Cells that share a workload differ only in the evaluation."""
 
     targets_BT: Tensor
 
     def distribution(self) -> Mixture:
-        """The head's Mixture, made anew."""
+        """Compute the Mixture of the head."""
         ...
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
-        """What the clock sees; returns the mean loss."""
+        """Run what is timed; return the mean loss."""
         ...
 
 
 class HeadPass:
-    """Forward pass of a head, loss, and backward pass to its parameters and to the hidden states."""
+    """The forward pass of a head, the loss, and the backward pass to its parameters and to the hidden states."""
 
     def __init__(self, setting: Setting, name: str, device: torch.device):
         self.head = head(name, setting, device)
         self.hidden, self.targets_BT = inputs(setting, device)
 
     def distribution(self) -> Mixture:
-        """Of the head."""
+        """Compute the Mixture of the head."""
         return self.head(self.hidden)
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Gradients of the pass before are dropped first, as a training loop does."""
+        """Drop the gradients of the previous pass, as a training loop does, and run a pass."""
         for tensor in self.leaves():
             tensor.grad = None
         return self.accumulate(evaluation)
 
     def accumulate(self, evaluation: Evaluation | None) -> Tensor:
-        """Forward and backward pass; gradients are added where there are some."""
+        """Run the forward and backward pass, and add to existing gradients."""
         value = loss(evaluation, self.distribution(), self.targets_BT)
         value.backward()
         return value.detach()
 
     def leaves(self) -> list[Tensor]:
-        """What gets a gradient."""
+        """Return the tensors that get a gradient."""
         return [*self.head.parameters(), *self.hidden.layers]
 
 
@@ -72,12 +72,12 @@ class Evaluated(HeadPass):
 
     @torch.no_grad()
     def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Forward pass of the head and the losses."""
+        """Run the forward pass of the head and the loss."""
         return token_losses(evaluation, self.distribution(), self.targets_BT).float().mean()
 
 
 class Step:
-    """The harness' own training step of Benka et al.'s Transformer, on random tokens."""
+    """The training step of the harness, with the Transformer of Benka et al. and random tokens."""
 
     def __init__(self, setting: Setting, name: str, device: torch.device):
         if setting.tokens % SEQ_LEN or setting.name == "gpt2-small":
@@ -94,11 +94,11 @@ class Step:
         )
 
     def distribution(self) -> Mixture:
-        """Of the model in training, with dropout."""
+        """Compute the Mixture of the model in training mode, with dropout."""
         return LanguageModel.forward(self.model, self.tokens_BT)[0]
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Forward, loss, backward, clip, SGD."""
+        """Run forward pass, loss, backward pass, clipping and SGD."""
         self.model.evaluation = evaluation
         train = TRAIN.model_copy(update={"precision": products.current().precision})
         step = EagerStep(self.model, self.optimizer, train)
@@ -107,8 +107,9 @@ class Step:
 
 
 class Inference:
-    """A GPT-2 under a head, forward with loss, without gradients and dropout: the time of the multi-facet poster's
-    table, for 4 sequences, as its evaluation takes them.
+    """A GPT-2 with a head: forward pass with loss for 4 sequences, without gradients and dropout.
+
+    This is the time in the table of the multi-facet poster.
     """
 
     BATCH = 4
@@ -128,22 +129,22 @@ class Inference:
         )
 
     def distribution(self) -> Mixture:
-        """Of the model."""
+        """Compute the Mixture of the model."""
         return self.model(self.tokens_BT)[0]
 
     @torch.no_grad()
     def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Forward pass of the model and the losses."""
+        """Run the forward pass of the model and the loss."""
         return token_losses(evaluation, self.distribution(), self.targets_BT).float().mean()
 
 
 class _Measured(LanguageModel):
-    """A model whose training loss is computed by `evaluation`, a baseline, or as usual."""
+    """A model whose training loss is computed by `evaluation`: a baseline, or None for the methods of the Mixture."""
 
     evaluation: Evaluation | None = None
 
     def forward(self, tokens_BT: Tensor, state: None = None) -> tuple["_Loss", None]:
-        """As LanguageModel's."""
+        """Like LanguageModel.forward."""
         distribution, state = super().forward(tokens_BT, state)
         return _Loss(distribution, self.evaluation), state
 
@@ -158,7 +159,7 @@ class _Loss(NamedTuple):
 
 @torch.no_grad()
 def expected_loss(workload: Workload, *, with_epsilon: bool) -> float:
-    """The mean loss by the reference in float32; of log(p + 1e-8) where the published codes compute that."""
+    """Return the mean loss by the reference in float32; `with_epsilon`: that of log(p + 1e-8), as in published code."""
     nll_N = reference.nll(workload.distribution(), workload.targets_BT.flatten())
     if with_epsilon:
         nll_N = -torch.log(torch.exp(-nll_N.double()) + EPSILON)

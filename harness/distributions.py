@@ -1,5 +1,7 @@
-"""The distributions that heads return: `Mixture` under every head of the papers, `Logits` for a head that is none; and
-the two layers that nearly every head is made of.
+"""The distributions that heads return, and the two layers that most heads consist of.
+
+Every head of the papers but Mixtape returns a `Mixture`. A head that is no mixture of softmaxes over one output matrix
+returns `Logits`.
 
 Shape letters: see harness/protocols.py.
 """
@@ -15,19 +17,20 @@ from harness.protocols import HeadDims
 
 LOGIT_MAPS, Bend = kernels.LOGIT_MAPS, kernels.Bend
 weighted_mean = kernels.weighted_mean
-linear = (
-    kernels.linear
-)  # for a head that multiplies by the output matrix itself: in the precision that a suite asks for
-Compat = dict[Literal["log_epsilon"], float]  # switches that reproduce what published codes do; None, off, by default
+# A product x W^T + b in the precision that the suite sets. For heads that multiply by the output matrix in their own
+# code.
+linear = kernels.linear
+# Options that reproduce the arithmetic of published code. The default of a head is None: no such option.
+Compat = dict[Literal["log_epsilon"], float]
 
 
 def log_prior(scores_BTK: Tensor) -> Tensor:
-    """(B, T, K) scores -> (B, T, K) log mixture weights, normalised over K in at least float32."""
+    """Map scores (B, T, K) to log mixture weights (B, T, K), normalised over K in at least float32."""
     return scores_BTK.to(torch.promote_types(scores_BTK.dtype, torch.float32)).log_softmax(-1)
 
 
 def log_epsilon(compat: Compat | None) -> float | None:
-    """The epsilon of a head's `compat`, or None. Raises ValueError when it is empty or not between 0 and 1."""
+    """Return the epsilon of a head's `compat`, or None. Raises ValueError when it is missing or not between 0 and 1."""
     if compat is None:
         return None
     epsilon = compat.get("log_epsilon")
@@ -37,7 +40,8 @@ def log_epsilon(compat: Compat | None) -> float | None:
 
 
 def facet_map(dims: HeadDims, *, projection: bool) -> nn.Module:
-    """The one facet of a single softmax: f = U h + a, U (E, D), with `projection`, h itself without.
+    """Return the layer that makes the one facet of a single softmax: f = U h + a with `projection`, else
+    f = h; U has the shape (E, D).
 
     Raises: ValueError when D differs from E and there is no projection.
     """
@@ -50,9 +54,9 @@ def facet_map(dims: HeadDims, *, projection: bool) -> nn.Module:
 
 
 def output_width(dims: HeadDims, d_embed: int | None, *, tie_weights: bool) -> int:
-    """E of a head that may choose its own: `d_embed`, or None for the width of the backbone's embedding.
+    """Return E, the width of a head's output embedding: `d_embed`, or if it is None the width of the backbone's.
 
-    Raises: ValueError when d_embed < 1, or weights are to be tied at another width than the embedding's.
+    Raises: ValueError when d_embed < 1, or weights are tied and the width differs from the embedding's.
     """
     width = dims.d_embed if d_embed is None else d_embed
     if width < 1:
@@ -65,7 +69,11 @@ def output_width(dims: HeadDims, d_embed: int | None, *, tie_weights: bool) -> i
 def output_layer(
     dims: HeadDims, embedding: nn.Embedding, *, bias: bool, tie_weights: bool, width: int | None = None
 ) -> nn.Linear:
-    """The output matrix W (V, E), the input embedding itself with `tie_weights`, and bias b (V,) that facets meet."""
+    """Return the output layer: matrix W (V, E) and bias b (V,). With `tie_weights` W is the backbone's input embedding.
+
+    Args:
+        width: E; None for the width of the backbone's embedding.
+    """
     output = nn.Linear(dims.d_embed if width is None else width, dims.vocab_size, bias=bias)
     if tie_weights:
         output.weight = embedding.weight
@@ -73,8 +81,10 @@ def output_layer(
 
 
 def xavier_uniform_(embedding: nn.Embedding, *layers: nn.Module | None) -> None:
-    """Fill the matrices of the linear layers, in their order, all but one that is tied to the embedding. Biases keep
-    torch's Linear default. A head calls it last: the draws before it are those of the constructors.
+    """Initialise the matrices of linear layers, in the given order, by torch's Xavier-uniform rule.
+
+    A matrix that is tied to the embedding is left unchanged. Biases keep the default of torch's Linear. A head calls
+    this as the last step of its constructor, because the order of random draws decides the initial weights.
     """
     for layer in layers:
         if isinstance(layer, nn.Linear) and layer.weight is not embedding.weight:
@@ -82,10 +92,12 @@ def xavier_uniform_(embedding: nn.Embedding, *layers: nn.Module | None) -> None:
 
 
 def start_as_embedding_(embedding: nn.Embedding, facet: nn.Module, output: nn.Linear) -> None:
-    """W a copy of the input embedding, the single facet the top state itself, biases zero: over a pretrained model with
-    tied weights a head so starts as the model was. A head calls it last.
+    """Initialise a head so that it computes what a pretrained model with tied weights computes.
 
-    Raises: ValueError when the facet maps to another width.
+    W becomes a copy of the input embedding, the facet layer becomes the identity, and biases become zero. A head calls
+    this as the last step of its constructor.
+
+    Raises: ValueError when the facet layer's input and output have different widths.
     """
     with torch.no_grad():
         if isinstance(facet, nn.Linear):
@@ -102,29 +114,32 @@ def start_as_embedding_(embedding: nn.Embedding, facet: nn.Module, output: nn.Li
 
 
 class Mixture:
-    """A prior-weighted sum of K softmaxes over one output matrix, not yet evaluated.
+    """A prior-weighted sum of K softmaxes over one output matrix. The methods evaluate it.
 
-    With component k made of P_k facets (P_k = 1 unless `partitions` says otherwise; F = sum_k P_k),
+    Component k has P_k facets (P_k = 1 unless `partitions` is given), and F = sum_k P_k. Then
 
-        z_k[x]    = f_{k, x mod P_k} . w_x + b_x            the facet that owns word x scores it
+        z_k[x]    = f_{k, x mod P_k} . w_x + b_x            each word x is scored by one facet of the component
         log p_k   = log_softmax(phi(z_k))                   phi: the logit map
         log p(x)  = logsumexp_k [ log pi_k + log p_k(x) ]
 
     Shapes: facets (B, T, F, E); log_prior (B, T, K), normalised over K, or None for K = 1; weight (V, E); bias (V,).
     Args:
-        facets_BTFE: the vectors scored against the output matrix, component by component, projected by the head.
+        facets_BTFE: the vectors that are multiplied by the output matrix, in the order of the components. The head has
+            projected them to width E.
         log_prior_BTK: log mixture weights; None when there is one component.
         weight_VE: the output matrix shared by all components.
         bias_V: the output bias shared by all components, or None.
         partitions: P_k for each component; word x belongs to facet x mod P_k of component k. Default: all 1.
-        logit_map: phi, an element-wise increasing function of at least float32 logits; LOGIT_MAPS has the named ones.
-        log_epsilon: with a number, log p(x) becomes log(p(x) + epsilon): what the published codes compute, whose
-            "probabilities" sum to 1 + V epsilon. None: exact.
-        aux_loss: () tensor added to the training loss only.
-    Raises: ValueError when the facets, the prior and the partitions do not agree, or a facet would have no words.
+        logit_map: phi, an increasing function that is applied to each logit, in at least float32. LOGIT_MAPS has those
+            with names.
+        log_epsilon: if it is a number, log p(x) becomes log(p(x) + epsilon). Published code computes this; such
+            "probabilities" sum to 1 + V epsilon. None: exact log-probabilities.
+        aux_loss: () a tensor that is added to the training loss only.
+    Raises: ValueError when the numbers of facets, prior weights and partitions do not agree, or when there are more
+        partitions than words.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; partitions: Chang and McCallum's multi-facet softmax;
         sigsoftmax: Kanai et al. (2018), arXiv:1805.10829.
-    Differs: mixes in log space; the authors' codes take log(p + 1e-8), here `log_epsilon`.
+    Differs: the mixture is computed in log space. The authors' code computes log(p + 1e-8); `log_epsilon` gives that.
     """
 
     def __init__(
@@ -153,7 +168,7 @@ class Mixture:
         self.partitions, self.logit_map, self.log_epsilon, self.aux_loss = partitions, logit_map, log_epsilon, aux_loss
 
     def part(self, tokens: slice) -> "Mixture":
-        """The tokens of that range of 0 .. N, as a batch of one row, without the auxiliary loss."""
+        """Return the Mixture of a range of the N = B T tokens, as a batch of one row, without the auxiliary loss."""
         return Mixture(
             self.facets_NFE[None, tokens],
             None if self.log_prior_NK is None else self.log_prior_NK[None, tokens],
@@ -178,25 +193,26 @@ class Mixture:
         return kernels.nll(self, targets_BT.reshape(-1)).view(self.shape)
 
     def log_probs(self) -> Tensor:
-        """(B, T, V) nats, normalised over V (over log_epsilon, see there)."""
+        """(B, T, V) log-probabilities in nats, normalised over V (but see `log_epsilon`)."""
         return kernels.log_probs(self).view(*self.shape, -1)
 
 
 class BinaryLogLoss(Mixture):
-    """A Mixture trained on the element-wise binary log-loss over the one-hot target instead of its likelihood.
+    """A Mixture whose training loss is the binary cross-entropy of every word against the one-hot target.
 
-    loss = mean over tokens of  -log p(y) - sum_{x != y} log(1 - p(x));    nll, mean_nll, log_probs: the Mixture's
+    loss = mean over tokens of  -log p(y) - sum_{x != y} log(1 - p(x))
 
-    Builds the whole distribution, N x V floats. p is kept below 1 - 1e-7, so that a word other than the target that
-    takes all probability costs 16 nats, not infinity.
-    Source: the TensorFlow code of a Chinese note that compares NCE with MoS, at second hand; it prints no numbers. It
-        is no likelihood; for the record only.
+    nll, mean_nll and log_probs are those of the Mixture.
+    Computes the whole distribution: N x V floats of memory. p is limited to 1 - 1e-7, so a wrong word with probability
+    1 costs 16 nats and not infinity.
+    Source: the TensorFlow code of a Chinese note that compares NCE with MoS, known from second-hand descriptions; the
+        note prints no numbers. The loss is not a likelihood. It is here to make that comparison reproducible.
     """
 
     MAX_PROBABILITY = 1 - 1e-7
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
-        """() the binary log-loss, averaged as mean_nll is, + aux_loss."""
+        """() the mean binary cross-entropy, averaged in the same way as mean_nll, plus aux_loss."""
         logp_BTV = self.log_probs()
         others_BTV = torch.log1p(-logp_BTV.exp().clamp(max=self.MAX_PROBABILITY))
         at = targets_BT[..., None]
@@ -205,9 +221,9 @@ class BinaryLogLoss(Mixture):
 
 
 class Logits:
-    """A distribution given by its logits: log p = log_softmax(z). For heads that are no Mixture.
+    """A distribution that is given by its logits: log p = log_softmax(z). For heads that are not a Mixture.
 
-    Shapes: z (B, T, V). The log-sum-exp is taken in at least float32 whatever the logits' type.
+    Shapes: z (B, T, V). The softmax is computed in at least float32, also for logits of a narrower type.
     """
 
     def __init__(self, z_BTV: Tensor, *, aux_loss: Tensor | float = 0.0):

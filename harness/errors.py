@@ -1,13 +1,16 @@
-"""Mistakes a user can make. Each carries one clear sentence; the command line prints it and leaves with code 2.
+"""Exceptions for mistakes of the user. Each has a message of one sentence. The command line prints the message and
+exits with code 2.
 
-What a sentence quotes (names, paths, texts of files) is made printable here, once for all of them.
+A message may quote names, paths and texts of files. They are made printable here, for all exceptions.
 """
 
 from harness.printable import sentence
 
 
 class HarnessError(Exception):
-    """A user's mistake or an unfit environment: what is wrong, where, and what was expected."""
+    """A mistake of the user or an unsuitable environment. The message says what is wrong, where, and what was
+    expected.
+    """
 
     exit_code = 2
 
@@ -16,7 +19,7 @@ class HarnessError(Exception):
 
 
 class SuiteError(HarnessError):
-    """A suite that cannot be run. `problems` holds one located sentence for each thing that is wrong."""
+    """A suite that cannot be run. `problems` holds one sentence for each problem, with its place in the file."""
 
     def __init__(self, problems: list[str]):
         self.problems = [sentence(problem) for problem in problems]
@@ -27,19 +30,21 @@ class SuiteError(HarnessError):
 
 
 class UnknownComponent(HarnessError):
-    """A name that no registry entry has."""
+    """A name that is not in the registry."""
 
 
 class DuplicateComponent(HarnessError):
-    """One name registered from two places."""
+    """A name that is registered from two places."""
 
 
 class BrokenComponent(HarnessError):
-    """A component that is known by name but cannot be imported; the cause is chained."""
+    """A component whose name is known but which cannot be imported. `__cause__` is the reason."""
 
 
 class ComponentError(HarnessError):
-    """A component that would have ended the program, raised what cannot be shown, or changed torch's settings."""
+    """A component that tried to end the program, raised an exception without a readable text, or changed settings of
+    torch.
+    """
 
 
 class CorpusError(HarnessError):
@@ -47,28 +52,28 @@ class CorpusError(HarnessError):
 
 
 class WeightsError(CorpusError):
-    """Pretrained weights that are missing, have the wrong content, or cannot be had: the trial waits for them as it
-    does for a corpus.
+    """Pretrained weights that are missing, have the wrong content, or cannot be downloaded. The trial is not run, as
+    with a missing corpus.
     """
 
 
 class RecordError(HarnessError):
-    """A record that is torn, edited, or of another schema."""
+    """A record that is incomplete, was edited, or has another schema."""
 
 
 class ExecutionError(HarnessError):
-    """Resources or settings under which no trial could start."""
+    """Resources or settings with which no trial can start."""
 
 
 class StorageError(HarnessError, OSError):
-    """A place that cannot be written: a full disk, a folder that is gone or read-only."""
+    """A file or folder that cannot be written: the disk is full, the folder is missing or read-only."""
 
 
 class FewerTrialsError(HarnessError):
-    """A table, page or plot that would replace one made of more finished trials."""
+    """A table, page or plot that would replace one with more finished trials."""
 
     exit_code = 1
 
 
 class Damaged(HarnessError):
-    """A checkpoint or file of weights whose content is not what was written."""
+    """A checkpoint or a file of weights whose content differs from what was written."""

@@ -1,8 +1,8 @@
-"""Build: a backbone and a head from the registries, put together."""
+"""The model of a trial: a backbone and a head from the registries, combined into one module."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +14,26 @@ from harness.protocols import HeadDims, TokenDistribution
 from harness.random_streams import own_generators, seeded
 from harness.registry import BACKBONES, HEADS
 
-if TYPE_CHECKING:
-    from harness.plan.specs import ComponentSpec, TrialSpec
+
+class Choice(Protocol):
+    """A component as a suite asks for it: its registry name, and the parameters that are given (ComponentSpec)."""
+
+    name: str
+    params: dict[str, Any]
+
+
+class ModelChoice(Protocol):
+    """A backbone and a head as a suite asks for them (TrialSpec)."""
+
+    backbone: Choice
+    head: Choice
 
 
 class LanguageModel(nn.Module):
-    """A backbone under a head. Their code may be anybody's: each call into it is watched: harness/containment/calls.py.
+    """A backbone and a head. Each call into their code is checked by harness/containment/calls.py.
 
     Args:
-        names: what messages call the backbone and the head.
+        names: the names of the backbone and of the head in messages.
     """
 
     def __init__(self, backbone: nn.Module, head: nn.Module, names: tuple[str, str] = ("backbone", "head")):
@@ -36,27 +47,29 @@ class LanguageModel(nn.Module):
         return f"{self.head_name} on {self.backbone_name}"
 
     def forward(self, tokens_BT: Tensor, state: Any = None) -> tuple[TokenDistribution, Any]:
-        """(B, T) token ids and the carried state -> the distribution of the next token, and the state to carry."""
+        """Map (B, T) token ids and the carried state to the distribution of the next token and the new state."""
         with calling(self.backbone_name, "forward") as before:
             hidden = self.backbone(tokens_BT, state)
         with calling(self.head_name, "forward", before=before):
             return self.head(hidden), hidden.state
 
     def train(self, mode: bool = True) -> "LanguageModel":
-        """As any module's; a component may have a `train` of its own."""
+        """Like Module.train. The call is checked because a component may define its own `train`."""
         with calling(self.both_names, "train"):
             return super().train(mode)
 
 
-def build_backbone(spec: "ComponentSpec", vocab_size: int) -> nn.Module:
-    """A backbone by name. Raises what its constructor raises, and ComponentError."""
+def build_backbone(spec: Choice, vocab_size: int) -> nn.Module:
+    """Build a backbone by its name. Raises what its constructor raises, and ComponentError."""
     cls = BACKBONES.get(spec.name)
     with calling(f"backbone {spec.name}", "its constructor", TORCH):
         return cls(vocab_size, **spec.params)
 
 
-def build_head(spec: "ComponentSpec", backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
-    """A head by name, for the widths of a backbone. Raises what its constructor raises, and ComponentError."""
+def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
+    """Build a head by its name, for the widths of a backbone. Raises what its constructor raises, and
+    ComponentError.
+    """
     dims = HeadDims(
         vocab_size=vocab_size,
         layer_dims=tuple(backbone.layer_dims),
@@ -69,10 +82,13 @@ def build_head(spec: "ComponentSpec", backbone: nn.Module, vocab_size: int, toke
 
 
 def build(
-    backbone: "ComponentSpec", head: "ComponentSpec", *, vocab_size: int, seed: int, token_counts: Tensor | None = None
+    backbone: Choice, head: Choice, *, vocab_size: int, seed: int, token_counts: Tensor | None = None
 ) -> LanguageModel:
-    """The model of a trial, initialised from the seed's 'backbone' and 'head' streams, so that the heads compared
-    under one seed start on the same backbone. Python's and numpy's generators are at streams of the seed, too.
+    """Build the model of a trial.
+
+    The backbone is initialised from the seed's stream 'backbone' and the head from its stream 'head'. So two heads that
+    are compared under one seed start with equal backbones. The generators of Python and numpy are set to streams of the
+    seed, too.
     """
     names = f"backbone {backbone.name}", f"head {head.name}"
     with own_generators(seed, torch.device("cpu")):
@@ -82,13 +98,15 @@ def build(
             return LanguageModel(built, build_head(head, built, vocab_size, token_counts), names)
 
 
-def components(spec: "TrialSpec") -> str:
-    """What messages call the two components of a trial together: 'head mos on backbone lstm'."""
+def components(spec: ModelChoice) -> str:
+    """Return the name of a trial's two components in messages: 'head mos on backbone lstm'."""
     return f"head {spec.head.name} on backbone {spec.backbone.name}"
 
 
 def count_parameters(model: LanguageModel) -> tuple[int, int]:
-    """(total, head) numbers of scalars, tied ones counted once and as the backbone's."""
+    """Return the numbers of parameters (total, head). Tied parameters are counted once, as parameters of the
+    backbone.
+    """
     body = {id(parameter) for parameter in model.backbone.parameters()}
     own = sum(parameter.numel() for parameter in model.head.parameters() if id(parameter) not in body)
     return sum(parameter.numel() for parameter in model.parameters()), own
@@ -96,14 +114,17 @@ def count_parameters(model: LanguageModel) -> tuple[int, int]:
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    """Within it, building allocates and initialises nothing: for counting, and for what only a constructor can tell."""
+    """Build models on the meta device within the block: no memory is allocated, and nothing is initialised.
+
+    For counting parameters, and for errors that only a constructor finds.
+    """
     with torch.device("meta"), _NoInitialisation():
         yield
 
 
 class _NoInitialisation(TorchFunctionMode):
-    """Leaves tensors as they are where a constructor would fill them: on the meta device that does nothing, but torch
-    imports its compiler for it, a second or more.
+    """Skip the calls by which constructors fill tensors. On the meta device they have no effect, but torch imports its
+    compiler for them, which takes a second or more.
     """
 
     FILLS = (Tensor.uniform_, Tensor.normal_)

@@ -1,6 +1,6 @@
-"""What a backbone, a head and the distribution between them and the loss must offer.
+"""The interfaces of backbones, heads, and the distributions that heads return.
 
-Shape letters, used all over the project: B batch, T time, D width of a layer, E width of the output embedding,
+Shape letters in the whole project: B batch, T time, D width of a layer, E width of the output embedding,
 V vocabulary, K mixtures, F facets, P partitions, N = B*T tokens.
 """
 
@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 
 class Hidden(NamedTuple):
-    """What a backbone returns for one segment.
+    """The output of a backbone for one segment.
 
-    Shapes: layers, bottom to top, each (B, T, D_l); layers[-1] is what a plain head reads.
-    `state` is the recurrent state to carry to the next segment (a tensor or nested tuples of tensors), or None.
+    Shapes: `layers` has the hidden states of each layer, bottom to top, each (B, T, D_l). A head that reads one layer
+    reads layers[-1].
+    `state` is the recurrent state for the next segment (a tensor or nested tuples of tensors), or None.
     """
 
     layers: tuple[Tensor, ...]
@@ -23,13 +24,15 @@ class Hidden(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadDims:
-    """The sizes a head is built for.
+    """The sizes that a head is built for.
 
     Args:
         vocab_size: V.
-        layer_dims: widths of Hidden.layers, bottom to top, without the embedding output.
-        d_embed: E, the width of the backbone's input embedding and of the vectors that meet the output matrix.
-        token_counts: (V,) counts of the training split, for heads that need frequencies; None while only counting.
+        layer_dims: the widths D_l of Hidden.layers, bottom to top; the output of the embedding is not one of them.
+        d_embed: E, the width of the backbone's input embedding and of the vectors that are multiplied by the output
+            matrix.
+        token_counts: (V,) token counts of the training split, for heads that need frequencies. None where a head is
+            built only to count its parameters.
     """
 
     vocab_size: int
@@ -40,51 +43,60 @@ class HeadDims:
 
 @runtime_checkable
 class Backbone(Protocol):
-    """An nn.Module, built as Cls(vocab_size, *, <parameters>); the keyword-only parameters are its YAML schema."""
+    """An nn.Module that is built as Cls(vocab_size, *, <parameters>). The keyword-only parameters are its YAML
+    schema.
+    """
 
     layer_dims: tuple[int, ...]
-    embedding: nn.Embedding  # (V, E), offered for tying
+    embedding: nn.Embedding  # (V, E), the input embedding; a head may use it as its output matrix
 
     def __call__(self, tokens_BT: Tensor, state: Any = None) -> Hidden: ...
 
 
 @runtime_checkable
 class Incremental(Protocol):
-    """What a backbone whose forward carries no state may offer beside it, for sampling token by token."""
+    """An optional method of a backbone whose `forward` carries no state: sampling token by token with cached values."""
 
     def extend(self, tokens_BT: Tensor, state: Any = None) -> Hidden:
-        """Like forward on all tokens so far, but given the (B, T) new ones only, and computing no more than those:
-        `state` is what the call before returned, None at the start. The layers hold the new positions. A state that is
-        given may be changed: go on from the one that is returned. In evaluation mode.
+        """Compute the hidden states of (B, T) new tokens, as `forward` on all tokens so far would, in evaluation mode.
 
-        Raises: ValueError when the text outgrows the backbone's positions.
+        Args:
+            state: the `state` that the previous call returned, or None at the start of the text. It may be changed in
+                place: continue with the returned state.
+        Returns: a Hidden whose layers hold the new positions only.
+        Raises: ValueError when the text is longer than the backbone's number of positions.
         """
         ...
 
 
 @runtime_checkable
 class StartsFromFiles(Protocol):
-    """What a backbone's class offers when its weights may come from files; both get the parameters of the suite."""
+    """Class methods of a backbone whose weights may come from files. Both get the backbone's parameters from the
+    suite.
+    """
 
     @classmethod
     def content(cls, **params: Any) -> str | None:
-        """What the files hold, by hash or by a place that never changes: part of the trial's identity. None where it
-        starts from none. Touches no network. Raises ValueError with one sentence when a local file is missing or unfit.
+        """Return the identity of the weights: a hash of the files, or an address whose content never changes. It is
+        part of the trial's id. None for random weights. Makes no network access.
+
+        Raises: ValueError with one sentence when a local file is missing or unsuitable.
         """
         ...
 
     @classmethod
     def fetch(cls, **params: Any) -> None:
-        """Make files that must be downloaded present and verified. Raises OSError or ValueError with one sentence."""
+        """Download the files if they are missing, and verify them. Raises OSError or ValueError with one sentence."""
         ...
 
 
 @runtime_checkable
 class Head(Protocol):
-    """An nn.Module, built as Cls(dims, embedding, *, <parameters>); the keyword-only parameters are its YAML schema.
+    """An nn.Module that is built as Cls(dims, embedding, *, <parameters>). The keyword-only parameters are its YAML
+    schema.
 
-    A head whose distribution at a position depends on states before it has an attribute `window: int`, how many
-    positions back it reads; without one it reads the position alone.
+    A head whose distribution at a position also depends on the hidden states of previous positions has an attribute
+    `window: int`: how many positions back it reads. A head without this attribute reads the position only.
     """
 
     def __call__(self, hidden: Hidden) -> "TokenDistribution": ...
@@ -92,26 +104,26 @@ class Head(Protocol):
 
 @runtime_checkable
 class TokenDistribution(Protocol):
-    """What a head returns: a distribution over the next token at every position, not yet evaluated.
+    """The output of a head: a distribution over the next token at every position. Its methods evaluate it.
 
-    The three questions cost differently: training needs one number and its gradient, perplexity needs the target's
-    probability, only sampling and diagnostics need the whole vocabulary.
+    The methods have different costs. Training needs one number and its gradient, and perplexity needs the probability
+    of the target. Only sampling and diagnostics need the probabilities of the whole vocabulary.
     """
 
-    aux_loss: Tensor | float  # () added to the training loss only, else 0
+    aux_loss: Tensor | float  # () a term that is added to the training loss only; 0 if there is none
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
-        """() mean_nll + aux_loss, unless the head trains on something else."""
+        """() the loss that training minimises: mean_nll + aux_loss, unless the head defines another loss."""
         ...
 
     def mean_nll(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
-        """() nats: sum(weight * nll) / sum(weight); the plain mean without weights."""
+        """() the mean negative log-likelihood in nats: sum(weight * nll) / sum(weight), or without weights the mean."""
         ...
 
     def nll(self, targets_BT: Tensor) -> Tensor:
-        """(B, T) nats, exact."""
+        """(B, T) the negative log-likelihood of every target, in nats, exact."""
         ...
 
     def log_probs(self) -> Tensor:
-        """(B, T, V) nats, normalised over V."""
+        """(B, T, V) log-probabilities in nats, normalised over V."""
         ...

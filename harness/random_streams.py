@@ -1,8 +1,12 @@
-"""Named random streams of a seed: trials of one seed differ only by what their specs differ in, so heads pair.
+"""Named random streams that are derived from one seed.
 
-Streams: 'backbone' and 'head' for initialisation, 'data' for the order of blocks, 'dropout' for the masks, 'python' and
-'numpy' for what a plug-in may draw from those. The dropout stream is opened anew at every step (`step` is part of its
-name). The backbone runs first in a step, so its masks are the same under every head.
+Two trials of one seed that differ only in the head have the same backbone initialisation, data order and dropout masks
+of the backbone, so their results can be compared in pairs.
+
+Streams: 'backbone' and 'head' for initialisation; 'data' for the order of segments or blocks; 'dropout' for the masks;
+'python' and 'numpy' for plug-ins that draw from these generators. The dropout stream starts again at every step,
+because the number of the step is part of its name. The backbone runs first in a step, so its masks are the same under
+every head.
 """
 
 import hashlib
@@ -16,14 +20,17 @@ import torch
 
 
 def stream_seed(seed: int, *names: str | int) -> int:
-    """A 63-bit seed for the stream called `names`, the same on every machine: a prefix of SHA-256."""
+    """Return a 63-bit seed for the stream called `names`: the first bits of a SHA-256.
+
+    It is the same on every machine.
+    """
     text = "/".join(str(part) for part in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 @contextmanager
 def seeded(seed: int, *names: str | int) -> Iterator[None]:
-    """Run a block with torch's global CPU generator set to a stream, and put it back as it was afterwards."""
+    """Set torch's global CPU generator to a stream within the block, and restore its state afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, *names))
         yield
@@ -31,8 +38,9 @@ def seeded(seed: int, *names: str | int) -> Iterator[None]:
 
 @contextmanager
 def own_generators(seed: int, device: torch.device) -> Iterator[None]:
-    """Run a block with every global generator (Python's, numpy's, torch's of the CPU and of `device`) at the start of a
-    stream of its own, and put them back as they were afterwards.
+    """Set every global random generator to the start of its own stream within the block, and restore them afterwards.
+
+    The generators are those of Python, numpy, and torch on the CPU and on `device`.
     """
     before = generator_states(device)
     random.seed(stream_seed(seed, "python"))
@@ -45,7 +53,7 @@ def own_generators(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def generator_states(device: torch.device) -> dict[str, Any]:
-    """The states of all global generators, as tensors and plain values."""
+    """Return the states of all global generators, as tensors and plain values."""
     name, keys, *rest = np.random.get_state()
     states = {
         "python": random.getstate(),
@@ -58,7 +66,10 @@ def generator_states(device: torch.device) -> dict[str, Any]:
 
 
 def set_generator_states(states: dict[str, Any], device: torch.device) -> None:
-    """Set all global generators to what `generator_states` gave; the GPU's only where both have one."""
+    """Set all global generators to states from `generator_states`.
+
+    The generator of a GPU is set if `device` is a GPU and `states` has a state for it.
+    """
     random.setstate(states["python"])
     name, keys, *rest = states["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))

@@ -1,8 +1,9 @@
-"""Where components are found by name: one class, one instance for each kind. The only module-level mutable state.
+"""Registries that find heads, backbones and corpora by name. They are the only mutable state at module level.
 
-A component of ours registers itself with the decorator; the first look-up in any process imports every module of the
-kind's package, so worker processes need no set-up. Third parties name theirs in the entry-point groups
-`harness.heads` and `harness.backbones`; these are listed without importing and loaded only when asked for.
+A component of this project registers itself with the decorator `register`. The first look-up in a process imports every
+module of the package, so worker processes need no set-up. Other distributions name their components in the entry-point
+groups `harness.heads` and `harness.backbones`. These plug-ins are listed without importing them, and imported when a
+component is looked up by its name.
 """
 
 import difflib
@@ -20,18 +21,18 @@ from harness.errors import BrokenComponent, ComponentError, DuplicateComponent, 
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """'; did you mean ...?' when one of the known names is close, else ''."""
+    """Return '; did you mean ...?' with the most similar known name, or '' if no known name is similar."""
     matches = difflib.get_close_matches(str(name), known, n=1)
     return f"; did you mean '{matches[0]}'?" if matches else ""
 
 
 class Registry:
-    """Names of one kind of component and the classes behind them.
+    """The names of one kind of component and their classes.
 
     Args:
-        kind: what an entry is called in messages: 'head', 'backbone', 'corpus'.
+        kind: the word for an entry in messages: 'head', 'backbone', 'corpus'.
         package: the package whose modules register entries of this kind.
-        group: entry-point group in which other distributions offer theirs, or None.
+        group: the entry-point group of plug-ins from other distributions, or None.
     """
 
     def __init__(self, kind: str, package: str, group: str | None = None):
@@ -41,7 +42,10 @@ class Registry:
         self._discovered = False
 
     def register(self, name: str) -> Callable[[type], type]:
-        """Class decorator. Raises DuplicateComponent, naming both places, when the name is taken."""
+        """Return a class decorator that registers a class under a name.
+
+        Raises: DuplicateComponent, with both places, when the decorator finds that the name is used already.
+        """
 
         def add(cls: type) -> type:
             taken = self._classes.get(name)
@@ -55,10 +59,10 @@ class Registry:
         return add
 
     def get(self, name: str) -> type:
-        """The class called `name`.
+        """Return the class called `name`.
 
         Raises: UnknownComponent with the nearest match and the known names; BrokenComponent, with its cause chained,
-        when a plug-in is known but cannot be imported.
+        when a plug-in of that name cannot be imported.
         """
         self._discover()
         if name in self._classes:
@@ -69,19 +73,19 @@ class Registry:
         raise UnknownComponent(f"unknown {self.kind} '{name}'{nearest(name, known)} (known: {', '.join(known)})")
 
     def names(self) -> list[str]:
-        """All known names, sorted; plug-ins are listed without importing them."""
+        """Return all known names, sorted. Plug-ins are listed without importing them."""
         self._discover()
         return sorted({*self._classes, *self._plugins})
 
     def origin(self, name: str) -> str:
-        """Where an entry comes from: 'heads/mos.py', or the plug-in's distribution and entry point."""
+        """Return where an entry comes from: 'heads/mos.py', or the distribution and entry point of a plug-in."""
         self._discover()
         if name in self._plugins:
             return _plugin_place(self._plugins[name])
         return _place(self.get(name))
 
     def module(self, name: str) -> str:
-        """The name of the module that defines an entry; of a plug-in the one that it names, which is not imported.
+        """Return the name of the module that defines an entry. A plug-in's module is not imported.
 
         Raises: UnknownComponent.
         """
@@ -128,7 +132,7 @@ class Registry:
 
 
 def _place(cls: type) -> str:
-    """'heads/mos.py' for a class of ours, the file's path for any other."""
+    """Return 'heads/mos.py' for a class of this project, and the path of the file for any other class."""
     path = Path(inspect.getfile(cls))
     root = Path(harness.__file__).parent.parent
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
@@ -140,8 +144,12 @@ def _plugin_place(entry: EntryPoint) -> str:
 
 
 def _refuse_foreign(package) -> None:
-    """`heads` and `backbones` are common names: another distribution's package of that name must not win in silence."""
-    found, ours = Path(next(iter(package.__path__))), Path(harness.__file__).parent.parent  # a bare folder has no file
+    """Raise HarnessError if the package `heads` or `backbones` is not the one of this project.
+
+    These are common names: another distribution or folder of the same name may come first on the import path.
+    """
+    # __path__ instead of __file__: a folder without __init__.py has no __file__
+    found, ours = Path(next(iter(package.__path__))), Path(harness.__file__).parent.parent
     owner = package.__name__.partition(".")[0]
     marker = getattr(importlib.import_module(owner), "__distribution__", None)
     if owner != "harness" and (found.parent != ours or marker != harness.DISTRIBUTION):

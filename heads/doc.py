@@ -14,33 +14,39 @@ FROM_TOP = ("top", "second", "third")
 
 @HEADS.register("doc")
 class DirectOutputConnection(nn.Module):
-    """Direct Output Connection (DOC): a mixture of softmaxes whose components come from several layers.
+    """Direct Output Connection (DOC): a mixture of softmaxes whose components read different layers.
 
     f_m = tanh(A_m h^l(m) + a_m);    pi = softmax(C h^top);    log p = logsumexp_m [ log pi_m + log_softmax(W f_m + b) ]
 
-    Training adds lambda times the squared coefficient of variation of the components' use, for J > 1 components:
+    The training loss has an additional term, the balance loss, for J > 1 components. It is lambda times the squared
+    coefficient of variation of the components' use:
         'paper': beta_m = sum over the batch of pi_m;    (std(beta) / mean(beta))^2, std over the J values, unbiased
         'code':  S_bm = sum over time of pi_m in row b;    var(S) (J - 1) / mean(S)^2, over all B J values, unbiased
-    The code's value carries a factor J - 1 and also counts differences between the rows of the batch. Both couple the
-    rows: with `accumulation` or `data_parallel`, beta and S are those of each part, and the gradient is another one.
+    The value of the code has a factor J - 1 and also includes differences between the rows of the batch. Both forms
+    couple
+    the rows: with `accumulation` or `data_parallel`, beta and S are computed for each part, so the gradient is
+        different.
 
     Shapes: layers (B, T, D_l) -> facets (B, T, J, E), the top layer's first; prior (B, T, J); output matrix W (V, E).
     Args:
-        components: components of each layer, from the top layer down: (15, 5), or by name: {top: 15, second: 5}
-            (top, second, third; a trial's id tells the two spellings apart). The gate sees the top layer only.
-        dropout: probability of zeroing a unit of the facets; one mask a sequence, shared by time and by all components.
+        components: the number of components of each layer, from the top layer down: (15, 5), or with the names top,
+            second and third: {top: 15, second: 5}. The two forms give different trial ids. The gate reads the top layer
+            only.
+        dropout: probability of zeroing a unit of the facets. There is one mask per sequence, for all positions and
+            components.
         balance: the form of the balance loss, 'paper' or 'code'.
-        balance_weight: lambda; 0 turns it off.
-        bias: give the output a bias b per word, shared by all components.
+        balance_weight: lambda; 0 switches the balance loss off.
+        bias: add a bias b for each word, shared by all components.
         tie_weights: use the backbone's input embedding as W.
-        d_embed: E; None is the width of the backbone's embedding.
-        compat: {log_epsilon: 1e-8} computes log(p + 1e-8) as the authors' code does; off by default.
-    Raises: ValueError when there is no component, a number of them or lambda is negative, more layers are named than
-        there are, dropout is not in [0, 1), or weights are to be tied at another width than the embedding's.
+        d_embed: E; None for the width of the backbone's embedding.
+        compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
+    Raises: ValueError when there is no component, a number of components or lambda is negative, more layers are named
+        than the backbone has, dropout is not in [0, 1), or weights are tied and E is not the width of the embedding.
     Source: Takase et al. (2018), arXiv:1808.10143, sections 3 and 4; nttcslab-nlp/doc_lm, main.py and model.py (dropout
-        0.6, lambda 0.001, components (15, 5)). The paper's form of the balance loss is from memory, not read again.
-    Differs: mixes in log space; W is untied and matrices are Xavier-uniform by default, the authors' W tied,
-        U(-0.1, 0.1); latent biases keep torch's default, theirs start at 0.
+        0.6, lambda 0.001, components (15, 5)). The paper's form of the balance loss was written from memory and NOT
+        CONFIRMED in the paper.
+    Differs: the mixture is computed in log space. By default W is untied and matrices are Xavier-uniform; the authors'
+        W is tied and U(-0.1, 0.1). Latent biases have torch's default initialisation; the authors' start at 0.
     """
 
     def __init__(
@@ -78,7 +84,7 @@ class DirectOutputConnection(nn.Module):
         xavier_uniform_(embedding, *self.latents, self.prior, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
-        """Every layer's states -> a Mixture of J components, with the balance loss."""
+        """Map the states of all layers to a Mixture of J components, with the balance loss."""
         used = [layer for layer, count in zip(reversed(hidden.layers), self.counts, strict=False) if count > 0]
         facets = torch.cat([torch.tanh(latent(h)) for latent, h in zip(self.latents, used, strict=True)], dim=-1)
         facets_BTJE = facets.unflatten(-1, (self.num_components, -1))
@@ -98,7 +104,7 @@ class DirectOutputConnection(nn.Module):
         )
 
     def imbalance(self, prior_BTJ: Tensor) -> Tensor:
-        """() the squared coefficient of variation of the components' use, in the chosen form."""
+        """() the squared coefficient of variation of the components' use, in the form `balance`."""
         if self.balance == "code":
             use_BJ = prior_BTJ.sum(1)
             return use_BJ.var() * (self.num_components - 1) / use_BJ.mean() ** 2
@@ -107,7 +113,7 @@ class DirectOutputConnection(nn.Module):
 
 
 def _from_top(components: dict[str, int] | tuple[int, ...], num_layers: int) -> tuple[int, ...]:
-    """Components of each layer, from the top down."""
+    """Return the number of components of each layer, from the top layer down."""
     if isinstance(components, dict):
         components = tuple(components.get(name, 0) for name in FROM_TOP[: _depth(components)])
     if len(components) > num_layers:

@@ -1,4 +1,4 @@
-"""The multi-facet poster's DOC row: one facet from each of the top layers. A different model from Takase's `doc`."""
+"""The row DOC of the multi-facet poster: one facet from each of the top layers. `doc` is the model of Takase et al."""
 
 import torch
 from torch import nn
@@ -12,23 +12,23 @@ NOISE = 1e-4
 
 @HEADS.register("doc_poster")
 class DirectOutputConnectionPoster(nn.Module):
-    """DOC as the multi-facet poster runs it: facet k reads its own layer, the gate reads all of them.
+    """DOC as in the multi-facet poster: each facet reads its own layer, and the gate reads all of these layers.
 
     f_k = A_k h^l(k) + a_k,  l(k) = L - K + k for k = 1 .. K;    pi = softmax(C [h^(L-K+1); ...; h^L] + c)
     log p = logsumexp_k [ log pi_k + log_softmax(W f_k) ]
 
     Shapes: the K top layers (B, T, D_l), lowest first -> facets (B, T, K, E), prior (B, T, K), output matrix W (V, E).
     Args:
-        num_mixtures: K, both the number of softmaxes and of layers read.
-        bias: give the output a bias per word.
-        tie_weights: use the backbone's input embedding as W; otherwise W starts as a copy of it.
-        compat: {log_epsilon: 1e-8} computes log(p + 1e-8) as the authors' code does; off by default.
+        num_mixtures: K, the number of softmaxes and of layers that are read.
+        bias: add a bias for each word.
+        tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it.
+        compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
     Raises: ValueError when num_mixtures < 1 or the backbone has fewer layers.
     Source: Chang and McCallum's multi-facet softmax, the poster's table 1; laksh-ag/Multi-facet_softmax,
         gpt2_model/modeling_gpt2_multi.py, `individual_hidden_states` (3 facets, 3 layers, window 0).
-    Differs: mixes in log space. A_k starts as the identity plus noise of at most 5e-5 (none on the top layer's) where
-        D_l = E, torch's Linear default elsewhere; the authors' code writes the identity over the noise. Takase's has
-        tanh, a gate on the top layer alone, and a balance loss: `doc`.
+    Differs: the mixture is computed in log space. If D_l = E, A_k is initialised as the identity plus noise of at most
+        5e-5 (no noise for the top layer), else by torch's Linear default. The authors' code overwrites the noise by the
+        identity. The model of Takase et al. (`doc`) has tanh, a gate that reads only the top layer, and a balance loss.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DirectOutputConnectionPoster(nn.Module):
                     facet.bias.zero_()
 
     def forward(self, hidden: Hidden) -> Mixture:
-        """The top K layers' states -> a Mixture of K components."""
+        """Map the states of the top K layers to a Mixture of K components."""
         read = hidden.layers[-self.num_mixtures :]
         facets_BTKE = torch.stack([facet(h) for facet, h in zip(self.facets, read, strict=True)], dim=2)
         log_prior_BTK = None if self.prior is None else log_prior(self.prior(torch.cat(read, dim=-1)))

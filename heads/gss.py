@@ -9,22 +9,23 @@ from harness.registry import HEADS
 
 @HEADS.register("gss")
 class GeneralisedSigSoftmax(nn.Module):
-    """Generalised SigSoftmax (GSS): a softmax over logits bent at c from slope k to slope 1.
+    """Generalised SigSoftmax (GSS): a softmax over mapped logits. The map has slope k far below c and slope 1 far
+    above.
 
     f = h, or U h + a with `projection`;    z = W f + b
     log p = log_softmax(phi(z)),    phi(z) = k (z - c) + c - (k - 1) softplus(z - c)
 
     k = 1 is softmax, (c, k) = (0, 2) is SigSoftmax.
-    Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E). c and k are numbers, not learned.
+    Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E). c and k are constants, not learned.
     Args:
-        c: the logit at which the slope changes; the authors take -1.5 on both corpora.
-        k: the slope far below c; the authors take 2.5 on PTB, 3 on WikiText-2.
-        projection: put an affine map D -> E before the output matrix.
-        bias: give the output a bias b per word.
+        c: the logit at which the slope changes; the authors use -1.5 on both corpora.
+        k: the slope far below c; the authors use 2.5 on PTB and 3 on WikiText-2.
+        projection: apply an affine map D -> E before the output matrix.
+        bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-    Raises: ValueError when k <= 0 (phi must increase), or D differs from E and there is no projection.
+    Raises: ValueError when k <= 0 (phi must increase), or when D differs from E without a projection.
     Source: Parthiban et al. (2021), equations 3 to 5; quettabit/awd-lstm-lmkit.
-    Differs: nothing but the initialisation, which is `softmax`'s.
+    Differs: only the initialisation, which is that of `softmax`.
     """
 
     def __init__(
@@ -47,6 +48,6 @@ class GeneralisedSigSoftmax(nn.Module):
         xavier_uniform_(embedding, self.facet, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
-        """(B, T, D) top states -> a Mixture of one component under phi."""
+        """Map (B, T, D) top states to a Mixture of one component with the logit map phi."""
         facet_BTE = self.facet(hidden.layers[-1])
         return Mixture(facet_BTE[:, :, None], None, self.output.weight, self.output.bias, logit_map=self.phi)

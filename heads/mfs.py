@@ -1,4 +1,4 @@
-"""Multi-facet softmax (MFS; Chang and McCallum), each part of it, and the poster's rows that are its special cases."""
+"""Multi-facet softmax (MFS; Chang and McCallum), and the rows of the poster that are special cases of it."""
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +13,17 @@ NOISE = 1e-4
 
 @HEADS.register("mfs")
 class MultiFacetSoftmax(nn.Module):
-    """Multi-facet softmax (MFS): a mixture of softmaxes fed by several hidden states, its first component partitioned.
+    """Multi-facet softmax (MFS): a mixture of softmaxes that reads several hidden states.
+
+    The first component has one facet for each partition of the vocabulary.
 
     block_t = [ h^l_{t-j} ]  for l = L, L-1, .. (H layers), within each j = 0 .. w; zeros before the segment's start
-    q_t     = [ h^L_t ; gelu(L_h block_t) ], or h^L_t alone where the block holds nothing else (H = 1, w = 0)
+    q_t     = [ h^L_t ; gelu(L_h block_t) ], or only h^L_t if the block has nothing else (H = 1, w = 0)
     f_i     = A_i q + a_i,  i = 1 .. P + K - 1;    pi = softmax(C q + c)
     z_1[x]  = f_{1 + x mod P} . w_x;    z_k[x] = f_{P+k-1} . w_x for k > 1
     log p   = logsumexp_k [ log pi_k + log_softmax(z_k) ]
 
-    The poster's rows as (K, H, w, P): Softmax (1, 1, 0, 1), Softmax + Multi-input (1, 3, 2, 1), Softmax +
+    The rows of the poster as (K, H, w, P): Softmax (1, 1, 0, 1), Softmax + Multi-input (1, 3, 2, 1), Softmax +
     Multi-partition (1, 1, 0, 4), MoS (K, 1, 0, 1), MFS without Multi-partition (3, 3, 2, 1), MFS without Multi-input
     (3, 1, 0, 4), MFS (3, 3, 2, 4).
 
@@ -29,24 +31,24 @@ class MultiFacetSoftmax(nn.Module):
         L_h maps (w + 1) sum_l D_l -> E; gelu in its tanh approximation.
     Args:
         num_mixtures: K ('#S').
-        num_input_layers: H, top layers that enter; with the window they make '#I' = H (w + 1) hidden states. None is
-            the poster's 3, or all where the backbone has fewer.
-        window: w, previous positions that enter.
-        num_partitions: P ('#P'): word x is scored by facet x mod P of the first softmax. In a vocabulary ordered by
-            frequency or first appearance that spreads frequent words evenly.
-        norm_inputs: layer-normalise (without parameters) the states of the block below the top layer, which a
-            backbone may leave at other scales; the authors do not.
-        bias: give the output a bias per word.
-        tie_weights: use the backbone's input embedding as W; otherwise W starts as a copy of it.
-        compat: {log_epsilon: 1e-8} computes log(p + 1e-8) as the authors' code does; off by default.
-    Raises: ValueError when a number is too small, there are more parts than words, or the backbone has fewer layers
-        than num_input_layers.
+        num_input_layers: H, the number of top layers that are read. With the window these are '#I' = H (w + 1) hidden
+            states. None: 3, as in the poster, or all layers if the backbone has fewer.
+        window: w, the number of previous positions that are read.
+        num_partitions: P ('#P'): word x is scored by facet x mod P of the first softmax. If the vocabulary is ordered
+            by frequency or first appearance, the partitions get equal shares of the frequent words.
+        norm_inputs: apply layer normalisation without parameters to the states of the block below the top layer, which
+            may have another scale in some backbones. The authors do not normalise.
+        bias: add a bias for each word.
+        tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it.
+        compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
+    Raises: ValueError when a number is too small, there are more partitions than words, or the backbone has fewer
+        layers than num_input_layers.
     Source: Chang and McCallum's multi-facet softmax, the poster's figure 2 and table 1;
         laksh-ag/Multi-facet_softmax, gpt2_model/modeling_gpt2_multi.py (mode `even_last_2`).
-    Differs: mixes in log space; the unused second layer after L_h is left out; no gate for K = 1. A_i starts as
-        [identity, 0] plus noise of at most 5e-5, none on the last facet, where D = E, and as torch's Linear default
-        elsewhere; the authors' code writes the identity over the noise, so that without Multi-input its facets start
-        all equal.
+    Differs: the mixture is computed in log space. The unused second layer after L_h is left out, and there is no gate
+        for K = 1. If D = E, A_i is initialised as [identity, 0] plus noise of at most 5e-5 (no noise for the last
+        facet), else by torch's Linear default. The authors' code overwrites the noise by the identity, so without
+        Multi-input all of its facets are equal at the start.
     """
 
     def __init__(
@@ -92,14 +94,16 @@ class MultiFacetSoftmax(nn.Module):
                 self._start_facets_as_the_top_state()
 
     def _start_facets_as_the_top_state(self) -> None:
-        """With W a copy of the embedding, a pretrained model so starts as it was, up to the noise."""
+        """Initialise A_i as [identity, 0] plus noise. W is a copy of the embedding, so the model starts as the
+        pretrained one, except for the noise.
+        """
         for i, facet in enumerate(self.facets, start=1):
             noise = 0.0 if i == len(self.facets) else NOISE * (torch.rand_like(facet.weight) - 0.5)
             facet.weight.copy_(torch.eye(*facet.weight.shape) + noise)
             facet.bias.zero_()
 
     def forward(self, hidden: Hidden) -> Mixture:
-        """The top H layers' states -> a Mixture of K components, the first of P facets."""
+        """Map the states of the top H layers to a Mixture of K components, of which the first has P facets."""
         query = hidden.layers[-1]
         if self.block is not None:
             read = functional.gelu(self.block(self.input_block(hidden)), approximate="tanh")
@@ -116,7 +120,9 @@ class MultiFacetSoftmax(nn.Module):
         )
 
     def input_block(self, hidden: Hidden) -> Tensor:
-        """(B, T, (w + 1) sum_l D_l): layers from the top down, within each the positions t, t - 1, .. t - w."""
+        """(B, T, (w + 1) sum_l D_l): the layers from the top down, and for each layer the positions t, t - 1, .. t -
+        w.
+        """
         states = []
         for depth, h_BTD in enumerate(reversed(hidden.layers[-self.num_input_layers :])):
             T = h_BTD.shape[1]

@@ -1,4 +1,4 @@
-"""Mixtape (Yang et al., 2019): a gate for each word, mixed in logit space, one softmax."""
+"""Mixtape (Yang et al., 2019): a gate for each word that mixes logits, before one softmax."""
 
 import torch
 from torch import Tensor, nn
@@ -13,30 +13,30 @@ NUM_MIXTURES, NUM_SIGMOIDS = 4, 3
 
 @HEADS.register("mixtape")
 class Mixtape(nn.Module):
-    """Mixtape: each word mixes four facets by its own gate, before one softmax.
+    """Mixtape: the logit of each word is a mixture of four scores by the word's own gate; then one softmax.
 
     f_k = tanh(H_k h),  k = 1 .. 4;    log p = log_softmax_x( sum_k pi_{x,k} f_k . w_x + b_x )
     l_{x,i} = v_x . tanh(U_i h) + u_i . h + e_{x,i},  i = 1 .. 3;    (s, s', s'') = sigmoid(l_x)
-    pi_x = (s s', s (1 - s'), (1 - s) s'', (1 - s) (1 - s''))                    a tree of sigmoids, no normaliser
-    v_x and e_x are a word's own for the most frequent words; all others share one gate.
+    pi_x = (s s', s (1 - s'), (1 - s) s'', (1 - s) (1 - s''))                    a tree of sigmoids; it needs no
+    normaliser The most frequent words have their own v_x and e_x. All other words share one gate.
 
-    Shapes: top layer h (B, T, D) -> facets (B, T, 4, E); gates of the R own words and the shared one (B, T, R + 1, 4);
-        output matrix W (V, E). Shared words cost one mixed facet a token.
+    Shapes: top layer h (B, T, D) -> facets (B, T, 4, E); gates of the R words with own gates and the shared gate (B, T,
+        R + 1, 4); output matrix W (V, E). For the words with the shared gate, one mixed facet per token is scored.
     Args:
-        d_gate: width of v_x.
-        own_gates: share of the vocabulary, most frequent words of the training split first, with a gate of their own.
-            At 0 all words share one, and the rank is a softmax's.
+        d_gate: the width of v_x.
+        own_gates: the fraction of the vocabulary that has own gates: the most frequent words of the training split.
+            With 0 all words share one gate, and the rank is that of a softmax.
         dropout: probability of zeroing a unit of f in training, independently at each position.
-        bias: give the output a bias b per word.
+        bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-    Raises: ValueError when d_gate < 1, own_gates is not in [0, 1], or dropout not in [0, 1); RuntimeError when it is
-        used without the training split's token counts.
+    Raises: ValueError when d_gate < 1, own_gates is not in [0, 1], or dropout not in [0, 1). RuntimeError in
+        `forward` when the head was built without the token counts of the training split.
     Source: Yang, Luong, Salakhutdinov and Le (2019), "Mixtape: Breaking the Softmax Bottleneck Efficiently", NeurIPS;
-        abstract and second-hand descriptions only.
-    Differs: NOT CONFIRMED in the paper: that U and u exist three times (one a sigmoid) and not four; d_gate = 32; the
-        tenth of the vocabulary with own gates; that f has no bias and is dropped out as `mos` is; the initialisation
-        (Xavier-uniform matrices, v of deviation 0.1, e = 0). Speed: the paper reports 20 to 34 % above a softmax; this
-        one takes about three times a softmax's time on a CPU core at V = 10,000.
+        read: the abstract and descriptions by others; not the paper.
+    Differs: NOT CONFIRMED in the paper: there are three U and u (one for each sigmoid) and not four; d_gate = 32; one
+        tenth of the vocabulary has own gates; f has no bias and the dropout of `mos`; the initialisation
+        (Xavier-uniform matrices, v with standard deviation 0.1, e = 0). Speed: the paper reports 20 to 34 % more time
+        than a softmax; this implementation takes about three times the time of a softmax on a CPU core at V = 10,000.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Mixtape(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.gate_hidden = nn.Linear(d_top, NUM_SIGMOIDS * d_gate, bias=False)
         self.gate_context = nn.Linear(d_top, NUM_SIGMOIDS, bias=False)
-        self.gate_word = nn.Parameter(0.1 * torch.randn(self.num_own + 1, d_gate))  # the last row is the shared one
+        self.gate_word = nn.Parameter(0.1 * torch.randn(self.num_own + 1, d_gate))  # the last row is the shared gate
         self.gate_bias = nn.Parameter(torch.zeros(self.num_own + 1, NUM_SIGMOIDS))
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         xavier_uniform_(embedding, self.latent, self.gate_hidden, self.gate_context, self.output)
@@ -72,7 +72,7 @@ class Mixtape(nn.Module):
         self.register_buffer("by_frequency", by_frequency)
 
     def forward(self, hidden: Hidden) -> Logits:
-        """(B, T, D) top states -> the mixed logits, (B, T, V)."""
+        """Map (B, T, D) top states to the mixed logits, (B, T, V)."""
         if self.by_frequency is None:
             raise RuntimeError("mixtape needs HeadDims.token_counts: its frequent words have gates of their own")
         h_BTD = hidden.layers[-1]
@@ -88,7 +88,7 @@ class Mixtape(nn.Module):
         return Logits(z_BTV if self.output.bias is None else z_BTV + self.output.bias)
 
     def gates(self, h_BTD: Tensor) -> Tensor:
-        """(B, T, R + 1, 4): pi of the words with own gates, most frequent first, then of all others together."""
+        """(B, T, R + 1, 4): pi of the words with own gates, the most frequent first, and then the shared pi."""
         hidden_BTSG = torch.tanh(self.gate_hidden(h_BTD)).unflatten(-1, (NUM_SIGMOIDS, -1))
         scores_BTRS = functional.linear(hidden_BTSG, self.gate_word).mT
         scores_BTRS = scores_BTRS + self.gate_context(h_BTD)[:, :, None] + self.gate_bias

@@ -1,4 +1,4 @@
-"""Mixture of Contexts (Yang et al., 2018): the control without the mixture of distributions."""
+"""Mixture of Contexts (Yang et al., 2018): a control for MoS that mixes facets and not distributions."""
 
 import torch
 from torch import nn
@@ -10,23 +10,24 @@ from harness.registry import HEADS
 
 @HEADS.register("moc")
 class MixtureOfContexts(nn.Module):
-    """Mixture of Contexts (MoC): the facets of MoS are mixed first, then scored by one softmax.
+    """Mixture of Contexts (MoC): the facets of MoS are mixed first, and then scored by one softmax.
 
     f_k = tanh(A_k h + a_k);    pi = softmax(C h (+ c));    log p = log_softmax(W sum_k pi_k f_k + b)
 
-    As many parameters as `mos`, but the rank of a softmax: at most E + 1, with a bias E + 2.
+    It has as many parameters as `mos`, but the rank of a softmax: at most E + 1, or E + 2 with a bias.
     Shapes: top layer h (B, T, D) -> one facet (B, T, 1, E), output matrix W (V, E).
     Args:
-        num_mixtures: K, the number of facets that are mixed. No prior for K=1.
+        num_mixtures: K, the number of facets that are mixed. There is no prior for K = 1.
         dropout: probability of zeroing a unit of a facet in training, independently at each position.
-        prior_bias: give the prior a bias c.
-        bias: give the output a bias b per word.
+        prior_bias: add a bias c to the prior.
+        bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-        d_embed: E; None is the width of the backbone's embedding.
-    Raises: ValueError when num_mixtures or d_embed < 1, dropout is not in [0, 1), or weights are to be tied at another
-        width than the embedding's.
+        d_embed: E; None for the width of the backbone's embedding.
+    Raises: ValueError when num_mixtures or d_embed < 1, dropout is not in [0, 1), or weights are tied and E is not
+        the width of the embedding.
     Source: Yang et al. (2018), arXiv:1711.03953, section 3.2; quettabit/awd-lstm-lmkit, moc.py.
-    Differs: plain dropout and Xavier-uniform matrices, as our `mos`, so that the two differ in the mixing alone.
+    Differs: dropout and initialisation (Xavier-uniform matrices) are those of our `mos`, so that the two heads differ
+        only in what is mixed.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class MixtureOfContexts(nn.Module):
         xavier_uniform_(embedding, self.latent, self.prior, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
-        """(B, T, D) top states -> a Mixture of one component, its facet mixed of K."""
+        """Map (B, T, D) top states to a Mixture of one component, whose facet is a mixture of K facets."""
         h_BTD = hidden.layers[-1]
         facets_BTKE = self.dropout(torch.tanh(self.latent(h_BTD))).unflatten(-1, (self.num_mixtures, -1))
         if self.prior is not None:

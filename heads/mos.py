@@ -1,4 +1,4 @@
-"""Mixture of Softmaxes (Yang et al., 2018), with the sigsoftmax variant and the gate's controls."""
+"""Mixture of Softmaxes (Yang et al., 2018), with the sigsoftmax variant and other gates as controls."""
 
 from typing import Literal
 
@@ -29,25 +29,27 @@ class MixtureOfSoftmaxes(nn.Module):
 
     Shapes: top layer h (B, T, D) -> facets f (B, T, K, E), prior pi (B, T, K), output matrix W (V, E).
     Args:
-        num_mixtures: K, the number of softmaxes ('#S' in tables; `n_experts` in the authors' code). No prior for K=1.
+        num_mixtures: K, the number of softmaxes ('#S' in tables; `n_experts` in the authors' code). There is no
+            prior for K = 1.
         dropout: probability of zeroing a unit of f in training, independently at each position.
-        activation: act, the non-linearity of the facets: 'tanh' (Yang, Benka) or 'none' (the multi-facet poster).
-        prior_bias: give the prior a bias c.
-        bias: give the output a bias b per word, shared by all components.
+        activation: act, the non-linearity of the facets: 'tanh' (Yang et al., Benka et al.) or 'none' (the multi-facet
+            poster).
+        prior_bias: add a bias c to the prior.
+        bias: add a bias b for each word, shared by all components.
         tie_weights: use the backbone's input embedding as W.
-        d_embed: E; None is the width of the backbone's embedding.
+        d_embed: E; None for the width of the backbone's embedding.
         logit_map: phi: 'identity', or 'sigsoftmax' (MoSS, the mixture of SigSoftmax).
-        gate: 'learned' as above; 'constant', pi = 1/K everywhere; 'static', pi = softmax(c), one learned vector that
-            sees no context.
-        loss: what training minimises: 'nll', or 'binary', the element-wise binary log-loss (BinaryLogLoss).
-        compat: {log_epsilon: 1e-8} computes log(p + 1e-8) as the authors' codes do; off by default.
-    Raises: ValueError when num_mixtures or d_embed < 1, dropout is not in [0, 1), a prior bias is asked of a gate that
-        is not learned, or weights are to be tied at another width than the embedding's.
+        gate: 'learned': pi as above; 'constant': pi = 1/K; 'static': pi = softmax(c) with one learned vector c, which
+            does not depend on the context.
+        loss: the training loss: 'nll', or 'binary', a binary cross-entropy of every word (BinaryLogLoss).
+        compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
+    Raises: ValueError when num_mixtures or d_embed < 1, dropout is not in [0, 1), a prior bias is set for a gate that
+        is not learned, or weights are tied and E is not the width of the embedding.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; zihangdai/mos, model.py; Benka et al. (2021) and
-        ChrisBenka/Transformer_MOS, whose settings (plain dropout, untied Xavier-uniform W) are followed here. MoSS:
+        ChrisBenka/Transformer_MOS, whose settings (dropout per position, untied Xavier-uniform W) are used here. MoSS:
         Kanai et al. (2018), section 3.4. Gates: Orhan's note on degeneracy (constant), the multi-facet code (static).
-    Differs: mixes in log space, the authors' codes take log(p + 1e-8) (`compat`); zihangdai/mos draws one dropout mask
-        per sequence, we draw one per position as Benka et al. do.
+    Differs: the mixture is computed in log space; the authors' code computes log(p + 1e-8) (see `compat`).
+        zihangdai/mos draws one dropout mask per sequence; here there is one per position, as in Benka et al.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class MixtureOfSoftmaxes(nn.Module):
         xavier_uniform_(embedding, self.latent, self.prior, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
-        """(B, T, D) top states -> a Mixture of K components."""
+        """Map (B, T, D) top states to a Mixture of K components."""
         h_BTD = hidden.layers[-1]
         facets = self.latent(h_BTD)
         if self.activation == "tanh":
@@ -106,7 +108,7 @@ class MixtureOfSoftmaxes(nn.Module):
         )
 
     def _log_prior(self, h_BTD: Tensor) -> Tensor | None:
-        """(B, T, K), or None for one component."""
+        """(B, T, K) the log mixture weights, or None for one component."""
         if self.num_mixtures == 1:
             return None
         if self.prior is not None:

@@ -14,11 +14,12 @@ SMALLEST_PROBABILITY = 1e-10
 
 
 class UnigramNoise(nn.Module):
-    """The noise distribution q: the unigram of the training split, floored at 1e-10; sampled by Walker's alias method.
+    """The noise distribution q: the unigram distribution of the training split, with a lower limit of 1e-10.
 
-    A draw takes one of V equal columns at random, then its own word with probability `keep`, else its alias.
+    Samples are drawn by Walker's alias method: choose one of V columns with equal probability; then return the word of
+    the column with probability `keep`, else its alias.
     Shapes: log_q, keep (V,) in float64, alias (V,).
-    Source: Walker (1977); the table is built as by Vose (1991), in O(V).
+    Source: Walker (1977); the table is made by the method of Vose (1991), in O(V).
     """
 
     def __init__(self, token_counts: Tensor):
@@ -33,20 +34,20 @@ class UnigramNoise(nn.Module):
         self.register_buffer("alias", torch.tensor(alias))
 
     def sample(self, num: int) -> Tensor:
-        """(num,) independent word ids."""
+        """Return (num,) independent word ids."""
         column = torch.randint(len(self.alias), (num,), device=self.alias.device)
         kept = torch.rand(num, dtype=self.keep.dtype, device=self.keep.device) < self.keep[column]
         return torch.where(kept, column, self.alias[column])
 
 
 class NoiseContrastive(Mixture):
-    """A softmax whose training loss is NCE; nll, mean_nll and log_probs are the exact, normalised softmax.
+    """A softmax whose training loss is NCE. nll, mean_nll and log_probs are those of the exact, normalised softmax.
 
     With scores s(x) = z_x - lnZ, noise words x_1 .. x_k drawn from q, and sigma the logistic function,
 
         loss = mean over tokens of  -log sigma(s(y) - log(k q(y))) - sum_i log sigma(log(k q(x_i)) - s(x_i))
 
-    One draw of noise words serves the whole batch. Costs k + 1 scores a token instead of V.
+    All tokens of a batch share the same noise words. Each token needs k + 1 scores instead of V.
     Shapes: facet (B, T, E); weight (V, E); bias (V,) or None.
     """
 
@@ -64,7 +65,7 @@ class NoiseContrastive(Mixture):
         self.noise, self.num_noise, self.log_normaliser = noise, num_noise, log_normaliser
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
-        """() the NCE loss of fresh noise words, averaged as mean_nll is. Raises RuntimeError without token counts."""
+        """() the NCE loss with new noise words, averaged like mean_nll. Raises RuntimeError without token counts."""
         if self.noise is None:
             raise RuntimeError("nce needs HeadDims.token_counts: its noise is the training split's unigram")
         loss_N = self.contrast(targets_BT.reshape(-1), self.noise.sample(self.num_noise))
@@ -73,14 +74,15 @@ class NoiseContrastive(Mixture):
     def contrast(self, targets_N: Tensor, noise_words: Tensor) -> Tensor:
         """(N,) the NCE loss of each token against the given noise words."""
         facet_NE, bias_V = self.facets_NFE.squeeze(1), self.bias_V
-        # index_select: on several threads the gradient of indexing is summed in no fixed order
+        # index_select, because with several threads the gradient of indexing is summed in a varying order
         target_z_N = torch.linalg.vecdot(facet_NE, self.weight_VE.index_select(0, targets_N))
         noise_z_Nk = linear(facet_NE, self.weight_VE.index_select(0, noise_words))
         if bias_V is not None:
             target_z_N = target_z_N + bias_V.index_select(0, targets_N)
             noise_z_Nk = noise_z_Nk + bias_V.index_select(0, noise_words)
         wide = torch.promote_types(facet_NE.dtype, torch.float32)
-        even_V = (self.noise.log_q + math.log(len(noise_words)) + self.log_normaliser).to(wide)  # z of even odds
+        # the logit z at which data and noise are equally probable
+        even_V = (self.noise.log_q + math.log(len(noise_words)) + self.log_normaliser).to(wide)
         from_data_N = functional.logsigmoid(target_z_N - even_V[targets_N])
         from_noise_Nk = functional.logsigmoid(even_V[noise_words] - noise_z_Nk)
         return -from_data_N - from_noise_Nk.sum(-1)
@@ -88,22 +90,23 @@ class NoiseContrastive(Mixture):
 
 @HEADS.register("nce")
 class NoiseContrastiveSoftmax(nn.Module):
-    """Softmax trained by noise-contrastive estimation: its parameters, another training loss, exact in evaluation.
+    """A softmax that is trained by noise-contrastive estimation (NCE). Evaluation uses the exact softmax.
 
     f = h, or U h + a with `projection`;    z = W f + b;    training loss: NoiseContrastive;    log p = log_softmax(z)
 
     Shapes: top layer h (B, T, D) -> facet f (B, T, E), output matrix W (V, E).
     Args:
-        num_noise: k, noise words drawn for each batch, with `accumulation` or `data_parallel` for each part of one.
-        log_normaliser: lnZ, the constant that scores are taken to be normalised by; None is log V.
-        projection: put an affine map D -> E before the output matrix.
-        bias: give the output a bias b per word.
+        num_noise: k, the number of noise words that are drawn for each batch; with `accumulation` or `data_parallel`,
+            for each part of a batch.
+        log_normaliser: lnZ, the constant that is assumed as the log-normaliser of all scores; None for log V.
+        projection: apply an affine map D -> E before the output matrix.
+        bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-    Raises: ValueError when num_noise < 1, or D differs from E and there is no projection.
+    Raises: ValueError when num_noise < 1, or when D differs from E without a projection.
     Source: Gutmann and Hyvarinen (2010); Mnih and Teh (2012), arXiv:1206.6426; Stonesjtu/Pytorch-NCE (shared noise,
         alias sampling, lnZ = 9).
-    Differs: lnZ is log V unless set; perplexity always by the normalised softmax. A noise word that is the target
-        is not left out, as in the authors' code.
+    Differs: lnZ is log V by default. Perplexity is always computed with the normalised softmax. As in the authors'
+        code, a noise word that equals the target is not left out.
     """
 
     def __init__(
@@ -128,7 +131,7 @@ class NoiseContrastiveSoftmax(nn.Module):
         self.noise = None if dims.token_counts is None else UnigramNoise(dims.token_counts)
 
     def forward(self, hidden: Hidden) -> NoiseContrastive:
-        """(B, T, D) top states -> a softmax that trains by NCE."""
+        """Map (B, T, D) top states to a softmax whose training loss is NCE."""
         return NoiseContrastive(
             self.facet(hidden.layers[-1]),
             self.output.weight,
@@ -140,7 +143,9 @@ class NoiseContrastiveSoftmax(nn.Module):
 
 
 def _alias_table(heights_V: Tensor) -> tuple[list[float], list[int]]:
-    """Columns of height 1 from words of heights V q(x): each holds its word up to `keep`, above it its alias."""
+    """Return (keep, alias): columns of height 1 from words of height V q(x). A column has its word up to `keep`, and
+    its alias above.
+    """
     keep, small, large = heights_V.tolist(), [], []
     alias = list(range(len(keep)))
     for x, height in enumerate(keep):
@@ -151,6 +156,6 @@ def _alias_table(heights_V: Tensor) -> tuple[list[float], list[int]]:
         keep[donor] -= 1 - keep[x]
         if keep[donor] < 1:
             small.append(large.pop())
-    for x in small + large:  # what rounding leaves over is full
+    for x in small + large:  # because of rounding some columns remain; they are full
         keep[x] = 1.0
     return keep, alias

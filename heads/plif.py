@@ -1,4 +1,4 @@
-"""LMS-PLIF (Ganea et al., 2019): a softmax over logits bent by a learned increasing function."""
+"""LMS-PLIF (Ganea et al., 2019): a softmax over logits that are mapped by a learned increasing function."""
 
 import math
 
@@ -13,26 +13,28 @@ from harness.registry import HEADS
 
 @HEADS.register("plif")
 class PiecewiseLinearSoftmax(nn.Module):
-    """LMS-PLIF: a linear monotonic softmax under a piecewise-linear increasing function of M pieces on [-T, T].
+    """LMS-PLIF: a linear monotonic softmax with a piecewise-linear increasing function of M pieces on [-T, T].
 
     f = h, or U h + a with `projection`;    z = W f + b;    log p = log_softmax(phi(z))
     phi(z) = (z - knot_i) s_i + delta sum_{j<i} s_j,    s_i = softplus(w_i),  delta = 2T / M,  knot_i = -T + i delta
-    i = floor((z + T) / delta), from 0 to M - 1: the outer pieces go on beyond the range.
+    i = floor((z + T) / delta), limited to 0 .. M - 1: the outer pieces continue beyond the range.
 
-    Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E); w (M,), M parameters more.
+    Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E); w (M,) additional parameters.
     Args:
-        num_pieces: M.
-        bound: T, in logits.
-        noise: standard deviation of the noise on w at the start, around log(e - 1), which is slope 1.
-        projection: put an affine map D -> E before the output matrix.
-        bias: give the output a bias b per word.
+        num_pieces: M, the number of pieces.
+        bound: T, the range of logits.
+        noise: the standard deviation of the initial w around log(e - 1), at which the slope is 1.
+        projection: apply an affine map D -> E before the output matrix.
+        bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-    Raises: ValueError when num_pieces < 1, bound <= 0, noise < 0, or D differs from E and there is no projection.
+    Raises: ValueError when num_pieces < 1, bound <= 0, noise < 0, or when D differs from E without a
+        projection.
     Source: Ganea et al. (2019), arXiv:1902.08077; quettabit/awd-lstm-lmkit, top_models/smax/plif_smax.py, with its
         default arguments (M = 1e5, T = 20, noise 1).
-    Differs: w has the learning rate of all other parameters, the authors give it 0.02 of its own. The knots'
-        sums are taken in float64. On the CPU its gradient repeats bit for bit, which the authors' gather does not
-        promise. NOT CONFIRMED in the 2019 paper, which was not read: the code is another group's.
+    Differs: w has the learning rate of all other parameters; in the authors' code it has its own, 0.02. The sums at the
+        knots are computed in float64. On the CPU the gradient is reproducible bit for bit, which the gather of the
+        authors' code does not guarantee. NOT CONFIRMED in the 2019 paper, which was not read: the code is by another
+        group.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class PiecewiseLinearSoftmax(nn.Module):
         self.raw_slope = nn.Parameter(math.log(math.e - 1) + noise * torch.randn(num_pieces))
 
     def phi(self, z: Tensor) -> Tensor:
-        """The logit map, element by element."""
+        """Apply the logit map to each element."""
         delta = 2 * self.bound / self.num_pieces
         slope_M = functional.softplus(self.raw_slope.double())
         height_M = delta * (slope_M.cumsum(0) - slope_M)  # phi at the knots
@@ -71,11 +73,13 @@ class PiecewiseLinearSoftmax(nn.Module):
         return (z - knot) * slope + height
 
     def forward(self, hidden: Hidden) -> Mixture:
-        """(B, T, D) top states -> a Mixture of one component under phi."""
+        """Map (B, T, D) top states to a Mixture of one component with the logit map phi."""
         facet_BTE = self.facet(hidden.layers[-1])
         return Mixture(facet_BTE[:, :, None], None, self.output.weight, self.output.bias, logit_map=self.phi)
 
 
 def _looked_up(table_M: Tensor, index: Tensor) -> Tensor:
-    """table[index]; on several CPU threads index_select sums its gradient in one order, indexing does not."""
+    """Return table[index]. With several CPU threads, index_select sums its gradient in a fixed order; indexing does
+    not.
+    """
     return table_M.index_select(0, index.flatten()).view_as(index)

@@ -11,23 +11,24 @@ from harness.registry import HEADS
 
 @HEADS.register("sigsoftmax")
 class SigSoftmax(nn.Module):
-    """SigSoftmax: a softmax whose exponentials are multiplied by the sigmoid of the logits. It has no parameters more.
+    """SigSoftmax: a softmax whose exponentials are multiplied by the sigmoid of the logits. It adds no parameters.
 
     f = h, or U h + a with `projection`;    z = W f + b;    p(x) proportional to exp(z_x) sigmoid(z_x)
     log p = log_softmax(z + logsigmoid(z))
 
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E).
-    Not shift-invariant: the level of the logits matters, and with it the output bias.
+    It is not shift-invariant: adding a constant to all logits changes the distribution, so the output bias matters.
     Args:
-        projection: put an affine map D -> E before the output matrix (the multi-facet poster's "SigSoftmax" row).
-        bias: give the output a bias b per word.
+        projection: apply an affine map D -> E before the output matrix (the multi-facet poster's "SigSoftmax" row).
+        bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-        start: 'xavier': matrices Xavier-uniform; 'embedding': W starts as a copy of the input embedding, U as the
-            identity, biases at zero. The sigmoid makes even that another model than a pretrained softmax.
-    Raises: ValueError when D differs from E and there is no projection, or it is to start as the identity.
+        start: the initialisation. 'xavier': matrices are Xavier-uniform; 'embedding': W is a copy of the input
+            embedding, U the identity, and biases are zero. Because of the sigmoid this is not equal to a pretrained
+            softmax.
+    Raises: ValueError when D differs from E without a projection or with start 'embedding'.
     Source: Kanai et al. (2018), arXiv:1805.10829, section 3.3; Parthiban et al. (2021), equation 1.
-    Differs: evaluated in log space. The multi-facet authors' code multiplies exp(z - max z) by 1e-20 + sigmoid(z),
-        which is wrong by 0.12 in probability at logits near -60 in float32. The mixture (MoSS):
+    Differs: evaluated in log space. The code of the multi-facet softmax multiplies exp(z - max z) by 1e-20 +
+        sigmoid(z), which has an error of 0.12 in probability at logits near -60 in float32. For the mixture (MoSS) use
         `mos` with this logit_map.
     """
 
@@ -50,7 +51,7 @@ class SigSoftmax(nn.Module):
             xavier_uniform_(embedding, self.facet, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
-        """(B, T, D) top states -> a Mixture of one component under the sigsoftmax map."""
+        """Map (B, T, D) top states to a Mixture of one component with the logit map of SigSoftmax."""
         facet_BTE = self.facet(hidden.layers[-1])
         phi = LOGIT_MAPS["sigsoftmax"]
         return Mixture(facet_BTE[:, :, None], None, self.output.weight, self.output.bias, logit_map=phi)

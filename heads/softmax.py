@@ -11,21 +11,21 @@ from harness.registry import HEADS
 
 @HEADS.register("softmax")
 class Softmax(nn.Module):
-    """Softmax: one facet, the top hidden state itself or an affine map of it, scored against the output matrix.
+    """Softmax: the top hidden state, or an affine map of it, is multiplied by the output matrix.
 
     f = h, or U h + a with `projection`;    log p = log_softmax(W f + b)
 
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E).
     Args:
-        projection: put an affine map D -> E before the output matrix (the multi-facet poster's "Softmax" row).
-        bias: give the output a bias b per word.
+        projection: apply an affine map D -> E before the output matrix (the multi-facet poster's "Softmax" row).
+        bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-        loss: what training minimises: 'nll', or 'binary', the element-wise binary log-loss (BinaryLogLoss).
-        start: 'embedding': W starts as a copy of the input embedding, U as the identity, biases at zero, so that a
-            pretrained model with tied weights starts as it was; 'xavier': as below.
-    Raises: ValueError when D differs from E and there is no projection, or it is to start as the identity.
-    Source: the log-linear output layer every paper starts from; seed paper's baseline: Benka et al. (2021).
-    Differs: W is Xavier-uniform as in Benka et al.'s code unless tied; the bias keeps torch's Linear default.
+        loss: the training loss: 'nll', or 'binary', a binary cross-entropy of every word (BinaryLogLoss).
+        start: the initialisation. 'embedding': W is a copy of the input embedding, U the identity, and biases are zero,
+            so that a pretrained model with tied weights starts unchanged; 'xavier': see Differs.
+    Raises: ValueError when D differs from E without a projection or with start 'embedding'.
+    Source: the usual log-linear output layer; the baseline of Benka et al. (2021).
+    Differs: W is Xavier-uniform unless it is tied, as in the code of Benka et al.; biases have torch's Linear default.
     """
 
     def __init__(
@@ -49,6 +49,6 @@ class Softmax(nn.Module):
             xavier_uniform_(embedding, self.facet, self.output)
 
     def forward(self, hidden: Hidden) -> Mixture:
-        """(B, T, D) top states -> a Mixture of one component."""
+        """Map (B, T, D) top states to a Mixture of one component."""
         facet_BTE = self.facet(hidden.layers[-1])
         return self.distribution(facet_BTE[:, :, None], None, self.output.weight, self.output.bias)

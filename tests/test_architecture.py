@@ -1,79 +1,316 @@
-"""The house rules that a reading of the source can keep: who imports what, sizes, names."""
+"""The rules of the code's structure, checked by reading the source: who imports what, sizes, names.
+
+`ROOMS` is the order of the rooms of harness/. A room is a package or a module of harness/, or a few of them that belong
+together. A room imports from itself and from the rooms before it. CONTRIBUTING.md has the reasons.
+"""
 
 import ast
 import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for folder in ("harness", "heads", "backbones", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
-HOMES = {
-    "ray": "harness/execution/ray/",
-    "mlflow": "harness/tracking/tracker.py",
-    "ruamel": "harness/plan/reader.py",
-    "typer": "harness/cli/",
-    "pandas": "harness/report/",
-    "tabulate": "harness/report/",
-    "matplotlib": "harness/report/",
-    "jinja2": "harness/report/page/document.py",
-    "markupsafe": "harness/report/page/document.py",
-    "datasets": "harness/corpora/hub.py",
+ROOMS: tuple[tuple[str, ...], ...] = (
+    ("printable",),
+    ("errors",),
+    ("random_streams",),
+    ("machine",),
+    ("containment",),
+    ("registry",),
+    ("protocols", "distributions", "kernels"),  # kernels evaluate a Mixture, and a Mixture calls the kernels
+    ("corpora",),
+    ("model",),
+    ("plan",),
+    ("code",),
+    ("records",),
+    ("training",),
+    ("trial",),
+    ("diagnostics",),
+    ("report",),
+    ("tracking",),
+    ("execution",),
+    ("exchange",),
+    ("verification",),
+    ("conformance",),
+    ("cli",),
+)
+LIBRARY_HOMES = {  # a library -> the only places that import it
+    "ray": ("harness/execution/ray/",),
+    "mlflow": ("harness/tracking/",),
+    "pandas": ("harness/report/",),
+    "tabulate": ("harness/report/",),
+    "matplotlib": ("harness/report/",),
+    "jinja2": ("harness/report/",),
+    "markupsafe": ("harness/report/",),
+    "ruamel": ("harness/plan/reader.py",),
+    "typer": ("harness/cli/",),
+    "rich": ("harness/cli/", "harness/execution/progress/", "benchmarks/tables.py"),  # what `harness bench` prints
+    "datasets": ("harness/corpora/hub.py",),
 }
 COMPONENTS_MAY_IMPORT = {"harness.protocols", "harness.registry", "harness.distributions"}
+MAX_MODULE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 300, 40, 6
+EXCEPTIONS = {  # a function that is larger -> why
+    "harness/distributions.py: Mixture.__init__": "8 parameters: the symbols of the equation that it stands for",
+}
+NAMELESS = {"utils", "util", "helpers", "common", "core", "base", "misc"}  # names that say nothing
 
 
-def imports(path: Path) -> set[str]:
-    """Dotted names of every module imported anywhere in a file."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= (
-                {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "harness" else {node.module}
-            )
-    return found
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported module. `at_run_time` is False within `if TYPE_CHECKING:`."""
+
+    module: str
+    line: int
+    at_run_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of ours: `lines` without its docstring, `parameters` without self and cls."""
+
+    place: str
+    name: str
+    lines: int
+    parameters: int
+    is_triton_kernel: bool
+    is_component_constructor: bool
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.name}"
+
+    @property
+    def is_large(self) -> bool:
+        return self.lines > MAX_FUNCTION_LINES or self.parameters > MAX_PARAMETERS
+
+    @property
+    def is_exempt(self) -> bool:
+        """Its parameters are the keys of a suite file, the options of a command or the tensors of a GPU kernel."""
+        return self.is_component_constructor or self.is_triton_kernel or str(self) in commands()
+
+
+def listed(problems: list[str]) -> str:
+    return "\n".join(problems)
 
 
 def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_each_library_is_imported_in_its_home_only(path):
-    for module in imports(path):
-        home = HOMES.get(module.partition(".")[0])
-        assert home is None or name(path).startswith(home), f"{name(path)} imports {module}; its home is {home}"
+def module_of(path: Path) -> str:
+    """The dotted name: 'harness.plan' for harness/plan/__init__.py."""
+    return name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if name(p).startswith(("heads/", "backbones/"))], ids=name)
-def test_heads_and_backbones_import_torch_and_three_modules_of_ours(path):
-    ours = {module for module in imports(path) if module.partition(".")[0] in {"harness", "heads", "backbones"}}
-    assert ours <= COMPONENTS_MAY_IMPORT
+MODULES = {module_of(path): path for path in SOURCES}
+OURS = [path for path in SOURCES if name(path).startswith("harness/")]
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if name(p).startswith("harness/")], ids=name)
-def test_the_framework_imports_no_head_and_no_backbone(path):
-    assert not {m for m in imports(path) if m.partition(".")[0] in {"heads", "backbones"}}
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if name(p).startswith("harness/report/")], ids=name)
-def test_reports_do_not_import_execution(path):
-    assert not {m for m in imports(path) if m.startswith("harness.execution")}
+@cache
+def imports(path: Path) -> tuple[Import, ...]:
+    """Every import of a file, within functions too; `from a import b` imports a.b where that is a module of ours."""
+    blocks = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.If)]
+    only_types = {
+        id(inner)
+        for block in blocks
+        if ast.unparse(block.test).endswith("TYPE_CHECKING")
+        for statement in block.body
+        for inner in ast.walk(statement)
+    }
+    found = []
+    for node in ast.walk(tree_of(path)):
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name(path)}:{node.lineno}: a relative import; write the full name"
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules = [each if each in MODULES else node.module for each in full]
+        found += [Import(module, node.lineno, id(node) not in only_types) for module in modules]
+    return tuple(found)
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if name(p) != "harness/cli/bench.py"], ids=name)
-def test_benchmarks_are_imported_by_their_command_only(path):
-    assert name(path).startswith("benchmarks/") or not {m for m in imports(path) if m.startswith("benchmarks")}
+def room_of(module: str) -> int:
+    """The place in ROOMS of a module of harness/."""
+    first = module.split(".")[1]
+    (found,) = [index for index, room in enumerate(ROOMS) if first in room]
+    return found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_a_module_has_at_most_300_lines_and_says_what_it_is(path):
-    text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= 300
-    assert ast.get_docstring(ast.parse(text))
-    assert path.stem not in {"utils", "util", "helpers", "common", "core", "base", "misc"}
+def functions(path: Path) -> Iterator[Function]:
+    def within(node: ast.AST, outer: str, constructs_component: bool) -> Iterator[Function]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                registered = any(".register(" in ast.unparse(each) for each in child.decorator_list)
+                yield from within(child, f"{outer}{child.name}.", registered)
+            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield Function(
+                    place=name(path),
+                    name=f"{outer}{child.name}",
+                    lines=lines_of(child),
+                    parameters=parameters_of(child),
+                    is_triton_kernel=any(ast.unparse(each).startswith("triton.jit") for each in child.decorator_list),
+                    is_component_constructor=constructs_component and child.name == "__init__",
+                )
+                yield from within(child, f"{outer}{child.name}.", False)
+            else:
+                yield from within(child, outer, constructs_component)
+
+    yield from within(tree_of(path), "", False)
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    docstring = function.body[0] if ast.get_docstring(function) is not None else None
+    described = docstring.end_lineno - docstring.lineno + 1 if docstring is not None else 0
+    return function.end_lineno - function.lineno + 1 - described
+
+
+def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = function.args
+    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    names += [each.arg for each in (given.vararg, given.kwarg) if each is not None]
+    return len([each for each in names if each not in ("self", "cls")])
+
+
+@cache
+def commands() -> frozenset[str]:
+    """The functions that Typer calls: 'harness/cli/suites.py: run'. Their parameters are the options of a command."""
+    from harness.cli import app
+
+    apps, found = [app], set()
+    while apps:
+        each = apps.pop()
+        apps += [group.typer_instance for group in each.registered_groups]
+        callbacks = [command.callback for command in each.registered_commands]
+        callbacks += [each.registered_callback.callback] if each.registered_callback else []
+        found |= {
+            f"{callback.__module__.replace('.', '/')}.py: {callback.__qualname__.replace('<locals>.', '')}"
+            for callback in callbacks
+        }
+    return frozenset(found)
+
+
+def test_each_library_is_imported_in_its_home_only():
+    problems = []
+    for path in SOURCES:
+        for each in imports(path):
+            homes = LIBRARY_HOMES.get(each.module.partition(".")[0])
+            if homes is not None and not name(path).startswith(homes):
+                problems.append(f"{name(path)}:{each.line} imports {each.module}; only {' and '.join(homes)} may")
+    assert not problems, listed(problems)
+
+
+def test_every_module_of_the_harness_belongs_to_a_room():
+    tops = {module.split(".")[1] for module in MODULES if module.startswith("harness.")}
+    assert tops == {each for room in ROOMS for each in room}
+
+
+def test_a_room_imports_from_itself_and_from_the_rooms_before_it():
+    problems = [
+        f"{name(path)}:{each.line} imports {each.module}, which is of a later room"
+        for path in OURS
+        for each in imports(path)
+        if module_of(path) != "harness" and each.module.startswith("harness.")
+        if room_of(each.module) > room_of(module_of(path))
+    ]
+    assert not problems, listed(problems)
+
+
+def test_importing_the_harness_imports_none_of_its_rooms():
+    # the public names of harness/__init__.py are imported when they are asked for: `harness --help` needs no torch
+    statements = [each for each in tree_of(ROOT / "harness" / "__init__.py").body if "import" in ast.unparse(each)]
+    assert not [
+        ast.unparse(each)
+        for each in statements
+        if isinstance(each, ast.Import | ast.ImportFrom) and "harness" in ast.unparse(each)
+    ]
+
+
+def test_no_module_imports_itself_through_others():
+    """At run time; an import for annotations only (`if TYPE_CHECKING:`) does not count."""
+    arrows = {
+        module: {each.module for each in imports(path) if each.at_run_time and each.module in MODULES}
+        for module, path in MODULES.items()
+        if module != "harness"
+    }
+    while leaves := [module for module, targets in arrows.items() if not targets & arrows.keys()]:
+        for module in leaves:
+            del arrows[module]
+    assert not {module: sorted(targets & arrows.keys()) for module, targets in arrows.items()}
+
+
+def test_heads_and_backbones_import_torch_and_three_modules_of_ours():
+    tops = {"harness", "heads", "backbones", "benchmarks"}
+    problems = [
+        f"{name(path)}:{each.line} imports {each.module}"
+        for path in SOURCES
+        for each in imports(path)
+        if name(path).startswith(("heads/", "backbones/"))
+        if each.module.partition(".")[0] in tops and each.module not in COMPONENTS_MAY_IMPORT
+    ]
+    assert not problems, listed(problems)
+
+
+def test_the_harness_imports_no_head_and_no_backbone():
+    problems = [
+        f"{name(path)}:{each.line} imports {each.module}"
+        for path in OURS
+        for each in imports(path)
+        if each.module.partition(".")[0] in {"heads", "backbones"}
+    ]
+    assert not problems, listed(problems)
+
+
+def test_benchmarks_are_imported_by_their_command_only():
+    importing = {name(path) for path in OURS if any(each.module.startswith("benchmarks") for each in imports(path))}
+    assert importing <= {"harness/cli/bench.py"}
+
+
+def test_a_module_is_short_and_says_what_it_is():
+    problems = [
+        f"{name(path)}: {problem}"
+        for path in SOURCES
+        for problem, holds in {
+            f"more than {MAX_MODULE_LINES} lines": path.read_text(encoding="utf-8").count("\n") > MAX_MODULE_LINES,
+            "no docstring": not ast.get_docstring(tree_of(path)),
+            "a name that says nothing": path.stem in NAMELESS,
+        }.items()
+        if holds
+    ]
+    assert not problems, listed(problems)
+
+
+def test_a_function_fits_a_screen():
+    problems = [
+        f"{each} has {each.lines} lines without its docstring, and {each.parameters} parameters"
+        for path in SOURCES
+        for each in functions(path)
+        if each.is_large and not each.is_exempt and str(each) not in EXCEPTIONS
+    ]
+    assert not problems, listed(problems)
+
+
+def test_every_exception_is_one():
+    large = {str(each) for path in SOURCES for each in functions(path) if each.is_large and not each.is_exempt}
+    assert EXCEPTIONS.keys() <= large
+
+
+def test_no_two_modules_have_one_name():
+    # cli/ is exempt: a module there is called like the room whose commands it has
+    named = [
+        path.parent.name if path.stem == "__init__" else path.stem
+        for path in OURS
+        if not name(path).startswith("harness/cli/")
+    ]
+    assert not {each: number for each, number in Counter(named).items() if number > 1}
 
 
 def test_no_package_below_tests():

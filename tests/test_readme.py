@@ -33,7 +33,7 @@ def cosine(tmp_path, monkeypatch):
 
 def test_the_head_of_the_readme_conforms(cosine):
     _, outcomes = conformance(cosine)
-    assert [str(outcome) for outcome in outcomes if not outcome.passed] == []
+    assert [str(outcome) for outcome in outcomes if not outcome.ok] == []
 
 
 def test_the_head_of_the_readme_trains_over_its_grid(cosine, tiny_suite, tmp_path):

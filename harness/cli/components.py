@@ -46,9 +46,9 @@ def check(
         raise typer.Exit(_check_all(HEADS.names()))
     kind, outcomes = conformance(name, dict(map(assignment, given)))
     for outcome in outcomes:
-        verdict = "ok  " if outcome.passed else "FAIL"
+        verdict = "ok  " if outcome.ok else "FAIL"
         console.print(f"{verdict}  {outcome}", highlight=False, markup=False, soft_wrap=True)
-    failed = sum(not outcome.passed for outcome in outcomes)
+    failed = sum(not outcome.ok for outcome in outcomes)
     console.print(f"{kind} {name}: {len(outcomes) - failed} of {len(outcomes)} checks passed", highlight=False)
     raise typer.Exit(1 if failed else 0)
 

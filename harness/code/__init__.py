@@ -1,1 +1,1 @@
-"""Which code a trial was run by."""
+"""Fingerprints of the code that a trial was run with."""

@@ -1,12 +1,15 @@
-"""Fingerprints: which code a trial was run by. A hash each of its head, backbone, corpus and of the harness' numbers.
+"""Fingerprints of the code that a trial was run with: one hash each of its head, backbone and corpus, and of the
+harness.
 
-    head, backbone, corpus    the module that defines it, and what that imports of its own package or distribution, of
-                              `heads` and of `backbones`: nothing of harness/ (see harness/code/source_code.py)
-    harness                   the modules that compute numbers, NUMERIC below, by their paths: moving a module changes
-                              the hash, too
+    head, backbone, corpus    the module that defines the component, and the modules that it imports from its own
+    package
+                              or distribution, from `heads` and from `backbones`. Modules of harness/ are not included
+                              (see harness/code/source_code.py).
+    harness                   the modules that compute numbers, NUMERIC below, with their paths: moving a module changes
+                              the hash, too.
 
-Comments, docstrings and formatting change none of them. A hash is computed once in a process and then kept, so it is of
-the code as it was when the process began, and nothing is executed for it.
+Comments, docstrings and formatting change none of the hashes. A hash is computed once in a process and then kept, so it
+describes the code at the start of the process. No code is executed to compute it.
 """
 
 import hashlib
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,15 +26,12 @@ import harness
 from harness.code.source_code import closure, sha256_of_file
 from harness.errors import HarnessError
 from harness.machine import environment
+from harness.plan.specs import TrialSpec
 from harness.registry import BACKBONES, CORPORA, HEADS
-
-if TYPE_CHECKING:
-    from harness.plan.specs import TrialSpec
-    from harness.records.record import TrialRecord
 
 KINDS = {"head": HEADS, "backbone": BACKBONES, "corpus": CORPORA}
 UNKNOWN = "unknown"
-SHOWN = 12  # digits of a hash that a reader is shown
+SHOWN = 12  # digits of a hash that are shown
 COMPONENT_PACKAGES = frozenset({"heads", "backbones"})
 HARNESS = Path(harness.__file__).parent
 NUMERIC = (
@@ -59,11 +59,11 @@ Hash = Annotated[str, Field(pattern=rf"^([0-9a-f]{{64}}|{UNKNOWN})$")]
 
 
 class Fingerprints(BaseModel):
-    """The code of one trial, as SHA-256 hashes; 'unknown' where there is no Python source to read.
+    """The code of one trial, as SHA-256 hashes. A hash is 'unknown' if there is no Python source to read.
 
     Args:
-        dirty: True where one of these files is not as git's last commit has it, or not in it at all; None where none of
-            them is in a checkout. A file that git ignores, or that is outside of any checkout, counts as clean.
+        dirty: True if one of these files differs from git's last commit or is not part of it; None if none of them is
+            in a git checkout. A file that git ignores, or that is outside of any checkout, counts as unchanged.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -80,9 +80,19 @@ class Fingerprints(BaseModel):
         return tuple(getattr(self, kind) for kind in KINDS)
 
 
+class Result(Protocol):
+    """The part of a TrialRecord that is read here; records are a later room. `code` is None in records of old
+    versions.
+    """
+
+    spec: TrialSpec
+    status: str
+    code: Fingerprints | None
+
+
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The code of one component: its hash, and the files it is of, the component's own first."""
+    """The code of one component: its hash and its files, with the component's own file first."""
 
     sha256: str
     places: tuple[str, ...] = ()
@@ -94,8 +104,8 @@ class Code:
         return f"{own} or a module that it imports ({', '.join(others)})" if others else own
 
 
-def of_trial(spec: "TrialSpec") -> Fingerprints:
-    """The fingerprints of the code that runs a trial here; 'unknown' for a component that is not known here."""
+def of_trial(spec: TrialSpec) -> Fingerprints:
+    """Return the fingerprints of the installed code for a trial; 'unknown' for a component that is not installed."""
     codes = {kind: code_of(kind, getattr(spec, kind).name) for kind in KINDS}
     files = {file for code in (*codes.values(), harness_code()) for file in code.files}
     hashes = {kind: code.sha256 for kind, code in codes.items()}
@@ -104,7 +114,7 @@ def of_trial(spec: "TrialSpec") -> Fingerprints:
 
 @cache
 def code_of(kind: str, name: str) -> Code:
-    """The code of a component: kind 'head', 'backbone' or 'corpus', and its name."""
+    """Return the code of a component, given its kind ('head', 'backbone' or 'corpus') and its name."""
     try:
         module = KINDS[kind].module(name)
     except HarnessError:
@@ -113,22 +123,23 @@ def code_of(kind: str, name: str) -> Code:
     packages = COMPONENT_PACKAGES | _distributed_with(own) if own != "harness" else frozenset()
     found = [each for each in closure(module, packages) if own != "harness" or each.name == module]
     ordered = sorted(found, key=lambda each: each.name != module)
-    told = [each.place for each in ordered if each.name == module or not each.place.endswith("__init__.py")]
+    places = [each.place for each in ordered if each.name == module or not each.place.endswith("__init__.py")]
     files = tuple(each.file for each in ordered if each.file is not None)
-    return Code(_combined((each.name, each.sha256) for each in found), tuple(told), files)
+    return Code(_combined((each.name, each.sha256) for each in found), tuple(places), files)
 
 
 @cache
 def harness_code() -> Code:
-    """The code of the harness' own that computes numbers."""
+    """Return the code of the harness that computes numbers."""
     files = sorted(file for pattern in NUMERIC for file in HARNESS.glob(pattern))
     hashes = ((file.relative_to(HARNESS).as_posix(), sha256_of_file(file)) for file in files)
     return Code(_combined(hashes), tuple(f"harness/{pattern}" for pattern in NUMERIC), tuple(files))
 
 
-def changed(record: "TrialRecord") -> tuple[str, ...]:
-    """Of 'head', 'backbone', 'corpus' those whose code is another here than what a record was made by. None where the
-    record does not say, or the code here is unknown.
+def changed(record: Result) -> tuple[str, ...]:
+    """Return those of 'head', 'backbone' and 'corpus' whose installed code differs from the code that made a record.
+
+    A component whose code is unknown, in the record or in this installation, counts as unchanged.
     """
     if record.code is None:
         return ()
@@ -137,13 +148,13 @@ def changed(record: "TrialRecord") -> tuple[str, ...]:
     return tuple(kind for kind, both in hashes.items() if len(both) > 1 and UNKNOWN not in both)
 
 
-def is_outdated(record: "TrialRecord") -> bool:
-    """Whether a record is ok, and the code of one of its components has changed since."""
+def is_outdated(record: Result) -> bool:
+    """Return whether a record has the status ok and the code of one of its components has changed since."""
     return record.status == "ok" and bool(changed(record))
 
 
 def _combined(hashes: Iterable[tuple[str, str | None]]) -> str:
-    """One hash of several named ones; 'unknown' where there is none, or one of them is not known."""
+    """Return one hash of several hashes with names; 'unknown' if there are none or one of them is unknown."""
     named = list(hashes)
     if not named or any(sha256 is None for _, sha256 in named):
         return UNKNOWN
@@ -151,7 +162,7 @@ def _combined(hashes: Iterable[tuple[str, str | None]]) -> str:
 
 
 def _distributed_with(package: str) -> frozenset[str]:
-    """A top-level module or package, and the others of its distribution: a plug-in may consist of several."""
+    """Return a top-level module or package and the others of its distribution: a plug-in may consist of several."""
     if package in COMPONENT_PACKAGES:
         return frozenset()
     owners = packages_distributions()

@@ -1,8 +1,9 @@
-"""Hashes of Python source that change with the code and with nothing else, and the modules that a module imports.
+"""Hashes of Python source that change only when the code changes, and the modules that a module imports.
 
-Comments, docstrings and formatting do not count: a source is parsed, and its tree is hashed without positions, in a
-form that is the same under every Python that parses it alike (3.11, 3.12 and 3.13 were compared). Modules are found and
-read as the import system would find them, but nothing is executed. Standard library only.
+Comments, docstrings and formatting do not count: a source is parsed, and its syntax tree is hashed without positions.
+The hash is the same under every version of Python that parses the source into the same tree (compared for 3.11, 3.12
+and 3.13). Modules are found in the same way as by the import system, but no code is executed. Uses the standard library
+only.
 """
 
 import ast
@@ -15,8 +16,9 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-FORMATTING = {"kind", "type_comment", "type_ignores"}  # fields of a tree that say how something is written
-UNREADABLE = (ImportError, OSError, SyntaxError, ValueError, RecursionError)  # of a source that is none
+FORMATTING = {"kind", "type_comment", "type_ignores"}  # fields of a syntax tree that describe formatting
+# errors for a file that is not Python source
+UNREADABLE = (ImportError, OSError, SyntaxError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,9 @@ class Module:
     """A module and the hash of its code.
 
     Args:
-        place: its file as a reader would name it: 'heads/mos.py'.
-        sha256: None where there is no Python source to read, as of a compiled extension.
-        file: None where it is none, as within a zip file.
+        place: its file, for messages: 'heads/mos.py'.
+        sha256: None if there is no Python source to read, as for a compiled extension.
+        file: its path; None if it is not a file of its own, as within a zip file.
     """
 
     name: str
@@ -36,14 +38,16 @@ class Module:
 
 
 def sha256_of(tree: ast.Module) -> str:
-    """64 hexadecimal digits of a parsed source: equal for sources that differ in comments, docstrings and formatting
-    only. Every statement that is just a text counts as a docstring: it does nothing.
+    """Return the SHA-256, 64 hexadecimal digits, of a parsed source.
+
+    It is equal for sources that differ only in comments, docstrings and formatting. Every statement that consists of a
+    string only is treated as a docstring, because it has no effect.
     """
     return hashlib.sha256("\n".join(_words(tree)).encode()).hexdigest()
 
 
 def sha256_of_file(file: Path) -> str | None:
-    """The same of a file; None where it cannot be read or is no Python."""
+    """Return the same for a file; None if it cannot be read or is not Python."""
     try:
         return sha256_of(ast.parse(file.read_bytes()))
     except UNREADABLE:
@@ -51,17 +55,21 @@ def sha256_of_file(file: Path) -> str | None:
 
 
 def closure(module: str, packages: Collection[str]) -> list[Module]:
-    """A module, what it imports of some top-level packages, what these import of them, and so on; sorted by name.
+    """Return a module and all modules that it imports from some top-level packages, directly or through others.
 
-    Importing a module runs the `__init__.py` of every package around it, so these belong to it. Imports within
-    functions count. What is imported under a name that is only known when the code runs (importlib.import_module) is
-    not found.
+    Importing a module also runs the `__init__.py` of every package that contains it, so these are included. Imports
+    within functions count. A module that is imported under a name that is computed at run time
+    (importlib.import_module) is not found.
+
+    Args:
+        packages: names of top-level packages.
+    Returns: the modules, sorted by name.
     """
     waiting, found = {module, *_parents(module)}, {}
     while waiting:
         name = waiting.pop()
         spec = _spec(name)
-        if spec is None or spec.loader is None:  # a name within a module; a folder without a file
+        if spec is None or spec.loader is None:  # a name within a module, or a folder without __init__.py
             continue
         tree = _tree(spec)
         found[name] = Module(name, _place(spec), None if tree is None else sha256_of(tree), _file(spec))
@@ -71,9 +79,10 @@ def closure(module: str, packages: Collection[str]) -> list[Module]:
 
 
 def _words(tree: ast.Module) -> list[str]:
-    """A tree as words, one for each node, field and value; without recursion, so any depth will do.
+    """Return a syntax tree as a list of words, one for each node, field and value. No recursion, so any depth is
+    possible.
 
-    A field that is None or empty is left out: versions of Python have new ones (type_params in 3.12).
+    A field that is None or empty is left out, because newer versions of Python add fields (type_params in 3.12).
     """
     words, waiting = [], [tree]
     while waiting:
@@ -95,14 +104,14 @@ def _words(tree: ast.Module) -> list[str]:
 
 
 class _Word(str):
-    """A word of ours among the values of a tree."""
+    """A word that was added here and is not a value of the tree."""
 
 
 _BEGIN, _END = _Word("["), _Word(")")
 
 
 def _value(node: ast.AST, name: str) -> object:
-    """A field of a node without what says how the source is written."""
+    """Return a field of a node without the parts that describe formatting."""
     value = getattr(node, name, None)
     if name in FORMATTING:
         return None
@@ -114,18 +123,20 @@ def _value(node: ast.AST, name: str) -> object:
 
 
 def _is_text(statement: ast.AST) -> bool:
-    """'"A docstring."'"""
+    """Return whether a statement consists of a string only, like a docstring."""
     value = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _is_empty(value: ast.expr) -> bool:
-    """What Python 3.12 puts behind f'{x:{width}}', and others do not."""
+    """Return whether a value is the empty string that only Python 3.12 appends to the parts of f'{x:{width}}'."""
     return isinstance(value, ast.Constant) and value.value == ""
 
 
 def _imports(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
-    """Every dotted name that a source may import, with the packages around it: of `from a import b` a and a.b."""
+    """Yield every dotted name that a source may import, with the packages around it: a and a.b for `from a import
+    b`.
+    """
     for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -138,7 +149,7 @@ def _imports(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
 
 
 def _absolute(node: ast.ImportFrom, spec: ModuleSpec) -> str | None:
-    """Where a 'from' imports from; None where its dots lead out of the package."""
+    """Return the module that a 'from' statement imports from; None if its dots lead out of the package."""
     try:
         return importlib.util.resolve_name("." * node.level + (node.module or ""), spec.parent or None)
     except ImportError:
@@ -152,7 +163,7 @@ def _parents(name: str) -> list[str]:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """Where a module lies, as importlib.util.find_spec says, which would import the packages around it."""
+    """Return the spec of a module like importlib.util.find_spec, but without importing the packages around it."""
     loaded, (parent, _, _) = sys.modules.get(name), name.rpartition(".")
     if getattr(loaded, "__spec__", None) is not None:
         return loaded.__spec__
@@ -164,8 +175,8 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def _within(name: str, folders: Iterable[str]) -> ModuleSpec | None:
-    """A module in one of the folders of the package around it; one of folders alone where it is a folder without
-    `__init__.py`.
+    """Return the spec of a module in one of the folders of its package; for a folder without `__init__.py`, a spec of
+    folders only.
     """
     bare = ModuleSpec(name, None, is_package=True)
     for importer in map(pkgutil.get_importer, folders):
@@ -177,7 +188,7 @@ def _within(name: str, folders: Iterable[str]) -> ModuleSpec | None:
 
 
 def _tree(spec: ModuleSpec) -> ast.Module | None:
-    """A module's source, parsed; None where it is not Python, or cannot be read."""
+    """Return the parsed source of a module; None if it is not Python or cannot be read."""
     try:
         source = spec.loader.get_source(spec.name) if hasattr(spec.loader, "get_source") else None
         return None if source is None else ast.parse(source)
@@ -186,7 +197,7 @@ def _tree(spec: ModuleSpec) -> ast.Module | None:
 
 
 def _place(spec: ModuleSpec) -> str:
-    """'heads/mos.py'; 'heads/__init__.py' of a package."""
+    """Return the file for messages: 'heads/mos.py', or 'heads/__init__.py' for a package."""
     own = "/__init__" if spec.submodule_search_locations is not None else ""
     return f"{spec.name.replace('.', '/')}{own}.py"
 

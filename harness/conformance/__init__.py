@@ -1,4 +1,4 @@
-"""What every head and every backbone must hold, ours and anybody's: `harness check NAME`."""
+"""Checks that every head and backbone must pass, those of plug-ins too. Command: `harness check NAME`."""
 
 from harness.conformance.suite import Outcome, Summary, conformance, summary
 

@@ -1,5 +1,5 @@
-"""The checks of backbones. Each takes a case and returns what it found (errors by name, or a text), or raises with
-what is wrong.
+"""The checks of backbones. Each takes a case. It returns its numerical errors by name, or a text, and raises
+Nonconforming if the check fails.
 
 Shape letters: see harness/protocols.py.
 """
@@ -27,7 +27,7 @@ class BackboneCase:
     params: dict[str, Any]
 
     def build(self, dtype: torch.dtype = torch.float64) -> nn.Module:
-        """The backbone, in evaluation mode, always from the same seed."""
+        """Build the backbone in evaluation mode, always from the same seed."""
         with seeded(0, "conformance", "backbone"):
             with calling(f"backbone {self.cls.__name__}", "its constructor", TORCH):
                 backbone = self.cls(V, **self.params)
@@ -40,7 +40,7 @@ class BackboneCase:
 
 
 def shapes(case: BackboneCase) -> str:
-    """Every layer is (B, T, its width), bottom to top, and the embedding has V rows."""
+    """The layers have the shapes (B, T, D_l), bottom to top, and the embedding has V rows."""
     backbone = case.build()
     require(isinstance(backbone, Backbone), "layer_dims or embedding is missing")
     num_rows = backbone.embedding.num_embeddings
@@ -54,7 +54,7 @@ def shapes(case: BackboneCase) -> str:
 
 
 def causal(case: BackboneCase) -> str:
-    """The output at t has zero gradient to the inputs after t, exactly, and does depend on the input at t."""
+    """The output at t has a gradient of exactly zero to the inputs after t, and depends on the input at t."""
     backbone, embedded = case.build(), []
     backbone.embedding.register_forward_hook(lambda module, args, output: embedded.append(output))
     hidden = backbone(case.tokens())
@@ -70,7 +70,7 @@ def causal(case: BackboneCase) -> str:
 
 
 def rows_apart(case: BackboneCase) -> dict[str, float]:
-    """A row of the batch does not change with the other rows."""
+    """The output of a row of the batch does not depend on the other rows."""
     backbone, tokens = case.build(), case.tokens()
     together, alone = backbone(tokens).layers[-1][:1], backbone(tokens[:1]).layers[-1]
     error = (together - alone).abs().max().item()
@@ -79,7 +79,7 @@ def rows_apart(case: BackboneCase) -> dict[str, float]:
 
 
 def carries_state(case: BackboneCase) -> dict[str, float] | str:
-    """With state, two half segments equal one whole segment, to 1e-12 in float64."""
+    """With carried state, two halves of a segment give the same as the whole segment, to 1e-12 in float64."""
     backbone, tokens = case.build(), case.tokens()
     whole = backbone(tokens)
     if whole.state is None:
@@ -95,7 +95,7 @@ def carries_state(case: BackboneCase) -> dict[str, float] | str:
 
 
 def reproducible(case: BackboneCase) -> str:
-    """The same seed gives the same top states in training, bit for bit, dropout and all."""
+    """The same seed gives the same top states in training, bit for bit, with dropout."""
     tops = []
     for _ in range(2):
         backbone = case.build(torch.float32).train()
@@ -106,7 +106,7 @@ def reproducible(case: BackboneCase) -> str:
 
 
 def trains_every_parameter(case: BackboneCase) -> str:
-    """The top layer gives every parameter a finite gradient that is not all zero."""
+    """Every parameter gets a finite gradient from the top layer that is not zero everywhere."""
     backbone = case.build()
     top = backbone(case.tokens()).layers[-1]
     with seeded(0, "conformance", "direction"):
@@ -115,7 +115,7 @@ def trains_every_parameter(case: BackboneCase) -> str:
 
 
 def counts_without_allocating(case: BackboneCase) -> str:
-    """Built on the meta device it has the parameters it really has: plans count there."""
+    """On the meta device it has the same number of parameters as on the CPU, because plans count parameters there."""
     with torch.device("meta"):
         planned = case.cls(V, **case.params)
     return require_equal_counts(planned, case.build())
@@ -123,8 +123,8 @@ def counts_without_allocating(case: BackboneCase) -> str:
 
 BACKBONE_CHECKS = {
     "shapes": shapes,
-    "nothing of the future": causal,
-    "rows do not mix": rows_apart,
+    "no dependence on later tokens": causal,
+    "rows are independent": rows_apart,
     "carried state": carries_state,
     "same seed, same output": reproducible,
     "every parameter is trained": trains_every_parameter,

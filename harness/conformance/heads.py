@@ -1,5 +1,5 @@
-"""The checks of heads. Each takes a case and returns what it found (errors by name, or a text), or raises with what
-is wrong.
+"""The checks of heads. Each takes a case. It returns its numerical errors by name, or a text, and raises Nonconforming
+if the check fails.
 
 Shape letters: see harness/protocols.py.
 """
@@ -20,7 +20,9 @@ from harness.random_streams import seeded
 B, T, V, D, NUM_LAYERS = 2, 4, 13, 6, 3
 OTHER_DIMS, OTHER_EMBED = (4, 5, 7), 6  # layers and embedding of different widths
 EXTREME, DOUBLINGS = 100.0, 20
-STEPS = (1e-5, 1e-6, 1e-7, 1e-8)  # a kink of a piecewise-linear map may spoil one; a wrong gradient disagrees at all
+# Steps of finite differences. A kink of a piecewise-linear map may disturb one of them; a wrong gradient disagrees with
+# all.
+STEPS = (1e-5, 1e-6, 1e-7, 1e-8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class HeadCase:
     params: dict[str, Any]
 
     def build(self, dtype: torch.dtype = torch.float64) -> nn.Module:
-        """The head, in evaluation mode, always from the same seed."""
+        """Build the head in evaluation mode, always from the same seed."""
         with seeded(0, "conformance", "head"):
             dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D, token_counts=torch.arange(1, V + 1))
             embedding = nn.Embedding(V, D)
@@ -55,7 +57,7 @@ class HeadCase:
 
 
 def shapes(case: HeadCase) -> str:
-    """A TokenDistribution whose answers have the promised shapes."""
+    """The head returns a TokenDistribution, and its methods return tensors of the documented shapes."""
     distribution = case.build()(case.hidden())
     require(isinstance(distribution, TokenDistribution), f"returned a {type(distribution).__name__}")
     found = {
@@ -70,7 +72,7 @@ def shapes(case: HeadCase) -> str:
 
 
 def other_widths(case: HeadCase) -> str:
-    """On layers and an embedding of different widths it works, or its constructor refuses with a ValueError."""
+    """With layers and an embedding of different widths it works, or its constructor raises ValueError."""
     with seeded(0, "conformance", "other widths"):
         counts = torch.arange(1, V + 1)
         dims = HeadDims(vocab_size=V, layer_dims=OTHER_DIMS, d_embed=OTHER_EMBED, token_counts=counts)
@@ -85,21 +87,21 @@ def other_widths(case: HeadCase) -> str:
 
 
 def normalised(case: HeadCase) -> dict[str, float]:
-    """Probabilities sum to 1: to 1e-12 in float64, 1e-5 in float32 and from bfloat16 inputs, also far out."""
+    """Probabilities sum to 1: to 1e-12 in float64, 1e-5 in float32 and with bfloat16 inputs; with large logits, too."""
     worst = {}
     for dtype, tolerance in {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-5}.items():
         for extreme in (False, True):
             log_probs = (_extreme(case, dtype) if extreme else case.build(dtype)(case.hidden(dtype))).log_probs()
             require(torch.isfinite(log_probs).all(), f"log-probabilities in {dtype} are not finite")
             error = (log_probs.double().exp().sum(-1) - 1).abs().max().item()
-            where = f"{dtype}{' far out' if extreme else ''}".removeprefix("torch.")
+            where = f"{dtype}{' large logits' if extreme else ''}".removeprefix("torch.")
             require(error <= tolerance, f"probabilities in {where} sum to 1 within {error:.1e}, expected {tolerance}")
             worst[where] = error
     return worst
 
 
 def agreement(case: HeadCase) -> dict[str, float]:
-    """nll and mean_nll, with and without weights, are what log_probs says, to 1e-12 in float64."""
+    """nll and mean_nll, with and without weights, agree with log_probs to 1e-12 in float64."""
     distribution, targets, weight = case.build()(case.hidden()), case.targets(), case.weight()
     expected = -distribution.log_probs().gather(-1, targets[..., None])[..., 0]
     errors = {
@@ -139,7 +141,7 @@ def gradients(case: HeadCase) -> dict[str, float]:
 
 
 def reproducible(case: HeadCase) -> str:
-    """The same seed gives the same training loss, bit for bit, dropout and all."""
+    """The same seed gives the same training loss, bit for bit, with dropout."""
     losses = []
     for _ in range(2):
         head = case.build(torch.float32).train()
@@ -150,14 +152,14 @@ def reproducible(case: HeadCase) -> str:
 
 
 def trains_every_parameter(case: HeadCase) -> str:
-    """training_loss gives every parameter a finite gradient that is not all zero."""
+    """Every parameter gets a finite gradient from training_loss that is not zero everywhere."""
     head = case.build()
     head(case.hidden()).training_loss(case.targets()).backward()
     return require_all_trained(head)
 
 
 def counts_without_allocating(case: HeadCase) -> str:
-    """Built on the meta device it has the parameters it really has: plans count there."""
+    """On the meta device it has the same number of parameters as on the CPU, because plans count parameters there."""
     with torch.device("meta"):
         dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D)
         planned = case.cls(dims, nn.Embedding(V, D), **case.params)
@@ -182,7 +184,7 @@ def _grad(loss: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
 
 @torch.no_grad()
 def _difference(loss: Callable[[], Tensor], inputs: list[Tensor], direction: list[Tensor], step: float) -> float:
-    """(loss(x + step d) - loss(x - step d)) / (2 step); the inputs are put back."""
+    """Return (loss(x + step d) - loss(x - step d)) / (2 step). The inputs have their old values afterwards."""
     before, values = [tensor.clone() for tensor in inputs], []
     for sign in (1, -1):
         for tensor, at, along in zip(inputs, before, direction, strict=True):
@@ -195,8 +197,9 @@ def _difference(loss: Callable[[], Tensor], inputs: list[Tensor], direction: lis
 
 @torch.no_grad()
 def _extreme(case: HeadCase, dtype: torch.dtype) -> TokenDistribution:
-    """The head with inputs and matrices scaled up until some word is at least e^-100 away, or, for a head whose logits
-    are bounded by construction, by 2^20.
+    """Return the distribution of the head with inputs and matrices scaled until a word has a probability below e^-100.
+
+    The scale is at most 2^20, because the logits of some heads are bounded by construction.
     """
     head = case.build(dtype)
     for doubling in range(DOUBLINGS):

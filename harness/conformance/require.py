@@ -1,12 +1,12 @@
-"""Checks that hold under `python -O` too, where `assert` does not."""
+"""Functions that raise Nonconforming if a condition does not hold. Unlike `assert` they also work under `python -O`."""
 
 from torch import nn
 
-MAX_NAMES = 20  # of parameters, in a report
+MAX_NAMES = 20  # the largest number of parameters that are listed by name
 
 
 class Nonconforming(AssertionError):
-    """What a component does and what was expected of it."""
+    """A check that failed. The message says what was found and what was expected."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -16,13 +16,14 @@ def require(condition: bool, message: str) -> None:
 
 
 def count(module: nn.Module) -> int:
-    """Scalars in the parameters of a module."""
+    """Return the number of scalars in the parameters of a module."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def require_all_trained(module: nn.Module) -> str:
-    """After a backward pass every parameter has a finite gradient that is not all zero; returns their names, or how
-    many there are.
+    """Require that after a backward pass every parameter has a finite gradient that is not zero everywhere.
+
+    Returns: the names of the parameters, or their number if there are many.
     """
     for name, parameter in module.named_parameters():
         require(parameter.grad is not None, f"{name} gets no gradient")
@@ -33,7 +34,7 @@ def require_all_trained(module: nn.Module) -> str:
 
 
 def require_equal_counts(planned: nn.Module, built: nn.Module) -> str:
-    """What was built on the meta device has as many parameters as what was really built: plans count there."""
+    """Require that a module on the meta device has as many parameters as the module on the CPU."""
     on_meta, really = count(planned), count(built)
     require(on_meta == really, f"{on_meta} parameters on the meta device, {really} when built")
     return f"{really} parameters"

@@ -1,4 +1,4 @@
-"""Run the checks of a component's kind over its parameter variants."""
+"""Run the checks for a head or a backbone on each variant of its parameters."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,18 +15,22 @@ from harness.model import on_meta
 from harness.plan.parameters import REQUIRED, Parameter, checked, parameters
 from harness.registry import BACKBONES, HEADS, nearest
 
-MAX_PARAMETERS = 200_000_000  # of a variant: in float64 with gradients 3 GB
+MAX_PARAMETERS = 200_000_000  # of a variant: with gradients in float64 they take 3 GB
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One check of one variant: passed, or not; `detail` says what was found or what is wrong, `errors` the numerical
-    errors by name.
+    """The outcome of one check of one variant.
+
+    Args:
+        ok: whether the check passed.
+        detail: what was found or what is wrong.
+        errors: numerical errors by name.
     """
 
     check: str
     variant: str
-    passed: bool
+    ok: bool
     detail: str
     errors: dict[str, float] = field(default_factory=dict)
 
@@ -35,12 +39,14 @@ class Outcome:
 
 
 def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, list[Outcome]]:
-    """The kind of the component called `name`, and an outcome for each check of each variant of it.
+    """Run all checks of the component called `name`, in each of its variants.
 
-    Variants: the defaults, then every yes/no parameter turned and every other choice taken, one at a time; but for
-    those with more than MAX_PARAMETERS.
+    The variants are: the defaults; then, one parameter at a time, the other value of every boolean parameter and every
+    other choice of a parameter with fixed choices. Variants with more than MAX_PARAMETERS are left out.
+
     Args:
-        given: values for parameters in every variant; parameters without a default need one.
+        given: values of parameters for all variants. A parameter without a default must be given.
+    Returns: the kind of the component, 'head' or 'backbone', and an outcome for each check of each variant.
     Raises: UnknownComponent when neither a head nor a backbone has that name; ExecutionError when a required
         parameter is not given, or a given one does not fit.
     """
@@ -60,8 +66,8 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
                 with contained(who), calling(who, "its constructor", TORCH):
                     size = _num_parameters(case(cls, params)) if kind == "backbone" else 0
                     if size > MAX_PARAMETERS and variant != "defaults":
-                        said = f"left out: {size:,} parameters; ask for it by itself with --set"
-                        outcomes.append(Outcome("construction", variant, True, said))
+                        detail = f"left out: {size:,} parameters; check this variant alone with --set"
+                        outcomes.append(Outcome("construction", variant, True, detail))
                         continue
                     case(cls, params).build()
             except ValueError as refusal:
@@ -69,7 +75,7 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
                     raise ExecutionError(f"'{name}' cannot be built: {refusal}") from refusal
                 outcomes.append(Outcome("construction", variant, True, f"refused: {refusal}"))
                 continue
-            except Exception as error:  # whatever anybody's constructor raises is a failed check
+            except Exception as error:  # any exception of a constructor is a failed check
                 outcomes.append(Outcome("construction", variant, False, first_line(error)))
                 continue
             outcomes += [_outcome(title, variant, check, case(cls, params), who) for title, check in checks.items()]
@@ -78,8 +84,12 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All outcomes of one component in a line: `worst` is the largest error of each check that measures one, over all
-    variants and number types; `failures` says what is wrong; `seconds` it took.
+    """All outcomes of one component.
+
+    Args:
+        worst: the largest error of each check that measures one, over all variants and number types.
+        failures: one sentence for each failed check.
+        seconds: the time that the checks took.
     """
 
     name: str
@@ -91,7 +101,7 @@ class Summary:
 
 
 def summary(name: str) -> Summary:
-    """Run a component's checks and sum them up. One that needs parameters is a failure that says so."""
+    """Run a component's checks and return their summary. A component that needs parameters counts as a failure."""
     started = time.perf_counter()
     try:
         _, outcomes = conformance(name)
@@ -102,7 +112,7 @@ def summary(name: str) -> Summary:
         if outcome.errors:
             worst[outcome.check] = max(worst.get(outcome.check, 0.0), *outcome.errors.values())
     variants = len({outcome.variant for outcome in outcomes})
-    failures = [str(outcome) for outcome in outcomes if not outcome.passed]
+    failures = [str(outcome) for outcome in outcomes if not outcome.ok]
     return Summary(name, variants, len(outcomes), worst, failures, time.perf_counter() - started)
 
 
@@ -138,7 +148,8 @@ def _num_parameters(case: BackboneCase) -> int:
     try:
         with on_meta():
             return sum(parameter.numel() for parameter in case.build().parameters())
-    except (RuntimeError, NotImplementedError):  # it cannot be built there: 'counted without allocating' will say so
+    # it cannot be built there; the check 'counted without allocating' reports this
+    except (RuntimeError, NotImplementedError):
         return 0
 
 
@@ -146,7 +157,7 @@ def _outcome(title: str, variant: str, check: Callable[[Any], Any], case: Any, w
     try:
         with contained(who), calling(who, "this check", TORCH):
             found = check(case)
-    except Exception as error:  # whatever anybody's component raises is a failed check
+    except Exception as error:  # any exception of a component is a failed check
         return Outcome(title, variant, False, first_line(error))
     if isinstance(found, str):
         return Outcome(title, variant, True, found)

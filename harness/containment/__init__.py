@@ -1,1 +1,1 @@
-"""Heads, backbones and corpora may be anybody's code: what one raises or changes ends with the call."""
+"""Checks around calls into heads, backbones and corpora, which may be third-party code."""

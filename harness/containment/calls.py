@@ -1,14 +1,14 @@
-"""Calls into components, which may be anybody's code: what one raises or changes ends with the call.
+"""Checks around calls into components, which may be third-party code.
 
-`calling` goes around each single call; it takes 5 to 15 us. `contained` goes around the building of a model, or a whole
-trial, and looks at more. Both make a ComponentError of
+`calling` is used around each single call and takes 5 to 15 us. `contained` is used around the building of a model or
+around a whole trial, and checks more. Both raise a ComponentError instead of
 
-- SystemExit, KeyboardInterrupt, GeneratorExit and whatever else would end the program,
+- SystemExit, KeyboardInterrupt, GeneratorExit and any other exception that would end the program,
 - an exception whose text cannot be shown,
-- a change of torch's settings, which are put back.
+- a change of torch's settings. The old settings are restored.
 
-Any other exception passes as it is. So does what no component raised: the user's Ctrl-C, a SIGTERM, the alarm of a time
-limit, and what is raised within `from_outside`.
+Any other exception is not changed. Neither is an exception that no component raised: the user's Ctrl-C, a SIGTERM, the
+alarm of a time limit, and exceptions raised within `from_outside`.
 """
 
 import signal
@@ -21,19 +21,19 @@ from harness.containment.shared_state import QUICK, TORCH, Process, Switch, put_
 from harness.errors import ComponentError
 from harness.printable import sentence
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)  # Ctrl-C, the order to end, the alarm of a time limit
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)  # Ctrl-C, a request to end, the alarm of a time limit
 OUTSIDE = "raised_outside_of_components"  # attribute of an exception
 
 
 class calling:
-    """Use as a context manager around a call into a component.
+    """A context manager for one call into a component. Raises ComponentError; see the module's docstring.
 
     Args:
-        who: 'head mos'.
-        where: 'its constructor'.
-        switches: the settings of torch that are compared. QUICK where the call is one of many, TORCH where it is not,
-            none where a change may wait for the `contained` around all calls.
-        before: their values, where the call before has just read them: what its `with` gave.
+        who: the component in messages: 'head mos'.
+        where: the call in messages: 'its constructor'.
+        switches: the settings of torch that are compared before and after. QUICK for frequent calls, TORCH for others,
+            none if it is enough that a surrounding `contained` finds a change.
+        before: the values of the settings, if a previous `calling` has just returned them.
     """
 
     __slots__ = ("_before", "_switches", "_where", "_who")
@@ -58,13 +58,13 @@ class calling:
 
 
 @contextmanager
-def contained(who: str, tell: Callable[[str], None] = lambda said: None) -> Iterator[None]:
-    """Around everything that is done with components. A KeyboardInterrupt that no `calling` saw is the user's.
+def contained(who: str, warn: Callable[[str], None] = lambda message: None) -> Iterator[None]:
+    """Check everything that is done with components within the block. Raises ComponentError.
 
+    A KeyboardInterrupt that was not raised within a `calling` is the user's and is not changed.
     Args:
-        who: 'head mos on backbone lstm'.
-        tell: is given a sentence about what was changed and put back without an error: see Process.
-    Raises: ComponentError.
+        who: the components in messages: 'head mos on backbone lstm'.
+        warn: called with a sentence about state that was changed and is restored without an error (see Process).
     """
     before, process = values(TORCH), Process()
     try:
@@ -78,13 +78,13 @@ def contained(who: str, tell: Callable[[str], None] = lambda said: None) -> Iter
         if changed := put_back(TORCH, before):
             raise ComponentError(_changes(who, changed, ""))
     finally:
-        if said := process.put_back():
-            tell(f"changed meanwhile and put back: {', '.join(said)}")
+        if changed := process.put_back():
+            warn(f"a component changed {', '.join(changed)}; the old state is restored")
 
 
 @contextmanager
 def from_outside() -> Iterator[None]:
-    """What is raised within it is nothing that a component did."""
+    """Mark exceptions that are raised within the block as not raised by a component."""
     try:
         yield
     except BaseException as error:
@@ -94,8 +94,10 @@ def from_outside() -> Iterator[None]:
 
 @contextmanager
 def marked_signals() -> Iterator[None]:
-    """Within it, what the handlers of SIGNALS raise is known to be from outside. Afterwards these handlers are what
-    they were, whatever a component made of them. Signals reach the main thread only.
+    """Mark exceptions that the handlers of SIGNALS raise within the block as not raised by a component.
+
+    Afterwards the old handlers are restored, also if a component replaced them. Python runs signal handlers in the main
+    thread only, so nothing is done in other threads.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -108,29 +110,31 @@ def marked_signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            if handler is not None:  # None: it was not Python that set it
+            if handler is not None:  # None: the handler was not set from Python
                 signal.signal(number, handler)
 
 
 def first_line(error: BaseException) -> str:
-    """'ValueError: what it says', of one line and a bounded length, whatever the exception makes of being shown."""
+    """Return 'ValueError: its text', one line of limited length, also for an exception whose text cannot be
+    computed.
+    """
     name = type(error).__name__
     try:
-        said = str(error)
+        text = str(error)
     except BaseException as second:
         if is_from_outside(second):
             raise
         return f"{name}, whose text cannot be shown: its __str__ raises {type(second).__name__}"
-    return sentence(f"{name}: {said}".splitlines()[0] if said else name)
+    return sentence(f"{name}: {text}".splitlines()[0] if text else name)
 
 
 def is_from_outside(error: BaseException) -> bool:
-    """Whether no component raised it."""
+    """Return whether an exception is marked as not raised by a component."""
     return getattr(error, OUTSIDE, False)
 
 
 def _refuse(error: BaseException, before: str, after: str, *, interrupts: bool) -> None:
-    """Raises ComponentError for an exception that must not pass as it is."""
+    """Raise ComponentError for an exception that would end the program or that cannot be shown."""
     if is_from_outside(error) or isinstance(error, ComponentError):
         return
     ends_program = not isinstance(error, Exception) and (interrupts or not isinstance(error, KeyboardInterrupt))

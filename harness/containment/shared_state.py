@@ -1,7 +1,7 @@
-"""What all trials of a process share and a component could change: torch's settings, and state of the process itself.
+"""State that all trials of a process share and that a component could change.
 
-A change of torch's settings (`QUICK`, `TORCH`) is an error: they decide the numbers and the speed of every later trial.
-Other state (`Process`) is put back without an error.
+A change of torch's settings (`QUICK`, `TORCH`) is an error, because they affect the numbers and the speed of every
+later trial. Other state of the process (`Process`) is restored without an error.
 """
 
 import os
@@ -20,12 +20,12 @@ CPU = torch.device("cpu")
 PRECISIONS = [(library, "all") for library in ("generic", "mkldnn", "cuda")] + [
     (library, of) for library in ("mkldnn", "cuda") for of in ("matmul", "conv", "rnn")
 ]
-_GUARDS: list[Any] = []  # torch ends an inference mode when its guard is deleted, so these are kept
+_GUARDS: list[Any] = []  # torch ends an inference mode when its guard is deleted, so the guards are kept
 
 
 class Switch(NamedTuple):
-    """One setting of torch: the functions that read and write it. `write` is None for the random seed: `Process` puts
-    the whole state of the generators back.
+    """The functions that read and write one setting of torch. `write` is None for the random seed, because `Process`
+    restores the whole state of the generators.
     """
 
     read: Callable[[], Any]
@@ -46,7 +46,7 @@ def _set_deterministic(values: tuple[bool, bool]) -> None:
 
 
 def _denormals_are_zero() -> bool:
-    return sys.float_info.min / 2 == 0  # torch has no function that tells
+    return sys.float_info.min / 2 == 0  # torch has no function that returns this setting
 
 
 def _set_inference_mode(mode: bool) -> None:
@@ -118,12 +118,12 @@ TORCH = QUICK | {
 
 
 def values(switches: Mapping[str, Switch]) -> tuple[Any, ...]:
-    """The present values, in the order of the switches."""
+    """Return the current values, in the order of the switches."""
     return tuple(switch.read() for switch in switches.values())
 
 
 def put_back(switches: Mapping[str, Switch], before: tuple[Any, ...]) -> list[str]:
-    """Set every switch that has changed to its value before; what changed, as 'the default dtype (torch.float32 to
+    """Restore every setting that has changed; return what changed: 'the default dtype (torch.float32 to
     torch.float64)'.
     """
     changed = []
@@ -140,8 +140,8 @@ OUR_VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "RAY_", "TUNE_")  # the harness and 
 
 
 class Process:
-    """State of the process as it is when this is made: the current folder, environment variables, filters of warnings,
-    and the random generators of Python, numpy and torch's CPU.
+    """A copy of the process' state: the current folder, environment variables, warning filters, and the random
+    generators of Python, numpy and torch on the CPU.
     """
 
     def __init__(self):
@@ -149,7 +149,7 @@ class Process:
         self._filters, self._generators = list(warnings.filters), generator_states(CPU)
 
     def put_back(self) -> list[str]:
-        """Make the state what it was; what had changed, but for the generators, which change with every draw."""
+        """Restore the state; return what had changed. The generators are not listed: they change with every draw."""
         changed = []
         if not _is_current(self._folder):
             os.chdir(self._folder)
@@ -174,5 +174,5 @@ class Process:
 def _is_current(folder: Path) -> bool:
     try:
         return Path.cwd() == folder
-    except FileNotFoundError:  # a folder that is gone is no folder of ours
+    except FileNotFoundError:  # the current folder was removed
         return False

@@ -1,1 +1,1 @@
-"""From text to token ids: sources (download, checksum, local file), vocabularies, counting rules, batching."""
+"""Corpora: sources of text (download or local file), vocabularies and tokenizers, counting rules, and batching."""

@@ -1,7 +1,7 @@
-"""One file out of a verified zip or tar archive. Nothing is ever unpacked to where an archive says.
+"""Copy one file out of a verified zip or tar archive. Paths in the archive never decide where a file is written.
 
-The caller names the member and the place. Whatever else the archive holds, by whatever names (`../`, absolute, twice),
-is not looked at; links and devices have no content to copy and are refused.
+The caller gives the name of the member and the place to copy it to. Other members of the archive are ignored, with any
+names (`../`, absolute paths, repeated names). Links and devices have no content to copy and are refused.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ _DAMAGE = (
 
 
 def copy_member(archive: Path, name: str, place: Path, *, sha256: str) -> None:
-    """Copy the one regular file called exactly `name`; the place holds all of it or is as it was.
+    """Copy the only regular file called exactly `name`. `place` gets its complete content or is not changed.
 
-    Raises: ValueError when the archive is none or damaged, has no such regular file or several, or the file has another
-    SHA-256, or more than MAX_BYTES.
+    Raises: ValueError when the file is not an archive or is damaged, when it has no or several such regular files, or
+    when the member has another SHA-256 or more than MAX_BYTES.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.", suffix=".tmp")
@@ -47,14 +47,15 @@ def copy_member(archive: Path, name: str, place: Path, *, sha256: str) -> None:
             raise ValueError(f"'{name}' of the archive has another sha256 than the pinned one")
         os.replace(temporary, place)
     except _DAMAGE as cause:
-        raise ValueError(f"the archive cannot be read: {cause}") from cause  # encrypted, cut, of an unknown kind
+        # encrypted, incomplete, or of an unknown format
+        raise ValueError(f"the archive cannot be read: {cause}") from cause
     finally:
         Path(temporary).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def _member(archive: Path, name: str) -> Iterator[tuple[IO[bytes], int]]:
-    """The open member and the size it says."""
+    """Yield the opened member and the size that the archive states."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as opened:
             found = _only([each for each in opened.infolist() if each.filename == name], name)
@@ -84,7 +85,7 @@ def _check(size: int, regular: bool, name: str) -> None:
 
 
 def _copied(source: IO[bytes], target: IO[bytes], size: int) -> str:
-    """The SHA-256 of what was copied: no more than was declared, whatever comes."""
+    """Copy at most `size` bytes, and return the SHA-256 of the copied bytes."""
     left, digest = size, hashlib.sha256()
     while left and (block := source.read(min(_BLOCK, left))):
         target.write(block)

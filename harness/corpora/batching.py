@@ -1,6 +1,6 @@
-"""Token streams to segments. B batch, T time; everything is batch-first.
+"""Cut token streams into segments. B batch, T time; the batch is always the first dimension.
 
-A split may be a memory-mapped file far larger than memory: nothing here copies or moves a whole one.
+A split may be a memory-mapped file that is larger than memory, so no function here copies or moves a whole split.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +12,10 @@ from torch import Tensor
 
 
 class Segment(NamedTuple):
-    """Shapes: inputs, targets (B, T) int64; weight (B, T) float32, 0 where a target counts for nothing, or None; place
-    (B, T) int64, where in the split the targets stand, or None. In evaluation neither is None.
+    """Inputs and targets of one step.
+
+    Shapes: inputs, targets (B, T) int64; weight (B, T) float32, 0 for targets that do not count, or None; place (B, T)
+        int64, the positions of the targets in the split, or None. In evaluation weight and place are never None.
     """
 
     inputs: Tensor
@@ -22,7 +24,7 @@ class Segment(NamedTuple):
     place: Tensor | None = None
 
     def to(self, device: torch.device) -> "Segment":
-        """On a device, ids as int64; itself where nothing is to be done."""
+        """Return the segment on a device, with ids as int64."""
         weight = None if self.weight is None else self.weight.to(device)
         place = None if self.place is None else self.place.to(device)
         return Segment(self.inputs.to(device, torch.int64), self.targets.to(device, torch.int64), weight, place)
@@ -30,13 +32,15 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments(Sequence[Segment]):
-    """The segments of an epoch, each cut when it is asked for; a slice is a list of them.
+    """The segments of an epoch. Each is cut when it is read; a slice gives a list of segments.
+
+    A unit is what is shuffled: a segment of a stream, or a block.
 
     Args:
-        cut: some of the units that are shuffled -> the segment that they make.
-        num_units: how many units there are.
-        per_segment: how many of them a segment takes; those that fill none are dropped.
-        order: of the units, (num_units,); None: as they are.
+        cut: makes a segment from some units.
+        num_units: the number of units.
+        per_segment: the number of units of a segment. Units that do not fill a segment are dropped.
+        order: (num_units,) the order of the units; None for their own order.
     """
 
     cut: Callable[[Tensor | slice], Segment]
@@ -55,7 +59,7 @@ class Segments(Sequence[Segment]):
         return self.cut(units if self.order is None else self.order[units])
 
     def shuffled(self, generator: torch.Generator) -> "Segments":
-        """With the units in a random order: those that are dropped are others each time."""
+        """Return the segments with the units in a random order. The dropped units are different ones each time."""
         return replace(self, order=torch.randperm(self.num_units, generator=generator))
 
 
@@ -67,16 +71,18 @@ def training_segments(
     batching: Literal["stream", "blocks"] = "stream",
     device: torch.device | None = None,
 ) -> Segments:
-    """A training split cut into segments.
+    """Cut a training split into segments.
 
-    'stream': into `batch_size` contiguous columns (what is left over at the end is dropped), then into segments of
-    `seq_len` targets, the last one shorter. Segment s+1 continues segment s in every column. Segments are shuffled.
+    'stream': the split is cut into `batch_size` contiguous columns, and tokens that remain at the end are dropped. The
+    columns are cut into segments of `seq_len` targets; the last one may be shorter. Segment s+1 continues segment s in
+    every column. `shuffled` shuffles segments.
 
-    'blocks': into blocks of `seq_len` tokens that do not overlap (the tail that fills none is dropped), the first token
-    of each no target; `batch_size` blocks make a segment (those that fill none are dropped). Blocks are shuffled.
+    'blocks': the split is cut into blocks of `seq_len` tokens without overlap, and tokens that remain at the end are
+    dropped. The first token of each block is not a target. A segment has `batch_size` blocks, and blocks that do not
+    fill a segment are dropped. `shuffled` shuffles blocks.
 
     Args:
-        device: where segments are wanted; None: where the tokens are.
+        device: the device of the segments; None for the device of the tokens.
     """
     device = tokens_N.device if device is None else device
     if batching == "blocks":
@@ -94,8 +100,10 @@ def training_segments(
 
 
 def evaluation_segments(tokens_N: Tensor, *, batch_size: int, seq_len: int) -> Iterator[Segment]:
-    """Every token but the first is a target exactly once: no remainder is dropped, and a column's first target follows
-    its true predecessor. The last columns are padded with weight 0.
+    """Yield segments in which every token of the split except the first is a target exactly once.
+
+    No token is dropped, and the first target of a column follows the token before it in the split. The last columns are
+    padded with weight 0.
     """
     num_targets = len(tokens_N) - 1
     batch_size = min(batch_size, num_targets)
@@ -106,9 +114,11 @@ def evaluation_segments(tokens_N: Tensor, *, batch_size: int, seq_len: int) -> I
 
 
 def strided_segments(tokens_N: Tensor, *, batch_size: int, seq_len: int, stride: int) -> Iterator[Segment]:
-    """Windows of `seq_len` inputs that move by `stride` tokens, `batch_size` at a time: each has weight for its last
-    `stride` targets only, the first window for all. So every token but the first counts exactly once, after at least
-    seq_len - stride + 1 true predecessors, or all there are. The last window is padded with weight 0.
+    """Yield windows of `seq_len` inputs that move by `stride` tokens, `batch_size` windows at a time.
+
+    Only the last `stride` targets of a window have weight; in the first window all have. So every token except the
+    first counts exactly once. Its context has at least seq_len - stride + 1 tokens, or all tokens before it. The last
+    window is padded with weight 0.
     """
     num_targets = len(tokens_N) - 1
     width = min(seq_len, num_targets)
@@ -118,16 +128,17 @@ def strided_segments(tokens_N: Tensor, *, batch_size: int, seq_len: int, stride:
 
 
 def evaluation_blocks(tokens_N: Tensor, *, batch_size: int, seq_len: int) -> Iterator[Segment]:
-    """Blocks of `seq_len` tokens that do not overlap, `batch_size` at a time, the first token of each no target. The
-    last block may be shorter, and is padded with weight 0.
+    """Yield blocks of `seq_len` tokens without overlap, `batch_size` blocks at a time.
+
+    The first token of each block is not a target. The last block may be shorter and is padded with weight 0.
     """
-    num_blocks = -(-(len(tokens_N) - 1) // seq_len)  # a last one of a single token has no target
+    num_blocks = -(-(len(tokens_N) - 1) // seq_len)  # a last block of one token has no target
     for begins_B in _begins(num_blocks, seq_len, batch_size, tokens_N.device):
         yield _window(tokens_N, begins_B, min(seq_len, len(tokens_N)) - 1)
 
 
 def _begins(number: int, step: int, batch_size: int, device: torch.device) -> Iterator[Tensor]:
-    """0, step, 2 step, ...: so many, a batch at a time."""
+    """Yield `number` positions 0, step, 2 step, ..., one batch at a time."""
     for first in range(0, number, batch_size):
         yield step * torch.arange(first, min(first + batch_size, number), device=device)
 
@@ -137,8 +148,10 @@ def _shifted(tokens_BL: Tensor) -> Segment:
 
 
 def _window(tokens_N: Tensor, begins_B: Tensor, width: int, scored: int | None = None) -> Segment:
-    """`width` inputs from each place on and the tokens after them. Weight 0: before the last `scored` of them, but for
-    the window at the split's start, and beyond the split.
+    """Return `width` inputs from each of the positions `begins_B` on, and the tokens after them as targets.
+
+    Targets after the end of the split have weight 0. With `scored`, so have all targets except the last `scored` ones,
+    but not in the window at the start of the split.
     """
     offset_T = torch.arange(width, device=tokens_N.device)
     place_BT = begins_B[:, None] + offset_T

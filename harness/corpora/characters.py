@@ -1,4 +1,6 @@
-"""Characters to ids, 100 million at a time: code points are looked up in a table, no list of characters is made."""
+"""Convert characters to ids by a table of code points. No Python list of characters is made, so long texts are
+possible.
+"""
 
 from collections.abc import Mapping
 
@@ -15,7 +17,8 @@ _CODE_POINTS = 0x110000
 
 
 def character_corpus(texts: Mapping[str, str], *, min_count: int = 1, where: str) -> Corpus:
-    """One id for each character of three texts: in order of first appearance in the training split, <unk> last.
+    """Return a corpus with one id for each character, in the order of first appearance in the training split; <unk> is
+    last.
 
     Args:
         min_count: characters seen less often in the training split become <unk>.
@@ -39,26 +42,29 @@ def character_corpus(texts: Mapping[str, str], *, min_count: int = 1, where: str
 
 
 def byte_ids(content: np.ndarray, values: bytes) -> Tensor:
-    """(N,) int32 ids of bytes: the place of each in `values`."""
+    """Return (N,) int32 ids of bytes: the index of each byte in `values`."""
     table = np.zeros(256, dtype=np.int32)
     table[list(values)] = np.arange(len(values))
     return torch.from_numpy(table[content])
 
 
 def text_size(text: str) -> TextSize:
-    """Words are what whitespace separates; bytes are those of UTF-8."""
+    """Return the size of a text. Words are separated by whitespace; bytes are those of UTF-8."""
     return TextSize(words=len(text.split()), characters=len(text), bytes=len(text.encode()))
 
 
 def size_within(text: str, prefix: bytes) -> TextSize:
-    """What of a text is over by the end of its first bytes: a word or character counts where its last byte is there."""
+    """Return the size of the part of a text that its first bytes `prefix` cover completely.
+
+    A word or character counts if its last byte belongs to the prefix.
+    """
     before = prefix.decode(errors="ignore")
     cut = bool(before) and len(before) < len(text) and not (before[-1].isspace() or text[len(before)].isspace())
     return TextSize(words=len(before.split()) - cut, characters=len(before), bytes=len(prefix))
 
 
 def difference(whole: TextSize, part: TextSize) -> TextSize:
-    """What is left of a text without a part of it."""
+    """Return the size of a text without a part of it."""
     return TextSize(
         words=whole.words - part.words,
         characters=whole.characters - part.characters,

@@ -1,4 +1,4 @@
-"""Text to the ids of words, characters and bytes, and back."""
+"""Conversion between text and the ids of words, characters or bytes."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -7,13 +7,15 @@ from harness.errors import CorpusError
 
 
 class WordCodec:
-    """Words and <eos>, one for each line end; a last line without an end gets none.
+    """One id for each word, and <eos> for each line end. A last line without a line end gets no <eos>.
+
+    `decode(encode(text))` can differ from the text: words are joined with single spaces, unknown words become <unk>,
+    and <sos> is left out.
 
     Args:
-        symbols: in the order of their ids.
-        boundary: with 'sos_eos' every line that is begun opens with <sos>.
-        words: a line's words; whitespace separates them unless told otherwise.
-    Differs from text: `decode` joins words with single spaces, <unk> stays <unk>, <sos> is dropped.
+        symbols: the words in the order of their ids.
+        boundary: with 'sos_eos' every line begins with <sos>.
+        words: splits a line into words; by default on whitespace.
     """
 
     def __init__(
@@ -23,14 +25,14 @@ class WordCodec:
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
 
     def encode(self, text: str) -> list[int]:
-        """Unknown words become <unk>. Raises CorpusError where the vocabulary has no <unk>."""
+        """Return token ids. Unknown words become <unk>. Raises CorpusError if the vocabulary has no <unk>."""
         *lines, last = text.split("\n")
         tokens = line_tokens([self._words(line) for line in lines], self._boundary)
         tokens += [SOS] * bool(last and self._boundary == "sos_eos") + self._words(last)
         return _known(tokens, self._ids, "word")
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Words with a space between, a line end for <eos>."""
+        """Return the words, separated by spaces, with a line end for each <eos>."""
         lines: list[list[str]] = [[]]
         for index in ids:
             symbol = self._symbols[index]
@@ -42,11 +44,11 @@ class WordCodec:
 
 
 class CharacterCodec:
-    """One id for each character. `decode(encode(text)) == text` for characters of the vocabulary.
+    """One id for each character. `decode(encode(text)) == text` if the vocabulary has all characters of the text.
 
     Args:
-        symbols: in the order of their ids; a character, or <unk>, which stands for any other.
-        spelled: how a character is written among the symbols where not as itself: {' ': '_', line end: '<eos>'}.
+        symbols: the symbols in the order of their ids; each is a character, or <unk> for any other character.
+        spelled: character -> symbol, for characters whose symbol is another text: {' ': '_', line end: '<eos>'}.
     """
 
     def __init__(self, symbols: Sequence[str], *, spelled: Mapping[str, str] | None = None):
@@ -55,11 +57,11 @@ class CharacterCodec:
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
 
     def encode(self, text: str) -> list[int]:
-        """Unknown characters become <unk>. Raises CorpusError where the vocabulary has no <unk>."""
+        """Return token ids. Unknown characters become <unk>. Raises CorpusError if the vocabulary has no <unk>."""
         return _known([self._spelled.get(character, character) for character in text], self._ids, "character")
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The characters; <unk> stays <unk>."""
+        """Return the text. <unk> is written as <unk>."""
         return "".join(self._meant.get(self._symbols[index], self._symbols[index]) for index in ids)
 
 
@@ -75,11 +77,11 @@ class ByteCodec:
         self._ids = {value: index for index, value in enumerate(values)}
 
     def encode(self, text: str) -> list[int]:
-        """Raises CorpusError for a byte that the corpus does not have."""
+        """Return token ids. Raises CorpusError for a byte that the corpus does not have."""
         return _known(text.encode(), self._ids, "byte")
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text; bytes that are no UTF-8, as where a character is cut, become U+FFFD."""
+        """Return the text. Bytes that are not valid UTF-8, as a part of a character, become U+FFFD."""
         return bytes(self._values[index] for index in ids).decode("utf-8", errors="replace")
 
 

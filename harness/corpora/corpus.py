@@ -1,8 +1,8 @@
-"""What a corpus is once loaded, and what a source of one must offer.
+"""The types of a loaded corpus and of a source of a corpus.
 
-A source is built as Cls(*, <parameters>); its keyword-only parameters are its YAML schema. Parameters annotated `Path`
-say where the text lies, not what it is: they are resolved against the suite file and left out of the trial's identity,
-for which `CorpusFacts.content` stands.
+A source is built as Cls(*, <parameters>); its keyword-only parameters are its YAML schema. Parameters of the type
+`Path` are relative to the suite file and are not part of a trial's id. Instead the hash `CorpusFacts.content` is part
+of it.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusFacts:
-    """What a plan needs to know of a corpus before anything is downloaded or generated.
+    """Facts that a plan needs before a corpus is downloaded or generated.
 
     Args:
         vocab_size: V.
-        num_tokens: tokens of each split, boundary tokens included; None where only tokenising the text would tell.
-        content: SHA-256 of what the tokens are made from; part of the trial's identity.
+        num_tokens: the number of tokens of each split, with boundary tokens; None if it is known only after tokenising.
+        content: the SHA-256 of the source of the tokens; part of the trial's id.
         counting: the counting rule in words, printed under tables.
     """
 
@@ -35,7 +35,7 @@ class CorpusFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextSize:
-    """How much text a run of tokens stands for: what word, character and byte perplexity are divided by."""
+    """The size of the text of some tokens: the denominators of word, character and byte perplexity."""
 
     words: int
     characters: int
@@ -43,14 +43,14 @@ class TextSize:
 
 
 class Codec(Protocol):
-    """Text to the ids of a corpus and back."""
+    """Conversion between text and the ids of a corpus."""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids. Raises CorpusError for what the vocabulary cannot express."""
+        """Return token ids. Raises CorpusError for text that the vocabulary cannot represent."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids."""
+        """Return the text of token ids."""
         ...
 
 
@@ -58,16 +58,18 @@ class Codec(Protocol):
 class Corpus:
     """Token ids of the three splits.
 
-    Shapes: train, valid, test: (N,) int64, or int32 where they are memory-mapped files or a hundred million characters;
-        train may be empty in a corpus that is only evaluated on.
+    Shapes: train, valid, test: (N,) int64; or int32 for memory-mapped files and texts of 10^8 characters. `train` may
+        be empty in a corpus that is used for evaluation only.
     Args:
-        symbols: the V symbols in the order of their ids, or None where ids have no names.
-        codec: text to ids and back, or None where ids have no text.
-        test_size: the text of the test split that its scored tokens, all but the first, stand for, where a token is no
-            word: each word and character whose last byte is in one of them. Then perplexity is counted by words,
-            characters and bytes too. `<|endoftext|>` between documents is scored, and is no text.
-        uncounted_id: a boundary token (seed 1's <sos>) that is scored but that standard counting does not divide by.
-        source_test_nll: nats per scored test token under the process that made the text, where that is known.
+        symbols: the V symbols in the order of their ids, or None if ids have no names.
+        codec: the conversion between text and ids, or None if ids have no text.
+        test_size: the size of the text of all scored tokens of the test split (all except the first), if tokens are not
+            words. A word or character counts if its last byte belongs to a scored token. Perplexity is then also given
+            by word, character and byte. `<|endoftext|>` between documents is scored and has no text.
+        uncounted_id: a boundary token (the <sos> of Benka et al., 2021) that is scored but that standard counting does
+            not count in the denominator.
+        source_test_nll: the mean nll, in nats, of the scored test tokens under the process that generated the text, if
+            it is known.
     """
 
     vocab_size: int
@@ -82,11 +84,11 @@ class Corpus:
 
     @property
     def token_counts(self) -> Tensor:
-        """(V,) counts of the training split."""
+        """(V,) the token counts of the training split."""
         return torch.bincount(self.train, minlength=self.vocab_size)
 
     def to(self, device: torch.device) -> Self:
-        """With the splits on a device, but for memory maps, of which segments are moved one by one."""
+        """Return the corpus with its splits on a device. Memory-mapped splits are not moved; their segments are."""
         splits = {name: getattr(self, name) for name in SPLITS}
         moved = {name: split if split.dtype == torch.int32 else split.to(device) for name, split in splits.items()}
         return replace(self, **moved)
@@ -94,16 +96,18 @@ class Corpus:
 
 @runtime_checkable
 class CorpusSource(Protocol):
-    """A named source of a corpus."""
+    """A source of a corpus, which is registered by name."""
 
     def facts(self) -> CorpusFacts:
-        """Sizes and identity. Touches no network; raises CorpusError when a local file is missing or unfit."""
+        """Return sizes and identity, without network access. Raises CorpusError if a local file is missing or
+        unsuitable.
+        """
         ...
 
     def fetch(self, data: Path) -> None:
-        """Make the files present and verified in the data folder, by download if need be."""
+        """Make sure that the verified files are in the data folder; download them if necessary."""
         ...
 
     def load(self, data: Path) -> Corpus:
-        """Read what `fetch` made present."""
+        """Read the corpus. `fetch` must have been called before."""
         ...

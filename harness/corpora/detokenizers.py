@@ -1,13 +1,14 @@
-"""Word-level corpora back to the text they were made from, as far as that can be told; for models that read plain text.
+"""Convert word-level corpora back to plain text, as far as possible, for models that read plain text.
 
-What the preprocessing took away stays away: Penn Treebank is lower case, without punctuation, with <unk> and N, and
-WikiText-2 has <unk>. A lone `'` after an s is read as a possessive; other lone quotes are taken in pairs within a line.
-Rules are applied to each line in the order in which they stand here.
+What the preprocessing removed is not restored: Penn Treebank is in lower case, without punctuation, with <unk> and N,
+    and
+WikiText-2 has <unk>. A separate `'` after an s is read as a possessive. Other separate quotes are read as pairs within
+a line. The rules are applied to each line in the order of the lists below.
 """
 
 import re
 
-VERSION = 1  # part of the token files' key: raise it with any rule
+VERSION = 1  # part of the key of token files: increase it with every change of a rule
 
 _WIKITEXT = [
     (r" @([-,.])@ ", r"\1"),  # red @-@ tipped, 1 @,@ 000, 0 @.@ 7
@@ -31,12 +32,12 @@ _PTB = [
 
 
 def detokenize_wikitext(text: str) -> str:
-    """WikiText's spaced tokens as prose; headings as in a wiki's source, == Life cycle ==."""
+    """Return text of WikiText without the spaces around punctuation. Headings are as in a wiki: == Life cycle ==."""
     return _by_lines(text, [_HEADING, *_WIKITEXT])
 
 
 def detokenize_ptb(text: str) -> str:
-    """Penn Treebank's clitics and money signs joined to their words."""
+    """Return text of Penn Treebank with clitics and currency symbols joined to their words."""
     return _by_lines(text, _PTB)
 
 

@@ -1,4 +1,4 @@
-"""Pinned files: present with the right SHA-256, or downloaded by pooch, or one clear sentence."""
+"""Files with a pinned SHA-256: verified if they exist, else downloaded by pooch. Errors are one sentence."""
 
 import time
 from dataclasses import dataclass
@@ -19,11 +19,14 @@ GRACE_SECONDS, MIN_BYTES_PER_SECOND = 60.0, 1_000
 
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
-    """A file of a published corpus: its place below the data folder, where it is downloaded from, its SHA-256.
+    """A file of a published corpus.
 
     Args:
-        url: where it is downloaded from; for a file that comes in an archive its name in there.
-        archive: that archive, itself pinned, and kept beside the file; opened only after its hash was found right.
+        path: its path relative to the data folder.
+        url: the address for the download; for a file in an archive, its name within the archive.
+        sha256: its SHA-256.
+        archive: the archive that contains it, which is pinned, too, and is kept. It is opened only after its hash was
+            verified.
     """
 
     path: str
@@ -33,15 +36,16 @@ class PinnedFile:
 
     @property
     def source(self) -> str:
-        """Where a person finds it."""
+        """The address of the file, for messages."""
         return self.url if self.archive is None else f"{self.archive.source} ({self.url} in it)"
 
 
 def fetch(file: PinnedFile, data: Path) -> Path:
-    """The verified file's path; downloads it when it is absent, a second time when what came was wrong or cut.
+    """Return the path of a verified file. Download it if it is missing, with one retry if the download was wrong.
 
-    Raises: CorpusError when a present file has another content (it is left as it is), or the download fails or brings
-    another content (nothing is kept of it).
+    Raises: CorpusError when an existing file has another content (the file is not changed), or when the download fails
+        or
+    has another content (it is removed).
     """
     place = data / file.path
     if place.exists():
@@ -60,7 +64,7 @@ def fetch(file: PinnedFile, data: Path) -> Path:
 
 
 def verified(file: PinnedFile, data: Path) -> Path:
-    """The path of a file that must be there. Raises CorpusError when it is absent or has another content."""
+    """Return the path of a file that must exist. Raises CorpusError when it is missing or has another content."""
     place = data / file.path
     if not place.is_file():
         raise CorpusError(f"{place.name} is not in {place.parent}")
@@ -71,7 +75,7 @@ def verified(file: PinnedFile, data: Path) -> Path:
 
 
 def _download(file: PinnedFile, place: Path) -> None:
-    """The file at its place. Pooch writes beside it, compares the hash, renames, and tries once more."""
+    """Download a file. Pooch writes a temporary file, compares the hash, renames it, and retries once."""
     place.parent.mkdir(parents=True, exist_ok=True)
     pinned = pooch.Pooch(
         path=place.parent,
@@ -84,8 +88,9 @@ def _download(file: PinnedFile, place: Path) -> None:
 
 
 def _stream(url: str, place: str, _: pooch.Pooch) -> None:
-    """What a server sends, as it comes: never more than the bound, never at a drip. pooch's own downloader waits for
-    whole blocks, however slowly they fill.
+    """Write what a server sends, with a limit on the size and a lower limit on the speed.
+
+    Pooch's own downloader has no limit on the time for which a very slow server sends a block.
     """
     started, received = time.monotonic(), 0
     with requests.get(url, stream=True, timeout=STALL_SECONDS) as response, open(place, "wb") as file:

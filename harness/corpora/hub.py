@@ -1,4 +1,4 @@
-"""Documents of a data set on the Hugging Face hub, streamed once into token files."""
+"""A corpus of documents of a data set on the Hugging Face hub, which are streamed once into token files."""
 
 import hashlib
 import json
@@ -29,19 +29,20 @@ LEAST_DOCUMENTS = 50
 class Hub:
     """The first documents of a data set on the Hugging Face hub, with <|endoftext|> between them.
 
-    In their order, 96 % train, 2 % validate, 2 % test, as the multi-facet softmax' code splits its lines. They are
-    streamed into token files, once; neither the data set nor its text is kept, and nothing of it is executed. A copy in
-    <data>/hub/<owner>/<name>/<revision> (`hf download --repo-type dataset --revision ... --local-dir ...`) is read
-    instead where there is one, and believed to be that revision.
+    The first 96 % of the documents are the training split, the next 2 % the validation split and the last 2 % the test
+    split, as in the code of the multi-facet softmax. The documents are streamed into token files, once. Neither the
+    data set nor its text is kept, and no code of the data set is executed. If the folder
+    <data>/hub/<owner>/<name>/<revision> exists (made by `hf download --repo-type dataset --revision ... --local-dir
+    ...`), it is read instead. It is not checked that it is this revision.
 
     Args:
         dataset: 'owner/name' on the hub.
-        revision: the full hash of a commit of it: what a name or branch stands for changes.
-        documents: how many are read; at least 50.
-        config: its configuration, where it has several.
-        split: its split, all three of ours are parts of it.
-        text_column: the column of the documents' text.
-        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}; one that is trained streams the training documents twice.
+        revision: the full hash of a commit. Names and branches are not accepted, because their content can change.
+        documents: the number of documents that are read; at least 50.
+        config: the configuration of the data set, if it has several.
+        split: the split of the data set. All three splits of this corpus are parts of it.
+        text_column: the column with the text of the documents.
+        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}. To train a tokenizer, the training documents are streamed twice.
     Raises: ValueError for a dataset or revision of another form, or too few documents; CorpusError when the library
         `datasets` is not installed, the hub cannot be reached, or the data set has no such configuration, split, column
         or number of documents.
@@ -73,7 +74,7 @@ class Hub:
         return f"hub: {self.dataset} at {self.revision[:12]}"
 
     def facts(self) -> CorpusFacts:
-        """From the parameters alone: the commit stands for the text."""
+        """Facts from the parameters only. The hash of the commit identifies the text."""
         identity = [self.dataset, self.revision, self.config, self.split, self.text_column, self.documents]
         return CorpusFacts(
             vocab_size=vocab_size(self.tokenizer),
@@ -83,12 +84,12 @@ class Hub:
         )
 
     def fetch(self, data: Path) -> None:
-        """Stream and tokenise, where the token files are not there."""
+        """Stream and tokenise the documents if there are no token files."""
         fetch_tokenizer(self.tokenizer, data)
         self.load(data)
 
     def load(self, data: Path) -> Corpus:
-        """The token files; made first where they are not there."""
+        """Read the token files; make them first if there are none."""
         return tokenized(
             Recipe(
                 content=self.facts().content,
@@ -101,7 +102,7 @@ class Hub:
         )
 
     def _texts(self, data: Path) -> Iterator[tuple[str, Iterable[str]]]:
-        """The splits one after the other, out of one stream: a split is to be read to its end before the next."""
+        """Yield the splits one after the other from one stream. Each split must be read to its end before the next."""
         valid_from, test_from = (self.documents * share // 100 for share in (VALID_FROM, TEST_FROM))
         counts = valid_from, test_from - valid_from, self.documents - test_from
         stream = self._stream(data)
@@ -109,14 +110,14 @@ class Hub:
             yield name, _joined(islice(stream, count))
 
     def _stream(self, data: Path) -> Iterator[str]:
-        """As many documents as are asked for, in the data set's order."""
+        """Yield the requested number of documents, in the order of the data set."""
         found, rows = 0, self._rows(data)
         while found < self.documents:
             try:
                 row = next(rows, None)
             except CorpusError:
                 raise
-            except Exception as cause:  # the library's, its file formats' and its network's
+            except Exception as cause:  # errors of the library, of file formats or of the network
                 raise CorpusError(f"{self}: {_reason(cause)}") from cause
             if row is None:
                 raise CorpusError(f"{self}: the split '{self.split}' has {found:,} documents, not {self.documents:,}")
@@ -148,7 +149,7 @@ def _joined(documents: Iterable[str]) -> Iterator[str]:
 
 
 def _reason(cause: Exception) -> str:
-    told = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+    reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
     if isinstance(cause, ConnectionError):
-        return f"the hub cannot be reached ({told})"
-    return f"cannot be read ({type(cause).__name__}: {told})"
+        return f"the hub cannot be reached ({reason})"
+    return f"cannot be read ({type(cause).__name__}: {reason})"

@@ -1,4 +1,4 @@
-"""Text that is at hand: the embedded novel, and any file or folder of the user's."""
+"""Local text: the novel that is part of the package, and any text file or folder of the user."""
 
 import hashlib
 import io
@@ -24,14 +24,14 @@ _NOVEL = Path(__file__).with_name("pride_and_prejudice.txt")
 _WORD_OR_MARK = re.compile(r"[a-z]+(?:'[a-z]+)?|[0-9]+|[^\sa-z0-9]")
 MAX_BYTES = 2 * 1024**3
 MAX_NAMES = 5  # of a folder's files, in a message
-VALID_FROM, TEST_FROM = 0.8, 0.9  # a text that comes in one piece is split by position
+VALID_FROM, TEST_FROM = 0.8, 0.9  # fractions at which a text of one file is split
 
 
 class _LocalCorpus(ABC):
-    """A corpus whose files are here: facts are read off the text itself.
+    """A corpus from local files. Its facts are computed from the text.
 
-    `_read` gives the content's digest and the units of each split: pieces of text that make it up, one after the other;
-    at word level each is what an <eos> ends.
+    `_read` returns the SHA-256 of the content and the units of each split. The units are parts of the text that
+    together make up the split; at word level each unit is a line, which ends with <eos>.
     """
 
     counting: str
@@ -62,7 +62,7 @@ class _LocalCorpus(ABC):
         return {name: "".join(units) for name, units in self._content_and_units[1].items()}
 
     def facts(self) -> CorpusFacts:
-        """Counted on the text; with a tokenizer the text is only hashed, and its tokens are not known."""
+        """Facts of the text. With a tokenizer the text is only hashed, and the number of tokens is not known."""
         content = self._content_and_units[0]
         if self.tokenizer is not None:
             size, num_tokens = vocab_size(self.tokenizer), None
@@ -72,13 +72,13 @@ class _LocalCorpus(ABC):
         return CorpusFacts(vocab_size=size, num_tokens=num_tokens, content=content, counting=self.counting)
 
     def fetch(self, data: Path) -> None:
-        """With a tokenizer: its files, and the text's tokens. Else there is nothing to fetch."""
+        """Download the tokenizer's files and tokenise the text. Without a tokenizer there is nothing to do."""
         if self.tokenizer is not None:
             fetch_tokenizer(self.tokenizer, data)
             self.load(data)
 
     def load(self, data: Path) -> Corpus:
-        """The encoded text."""
+        """Return the encoded text."""
         if self.tokenizer is None:
             return self._untokenized
         return tokenized(
@@ -98,15 +98,16 @@ class _LocalCorpus(ABC):
 
 @CORPORA.register("embedded")
 class Embedded(_LocalCorpus):
-    """Jane Austen, Pride and Prejudice (1813, public domain), shipped with the package: 147,864 tokens, V = 2,764.
+    """Jane Austen, Pride and Prejudice (1813, public domain), part of the package: 147,864 tokens, V = 2,764.
 
-    Lower case, words and punctuation marks apart, one paragraph a line; words seen less than 3 times in the training
-    split become <unk>. The first 80 % of the paragraphs train, the next 10 % validate, the last 10 % test.
+    In lower case, with words and punctuation marks as separate tokens; a paragraph is a line. Words that are seen less
+    than 3 times in the training split become <unk>. The first 80 % of the paragraphs are the training split, the next
+    10 % the validation split, the last 10 % the test split.
 
     Args:
-        level: 'word', or 'char' for every character of the text as it is printed, line ends too; V = 76.
-        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}, the last two trained on the training split: the printed text in
-            its tokens.
+        level: 'word', or 'char': every character of the printed text is a token, with line ends; V = 76.
+        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}. The tokens are those of the printed text. The last two are
+            trained on the training split.
     Raises: CorpusError when the text is too small for the tokenizer's V; ValueError when a tokenizer is asked for at
         character level.
     """
@@ -133,21 +134,21 @@ class Embedded(_LocalCorpus):
 
 @CORPORA.register("text")
 class Text(_LocalCorpus):
-    """Any UTF-8 text: one file, split 80 / 10 / 10 by position, or a folder with one file each for train, valid, test.
+    """Any UTF-8 text: one file, which is split 80 / 10 / 10 by position, or a folder with a file for each split.
 
     Args:
-        path: the file or folder, at most 2 GiB a file; a relative path is relative to the suite file and stays in the
-            folder around the suite's. In a folder the three files are those whose names hold
+        path: the file or folder; a file may have at most 2 GiB. A relative path is relative to the suite file and must
+            stay in the folder that contains the suite's folder. In a folder, the names of the three files contain
             'train', 'valid' and 'test'.
-        level: 'word' splits lines on whitespace, 'char' takes every character, line ends too.
-        lowercase: lower-case the text first.
-        min_count: symbols seen less often in the training split become <unk>.
+        level: 'word' splits lines on whitespace; with 'char' every character is a token, with line ends.
+        lowercase: convert the text to lower case first.
+        min_count: symbols that are seen less often in the training split become <unk>.
         boundary: 'eos' or 'sos_eos'; word level only.
-        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}, the last two trained on the training split, instead of words or
-            characters. The text is tokenised once, into the cache. `<|endoftext|>` in the text is one token.
+        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}, instead of words or characters. The last two are trained on the
+            training split. The text is tokenised once, into the cache. `<|endoftext|>` in the text is one token.
     Raises: CorpusError when a file is missing, ambiguous, not UTF-8, a split is empty, or the text is too small for the
-        tokenizer's V; ValueError when min_count < 1, a boundary is asked for at character level, or any of level,
-        min_count and boundary with a tokenizer.
+        tokenizer's V; ValueError when min_count < 1, when a boundary is set at character level, or when level,
+        min_count or boundary is set together with a tokenizer.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class Text(_LocalCorpus):
         return hashlib.sha256(text.encode()).hexdigest(), _by_position(self._units(text))
 
     def _units(self, text: str) -> Sequence[str]:
-        """Characters, or lines with their ends: what a text is split into by position."""
+        """Return the units by which a text is split: characters, or lines with their line ends."""
         text = text.lower() if self.lowercase else text
         return text if self.level == "char" else list(io.StringIO(text, newline="\n"))
 
@@ -191,7 +192,7 @@ class Text(_LocalCorpus):
 
 
 def _check(tokenizer: TokenizerSpec | None, **given: tuple[object, object]) -> None:
-    """Raises ValueError naming the parameter: `given` has the value and the default of those a tokenizer rules out."""
+    """Raise ValueError for parameters that have no meaning with a tokenizer: `given` has their values and defaults."""
     if tokenizer is None:
         return
     check_tokenizer(tokenizer)
@@ -231,7 +232,10 @@ def _split_file(folder: Path, split: str) -> Path:
 
 
 def _read_text(path: Path) -> str:
-    """Universal line ends. No message tells what a file holds: the path may be a mistake, or somebody else's idea."""
+    """Read a text file with universal line ends.
+
+    Messages never quote the content of the file: the path may be wrong, or come from a suite of another person.
+    """
     try:
         content = read_bounded(path, MAX_BYTES)
         return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()

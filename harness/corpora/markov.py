@@ -1,4 +1,4 @@
-"""A synthetic corpus whose best possible perplexity is known."""
+"""A synthetic corpus for which the best possible perplexity is known."""
 
 import hashlib
 import math
@@ -12,21 +12,22 @@ from harness.corpora.corpus import Corpus, CorpusFacts
 from harness.random_streams import stream_seed
 from harness.registry import CORPORA
 
-_GENERATOR_VERSION = "markov-1"  # part of the identity: bump it when the same parameters give other tokens
+_GENERATOR_VERSION = "markov-1"  # part of the identity: change it when the same parameters give other tokens
 
 
 @CORPORA.register("markov")
 class Markov:
     """A first-order Markov chain with sparse transitions: each of V symbols has `branching` possible successors.
 
-    Successors of s: s + 1 (mod V), which keeps the chain connected, and others drawn without replacement; weights
-    Dirichlet(1, ..., 1). Entropy rate: sum_s mu_s H(p(. | s)) with mu the stationary distribution.
+    The successors of s are s + 1 (mod V), so that every symbol can be reached, and others that are drawn without
+    replacement. Their probabilities are drawn from Dirichlet(1, ..., 1).
+    Entropy rate: sum_s mu_s H(p(. | s)) with mu the stationary distribution.
 
     Args:
         vocab_size: V.
-        num_tokens: tokens of the training split; validation and test have a tenth each.
+        num_tokens: the number of tokens of the training split. The validation and test splits have a tenth of it each.
         seed: the seed of the chain and of the text; it does not depend on the trial's seed.
-        branching: successors of each symbol.
+        branching: the number of successors of each symbol.
     Raises: ValueError when vocab_size < 2, num_tokens < 20, or branching is not in 1 .. vocab_size.
     """
 
@@ -40,7 +41,7 @@ class Markov:
         self.vocab_size, self.num_tokens, self.seed, self.branching = vocab_size, num_tokens, seed, branching
 
     def facts(self) -> CorpusFacts:
-        """From the parameters alone; nothing is generated."""
+        """Facts from the parameters only; no text is generated."""
         identity = f"{_GENERATOR_VERSION}/{self.vocab_size}/{self.num_tokens}/{self.seed}/{self.branching}"
         heldout = self.num_tokens // 10
         return CorpusFacts(
@@ -54,7 +55,7 @@ class Markov:
         """Nothing to fetch."""
 
     def load(self, data: Path) -> Corpus:
-        """Generate the three splits as one walk, cut in three."""
+        """Generate one walk of the chain and cut it into the three splits."""
         heldout = self.num_tokens // 10
         tokens = self._walk(self.num_tokens + 2 * heldout)
         train, valid, test = tokens.split([self.num_tokens, heldout, heldout])
@@ -63,7 +64,7 @@ class Markov:
         )
 
     def transitions(self) -> tuple[Tensor, Tensor]:
-        """(V, S) successors, int64, ascending, and (V, S) their probabilities, float64; S = branching."""
+        """Return (V, S) the successors, int64, ascending, and (V, S) their probabilities, float64; S = branching."""
         generator = torch.Generator().manual_seed(stream_seed(self.seed, "markov", "transitions"))
         rows = []
         for symbol in range(self.vocab_size):
@@ -72,11 +73,11 @@ class Markov:
             others = shuffled[shuffled != following][: self.branching - 1]
             rows.append(torch.cat([torch.tensor([following]), others]).sort().values)
         uniform = torch.rand(self.vocab_size, self.branching, generator=generator, dtype=torch.float64)
-        weights = -torch.log1p(-uniform)  # exponential; normalised: Dirichlet(1, ..., 1)
+        weights = -torch.log1p(-uniform)  # exponential variables, which after normalisation follow Dirichlet(1, ..., 1)
         return torch.stack(rows), weights / weights.sum(1, keepdim=True)
 
     def entropy_rate(self) -> float:
-        """Nats per symbol of the chain in its stationary state."""
+        """Return the entropy rate of the chain in nats per symbol."""
         successors, probabilities = self.transitions()
         stationary = torch.full((self.vocab_size,), 1 / self.vocab_size, dtype=torch.float64)
         for _ in range(10_000):
@@ -84,13 +85,13 @@ class Markov:
                 0, successors.flatten(), (stationary[:, None] * probabilities).flatten()
             )
             settled = (flow - stationary).abs().sum() < 1e-13
-            stationary = (flow + stationary) / 2  # the lazy chain: same stationary state, never periodic
+            stationary = (flow + stationary) / 2  # the lazy chain has the same stationary state and is not periodic
             if settled:
                 break
         return float(-(stationary[:, None] * torch.xlogy(probabilities, probabilities)).sum())
 
     def mean_nll(self, tokens_N: Tensor) -> float:
-        """Nats per token, all but the first, under the chain itself."""
+        """Return the mean nll, in nats, of all tokens except the first under the chain's own probabilities."""
         successors, probabilities = self.transitions()
         previous, following = tokens_N[:-1], tokens_N[1:]
         taken = successors[previous] == following[:, None]

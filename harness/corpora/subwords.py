@@ -1,6 +1,6 @@
-"""Byte-level BPE and WordPiece by the tokenizers library: GPT-2's vocabulary, or one trained on a training split.
+"""Byte-level BPE and WordPiece of the tokenizers library, with GPT-2's vocabulary or one trained on a training split.
 
-`<|endoftext|>` in a text is one token, GPT-2's 50256.
+`<|endoftext|>` in a text is one token, number 50256 of GPT-2's vocabulary.
 """
 
 import os
@@ -32,14 +32,15 @@ GPT2_FILES = (
     ),
 )
 _GPT2_SIZE = 50_257
-_LEAST = {"bpe": 257, "wordpiece": 3}  # all bytes and <|endoftext|>; that, [UNK] and a character
+# bpe: all bytes and <|endoftext|>; wordpiece: <|endoftext|>, [UNK] and a character
+_LEAST = {"bpe": 257, "wordpiece": 3}
 _NAMES = {"bpe": "byte-level BPE", "wordpiece": "WordPiece"}
 PIECE_CHARACTERS, BATCH_CHARACTERS = 2**15, 2**20
 _CUT = re.compile(rf"[ \n](?!{re.escape(END_OF_TEXT)})(?=[\w!-~])")
 
 
 def check_tokenizer(spec: TokenizerSpec) -> None:
-    """Raises ValueError naming the parameter unless it is 'gpt2' or one algorithm with a size that can hold it."""
+    """Raise ValueError unless the value is 'gpt2' or one algorithm with a possible size of the vocabulary."""
     if spec == "gpt2":
         return
     if len(spec) != 1:
@@ -50,25 +51,26 @@ def check_tokenizer(spec: TokenizerSpec) -> None:
 
 
 def vocab_size(spec: TokenizerSpec) -> int:
-    """V, before any text is read."""
+    """Return V without reading a text."""
     return _GPT2_SIZE if spec == "gpt2" else next(iter(spec.values()))
 
 
 def counting(spec: TokenizerSpec) -> str:
-    """The counting rule in words."""
+    """Return the counting rule in words."""
     return "GPT-2's byte-level BPE tokens" if spec == "gpt2" else f"{_NAMES[next(iter(spec))]} tokens"
 
 
 def fetch_tokenizer(spec: TokenizerSpec, data: Path) -> None:
-    """Make GPT-2's files present in the data folder, where they are meant. Raises CorpusError."""
+    """Download GPT-2's files to the data folder if the tokenizer needs them. Raises CorpusError."""
     for file in GPT2_FILES if spec == "gpt2" else ():
         download.fetch(file, data)
 
 
 def made(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable[str]], where: str) -> Tokenizer:
-    """GPT-2's tokenizer, or one trained on the pieces of a training split: the same every time.
+    """Return GPT-2's tokenizer, or one that is trained on the pieces of a training split. Training is reproducible.
 
-    Raises: CorpusError when GPT-2's files are absent or changed, or when the text does not give the size asked for.
+    Raises: CorpusError when GPT-2's files are missing or changed, or when a vocabulary of the given size cannot be
+        trained.
     """
     if spec == "gpt2":
         vocabulary, merges = (str(download.verified(file, data)) for file in GPT2_FILES)
@@ -87,10 +89,11 @@ def made(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable[str]], wh
 
 
 def pieces(text: str) -> Iterator[str]:
-    """A text in pieces whose tokens, one after the other, are the text's own.
+    """Cut a text into pieces such that the tokens of the pieces, joined, are the tokens of the text.
 
-    Cuts stand before a blank or line end that a visible character follows: there GPT-2's pattern, which takes a run of
-    white space but for its last character, always begins anew; and WordPiece at any white space.
+    A cut is made before a blank or line end that is followed by a visible character. There GPT-2's pattern always
+    starts a new match, because in a run of white space it matches everything except the last character. WordPiece
+    starts again at any white space.
     """
     start = 0
     while cut := _CUT.search(text, start + PIECE_CHARACTERS):
@@ -101,7 +104,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def encoded(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Each piece with its int32 ids, on the library's threads, about a million characters at a time."""
+    """Yield each piece with its int32 ids. The library's threads encode about a million characters at a time."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     for batch in _batches(texts):
         for piece, encoding in zip(batch, tokenizer.encode_batch_fast(batch), strict=True):
@@ -109,29 +112,32 @@ def encoded(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[tuple[str, n
 
 
 def first_token(tokenizer: Tokenizer, piece: str) -> bytes:
-    """The bytes of a piece up to the end of its first token."""
+    """Return the bytes of a piece up to the end of its first token."""
     encoding = tokenizer.encode(piece)
     if isinstance(tokenizer.model, models.BPE) and encoding.tokens[0] != END_OF_TEXT:
-        return piece.encode()[: len(encoding.tokens[0])]  # each character of a token's name is a byte
+        return piece.encode()[: len(encoding.tokens[0])]  # each character in the name of a token stands for one byte
     return piece[: encoding.offsets[0][1]].encode()
 
 
 class SubwordCodec:
-    """Text to token ids and back.
+    """Conversion between text and token ids.
 
-    `decode(encode(text)) == text` for byte-level BPE; ids that end within a character give U+FFFD. WordPiece keeps no
-    white space: words and marks come back with single spaces, fewer before punctuation, unknown characters as [UNK].
+    For byte-level BPE, `decode(encode(text)) == text`; an incomplete character gives U+FFFD. WordPiece does not keep
+    white
+    space: `decode` separates words and marks with single spaces, with fewer spaces before punctuation, and writes
+        unknown
+    characters as [UNK].
     """
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
 
     def encode(self, text: str) -> list[int]:
-        """Token ids."""
+        """Return token ids."""
         return self._tokenizer.encode(text).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids."""
+        """Return the text of token ids."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
 
@@ -156,8 +162,10 @@ def _trained_bpe(train: Iterable[str], size: int) -> Tokenizer:
 
 
 def _trained_wordpiece(train: Callable[[], Iterable[str]], size: int) -> Tokenizer:
-    """The library numbers the characters within words (##e) in the order of a random hash, on which ties of merges
-    depend; so they are found first, and then given in their order.
+    """Train WordPiece in two steps, which makes it reproducible.
+
+    The library numbers the characters within words (##e) in the order of a random hash, and ties between merges depend
+    on this order. So the first step finds these characters, and the second step gets them in a fixed order.
     """
     specials = [END_OF_TEXT, UNKNOWN_PIECE]
     found = _wordpiece_vocabulary(train(), 1, specials)

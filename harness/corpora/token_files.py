@@ -1,9 +1,10 @@
-"""A text is tokenised once: memory-mapped int32 files in the user's cache, with a JSON that says what they hold.
+"""Token files: a text is tokenised once, into memory-mapped int32 files in the user's cache.
 
-<cache>/tokens/<key>/ has {train,valid,test}.int32, tokenizer.json and, written last, index.json with the sizes and
-SHA-256 of the others. The key is the hash of all that decides the tokens: text, tokenizer, options, library version.
-One process writes, under a lock; others wait for it. Each file is renamed into place, so a process that is killed
-leaves nothing that counts, and files that others have mapped stay as they are. What does not match is made anew.
+The folder <cache>/tokens/<key>/ has {train,valid,test}.int32, tokenizer.json and index.json, which is written last and
+has the sizes and SHA-256 of the others. The key is the hash of everything that decides the tokens: text, tokenizer,
+options and version of the library. One process writes, under a lock, and others wait for it. Each file is written under
+a temporary name and then renamed. So a process that is killed leaves no incomplete files, and files that other
+processes have mapped do not change. Files that do not match the index are made again.
 """
 
 import hashlib
@@ -35,15 +36,17 @@ _UNITS = ("words", "characters", "bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What token files are made from.
+    """The source of token files.
 
     Args:
-        content: SHA-256 of the text; with `tokenizer` and `options` it decides every token.
-        texts: one pass over the splits in order, each with the pieces of its text; asked for once or twice.
-        options: what else decides the tokens: the corpus' name and its changes to the text.
-        words: of each split, where they are counted otherwise than by white space, one for each line end included.
-        may_be_empty: splits that need no tokens.
-        where: names the corpus in a message.
+        content: the SHA-256 of the text. Together with `tokenizer` and `options` it decides every token.
+        texts: returns an iterator over the splits in their order, each with the pieces of its text. It is called once
+            or twice.
+        options: other settings that decide the tokens: the name of the corpus and its changes to the text.
+        words: the number of words of each split, one for each line end included, if words are not counted by white
+            space.
+        may_be_empty: splits that may have no tokens.
+        where: the name of the corpus in messages.
     """
 
     content: str
@@ -56,7 +59,7 @@ class Recipe:
 
     @property
     def identity(self) -> dict[str, object]:
-        """What the key is the hash of."""
+        """The data of which the key is the hash."""
         return {
             "format": FORMAT,
             "content": self.content,
@@ -68,7 +71,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """One file of tokens: their number, SHA-256, and the text that all but the first stand for."""
+    """One token file: the number of tokens, the SHA-256, and the size of the text of all tokens except the first."""
 
     tokens: int
     sha256: str
@@ -86,14 +89,15 @@ _INDEX = TypeAdapter(_Index)
 
 
 def tokens_folder() -> Path:
-    """Where token files lie: `tokens` in HARNESS_CACHE, or in the folder that corpora are downloaded to."""
+    """Return the folder of token files: `tokens` in HARNESS_CACHE, or in the folder for downloaded corpora."""
     return Path(os.environ.get("HARNESS_CACHE") or DEFAULT_DATA).absolute() / "tokens"
 
 
 def tokenized(recipe: Recipe, data: Path) -> Corpus:
-    """The corpus of a recipe: read where its files are whole, made where they are not.
+    """Return the corpus of a recipe. Read its token files if they are complete, else make them.
 
-    Raises: CorpusError when the tokenizer cannot be had or a split has fewer than 2 tokens; StorageError when the files
+    Raises: CorpusError when the tokenizer is not available or a split has fewer than 2 tokens; StorageError when the
+        files
     cannot be written.
     """
     identity = json.dumps(recipe.identity, sort_keys=True)
@@ -140,7 +144,7 @@ def _make(recipe: Recipe, folder: Path, data: Path) -> None:
 
 
 def _write(tokenizer: Tokenizer, texts: Iterable[str], place: Path, num_words: int | None) -> _File:
-    """One split, as it is read: no more than a batch is held."""
+    """Write one split while it is read; only one batch is in memory."""
     num_tokens, digest, sizes = 0, hashlib.sha256(), []
     unscored = TextSize(words=0, characters=0, bytes=0)
     with atomically(place) as file:
@@ -158,14 +162,14 @@ def _write(tokenizer: Tokenizer, texts: Iterable[str], place: Path, num_words: i
 
 
 def _size(piece: str) -> TextSize:
-    """The mark between documents separates words and is no text."""
+    """Return the size of a piece. The mark between documents separates words and is not part of the text."""
     marks = piece.count(END_OF_TEXT)
     size = text_size(piece.replace(END_OF_TEXT, " "))
     return replace(size, characters=size.characters - marks, bytes=size.bytes - marks)
 
 
 def _unscored(piece: str, first: bytes, *, by_lines: bool) -> TextSize:
-    """What the first token ends. Where the original's words are counted, line ends are words too."""
+    """Return the size of the text of the first token. With `by_lines`, a line end counts as a word, too."""
     if first == END_OF_TEXT.encode():
         return TextSize(words=0, characters=0, bytes=0)
     size = size_within(piece, first)
@@ -173,7 +177,7 @@ def _unscored(piece: str, first: bytes, *, by_lines: bool) -> TextSize:
 
 
 def _opened(folder: Path, recipe: Recipe) -> Corpus | None:
-    """The corpus in a folder; None unless every file is there with the size and SHA-256 that the index says."""
+    """Return the corpus in a folder; None unless every file exists with the size and SHA-256 in the index."""
     try:
         index = _INDEX.validate_json(read_bounded(folder / "index.json", MAX_JSON_BYTES))
         description = read_bounded(folder / "tokenizer.json", MAX_JSON_BYTES)
@@ -194,7 +198,7 @@ def _opened(folder: Path, recipe: Recipe) -> Corpus | None:
 
 
 def _mapped(place: Path, file: _File) -> Tensor | None:
-    """(N,) int32, read from the file as it is needed; what is written to it stays in this process."""
+    """Return (N,) int32, mapped from the file. Changes of the tensor stay in this process."""
     if place.stat().st_size != file.tokens * 4:
         return None
     ids = np.memmap(place, dtype="<i4", mode="c") if file.tokens else np.empty(0, dtype=np.int32)

@@ -1,8 +1,9 @@
-"""Words and characters to ids, and the counting rules of word-level corpora.
+"""Vocabularies, and the counting rules of word-level corpora.
 
-Standard counting: whitespace tokens plus one <eos> per line, blank lines included; ids in order of first appearance in
-the training split. Boundary 'sos_eos' also puts <sos> before every line and scores it, as the code of Benka et al.
-(2021) does: <sos> always follows <eos>, so it is almost free and lowers the perplexity per token.
+Standard counting: tokens are separated by whitespace, and every line, also a blank one, has one <eos>. Ids are in the
+order of first appearance in the training split. With the boundary 'sos_eos' every line also begins with <sos>, which is
+scored, as in the code of Benka et al. (2021). <sos> always follows <eos>, so its nll is almost 0 and it lowers the
+perplexity per token.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ COUNTING = {
 
 
 def line_tokens(lines: Iterable[Sequence[str]], boundary: Boundary) -> list[str]:
-    """The token stream of lines that are already split into words."""
+    """Return the tokens of lines that are already split into words."""
     tokens: list[str] = []
     for words in lines:
         if boundary == "sos_eos":
@@ -35,12 +36,12 @@ def line_tokens(lines: Iterable[Sequence[str]], boundary: Boundary) -> list[str]
 
 
 def vocabulary(train: Sequence[str], *, min_count: int = 1, unknown: bool = False) -> tuple[str, ...]:
-    """Symbols in order of first appearance.
+    """Return the symbols in the order of first appearance.
 
     Args:
         train: the training split's tokens.
-        min_count: symbols seen less often are left out.
-        unknown: append <unk> where the text does not bring it.
+        min_count: symbols that are seen less often are left out.
+        unknown: append <unk> if the text does not contain it.
     """
     symbols = [symbol for symbol, count in Counter(train).items() if count >= min_count]
     if unknown and UNK not in symbols:
@@ -49,7 +50,9 @@ def vocabulary(train: Sequence[str], *, min_count: int = 1, unknown: bool = Fals
 
 
 def encode(tokens: Sequence[str], ids: dict[str, int], where: str) -> Tensor:
-    """(N,) int64 ids; a symbol outside the vocabulary becomes <unk>, and is a CorpusError where there is none."""
+    """Return (N,) int64 ids. A symbol outside of the vocabulary becomes <unk>. Raises CorpusError if there is no
+    <unk>.
+    """
     unknown = ids.get(UNK)
     encoded = [ids.get(token, unknown) for token in tokens]
     if unknown is None and None in encoded:
@@ -60,7 +63,7 @@ def encode(tokens: Sequence[str], ids: dict[str, int], where: str) -> Tensor:
 def encode_splits(
     splits: dict[str, list[str]], symbols: tuple[str, ...], where: str, codec: Codec | None = None
 ) -> Corpus:
-    """A Corpus from the tokens of its three splits."""
+    """Return a Corpus, given the tokens of its three splits."""
     ids = {symbol: index for index, symbol in enumerate(symbols)}
     for name in SPLITS:
         if len(splits[name]) < 2:

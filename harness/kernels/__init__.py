@@ -1,10 +1,11 @@
-"""How a Mixture is evaluated. Every evaluation goes through the three functions below; here alone it is decided how:
+"""Evaluation of a Mixture. The three functions below choose one of these forms:
 
-- lean (lean.py, losses.py), in chunks of tokens, wherever the logit map is the identity or a Bend: exact, and the
-  gradients of mean_nll are made in the forward pass;
-- chunks of the reference, recomputed in the backward pass, under any other logit map;
-- the reference (reference.py), which the others are held against, for log_probs, for types and devices that the lean
-  form is not made for, and within `reference_only()`; in chunks of it where the lean form failed its proof on a GPU.
+- the lean form (lean.py, losses.py), which works in chunks of tokens, for the logit maps identity and Bend. It is exact
+  and computes the gradients of mean_nll in the forward pass;
+- the reference in chunks of tokens, computed again in the backward pass, for any other logit map, and on a GPU on which
+  the lean form failed its proof;
+- the reference (reference.py), with which the others are compared, for log_probs, for number types and devices that the
+  lean form does not support, and within `reference_only()`.
 """
 
 from collections.abc import Iterator
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = ["LOGIT_MAPS", "Bend", "linear", "log_probs", "mean_nll", "nll", "reference_only", "weighted_mean"]
 
-DEVICES = ("cpu", "cuda")  # a test adds another, on which tensors have no content
+DEVICES = ("cpu", "cuda")  # a test adds the meta device, on which tensors have no content
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 _reference_only: ContextVar[bool] = ContextVar("reference_only", default=False)
 
 
 def mean_nll(mixture: "Mixture", targets_N: Tensor, weight_N: Tensor | None = None) -> Tensor:
-    """() nats: sum(weight * nll) / sum(weight). The weights are data; where they ask for a gradient, they get it."""
+    """() nats: sum(weight * nll) / sum(weight). The weights may require a gradient."""
     _refuse_misfit(mixture, targets_N, weight_N)
     asks_gradient = weight_N is not None and weight_N.requires_grad
     if asks_gradient or len(targets_N) == 0 or not (_is_lean(mixture) and _differentiates(mixture)):
@@ -64,7 +65,7 @@ def nll(mixture: "Mixture", targets_N: Tensor) -> Tensor:
 
 @contextmanager
 def reference_only() -> Iterator[None]:
-    """Within it everything is evaluated by the reference: to check the others, or to measure them."""
+    """Evaluate everything by the reference within the block: to check the other forms, or to measure them."""
     token = _reference_only.set(True)
     try:
         yield
@@ -100,7 +101,7 @@ def _tensors(mixture: "Mixture") -> tuple[Tensor | None, ...]:
 
 
 def _lean(mixture: "Mixture") -> partial[Lean]:
-    """Of targets, facets, log prior, weight and bias, the evaluation."""
+    """Return a function that makes the evaluation from targets, facets, log prior, weight and bias."""
     return partial(
         Lean,
         layout=Layout(mixture.partitions),
@@ -111,13 +112,13 @@ def _lean(mixture: "Mixture") -> partial[Lean]:
 
 
 def _chunked_reference(mixture: "Mixture", targets_N: Tensor) -> Tensor:
-    """The reference a chunk at a time; what a chunk keeps for its gradients is its facets alone."""
+    """Evaluate the reference one chunk at a time. A chunk keeps only its facets for the backward pass."""
     size = tokens_per_chunk(mixture.weight_VE, len(mixture.partitions))
     chunks = (slice(i, i + size) for i in range(0, len(targets_N), size))
     multiplied = products.current()
 
     def evaluated(part: "Mixture", targets_n: Tensor) -> Tensor:
-        with products.using(multiplied):  # evaluated anew by the backward pass, on a GPU in a thread of its own
+        with products.using(multiplied):  # the backward pass calls this again, on a GPU in another thread
             return reference.nll(part, targets_n)
 
     return torch.cat([checkpoint(evaluated, mixture.part(c), targets_N[c], use_reentrant=False) for c in chunks])

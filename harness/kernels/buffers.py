@@ -1,4 +1,6 @@
-"""What the lean evaluation allocates: the output matrix as products take it, one buffer of logits, and the sums."""
+"""The memory of the lean evaluation: the output matrix in the type of the products, a buffer of logits, and the
+sums.
+"""
 
 import math
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,15 +14,16 @@ if TYPE_CHECKING:
     from harness.kernels.lean import Lean
 
 LOG2_E = math.log2(math.e)
-# A chunk of logits. On the CPU more rows gain nothing, with fewer the adding to dW shows; small ones cost their calls.
+# The size of a chunk of logits on the CPU. More rows are not faster. With fewer rows the additions to dW take a larger
+# part of the time, and with small chunks the number of calls does.
 CHUNK_ROWS, LEAST_BYTES, MOST_BYTES = 256, 4 * 2**20, 64 * 2**20
-CUDA_BYTES = 40 * 2**20  # stays in the L2 cache of a large GPU
-NUM_ONES = 2  # columns of 1 beside the facets: one for b, one for what rounding leaves over of it
-ALIGNMENT = 8  # columns: rows of 16 bytes and more, as matrix units want them
+CUDA_BYTES = 40 * 2**20  # fits in the L2 cache of a large GPU
+NUM_ONES = 2  # columns of ones beside the facets: one for the bias b, one for the rounding error of b
+ALIGNMENT = 8  # columns, so that rows are multiples of 16 bytes, which matrix units need
 
 
 class Needs(NamedTuple):
-    """Which gradients are asked for."""
+    """Which gradients are needed."""
 
     facets: bool
     log_prior: bool
@@ -29,7 +32,7 @@ class Needs(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients in the shapes of the inputs, float32 at least; None where not asked for."""
+    """Gradients in the shapes of the inputs, in at least float32; None for those that are not needed."""
 
     facets: Tensor | None
     log_prior: Tensor | None
@@ -38,12 +41,12 @@ class Gradients(NamedTuple):
 
 
 class Buffers:
-    """The output matrix as products take it, and room for the logits of `tokens` tokens, used by every chunk.
+    """The output matrix in the type of the products, and a buffer for the logits of `tokens` tokens. Chunks share it.
 
-    The logits in the buffer are scale (W h + o): scale is 1 / ln 2 and o the bias b; where phi bends at c, -1 / ln 2
-    and b - c. In the type that products have anyway the matrix is W itself, and o is added to them; where W is rounded,
-    the matrix is [W, o, o', 0], o' being what rounding leaves over of o. How many tokens make a chunk follows from
-    sizes alone, never from a timing, so bits repeat.
+    The buffer holds scale (W h + o). For the identity, scale = 1 / ln 2 and o = b, the bias. For a phi that bends at c,
+    scale = -1 / ln 2 and o = b - c. If the products have the type of W, the matrix is W itself and o is added to the
+    products. If W has to be rounded, the matrix is [W, o, o', 0], where o' is the rounding error of o. The number of
+    tokens in a chunk depends only on sizes and never on a timing, so results are reproducible bit for bit.
     """
 
     def __init__(self, lean: "Lean"):
@@ -59,14 +62,14 @@ class Buffers:
         self.slopes = [torch.empty_like(block) for block in self.blocks] if lean.bend is not None else None
 
     def logits(self, i: int, part: Slice, facets_nsE: Tensor) -> Tensor:
-        """(n, s, V_s) of slice i, the `part`."""
+        """(n, s, V_s) the scaled logits of slice i, which is `part`."""
         block = self.blocks[i][: len(facets_nsE)]
         rows_rC = self.rows(facets_nsE, self.scale)[:, : self.matrix_VC.shape[1]]
         self.products.mm_(block.flatten(0, 1), rows_rC, self.matrix_VC[part.words].t())
         return block if self.offset_V is None else block.add_(self.offset_V[part.words], alpha=self.scale)
 
     def rows(self, facets_nsE: Tensor, scale: Tensor | float) -> Tensor:
-        """(n s, C): scale [h, 1, 1, 0] with scale (n, s, 1) or a number; overwritten by the next call."""
+        """(n s, C) the rows scale [h, 1, 1, 0], with scale (n, s, 1) or a number. The next call overwrites them."""
         n, s, E = facets_nsE.shape
         rows_nsC = self.rows_rC[: n * s].view(n, s, -1)
         rows_nsC[..., :E] = facets_nsE * scale
@@ -74,16 +77,18 @@ class Buffers:
         return rows_nsC.flatten(0, 1)
 
     def _room(self, part: Slice, alignment: int) -> Tensor:
-        """(tokens, s, V_s), each row at a multiple of `alignment`."""
+        """(tokens, s, V_s) an empty buffer, in which each row begins at a multiple of `alignment`."""
         num_words = len(range(part.start, len(self.matrix_VC), part.step))
         stride = _padded(num_words, alignment)
         return self.matrix_VC.new_empty(self.tokens, part.last - part.first, stride)[..., :num_words]
 
 
 class Sums:
-    """The gradients as chunks add to them. Shapes: facets (N, F, E) in the facets' type; log_prior (N, K) and matrix
-    (V, C'), what is needed of [dW, db, db, 0], in float32 at least; None where nothing is asked for. dW is always a
-    part of a wider matrix, never one that autograd could make its own.
+    """The gradients, to which each chunk adds its part. None for gradients that are not needed.
+
+    Shapes: facets (N, F, E) in the type of the facets; log_prior (N, K); matrix (V, C'), the needed columns of
+    [dW, db, db, 0], in at least float32. dW is always a view of a wider matrix, so autograd never takes it as a
+    parameter's gradient without a copy.
     """
 
     def __init__(self, lean: "Lean", buffers: Buffers, needs: Needs):
@@ -98,29 +103,29 @@ class Sums:
 
     @property
     def weight(self) -> Tensor | None:
-        """(V, E) dW, a view."""
+        """(V, E) dW, a view of `matrix`."""
         return self.matrix[:, : self.width] if self.needs.weight else None
 
     @property
     def bias(self) -> Tensor | None:
-        """(V,) db, a view."""
+        """(V,) db, a view of `matrix`."""
         return self.matrix[:, self.width if self.needs.weight else 0] if self.needs.bias else None
 
     @property
     def gradients(self) -> Gradients:
-        """What they have come to."""
+        """The gradients after the chunks so far."""
         return Gradients(self.facets, self.log_prior, self.weight, self.bias)
 
 
 def tokens_per_chunk(matrix_VC: Tensor, num_mixtures: int) -> int:
-    """How many tokens, each of K rows of V logits and of C numbers of facets, make a chunk; by bytes."""
+    """Return the number of tokens in a chunk, by its bytes. A token has K rows of V logits and K rows of C numbers."""
     row_bytes = max(matrix_VC.shape) * matrix_VC.element_size()
     num_rows = min(max(CHUNK_ROWS, LEAST_BYTES // row_bytes), MOST_BYTES // row_bytes)
     return max(1, (CUDA_BYTES // row_bytes if matrix_VC.is_cuda else num_rows) // num_mixtures)
 
 
 def _offset(lean: "Lean") -> Tensor | None:
-    """(V,) o: b, or b - c where phi bends at c; None for nothing."""
+    """(V,) o: b, or b - c for a phi that bends at c; None for zero."""
     if lean.bend is None or lean.bend.c == 0:
         return lean.bias_V
     return (lean.weight_VE.new_zeros(len(lean.weight_VE)) if lean.bias_V is None else lean.bias_V) - lean.bend.c

@@ -1,5 +1,6 @@
-"""Which form of an inner step a device runs: Triton's kernels on CUDA where Triton is installed and the kernels were
-proved (harness/machine/proofs.py), else torch's own.
+"""Choose the code for the inner steps of the lean evaluation by device: Triton's kernels or torch's operations.
+
+Triton's kernels run on CUDA if Triton is installed and the kernels passed their proof (harness/machine/proofs.py).
 """
 
 import importlib.util
@@ -19,20 +20,21 @@ _sizes_only: ContextVar[bool] = ContextVar("sizes_only", default=False)
 
 
 class Kernels(NamedTuple):
-    """What runs the two inner steps; by default torch's own operations. `log_sum_exp`: None for none."""
+    """The code of the two inner steps; by default torch's operations. `log_sum_exp` is None if there is no kernel for
+    it.
+    """
 
     combine_rows_: Callable[..., rows.Rows] = rows.combine_rows_
     log_sum_exp: Callable[..., Tensor] | None = None
 
 
-_given: Kernels | None = (
-    None  # of the process: a backward pass on a GPU runs in a thread that no context variable reaches
-)
+# Set for the whole process: a backward pass on a GPU runs in another thread, which does not see context variables.
+_given: Kernels | None = None
 
 
 @contextmanager
 def only(kernels: Kernels) -> Iterator[None]:
-    """Within it these kernels run, whatever the device, in all threads: to prove them, or others in their place."""
+    """Run these kernels within the block, on every device and in all threads: for proofs and for tests."""
     global _given
     before, _given = _given, kernels
     try:
@@ -43,8 +45,9 @@ def only(kernels: Kernels) -> Iterator[None]:
 
 @contextmanager
 def sizes_only() -> Iterator[None]:
-    """Within it tensors have sizes and no content, for planning: torch's own form runs on every device, and one chunk
-    of tokens stands for all of them, since they share their buffers.
+    """For planning memory: tensors have sizes but no content within the block.
+
+    Torch's operations run on every device. Only one chunk of tokens is evaluated, since all chunks share their buffers.
     """
     token = _sizes_only.set(True)
     try:
@@ -54,23 +57,23 @@ def sizes_only() -> Iterator[None]:
 
 
 def in_sizes_only() -> bool:
-    """Whether tensors have no content."""
+    """Return whether the code runs within `sizes_only()`."""
     return _sizes_only.get()
 
 
 @cache
 def has_triton() -> bool:
-    """Whether Triton can be imported; the extra `gpu` installs it, and torch's CUDA builds bring it."""
+    """Return whether Triton can be imported. The extra `gpu` installs it, and so do torch's CUDA builds."""
     return importlib.util.find_spec("triton") is not None
 
 
 def holds_lean(device: torch.device) -> bool:
-    """Whether the lean evaluation is right on a device; it is of sizes alone, too."""
+    """Return whether the lean evaluation may be used on a device. Within `sizes_only()` it always may."""
     return in_sizes_only() or proofs.holds("lean", device)
 
 
 def row_kernel(device: torch.device) -> Callable[..., rows.Rows]:
-    """combine_rows_ for a device."""
+    """Return combine_rows_ for a device."""
     if _given is not None:
         return _given.combine_rows_
     if device.type != "cuda" or not has_triton() or in_sizes_only() or not proofs.holds("rows", device):
@@ -79,7 +82,7 @@ def row_kernel(device: torch.device) -> Callable[..., rows.Rows]:
 
 
 def log_sum_exp_kernel(device: torch.device) -> Callable[..., Tensor] | None:
-    """fused_log_sum_exp for a device that has it, which evaluates without a buffer of logits; else None."""
+    """Return fused_log_sum_exp, which needs no buffer of logits, for a device that has it; else None."""
     if _given is not None:
         return _given.log_sum_exp
     if device.type != "cuda" or not has_triton() or in_sizes_only() or not proofs.holds("log_sum_exp", device):
@@ -88,7 +91,7 @@ def log_sum_exp_kernel(device: torch.device) -> Callable[..., Tensor] | None:
 
 
 def of_triton() -> Kernels:
-    """Triton's kernels, proved or not. Raises ImportError where Triton is not installed."""
+    """Return Triton's kernels, also if they were not proved. Raises ImportError if Triton is not installed."""
     from harness.kernels.triton_evaluation import fused_log_sum_exp
     from harness.kernels.triton_rows import combine_rows_
 

@@ -1,4 +1,4 @@
-"""Which facets score which words, and what that costs a chunk."""
+"""Which facets score which words."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +11,9 @@ from harness.kernels import devices
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Facets first .. last - 1 score the words x with x mod step = start: rows start::step of W, taken as a view."""
+    """Facets first .. last - 1 score the words x with x mod step = start, which are the rows start::step of W (a
+    view).
+    """
 
     first: int
     last: int
@@ -20,12 +22,12 @@ class Slice:
 
     @property
     def facets(self) -> slice:
-        """Their places among all facets."""
+        """The indices of the facets."""
         return slice(self.first, self.last)
 
     @property
     def words(self) -> slice:
-        """Their rows of the output matrix."""
+        """The rows of the output matrix."""
         return slice(self.start, None, self.step)
 
 
@@ -33,19 +35,20 @@ class Slice:
 class Layout:
     """The slices of a mixture whose component k has partitions[k] facets.
 
-    Neighbouring components of one facet share a slice, and with it a product; a component of P facets is P slices.
+    Neighbouring components of one facet share a slice and are computed in one product. A component of P > 1 facets has
+    P slices.
     """
 
     partitions: tuple[int, ...]
 
     @property
     def plain(self) -> bool:
-        """Every component is one facet."""
+        """Whether every component has one facet."""
         return max(self.partitions) == 1
 
     @property
     def slices(self) -> list[Slice]:
-        """In the order of their facets."""
+        """The slices, in the order of their facets."""
         found: list[Slice] = []
         first = 0
         for num_partitions in self.partitions:
@@ -64,15 +67,17 @@ class Layout:
 
     def owners(self, targets_n: Tensor) -> Tensor:
         """(n, K): the facet of each component that scores the target."""
-        numbers = (
-            _facet_numbers.__wrapped__ if devices.in_sizes_only() else _facet_numbers
-        )  # none without content is kept
+        # tensors without content must not stay in the cache
+        numbers = _facet_numbers.__wrapped__ if devices.in_sizes_only() else _facet_numbers
         first_K, count_K = numbers(self.partitions, targets_n.device)
         return first_K + targets_n[:, None] % count_K
 
 
 @lru_cache(maxsize=64)
 def _facet_numbers(partitions: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """(K,) each component's first facet and number of facets; kept, since a CUDA graph allows no copy from the host."""
+    """(K,) the first facet and (K,) the number of facets of each component.
+
+    They are cached because a CUDA graph allows no copy from the host.
+    """
     count_K = torch.tensor(partitions, device=device)
     return count_K.cumsum(0) - count_K, count_K

@@ -1,5 +1,7 @@
-"""The exact evaluation of a Mixture in chunks of tokens: a buffer of a few hundred rows of logits instead of
-N x K x V probabilities, and gradients made while the buffer is there.
+"""The exact evaluation of a Mixture in chunks of tokens.
+
+It needs a buffer of a few hundred rows of logits instead of N x K x V probabilities, and computes the gradients from
+the same buffer.
 
 With z_nk = W h_nk + b, u = phi(z), target x_n and log weights l_nk = log pi_nk,
 
@@ -8,14 +10,19 @@ With z_nk = W h_nk + b, u = phi(z), target x_n and log weights l_nk = log pi_nk,
     dL_n/dl_nk = -r_nk;    dL_n/dz_nk[v] = r_nk (exp(u_nk[v] - A_nk) - 1[v = x_n]) phi'(z_nk[v]) =: G_nk[v]
     dH = G W;    dW = G^T H;    db = G^T 1
 
-A chunk holds all components of its tokens, so r is known when their logits are. The buffer holds E = exp(u - shift) of
-all words but the target (times phi' where that is not 1), and is not scaled: the scaling goes to the thin sides,
-dH = q o (E W) - t o W[x] and dW = E^T (q o H) - scatter(x, t o H) with q = w r exp(shift - A), w the token's weight,
-and t = w r (1 - exp(u[x] - A)) phi'(z[x]), which comes from the sum of the others: nothing cancels where the model is
-sure of the target. Three products, 6 N K V E operations. The logits come out of the product in units of ln 2, since
-exp2 is four times as fast as exp. Letters: see harness/protocols.py; n tokens of a chunk.
-Source: chunks of tokens and gradients in the forward pass are those of Liger's fused linear cross entropy
-(linkedin/Liger-Kernel); all components in one chunk, and with it the mixture's exact gradient, is ours.
+A chunk has all components of its tokens, so r can be computed as soon as the logits of the chunk are. The buffer holds
+E = exp(u - shift) of all words except the target (times phi' for a phi that bends). It is not scaled. Instead the
+narrow matrices are scaled:
+
+    dH = q o (E W) - t o W[x];    dW = E^T (q o H) - scatter(x, t o H)
+
+with w the weight of the token, q = w r exp(shift - A) and t = w r (1 - exp(u[x] - A)) phi'(z[x]). The factor
+1 - exp(u[x] - A) is computed from the sum over the other words, so no digits are lost if the probability of the target
+is near 1. There are three products, 6 N K V E operations. The products give logits in units of ln 2, because exp2 is
+four times as fast as exp. Letters: see harness/protocols.py; n is the number of tokens of a chunk.
+
+Source: chunks of tokens and gradients in the forward pass: Liger's fused linear cross entropy (linkedin/Liger-Kernel).
+Differs: a chunk has all components of a mixture, which makes the exact gradient of the mixture possible.
 """
 
 import math
@@ -36,8 +43,10 @@ from harness.kernels.rows import Rows
 
 
 class _Chunk(NamedTuple):
-    """A chunk between its exponentials and its gradients. `own_nKE`: the facets that score the targets; `slope_nK`:
-    phi' at the targets, `slopes` of all logits, beside `blocks`; None where phi is the identity.
+    """A chunk after the exponentials and before the gradients.
+
+    own_nKE: the facets that score the targets. slope_nK: phi' at the targets. slopes: phi' of all logits, in the shapes
+    of `blocks`. Both are None if phi is the identity.
     """
 
     tokens: slice
@@ -54,7 +63,10 @@ class _Chunk(NamedTuple):
 class Lean:
     """A mixture and its targets, ready to be evaluated.
 
-    Args: bend: phi, None for the identity; products: how to multiply; the others as in Mixture.
+    Args:
+        bend: phi; None for the identity.
+        products: the precision and route of the products.
+        The others are those of Mixture.
     """
 
     targets_N: Tensor
@@ -80,7 +92,7 @@ class Lean:
         return nll_N
 
     def gradients(self, weight_N: Tensor, needs: Needs) -> tuple[Tensor, Gradients]:
-        """(N,) nats, and the gradients of sum_n weight_n nll_n. 6 N K V E operations when all are needed."""
+        """(N,) nats, and the gradients of sum_n weight_n nll_n. 6 N K V E operations if all gradients are needed."""
         with self._own_types():
             buffers, nll_N = Buffers(self), self._nll_N()
             sums = Sums(self, buffers, needs)
@@ -92,11 +104,11 @@ class Lean:
 
     @property
     def wide(self) -> torch.dtype:
-        """The type of statistics and sums: the facets', but float32 at least."""
+        """The type of statistics and sums: the type of the facets, but at least float32."""
         return torch.promote_types(self.facets_NFE.dtype, torch.float32)
 
     def _own_types(self) -> torch.autocast:
-        """Types are chosen here, not by an autocast around us."""
+        """Switch off torch.autocast, because types are chosen here."""
         return torch.autocast(self.facets_NFE.device.type, enabled=False)
 
     def _nll_N(self) -> Tensor:
@@ -107,7 +119,7 @@ class Lean:
         return (slice(i, i + size) for i in range(0, num_tokens, size))
 
     def _exponentials(self, tokens: slice, buffers: Buffers) -> _Chunk:
-        """Two of the 6 N K V E operations: logits, and from them everything but the gradients."""
+        """Compute the logits of a chunk, 2 N K V E operations, and from them everything except the gradients."""
         facets_nFE = self.facets_NFE[tokens].to(self.wide)
         own_nKE, weight_nE, target_nK = self._targets(tokens, facets_nFE)
         parts = self.layout.slices
@@ -125,7 +137,7 @@ class Lean:
         return _Chunk(tokens, facets_nFE, own_nKE, weight_nE, blocks, slopes, slope_nK, rows)
 
     def _targets(self, tokens: slice, facets_nFE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(n, K, E) the facets that score the targets, (n, E) the rows of W they meet, (n, K) the targets' logits z."""
+        """(n, K, E) the facets that score the targets, (n, E) the targets' rows of W, (n, K) the targets' logits z."""
         targets_n = self.targets_N[tokens]
         weight_nE = self.weight_VE.index_select(0, targets_n).to(self.wide)
         own_nKE = facets_nFE if self.layout.plain else facets_nFE.gather(1, self._owners(tokens))
@@ -135,17 +147,20 @@ class Lean:
         return own_nKE, weight_nE, target_nK
 
     def _take_out(self, targets_n: Tensor, blocks: list[Tensor]) -> None:
-        """The targets' logits out of the blocks. What is rounded there is the rest of the vocabulary; the target's own
-        logit joins it in float32, so that nothing cancels where the model is sure.
+        """Set the targets' logits in the blocks to -inf.
+
+        The blocks may be rounded. The target's logit is added later in float32, so no digits are lost if the
+        probability of the target is near 1.
         """
         for part, block in zip(self.layout.slices, blocks, strict=True):
-            at_n = (targets_n // part.step).clamp(max=block.shape[-1] - 1)  # beyond its end a slice does not score it
+            # an index beyond the end belongs to another slice
+            at_n = (targets_n // part.step).clamp(max=block.shape[-1] - 1)
             at_ns1 = at_n[:, None, None].expand(-1, block.shape[1], 1)
             scored_n11 = (targets_n % part.step == part.start)[:, None, None]
             block.scatter_(-1, at_ns1, block.gather(-1, at_ns1).masked_fill_(scored_n11, -math.inf))
 
     def _differentiate(self, chunk: _Chunk, weight_n1: Tensor, buffers: Buffers, sums: Sums) -> None:
-        """The other four, into `sums`."""
+        """Compute the gradients of a chunk, 4 N K V E operations, and add them to `sums`."""
         rest_nK, scale_nF = weight_n1 * chunk.rows.rest, weight_n1 * chunk.rows.scale
         if sums.log_prior is not None:
             sums.log_prior[chunk.tokens] = -weight_n1 * chunk.rows.share
@@ -174,7 +189,8 @@ class Lean:
         """[dW, db] += E^T (q o [H, 1]) - scatter(x, t o [H, 1])."""
         for part, block in zip(self.layout.slices, chunk.blocks, strict=True):
             rows_rC = buffers.rows(chunk.facets_nFE[:, part.facets], scale_nF[:, part.facets, None])
-            first = chunk.tokens.start == 0 and part.first < self.layout.partitions[0]  # each word once
+            # the first product for each word overwrites the sum
+            first = chunk.tokens.start == 0 and part.first < self.layout.partitions[0]
             E_vr, columns_rC = block.flatten(0, 1).t(), rows_rC[:, sums.columns]
             self.products.addmm_(sums.matrix[part.words], E_vr, columns_rC, beta=0 if first else 1)
         targets_n = self.targets_N[chunk.tokens]
@@ -184,12 +200,12 @@ class Lean:
             sums.bias.index_add_(0, targets_n, rest_nK1.sum((1, 2)), alpha=-1)
 
     def _owners(self, tokens: slice) -> Tensor:
-        """(n, K, E) for gather and scatter along facets: the facet that scores the target."""
+        """(n, K, E) an index for gather and scatter along the facets: the facet that scores the target."""
         return self.layout.owners(self.targets_N[tokens])[..., None].expand(-1, -1, self.weight_VE.shape[1])
 
 
 def _bend_(block: Tensor, beside: Tensor, bend: Bend) -> Tensor:
-    """(c - z) / ln 2 -> (phi(z) - c) / ln 2 in place; returns phi'(z) in `beside`."""
+    """Replace (c - z) / ln 2 by (phi(z) - c) / ln 2 in `block`; write phi'(z) to `beside` and return it."""
     torch.ops.aten.softplus.out(block, math.log(2), LINEAR_FROM, out=beside)  # softplus(c - z) / ln 2
     block.add_(beside, alpha=bend.k - 1).neg_()
     return beside.neg_().exp2_().mul_(1 - bend.k).add_(bend.k)

@@ -1,4 +1,4 @@
-"""Evaluation where a kernel sums up logits without storing them (CUDA with Triton): 2 N K V E operations, no buffer."""
+"""Evaluation by a kernel that sums logits without storing them (CUDA with Triton): 2 N K V E operations, no buffer."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,16 +13,17 @@ if TYPE_CHECKING:
 
 
 def fused_nll(lean: "Lean", log_sum_exp: Callable[..., Tensor]) -> Tensor:
-    """(N,) nats, of a mixture under the identity.
+    """(N,) nats, of a mixture whose logit map is the identity.
 
-    Args: log_sum_exp: rows (R, E), words (V, E), bias (V,) or None, precision -> (R,) log-normalisers.
+    Args:
+        log_sum_exp: maps rows (R, E), words (V, E), bias (V,) or None, and a precision to log-normalisers (R,).
     """
     joint_NK = _target_logits(lean) - normalisers(_log_normalisers(lean, log_sum_exp), lean.layout.partitions)
     return nll_of(joint_NK if lean.log_prior_NK is None else joint_NK + lean.log_prior_NK, lean.log_epsilon)
 
 
 def _log_normalisers(lean: "Lean", log_sum_exp: Callable[..., Tensor]) -> Tensor:
-    """(N, F) logsumexp of each facet over the words that it scores."""
+    """(N, F) the logsumexp of each facet over the words that it scores."""
     weight_VE = lean.weight_VE.to(lean.facets_NFE.dtype)
     sums_NF = lean.facets_NFE.new_empty(lean.facets_NFE.shape[:2], dtype=lean.wide)
     for part in lean.layout.slices:
@@ -34,7 +35,7 @@ def _log_normalisers(lean: "Lean", log_sum_exp: Callable[..., Tensor]) -> Tensor
 
 
 def _target_logits(lean: "Lean") -> Tensor:
-    """(N, K) z of the targets, by the facets that score them."""
+    """(N, K) the logits z of the targets, from the facets that score them."""
     facets_NFE = lean.facets_NFE.to(lean.wide)
     if not lean.layout.plain:
         owners_NKE = lean.layout.owners(lean.targets_N)[..., None].expand(-1, -1, facets_NFE.shape[-1])

@@ -1,11 +1,11 @@
-"""The logit maps phi that bend logits before the softmax, u = phi(z), element by element."""
+"""The logit maps phi, which are applied to each logit before the softmax: u = phi(z)."""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 from torch.nn import functional
 
-LINEAR_FROM = 40.0  # softplus(x) is x from here on, in float64 too: e^-40 < 2^-53
+LINEAR_FROM = 40.0  # for larger x softplus(x) = x, also in float64: e^-40 < 2^-53
 
 
 def identity(z: Tensor) -> Tensor:
@@ -33,4 +33,4 @@ class Bend:
         return 1 + (self.k - 1) * (self.c - z).sigmoid()
 
 
-LOGIT_MAPS = {"identity": identity, "sigsoftmax": Bend(c=0.0, k=2.0)}  # the named phi
+LOGIT_MAPS = {"identity": identity, "sigsoftmax": Bend(c=0.0, k=2.0)}  # name -> phi

@@ -1,6 +1,8 @@
-"""The lean evaluation as autograd sees it. Gradients leave through autograd alone, and no saved tensor is changed, so
-tied weights, accumulation over batches and data-parallel hooks work as with any other function. What leaves in float32
-autograd rounds to the type of the input.
+"""The lean evaluation as functions of autograd.
+
+Gradients are returned to autograd and never written to parameters, and no saved tensor is changed. So tied weights,
+accumulation over batches and data-parallel hooks work as with any other function. Gradients in float32 are rounded by
+autograd to the type of the input.
 """
 
 from typing import Any
@@ -13,7 +15,7 @@ from harness.kernels.buffers import Needs
 
 
 class WeightedNLL(torch.autograd.Function):
-    """() sum_n w_n L_n for weights known up front: the gradients are made in the forward pass, 6 N K V E in all."""
+    """() sum_n w_n L_n for given weights w. The forward pass computes the gradients: 6 N K V E operations in total."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, make: Any, weight_N: Tensor, targets_N: Tensor, *tensors: Tensor | None) -> Tensor:
@@ -24,16 +26,18 @@ class WeightedNLL(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """upstream: (). Raises RuntimeError when asked for a graph of itself."""
+        """upstream: (). Raises RuntimeError for create_graph=True."""
         _refuse_graph()
         facets, log_prior, *matrix = ctx.saved_tensors
-        if upstream.is_cuda or upstream != 1:  # looking costs a GPU more than multiplying
+        if upstream.is_cuda or upstream != 1:  # on a GPU, reading the value takes longer than the product
             matrix = [tensor if tensor is None else upstream * tensor for tensor in matrix]
         return None, None, None, *(g if g is None else upstream * g for g in (facets, log_prior)), *matrix
 
 
 class TokenNLL(torch.autograd.Function):
-    """(N,) L_n for any upstream gradient: the backward pass evaluates anew, 8 N K V E in all; it keeps inputs only."""
+    """(N,) L_n for any upstream gradient. Only the inputs are kept, and the backward pass evaluates again: 8 N K V E
+    operations in total.
+    """
 
     @staticmethod
     def forward(ctx: FunctionCtx, make: Any, targets_N: Tensor, *tensors: Tensor | None) -> Tensor:
@@ -44,7 +48,7 @@ class TokenNLL(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, upstream_N: Tensor) -> tuple[Tensor | None, ...]:
-        """upstream: (N,). Raises RuntimeError when asked for a graph of itself."""
+        """upstream: (N,). Raises RuntimeError for create_graph=True."""
         _refuse_graph()
         _, gradients = ctx.make(*ctx.saved_tensors).gradients(upstream_N, Needs(*ctx.needs_input_grad[2:]))
         return None, None, *gradients

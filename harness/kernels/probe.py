@@ -1,9 +1,9 @@
-"""Which route of torch's float32 products is the faster on this machine's CPU, and whether it is float32.
+"""Choose the faster route of torch's float32 products on this machine's CPU, and check that it computes in float32.
 
-On some AMD processors oneDNN multiplies twice as fast as MKL; torch sends float32 products there only when it may use
-bfloat16 inside them, and on a processor with AMX it then does. So both are measured, the error against float64 and the
-time. Timed once per machine and torch version, kept in the cache folder; workers are handed the answer, and check the
-exactness only.
+On some AMD processors oneDNN multiplies twice as fast as MKL. But torch sends float32 products to oneDNN only when
+bfloat16 is allowed inside of them, and on a processor with AMX oneDNN then uses bfloat16. So both the error against
+float64 and the time are measured, once for each machine and version of torch. The result is kept in the cache folder.
+Workers receive the chosen route and check only its error.
 """
 
 import contextlib
@@ -29,14 +29,20 @@ CACHE = Path(pooch.os_cache("output-head-harness")) / "probes"
 SIZES = (256, 200, 10_000)  # rows, width, vocabulary of a chunk of the lean evaluation
 CPUINFO = Path("/proc/cpuinfo")
 ROUNDS = 5
-WORTHWHILE = 1.1  # times as fast
-FLOAT32_ERROR = 2e-6  # relative; with tf32 inside it is 3e-4, with bfloat16 3e-3
+WORTHWHILE = 1.1  # the least speedup for which oneDNN is chosen
+FLOAT32_ERROR = 2e-6  # the largest relative error of float32 products; of tf32 it is 3e-4, of bfloat16 3e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What was found: `route` to take, `speedup` of oneDNN over torch's own route on one thread, `error` of oneDNN's
-    products relative to float64, `default_error` of torch's own, and whether oneDNN's are `exact`: float32's.
+    """The result of a probe.
+
+    Args:
+        route: the route to use.
+        speedup: of oneDNN over torch's default route, on one thread.
+        error: of oneDNN's products relative to float64.
+        default_error: of the products by torch's default route relative to float64.
+        exact: whether oneDNN's products have the error of float32.
     """
 
     cpu: str
@@ -49,20 +55,25 @@ class Probe:
 
 
 def chosen_route() -> Route:
-    """The faster route of those that are exact on this machine."""
+    """Return the fastest route of those that compute in float32 on this machine."""
     return report().route
 
 
 def proven(route: Route) -> Route:
-    """`route` where this machine has it and it is exact, else 'default'. Times nothing, so load changes no answer."""
+    """Return `route` if this machine has it and it computes in float32, else 'default'.
+
+    It measures no time, so the answer does not depend on the machine's load.
+    """
     there = torch.backends.mkldnn.is_available()
     return "onednn" if route == "onednn" and there and _error(route) <= FLOAT32_ERROR else "default"
 
 
 def report(*, again: bool = False) -> Probe:
-    """This machine's probe, from the cache folder or made now, which takes a second. `again`: made now in any case."""
+    """Return this machine's probe, from the cache or made now, which takes a second. `again`: make it now in any
+    case.
+    """
     if not again:
-        with contextlib.suppress(OSError, ValueError, TypeError):  # none yet, or not one of ours
+        with contextlib.suppress(OSError, ValueError, TypeError):  # no file yet, or a file of another format
             return Probe(**json.loads(place().read_bytes()))
     found = measure()
     with contextlib.suppress(OSError):  # a read-only home: the next process measures again
@@ -71,7 +82,9 @@ def report(*, again: bool = False) -> Probe:
 
 
 def place() -> Path:
-    """Where this machine's probe is kept. A processor's name alone may tell little in a virtual machine."""
+    """Return the file of this machine's probe. Its name depends on the processor's flags, too, because the name of a
+    virtual machine's processor may be unspecific.
+    """
     machine = {
         "cpu": device_name(torch.device("cpu")),
         "flags": hashlib.sha256(_flags().encode()).hexdigest(),
@@ -82,13 +95,13 @@ def place() -> Path:
 
 
 def _flags() -> str:
-    """What the processor can do, as Linux tells it for x86; '' elsewhere."""
+    """Return the processor's flags, which Linux reports on x86; '' on other systems."""
     lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines() if CPUINFO.exists() else []
     return next((line for line in lines if line.startswith("flags")), "")
 
 
 def measure() -> Probe:
-    """Measure now, on one thread."""
+    """Measure both routes now, on one thread."""
     cpu, version = device_name(torch.device("cpu")), torch.__version__
     if not torch.backends.mkldnn.is_available():
         return Probe(cpu, version, "default", 1.0, 0.0, 0.0, False)
@@ -100,7 +113,7 @@ def measure() -> Probe:
 
 
 def _error(route: Route) -> float:
-    """The largest error relative to float64, in norm, over the kinds of products that trials make."""
+    """Return the largest error relative to float64, in norm, over the kinds of products that trials use."""
     generator = torch.Generator().manual_seed(0)
     num_rows, width, num_words = 96, 320, 2_000
     rows, words, sums = (
@@ -124,7 +137,10 @@ def _relative_error(found: Tensor, exact: Tensor) -> float:
 
 
 def _speedup() -> float:
-    """Of oneDNN over torch's own route: ratio of medians of interleaved rounds, the first of them left out."""
+    """Return the speedup of oneDNN over torch's default route: the ratio of medians of interleaved rounds.
+
+    The first round is a warm-up and does not count.
+    """
     num_rows, width, vocab_size = SIZES
     rows, weight = torch.randn(num_rows, width), torch.randn(vocab_size, width)
     logits, sums = torch.empty(num_rows, vocab_size), torch.zeros(vocab_size, width)

@@ -1,11 +1,14 @@
-"""The matrix products of the kernels: in which precision, and by which of torch's routes.
+"""The matrix products of the kernels, with their precision and their route through torch.
 
-Precision of the products' inputs, for float32 tensors: 'fp32'; 'tf32' (CUDA); 'bf16'. Sums are kept in float32 in all
-of them. float64 tensors are multiplied in float64 and bfloat16 tensors in bfloat16 whatever is asked for.
+Precision: the type to which inputs of products of float32 tensors are rounded: 'fp32', 'tf32' (CUDA only) or 'bf16'.
+Sums are computed in float32 in each case. float64 tensors are always multiplied in float64, and bfloat16 tensors in
+bfloat16.
 
-Routes on the CPU: 'default' is torch's own choice, MKL in its x86 builds; 'onednn' sends float32 products to oneDNN,
-which torch does when it is allowed bfloat16 inside them. Without AMX oneDNN then still multiplies in float32 exactly;
-with AMX it does not, so the route is for machines where harness/kernels/probe.py has found it exact.
+Routes on the CPU: 'default' is torch's choice, which is MKL in its x86 builds. 'onednn' sends float32 products to
+    oneDNN,
+which torch does if bfloat16 is allowed inside of products. On processors without AMX, oneDNN still multiplies in
+float32. With AMX it does not, so the route is used only on machines where harness/kernels/probe.py has checked its
+error.
 """
 
 from collections.abc import Iterator
@@ -21,18 +24,18 @@ from torch.nn import functional
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Route = Literal["default", "onednn"]
-CACHED = 2**19  # floats that stay in the cache of a core
+CACHED = 2**19  # the number of floats that fit in the cache of a core
 
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """How matrix products are made. torch's global switches are touched within a product only."""
+    """The way in which matrix products are computed. torch's global settings are changed only during a product."""
 
     precision: Precision = "fp32"
     route: Route = "default"
 
     def dtype(self, like: Tensor) -> torch.dtype:
-        """The type that `like` enters products in."""
+        """Return the type to which a tensor with the type of `like` is converted before products."""
         return torch.bfloat16 if self.precision == "bf16" and like.dtype == torch.float32 else like.dtype
 
     def mm(self, a: Tensor, b: Tensor) -> Tensor:
@@ -46,15 +49,17 @@ class Products:
             return torch.mm(a, b, out=out)
 
     def addmm_(self, out: Tensor, a: Tensor, b: Tensor, *, beta: int = 1) -> None:
-        """out = beta out + a @ b with beta 0 or 1, for an `out` in the type of a and b or in float32. With 0 it does
-        not matter what is in `out`.
+        """out = beta out + a @ b with beta 0 or 1, for an `out` in the type of a and b or in float32.
+
+        With beta = 0, `out` may hold any values, also NaN.
         """
         if out.dtype == a.dtype:
             with self.switched(a.device):
                 out.addmm_(a, b, beta=beta)
         elif a.is_cuda:
             torch.addmm(out, a, b, out_dtype=out.dtype, beta=beta, out=out)
-        else:  # the CPU rounds to bfloat16 and widens all that it adds at once: by pieces that stay in its cache
+        # torch on the CPU makes a bfloat16 product and then a float32 copy of it: use parts that fit in the cache
+        else:
             rows = max(1, CACHED // out.shape[1])
             for out_part, a_part in zip(out.split(rows), a.split(rows), strict=True):
                 product = torch.mm(a_part, b)
@@ -62,11 +67,13 @@ class Products:
 
     @contextmanager
     def switched(self, device: torch.device) -> Iterator[None]:
-        """Within it, every float32 product of torch on `device` takes this route; used for the backbone's as well."""
+        """Compute all float32 products of torch on `device` within the block by this route, those of the backbone,
+        too.
+        """
         switches: list[Any] = []
         if device.type == "cpu":
             switches, allowed = [torch.backends.mkldnn.matmul], "bf16" if self.route == "onednn" else "ieee"
-        elif device.type == "cuda":  # recurrent layers are tf32 there unless told otherwise
+        elif device.type == "cuda":  # the default of recurrent layers on CUDA is tf32
             switches = [torch.backends.cuda.matmul, torch.backends.cudnn.rnn]
             allowed = "tf32" if self.precision == "tf32" else "ieee"
         before = [(switch, switch.fp32_precision) for switch in switches]
@@ -80,7 +87,8 @@ class Products:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W^T + b as autograd knows it, its products in the precision of the moment: for what is no lean evaluation.
+    """x W^T + b with gradients by autograd, in the precision that `using` has set. For code outside of the lean
+    evaluation.
 
     Shapes: x (.., E), weight (V, E), bias (V,) -> (.., V) in the type of x.
     """
@@ -111,14 +119,16 @@ _current: ContextVar[Products | None] = ContextVar("products", default=None)
 
 
 def current() -> Products:
-    """What `using` has set, float32 on torch's own route outside of it."""
+    """Return the products that `using` has set; outside of `using`, float32 by torch's default route."""
     return _current.get() or Products()
 
 
 @contextmanager
 def using(products: Products) -> Iterator[None]:
-    """Within it, kernels multiply as `products` says. A backward pass multiplies as its forward pass did, but for what
-    checkpointing evaluates anew, which takes what is said then.
+    """Set the way in which kernels multiply within the block.
+
+    A backward pass multiplies in the way of its forward pass. What torch's checkpointing evaluates again in the
+    backward pass uses the setting at that time.
     """
     token = _current.set(products)
     try:

@@ -1,13 +1,14 @@
-"""Prove the evaluation of mixtures on a device: small odd cases against the reference in float64 on the CPU.
+"""Prove the evaluation of mixtures on a device: compare small cases with the reference in float64 on the CPU.
 
-The inputs are few-bit numbers: facets x in -1, -1/2 .. 1 and words w in -1/2, 0, 1/2. So logits are multiples of 1/4
-below 64, which float32, tf32 and bfloat16 hold exactly. (In training the kernels scale facets by 1 / ln 2, so there the
-facets are ln 2 x.) Hence the loss must be right to the rounding of float32 sums in every precision, however coarse the
-products' inputs are. Only gradients are rounded: they are products of exponentials and of scaled facets, and those are
+The inputs are numbers of few bits: facets x in -1, -1/2 .. 1 and words w in -1/2, 0, 1/2. So logits are multiples of
+    1/4
+below 64, which float32, tf32 and bfloat16 represent exactly. (In training the kernels scale facets by 1 / ln 2, so
+there the facets are ln 2 x.) Therefore the loss must be correct up to the rounding of float32 sums in every precision
+of the products. Only gradients have larger errors: they are products of exponentials and scaled facets, which are
 rounded.
 
-In training two things are rounded in bfloat16 all the same, and such cases have twice the bound: the bias, which is
-multiplied by a rounded 1 / ln 2, and what a bend makes of the logits.
+In training with bfloat16 two more things are rounded: the bias, which is multiplied by a rounded 1 / ln 2, and the
+logits after a bend. Such cases have twice the bound.
 """
 
 import math
@@ -24,8 +25,10 @@ from harness.kernels.devices import Kernels
 from harness.kernels.logit_maps import identity
 from harness.kernels.products import Precision, Products, using
 
-SUMS = 1e-5  # relative, of float32 sums: some hundred roundings of 2^-24; one word of 8,209 that is left out is 1e-4
-# Relative, of a product's inputs: tensor cores may cut off what does not fit into tf32, bfloat16 is rounded to nearest.
+# The bound on the relative error of float32 sums: some hundred roundings of 2^-24. For comparison: one missing word of
+# 8,209 makes an error of 1e-4.
+SUMS = 1e-5
+# The relative error of a product's inputs. Tensor cores may truncate to tf32; bfloat16 is rounded to nearest.
 ROUNDING: dict[Precision, float] = {"fp32": SUMS, "tf32": 2.0**-10, "bf16": 2.0**-8}
 LN_2 = math.log(2)
 NLL = "a token's nll"
@@ -34,7 +37,7 @@ NAMES = ("the facets", "the prior", "the output matrix", "the bias")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Sizes N tokens, V words, E wide, and the form of the mixture."""
+    """One case: N tokens, V words, width E, and the form of the mixture."""
 
     name: str
     N: int
@@ -56,23 +59,24 @@ CASES = (
     Case("three components with bias", N=13, V=129, E=64, partitions=(1, 1, 1), bias=True),
     Case("partitions 4, 1, 1", N=9, V=53, E=21, partitions=(4, 1, 1)),
     Case("partitions 1, 3 with an epsilon", N=5, V=46, E=8, partitions=(1, 3), log_epsilon=0.01),
-    Case("many words", N=3, V=8_209, E=70),  # whole steps of the kernels and a rest, shares of the vocabulary
+    # more than one step of the kernels, an incomplete step, several shares of the vocabulary
+    Case("many words", N=3, V=8_209, E=70),
     Case("a bend", N=11, V=41, E=9, partitions=(1, 1), bend=Bend(c=0.0, k=2.0)),
     Case("a bend with partitions and bias", N=11, V=43, E=9, partitions=(2, 1), bend=Bend(c=0.5, k=1.5), bias=True),
 )
 
 
 def fault_of_training(device: torch.device, kernels: Kernels) -> str:
-    """What is wrong with losses and gradients by `kernels.combine_rows_`: a phrase, or '' when all is right."""
+    """Check losses and gradients that use `kernels.combine_rows_`. Return what is wrong, or ''."""
     return _first_fault(device, kernels._replace(log_sum_exp=None), _losses_and_gradients, CASES)
 
 
 def fault_of_evaluation(device: torch.device, kernels: Kernels) -> str:
-    """What is wrong with tokens' nll by `kernels.log_sum_exp`: a phrase, or '' when all is right."""
+    """Check the nll of tokens by `kernels.log_sum_exp`. Return what is wrong, or ''."""
     return _first_fault(device, kernels, _nll, [case for case in CASES if case.bend is None])
 
 
-Found = Iterator[tuple[str, Tensor]]  # what it is, its value
+Found = Iterator[tuple[str, Tensor]]  # (name of a quantity, its value)
 Evaluate = Callable[[Case, torch.device, torch.dtype], Found]
 
 
@@ -88,7 +92,7 @@ def _first_fault(device: torch.device, kernels: Kernels, evaluate: Evaluate, cas
                 found = list(evaluate(case, device, torch.float32))
             for (what, value), (_, expected) in zip(found, exact, strict=True):
                 error, bound = _error(value, expected), _bound(what, case, precision)
-                if not error <= bound:  # nor where it is no number
+                if not error <= bound:  # written so that NaN is an error, too
                     return f"{what} is wrong by {error:.1e} ({precision}, {case.name}; at most {bound:.1e} is rounding)"
     return ""
 
@@ -112,7 +116,7 @@ def _nll(case: Case, device: torch.device, dtype: torch.dtype) -> Found:
 
 
 def _losses_and_gradients(case: Case, device: torch.device, dtype: torch.dtype) -> Found:
-    """Of the mean over tokens with weights, and of single tokens' losses under any upstream gradient."""
+    """Yield losses and gradients: of the weighted mean over tokens, and of a weighted sum of single tokens' losses."""
     mixture, targets_BT, weight_BT = _given(case, device, dtype)
     for loss_of in (
         lambda made: made.mean_nll(targets_BT, weight_BT.clamp(min=0)),
@@ -128,7 +132,9 @@ def _losses_and_gradients(case: Case, device: torch.device, dtype: torch.dtype) 
 
 
 def _given(case: Case, device: torch.device, dtype: torch.dtype):
-    """What makes a mixture of the tensors; targets, the last word first; weights of both signs, 0 among them."""
+    """Return a function from tensors to a Mixture; targets, of which the first two are the last and the first word;
+    weights of both signs, some of them 0.
+    """
     generator = torch.Generator().manual_seed(case.N)
     targets_BT = torch.randint(case.V, (1, case.N), generator=generator)
     targets_BT[0, :2] = torch.tensor([case.V - 1, 0])
@@ -157,7 +163,8 @@ def _tensors(case: Case, device: torch.device, dtype: torch.dtype, *, unit: floa
 
     K, F = len(case.partitions), sum(case.partitions)
     facets, weight = halves(1, case.N, F, case.E), halves(case.V, case.E, largest=1)
-    weight[-1] = facets[0, 1, (case.V - 1) % case.partitions[0]].sign() / 2  # a word that the second token expects
+    # a word with a high logit for the second token
+    weight[-1] = facets[0, 1, (case.V - 1) % case.partitions[0]].sign() / 2
     scores = halves(1, case.N, K) if K > 1 else None
     bias = halves(case.V) if case.bias else None
     return tuple(None if x is None else x.to(device, dtype) for x in (unit * facets, scores, weight, bias))

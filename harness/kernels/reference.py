@@ -1,8 +1,8 @@
 """The exact evaluation of a Mixture in log space, by plain torch operations and autograd.
 
-`nll` looks at the target only: per token, K log-normalisers and K target logits. The mixed distribution over the
-vocabulary is built in `log_probs` alone. Products run in the facets' own type, everything after them in at
-least float32. Letters: see harness/protocols.py.
+`nll` needs only K log-normalisers and K target logits for each token. Only `log_probs` computes the mixed distribution
+over the vocabulary. Products are computed in the type of the facets, everything after them in at least float32.
+Letters: see harness/protocols.py.
 """
 
 from typing import TYPE_CHECKING
@@ -30,7 +30,9 @@ def nll(mixture: "Mixture", targets_N: Tensor) -> Tensor:
 
 
 def log_probs(mixture: "Mixture") -> Tensor:
-    """(N, V) nats: the whole mixed distribution. Costs N x V floats, folded in one component at a time."""
+    """(N, V) nats: the whole mixed distribution. Components are added one at a time, so a few N x V floats are
+    needed.
+    """
     mixed_NV = None
     for k, u_NV in enumerate(_component_logits(mixture)):
         logp_NV = u_NV.log_softmax(-1)
@@ -49,7 +51,7 @@ def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def _component_logits(mixture: "Mixture"):
-    """u_k = phi(z_k), (N, V) in at least float32, one component after the other."""
+    """Yield u_k = phi(z_k), (N, V) in at least float32, for one component after the other."""
     first = 0
     for num_partitions in mixture.partitions:
         facets_NPE = mixture.facets_NFE[:, first : first + num_partitions]

@@ -1,7 +1,8 @@
-"""The part of the lean evaluation between its matrix products: rows of logits become exponentials, and per token one
-negative log-likelihood, its responsibilities and the factors that turn exponentials into gradients.
+"""The part of the lean evaluation between its matrix products.
 
-Letters beside those of harness/protocols.py: n tokens of a chunk, F facets. Everything that leaves is float32 or wider.
+It replaces rows of logits by exponentials, and computes for each token the negative log-likelihood, the
+responsibilities of the components, and the factors from exponentials to gradients. Results are in float32 or a wider
+type. Letters in addition to those of harness/protocols.py: n tokens of a chunk.
 """
 
 import math
@@ -17,9 +18,13 @@ LOG_2 = math.log(2)
 
 
 class Rows(NamedTuple):
-    """Shapes: nll (n,) nats; share (n, K), p_k / sum_k p_k, the responsibilities (p_k / (p + epsilon) with an epsilon);
-    rest (n, K), share times the probability of all words but the target, by the component; scale (n, F): share /
-    normaliser of the exponentials of each facet's row, so that scale * exponential is share * probability.
+    """The results for the tokens of a chunk.
+
+    Shapes: nll (n,) in nats.
+        share (n, K): the responsibilities p_k / sum_k p_k, or p_k / (p + epsilon) with an epsilon.
+        rest (n, K): share times the component's probability of all words except the target.
+        scale (n, F): share / normaliser of the exponentials of each facet's row, so that scale * exponential is share *
+            probability.
     """
 
     nll: Tensor
@@ -36,18 +41,18 @@ def combine_rows_(
     log_prior_nK: Tensor | None,
     log_epsilon: float | None,
 ) -> Rows:
-    """Overwrite the logits of all words but the target by exponentials, and combine them with the target's.
+    """Replace the logits of all words except the target by exponentials, and combine them with the target's logit.
 
         R_k = log sum_{f of k} sum_{v != x} exp(u_f[v]);    A_k = log(exp(R_k) + exp(u_k[x]))
         a_k = log pi_k + u_k[x] - A_k;    nll = -logsumexp_k a_k;    share_k = exp(a_k + nll)
         rest_k = share_k exp(R_k - A_k);    block <- 2^(block - m_f);    scale_f = share_k 2^m_f / exp(A_k)
 
-    m_f is the largest of the row. A row of -inf, without another word, becomes 0.
+    m_f is the largest logit of the row. A row of -inf (there is no word except the target) becomes 0.
     Args:
-        blocks: (n, F_s, V_s) each, logits u / ln 2 of the facets that score the same V_s words, -inf for the target;
-            overwritten.
-        facets: for each block its range of facets; every facet is in one block.
-        component: the component that each facet belongs to; facets of a component are neighbours.
+        blocks: (n, F_s, V_s) each: the logits u / ln 2 of the facets that score the same V_s words, with -inf for the
+            target. They are overwritten.
+        facets: the range of facets of each block. Every facet is in one block.
+        component: the component of each facet. The facets of a component are neighbours.
         target_nK: u_k[x], nats.
         log_prior_nK: log pi_k, nats; None for one component.
         log_epsilon: as Mixture's.
@@ -72,8 +77,11 @@ def combine_rows_(
 
 
 def _exponentiate_(block: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """block <- 2^(block - m), in `dtype` before it is rounded; (n, s) m and log of the sum. The CPU widens a few tokens
-    at a time, which stay in its cache: 15 times as fast as a block.
+    """Replace block by 2^(block - m), computed in `dtype` and then rounded. Return m and the log of the sum, (n, s)
+    each.
+
+    The CPU converts a few tokens at a time, which fit in its cache. This is 15 times as fast as the whole block at
+    once.
     """
     if block.dtype == dtype:
         largest = _largest(block)
@@ -89,19 +97,19 @@ def _exponentiate_(block: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _largest(block: Tensor) -> Tensor:
-    """(n, s) the largest of each row; the lowest finite number for a row of -inf."""
+    """(n, s) the largest logit of each row; the lowest finite number for a row of -inf."""
     return block.amax(-1).clamp_(min=torch.finfo(block.dtype).min)
 
 
 def normalisers(log_sum_nF: Tensor, partitions: Sequence[int]) -> Tensor:
-    """(n, K) A_k: logsumexp over the facets of each component."""
+    """(n, K) A_k: the logsumexp over the facets of each component."""
     if len(partitions) == log_sum_nF.shape[1]:
         return log_sum_nF
     return torch.stack([part.logsumexp(-1) for part in log_sum_nF.split(partitions, dim=-1)], dim=-1)
 
 
 def nll_of(joint_nK: Tensor, log_epsilon: float | None) -> Tensor:
-    """(n,) nats, of a_k = log pi_k + log p_k(x)."""
+    """(n,) nats, from a_k = log pi_k + log p_k(x)."""
     return -plus_epsilon(joint_nK.logsumexp(-1), log_epsilon)
 
 
@@ -111,7 +119,7 @@ def plus_epsilon(logp: Tensor, epsilon: float | None) -> Tensor:
 
 
 def _spread(values_nK: Tensor, counts: list[int]) -> Tensor:
-    """(n, F): each component's value at all of its facets."""
+    """(n, F): each component's value, repeated for each of its facets."""
     if sum(counts) == len(counts):
         return values_nK
     return torch.cat([values_nK[:, k : k + 1].expand(-1, count) for k, count in enumerate(counts)], dim=-1)

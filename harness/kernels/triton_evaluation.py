@@ -1,12 +1,12 @@
-"""The log-normalisers of evaluation on CUDA, without logits in memory: a matrix product whose tiles are summed up, not
-stored. Forward only.
+"""The log-normalisers for evaluation on CUDA, without logits in memory. Forward pass only.
 
     log Z_r = logsumexp_v ( h_r . W[v] + b[v] )
 
-A program takes a tile of rows and one share of the vocabulary, and keeps for every row the largest logit so far and
-the sum of 2^(logit - largest), logits being in units of ln 2. Torch puts the shares together.
+It is a matrix product whose tiles are summed and not stored. A program computes a tile of rows and one share of the
+vocabulary. It keeps for every row the largest logit so far and the sum of 2^(logit - largest), with logits in units of
+ln 2. Torch combines the shares.
 
-Imported on CUDA only, and only where Triton is installed. Letters beside those of harness/protocols.py: R rows (tokens
+This module is imported only on CUDA with Triton. Letters in addition to those of harness/protocols.py: R rows (tokens
 times facets), S shares of the vocabulary.
 """
 
@@ -22,7 +22,9 @@ from harness.kernels.products import Precision
 
 
 class Tile(NamedTuple):
-    """A program multiplies `rows` x `width` by `width` x `words` at a time; `stages` of them are loaded ahead."""
+    """The sizes of a program: it multiplies `rows` x `width` by `width` x `words`, and loads `stages` of them in
+    advance.
+    """
 
     rows: int
     words: int
@@ -31,32 +33,34 @@ class Tile(NamedTuple):
     stages: int
 
 
-# 128 x 128 sums over 8 warps are 64 registers a thread. That leaves room for their exponentials within the 128 that let
-# two programs share a multiprocessor, one at its products while the other is at its exponentials. Products of whole
-# float32 numbers have no tensor core and keep their operands in registers as well: fewer sums.
+# 128 x 128 sums over 8 warps need 64 registers per thread. With their exponentials they need less than 128, so two
+# programs can run on one multiprocessor: one computes products while the other computes exponentials. Products in full
+# float32 cannot use tensor cores and keep their operands in registers, too, so their tiles are smaller.
 CONFIGURATIONS: dict[Precision, Tile] = {
     "bf16": Tile(rows=128, words=128, width=64, warps=8, stages=3),
     "tf32": Tile(rows=128, words=128, width=32, warps=8, stages=3),
     "fp32": Tile(rows=128, words=64, width=16, warps=8, stages=3),
 }
-REGISTERS = 128  # of a thread: 65,536 for 2 programs of 256
-PROGRAMS = 4 * 132  # enough for the 132 multiprocessors of an H200, two programs at a time, in two rounds
+REGISTERS = 128  # per thread: 65,536 of a multiprocessor for 2 programs of 256 threads
+PROGRAMS = 4 * 132  # two rounds of two programs on each of the 132 multiprocessors of an H200
 LOG2_E = tl.constexpr(math.log2(math.e))
-UNIT = tl.constexpr(8)  # widths and strides are passed in it: Triton sees the alignment of wide loads in a factor only
+# Widths and strides are given to the kernel in this unit: Triton can see from a constant factor that wide loads are
+# aligned, and not from a value.
+UNIT = tl.constexpr(8)
 INTERPRET = tl.constexpr(triton.knobs.runtime.interpret)
 
 
 def fused_log_sum_exp(
     facets_RE: Tensor, weight_VE: Tensor, bias_V: Tensor | None = None, *, precision: Precision = "fp32"
 ) -> Tensor:
-    """(R,) nats, float32: logsumexp over the vocabulary of facets W^T + b, for the identity logit map.
+    """(R,) nats in float32: the logsumexp over the vocabulary of facets W^T + b, for the identity logit map.
 
     Args:
-        facets_RE: float32 or bfloat16, any row stride.
-        weight_VE: the same type; may be the rows of a partition, W[p::P].
-        bias_V: float32 or bfloat16, any stride, b[p::P]; None for none.
-        precision: that of the products of float32 tensors, as in harness/kernels/products.py; 'bf16' rounds both
-            tensors anew in every call. bfloat16 tensors are multiplied as they are. Sums are float32 always.
+        facets_RE: float32 or bfloat16, with any stride of rows.
+        weight_VE: of the same type; may be the rows of a partition, W[p::P].
+        bias_V: float32 or bfloat16, with any stride, as b[p::P]; None for no bias.
+        precision: of the products of float32 tensors, as in harness/kernels/products.py. 'bf16' rounds both tensors in
+            every call. bfloat16 tensors are multiplied in bfloat16. Sums are always float32.
     """
     assert facets_RE.dtype == weight_VE.dtype
     assert facets_RE.dtype in (torch.float32, torch.bfloat16)
@@ -96,7 +100,9 @@ def fused_log_sum_exp(
 
 
 def _aligned(matrix_RE: Tensor) -> Tensor:
-    """The matrix itself where its rows can be read UNIT numbers at a time, else a copy with columns of zeros added."""
+    """Return the matrix if its rows can be read UNIT numbers at a time, else a copy with additional columns of
+    zeros.
+    """
     R, E = matrix_RE.shape
     sizes = (E, matrix_RE.stride(0), matrix_RE.data_ptr() // matrix_RE.element_size())
     if matrix_RE.stride(1) == 1 and all(size % UNIT.value == 0 for size in sizes):
@@ -106,7 +112,7 @@ def _aligned(matrix_RE: Tensor) -> Tensor:
     return copy_RE
 
 
-# One machine code for all sizes: what Triton would make of divisible ones took more registers.
+# One machine code for all sizes: the code that Triton makes for divisible sizes needed more registers.
 @triton.jit(
     do_not_specialize=["bias_ptr", "R", "V", "width_in_units", "facets_stride", "weight_stride", "tiles_per_share"]
 )
@@ -127,7 +133,7 @@ def _log_sum_exp_shares(
     WIDTH: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One tile of rows, one share of the vocabulary. Neighbouring programs read the same words, from L2."""
+    """Compute one tile of rows and one share of the vocabulary. Neighbouring programs read the same words, from L2."""
     row_R = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     share = tl.program_id(1)
     index_E = tl.arange(0, WIDTH)
@@ -143,7 +149,7 @@ def _log_sum_exp_shares(
         for e in range(0, E, WIDTH):
             h_RE = tl.load(facets_RE + e, mask=(row_R[:, None] < R) & (index_E[None, :] < E - e), other=0.0)
             w_EV = tl.load(weight_EV + e, mask=(word_V[None, :] < V) & (index_E[:, None] < E - e), other=0.0)
-            if INTERPRET:  # Triton 3.9's interpreter multiplies the bits of bfloat16 numbers
+            if INTERPRET:  # Triton 3.9's interpreter multiplies bfloat16 numbers incorrectly (as integers)
                 h_RE, w_EV = h_RE.to(tl.float32), w_EV.to(tl.float32)
             logits_RV = tl.dot(h_RE, w_EV, logits_RV, input_precision=PRECISION)
         bias_V = tl.load(bias_ptr + word_V, mask=word_V < V, other=0.0)

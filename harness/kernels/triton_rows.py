@@ -1,10 +1,10 @@
 """harness/kernels/rows.py for CUDA: the whole combination of a chunk of logits in one Triton kernel.
 
-A program takes one token: all its rows of logits, whichever block they lie in, and then the mixture over them, so that
-no statistic travels through memory. A row is read twice: for its largest logit, then to be overwritten. Exponentials
-are added up in float32 before they are rounded to the block's type, which the ATen form does after rounding.
+A program computes one token: all its rows of logits, in all blocks, and then the mixture over them. So no intermediate
+statistic is written to memory. A row is read twice: for its largest logit, and to overwrite it. Exponentials are summed
+in float32 before they are rounded to the type of the block; the code with torch's operations sums after rounding.
 
-Imported on CUDA only, and only where Triton is installed. Letters: see harness/kernels/rows.py.
+This module is imported only on CUDA with Triton. Letters: see harness/kernels/rows.py.
 """
 
 import math
@@ -18,10 +18,10 @@ from torch import Tensor
 from harness.kernels import rows
 from harness.kernels.rows import Rows
 
-# A chunk of logits is made to stay in the L2 cache (32 to 40 MB of an H200's 60 MB), so it has some 100 to 700 tokens
-# for 132 multiprocessors, 1 to 5 programs each. A multiprocessor takes in about 40 bytes/ns from L2 at a latency near
-# 300 ns, so 12 KiB must be under way: 16 warps, each thread with 16 bytes, are 8 KiB a program and load.
-# {type of the blocks: (words a program reads at a time, warps of a program)}
+# A chunk of logits fits in the L2 cache (32 to 40 MB of an H200's 60 MB), so it has about 100 to 700 tokens for 132
+# multiprocessors: 1 to 5 programs each. A multiprocessor reads about 40 bytes/ns from L2 with a latency near 300 ns, so
+# 12 KiB must be requested at any time. 16 warps with 16 bytes per thread request 8 KiB per program and load.
+# {type of the blocks: (words that a program reads at a time, warps of a program)}
 CONFIGURATIONS = {torch.bfloat16: (4096, 16), torch.float32: (2048, 16)}
 LOG_2 = tl.constexpr(math.log(2))
 LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
@@ -35,13 +35,13 @@ def combine_rows_(
     log_prior_nK: Tensor | None,
     log_epsilon: float | None,
 ) -> Rows:
-    """As rows.combine_rows_, with m_f always the largest of the row; float64 blocks are left to it.
+    """Compute the same as rows.combine_rows_. Blocks in float64 are computed by rows.combine_rows_ itself.
 
-    Nothing is copied between host and device and nothing waits, so a CUDA graph can record it after one run of the
-    same layout outside the graph, which compiles the kernel.
+    There is no copy between host and device and no synchronisation, so a CUDA graph can record it. The kernel must be
+    compiled before by one call with the same layout outside of the graph.
 
-    Shapes: blocks (n, F_s, V_s) each, of one type, with any strides but neighbouring words; target_nK and log_prior_nK
-        in float32.
+    Shapes: blocks (n, F_s, V_s) each, of one type, with words next to each other and any other strides; target_nK and
+        log_prior_nK in float32.
     """
     dtype = blocks[0].dtype
     if dtype not in CONFIGURATIONS:
@@ -50,15 +50,13 @@ def combine_rows_(
     F = len(component)
     assert all(block.stride(-1) == 1 and block.dtype == dtype and len(block) == n for block in blocks)
     result = Rows(*(target_nK.new_empty(n, *sizes) for sizes in ((), (K,), (K,), (F,))))
-    # Triton sees in a factor of the strides what it cannot see in them: that wide loads are aligned.
-    strides = [(block.stride(0), block.stride(1) if block.shape[1] > 1 else 0) for block in blocks]
-    unit = 8 if all(stride % 8 == 0 for pair in strides for stride in pair) else 1
+    unit, token_strides, facet_strides = _strides(blocks)
     words, warps = CONFIGURATIONS[dtype]
     with torch.cuda.device_of(target_nK):
         _combine_rows[(n,)](
             tuple(blocks),
-            tuple(token // unit for token, _ in strides),
-            tuple(facet // unit for _, facet in strides),
+            token_strides,
+            facet_strides,
             tuple(block.shape[2] for block in blocks),
             target_nK.contiguous(),
             None if log_prior_nK is None else log_prior_nK.contiguous(),
@@ -76,6 +74,17 @@ def combine_rows_(
             enable_fp_fusion=True,
         )
     return result
+
+
+def _strides(blocks: Sequence[Tensor]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """A unit, and in this unit the stride from token to token and from facet to facet of each block.
+
+    The unit is 8 where all strides are multiples of 8, else 1. Triton cannot see from a stride alone that wide loads
+    are aligned; from a constant factor of 8 it can.
+    """
+    strides = [(block.stride(0), block.stride(1) if block.shape[1] > 1 else 0) for block in blocks]
+    unit = 8 if all(stride % 8 == 0 for pair in strides for stride in pair) else 1
+    return unit, tuple(token // unit for token, _ in strides), tuple(facet // unit for _, facet in strides)
 
 
 @triton.jit
@@ -100,10 +109,11 @@ def _combine_rows(
     F_PADDED: tl.constexpr,
     K_PADDED: tl.constexpr,
 ):
-    """One token. Strides are counted in UNITs. FIRST, COUNT: the facets of each block; OWNER: each facet's component.
+    """Compute one token. Strides are in UNITs. FIRST, COUNT: the facets of each block. OWNER: the component of each
+    facet.
 
-    Logarithms are to base 2 until they meet the target, which is in nats. What is -inf for a row without a word but the
-    target is LOWEST as a shift, so that differences stay numbers.
+    Logarithms are to base 2 until they are combined with the target's logit, which is in nats. For a row without any
+    word except the target, the largest logit is LOWEST and not -inf, so that differences are not NaN.
     """
     token = tl.program_id(0).to(tl.int64)
     index_F = tl.arange(0, F_PADDED)
@@ -116,7 +126,7 @@ def _combine_rows(
             sum_F = tl.where(index_F == FIRST[s] + i, _exponentiate_(row, lengths[s], largest, WORDS), sum_F)
             shift_F = tl.where(index_F == FIRST[s] + i, largest, shift_F)
 
-    owner_F = tl.full((F_PADDED,), -1, tl.int32)  # nobody owns what pads
+    owner_F = tl.full((F_PADDED,), -1, tl.int32)  # the padding belongs to no component
     for f in tl.static_range(len(OWNER)):
         owner_F = tl.where(index_F == f, OWNER[f], owner_F)
     index_K = tl.arange(0, K_PADDED)
@@ -148,7 +158,7 @@ def _combine_rows(
 
 @triton.jit
 def _largest(row, length, WORDS: tl.constexpr):
-    """The largest logit of a row. Whole steps go without a mask, which would forbid wide loads in most lengths."""
+    """Return the largest logit of a row. Complete steps have no mask: with a mask, most lengths have no wide loads."""
     index = tl.arange(0, WORDS)
     whole = length // WORDS * WORDS
     largest = tl.load(row + whole + index, mask=whole + index < length, other=float("-inf")).to(tl.float32)
@@ -159,7 +169,7 @@ def _largest(row, length, WORDS: tl.constexpr):
 
 @triton.jit
 def _exponentiate_(row, length, largest, WORDS: tl.constexpr):
-    """row <- 2^(row - largest); the sum of it."""
+    """Replace row by 2^(row - largest), and return the sum."""
     index = tl.arange(0, WORDS)
     whole = length // WORDS * WORDS
     total = tl.zeros((WORDS,), tl.float32)

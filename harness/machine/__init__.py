@@ -1,1 +1,1 @@
-"""What the harness needs to know of the machine it runs on, and how it writes files there."""
+"""Facts about the machine that the harness runs on, and safe reading and writing of files."""

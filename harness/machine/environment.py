@@ -1,4 +1,4 @@
-"""What machine, versions and commit a number was measured with."""
+"""The machine, versions and commit that a number was measured with."""
 
 import os
 import platform
@@ -16,7 +16,10 @@ from harness.errors import ExecutionError
 
 
 def resolve_device(wanted: str) -> torch.device:
-    """'auto' -> cuda where there is one, else cpu. Raises ExecutionError when cuda is asked for and absent."""
+    """Return the device for 'cpu', 'cuda' or 'auto', which is cuda if available, else cpu.
+
+    Raises: ExecutionError when cuda is asked for and not available.
+    """
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ExecutionError("a GPU is asked for and this torch sees none; use --device cpu or auto")
     if wanted == "auto":
@@ -25,7 +28,7 @@ def resolve_device(wanted: str) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """'NVIDIA H200', or the processor's model name; 'a GPU' where torch sees none."""
+    """Return the name of a GPU, as 'NVIDIA H200', or of the processor; 'a GPU' for cuda if torch finds no GPU."""
     if device.type == "cuda" and not torch.cuda.is_available():
         return "a GPU"
     if device.type == "cuda":
@@ -37,7 +40,7 @@ def device_name(device: torch.device) -> str:
 
 
 def commit() -> str:
-    """The commit of the harness' own checkout, '+' when files differ from it, 'unknown' outside a checkout."""
+    """Return the git commit of the harness, with '+' if files differ from it; 'unknown' outside of a checkout."""
     root = Path(harness.__file__).parent.parent
     try:
         head = _git(root, "rev-parse", "--short=12", "HEAD")
@@ -48,7 +51,7 @@ def commit() -> str:
 
 
 def uncommitted(files: Iterable[Path]) -> bool | None:
-    """Whether one of these files is not as the last commit of its checkout has it; None where none is in a checkout."""
+    """Return whether one of these files differs from the last commit of its checkout; None if none is in a checkout."""
     ours, known = Path(harness.__file__).parent.parent, {}
     for file in sorted(files):
         known.setdefault(ours if file.is_relative_to(ours) else file.parent, []).append(str(file))
@@ -60,22 +63,22 @@ def uncommitted(files: Iterable[Path]) -> bool | None:
 
 
 def now() -> str:
-    """The time in UTC, to the second, as ISO 8601."""
+    """Return the time in UTC, to the second, in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def cpus_available() -> int:
-    """Cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load_average() -> float:
-    """The machine's load over the last minute; 0.0 where the system does not tell."""
+    """Return the machine's load average over the last minute; 0.0 if the system does not report it."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def busy_cores(seconds: float = 1.0) -> float:
-    """Cores' worth of work, of whomever, on the cores that this process may use, while it waits for so many seconds."""
+    """Measure for some seconds how many of the cores that this process may use are busy, with any process' work."""
     shares = psutil.cpu_percent(seconds, percpu=True)
     ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(shares))
     known = [shares[core] for core in ours if core < len(shares)]
@@ -89,7 +92,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
-    """torch's threads within it; set explicitly, since oversubscription costs up to 20 times."""
+    """Set the number of torch's threads within the block. More threads than cores can be 20 times slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -100,8 +103,12 @@ def torch_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def deterministic_algorithms(wanted: str) -> Iterator[None]:
-    """torch's deterministic algorithms within it: 'true' refuses an operation that has none, 'warn' says so, 'false'
-    leaves torch as it is. cuBLAS is told too, by the variable that it reads when CUDA starts.
+    """Set torch's use of deterministic algorithms within the block.
+
+    Args:
+        wanted: 'true': an operation that has no deterministic algorithm raises an error; 'warn': it warns; 'false': the
+            setting of torch is not changed. For 'true' and 'warn' the environment variable of cuBLAS is set, too, which
+            is read when CUDA starts.
     """
     if wanted == "false":
         yield

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read only where they are files, and not larger than expected."""
+"""Write a file completely or not at all; read only regular files that are not larger than expected."""
 
 import errno
 import os
@@ -15,8 +15,12 @@ from harness.errors import StorageError
 
 @contextmanager
 def atomically(place: Path) -> Iterator[BinaryIO]:
-    """An open file that becomes `place` when the block ends well: temp file in the same folder, fsync, rename, fsync of
-    the folder. The place holds the old content or the new one, whole. Raises StorageError when it cannot be written.
+    """Open a temporary file that replaces `place` when the block ends without an exception.
+
+    The temporary file is in the same folder. It is synced to disk and renamed, and then the folder is synced. So
+    `place` has its complete old content or the complete new content at any time.
+
+    Raises: StorageError when the file cannot be written.
     """
     temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     try:
@@ -35,8 +39,10 @@ def atomically(place: Path) -> Iterator[BinaryIO]:
 
 
 def read_bounded(place: Path, max_bytes: int) -> bytes:
-    """A regular file's content. One that is larger than it says is refused too: the files of /proc are, and no bound
-    would hold for them.
+    """Return the content of a regular file of at most `max_bytes`.
+
+    A file that has more bytes than its size says is refused, too. The files of /proc are such, and a limit on the size
+    would not limit what is read from them.
 
     Raises: OSError with the reason as its strerror.
     """
@@ -44,14 +50,15 @@ def read_bounded(place: Path, max_bytes: int) -> bytes:
         about = os.fstat(file.fileno())
         content = file.read(about.st_size + 1)
         if len(content) != about.st_size:
-            raise OSError(errno.EIO, "its size is not what it says", str(place))
+            raise OSError(errno.EIO, "its content has another length than its size", str(place))
         return content
 
 
 @contextmanager
 def opened_bounded(place: Path, max_bytes: int) -> Iterator[BinaryIO]:
-    """A regular file, open for reading. A FIFO, device, socket or folder is refused without waiting for it, and so is
-    what is larger than expected.
+    """Open a regular file of at most `max_bytes` for reading.
+
+    A FIFO, device, socket or folder is refused without waiting for it, and so is a larger file.
 
     Raises: OSError with the reason as its strerror.
     """
@@ -69,20 +76,20 @@ def opened_bounded(place: Path, max_bytes: int) -> Iterator[BinaryIO]:
 
 
 def read_end(place: Path, max_bytes: int) -> bytes:
-    """The last bytes of a regular file, however large it is. Raises OSError as `read_bounded` does."""
+    """Return the last bytes of a regular file of any size. Raises OSError in the same cases as `read_bounded`."""
     with opened_bounded(place, sys.maxsize) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - max_bytes))
         return file.read(max_bytes)
 
 
 def write_atomically(place: Path, content: bytes) -> None:
-    """Write a file as `atomically` does."""
+    """Write a file in one step, as described at `atomically`."""
     with atomically(place) as file:
         file.write(content)
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove what a writer that was killed left half-written. The caller holds the folder's lock."""
+    """Remove temporary files that killed processes left behind. The caller must hold the folder's lock."""
     for left in folder.glob(".*.tmp"):
         left.unlink(missing_ok=True)
 
@@ -96,12 +103,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 def existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that is there."""
+    """Return the folder, or the nearest parent folder that exists."""
     return next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
 
 
 def write_fault(folder: Path) -> str:
-    """Why nothing can be written to a folder, or to where it would be made; '' when it can. Leaves nothing behind."""
+    """Return the reason why a folder, or its nearest existing parent, cannot be written; '' if it can be written."""
     try:
         with tempfile.TemporaryFile(dir=existing(folder)) as file:
             file.write(b"0")

@@ -1,23 +1,26 @@
-"""Who writes something, as a line of text: host, process id and start of the process. And whether that process is gone.
+"""Identify the process that writes a file, as one line of text: host, process id and start time.
 
-A process id alone may be another process by now; another host's processes cannot be seen, so they count as alive.
+The start time is part of it because a process id may be used again by another process. Processes of another host cannot
+be seen, so they count as running.
 """
 
 import socket
 
 import psutil
 
-CLOCK_SECONDS = 2  # by which a process' start may seem to move, when the system's clock is set
+CLOCK_SECONDS = 2  # a process' start time may seem to change by this much when the system's clock is set
 
 
 def current() -> str:
-    """This process."""
+    """Return the line for this process."""
     process = psutil.Process()
     return f"{socket.gethostname()} {process.pid} {process.create_time():.2f}"
 
 
 def gone(writer: str) -> bool:
-    """Whether a writer of this host is no longer there; False for another host's, and for what is no writer."""
+    """Return whether a process of this host has ended; False for another host's, and for a text that is no such
+    line.
+    """
     try:
         host, pid, started = writer.rsplit(" ", 2)
         if host != socket.gethostname():

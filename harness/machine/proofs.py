@@ -1,9 +1,9 @@
-"""What has been proved of this machine's GPU, and what is switched off because it is not right there.
+"""Proofs that the GPU code of the harness computes correctly on this machine's GPU. Parts that fail are switched off.
 
-What the harness has for GPUs runs on a device only after it was proved there: a process of its own
-(harness/trial/prove.py) runs it on small cases and compares the numbers with known ones. The outcome is kept in the
-cache folder for this GPU model, driver, torch, Triton, harness version and source code. A part that fails is not used
-on this machine: something slower runs in its place. On the CPU there is nothing to prove.
+The parts of the harness that are made for GPUs are used on a device only after a proof on this device. A separate
+process (harness/trial/prove.py) runs each part on small cases and compares its numbers with known ones. The outcome is
+kept in the cache folder for this GPU model, driver, version of torch, Triton and the harness, and source code. A part
+that fails is not used on this machine, and slower code runs instead. On the CPU there is nothing to prove.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from harness.machine.files import write_atomically
 from harness.printable import sentence
 
 Part = Literal["lean", "rows", "log_sum_exp", "graph"]
-PARTS: dict[Part, tuple[str, str]] = {  # in the order of their proofs: what it is, what runs where it is switched off
+PARTS: dict[Part, tuple[str, str]] = {  # in the order of the proofs: what it is, and what runs if it is switched off
     "lean": ("the evaluation of mixtures in chunks", "mixtures are evaluated by the plain equations instead"),
     "rows": ("the Triton kernel for training", "torch's own operations run instead"),
     "log_sum_exp": ("the Triton kernel for evaluation", "torch's own operations run instead"),
@@ -47,8 +47,8 @@ SOURCES = (  # below harness/
     "trial/prov*.py",
     "distributions.py",
 )
-SECONDS = 300  # for one process of a proof; compiling Triton's kernels is most of it
-MARK = "proof: "  # begins each line by which the process reports
+SECONDS = 300  # time limit for one process of a proof; most of its time is the compilation of Triton's kernels
+MARK = "proof: "  # the beginning of each line that the process reports
 MODULE = "harness.trial.prove"
 
 _known: dict[torch.device, "Proof"] = {}
@@ -57,7 +57,13 @@ _one_at_a_time = threading.RLock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """The outcome for one device. `failed`: part -> what was wrong with it; `seconds` it took; when it was made."""
+    """The outcome of a proof for one device.
+
+    Args:
+        failed: part -> what was wrong.
+        seconds: the time that the proof took.
+        made: when it was made.
+    """
 
     device: str
     failed: dict[str, str]
@@ -65,13 +71,15 @@ class Proof:
     made: str
 
     def sentence(self, part: str) -> str:
-        """That a part which failed is switched off, why, and what runs in its place."""
+        """Return a sentence for a part that failed: it is switched off, the reason, and what runs instead."""
         what, instead = PARTS[part]
         return f"Switched off on this machine ({self.device}): {what}, since {self.failed[part]}; {instead}"
 
 
 def of(device: torch.device, *, again: bool = False) -> Proof:
-    """The proof for a device: kept from before, or made now, which takes seconds. `again`: made now in any case."""
+    """Return the proof for a device, from the cache or made now, which takes seconds. `again`: make it now in any
+    case.
+    """
     if device.type != "cuda":
         return Proof(device=device_name(device), failed={}, seconds=0.0, made=now())
     device = _indexed(device)
@@ -82,19 +90,19 @@ def of(device: torch.device, *, again: bool = False) -> Proof:
 
 
 def holds(part: Part, device: torch.device) -> bool:
-    """Whether a part may be used on a device."""
+    """Return whether a part may be used on a device."""
     return device.type != "cuda" or part not in of(device).failed
 
 
 def switched_off(device: torch.device) -> tuple[str, ...]:
-    """A sentence for each part that is switched off on a device."""
+    """Return a sentence for each part that is switched off on a device."""
     proof = of(device)
     return tuple(proof.sentence(part) for part in PARTS if part in proof.failed)
 
 
 @contextmanager
 def presumed(device: torch.device, failed: dict[str, str]) -> Iterator[None]:
-    """Within it, exactly `failed` is switched off on a device, for all threads: for the proof itself, and for tests."""
+    """Switch off exactly `failed` on a device within the block, for all threads. For the proof itself and for tests."""
     device = _indexed(device)
     before = _known.get(device)
     _known[device] = Proof(device=str(device), failed=failed, seconds=0.0, made=now())
@@ -107,7 +115,7 @@ def presumed(device: torch.device, failed: dict[str, str]) -> Iterator[None]:
 
 
 def place(device: torch.device) -> Path:
-    """Where the proof for a device is kept. Whatever its numbers can depend on is part of the name."""
+    """Return the file for the proof of a device. Its name depends on everything that the numbers can depend on."""
     machine = {
         "device": device_name(device),
         "driver": _driver(),
@@ -120,13 +128,17 @@ def place(device: torch.device) -> Path:
 
 
 def made(device: torch.device) -> tuple[Proof, bool]:
-    """Prove now, and whether all of it could be tried. A part that ends its process, or raises, has failed; another
-    process then goes on with the parts that are left, since a GPU's fault may stay with its process.
+    """Make the proof for a device now.
+
+    A part that raises an exception or ends its process has failed. Then another process continues with the remaining
+    parts, because an error of a GPU may affect all later work of the same process.
+
+    Returns: the proof, and whether all parts could be tried.
     """
     began, failed, left, tried = time.monotonic(), {}, list(PARTS), True
     while left:
         lines, ended = _reported(device, left, failed)
-        if not lines or "tried" in lines[-1]:  # the device cannot be had, as when its memory is taken
+        if not lines or "tried" in lines[-1]:  # the device cannot be used, for example because its memory is in use
             cause = lines[-1]["tried"] if lines else ended
             failed |= dict.fromkeys(left, f"it could not be tried: {cause}")
             tried = False
@@ -142,11 +154,11 @@ def made(device: torch.device) -> tuple[Proof, bool]:
 
 def _kept_or_made(device: torch.device, again: bool) -> Proof:
     kept = place(device)
-    with contextlib.suppress(OSError):  # a cache that cannot be written: each process makes its own
+    with contextlib.suppress(OSError):  # a cache that cannot be written: each process makes its own proof proof
         kept.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(kept.with_suffix(".lock")):
             if not again:
-                with contextlib.suppress(OSError, ValueError, TypeError):  # none yet, or not one of ours
+                with contextlib.suppress(OSError, ValueError, TypeError):  # no file yet, or a file of another format
                     return _read(kept)
             proof, tried = made(device)
             if tried:
@@ -164,7 +176,7 @@ def _read(kept: Path) -> Proof:
 
 
 def _reported(device: torch.device, left: list[str], failed: dict[str, str]) -> tuple[list[dict[str, str]], str]:
-    """What a process that proves the parts that are left reports, line by line, and how it ended."""
+    """Run a process that proves the remaining parts; return what it reports, line by line, and how it ended."""
     root = str(Path(harness.__file__).parent.parent)
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     try:
@@ -201,7 +213,7 @@ def _indexed(device: torch.device) -> torch.device:
 
 
 def _driver() -> str:
-    """The driver's version, as it tells it on Linux; elsewhere the CUDA version that it is made for."""
+    """Return the driver's version on Linux; on other systems the CUDA version that the driver is made for."""
     if DRIVER.exists():
         return DRIVER.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
     version = getattr(torch._C, "_cuda_getDriverVersion", None)
@@ -216,7 +228,7 @@ def _triton() -> str:
 
 
 def _source() -> str:
-    """A hash of the code that is proved: an edited kernel is proved anew."""
+    """Return a hash of the code that is proved: after a change of a kernel the proof is made again."""
     folder = Path(harness.__file__).parent
     found = sorted(path for pattern in SOURCES for path in folder.glob(pattern))
     return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()

@@ -1,4 +1,4 @@
-"""Scratch folders: what they are called, and which of them belong to processes of this host that are gone."""
+"""The names of scratch folders, and a search for those whose process has ended."""
 
 import socket
 from pathlib import Path
@@ -9,11 +9,11 @@ PREFIX = ".harness-tune-"
 
 
 def scratch_prefix() -> str:
-    """How the names of this host's scratch folders begin; the process id follows, then what makes the name unique."""
+    """Return the beginning of the names of this host's scratch folders. The process id and a unique part follow."""
     return f"{PREFIX}{socket.gethostname()}-"
 
 
 def abandoned_scratch(parent: Path) -> list[Path]:
-    """The scratch folders of this host whose process is gone."""
+    """Return the scratch folders of this host whose process has ended."""
     found = {each: each.name.removeprefix(scratch_prefix()).partition("-")[0] for each in parent.glob(f"{PREFIX}*")}
     return sorted(each for each, pid in found.items() if pid.isdecimal() and not psutil.pid_exists(int(pid)))

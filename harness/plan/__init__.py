@@ -1,4 +1,6 @@
-"""YAML -> Suite -> list of TrialSpec. Nothing is started, downloaded or allocated here."""
+"""From a YAML file to a Suite and its list of TrialSpec. Planning starts no trial, downloads no file and allocates no
+model.
+"""
 
 from harness.plan.load import load
 from harness.plan.selection import select

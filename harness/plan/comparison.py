@@ -1,4 +1,4 @@
-"""What a suite compares: the rows and the printed numbers of its table, and heads at equal numbers of parameters."""
+"""The parts of a suite file about comparison: the table, and the matching of parameter counts."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -16,15 +16,15 @@ def _listed(value: Any) -> list[Any]:
 
 
 class TableSpec(Strict):
-    """What the suite's table shows.
+    """The content of the suite's table.
 
     Args:
-        rows: what the rows compare; 'head'.
-        shape: how they are laid out. 'mixtures': a line for each corpus, backbone and head. 'heads': a line for each
-            backbone and head, columns for each corpus. 'corpora': lines for each corpus, a column for each head.
-        compare: '<paper>/<table>' of results/published to print beside ours, one or a list: the first that has a
-            number for a row gives it.
-        baseline: the head against which reduction is counted, by name, or None.
+        rows: what the rows compare; always 'head'.
+        shape: the layout. 'mixtures': one row for each corpus, backbone and head. 'heads': one row for each backbone
+            and head, with columns for each corpus. 'corpora': rows for each corpus, with one column for each head.
+        compare: '<paper>/<table>' of results/published, or a list of them: published numbers that are printed beside
+            ours. If several have a number for a row, the first is printed.
+        baseline: the name of the head that the others are compared with (the column of the reduction), or None.
     """
 
     rows: Literal["head"] = "head"
@@ -33,7 +33,7 @@ class TableSpec(Strict):
     baseline: str | None = None
 
 
-TOLERANCE = 0.005  # of the target: how near the total of a matched trial comes to it
+TOLERANCE = 0.005  # the largest relative difference between the parameter count of a matched trial and the target
 
 
 def _head_or_number(value: Any) -> Any:
@@ -47,13 +47,14 @@ def _head_or_number(value: Any) -> Any:
 
 
 class MatchSpec(Strict):
-    """A comparison at equal numbers of parameters: every trial gets the width at which its total meets a target.
+    """A comparison at equal numbers of parameters: every trial gets the width at which its total number meets a target.
 
     Args:
-        params: the target: the total of this head, which stays as it is, on the same corpus and backbone; or a number.
-            A head is named as the plan prints it, 'softmax(projection=True)', or by its name where only one has it.
-        vary: the width: an integer parameter whose name begins with d_ (d_model, d_ff, d_embed, d_gate), of the head or
-            of the backbone.
+        params: the target: a number, or a head, which is not changed. With a head, the target is its total number of
+            parameters on the same corpus and backbone. A head is written as the plan prints it,
+            'softmax(projection=True)', or by its name if only one head of the suite has this name.
+        vary: the parameter that is changed: an integer parameter of the head or the backbone whose name begins with d_
+            (d_model, d_ff, d_embed, d_gate).
     Source: Parthiban et al. (2021), main table 5.
     """
 

@@ -1,4 +1,6 @@
-"""The components a suite names, checked against the registries and their constructors; lists become grids."""
+"""The components that a suite names: checked against the registries and the constructors, with lists expanded to
+grids.
+"""
 
 import itertools
 import math
@@ -18,14 +20,16 @@ MAX_TRIALS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One point of a suite entry's grid: what to build, from which class, and where the suite asks for it."""
+    """One point of the grid of a suite's entry: what to build, its class, and its place in the suite file."""
 
     spec: ComponentSpec
     cls: type
     place: Place
 
     def problem(self, source: Source, message: str) -> str:
-        """A located sentence; at the parameter that the message begins with, where it begins with one."""
+        """Return a message with its place in the file: the parameter that the message begins with, or else the
+        entry.
+        """
         first = message.split(" ")[0].rstrip(":")
         if first in self.spec.params:
             return source.problem((*self.place, self.spec.name, first), message)
@@ -33,8 +37,10 @@ class Component:
 
 
 def components(entries: Any, registry: Registry, section: str, source: Source) -> tuple[list[Component], list[str]]:
-    """Every component of a section ('heads'), grid points in the order of the file, and what is wrong with it. An entry
-    with problems stands with its sound parameters, to be checked further; it is never run.
+    """Return the components of a section ('heads') in the order of the file, and the problems of the section.
+
+    An entry with problems is returned with its valid parameters, so that later checks can find more problems of it. A
+    suite with problems is never run.
     """
     found, problems = [], []
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
@@ -55,7 +61,7 @@ def components(entries: Any, registry: Registry, section: str, source: Source) -
         if math.prod(map(len, axes.values())) > MAX_TRIALS:
             problems.append(source.problem(place, f"a grid of more than {MAX_TRIALS} points"))
         elif all(name in axes for name, parameter in known.items() if parameter.default is REQUIRED):
-            # also where something is wrong: what is right may hold a mistake that only construction finds
+            # also for an entry with problems: its valid parameters may have a mistake that only the constructor finds
             for values in itertools.product(*axes.values()):
                 spec = ComponentSpec(name=name, params=dict(zip(axes, values, strict=True)))
                 found.append(Component(spec, cls, place))
@@ -99,24 +105,28 @@ def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict
 
 
 def _resolved(value: Any, parameter, source: Source) -> Any:
-    """Paths are relative to the suite file; from here on they are absolute texts. A relative one stays in the suite's
-    folder or the folder around it, where a project keeps suites/ beside its texts; an absolute one is the user's word.
+    """Replace a path, which is relative to the suite file, by the absolute path as a string. Return other values
+    unchanged.
 
-    Raises: ValueError for a relative path that leaves them, by its text or by symbolic links.
+    A relative path must stay in the folder that contains the suite's folder: a project may have its texts beside
+    suites/. An absolute path may be anywhere.
+
+    Raises: ValueError for a relative path that leaves this folder, by its text or by symbolic links.
     """
     if value is None or not is_place(parameter):
         return value
     folder = Path(os.path.realpath(source.path)).parent
-    place = Path(os.path.realpath(folder / value))  # unlike Path.resolve() it raises nothing where links go in a circle
+    place = Path(os.path.realpath(folder / value))  # no error for links in a circle, unlike Path.resolve()
     if not Path(value).is_absolute() and not all(each.is_relative_to(folder.parent) for each in _reached(place)):
         raise ValueError(
-            f"'{value}' leaves {folder.parent}, the folder around the suite's; give an absolute path if that is meant"
+            f"'{value}' is outside of {folder.parent}, the folder that contains the suite's folder; "
+            "write an absolute path if that is intended"
         )
     return str(place)
 
 
 def _reached(place: Path) -> list[Path]:
-    """A place and, where it is a folder, what its entries are, links followed."""
+    """Return a path and, if it is a folder, the paths of its entries, with symbolic links resolved."""
     entries = place.glob("*") if os.path.isdir(place) else ()
     return [place, *(Path(os.path.realpath(entry)) for entry in entries)]
 

@@ -1,4 +1,4 @@
-"""What only construction can tell, found before anything runs: every model of a plan is built on the meta device."""
+"""Find errors of constructors before a trial runs: every model of a plan is built on the meta device."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -19,7 +19,8 @@ from harness.plan.reader import Source
 from harness.plan.specs import ComponentSpec
 from harness.protocols import StartsFromFiles
 
-STAND_IN_VOCAB = 64  # where the suite's corpora or backbones are themselves in doubt
+# sizes for checking heads if the corpora or backbones of the suite have problems
+STAND_IN_VOCAB = 64
 STAND_IN_WIDTH = 64
 MAX_TENSORS = 10_000  # of one component; GPT-2's largest has 580
 Built = TypeVar("Built")
@@ -27,10 +28,14 @@ Built = TypeVar("Built")
 
 @dataclass
 class Construction:
-    """Builds components once each and keeps what went wrong and how many parameters there are.
+    """Builds every combination of components once; keeps the problems and the numbers of parameters.
 
-    Shapes: params[(V, backbone, head)] = (total, head) parameter counts; settled[the same] = what the head made of the
-        parameters it was left None for: {'num_input_layers': 3}.
+    Args:
+        source: the suite file, for messages.
+        problems: one message for each problem.
+        params: (V, backbone, head) -> numbers of parameters (total, head).
+        settled: (V, backbone, head) -> the values that the head chose for parameters that are None:
+            {'num_input_layers': 3}.
     """
 
     source: Source
@@ -39,8 +44,10 @@ class Construction:
     settled: dict[tuple[int, str, str], dict[str, int]] = field(default_factory=dict)
 
     def check(self, vocab_sizes: list[int], backbones: list[Component], heads: list[Component]) -> None:
-        """Build every head on every backbone for every vocabulary; stand in for what the suite does not give. Weights
-        from files have a vocabulary of their own, which a stand-in would not fit.
+        """Build every head on every backbone for every vocabulary size.
+
+        If a corpus or backbone could not be read, default sizes are used instead, so that heads are checked in any
+        case. A backbone with weights from files is then left out, because its weights need their own vocabulary size.
         """
         if not vocab_sizes:
             backbones = [each for each in backbones if not isinstance(each.cls, StartsFromFiles)]
@@ -61,7 +68,7 @@ class Construction:
         return self._built(backbone, "", lambda: build_backbone(backbone.spec, vocab_size))
 
     def _head(self, head: Component, on: str, body: nn.Module, vocab_size: int) -> tuple[tuple, dict] | None:
-        """Its entries of `params` and `settled`."""
+        """Return its entries of `params` and `settled`; None if it cannot be built."""
 
         def found() -> tuple[tuple, dict]:
             model = build_head(head.spec, body, vocab_size, None)
@@ -80,36 +87,39 @@ class Construction:
 
 
 def _settled(head: Component, built: nn.Module) -> dict[str, int]:
-    """Whole numbers that a built head keeps under the names of parameters that are None."""
+    """Return the integers that a built head has as attributes with the names of parameters that are None."""
     left = [name for name, value in resolved(head.cls, head.spec.params).items() if value is None]
     return {name: vars(built)[name] for name in left if type(vars(built).get(name)) is int}
 
 
 def count(vocab_size: int, backbone: ComponentSpec, head: ComponentSpec) -> tuple[int, int]:
-    """(total, head) parameter counts of a model. Raises ValueError with the reason when it cannot be built."""
+    """Return the numbers of parameters (total, head) of a model. Raises ValueError if it cannot be built."""
     body = _attempt(backbone, lambda: build_backbone(backbone, vocab_size))
     return _attempt(head, lambda: count_parameters(LanguageModel(body, build_head(head, body, vocab_size, None))))
 
 
 def embedding_width(vocab_size: int, backbone: ComponentSpec) -> int:
-    """E of a backbone. Raises ValueError with the reason when it cannot be built."""
+    """Return E, the embedding width of a backbone. Raises ValueError with the reason if it cannot be built."""
     return _attempt(backbone, lambda: build_backbone(backbone, vocab_size)).embedding.embedding_dim
 
 
 def _attempt(spec: ComponentSpec, build: Callable[[], Built]) -> Built:
-    """What is built on the meta device. Whatever a constructor raises is a ValueError with one line."""
+    """Build something on the meta device. Any exception of a constructor becomes a ValueError with one line."""
     try:
         with contained(str(spec)), on_meta(), _bounded():
             return build()
     except (ValueError, ComponentError) as error:
         raise ValueError(str(error).partition("\n")[0]) from error
-    except Exception as error:  # a component may be anybody's: whatever it raises is a sentence, not a traceback
+    except Exception as error:  # the component may be third-party code: show a sentence, not a traceback
         raise ValueError(f"{spec} cannot be built: {first_line(error)}") from error
 
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Within it, a module's tensors are counted as they are made: a billion layers end in a sentence, not in days."""
+    """Count the parameter tensors that are made within the block; raise ValueError if there are too many.
+
+    A suite that asks for a billion layers ends with a message, and not after days.
+    """
     made = itertools.count(1)
 
     def count_one(*_) -> None:
@@ -124,7 +134,7 @@ def _bounded() -> Iterator[None]:
 
 
 class _StandIn(nn.Module):
-    """The least a head needs of a backbone."""
+    """A replacement for a backbone: it has only the attributes that a head's constructor needs."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Corpora, backbones and heads to combinations, and these to trials, in the order of the file."""
+"""Expand corpora, backbones and heads to combinations, and combinations to trials, in the order of the suite file."""
 
 import itertools
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import SuiteError
 from harness.plan.components import Component
 from harness.plan.construction import Construction
-from harness.plan.identity import trial_id
+from harness.plan.identity import Identified, trial_id
 from harness.plan.reader import Source
 from harness.plan.specs import TrainSpec, TrialSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combination:
-    """One corpus, backbone and head, to be trained under every seed.
+    """One corpus, backbone and head. It is trained with every seed.
 
     Args:
-        content: of the weights that the backbone starts from; None for random ones.
-        params: (total, head) parameter counts.
-        settled: what the head's constructor made of whole numbers that it was left None for.
+        content: the identity of the weights that the backbone starts from; None for random weights.
+        params: the numbers of parameters (total, head).
+        settled: the integers that the head's constructor chose for parameters that are None.
     """
 
     corpus: Component
@@ -32,7 +32,7 @@ class Combination:
 
     @property
     def model(self) -> tuple[int, str, str]:
-        """What alone decides the parameter counts: V, backbone and head."""
+        """(V, backbone, head): the parameter counts depend on these only."""
         return self.facts.vocab_size, str(self.backbone.spec), str(self.head.spec)
 
 
@@ -44,7 +44,7 @@ def combinations(
     heads: list[Component],
     construction: Construction,
 ) -> list[Combination]:
-    """corpora x backbones x heads, with the counts of a construction that found no problems."""
+    """Return all combinations corpora x backbones x heads, with the parameter counts of `construction`."""
     each_corpus, each_backbone = zip(corpora, facts, strict=True), zip(backbones, contents, strict=True)
     return [
         Combination(
@@ -63,23 +63,18 @@ def combinations(
 def trials(
     combined: list[Combination], train: TrainSpec, seeds: list[int], source: Source
 ) -> tuple[dict[str, TrialSpec], dict[str, Combination]]:
-    """combinations x seeds: the trials, and the combination that each is of, both by id.
+    """Return all trials, combinations x seeds, and the combination of each trial. The keys of both are the trials' ids.
 
-    Raises: SuiteError when a trial is there twice.
+    Raises: SuiteError when two trials are equal.
     """
     found, origins = {}, {}
     for each, seed in itertools.product(combined, seeds):
         corpus, backbone, head = each.corpus, each.backbone, each.head
         trial = TrialSpec(
             id=trial_id(
-                corpus=corpus.spec,
-                corpus_class=corpus.cls,
-                corpus_content=each.facts.content,
-                backbone=backbone.spec,
-                backbone_class=backbone.cls,
-                backbone_content=each.content,
-                head=head.spec,
-                head_class=head.cls,
+                corpus=Identified(corpus.spec, corpus.cls, each.facts.content),
+                backbone=Identified(backbone.spec, backbone.cls, each.content),
+                head=Identified(head.spec, head.cls),
                 train=train,
                 seed=seed,
             ),

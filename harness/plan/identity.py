@@ -1,7 +1,8 @@
-"""A trial's id: the hash of what decides its result, and of nothing else."""
+"""The id of a trial: a hash of everything that decides its result, and of nothing else."""
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from harness.containment.calls import calling
@@ -9,32 +10,41 @@ from harness.plan.parameters import parameters, places
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec
 from harness.protocols import StartsFromFiles
 
-SCHEMA_VERSION = 1  # bump it when a default or the meaning of a setting changes: every id changes with it
+SCHEMA_VERSION = 1  # increase it when a default or the meaning of a setting changes: then every id changes
 
 
-def trial_id(
-    *,
-    corpus: ComponentSpec,
-    corpus_class: type,
-    corpus_content: str,
-    backbone: ComponentSpec,
-    backbone_class: type,
-    backbone_content: str | None = None,
-    head: ComponentSpec,
-    head_class: type,
-    train: TrainSpec,
-    seed: int,
-) -> str:
-    """12 hex digits of SHA-256 over canonical JSON: sorted keys, values equal to their default left out, whole floats
-    written as integers. Places of files are left out too, the content of the corpus and of the weights that the
-    backbone starts from stands for them; and settings of `train` that change no result.
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """A component of a trial, for the trial's id.
+
+    Args:
+        spec: its name and parameters.
+        cls: its class, which has the defaults.
+        content: the hash of the files behind it: the corpus' text, the weights that a backbone starts from. None for a
+            component without files.
     """
-    start = {} if backbone_content is None else {"content": backbone_content}
+
+    spec: ComponentSpec
+    cls: type
+    content: str | None = None
+
+    def described(self) -> dict[str, Any]:
+        """What of it enters the id."""
+        files = {} if self.content is None else {"content": self.content}
+        return {**described(self.spec, self.cls), **files}
+
+
+def trial_id(*, corpus: Identified, backbone: Identified, head: Identified, train: TrainSpec, seed: int) -> str:
+    """The id of a trial: the first 12 hexadecimal digits of the SHA-256 of canonical JSON.
+
+    Keys are sorted, values equal to their default are left out, and whole floats are written as integers. Paths of
+    files and settings of `train` that change no result are left out; the content of the files stands for the files.
+    """
     identity = {
         "schema": SCHEMA_VERSION,
-        "corpus": {**described(corpus, corpus_class), "content": corpus_content},
-        "backbone": {**described(backbone, backbone_class), **start},
-        "head": described(head, head_class),
+        "corpus": corpus.described(),
+        "backbone": backbone.described(),
+        "head": head.described(),
         "train": train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT)),
         "seed": seed,
     }
@@ -42,8 +52,9 @@ def trial_id(
 
 
 def starting_content(backbone: ComponentSpec, cls: type) -> str | None:
-    """What the weights are that a backbone starts from; None for random ones. Raises what its class raises, and
-    ComponentError.
+    """Return the identity of the weights that a backbone starts from; None for random weights.
+
+    Raises: what the backbone's class raises, and ComponentError.
     """
     if not isinstance(cls, StartsFromFiles):
         return None
@@ -52,12 +63,12 @@ def starting_content(backbone: ComponentSpec, cls: type) -> str | None:
 
 
 def canonical(value: Any) -> str:
-    """JSON that is the same for equal values."""
+    """Return JSON that is equal for equal values."""
     return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def described(spec: ComponentSpec, cls: type) -> dict[str, Any]:
-    """What of a component counts: its name, and its parameters without defaults and places."""
+    """Return the part of a component that enters the id: its name, and its parameters without defaults and paths."""
     known = parameters(cls)
     params = {
         name: value
@@ -68,8 +79,8 @@ def described(spec: ComponentSpec, cls: type) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """As JSON tells values apart: 1.0 -> 1 and a tuple -> a list, all the way down."""
-    if isinstance(value, str | int | None):  # by far the most: records are made canonical by the thousand
+    """Return a value in the types of JSON: 1.0 becomes 1 and a tuple becomes a list, also within lists and mappings."""
+    if isinstance(value, str | int | None):  # most values: thousands of records are read this way
         return value
     if isinstance(value, float):
         return int(value) if value.is_integer() else value

@@ -1,4 +1,4 @@
-"""A suite file to a Suite: read, override, check everything, expand. Every problem is reported at once."""
+"""Read a suite file: apply overrides, check everything, expand it to trials. All problems are reported together."""
 
 import json
 from pathlib import Path
@@ -19,13 +19,13 @@ from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, valu
 from harness.plan.specs import DECIDES_NO_RESULT, Suite, SuiteFile
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
-MAX_DIGITS = 9  # of an index in a --set; more is a key
+MAX_DIGITS = 9  # of a list index in --set; a longer number is read as a key
 
 
 def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
-    """The suite of a file with the command line's overrides ('train.epochs=2') applied.
+    """Return the suite of a file, with overrides from the command line ('train.epochs=2') applied.
 
-    Raises: SuiteError with every problem as 'file:line:column: path: what is wrong'; nothing was started.
+    Raises: SuiteError with every problem as 'file:line:column: path: what is wrong'. No trial was started.
     """
     data, source = read(path)
     settings = _settings(data, source, overrides)
@@ -55,7 +55,10 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
 
 
 def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
-    """Apply every --set, and let a trial of several GPUs have a worker for each; what changed of what trials are."""
+    """Apply every --set, and set `train.data_parallel` for trials on several GPUs: one worker for each GPU.
+
+    Returns: the changes of settings that are part of a trial, as (key, new value, old value).
+    """
     before = _workers(data)
     changes = _overrides(data, source, texts)
     workers = _workers(data)
@@ -67,7 +70,9 @@ def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> l
 
 
 def _workers(data: dict[str, Any]) -> int:
-    """Of a trial, as the suite says or implies by its GPUs; 1 where what it says is no such number."""
+    """Return the number of workers of a trial, from `train.data_parallel` or else from the number of GPUs; 1 if
+    invalid.
+    """
     resources, train = data.get("resources"), data.get("train")
     gpus = resources.get("gpus") if isinstance(resources, dict) else None
     said = train.get("data_parallel", gpus) if isinstance(train, dict) else None
@@ -75,8 +80,10 @@ def _workers(data: dict[str, Any]) -> int:
 
 
 def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
-    """Apply every --set; what they changed of what trials are: the last of one key, nothing that leaves a value as it
-    was, nothing that decides no result.
+    """Apply every --set and return the changes of settings that are part of a trial, as (key, new value, old value).
+
+    For a key that is set twice the last value counts. A value that equals the old one and a setting that changes no
+    result are not returned.
     """
     of_the_run = {f"train.{name}" for name in DECIDES_NO_RESULT}
     changes: dict[str, tuple[str, str | None]] = {}
@@ -93,18 +100,18 @@ def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> 
 
 
 def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str, str | None]:
-    """Apply 'path.to.key=value' to the plain data; the key, the value, and the value it had."""
+    """Apply 'path.to.key=value' to the data; return the key, the new value and the old value."""
     key, value = assignment(text)
     parts = key.split(".")
     if len(parts) > MAX_DEPTH:
-        raise SuiteError([f"--set {text}: a place nested more than {MAX_DEPTH} deep"])
+        raise SuiteError([f"--set {text}: a key nested more than {MAX_DEPTH} levels deep"])
     place: Place = tuple(int(part) if part.isdecimal() and len(part) <= MAX_DIGITS else part for part in parts)
     target = data
     for depth, part in enumerate(place):
         inside = isinstance(part, int) and isinstance(target, list) and part < len(target)
         if not (inside or (isinstance(target, dict) and isinstance(part, str))):
             where = ".".join(map(str, place[:depth])) or "the suite"
-            raise SuiteError([f"--set {text}: {where} has no place '{part}'"])
+            raise SuiteError([f"--set {text}: {where} has no key '{part}'"])
         if depth < len(place) - 1:
             target = target[part] if isinstance(target, list) else target.setdefault(part, {})
     before = target[place[-1]] if isinstance(target, list) else target.get(place[-1])
@@ -129,11 +136,11 @@ def _checked_file(data: dict[str, Any], source: Source) -> tuple[SuiteFile | Non
                 problems.append(source.problem(source.nearest_place(place), sentence(error)))
         return None, list(dict.fromkeys(problems))
     repeated = [i for i, seed in enumerate(file.seeds) if seed in file.seeds[:i]]
-    return file, [source.problem(("seeds", i), f"the seed {file.seeds[i]} is there twice") for i in repeated]
+    return file, [source.problem(("seeds", i), f"the seed {file.seeds[i]} appears twice") for i in repeated]
 
 
 def _known_keys(place: Place) -> list[str]:
-    """The keys a mapping of the suite file may hold."""
+    """Return the keys that a mapping of the suite file may have."""
     schema = SuiteFile.model_json_schema()
     node = schema
     for part in place:
@@ -155,7 +162,7 @@ def _facts(corpora: list[Component], source: Source) -> tuple[list[CorpusFacts],
 
 
 def _contents(backbones: list[Component], source: Source) -> tuple[list[str | None], list[str]]:
-    """What the weights are that each backbone starts from; reads them whole."""
+    """Return the identity of the weights that each backbone starts from, and problems. Reads the files completely."""
     contents, problems = [], []
     for backbone in backbones:
         try:
@@ -179,11 +186,11 @@ def _combination_problems(
         problems.append(source.problem(("train", "batch_size"), message))
     gpus, workers = file.resources.gpus, file.train.data_parallel
     if gpus and (gpus if gpus > 1 else 1) != workers:
-        message = f"{gpus:g} GPUs do not go with train.data_parallel {workers}: each worker takes one, or all take none"
+        message = f"{gpus:g} GPUs do not fit train.data_parallel {workers}: expected one GPU for each worker, or none"
         problems.append(source.problem(("resources", "gpus"), message))
     names = [head.spec.name for head in heads]
     if file.table.baseline is not None and file.table.baseline not in names:
-        message = f"'{file.table.baseline}' is no head of this suite{nearest(file.table.baseline, names)}"
+        message = f"'{file.table.baseline}' is not a head of this suite{nearest(file.table.baseline, names)}"
         problems.append(source.problem(("table", "baseline"), message))
     return problems
 

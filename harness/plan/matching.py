@@ -1,6 +1,7 @@
-"""Parameter-matched comparison: for every corpus, backbone and head the width at which the totals agree with a target.
+"""Comparison at equal numbers of parameters: find, for every corpus, backbone and head, the width that meets a target.
 
-A gain of a head with more parameters may be a gain of the parameters. Source: Parthiban et al. (2021), main table 5.
+A head with more parameters may be better because of the parameters, and not because of its structure. This comparison
+separates the two. Source: Parthiban et al. (2021), main table 5.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,15 +17,17 @@ from harness.plan.reader import Source
 from harness.registry import nearest
 
 MAX_WIDTH = 2**16
-MAX_GAP = 64  # between two widths that can be built: the number of attention heads must divide them
-MAX_BUILDS = 500  # of one search: where most widths cannot be built, scanning for those that can must end
+MAX_GAP = 64  # the largest gap between two widths that can be built: the number of attention heads must divide a width
+MAX_BUILDS = 500  # the limit for one search: if most widths cannot be built, the search must end
 
 
 def matched(match: MatchSpec, combined: list[Combination], source: Source) -> list[Combination]:
-    """The combinations, each at the width that brings its total nearest to the target; those of a reference head as
-    they are.
+    """Return the combinations, each at the width whose total number of parameters is nearest to the target.
 
-    Raises: SuiteError with everything that is unclear, or with every combination that no width brings near enough.
+    Combinations with the reference head are returned unchanged.
+
+    Raises: SuiteError if the reference head or the width is not unique, or with every combination for which no width
+        is within the tolerance.
     """
     references = _references(match, combined)
     others = [each for each in combined if str(each.head.spec) not in references]
@@ -48,17 +51,19 @@ def matched(match: MatchSpec, combined: list[Combination], source: Source) -> li
 
 
 def closest_width(count_at: Callable[[int], int | None], target: int, start: int) -> int | None:
-    """The width with the count nearest to the target, of equals the one nearest to `start`; None when there is none.
+    """Return the width whose count is nearest to the target; None if no width can be built.
 
-    Doubles the first width from `start` on that can be built until the count exceeds the target, then halves the
-    interval. Asks for at most MAX_BUILDS counts, of widths up to about twice MAX_WIDTH.
+    Of two widths that are equally near, the one that is nearer to `start` is returned. The search begins with the first
+    width from `start` on that can be built, doubles it until the count exceeds the target, and then bisects the
+    interval. It calls `count_at` at most MAX_BUILDS times, with widths up to about twice MAX_WIDTH.
+
     Args:
-        count_at: width -> count, which grows with it; None for a width that cannot be built.
+        count_at: returns the count at a width, which increases with the width; None if the width cannot be built.
     """
     known: dict[int, int | None] = {}
 
     def first(widths: Iterable[int]) -> int | None:
-        """The first that can be built."""
+        """Return the first width that can be built."""
         for width in widths:
             if width not in known:
                 if len(known) == MAX_BUILDS:
@@ -72,9 +77,9 @@ def closest_width(count_at: Callable[[int], int | None], target: int, start: int
     while high is not None and known[high] <= target and high <= MAX_WIDTH:
         low, high = high, first(range(2 * high, 2 * high + MAX_GAP))
     if high is None:
-        high = 2 * low or start  # nothing there can be built: as good as too wide
+        high = 2 * low or start  # no width there can be built: treat them as too wide
     elif known[high] <= target:
-        low = high  # out of reach
+        low = high  # the target is larger than the count at MAX_WIDTH
     while high - low > 1:
         middle = (low + high) // 2
         upwards = range(middle, min(high, middle + MAX_GAP))
@@ -89,8 +94,9 @@ def closest_width(count_at: Callable[[int], int | None], target: int, start: int
 
 
 def _nearest(vary: str, combination: Combination, target: int) -> tuple[Combination | None, str]:
-    """The combination at the width that is closest, None where no width can be built; and, where at most one can, why
-    the first of the others cannot.
+    """Return the combination at the nearest width, or None if no width can be built; and a reason.
+
+    The reason is why the first width that failed cannot be built, if at most one width can be built; else ''.
     """
     (owner,) = _owners(vary, combination)
     component = getattr(combination, owner)
@@ -135,7 +141,7 @@ def _miss(match: MatchSpec, each: Combination, found: Combination | None, target
 
 
 def _alternatives(vary: str, each: Combination, others: list[Combination]) -> str:
-    """The widths of a combination that match.vary could name instead: those that every combination has once."""
+    """Return the end of a message: the widths that match.vary could name instead, which every combination has once."""
     names = [name for name in (*_widths(each.head), *_widths(each.backbone)) if name != vary]
     shared = [name for name in names if all(len(_owners(name, other)) == 1 for other in others)]
     return f"; other widths to vary: {', '.join(shared)}" if shared else ""
@@ -150,7 +156,9 @@ def _owners(vary: str, combination: Combination) -> list[str]:
 
 
 def _references(match: MatchSpec, combined: list[Combination]) -> list[str]:
-    """The heads, as the plan prints them, that `params` may mean: the one of that text, else all of that name."""
+    """Return the heads, as the plan prints them, that `params` may mean: the one with this text, or all with this
+    name.
+    """
     names = {str(each.head.spec): each.head.spec.name for each in combined}
     return [match.params] if match.params in names else [text for text in names if names[text] == match.params]
 
@@ -158,7 +166,7 @@ def _references(match: MatchSpec, combined: list[Combination]) -> list[str]:
 def _reference_problems(
     match: MatchSpec, references: list[str], combined: list[Combination], source: Source
 ) -> list[str]:
-    """The head that is the target must be one, and known."""
+    """Return a problem unless `params` is a number or names exactly one head."""
     if isinstance(match.params, int) or len(references) == 1:
         return []
     if references:
@@ -168,12 +176,12 @@ def _reference_problems(
         heads = {str(each.head.spec): each.head.spec.name for each in combined}
         texts = ", ".join(f"'{text}'" for text in heads)
         near = nearest(match.params, [*heads, *heads.values()])
-        message = f"'{match.params}' is no head of this suite{near or f' (it has: {texts})'}"
+        message = f"'{match.params}' is not a head of this suite{near or f' (it has: {texts})'}"
     return [source.problem(("match", "params"), message)]
 
 
 def _width_problems(match: MatchSpec, others: list[Combination], source: Source) -> list[str]:
-    """What is varied must be a width of the head or of the backbone, not of both."""
+    """Return a problem for each combination in which not exactly one of head and backbone has the width to vary."""
     problems = []
     for each in others:
         owners = _owners(match.vary, each)
@@ -196,7 +204,7 @@ def _width_problems(match: MatchSpec, others: list[Combination], source: Source)
 
 
 def _repeated_problems(match: MatchSpec, combined: list[Combination], source: Source) -> list[str]:
-    """Components that differ in the varied width alone would all become the same."""
+    """Return a problem for components that differ in the varied width only: matching would make them equal."""
     problems, seen = [], {}
     for component in (component for each in combined for component in (each.backbone, each.head)):
         values = resolved(component.cls, component.spec.params)

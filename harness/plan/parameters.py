@@ -1,4 +1,4 @@
-"""A component's constructor is its schema: names, types and defaults of the keyword-only parameters, checked here."""
+"""Parameters of components: a constructor's keyword-only parameters, with types and defaults, are its YAML schema."""
 
 import inspect
 import json
@@ -15,7 +15,7 @@ REQUIRED = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One keyword-only parameter of a component's constructor; `default` is REQUIRED when there is none."""
+    """One keyword-only parameter of a component's constructor. `default` is REQUIRED if it has no default."""
 
     name: str
     annotation: Any
@@ -29,7 +29,7 @@ class Parameter:
 
 @cache
 def parameters(cls: type) -> dict[str, Parameter]:
-    """The YAML schema of a component, in the order of its signature."""
+    """Return the parameters of a component by name, in the order of its signature."""
     hints = get_type_hints(cls.__init__)
     return {
         name: Parameter(name, hints.get(name, Any), parameter.default)
@@ -39,15 +39,17 @@ def parameters(cls: type) -> dict[str, Parameter]:
 
 
 def resolved(cls: type, params: dict[str, Any]) -> dict[str, Any]:
-    """Every parameter's value: the given ones, the defaults for the others."""
+    """Return the values of all parameters: the given values, and defaults for the others."""
     defaults = {name: p.default for name, p in parameters(cls).items() if p.default is not REQUIRED}
     return {**defaults, **params}
 
 
 def checked(parameter: Parameter, value: Any) -> Any:
-    """The value in the parameter's own type (7 becomes 7.0 where a float belongs).
+    """Check a value and return it in the parameter's type (7 becomes 7.0 for a float).
 
-    Raises: ValueError saying what was expected and found. Strict: no text for a number, no float for an int.
+    The check is strict: no string for a number, no float for an integer.
+
+    Raises: ValueError with what was expected and what was found.
     """
     try:
         adapter = TypeAdapter(parameter.annotation, config=ConfigDict(strict=True, allow_inf_nan=False))
@@ -55,12 +57,14 @@ def checked(parameter: Parameter, value: Any) -> Any:
     except ValidationError as error:
         raise ValueError(sentence(_nearest_miss(error.errors()))) from None
     except PydanticUserError:
-        raise ValueError(f"its annotation {parameter.annotation} is none that a suite can give a value for") from None
+        raise ValueError(f"a suite cannot give a value for its annotation {parameter.annotation}") from None
 
 
 def axis(parameter: Parameter, value: Any) -> list[Any]:
-    """The values a suite gives a parameter: a list is a grid axis, unless the parameter itself takes a list; then a
-    list of such values is: of lists, or of mappings where it takes a mapping too.
+    """Return the values that a suite gives for a parameter.
+
+    A list is a grid axis: one trial for each of its values. For a parameter that itself takes a list, only a list of
+    lists is a grid axis; if it takes a mapping, too, so is a list of lists and mappings.
     """
     if not isinstance(value, list):
         return [value]
@@ -72,28 +76,28 @@ def axis(parameter: Parameter, value: Any) -> list[Any]:
 
 
 def is_place(parameter: Parameter) -> bool:
-    """True for parameters that say where something lies: left out of a trial's identity."""
+    """Return whether a parameter is a path. Paths are not part of a trial's id."""
     return Path in _kinds(parameter.annotation)
 
 
 @cache
 def places(cls: type) -> frozenset[str]:
-    """The names of a component's parameters that are places."""
+    """Return the names of a component's parameters that are paths."""
     return frozenset(name for name, parameter in parameters(cls).items() if is_place(parameter))
 
 
 def is_integer(parameter: Parameter) -> bool:
-    """True for parameters that take whole numbers, and at most None besides."""
+    """Return whether a parameter takes integers only, or integers and None."""
     return int in _kinds(parameter.annotation) <= {int, NoneType}
 
 
 def is_width(parameter: Parameter) -> bool:
-    """True for whole numbers whose name begins with d_, as widths are called here: d_model, d_ff, d_embed, d_gate."""
+    """Return whether a parameter is a width: an integer whose name begins with d_ (d_model, d_ff, d_embed, d_gate)."""
     return parameter.name.startswith("d_") and is_integer(parameter)
 
 
 def sentence(error: dict[str, Any]) -> str:
-    """One of pydantic's errors in our words."""
+    """Return one of pydantic's errors as a sentence in the words of this project."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     if error["type"] == "too_short":
@@ -107,8 +111,9 @@ def sentence(error: dict[str, Any]) -> str:
 
 
 def _nearest_miss(errors: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of the errors of a union's alternatives, that of the one which fits furthest into the value; where none fits at
-    all, what each expected.
+    """Return one error for the alternatives of a union: that of the alternative which accepted most of the value.
+
+    If all alternatives fail at the same place, the returned error lists what each of them expected.
     """
     depth = max(len(error["loc"]) for error in errors)
     deepest = [error for error in errors if len(error["loc"]) == depth]
@@ -120,7 +125,7 @@ def _nearest_miss(errors: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """The plain classes an annotation allows: list[int] | None -> {list, NoneType}."""
+    """Return the classes that an annotation allows: {list, NoneType} for list[int] | None."""
     options = get_args(annotation) if get_origin(annotation) not in (list, tuple, dict) else ()
     if options and not any(isinstance(option, str | int) for option in options):
         return {kind for option in options for kind in _kinds(option)}

@@ -1,8 +1,8 @@
-"""A suite file to plain data, with the line and column of every key and value. The only YAML in the project.
+"""Read a suite file as plain data, with the line and column of every key and value. The only YAML in the project.
 
-YAML 1.2 by ruamel's round-trip loader: duplicate keys are errors, 1e-3 is a number, `no` is a word; tags make nothing.
-Size, depth and the number of values are bounded while the text is read, and what aliases stand for before it is built,
-so neither a large file nor an alias bomb costs more than a moment.
+The format is YAML 1.2, read by ruamel's round-trip loader: duplicate keys are errors, 1e-3 is a number, `no` is a
+string, and tags construct no objects. Size, depth and the number of values are limited while the text is read. Aliases
+are counted before they are expanded, so neither a large file nor nested aliases can use much time or memory.
 """
 
 import errno
@@ -27,7 +27,7 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Source:
-    """A suite file and where in it each key and value stands (1-based line, column)."""
+    """A suite file, and the position (line and column, from 1) of each of its keys and values."""
 
     path: Path
     values: dict[Place, tuple[int, int]] = field(default_factory=dict)
@@ -35,7 +35,9 @@ class Source:
     overridden: dict[Place, str] = field(default_factory=dict)
 
     def problem(self, place: Place, message: str, *, at_key: bool = False) -> str:
-        """'file:line:column: path.to.it: message', or '--set key=value: ...' for what the command line said."""
+        """Return 'file:line:column: path.to.key: message', or '--set key=value: ...' for a value of the command
+        line.
+        """
         said = self._overridden(place)
         if said is not None:
             return f"--set {said}: {'.'.join(map(str, place))}: {message}"
@@ -47,14 +49,19 @@ class Source:
         return f"{self.path}:{line}:{column}: {name + ': ' if name else ''}{message}"
 
     def nearest_place(self, place: Place) -> Place:
-        """The longest beginning of a place that the file or a --set has: a schema's inner names are no places."""
+        """Return the longest beginning of a place that exists in the file or a --set.
+
+        The places in pydantic's errors may end with names of its schema, which are not keys.
+        """
         made = {set_[:end] for set_ in self.overridden for end in range(1, len(set_) + 1)}
         while place and place not in self.values and place not in made:
             place = place[:-1]
         return place
 
     def _overridden(self, place: Place) -> str | None:
-        """The --set that made a place: the place itself, one above it, or, where the file has no such place, below."""
+        """Return the --set that set a place, a part of it, or something that contains it; None if there is no such
+        --set.
+        """
         for end in range(len(place), 0, -1):
             if place[:end] in self.overridden:
                 return self.overridden[place[:end]]
@@ -63,10 +70,11 @@ class Source:
 
 
 def read(path: Path) -> tuple[dict[str, Any], Source]:
-    """The file as plain dicts, lists and scalars, and where everything stands.
+    """Return the file as dicts, lists and scalars, and the positions of its keys and values.
 
-    Raises: SuiteError when the file cannot be read, is too large, is no YAML mapping, repeats a key, or nests or
-    expands beyond the bounds.
+    Raises: SuiteError when the file cannot be read, is too large, is not a YAML mapping, has a key twice, or exceeds
+        the
+    limits of depth and number of values.
     """
     text = _text(path)
     try:
@@ -75,8 +83,8 @@ def read(path: Path) -> tuple[dict[str, Any], Source]:
         mark = error.problem_mark or error.context_mark
         problem = (error.problem or error.context or "cannot be parsed").splitlines()[0]
         raise SuiteError([f"{path}:{mark.line + 1}:{mark.column + 1}: {problem}"]) from None
-    except Exception as error:  # the parser meets whatever a file may hold; what it cannot take is no YAML
-        raise SuiteError([f"{path}:1:1: no valid YAML: {str(error).partition(chr(10))[0]}"]) from None
+    except Exception as error:  # the parser may fail in any way on an arbitrary file
+        raise SuiteError([f"{path}:1:1: not valid YAML: {str(error).partition(chr(10))[0]}"]) from None
     source = Source(path)
     if not isinstance(tree, CommentedMap):
         raise SuiteError([f"{path}:1:1: expected a mapping with the keys of a suite, found {_kind(tree)}"])
@@ -85,7 +93,9 @@ def read(path: Path) -> tuple[dict[str, Any], Source]:
 
 
 def value_of(text: str) -> Any:
-    """A value given on the command line, read as YAML: numbers, words, [lists]. Raises ValueError when it is none."""
+    """Return a value of the command line, read as YAML: a number, string or [list]. Raises ValueError if it is
+    invalid.
+    """
     try:
         return _plain(_parser().load(text), (), Source(Path("value")))
     except Exception as error:  # as in read()
@@ -93,7 +103,7 @@ def value_of(text: str) -> Any:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """'key=value' of a --set, the value read as YAML. Raises SuiteError when it is none."""
+    """Split 'key=value' of a --set, and read the value as YAML. Raises SuiteError if it is invalid."""
     key, equals, value = text.partition("=")
     try:
         if key and equals:
@@ -112,13 +122,13 @@ def _text(path: Path) -> str:
         raise SuiteError([f"{path}: cannot be read as UTF-8 text (byte {cause.start + 1})"]) from None
     except OSError as cause:
         if cause.errno == errno.EFBIG:
-            raise SuiteError([f"{path}:1:1: larger than {MAX_BYTES // 1024} KiB; a suite is a page of YAML"]) from None
+            raise SuiteError([f"{path}:1:1: larger than {MAX_BYTES // 1024} KiB, the limit for a suite file"]) from None
         raise SuiteError([f"{path}: cannot be read as UTF-8 text ({cause.strerror})"]) from None
 
 
 class _BoundedComposer(Composer):
-    """Ends the parsing at the first value too many or too deep, and looks at what aliases stand for before any of it
-    is built.
+    """Stops parsing when there are too many values or they are nested too deep, and checks the size of aliases before
+    they are expanded.
     """
 
     count = 0
@@ -126,7 +136,7 @@ class _BoundedComposer(Composer):
     def compose_document(self) -> Node:
         start = self.parser.peek_event()
         if start.version not in (None, (1, 2)):
-            raise _refused("YAML 1.2 is expected, where 'no' is a word and 010 is ten", start.start_mark)
+            raise _refused("YAML 1.2 is expected, in which 'no' is a string and 010 is ten", start.start_mark)
         return super().compose_document()
 
     def compose_node(self, parent: Any, index: Any) -> Node:
@@ -139,7 +149,7 @@ class _BoundedComposer(Composer):
         return super().compose_node(parent, index)
 
     def get_single_node(self) -> Node | None:
-        self.warn_double_anchors = False  # a name given twice stands for the last value, as YAML 1.2 says
+        self.warn_double_anchors = False  # an anchor that is defined twice has the last value, by YAML 1.2
         root = super().get_single_node()
         _refuse_bombs(root)
         return root
@@ -156,7 +166,7 @@ def _refused(problem: str, mark: Any) -> MarkedYAMLError:
 
 
 def _refuse_bombs(root: Node | None) -> None:
-    """Count what aliases would expand to, before anything is built: bounded in number and depth, never in a circle."""
+    """Count the values that aliases would expand to. Raises an error for too many, too deep, or recursive ones."""
     todo, count = [(root, 0, frozenset())], 0
     while todo:
         node, depth, ancestors = todo.pop()
@@ -164,7 +174,7 @@ def _refuse_bombs(root: Node | None) -> None:
         if node is None or not isinstance(node.value, list):
             continue
         if id(node) in ancestors:
-            raise _refused("an alias of itself", node.start_mark)
+            raise _refused("an alias that contains itself", node.start_mark)
         if depth > MAX_DEPTH:
             raise _refused(f"nested more than {MAX_DEPTH} deep", node.start_mark)
         if count > MAX_NODES:
@@ -180,7 +190,7 @@ def _plain(node: Any, place: Place, source: Source) -> Any:
         plain = {}
         for key, child in node.items():
             if not isinstance(key, str):
-                raise SuiteError([source.problem(place, f"keys must be words, got {key!r}")])
+                raise SuiteError([source.problem(place, f"keys must be strings, got {key!r}")])
             marks = (node.lc.data or {}).get(key)
             source.keys[(*place, key)] = _position(marks, 0)
             source.values[(*place, key)] = _position(marks, 2)
@@ -194,7 +204,7 @@ def _plain(node: Any, place: Place, source: Source) -> Any:
 
 
 def _scalar(node: Any, place: Place, source: Source) -> Any:
-    """ruamel's own number and string classes to Python's."""
+    """Convert ruamel's number and string classes to Python's."""
     if node is None or isinstance(node, bool | ScalarBoolean):
         return node if node is None else bool(node)
     if isinstance(node, int) and abs(node) >= 2**64:

@@ -1,4 +1,4 @@
-"""--only: which trials of a suite a command is about."""
+"""The option --only: select trials of a suite by conditions."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,14 +12,16 @@ from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
 _REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 Facts = dict[str, dict[str, list[Any]]]
-_RESERVED = {"seed", "id", *_REGISTRIES}  # a corpus' own seed is corpus.seed
+_RESERVED = {"seed", "id", *_REGISTRIES}  # a parameter of this name needs its component: corpus.seed
 
 
 def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...]) -> tuple[TrialSpec, ...]:
-    """The trials that meet any of the conditions: 'head=mos,num_mixtures=2' asks for both, a second --only for either.
+    """Return the trials that meet at least one of the conditions.
 
-    A key is corpus, backbone, head, seed, id, or a parameter of a component (also as 'head.dropout').
-    Raises: SuiteError when a key is unknown, or a condition picks nothing.
+    A condition has the form 'head=mos,num_mixtures=2' and is met by trials with all of its values. A key is corpus,
+    backbone, head, seed, id, or a parameter of a component (also in the form 'head.dropout').
+
+    Raises: SuiteError when a key is unknown, or no trial meets a condition.
     """
     if not only:
         return trials
@@ -29,12 +31,12 @@ def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...]) -> tuple[TrialS
 
 
 def facts_of(trials: Iterable[TrialSpec]) -> Facts:
-    """All that conditions can name, of each trial, by its id."""
+    """Return for each trial id the keys that conditions can use, each with its values."""
     return {trial.id: _facts(trial) for trial in trials}
 
 
 def matching(facts: Facts, condition: str) -> set[str]:
-    """The trials that meet one condition. Raises SuiteError as `select` does."""
+    """Return the ids of the trials that meet one condition. Raises SuiteError like `select`."""
     pairs = [part.partition("=") for part in _parts(condition)]
     keys = sorted({key for fact in facts.values() for key in fact})
     for key, equals, _ in pairs:
@@ -45,12 +47,12 @@ def matching(facts: Facts, condition: str) -> set[str]:
     wanted = [(key, text, _read(text)) for key, _, text in pairs]
     found = {trial for trial, fact in facts.items() if all(_equal(fact.get(key), *value) for key, *value in wanted)}
     if not found:
-        raise SuiteError([f"--only {condition}: no trial of the suite is like that"])
+        raise SuiteError([f"--only {condition}: no trial of the suite meets this condition"])
     return found
 
 
 def _parts(condition: str) -> list[str]:
-    """'head=doc,components=[15, 5]' -> its two parts: a comma within brackets belongs to a value."""
+    """Split 'head=doc,components=[15, 5]' into its two parts: a comma within brackets is part of a value."""
     parts, depth = [""], 0
     for character in condition:
         depth += (character in "[{") - (character in "]}")
@@ -62,7 +64,7 @@ def _parts(condition: str) -> list[str]:
 
 
 def _facts(trial: TrialSpec) -> dict[str, list[Any]]:
-    """Everything a condition can name, each with the values it has in this trial."""
+    """Return the keys that a condition can use, each with its values in this trial."""
     facts: dict[str, list[Any]] = {"seed": [trial.seed], "id": [trial.id]}
     for kind, registry in _REGISTRIES.items():
         component: ComponentSpec = getattr(trial, kind)
@@ -75,7 +77,7 @@ def _facts(trial: TrialSpec) -> dict[str, list[Any]]:
 
 
 def _read(text: str) -> list[Any]:
-    """What a condition's value may stand for besides its own text."""
+    """Return the value of a condition read as YAML, in a list; an empty list if it is not valid YAML."""
     try:
         return [value_of(text)]
     except ValueError:

@@ -1,4 +1,4 @@
-"""The plan's types: what a suite file may say, and the trials it stands for. Frozen; unknown keys are refused."""
+"""The types of a plan: the keys of a suite file, and the trials that it expands to. Frozen; unknown keys are errors."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,11 +9,14 @@ from harness.kernels.products import Precision
 from harness.plan.comparison import MatchSpec, TableSpec
 from harness.plan.eval_spec import EvalSpec
 from harness.plan.reader import Source
+from harness.plan.run_options import CheckpointSpec, MeasureSpec, Resources, TimeoutSpec
 from harness.plan.strict import Strict
 
 
 class ComponentSpec(Strict):
-    """A corpus, backbone or head by name, with the parameters the suite gives it; the others keep their defaults."""
+    """A corpus, backbone or head: its name and the parameters that the suite sets. Other parameters have their
+    defaults.
+    """
 
     name: str
     params: dict[str, Any] = Field(default_factory=dict)
@@ -22,14 +25,14 @@ class ComponentSpec(Strict):
         return self.label(*self.params)
 
     def label(self, *keys: str) -> str:
-        """'mos(num_mixtures=2)': the name with the chosen parameters."""
+        """Return the name with some of the parameters: 'mos(num_mixtures=2)'."""
         shown = ", ".join(f"{key}={value_text(self.params[key])}" for key in keys if key in self.params)
         return f"{self.name}({shown})" if shown else self.name
 
 
 def value_text(value: Any) -> str:
-    """A parameter's value in words: lists and mappings as a suite file has them, [15, 5] and {top: 15}, so that a tuple
-    reads like the list that a record makes of it.
+    """Return a parameter's value as a suite file would write it: [15, 5] or {top: 15}. A tuple is written like a list,
+    because it is a list in a record.
     """
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {value_text(child)}" for key, child in value.items()) + "}"
@@ -50,49 +53,55 @@ class Schedule(Strict):
     plateau: Plateau
 
 
-DECIDES_NO_RESULT = frozenset({"cuda_graph", "deterministic"})  # settings of `train` that are no part of a trial's id
+DECIDES_NO_RESULT = frozenset({"cuda_graph", "deterministic"})  # settings of `train` that are not part of a trial's id
 
 
 class TrainSpec(Strict):
     """The mapping `train` of a suite: how a trial is trained, and how it is evaluated (`evaluation`).
 
     Args:
-        optimizer: 'sgd', 'adam' or 'adamw', torch's.
-        lr: learning rate at the start.
-        epochs: passes over the training split, 0.4 of one too; 0 evaluates the untrained model.
-        batch_size: B of an update: columns of the training stream, or blocks. Of all workers and parts together.
-        seq_len: T, tokens a segment, in training and evaluation (bptt). For a backbone without state, all its context.
-        batching: 'stream': contiguous columns, each segment continues the one before, every token but a split's first
-            is a target. 'blocks': blocks of seq_len tokens that do not overlap, the first token of each no target, in
-            training and in evaluation, as the multi-facet code does; `shuffle` then orders blocks, not segments.
-        schedule: None keeps the learning rate.
-        clip: largest 2-norm of the whole gradient, or None.
-        weight_decay: torch's, for every optimizer.
+        optimizer: torch's 'sgd', 'adam' or 'adamw'.
+        lr: the learning rate at the start.
+        epochs: the number of passes over the training split. A fraction as 0.4 is possible; 0 evaluates the untrained
+            model.
+        batch_size: B, the number of rows of an update, of all workers and parts together. A row is a column of the
+            training stream, or a block.
+        seq_len: T, the number of tokens of a segment in training and evaluation (bptt). For a backbone without state
+            this is its whole context.
+        batching: 'stream': the split is cut into contiguous columns, each segment continues the previous one, and every
+            token except the first of the split is a target. 'blocks': the split is cut into blocks of seq_len tokens
+            without overlap, and the first token of each block is not a target, in training and in evaluation, as in the
+            multi-facet code; `shuffle` then shuffles blocks, not segments.
+        schedule: the schedule of the learning rate; None for a constant rate.
+        clip: the largest 2-norm of the whole gradient, or None for no limit.
+        weight_decay: torch's weight decay, for every optimizer.
         momentum: for 'sgd' only.
         betas, eps: for 'adam' and 'adamw' only.
-        eval_batch_size: columns of the validation and test streams, or blocks.
-        eval_stride: tokens by which an evaluation window of seq_len tokens moves: each scores its last ones, the others
-            are context. None: seq_len, no overlap. For backbones without state.
-        eval_batches: score so many batches of a split, from its start; None: all.
-        shuffle: take the segments in a random order each epoch, without carried state.
-        accumulation: equal parts, by rows, in which a worker's batch of an update is computed, one after the other: the
-            same update, but for rounding, without dropout and for heads whose loss is a mean over tokens. Losses that
-            couple rows take each part by itself: doc's balance term, nce's noise words (drawn anew for each part).
-        data_parallel: workers among which the batch is divided, by rows, each on its own cores or GPU. The same update
-            with the same exceptions; dropout masks are other ones.
-        precision: of the products with the output matrix in training: 'fp32', 'tf32' (on a GPU only) or 'bf16'. All
-            else, and all of evaluation, is fp32. A plug-in's head that multiplies by that matrix itself, instead of
-            returning a Mixture, follows it by harness.distributions.linear.
-        cuda_graph: replay the training step as one CUDA graph: 'auto' where there is a GPU and the step can be
-            captured, 'on' or the trial fails, 'off'. The same result, so no part of a trial's id.
-        deterministic: torch's deterministic algorithms: 'true' refuses an operation that has none, 'warn' says so,
-            'false' takes the fastest. For a GPU; on the CPU results repeat anyway. Equal but for rounding, so no part
-            of a trial's id.
+        eval_batch_size: the number of rows in evaluation: columns of the stream, or blocks.
+        eval_stride: the number of tokens by which an evaluation window of seq_len tokens moves. Each window scores its
+            last eval_stride tokens, and the others are context. None: seq_len, no overlap. For backbones without state.
+        eval_batches: the number of batches of a split that are scored, from its start; None for all.
+        shuffle: read the segments in a random order in each epoch, without carried state.
+        accumulation: the number of equal parts, by rows, in which a worker computes its batch of an update, one after
+            the other. The update is the same except for rounding, if there is no dropout and the head's loss is a mean
+            over tokens. A loss that couples rows is computed for each part separately: the balance term of doc, and the
+            noise words of nce, which are drawn again for each part.
+        data_parallel: the number of workers among which the batch is divided, by rows, each on its own cores or GPU.
+            The update is the same with the same exceptions, and dropout masks differ.
+        precision: the precision of products with the output matrix in training: 'fp32', 'tf32' (on a GPU only) or
+            'bf16'. All other computation, and all of evaluation, is in fp32. The head of a plug-in that multiplies by
+            the output matrix in its own code follows this setting if it uses harness.distributions.linear.
+        cuda_graph: run the training step as one CUDA graph. 'auto': if there is a GPU and the step can be captured;
+            'on': the trial fails if it is not possible; 'off'. The result is the same, so it is not part of a trial's
+            id.
+        deterministic: torch's deterministic algorithms, for a GPU. 'true': an operation that has none raises an error;
+            'warn': it warns; 'false': the fastest algorithms. Results on the CPU are reproducible in any case. Results
+            differ only by rounding, so it is not part of a trial's id.
     """
 
     optimizer: Literal["sgd", "adam", "adamw"]
     lr: Annotated[float, Field(gt=0)]
-    epochs: Annotated[float, Field(ge=0, le=50_000)]  # a record of more would be refused for its size
+    epochs: Annotated[float, Field(ge=0, le=50_000)]  # a record of more epochs would exceed the size limit
     batch_size: Annotated[int, Field(ge=1)]
     seq_len: Annotated[int, Field(ge=1)]
     schedule: Schedule | None = None
@@ -152,7 +161,7 @@ def _default(spec: BaseModel, name: str) -> Any:
 
 
 class TrialSpec(Strict):
-    """One trial: everything that decides its result, and the id that is the hash of it (harness/plan/identity.py)."""
+    """One trial: everything that decides its result, and the id, which is a hash of it (harness/plan/identity.py)."""
 
     id: str
     corpus: ComponentSpec
@@ -165,64 +174,9 @@ class TrialSpec(Strict):
         return f"{self.head} {self.backbone.name} {self.corpus.name} seed={self.seed}"
 
 
-class Resources(Strict):
-    """What one trial takes: CPU cores, which are also its torch threads; a share of a GPU where there is one (None: a
-    whole one; 0: none, it runs on the CPU); and the memory of its process, GiB, at which it ends as 'oom' (None: more
-    than its share, once the machine is short of it). Memory is looked at between batches, not within a step. A
-    data-parallel trial takes the cores and the memory once for each worker, and as many GPUs as it has workers:
-    `gpus: 4` implies `train: {data_parallel: 4}`.
-    """
-
-    cpus: Annotated[int, Field(ge=1)] = 1
-    gpus: Annotated[float, Field(ge=0)] | None = None
-    memory_gib: Annotated[float, Field(gt=0)] | None = None
-
-    @field_validator("gpus")
-    @classmethod
-    def _whole_beyond_one(cls, gpus: float | None) -> float | None:
-        if gpus is not None and gpus > 1 and not gpus.is_integer():
-            raise ValueError(f"must be a share of one GPU or a whole number of GPUs, got {gpus:g}")
-        return gpus
-
-
-class CheckpointSpec(Strict):
-    """How often a trial's state is kept, so that an interrupted one goes on from there: after so many epochs, and
-    within an epoch whenever so many minutes have passed since the last time.
-    """
-
-    epochs: Annotated[int, Field(ge=1)] = 1
-    minutes: Annotated[float, Field(gt=0)] = 10.0
-
-
-class TimeoutSpec(Strict):
-    """When a trial is ended, with status 'timeout': after so many minutes of work in all, and after so many without a
-    sign of life, which it gives after every batch. None: never.
-    """
-
-    minutes: Annotated[float, Field(gt=0)] | None = None
-    silent_minutes: Annotated[float, Field(gt=0)] | None = None
-
-
-class MeasureSpec(Strict):
-    """What a trial measures beside what all do; none of it changes a result, so it is no part of a trial's id.
-
-    Args:
-        start: validation perplexity before the first update.
-        inference_batch: time of a batch of so many segments of the test split, forward with loss, after training.
-        token_nll: keep what the best weights give each token of the test split, some 4 bytes a token, for intervals and
-            for where a gain is (harness/records/token_nll.py).
-        exclusive: after training, time one trial of each row again while nothing else of ours runs
-            (harness/records/timings.py).
-    """
-
-    start: bool = False
-    inference_batch: Annotated[int, Field(ge=1)] | None = None
-    token_nll: bool = True
-    exclusive: bool = True
-
-
-SUITE_NAME = "^[a-z0-9][a-z0-9_-]{0,63}$"  # these two are names of folders, and never paths
-LEADERBOARD = "leaderboard"  # results/tables/leaderboard.md is of all suites
+# Suite names and trial ids are names of folders, so they cannot contain path separators.
+SUITE_NAME = "^[a-z0-9][a-z0-9_-]{0,63}$"
+LEADERBOARD = "leaderboard"  # results/tables/leaderboard.md is the table of all suites
 TRIAL_ID = "^[0-9a-f]{12}$"
 
 
@@ -247,22 +201,23 @@ class SuiteFile(Strict):
     @classmethod
     def _its_table_is_its_own(cls, name: str) -> str:
         if name == LEADERBOARD:
-            raise ValueError(f"must be another than '{LEADERBOARD}', whose table is of all suites")
+            raise ValueError(f"must not be '{LEADERBOARD}', which is the name of the table of all suites")
         return name
 
 
 class Suite(Strict):
-    """A suite, read and checked: its trials in the order of the file.
+    """A suite that was read and checked, with its trials in the order of the file.
 
     Args:
-        overrides: what --set changed, as texts (key, value, value in the file or None); part of the table's title and
-            file name.
-        source: the file it was read from, for messages.
-        counting, contents: the counting rule and the content hash of each corpus, by str(corpus); among the hashes,
-            what the weights are that backbones start from, by str(backbone).
-        params: (total, head) parameter counts of each trial, by id.
-        settled: whole numbers that heads left to their constructors, as these made them, by id.
-        match: what the trials' widths were chosen by, or None.
+        overrides: the changes by --set, as strings (key, value, value in the file or None). They are part of the title
+            and the file name of the table.
+        source: the suite file, for messages.
+        counting: the counting rule of each corpus. The key is str(corpus).
+        contents: the content hash of each corpus, with the key str(corpus), and the identity of the weights that each
+            backbone starts from, with the key str(backbone).
+        params: trial id -> numbers of parameters (total, head).
+        settled: trial id -> the integers that the head's constructor chose for parameters that are None.
+        match: the comparison at equal numbers of parameters that chose the trials' widths, or None.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -284,7 +239,7 @@ class Suite(Strict):
     settled: dict[str, dict[str, int]] = Field(default_factory=dict)
 
     def compared(self, spec: ComponentSpec) -> ComponentSpec:
-        """A backbone or head as rows are told apart by it: without the width that matching chose."""
+        """Return a backbone or head without the width that matching chose. It identifies rows of a table."""
         vary = self.match.vary if self.match is not None else None
         return ComponentSpec(name=spec.name, params={k: value for k, value in spec.params.items() if k != vary})
 

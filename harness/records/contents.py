@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import HarnessError, RecordError
-from harness.plan.identity import starting_content, trial_id
+from harness.plan.identity import Identified, starting_content, trial_id
 from harness.plan.parameters import checked, parameters, places
 from harness.plan.specs import ComponentSpec, Suite, TrialSpec
 from harness.records.record import Contents, TrialRecord
@@ -19,14 +19,9 @@ def recomputed(spec: TrialSpec, contents: Contents) -> str:
     Raises: HarnessError when this harness has no such component, KeyError when it has no such parameter.
     """
     return trial_id(
-        corpus=spec.corpus,
-        corpus_class=CORPORA.get(spec.corpus.name),
-        corpus_content=contents.corpus,
-        backbone=spec.backbone,
-        backbone_class=BACKBONES.get(spec.backbone.name),
-        backbone_content=contents.backbone,
-        head=spec.head,
-        head_class=HEADS.get(spec.head.name),
+        corpus=Identified(spec.corpus, CORPORA.get(spec.corpus.name), contents.corpus),
+        backbone=Identified(spec.backbone, BACKBONES.get(spec.backbone.name), contents.backbone),
+        head=Identified(spec.head, HEADS.get(spec.head.name)),
         train=spec.train,
         seed=spec.seed,
     )

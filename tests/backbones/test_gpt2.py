@@ -158,7 +158,7 @@ def test_a_tiny_one_conforms():
         "gradient_checkpointing=True",
         "precision=bf16",
     }
-    assert [str(outcome) for outcome in outcomes if not outcome.passed] == []
+    assert [str(outcome) for outcome in outcomes if not outcome.ok] == []
 
 
 def test_attention_is_sdpa_and_equals_the_sum_written_out():

@@ -209,7 +209,7 @@ def test_every_mistake_of_a_suite_is_located_and_nothing_is_run(fresh, harness, 
     [
         (["suites/none.yaml"], "suites/none.yaml: no such file"),
         (["suites/tiny.yaml", "--only", "haed=mos"], "did you mean 'head'"),
-        (["suites/tiny.yaml", "--only", "head=none"], "no trial of the suite is like that"),
+        (["suites/tiny.yaml", "--only", "head=none"], "no trial of the suite meets this condition"),
         (["suites/tiny.yaml", "--set", "train.epochs"], "expected key=value"),
         (["suites/tiny.yaml", "--set", "train.epoch=3"], "did you mean 'epochs'"),
         (["suites/tiny.yaml", "--set", "table.compare=benka2021/9"], "--set table.compare=benka2021/9: "),

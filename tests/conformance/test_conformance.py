@@ -23,7 +23,7 @@ def test_every_registered_component_passes(name):
     kind, outcomes = conformance(name, SMALLER.get(name))
     checks = HEAD_CHECKS if kind == "head" else BACKBONE_CHECKS
     assert [outcome.check for outcome in outcomes if outcome.variant == "defaults"] == list(checks)
-    assert [str(outcome) for outcome in outcomes if not outcome.passed] == []
+    assert [str(outcome) for outcome in outcomes if not outcome.ok] == []
 
 
 def test_a_variant_too_large_to_try_is_left_out_and_says_so(monkeypatch):
@@ -241,8 +241,8 @@ class UnusedWeight(PlainBackbone):
     ("check", "cls"),
     [
         ("shapes", OtherWidth),
-        ("nothing of the future", SeesTheFuture),
-        ("rows do not mix", MixesRows),
+        ("no dependence on later tokens", SeesTheFuture),
+        ("rows are independent", MixesRows),
         ("carried state", ForgetsState),
         ("every parameter is trained", UnusedWeight),
     ],
@@ -268,7 +268,7 @@ def test_a_variant_that_the_constructor_refuses_is_reported_and_not_failed(monke
     monkeypatch.setitem(HEADS._classes, "picky", Picky)
     _, outcomes = conformance("picky")
     assert [o.detail for o in outcomes if o.variant == "unusual=True"] == ["refused: unusual: not here"]
-    assert all(outcome.passed for outcome in outcomes)
+    assert all(outcome.ok for outcome in outcomes)
 
 
 def test_a_required_parameter_must_be_given(monkeypatch):
@@ -282,7 +282,7 @@ def test_a_required_parameter_must_be_given(monkeypatch):
         conformance("needy")
     with pytest.raises(ExecutionError, match="valid integer"):
         conformance("needy", {"width": "wide"})
-    assert all(outcome.passed for outcome in conformance("needy", {"width": 3})[1])
+    assert all(outcome.ok for outcome in conformance("needy", {"width": 3})[1])
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():

@@ -67,7 +67,7 @@ def test_the_checks_of_heads_that_measure_name_their_errors():
     assert set(HEAD_CHECKS[AGREE](case)) == {"nll", "mean_nll", "weighted mean_nll"}
     types = ("float64", "float32", "bfloat16")
     sums = HEAD_CHECKS["probabilities sum to 1"](case)
-    assert set(sums) == {*types, *(f"{dtype} far out" for dtype in types)}
+    assert set(sums) == {*types, *(f"{dtype} large logits" for dtype in types)}
     assert 0 < max(sums.values()) <= 1e-5
 
 
@@ -75,7 +75,7 @@ def test_the_checks_of_backbones_that_measure_name_their_errors():
     case = BackboneCase(BACKBONES.get("lstm"), {"d_model": 3})
     none = pytest.approx(0, abs=1e-12)
     assert BACKBONE_CHECKS["carried state"](case) == {"two halves": none}
-    assert BACKBONE_CHECKS["rows do not mix"](case) == {"a row alone": none}
+    assert BACKBONE_CHECKS["rows are independent"](case) == {"a row alone": none}
 
 
 def test_every_other_choice_of_a_parameter_is_a_variant():

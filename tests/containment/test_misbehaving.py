@@ -162,8 +162,8 @@ def test_what_else_a_component_changes_is_put_back_and_said_in_the_log(tmp_path,
     assert warnings.filters == filters
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert (random.getstate(), np.random.get_state()[1].tolist()) == generators
-    said = b"changed meanwhile and put back: the current folder, the environment variable HARNESS_TEST_LEFT"
-    assert said in log_of(tmp_path, record)
+    warning = b"changed the current folder, the environment variable HARNESS_TEST_LEFT; the old state is restored"
+    assert warning in log_of(tmp_path, record)
 
 
 def test_a_component_that_draws_from_any_generator_is_honest_and_repeats_by_its_seed(tmp_path):

@@ -53,7 +53,7 @@ MISTAKES = {
         ("batch_size: 4", "batch_size: 201"),
         "10:59: train.batch_size: 201 columns need 402 training tokens, there are 400",
     ),
-    "duplicate seed": (("[1, 2]", "[1, 2, 1]"), "11:15: seeds.2: the seed 1 is there twice"),
+    "duplicate seed": (("[1, 2]", "[1, 2, 1]"), "11:15: seeds.2: the seed 1 appears twice"),
     "negative seed": (("[1, 2]", "[1, -2]"), "11:12: seeds.1: expected greater than or equal to 0, got -2"),
     "nan": (("0.01", ".nan"), "10:30: train.lr: expected a finite number, got NaN"),
     "inf": (("0.01", ".inf"), "10:30: train.lr: expected a finite number, got Infinity"),
@@ -94,7 +94,7 @@ MISTAKES = {
     "empty axis": (("num_mixtures: 2", "num_mixtures: []"), "9:25: heads.1.mos.num_mixtures: must not be empty"),
     "baseline": (
         ("baseline: softmax", "baseline: sofmax"),
-        "12:19: table.baseline: 'sofmax' is no head of this suite; did you mean 'softmax'?",
+        "12:19: table.baseline: 'sofmax' is not a head of this suite; did you mean 'softmax'?",
     ),
     "nested key": (
         ("lr: 0.01", "lr: 0.01, schedule: {plateau: {factor: 0.5, factr: 0.5}}"),

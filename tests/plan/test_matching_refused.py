@@ -11,7 +11,7 @@ REFUSED = {
     "unknown reference": (
         [],
         "match: {params: sofmax, vary: d_model}",
-        "12:17: match.params: 'sofmax' is no head of this suite; did you mean 'softmax'?",
+        "12:17: match.params: 'sofmax' is not a head of this suite; did you mean 'softmax'?",
     ),
     "several references": (
         [],
@@ -22,13 +22,13 @@ REFUSED = {
     "unlike every reference": (
         [],
         "match: {params: gpt, vary: d_model}",
-        "12:17: match.params: 'gpt' is no head of this suite (it has: 'softmax', 'mos(num_mixtures=2)', "
+        "12:17: match.params: 'gpt' is not a head of this suite (it has: 'softmax', 'mos(num_mixtures=2)', "
         "'mos(num_mixtures=15)')",
     ),
     "a reference in other words": (
         [],
         "match: {params: mos(num_mixtures=3), vary: d_model}",
-        "12:17: match.params: 'mos(num_mixtures=3)' is no head of this suite; did you mean 'mos(num_mixtures=2)'?",
+        "12:17: match.params: 'mos(num_mixtures=3)' is not a head of this suite; did you mean 'mos(num_mixtures=2)'?",
     ),
     "neither has it": (
         [("mos: {num_mixtures: [2, 15]}", "own")],
@@ -150,7 +150,7 @@ def test_every_combination_without_a_width_is_named(problems):
     [
         (
             ("match.params=sofmax", "match.vary=d_model"),
-            "--set match.params=sofmax: match.params: 'sofmax' is no head of this suite; did you mean 'softmax'?",
+            "--set match.params=sofmax: match.params: 'sofmax' is not a head of this suite; did you mean 'softmax'?",
         ),
         (
             ("match.params=softmax", "match.vary=dropout"),

@@ -39,7 +39,7 @@ def test_later_override_wins(write):
         ("train.epochs='2'", 'train.epochs: expected a valid number, got "2"'),
         ("train.lr=.nan", "train.lr: expected a finite number, got NaN"),
         ("train.batch_size=201", "train.batch_size: 201 columns need 402 training tokens, there are 400"),
-        ("table.baseline=sofmax", "table.baseline: 'sofmax' is no head of this suite; did you mean 'softmax'?"),
+        ("table.baseline=sofmax", "table.baseline: 'sofmax' is not a head of this suite; did you mean 'softmax'?"),
         (
             "heads.1.mos.num_mixtures=0",
             "heads.1.mos.num_mixtures: num_mixtures must be at least 1, got 0 "
@@ -49,10 +49,10 @@ def test_later_override_wins(write):
             "heads.1.mos.num_mixture=3",
             "heads.1.mos.num_mixture: unknown parameter 'num_mixture' of head 'mos'; did you mean 'num_mixtures'?",
         ),
-        ("heads.5=mos", "heads has no place '5'"),
-        ("heads.0.softmax.bias=false", "heads.0 has no place 'softmax'"),
-        ("train.0=1", "train has no place '0'"),
-        ("0=1", "the suite has no place '0'"),
+        ("heads.5=mos", "heads has no key '5'"),
+        ("heads.0.softmax.bias=false", "heads.0 has no key 'softmax'"),
+        ("train.0=1", "train has no key '0'"),
+        ("0=1", "the suite has no key '0'"),
         ("train.\u00b2=1", "train.\u00b2: unknown key '\u00b2'"),
         ("train.epochs", "expected key=value"),
         ("=3", "expected key=value"),

@@ -101,7 +101,7 @@ def test_alias_stands_for_the_whole_value(write):
         ("", "1:1: expected a mapping with the keys of a suite, found nothing"),
         ("# nothing\n", "1:1: expected a mapping with the keys of a suite, found nothing"),
         ("word\n", "1:1: expected a mapping with the keys of a suite, found a single value"),
-        ("a: {1: 2}\n", "1:4: a: keys must be words, got 1"),
+        ("a: {1: 2}\n", "1:4: a: keys must be strings, got 1"),
     ],
 )
 def test_mistake_is_reported_once_at_its_own_line_and_column(problems, text, problem):
@@ -112,7 +112,7 @@ def test_suite_may_have_256_kib_and_no_more(write, problems):
     head = "a: 1\n#"
     assert read(write(head + "x" * (MAX_BYTES - len(head))))[0] == {"a": 1}
     assert problems(head + "x" * (MAX_BYTES - len(head) + 1), call=read) == [
-        "1:1: larger than 256 KiB; a suite is a page of YAML"
+        "1:1: larger than 256 KiB, the limit for a suite file"
     ]
 
 
@@ -151,7 +151,7 @@ def test_ten_thousand_brackets_are_one_sentence(problems, text):
 def test_alias_of_itself_is_refused(problems, text):
     (problem,) = problems(text, call=read)
     assert problem.startswith("1:")
-    assert problem.endswith(": an alias of itself")
+    assert problem.endswith(": an alias that contains itself")
 
 
 @pytest.mark.parametrize(

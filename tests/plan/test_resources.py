@@ -55,13 +55,12 @@ def test_gpus_set_by_hand_that_change_the_trials_are_told_in_the_tables_name(tmp
         (
             "4",
             ", data_parallel: 2",
-            "12:19: resources.gpus: 4 GPUs do not go with train.data_parallel 2: each worker takes one, or all take "
-            "none",
+            "12:19: resources.gpus: 4 GPUs do not fit train.data_parallel 2: expected one GPU for each worker, or none",
         ),
         (
             "0.5",
             ", data_parallel: 2",
-            "12:19: resources.gpus: 0.5 GPUs do not go with train.data_parallel 2: each worker takes one, or all take "
+            "12:19: resources.gpus: 0.5 GPUs do not fit train.data_parallel 2: expected one GPU for each worker, or "
             "none",
         ),
         ("3", "", "10:8: train: batch_size must divide evenly among 3 workers x 1 parts, got 4"),

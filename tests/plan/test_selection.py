@@ -82,7 +82,7 @@ def test_lists_and_mappings_are_values_too(write, layered, only, picks):
 
 @pytest.mark.parametrize("only", ["components=[15, 6]", "components={top: 4}", "components=[15,5", "components=15]"])
 def test_list_or_mapping_that_no_trial_has_picks_nothing(write, layered, only):
-    with pytest.raises(SuiteError, match="no trial of the suite is like that"):
+    with pytest.raises(SuiteError, match="no trial of the suite meets this condition"):
         select(load(write(LAYERED)).trials, (only,))
 
 
@@ -127,4 +127,4 @@ def test_unknown_key_is_an_error_with_the_nearest_one(trials, only, message):
 def test_condition_that_picks_nothing_is_an_error(trials, only):
     with pytest.raises(SuiteError) as caught:
         select(trials, ("head=mos", only))
-    assert caught.value.problems == [f"--only {only}: no trial of the suite is like that"]
+    assert caught.value.problems == [f"--only {only}: no trial of the suite meets this condition"]

@@ -302,7 +302,7 @@ def test_no_suite_takes_the_leaderboards_name(tmp_path, harness):
     (tmp_path / "suite.yaml").write_text(handmade.changed(("name: small", "name: leaderboard")))
     done = harness("plan", tmp_path / "suite.yaml")
     assert done.code == 2
-    assert "suite.yaml:1:7: name: must be another than 'leaderboard'" in done.err
+    assert "suite.yaml:1:7: name: must not be 'leaderboard'" in done.err
 
 
 def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(finish, found):

@@ -107,7 +107,7 @@ def test_what_is_no_file_is_a_sentence(place, sentence, monkeypatch):
     place.unlink()
     for target, reason in {
         "/dev/zero": "not a regular file",
-        "/proc/self/environ": "its size is not what it says",
+        "/proc/self/environ": "its content has another length than its size",
         place.parent: "not a regular file",
         place: "Too many levels of symbolic links",
     }.items():

@@ -18,7 +18,7 @@ LARGE = {
     "billion laughs in a key": ("\n".join([*BOMB, "? *x8", ": 1"]), "2:5: expands to more than 12000 values"),
     "a chain of merges": ("\n".join(CHAIN), "40:6: nested more than 20 deep"),
     "one alias many times": (f"a: &a [1]\nb: [{','.join(['*a'] * 30_000)}]", "2:35987: more than 12000 values"),
-    "merge with itself": ("a: &a {<<: *a}", "1:4: an alias of itself"),
+    "merge with itself": ("a: &a {<<: *a}", "1:4: an alias that contains itself"),
     "flow lists": ("a: " + "[" * 100_000, "1:25: nested more than 20 deep"),
     "flow mappings": ("a: " + "{b: " * 50_000, "1:85: nested more than 20 deep"),
     "block mappings": ("\n".join(f"{' ' * i}a:" for i in range(500)), "22:22: nested more than 20 deep"),
@@ -31,7 +31,7 @@ LARGE = {
     "a long key": ("k" * 200_000 + ": 1", "1:200001: mapping values are not allowed here"),
     "a long anchor": (
         f"a: &{'x' * 200_000} 1\nb: *{'x' * 200_000}\n",
-        "1:1: larger than 256 KiB; a suite is a page of YAML",
+        "1:1: larger than 256 KiB, the limit for a suite file",
     ),
 }
 
@@ -45,7 +45,7 @@ def test_suite_errors_of_what_expands_nests_or_repeats_without_end(case, refused
 def test_suite_errors_a_file_of_50_megabytes_is_refused_without_being_read(project, refused):
     with (project / "suites" / "suite.yaml").open("wb") as file:
         file.truncate(50 * 10**6)
-    assert refused(None) == ["1:1: larger than 256 KiB; a suite is a page of YAML"]
+    assert refused(None) == ["1:1: larger than 256 KiB, the limit for a suite file"]
 
 
 def test_suite_errors_what_is_no_file_is_refused_without_waiting_for_it(project, refused):
@@ -55,7 +55,7 @@ def test_suite_errors_what_is_no_file_is_refused_without_waiting_for_it(project,
     place.unlink()
     for target, reason in {
         "/dev/zero": "not a regular file",
-        "/proc/self/environ": "its size is not what it says",
+        "/proc/self/environ": "its content has another length than its size",
         project: "not a regular file",
         place: "Too many levels of symbolic links",
     }.items():
@@ -70,10 +70,10 @@ def test_suite_errors_what_is_no_file_is_refused_without_waiting_for_it(project,
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"name: a\x00b\n", "1:1: no valid YAML: unacceptable character #x0000: special characters are not allowed"),
+        (b"name: a\x00b\n", "1:1: not valid YAML: unacceptable character #x0000: special characters are not allowed"),
         (b"name: caf\xe9\n", " cannot be read as UTF-8 text (byte 10)"),
         (b"\xff\xfen\x00a\x00", " cannot be read as UTF-8 text (byte 1)"),
-        (b"name: \x1b[2J\n", "1:1: no valid YAML: unacceptable character #x001b: special characters are not allowed"),
+        (b"name: \x1b[2J\n", "1:1: not valid YAML: unacceptable character #x001b: special characters are not allowed"),
     ],
 )
 def test_suite_errors_of_bytes_that_are_no_text(content, problem, refused):
@@ -100,11 +100,11 @@ VALUES = {
     "200,000 digits": (("epochs: 2", "epochs: " + "9" * 200_000), None),
     "exponent": (("epochs: 2", "epochs: 1e999999999"), "10:44: train.epochs: expected a finite number, got Infinity"),
     "underflow": (("lr: 0.01", "lr: 1e-999999999"), "10:30: train.lr: expected greater than 0, got 0.0"),
-    "number as key": (("num_mixtures: 2", "1: 2"), "9:10: heads.1.mos: keys must be words, got 1"),
-    "nothing as key": (("num_mixtures: 2", "~: 2"), "9:10: heads.1.mos: keys must be words, got None"),
-    "list as key": (("num_mixtures: 2", "[a, b]: 2"), "9:10: heads.1.mos: keys must be words, got ('a', 'b')"),
+    "number as key": (("num_mixtures: 2", "1: 2"), "9:10: heads.1.mos: keys must be strings, got 1"),
+    "nothing as key": (("num_mixtures: 2", "~: 2"), "9:10: heads.1.mos: keys must be strings, got None"),
+    "list as key": (("num_mixtures: 2", "[a, b]: 2"), "9:10: heads.1.mos: keys must be strings, got ('a', 'b')"),
     "mapping as key": (("num_mixtures: 2", "{a: b}: 2"), None),
-    "truth as key": (("num_mixtures: 2", "true: 2"), "9:10: heads.1.mos: keys must be words, got True"),
+    "truth as key": (("num_mixtures: 2", "true: 2"), "9:10: heads.1.mos: keys must be strings, got True"),
     "no": (
         ("num_mixtures: 2", "tie_weights: no"),
         '9:24: heads.1.mos.tie_weights: expected a valid boolean, got "no"',
@@ -115,7 +115,7 @@ VALUES = {
     ),
     "old YAML": (
         ("name: small", "%YAML 1.1\n---\nname: small"),
-        "2:1: YAML 1.2 is expected, where 'no' is a word and 010 is ten",
+        "2:1: YAML 1.2 is expected, in which 'no' is a string and 010 is ten",
     ),
     "component by path": (("- softmax", "- ../../evil"), "8:5: heads.0: unknown head '../../evil' (known: "),
     "component by absolute path": (("- softmax", "- /etc/passwd"), "8:5: heads.0: unknown head '/etc/passwd' (known: "),

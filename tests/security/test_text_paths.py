@@ -48,8 +48,8 @@ def test_relative_paths_of_a_folder_with_a_file_for_each_split(project, suite):
 
 def leaves(path: str, project) -> list[str]:
     return [
-        f"4:18: corpora.0.text.path: '{path}' leaves {project}, the folder around the suite's; give an absolute path "
-        "if that is meant"
+        f"4:18: corpora.0.text.path: '{path}' is outside of {project}, the folder that contains the suite's folder; "
+        "write an absolute path if that is intended"
     ]
 
 
@@ -74,7 +74,7 @@ def test_an_absolute_path_is_the_users_word(project, suite):
     [
         ("/dev/zero", "cannot be read (not a regular file)"),
         ("/dev/stdin", "cannot be read (not a regular file)"),
-        ("/proc/self/environ", "cannot be read (its size is not what it says)"),
+        ("/proc/self/environ", "cannot be read (its content has another length than its size)"),
         ("/proc/self/mem", "cannot be read (Input/output error)"),
         ("fifo", "cannot be read (not a regular file)"),
         ("socket", "cannot be read (No such device or address)"),
