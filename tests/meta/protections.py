@@ -81,8 +81,8 @@ def problems(protection: Protection, root: Path) -> list[str]:
     said = []
     if len(found) != 1:
         said.append(f"{protection.where}: expected one place with this text, found {len(found)}")
-        anywhere = found or places.find(root, "", protection.source)
-        said += [f"the text is in {places.name_of(root, place)}" for place in anywhere[:5] if place.file.endswith(".py")]
+        anywhere = [place for place in found or places.find(root, "", protection.source) if place.file.endswith(".py")]
+        said += [f"the text is in {places.name_of(root, place)}" for place in anywhere[:5]]
     if protection.source == protection.replacement:
         said.append("the replacement equals the text")
     if not protection.tests:
