@@ -70,10 +70,20 @@ def find(root: Path, where: str, text: str) -> list[Place]:
             continue
         for first, last in _lines(content, name):
             inside = [token for token in tokens(content) if first <= token.line <= last]
+            contents = [token.content for token in inside]
             for index in range(len(inside) - len(wanted) + 1):
-                if [token.content for token in inside[index : index + len(wanted)]] == wanted:
+                if contents[index] == wanted[0] and contents[index : index + len(wanted)] == wanted:
                     found.add(Place(path, inside[index].start, inside[index + len(wanted) - 1].end))
     return sorted(found, key=lambda place: (place.file, place.start))
+
+
+def name_of(root: Path, place: Place) -> str:
+    """The innermost function, class or module-level variable that holds a place of a Python file, or its module."""
+    content = (root / place.file).read_text(encoding="utf-8")
+    first, last = (content.count("\n", 0, position) + 1 for position in (place.start, place.end))
+    names = [name for name, lines in _scopes(content).items() for top, end in lines if top <= first and last <= end]
+    module = place.file.removesuffix(".py").replace("/", ".")
+    return f"{module}:{max(names, key=lambda name: name.count('.'), default='')}"
 
 
 @cache

@@ -80,8 +80,9 @@ def problems(protection: Protection, root: Path) -> list[str]:
     found = places.find(root, protection.where, protection.source)
     said = []
     if len(found) != 1:
-        known = f" ({', '.join(place.file for place in found)})" if found else ""
-        said.append(f"{protection.where}: expected one place with this text, found {len(found)}{known}")
+        said.append(f"{protection.where}: expected one place with this text, found {len(found)}")
+        anywhere = [place for place in found or places.find(root, "", protection.source) if place.file.endswith(".py")]
+        said += [f"the text is in {places.name_of(root, place)}" for place in anywhere[:5]]
     if protection.source == protection.replacement:
         said.append("the replacement equals the text")
     if not protection.tests:

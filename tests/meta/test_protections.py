@@ -18,15 +18,22 @@ def test_every_entry_has_a_name_of_its_own():
 
 
 def test_the_check_prints_every_entry_that_does_not_fit_and_leaves_with_1(capsys):
-    lost = Protection("lost", "no_such_function", "pass", "raise", ("test_every_entry_has_a_name_of_its_own",))
+    lost = Protection(
+        "lost", "no_such_function", "no_such_name()", "raise", ("test_every_entry_has_a_name_of_its_own",)
+    )
+    renamed = Protection("renamed", "old_name", "temporary.replace(place)", "pass", ("test_renamed",))
     untested = Protection("untested", "atomically", "os.fsync(file.fileno())", "pass", ("test_nowhere",))
-    assert protections.check([ENTRIES[0], lost, untested]) == 1
+    assert protections.check([ENTRIES[0], lost, renamed, untested]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "lost",
         "    no_such_function: expected one place with this text, found 0",
+        "renamed",
+        "    old_name: expected one place with this text, found 0",
+        "    the text is in harness.machine.files:atomically",
+        "    test_renamed: expected one test of this name, found 0 ()",
         "untested",
         "    test_nowhere: expected one test of this name, found 0 ()",
-        "3 protections, 2 do not fit the code",
+        "4 protections, 3 do not fit the code",
     ]
     assert protections.check(ENTRIES[:1]) == 0
 

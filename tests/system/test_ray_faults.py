@@ -12,7 +12,7 @@ RAISE, NAN, ONCE, OFTEN, SEGV, HANG = (
 )
 OOM, OOM_ONCE = "faulty: {kind: oom, at: 20}", "faulty: {kind: oom, at: 20, times: 1}"
 HEADS = ["softmax", RAISE, NAN, ONCE, OFTEN, SEGV, HANG, OOM, OOM_ONCE]
-SILENT = "timeout: {silent_minutes: 60}"  # the head that hangs moves the clock on: `_hang` in plugin/faulty_head.py
+SILENT = "timeout: {silent_minutes: 60}"  # the head that hangs moves the clock on: `_hang` in faulty_head.py
 
 
 @pytest.fixture(scope="module")
