@@ -48,9 +48,9 @@ class TrainSpec(Strict):
     Args:
         optimizer: 'sgd', 'adam' or 'adamw', torch's.
         lr: learning rate at the start.
-        epochs: passes over the training split, 0.4 of one too; 0 evaluates the untrained model.
+        epochs: passes over the training split; a fraction such as 0.4 is allowed; 0 evaluates the untrained model.
         batch_size: B of an update: columns of the training stream, or blocks. Of all workers and parts together.
-        seq_len: T, tokens a segment, in training and evaluation (bptt). For a backbone without state, all its context.
+        seq_len: T, tokens a segment, in training and evaluation (bptt). For a backbone without state it is the context.
         batching: 'stream': contiguous columns, each segment continues the one before, every token but a split's first
             is a target. 'blocks': blocks of seq_len tokens that do not overlap, the first token of each no target, in
             training and in evaluation, as the multi-facet code does; `shuffle` then orders blocks, not segments.
@@ -64,19 +64,19 @@ class TrainSpec(Strict):
             are context. None: seq_len, no overlap. For backbones without state.
         eval_batches: score so many batches of a split, from its start; None: all.
         shuffle: take the segments in a random order each epoch, without carried state.
-        accumulation: equal parts, by rows, in which a worker's batch of an update is computed, one after the other: the
-            same update, but for rounding, without dropout and for heads whose loss is a mean over tokens. Losses that
-            couple rows take each part by itself: doc's balance term, nce's noise words (drawn anew for each part).
-        data_parallel: workers among which the batch is divided, by rows, each on its own cores or GPU. The same update
-            with the same exceptions; dropout masks are other ones.
-        precision: of the products with the output matrix in training: 'fp32', 'tf32' (on a GPU only) or 'bf16'. All
-            else, and all of evaluation, is fp32. A plug-in's head that multiplies by that matrix itself, instead of
-            returning a Mixture, follows it by harness.distributions.linear.
-        cuda_graph: replay the training step as one CUDA graph: 'auto' where there is a GPU and the step can be
-            captured, 'on' or the trial fails, 'off'. The same result, so no part of a trial's id.
-        deterministic: torch's deterministic algorithms: 'true' refuses an operation that has none, 'warn' says so,
-            'false' takes the fastest. For a GPU; on the CPU results repeat anyway. Equal but for rounding, so no part
-            of a trial's id.
+        accumulation: equal parts, by rows, in which a worker's batch of an update is computed, one after the other. The
+            update is the same except for rounding, without dropout and for heads whose loss is a mean over tokens.
+            Losses that couple rows are computed for each part separately: doc's balance term, nce's noise words.
+        data_parallel: workers among which the batch is divided, by rows, each on its own cores or GPU. The update is
+            the same with the same exceptions; dropout masks differ.
+        precision: of the products with the output matrix in training: 'fp32', 'tf32' (on a GPU only) or 'bf16'.
+            Everything else, and all of evaluation, is fp32. A plug-in's head that multiplies by that matrix itself,
+            instead of returning a Mixture, uses harness.distributions.linear to follow this setting.
+        cuda_graph: replay the training step as one CUDA graph: 'auto' on a GPU if the step can be captured; 'on': the
+            trial fails if it cannot; 'off'. The result is the same, so it is no part of a trial's id.
+        deterministic: torch's deterministic algorithms: 'true' raises an error for an operation that has none, 'warn'
+            warns, 'false' uses the fastest one. For a GPU; on the CPU results repeat in any case. Results are equal
+            except for rounding, so it is no part of a trial's id.
     """
 
     optimizer: Literal["sgd", "adam", "adamw"]
