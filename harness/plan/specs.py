@@ -11,6 +11,7 @@ from harness.plan.eval_spec import EvalSpec
 from harness.plan.reader import Source
 from harness.plan.run_options import CheckpointSpec, MeasureSpec, Resources, TimeoutSpec
 from harness.plan.strict import Strict
+from harness.plan.train_parts import Schedule
 
 
 class ComponentSpec(Strict):
@@ -39,18 +40,6 @@ def value_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(value_text, value)) + "]"
     return str(value)
-
-
-class Plateau(Strict):
-    """Multiply the learning rate by `factor` after every epoch whose validation loss does not beat the best so far."""
-
-    factor: Annotated[float, Field(gt=0, lt=1)]
-
-
-class Schedule(Strict):
-    """How the learning rate changes from epoch to epoch."""
-
-    plateau: Plateau
 
 
 DECIDES_NO_RESULT = frozenset({"cuda_graph", "deterministic"})  # settings of `train` that are not part of a trial's id

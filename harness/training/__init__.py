@@ -1,1 +1,1 @@
-"""How a model is trained and evaluated: every part is a module of its own."""
+"""How a model is trained and evaluated. Read `harness.training.loop` first, then `harness.training.parts`."""

@@ -1,1 +1,1 @@
-"""One trial: build -> fit -> evaluate -> time. Read `harness.trial.run` first; each verb is a module of its own."""
+"""One trial: build -> fit -> evaluate -> time. Read `harness.trial.run` first, then `harness.trial.stages`."""

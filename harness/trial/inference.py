@@ -22,7 +22,7 @@ def inference_times(
     """Milliseconds of model and mean nll of `batch` segments without gradients, carried state or dropout: the metrics,
     median and interquartile range of TIMED_BATCHES after WARMUP_BATCHES, the device synchronised around each.
 
-    The batches are the first full ones of the split, repeated where there are fewer. {} where there is none.
+    The batches are the first full ones of the split, repeated if there are fewer. {} if there is no full one.
 
     Args:
         beat: called after each batch, as a sign of life.
