@@ -10,9 +10,9 @@ import typer
 from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, console, errors
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.progress.live import LiveView
-from harness.verification.check import verified
-from harness.verification.measured import Place
-from harness.verification.stored import Stored, stored
+from harness.verification.check import verify_record
+from harness.verification.measured import VerificationOptions
+from harness.verification.stored import StoredRecord, find_records
 from harness.verification.verdict import Verdict
 
 
@@ -38,10 +38,10 @@ def verify(
     identical: the same bits. plausible: within the spread of the row's other seeds. Anything else is different, and the
     exit code is 1 then, as it is where a record cannot be checked.
     """
-    place = Place(data=data, device=device.value, named_files=named_files)
+    options = VerificationOptions(data=data, device=device.value, named_files=named_files)
     verdicts = []
-    for given in stored(record, results, tuple(only)):
-        verdicts.append(_verified(given, place, retrain))
+    for given in find_records(record, results, tuple(only)):
+        verdicts.append(_verified(given, options, retrain))
         if not as_json:
             _print(str(verdicts[-1]))
     totals = Counter(verdict.outcome for verdict in verdicts)
@@ -53,10 +53,10 @@ def verify(
     raise typer.Exit(0 if all(verdict.good for verdict in verdicts) else 1)
 
 
-def _verified(given: Stored, place: Place, retrain: bool) -> Verdict:
+def _verified(given: StoredRecord, options: VerificationOptions, retrain: bool) -> Verdict:
     specs = [given.record.spec] if retrain and given.record is not None else []
     with LiveView(specs, errors) as view:
-        return verified(given, place, retrain=retrain, on_event=view)
+        return verify_record(given, options, retrain=retrain, on_event=view)
 
 
 def _print(text: str) -> None:
