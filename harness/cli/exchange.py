@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import RESULTS, Results, say, warn
-from harness.exchange import incoming, outgoing
+from harness.exchange import exporter, importer
 from harness.records import timings, token_nll
 
 
@@ -19,7 +19,7 @@ def export(
     ] = False,
 ) -> None:
     """Write the records, timings and token scores of finished trials into one file. Weights are not included."""
-    written = outgoing.export(results, file, suites=tuple(suite), token_nll=not no_token_nll, tell=warn)
+    written = exporter.export_records(results, file, suites=tuple(suite), token_nll=not no_token_nll, warn=warn)
     names = {timings.FILE_NAME: "timings", token_nll.FILE_NAME: "scores of tokens"}
     beside = [f"{written.beside[name]} {what}" for name, what in names.items() if name in written.beside]
     say(f"{written.trials} records of {written.suites} suites, {', '.join(beside)}: {file}")
@@ -33,7 +33,7 @@ def import_records(
     ] = False,
 ) -> None:
     """Copy the records of a file into the results folder. All of it is checked first, and nothing in it is executed."""
-    taken = incoming.take_in(file, results, replacing=replace)
-    say(f"{taken.new} new records, {taken.replaced} replaced, {taken.known} known already: {results / 'runs'}")
-    for sentence in taken.sentences():
+    imported = importer.import_records(file, results, replacing=replace)
+    say(f"{imported.new} new records, {imported.replaced} replaced, {imported.known} known already: {results / 'runs'}")
+    for sentence in imported.sentences():
         warn(sentence)

@@ -1,1 +1,1 @@
-"""Records from machine to machine: one file of a results folder's finished trials, and back."""
+"""Copies records between machines: exports the finished trials of a results folder to one file, and imports them."""

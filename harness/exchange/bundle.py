@@ -1,12 +1,13 @@
-"""The file in which records travel: a zip archive, read member by member and never unpacked.
+"""The file format of `harness export`: a zip archive, read member by member and never unpacked to disk.
 
     manifest.json                        the schema, and for each trial its files with their sizes and SHA-256
-    <suite>/<trial id>/record.json       what lies in a results folder, byte for byte,
-    <suite>/<trial id>/timing.json       where it is there
-    <suite>/<trial id>/test_nll.npz      the same
+    <suite>/<trial id>/record.json       the same bytes as in the results folder
+    <suite>/<trial id>/timing.json       the same, if the trial has this file
+    <suite>/<trial id>/test_nll.npz      the same, if the trial has this file
 
-Who reads one trusts nothing in it: not the archive's index (bounded before it is read), not a name (each must be one of
-those above), not a size. Names are never paths: a trial's folder is made of a checked suite and a checked id.
+Nothing in a file is trusted when it is read. The size of the archive's index is checked before the index is read. Each
+name must be one of those above, and each size must be the one in the manifest. Names are never used as paths: the
+folder of a trial is made of a checked suite name and a checked id.
 """
 
 import hashlib
@@ -32,17 +33,19 @@ from harness.records.record import TrialRecord
 SCHEMA = 1
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 32 * 1024**2
-MAX_BYTES = 2**31 - 1  # of the archive, and
-MAX_MEMBERS = 2**16 - 1  # in it: with more a zip needs its 64-bit form, which is neither written nor read
-MAX_INDEX = 200 * MAX_MEMBERS  # bytes of its index: for each member its name and 46 more
+# A larger archive, or one with more members, needs the 64-bit form of zip, which is neither written nor read.
+MAX_BYTES = 2**31 - 1
+MAX_MEMBERS = 2**16 - 1
+MAX_INDEX = 200 * MAX_MEMBERS  # bytes: for each member its name and 46 more
 FILES = {
     store.FILE_NAME: store.MAX_BYTES,
     timings.FILE_NAME: timings.MAX_BYTES,
     token_nll.FILE_NAME: token_nll.MAX_BYTES,
 }
-BESIDE = {timings.FILE_NAME: timings.parsed, token_nll.FILE_NAME: token_nll.parsed}  # a record; who reads them
-_END = struct.Struct("<4s4H2LH")  # a zip's last bytes, where it has no comment
-_LOCATOR = 20  # bytes before them, where it is of the 64-bit form
+# Files that may lie beside a record -> the function that parses them.
+BESIDE = {timings.FILE_NAME: timings.parsed, token_nll.FILE_NAME: token_nll.parsed}
+_END = struct.Struct("<4s4H2LH")  # the last bytes of a zip archive without a comment
+_LOCATOR = 20  # bytes before them in the 64-bit form
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
@@ -51,26 +54,26 @@ class _Frozen(BaseModel):
 
 
 class Member(_Frozen):
-    """What a file of a trial must be."""
+    """The expected size and checksum of one file of a trial."""
 
     size: Annotated[int, Field(ge=0)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Trial(_Frozen):
-    """A trial's place and files, by name."""
+    """A trial and its files in the archive: name -> member."""
 
     suite: Annotated[str, Field(pattern=SUITE_NAME)]
     id: Annotated[str, Field(pattern=TRIAL_ID)]
     files: dict[Literal["record.json", "timing.json", "test_nll.npz"], Member]
 
     def path(self, name: str) -> str:
-        """Of a file, in the archive."""
+        """The name of a file of this trial in the archive."""
         return f"{self.suite}/{self.id}/{name}"
 
 
 class Manifest(_Frozen):
-    """What the archive holds."""
+    """The content of an archive."""
 
     kind: Literal["records of output-head-harness"] = "records of output-head-harness"
     schema_version: int = SCHEMA
@@ -80,33 +83,35 @@ class Manifest(_Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """An open file of records, whose index and manifest agree."""
+    """An open archive of records. Its index agrees with its manifest."""
 
     place: Path
     manifest: Manifest
     archive: zipfile.ZipFile
 
     def content(self, trial: Trial, name: str) -> bytes:
-        """A file of a trial. Raises RecordError when it is not what the manifest says."""
+        """Read a file of a trial. Raises RecordError when its size or its checksum is not that of the manifest."""
         member = trial.files[name]
         with _refused(self.place):
             content = _read(self.archive, trial.path(name), member.size)
         if hashlib.sha256(content).hexdigest() != member.sha256:
-            raise RecordError(f"{self.place}: {trial.path(name)} is not what the manifest says; the file is damaged")
+            raise RecordError(
+                f"{self.place}: {trial.path(name)} does not have the checksum of the manifest; the file is damaged"
+            )
         return content
 
     def source(self, trial: Trial, name: str) -> Path:
-        """Where a file of a trial comes from, for messages."""
+        """The origin of a file of a trial, for messages."""
         return self.place / trial.suite / trial.id / name
 
 
 def new(file: BinaryIO) -> zipfile.ZipFile:
-    """An archive to write into an open file: members first, the manifest last."""
+    """A new archive in an open file. Members are written first, the manifest last."""
     return zipfile.ZipFile(file, "w", allowZip64=False)
 
 
 def add(archive: zipfile.ZipFile, path: str, content: bytes) -> Member:
-    """Write a member. The same members give the same bytes: no date is kept. Raises zipfile.LargeZipFile."""
+    """Write a member. No date is stored, so the same members give the same bytes. Raises zipfile.LargeZipFile."""
     about = zipfile.ZipInfo(path)
     about.external_attr = (stat.S_IFREG | 0o644) << 16
     archive.writestr(about, content, _packed(path))
@@ -114,17 +119,18 @@ def add(archive: zipfile.ZipFile, path: str, content: bytes) -> Member:
 
 
 def check_beside(name: str, content: bytes, record: TrialRecord, place: Path) -> None:
-    """That a file is one to lie beside a record. Raises RecordError."""
+    """Check that a file belongs to a record. Raises RecordError."""
     if BESIDE[name](content, record, place) is None:
-        raise RecordError(f"{place}: is of another training of trial {record.id} than its record")
+        raise RecordError(f"{place}: belongs to another training of trial {record.id} than the record does")
 
 
 @contextmanager
 def opened(place: Path) -> Iterator[Bundle]:
-    """A file of records, open.
+    """Open an archive of records and check its index and its manifest.
 
-    Raises: RecordError when it cannot be read or is none, is torn, of another schema, or holds anything but what its
-        manifest says.
+    Raises:
+        RecordError: the file cannot be read, is no such archive, is damaged, has another schema, or does not have
+            exactly the members of its manifest.
     """
     with ExitStack() as stack:
         with _refused(place):
@@ -141,7 +147,7 @@ def opened(place: Path) -> Iterator[Bundle]:
 
 @contextmanager
 def _refused(place: Path) -> Iterator[None]:
-    """Whatever the content of a file raises within it is a RecordError."""
+    """Turns each exception that the content of a file causes into a RecordError."""
     try:
         yield
     except OSError as cause:
@@ -150,11 +156,11 @@ def _refused(place: Path) -> Iterator[None]:
         where = ".".join(map(str, cause.errors()[0]["loc"]))
         raise RecordError(f"{place}: its manifest is not valid: {where}: {cause.errors()[0]['msg']}") from cause
     except _DAMAGE as cause:
-        raise RecordError(f"{place} is no file of records, or a damaged one ({cause})") from cause
+        raise RecordError(f"{place} is damaged, or was not made by `harness export` ({cause})") from cause
 
 
 def _check_end(file: BinaryIO) -> None:
-    """That the index is of a size that may be read: zipfile takes the archive's word for it."""
+    """Check the size of the index before it is read. zipfile itself reads an index of any size."""
     size = file.seek(0, 2)
     if size < _END.size:
         raise ValueError("it is too short")
@@ -162,7 +168,7 @@ def _check_end(file: BinaryIO) -> None:
     tail = file.read(_LOCATOR + _END.size)
     signature, *_, index_bytes, _, comment = _END.unpack(tail[-_END.size :])
     if signature != b"PK\5\6" or comment or tail[: -_END.size].startswith(b"PK\6\7"):
-        raise ValueError("its end is not that of a zip archive, without comment and below 2 GiB")
+        raise ValueError("it does not end as a zip archive without a comment and below 2 GiB does")
     if index_bytes > MAX_INDEX:
         raise ValueError(f"its index has more than {MAX_INDEX:,} bytes")
 
@@ -183,11 +189,11 @@ def _manifest(archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo], place
 
 
 def _check_members(manifest: Manifest, infos: dict[str, zipfile.ZipInfo]) -> None:
-    """That the archive holds the manifest's files, as regular ones of the sizes it says, and nothing else."""
+    """Check that the members are exactly the files of the manifest, regular and of the same sizes."""
     expected = {trial.path(name): (trial, name) for trial in manifest.trials for name in trial.files}
     odd = sorted(infos.keys() ^ (expected.keys() | {MANIFEST}))
     if odd:
-        raise ValueError(f"'{odd[0]}' is in the archive or in its manifest, and not in both")
+        raise ValueError(f"'{odd[0]}' is only in one of the archive and its manifest")
     for path, (trial, name) in expected.items():
         if store.FILE_NAME not in trial.files:
             raise ValueError(f"trial {trial.id} has no {store.FILE_NAME}")
@@ -197,11 +203,11 @@ def _check_members(manifest: Manifest, infos: dict[str, zipfile.ZipInfo]) -> Non
 
 
 def _check_member(about: zipfile.ZipInfo, max_bytes: int) -> None:
-    kind = about.external_attr >> 28  # the file type of a Unix mode; 0 where the archiver gave none
+    kind = about.external_attr >> 28  # the file type of a Unix mode; 0 when the archive has none
     if kind not in (0, stat.S_IFREG >> 12):
         raise ValueError(f"'{about.filename}' is no regular file")
     if about.compress_type != _packed(about.filename):
-        raise ValueError(f"'{about.filename}' is packed in another way than exports are")
+        raise ValueError(f"'{about.filename}' is compressed with another method than `harness export` uses")
     if about.file_size > max_bytes:
         raise ValueError(f"'{about.filename}' has more than {max_bytes:,} bytes")
 
@@ -211,9 +217,9 @@ def _packed(path: str) -> int:
 
 
 def _read(archive: zipfile.ZipFile, path: str, size: int) -> bytes:
-    """A member, of which no more is unpacked than it says; its checksum is compared at its end."""
+    """Read a member of a stated size. No more bytes are unpacked, and zipfile compares the checksum at the end."""
     with archive.open(path) as source:
         content = source.read(size + 1)
     if len(content) != size:
-        raise ValueError(f"'{path}' has another size than it says")
+        raise ValueError(f"'{path}' has another size than the archive states")
     return content

@@ -9,8 +9,8 @@ import pytest
 from bundles import files, keep, members, planned, record_of
 
 from harness.code import fingerprints
-from harness.exchange.incoming import take_in
-from harness.exchange.outgoing import export
+from harness.exchange.exporter import export_records
+from harness.exchange.importer import import_records
 from harness.records import store, token_nll
 
 
@@ -28,7 +28,7 @@ def there(tmp_path):
 @pytest.fixture
 def sent(there, tmp_path):
     """Its export."""
-    export(there, tmp_path / "records.zip")
+    export_records(there, tmp_path / "records.zip")
     return tmp_path / "records.zip"
 
 
@@ -51,7 +51,7 @@ def test_an_import_says_how_many_records_are_not_certified(tmp_path, here, harne
     keep(tmp_path / "older", record_of(one, certificate=None))
     keep(tmp_path / "older", record_of(two, certificate=None))
     keep(tmp_path / "older", record_of(three))
-    export(tmp_path / "older", tmp_path / "records.zip")
+    export_records(tmp_path / "older", tmp_path / "records.zip")
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
     assert "warning: 2 of these records have no certificate" in done.err
@@ -61,7 +61,7 @@ def test_an_import_names_a_record_that_says_ok_against_its_certificate(tmp_path,
     one, two, *_ = planned(tmp_path)
     keep(tmp_path / "forged", record_of(one, certificate=handmade.certificate(sum_error=277.0)))
     keep(tmp_path / "forged", record_of(two))
-    export(tmp_path / "forged", tmp_path / "records.zip")
+    export_records(tmp_path / "forged", tmp_path / "records.zip")
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
     (warning,) = done.err.splitlines()
@@ -78,7 +78,7 @@ def test_a_suite_finds_its_trials_finished_after_an_import(sent, here, tmp_path,
 
 
 def test_equal_records_are_equal_bytes_whenever_they_are_exported(there, sent, tmp_path):
-    export(there, tmp_path / "again.zip")
+    export_records(there, tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == sent.read_bytes()
 
 
@@ -86,7 +86,7 @@ def test_weights_logs_checkpoints_and_what_was_set_aside_stay(there, tmp_path):
     folder = next((there / "runs" / "small").iterdir())
     for name in ("best.pt", "trial.log", "checkpoint-1-0.pt", "record.previous.json", "attempt.json"):
         (folder / name).write_bytes(b"x")
-    export(there, tmp_path / "records.zip")
+    export_records(there, tmp_path / "records.zip")
     kinds = {path.rpartition("/")[2] for path in members(tmp_path / "records.zip")}
     assert kinds == {"record.json", "timing.json", "test_nll.npz", "manifest.json"}
 
@@ -138,7 +138,7 @@ def test_a_file_that_is_there_is_not_written_over(there, tmp_path, harness):
     (tmp_path / "thesis.tex").write_text("a year's work")
     done = harness("export", tmp_path / "thesis.tex", "--results", there)
     assert done.code == 2
-    assert done.err == f"{tmp_path / 'thesis.tex'} is there already; name another file, or remove it\n"
+    assert done.err == f"{tmp_path / 'thesis.tex'} exists already; name another file, or remove it\n"
     assert (tmp_path / "thesis.tex").read_text() == "a year's work"
 
 
@@ -159,12 +159,12 @@ def test_a_second_import_changes_nothing(sent, here, harness):
 
 
 def test_what_is_missing_beside_a_known_record_is_added(there, sent, here):
-    take_in(sent, here)
+    import_records(sent, here)
     lost = sorted((here / "runs").rglob("test_nll.npz"))
     torn = sorted((here / "runs").rglob("timing.json"))
     lost[0].unlink()
     torn[0].write_text("{")
-    assert take_in(sent, here).known == 3
+    assert import_records(sent, here).known == 3
     assert files(here) == files(there)
 
 
@@ -188,7 +188,7 @@ def test_a_different_record_is_a_conflict_and_nothing_is_written(sent, here, tmp
 def test_replace_sets_the_other_record_aside_and_what_lay_beside_it_goes(there, sent, here, tmp_path, harness):
     folder, other = changed(here, tmp_path)
     bare = tmp_path / "bare.zip"
-    export(there, bare, token_nll=False)
+    export_records(there, bare, token_nll=False)
     done = harness("import", bare, "--results", here, "--replace")
     assert (done.code, done.err) == (0, "")
     assert "2 new records, 1 replaced, 0 known already" in done.out
@@ -200,10 +200,10 @@ def test_replace_sets_the_other_record_aside_and_what_lay_beside_it_goes(there, 
 
 
 def test_a_damaged_record_here_is_no_conflict(there, sent, here):
-    take_in(sent, here)
+    import_records(sent, here)
     place = sorted((here / "runs").rglob("record.json"))[0]
     place.write_text("{")
-    taken = take_in(sent, here)
+    taken = import_records(sent, here)
     assert (taken.new, taken.known) == (1, 2)
     assert place.with_name("record.bad").read_text() == "{"
 
@@ -251,7 +251,7 @@ def test_records_whose_ids_cannot_be_computed_here_are_counted(there, tmp_path, 
     (spec, *_) = planned(tmp_path)
     unknown = spec.model_copy(update={"id": "0" * 12, "head": spec.head.model_copy(update={"name": "of_a_plug_in"})})
     keep(there, record_of(unknown))
-    export(there, tmp_path / "records.zip")
+    export_records(there, tmp_path / "records.zip")
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
     assert done.err.startswith("warning: the ids of 1 records could not be checked")
@@ -262,7 +262,7 @@ def test_records_by_other_code_than_is_here_are_counted_and_taken_in(there, tmp_
     (spec, other, *_) = planned(tmp_path)
     keep(there, record_of(spec, code=fingerprints.of_trial(spec)))
     keep(there, record_of(other, code=fingerprints.of_trial(other).model_copy(update={"head": "0" * 64})))
-    export(there, tmp_path / "records.zip")
+    export_records(there, tmp_path / "records.zip")
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
     assert done.err == (
@@ -273,7 +273,7 @@ def test_records_by_other_code_than_is_here_are_counted_and_taken_in(there, tmp_
 
 
 def test_a_failed_trials_record_travels_too(sent, here):
-    take_in(sent, here)
+    import_records(sent, here)
     runs = store.runs_folder(here, "small")
     found, _ = store.load_all(runs, [path.name for path in runs.iterdir()])
     assert sorted(record.status for record in found.values()) == ["diverged", "ok", "ok"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness import plan
-from harness.exchange.incoming import take_in
+from harness.exchange.importer import import_records
 from harness.report import study
 
 ROOT = Path(__file__).parent.parent.parent
@@ -18,7 +18,7 @@ NAME = "embedded_mixtures"
 def found(tmp_path_factory):
     """The committed records, taken in as anybody would."""
     results = tmp_path_factory.mktemp("results")
-    take_in(RESULTS / "records" / f"{NAME}.zip", results)
+    import_records(RESULTS / "records" / f"{NAME}.zip", results)
     return study.load(plan.load(ROOT / "suites" / f"{NAME}.yaml"), results, warn=pytest.fail)
 
 

@@ -9,7 +9,7 @@ import handmade
 import pytest
 
 from harness.errors import FewerTrialsError
-from harness.exchange.incoming import take_in
+from harness.exchange.importer import import_records
 from harness.records import store
 from harness.report import outputs
 from harness.report.outputs import Trials
@@ -176,7 +176,7 @@ def test_a_fresh_clone_keeps_the_committed_table_and_page(tmp_path, harness):
         "made of 0; nothing was written; --overwrite replaces it\n"
     )
     assert "0/8: 8 not run" in done.out
-    take_in(ROOT / "results" / "records" / "embedded_mixtures.zip", tmp_path)
+    import_records(ROOT / "results" / "records" / "embedded_mixtures.zip", tmp_path)
     shutil.rmtree(next((tmp_path / "runs" / "embedded_mixtures").glob("*/record.json")).parent)
     assert harness("report", suite, "--results", tmp_path).code == 1
     after = bundles.files(tmp_path)

@@ -14,8 +14,8 @@ import pytest
 from bundles import files, keep, members, packed, planned, record_of, timing_of, with_manifest
 
 from harness.errors import RecordError
-from harness.exchange.incoming import Taken, take_in
-from harness.exchange.outgoing import export
+from harness.exchange.exporter import export_records
+from harness.exchange.importer import Imported, import_records
 from harness.records import sealed
 from harness.registry import CORPORA
 
@@ -26,7 +26,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     (spec, *_) = planned(folder)
     keep(folder / "there", record_of(spec, contents=bundles.contents_of(folder)))
-    export(folder / "there", folder / "sound.zip")
+    export_records(folder / "there", folder / "sound.zip")
     return folder
 
 
@@ -51,7 +51,7 @@ def sentence(tmp_path):
         place.write_bytes(hostile)
         before, started = files(tmp_path), time.process_time()
         with pytest.raises(RecordError) as caught:
-            take_in(place, here, replacing=True)
+            import_records(place, here, replacing=True)
         assert time.process_time() - started < 30
         assert files(tmp_path) == before
         assert not here.exists()
@@ -66,7 +66,7 @@ def sentence(tmp_path):
 
 def test_the_same_members_packed_anew_are_taken_in(made, content, tmp_path):
     (tmp_path / "same.zip").write_bytes(packed(with_manifest(content)))
-    assert take_in(tmp_path / "same.zip", tmp_path / "results").new == 1
+    assert import_records(tmp_path / "same.zip", tmp_path / "results").new == 1
     assert files(tmp_path / "results") == files(made / "there")
 
 
@@ -74,18 +74,18 @@ def test_a_file_torn_at_any_byte_is_refused(made, tmp_path):
     place = Path(shutil.copy(made / "sound.zip", tmp_path))
     for length in reversed(range(place.stat().st_size)):
         os.truncate(place, length)
-        with pytest.raises(RecordError, match="no file of records, or a damaged one"):
-            take_in(place, tmp_path / "results")
+        with pytest.raises(RecordError, match="is damaged, or was not made by `harness export`"):
+            import_records(place, tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
 
 def test_a_file_with_any_byte_changed_is_refused_or_says_the_same(made, tmp_path):
     sound, place, harmless = (made / "sound.zip").read_bytes(), tmp_path / "changed.zip", 0
-    take_in(made / "sound.zip", tmp_path / "results")
+    import_records(made / "sound.zip", tmp_path / "results")
     for index in range(len(sound)):
         place.write_bytes(sound[:index] + bytes([sound[index] ^ 0x55]) + sound[index + 1 :])
         try:
-            assert take_in(place, tmp_path / "results") == Taken(known=1)
+            assert import_records(place, tmp_path / "results") == Imported(known=1)
             harmless += 1
         except RecordError:
             continue
@@ -100,7 +100,7 @@ def test_a_file_with_any_byte_changed_is_refused_or_says_the_same(made, tmp_path
     ids=["empty", "short", "garbage", "gzip", "an empty archive", "zeros"],
 )
 def test_what_is_no_file_of_records_is_refused(hostile, sentence):
-    assert "no file of records" in sentence(hostile)
+    assert "was not made by `harness export`" in sentence(hostile)
 
 
 def test_what_is_no_file_is_refused(tmp_path):
@@ -110,7 +110,7 @@ def test_what_is_no_file_is_refused(tmp_path):
         "/dev/zero": "regular",
     }.items():
         with pytest.raises(RecordError, match=reason):
-            take_in(tmp_path / place, tmp_path / "results")
+            import_records(tmp_path / place, tmp_path / "results")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_no_member_has_a_name_of_its_own(path, listed, content, trial, sentence)
     path = path.format(id=trial.rpartition("/")[2])
     hostile = {**content, path: b"evil"}
     said = sentence(packed(with_manifest(hostile) if listed else hostile))
-    assert "not valid: trials" in said if listed else "in the archive or in its manifest, and not in both" in said
+    assert "not valid: trials" in said if listed else "is only in one of the archive and its manifest" in said
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_trial_of_an_odd_id_is_refused(trial_id, content, trial, sentence):
 
 def test_a_member_that_is_missing_is_refused(content, trial, sentence):
     for name in ("record.json", "timing.json", "test_nll.npz"):
-        assert "and not in both" in sentence(packed({k: v for k, v in content.items() if not k.endswith(name)}))
+        assert "is only in one of" in sentence(packed({k: v for k, v in content.items() if not k.endswith(name)}))
     without = {path: text for path, text in content.items() if not path.endswith("record.json")}
     assert "has no record.json" in sentence(packed(with_manifest(without)))
     assert "it has no manifest.json" in sentence(packed({f"{trial}/record.json": b"{}"}))
@@ -210,7 +210,7 @@ def test_a_member_that_is_larger_than_it_says_is_not_unpacked_further(content, t
     manifest = json.loads(with_manifest({**content, f"{trial}/record.json": bytes(100)})["manifest.json"])
     told = {**content, f"{trial}/record.json": bytes(8 * 2**20), "manifest.json": json.dumps(manifest).encode()}
     small = packed(told).replace(struct.pack("<L", 8 * 2**20), struct.pack("<L", 100))
-    assert "no file of records, or a damaged one (Bad CRC-32" in sentence(small)
+    assert "is damaged, or was not made by `harness export` (Bad CRC-32" in sentence(small)
 
 
 def test_the_index_is_bounded_before_it_is_read(made, sentence):
@@ -219,7 +219,7 @@ def test_the_index_is_bounded_before_it_is_read(made, sentence):
     assert "its index has more than 13,107,000 bytes" in sentence(claimed)
     locator = b"PK\6\7" + struct.pack("<LQL", 0, 0, 1)
     assert "below 2 GiB" in sentence(sound[:-22] + locator + sound[-22:])
-    assert "without comment" in sentence(sound[:-2] + b"\1\0c")
+    assert "without a comment" in sentence(sound[:-2] + b"\1\0c")
 
 
 def test_a_member_packed_otherwise_is_refused(content, trial, sentence):
@@ -227,9 +227,9 @@ def test_a_member_packed_otherwise_is_refused(content, trial, sentence):
         place = packed(content)
         hostile = place.replace(b"\x08\0\0\0\x21\0", struct.pack("<H", kind) + b"\0\0\x21\0")
         assert hostile != place
-        assert "packed in another way" in sentence(hostile)
+        assert "is compressed with another method" in sentence(hostile)
     deflated = b"\0\0\0\0\x21\0"
-    assert "packed in another way" in sentence(packed(content).replace(deflated, b"\x08\0\0\0\x21\0"))
+    assert "is compressed with another method" in sentence(packed(content).replace(deflated, b"\x08\0\0\0\x21\0"))
 
 
 def test_an_encrypted_member_is_refused(content, sentence):
@@ -241,15 +241,15 @@ def test_an_encrypted_member_is_refused(content, sentence):
 @pytest.mark.parametrize(
     ("manifest", "reason"),
     [
-        (b"", "no file of records"),
-        (b"[" * 100_000, "no file of records"),
+        (b"", "was not made by `harness export`"),
+        (b"[" * 100_000, "was not made by `harness export`"),
         (b"[]", "schema None, expected 1"),
         (b'{"schema_version": 2}', "schema 2, expected 1; it was made by another version of the harness"),
-        (b'{"schema_version": "\x1b[2J"}', "no file of records"),
+        (b'{"schema_version": "\x1b[2J"}', "was not made by `harness export`"),
         (b'{"schema_version": 1}', "its manifest is not valid: harness: Field required"),
         (b'{"schema_version": 1, "harness": "1", "trials": []}', "its manifest is not valid: trials"),
         (b'{"schema_version": 1, "harness": "1", "trials": [], "run": "rm"}', "its manifest is not valid: trials"),
-        (b"\xff", "no file of records"),
+        (b"\xff", "was not made by `harness export`"),
         (b'{"schema_version": 1, "kind": "wheels", "harness": "1", "trials": []}', "its manifest is not valid: kind"),
     ],
 )
@@ -261,7 +261,9 @@ def test_a_file_that_is_not_what_the_manifest_says_is_refused(content, trial, se
     record = content[f"{trial}/record.json"]
     other = record.replace(b'"seed": 1', b'"seed": 7')
     assert len(other) == len(record)
-    assert "record.json is not what the manifest says" in sentence(packed({**content, f"{trial}/record.json": other}))
+    assert "record.json does not have the checksum of the manifest" in sentence(
+        packed({**content, f"{trial}/record.json": other})
+    )
     assert "another size" in sentence(packed({**content, f"{trial}/record.json": record + b" "}))
 
 
@@ -292,7 +294,7 @@ def test_what_lies_beside_a_record_must_be_the_records(content, trial, sentence,
     sealed.save(other, tmp_path / "plan" / "timing.json")
     foreign = (tmp_path / "plan" / "timing.json").read_bytes()
     hostile = with_manifest({**content, f"{trial}/timing.json": foreign})
-    assert "of another training" in sentence(packed(hostile))
+    assert "belongs to another training" in sentence(packed(hostile))
     for torn in (b"", b"PK", content[f"{trial}/test_nll.npz"][:-1]):
         assert "no scores of tokens" in sentence(packed(with_manifest({**content, f"{trial}/test_nll.npz": torn})))
 
@@ -307,4 +309,4 @@ def test_no_file_is_opened_on_the_word_of_a_record(content, trial, tmp_path):
     spec = {**json.loads(content[path])["spec"], "corpus": {"name": "text", "params": {"path": str(private)}}}
     hostile = resealed(content[path], spec=spec, contents=None)
     (tmp_path / "hostile.zip").write_bytes(packed(with_manifest({**content, path: hostile})))
-    assert take_in(tmp_path / "hostile.zip", tmp_path / "results").unjudged == 1
+    assert import_records(tmp_path / "hostile.zip", tmp_path / "results").unverified_ids == 1
