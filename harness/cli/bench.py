@@ -91,21 +91,11 @@ def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, us
     ) -> None:
         from benchmarks import speed
 
-        compared = _comparison(
-            _Options(
-                setting=setting,
-                tokens=tokens,
-                heads=heads,
-                impl=impl,
-                precision=precision,
-                route=route,
-                threads=threads,
-                device=device,
-                rounds=rounds,
-                compile_too=compile_too,
-                graph=graph,
-            )
-        )
+        options = _Options(
+            setting=setting, tokens=tokens, heads=heads, impl=impl, precision=precision, route=route, threads=threads,
+            device=device, rounds=rounds, compile_too=compile_too, graph=graph,
+        )  # fmt: skip
+        compared = _comparison(options)
         _refuse_load(threads, strict)
         measured = speed.measure(kind, compared, _progress)
         _refuse(measured.contended, strict)
@@ -152,15 +142,9 @@ def memory(
     from benchmarks import memory as benchmark
 
     options = _Options(
-        setting=setting,
-        tokens=tokens,
-        heads=heads,
-        impl=impl,
-        precision=precision,
-        route=route,
-        threads=threads,
+        setting=setting, tokens=tokens, heads=heads, impl=impl, precision=precision, route=route, threads=threads,
         device=device,
-    )
+    )  # fmt: skip
     compared = [_comparison(options)]
     if tokens is None and compared[0].device.type == "cpu":
         compared.append(_comparison(dataclasses.replace(options, tokens=10 * compared[0].setting.tokens)))
