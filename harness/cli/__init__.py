@@ -26,27 +26,29 @@ from harness.printable import sentence
 INTERRUPTED, TERMINATED = 130, 143  # exit codes
 SUMMARY = "Compare language-model output heads on equal terms: suites of trials, records, tables."
 
+COMMANDS = {  # name -> function, example without 'harness'
+    "run": (suites.run, "run suites/quickstart.yaml --set train.epochs=1 --only head=mos,seed=1"),
+    "plan": (suites.plan, "plan suites/ptb_mixtures.yaml --json"),
+    "table": (suites.table, "table suites/quickstart.yaml"),
+    "diff": (difference.diff, "diff softmax mos --suite suites/quickstart.yaml, or harness diff 9b8ba74e 3f2c01aa"),
+    "report": (report.report, "report suites/quickstart.yaml"),
+    "list": (components.list_components, "list heads --json"),
+    "check": (components.check, "check mos, or harness check --all"),
+    "leaderboard": (leaderboard.leaderboard, "leaderboard --corpus ptb"),
+    "export": (exchange.export, "export records.zip --suite ptb_mixtures --no-token-nll"),
+    "import": (exchange.import_records, "import records.zip"),
+    "verify": (verification.verify, "verify records.zip --retrain --only seed=1"),
+    "runs": (runs.runs, "runs, or harness runs quickstart --json"),
+    "inspect": (diagnostics.inspect, 'inspect 9b8ba74ea94a --text "it is a truth"'),
+    "sample": (diagnostics.sample, 'sample 9b8ba74ea94a --prompt "it is a truth" --tokens 50 --top-p 0.9'),
+    "doctor": (machine.doctor, "doctor"),
+    "sync": (tracking.sync, "sync --results results"),
+    "ui": (tracking.ui, "ui quickstart --port 5000"),
+}
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=SUMMARY)
-for _command, _example in {
-    suites.run: "run suites/quickstart.yaml --set train.epochs=1 --only head=mos,seed=1",
-    suites.plan: "plan suites/ptb_mixtures.yaml --json",
-    suites.table: "table suites/quickstart.yaml",
-    difference.diff: "diff softmax mos --suite suites/quickstart.yaml, or harness diff 9b8ba74e 3f2c01aa",
-    report.report: "report suites/quickstart.yaml",
-    components.list_components: "list heads --json",
-    components.check: "check mos, or harness check --all",
-    leaderboard.leaderboard: "leaderboard --corpus ptb",
-    exchange.export: "export records.zip --suite ptb_mixtures --no-token-nll",
-    exchange.import_records: "import records.zip",
-    verification.verify: "verify records.zip --retrain --only seed=1",
-    runs.runs: "runs, or harness runs quickstart --json",
-    diagnostics.inspect: 'inspect 9b8ba74ea94a --text "it is a truth"',
-    diagnostics.sample: 'sample 9b8ba74ea94a --prompt "it is a truth" --tokens 50 --top-p 0.9',
-    machine.doctor: "doctor",
-    tracking.sync: "sync --results results",
-    tracking.ui: "ui quickstart --port 5000",
-}.items():
-    app.command(_example.split()[0].rstrip(","), epilog=f"Example: harness {_example}")(_command)
+for _name, (_function, _example) in COMMANDS.items():
+    app.command(_name, epilog=f"Example: harness {_example}")(_function)
 app.add_typer(
     bench.app,
     name="bench",

@@ -1,5 +1,6 @@
 """`harness bench head|step|eval|inference|memory|plan-memory|sample|table`. What is measured lies in benchmarks/."""
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,23 @@ Replace = Annotated[bool, typer.Option("--replace", help="With --save: also repl
 Save = Annotated[bool, typer.Option("--save", help="Save the record in results/bench and write the tables again.")]
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """What the options of a benchmark say is measured."""
+
+    setting: str
+    tokens: int | None
+    heads: str
+    impl: str
+    precision: str
+    route: str
+    threads: int
+    device: Device
+    rounds: int = 7
+    compile_too: bool = False
+    graph: bool = False
+
+
 def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, usual_heads: str = ""):
     """The command of a kind of timed benchmark, with its default setting, tokens and heads."""
 
@@ -73,8 +91,11 @@ def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, us
     ) -> None:
         from benchmarks import speed
 
-        named = {"heads": heads, "impl": impl, "precision": precision, "compile_too": compile_too}
-        compared = _comparison(setting, tokens, route, device, rounds=rounds, threads=threads, graph=graph, **named)
+        options = _Options(
+            setting=setting, tokens=tokens, heads=heads, impl=impl, precision=precision, route=route, threads=threads,
+            device=device, rounds=rounds, compile_too=compile_too, graph=graph,
+        )  # fmt: skip
+        compared = _comparison(options)
         _refuse_load(threads, strict)
         measured = speed.measure(kind, compared, _progress)
         _refuse(measured.contended, strict)
@@ -120,11 +141,13 @@ def memory(
     """
     from benchmarks import memory as benchmark
 
-    named = {"heads": heads, "impl": impl, "precision": precision}
-    compared = [_comparison(setting, tokens, route, device, threads=threads, **named)]
+    options = _Options(
+        setting=setting, tokens=tokens, heads=heads, impl=impl, precision=precision, route=route, threads=threads,
+        device=device,
+    )  # fmt: skip
+    compared = [_comparison(options)]
     if tokens is None and compared[0].device.type == "cpu":
-        more = 10 * compared[0].setting.tokens
-        compared.append(_comparison(setting, more, route, device, threads=threads, **named))
+        compared.append(_comparison(dataclasses.replace(options, tokens=10 * compared[0].setting.tokens)))
     measured = [benchmark.measure(each, _progress) for each in compared]
     _show(measured, json_file, results if save else None, replace, assert_targets)
 
@@ -165,31 +188,29 @@ def table(results: Results = RESULTS) -> None:
         say(f"table: {place}")
 
 
-def _comparison(
-    setting: str,
-    tokens: int | None,
-    route: str,
-    device: Device,
-    *,
-    graph: bool = False,
-    compile_too: bool = False,
-    **rest,
-) -> "Comparison":
+def _comparison(options: _Options) -> "Comparison":
     """The comparison that the options describe. Raises ExecutionError when an option is wrong."""
     from benchmarks.cells import checked_impls, checked_ways
     from benchmarks.settings import component, setting_of
     from benchmarks.speed import Comparison
 
-    where = resolve_device(device.value)
-    if graph and where.type != "cuda":
+    device = resolve_device(options.device.value)
+    if options.graph and device.type != "cuda":
         raise ExecutionError("--graph: CUDA graphs need a GPU; leave out --graph")
-    sizes = setting_of(setting, where, tokens)
-    heads = _listed(rest.pop("heads")) or sizes.heads
+    sizes = setting_of(options.setting, device, options.tokens)
+    heads = _listed(options.heads) or sizes.heads
     for name in heads:
         component(name)
-    impls = checked_impls(_listed(rest.pop("impl")), compile_too=compile_too)
-    ways = checked_ways(_listed(rest.pop("precision")), route, where)
-    return Comparison(setting=sizes, device=where, heads=heads, impls=impls, ways=ways, graph=graph, **rest)
+    return Comparison(
+        setting=sizes,
+        device=device,
+        heads=heads,
+        impls=checked_impls(_listed(options.impl), compile_too=options.compile_too),
+        ways=checked_ways(_listed(options.precision), options.route, device),
+        graph=options.graph,
+        rounds=options.rounds,
+        threads=options.threads,
+    )
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`harness list` and `check`: the components that are known, and whether they keep their promises."""
+"""`harness list` and `check`: which components exist, and whether they work as components must."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 def list_components(
     what: Annotated[str, typer.Argument(help="heads, backbones, corpora or suites.")], as_json: Json = False
 ) -> None:
-    """What is known by name, where it comes from, and its parameters."""
+    """List heads, backbones, corpora or suites, with the file or plug-in they come from and their parameters."""
     registries = {"heads": HEADS, "backbones": BACKBONES, "corpora": CORPORA}
     if what == "suites":
         if not Path("suites").is_dir():
@@ -35,11 +35,15 @@ def list_components(
 
 
 def check(
-    name: Annotated[str | None, typer.Argument(help="A head or a backbone, a plug-in's too.")] = None,
-    given: Annotated[list[str], typer.Option("--set", metavar="PARAM=VALUE", help="A parameter's value.")] = [],  # noqa: B006
-    every_head: Annotated[bool, typer.Option("--all", help="Every head: worst errors and time.")] = False,
+    name: Annotated[str | None, typer.Argument(help="The name of a head or a backbone; plug-ins too.")] = None,
+    given: Annotated[
+        list[str], typer.Option("--set", metavar="PARAM=VALUE", help="The value of a parameter. Repeatable.")
+    ] = [],  # noqa: B006
+    every_head: Annotated[
+        bool, typer.Option("--all", help="Check every head, and show its worst errors and the time.")
+    ] = False,
 ) -> None:
-    """The conformance suite for one head or backbone, or for every head, over the variants of their parameters."""
+    """Check one head or backbone, or every head, with several values of its parameters."""
     if every_head == (name is not None) or (every_head and given):
         raise ExecutionError("harness check: expected the name of a head or backbone, or --all alone")
     if every_head:
@@ -54,7 +58,7 @@ def check(
 
 
 def _check_all(names: list[str]) -> int:
-    """A row for each component; 1 when one fails, else 0."""
+    """Print a row for each component. Returns 1 when a check fails, else 0."""
     summaries = []
     for name in names:
         summaries.append(summary(name))
@@ -65,7 +69,7 @@ def _check_all(names: list[str]) -> int:
 
 
 def _component(registry: Registry, name: str) -> dict[str, Any]:
-    """A broken plug-in is a row with its cause, not the end of the list."""
+    """The entry of a component. A broken plug-in has an entry that says why it cannot be imported."""
     try:
         shown = [str(parameter) for parameter in parameters(registry.get(name)).values()]
     except BrokenComponent as error:

@@ -1,4 +1,4 @@
-"""What commands show on the terminal: tables of `plan`, `list`, `diff` and others, and how to start another command."""
+"""The tables that commands print: of `plan`, `list`, `diff` and others."""
 
 import math
 import shutil
@@ -60,8 +60,8 @@ def components(entries: list[dict[str, Any]]) -> Table:
     """A row for each component: its name, where it comes from, its parameters."""
     shown = Table("name", "from", "parameters")
     for entry in entries:
-        told = Text("\n").join(map(_shown, entry["parameters"]))
-        shown.add_row(_shown(entry["name"]), _shown(entry["from"]), told)
+        parameters = Text("\n").join(map(_shown, entry["parameters"]))
+        shown.add_row(_shown(entry["name"]), _shown(entry["from"]), parameters)
     return shown
 
 
@@ -77,7 +77,9 @@ def summaries(rows: list[Summary]) -> Table:
 
 
 def voices(position: Position) -> Table:
-    """What may follow a token: a column for each that speaks, its words with their probabilities below its weight."""
+    """The predictions after a token: a column for the mixture, each component and each facet, with its weight, its
+    words and their probabilities.
+    """
     shown = Table(title=_shown(f"after '{position.token}'"))
     for voice in position.voices:
         owned = f"\n{voice.owns}" if voice.owns else ""
@@ -90,7 +92,7 @@ def voices(position: Position) -> Table:
 
 
 def differences(found: Difference) -> Iterator[Table | Text]:
-    """Two sides: settings, metrics, single tokens by kind, the contexts in which they differ most, notes."""
+    """A comparison of A and B: settings, metrics, groups of tokens, the contexts in which they differ most, notes."""
     within = f" on {found.within}" if found.within else ""
     yield Text.assemble("A: ", (printable(found.a), "bold"), "; B: ", (printable(found.b), "bold"), printable(within))
     settings = Table("setting", "A", "B")
@@ -135,7 +137,7 @@ def _bands(title: str, bands: Iterable[Band]) -> Table:
 
 
 def _contexts(title: str, contexts: Iterable[Context]) -> Table:
-    """The target stands in brackets, and bold where the terminal can."""
+    """The target is in brackets, and bold if the terminal can show that."""
     shown = Table(title=title)
     for column in ("A, nats", "B, nats", "in training"):
         shown.add_column(column, justify="right")
@@ -148,7 +150,7 @@ def _contexts(title: str, contexts: Iterable[Context]) -> Table:
 
 
 def history_of_suites(rows: Iterable[SuiteSpent]) -> Table:
-    """A row for each suite: its records by status, and what they took."""
+    """A row for each suite: its records by status, and the time they took."""
     shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
     for row in rows:
         counts = [f"{count} {status}" for status, count in row.records.items()]
@@ -178,12 +180,12 @@ def _span(minutes: float) -> str:
 
 
 def lines(text: str) -> Text:
-    """A text of several lines, printable."""
+    """A text of several lines, with its control characters replaced."""
     return Text("\n").join(map(_shown, text.split("\n")))
 
 
 def command() -> str:
-    """How this program is started from where the user stands: by name, or by its path in an environment not active."""
+    """The command that starts this program: its name, or its path when its environment is not activated."""
     script, here = Path(sys.executable).with_name("harness"), Path.cwd()
     if shutil.which("harness") or not script.exists():
         return "harness"
@@ -191,5 +193,5 @@ def command() -> str:
 
 
 def _shown(text: str) -> Text:
-    """Whatever a name holds, neither markup for rich nor an order to the terminal."""
+    """A text as it is: not read as markup, and with its control characters replaced."""
     return Text(printable(text))

@@ -10,9 +10,9 @@ import typer
 from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, errors, say
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.progress.live import LiveView
-from harness.verification.check import verified
-from harness.verification.measured import Place
-from harness.verification.stored import Stored, stored
+from harness.verification.check import verify_record
+from harness.verification.measured import VerificationOptions
+from harness.verification.stored import StoredRecord, find_records
 from harness.verification.verdict import Verdict
 
 
@@ -38,10 +38,10 @@ def verify(
     identical: the same bits. plausible: within the spread of the row's other seeds. Any other verdict, and a record
     that cannot be checked, gives exit code 1.
     """
-    place = Place(data=data, device=device.value, named_files=named_files)
+    options = VerificationOptions(data=data, device=device.value, named_files=named_files)
     verdicts = []
-    for given in stored(record, results, tuple(only)):
-        verdicts.append(_verify_one(given, place, retrain))
+    for given in find_records(record, results, tuple(only)):
+        verdicts.append(_verify_one(given, options, retrain))
         if not as_json:
             say(str(verdicts[-1]))
     totals = Counter(verdict.outcome for verdict in verdicts)
@@ -53,7 +53,7 @@ def verify(
     raise typer.Exit(0 if all(verdict.good for verdict in verdicts) else 1)
 
 
-def _verify_one(given: Stored, place: Place, retrain: bool) -> Verdict:
+def _verify_one(given: StoredRecord, options: VerificationOptions, retrain: bool) -> Verdict:
     specs = [given.record.spec] if retrain and given.record is not None else []
     with LiveView(specs, errors) as view:
-        return verified(given, place, retrain=retrain, on_event=view)
+        return verify_record(given, options, retrain=retrain, on_event=view)

@@ -1,4 +1,4 @@
-"""A text that grows: what may follow it, computed from what has been computed before.
+"""Next-token distributions of a growing text, computed with the states of earlier steps.
 
 Letters: see harness/protocols.py.
 """
@@ -13,20 +13,22 @@ from harness.protocols import Hidden
 
 
 class Decoder:
-    """What follows a text, a few tokens at a time. How it goes on depends on the backbone:
+    """Computes the distribution of the next token, for a text that grows by a few tokens per call.
 
-    - one that carries a state gets its state back; its context is the whole text;
-    - one with `extend` computes the new positions only. Its context is at most `context` tokens: where they are full it
-      begins anew with the second half of them;
-    - any other computes the last `context` tokens again for every new one.
+    How a call uses earlier calls depends on the backbone:
 
-    The `context` is the segment length that the trial was trained and evaluated with: positions beyond it were never
-    trained. The distribution after each token is that of one forward pass over its context, within rounding. A head
-    that reads earlier positions (`window`) is given their states.
+    - a backbone that carries a state gets this state back; its context is the whole text;
+    - a backbone with `extend` computes the new positions only. Its context is at most `context` tokens. When it is
+      full, its second half is computed again and becomes the new context;
+    - any other backbone computes the last `context` tokens again for every new token.
+
+    The `context` is the segment length that the trial was trained and evaluated with, because later positions were
+    never trained. The distribution after each token equals that of one forward pass over its context, within rounding.
+    A head that reads earlier positions (`window`) gets their hidden states.
 
     Args:
-        model: in evaluation mode.
-        context: tokens, for a backbone without state.
+        model: a model in evaluation mode.
+        context: the number of tokens, for a backbone without state.
     """
 
     def __init__(self, model: LanguageModel, context: int):
@@ -35,11 +37,11 @@ class Decoder:
         self._carries: bool | None = None  # known after the first call
         self._extends = callable(getattr(model.backbone, "extend", None))
         self._tokens_BT: Tensor | None = None  # of the context, for a backbone without state
-        self._layers: tuple[Tensor, ...] = ()  # the last `window` positions'
+        self._layers: tuple[Tensor, ...] = ()  # hidden states of the last `window` positions
 
     @torch.no_grad()
     def __call__(self, tokens_BT: Tensor) -> Tensor:
-        """(B, T >= 1) the next tokens of B texts -> (B, V) log-probabilities, nats, of the token after them."""
+        """(B, T >= 1) new tokens of B texts -> (B, V) log-probabilities, in nats, of the token after them."""
         if self._carries is None:
             self._carries = self.model.backbone(tokens_BT[:, :1]).state is not None
         hidden = self._carried(tokens_BT) if self._carries else self._within_context(tokens_BT)

@@ -1,4 +1,4 @@
-"""What the components of a mixture say of the next word, beside what they say together.
+"""The next words that each component of a mixture predicts, beside those of the whole mixture.
 
 Source: the example of the multi-facet softmax poster (Chang and McCallum): the top words of each softmax.
 Letters: see harness/protocols.py.
@@ -16,15 +16,16 @@ from harness.model import components
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Voice:
-    """What one of those who speak says.
+class Prediction:
+    """The most probable next words of a mixture, a component, a facet, or a head that is no mixture.
 
     Args:
-        name: 'mixture', 'component 1', 'component 1, facet 2'; 'head' where that is no mixture.
-        weight: of the mixture or the head, 1; of a component, its gate pi_k; of a facet, the share of its component's
-            probability that is on its words.
-        words: the most probable ones and their probabilities, most probable first. A facet's are its component's.
-        owns: which words a facet scores, 'words 1 mod 4'; '' where it scores all.
+        name: 'mixture', 'component 1', 'component 1, facet 2', or 'head'.
+        weight: 1 for the mixture or the head; the gate pi_k for a component; for a facet, the share of the component's
+            probability that is on the words of this facet.
+        words: the most probable words and their probabilities, most probable first. The probabilities of a facet's
+            words are those of its component.
+        owns: the words that a facet scores, such as 'words 1 mod 4'; '' when it scores all.
     """
 
     name: str
@@ -35,23 +36,34 @@ class Voice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """What may follow a token.
+    """What a model predicts after a token.
 
     Args:
-        token: the token itself.
-        voices: the mixture, then its components, each followed by its facets where it has several; the head alone where
-            it is no mixture.
+        token: the token.
+        voices: the predictions of the mixture, then of its components, each followed by those of its facets if it has
+            several. For a head that is no mixture, the prediction of the head only. The name is a key of `--json`.
     """
 
     token: str
-    voices: tuple[Voice, ...]
+    voices: tuple[Prediction, ...]
 
 
 @torch.no_grad()
 def inspect(trained: Trained, text: str, *, top: int = 10, every: bool = False) -> tuple[tuple[Position, ...], bool]:
-    """What the model expects after a text, or with `every` after each of its tokens; and whether its head is a mixture.
+    """What a model predicts after a text.
 
-    A backbone without state sees the last seq_len tokens, and `every` is each of those.
+    Args:
+        trained: the model. A backbone without state reads only the last seq_len tokens of the text.
+        text: at least one token.
+        top: the number of words per prediction.
+        every: predict after each token that the backbone reads, instead of after the last one only.
+
+    Returns:
+        The positions, and whether the head is a mixture.
+
+    Raises:
+        CorpusError: the vocabulary cannot express the text.
+        ExecutionError: the text is empty.
     """
     ids_BT = trained.ids(text)
     if trained.model.backbone(ids_BT[:, :1]).state is None:
@@ -67,16 +79,16 @@ def _positions(trained: Trained, ids_BT: Tensor, top: int, *, every: bool) -> tu
     positions = []
     for t in range(0 if every else T - 1, T):
         if isinstance(distribution, Mixture):
-            voices = _voices(trained, distribution.part(slice(t, t + 1)), top)
+            voices = _predictions(trained, distribution.part(slice(t, t + 1)), top)
         else:
-            voices = (_voice(trained, "head", 1.0, distribution.log_probs()[0, t].exp(), top),)
+            voices = (_prediction(trained, "head", 1.0, distribution.log_probs()[0, t].exp(), top),)
         positions.append(Position(token=trained.word(int(ids_BT[0, t])), voices=voices))
     return tuple(positions), isinstance(distribution, Mixture)
 
 
-def _voices(trained: Trained, mixture: Mixture, top: int) -> tuple[Voice, ...]:
-    """Of one token."""
-    found = [_voice(trained, "mixture", 1.0, mixture.log_probs()[0, 0].exp(), top)]
+def _predictions(trained: Trained, mixture: Mixture, top: int) -> tuple[Prediction, ...]:
+    """The predictions of a mixture of one token: of the mixture, its components and their facets."""
+    found = [_prediction(trained, "mixture", 1.0, mixture.log_probs()[0, 0].exp(), top)]
     gates = [1.0] if mixture.log_prior_NK is None else mixture.log_prior_NK[0].exp().tolist()
     first = 0
     for k, (gate, parts) in enumerate(zip(gates, mixture.partitions, strict=True)):
@@ -91,17 +103,19 @@ def _voices(trained: Trained, mixture: Mixture, top: int) -> tuple[Voice, ...]:
         first += parts
         p_V = alone.log_probs()[0, 0].exp()
         name = f"component {k + 1}"
-        found.append(_voice(trained, name, gate, p_V, top))
+        found.append(_prediction(trained, name, gate, p_V, top))
         for part in range(parts if parts > 1 else 0):
             words = slice(part, None, parts)
-            voice = _voice(trained, f"{name}, facet {part + 1}", float(p_V[words].sum()), p_V, top, words)
-            found.append(voice)
+            facet = _prediction(trained, f"{name}, facet {part + 1}", float(p_V[words].sum()), p_V, top, words)
+            found.append(facet)
     return tuple(found)
 
 
-def _voice(trained: Trained, name: str, weight: float, p_V: Tensor, top: int, words: slice | None = None) -> Voice:
-    """The top words of a distribution, of those in `words` where that is given."""
+def _prediction(
+    trained: Trained, name: str, weight: float, p_V: Tensor, top: int, words: slice | None = None
+) -> Prediction:
+    """The most probable words of a distribution, or of the slice `words` of it."""
     start, step = (0, 1) if words is None else (words.start, words.step)
     p, at = p_V[start::step].topk(min(top, len(p_V[start::step])))
     listed = tuple((trained.word(start + step * i), value) for i, value in zip(at.tolist(), p.tolist(), strict=True))
-    return Voice(name=name, weight=weight, words=listed, owns="" if words is None else f"words {start} mod {step}")
+    return Prediction(name=name, weight=weight, words=listed, owns="" if words is None else f"words {start} mod {step}")

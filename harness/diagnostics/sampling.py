@@ -1,4 +1,4 @@
-"""Texts drawn from a trained model, token by token.
+"""Samples texts from a trained model, token by token.
 
 Letters: see harness/protocols.py.
 """
@@ -18,13 +18,16 @@ from harness.model import components
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """How the next token is chosen; the filters apply one after the other, in this order.
+    """How the next token is sampled. The filters are applied in the order of the arguments.
 
     Args:
-        temperature: log-probabilities are divided by it; at 0 the most probable token is taken, or the first such.
-        top_k: of the most probable tokens so many stay, of equal ones the first; None: all.
-        top_p: of those the fewest stay whose probability comes to this share of theirs; None: all.
-    Raises: ExecutionError when a number is out of its range.
+        temperature: the log-probabilities are divided by it. 0 takes the most probable token, the first of equal ones.
+        top_k: keep this number of most probable tokens, the first of equal ones; None keeps all.
+        top_p: of these, keep the smallest set of most probable tokens whose probabilities sum to at least this share;
+            None keeps all.
+
+    Raises:
+        ExecutionError: a number is out of its range.
     """
 
     temperature: float = 1.0
@@ -40,7 +43,7 @@ class Choice:
             raise ExecutionError(f"top-p must be above 0 and at most 1, got {self.top_p}")
 
     def probabilities(self, logp_BV: Tensor) -> Tensor:
-        """(B, V) log-probabilities -> (B, V) float64 what is drawn from."""
+        """(B, V) log-probabilities -> (B, V) the probabilities to sample from, float64."""
         if self.temperature == 0:
             return torch.nn.functional.one_hot(logp_BV.argmax(-1), logp_BV.shape[-1]).double()
         p_BV = (logp_BV.double() / self.temperature).softmax(-1)
@@ -51,43 +54,53 @@ class Choice:
             sorted_BV[:, self.top_k :] = 0
             sorted_BV /= sorted_BV.sum(-1, keepdim=True)
         if self.top_p is not None:
-            sorted_BV[sorted_BV.cumsum(-1) - sorted_BV >= self.top_p] = 0  # those before it have come to the share
+            sorted_BV[sorted_BV.cumsum(-1) - sorted_BV >= self.top_p] = (
+                0  # the tokens before it already sum to the share
+            )
             sorted_BV /= sorted_BV.sum(-1, keepdim=True)
         return torch.zeros_like(p_BV).scatter_(-1, order_BV, sorted_BV)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
-    """Shapes: tokens (B, T), those drawn, without the prompt. `seconds`: for drawing them, the prompt's left out."""
+class Samples:
+    """Sampled texts.
+
+    Args:
+        tokens_BT: (B, T) the sampled tokens, without the prompt.
+        seconds: the time for sampling them, without the time for the prompt.
+    """
 
     tokens_BT: Tensor
     seconds: float
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all texts together."""
+        """Tokens of all texts together, per second."""
         return self.tokens_BT.numel() / self.seconds
 
 
-def sample(decoder: Decoder, prompt_BT: Tensor, number: int, choice: Choice, *, seed: int) -> Drawn:
-    """Continue B texts by `number` >= 1 tokens each. The same seed gives the same texts on the same machine.
+def sample(decoder: Decoder, prompt_BT: Tensor, number: int, choice: Choice, *, seed: int) -> Samples:
+    """Continue B texts by `number` >= 1 tokens each.
 
     Args:
-        decoder: one that has seen nothing yet.
-        prompt_BT: at least one token each.
+        decoder: a decoder that was not called before.
+        prompt_BT: (B, T) the beginnings of the texts, T >= 1.
+        number: the number of tokens to sample for each text.
+        choice: how a token is sampled.
+        seed: the same seed gives the same texts on the same machine.
     """
     generator = torch.Generator(prompt_BT.device).manual_seed(seed)
     logp_BV = decoder(prompt_BT)
     drawn: list[Tensor] = []
-    _settle(prompt_BT)
+    _synchronize(prompt_BT)
     began = time.perf_counter()
     while True:
         drawn.append(torch.multinomial(choice.probabilities(logp_BV), 1, generator=generator))
         if len(drawn) == number:
             break
         logp_BV = decoder(drawn[-1])
-    _settle(prompt_BT)
-    return Drawn(tokens_BT=torch.cat(drawn, dim=1), seconds=time.perf_counter() - began)
+    _synchronize(prompt_BT)
+    return Samples(tokens_BT=torch.cat(drawn, dim=1), seconds=time.perf_counter() - began)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +136,6 @@ def continue_text(trained: Trained, prompt: str, number: int, choice: Choice, *,
     return Texts(texts=texts, ids=ids, tokens_per_second=drawn.tokens_per_second)
 
 
-def _settle(tensor: Tensor) -> None:
+def _synchronize(tensor: Tensor) -> None:
     if tensor.is_cuda:
         torch.cuda.synchronize(tensor.device)

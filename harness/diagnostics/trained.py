@@ -1,4 +1,4 @@
-"""A finished trial, found by its id, and its model with the best weights."""
+"""Finds a finished trial by its id, and loads its model with the best weights."""
 
 import re
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from harness.records.record import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 
-SHOWN = 5  # of the trials that a prefix fits
+MAX_NAMED = 5  # trials that a message names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """A trial's model in evaluation mode, with what its ids mean."""
+    """The model of a trial, in evaluation mode, and the meaning of its token ids."""
 
     spec: TrialSpec
     model: LanguageModel
@@ -32,35 +32,51 @@ class Trained:
     device: torch.device
 
     def ids(self, text: str) -> torch.Tensor:
-        """(1, T) the text's tokens. Raises CorpusError for what the vocabulary cannot express, ExecutionError for an
-        empty text.
+        """A text -> (1, T) its token ids.
+
+        Raises:
+            CorpusError: the vocabulary cannot express the text.
+            ExecutionError: the text is empty.
         """
         ids = self.codec.encode(text)
         if not ids:
-            raise ExecutionError("the text is empty; at least one token is needed for the next to follow")
+            raise ExecutionError("the text is empty; at least one token is needed to predict the next one")
         return torch.tensor([ids], device=self.device)
 
     def word(self, index: int) -> str:
-        """A token as it is called in the vocabulary."""
+        """The name of a token in the vocabulary."""
         return self.codec.decode([index]) if self.corpus.symbols is None else self.corpus.symbols[index]
 
 
 def find(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
-    """The record of the trial whose id begins so, anywhere below a results folder, and its weights' place.
+    """Find a finished trial and its weights in any suite of a results folder.
 
-    Raises: ExecutionError when there is none, more than one, or one without weights; RecordError when its record does
-    not verify.
+    Args:
+        results: the results folder.
+        prefix: the id of the trial, or its first digits.
+
+    Returns:
+        The record, and the path of the weights.
+
+    Raises:
+        ExecutionError: no trial, or more than one, has such an id; or the trial has no weights.
+        RecordError: the record does not verify.
     """
     found = _ok(results, prefix, "weights")
-    for record, folder in found:  # one trial may stand in several suites
+    for record, folder in found:  # several suites may contain the same trial
         if (folder / BEST).is_file():
             return record, folder / BEST
-    raise ExecutionError(f"trial {found[0][0].id} has no weights: {found[0][1] / BEST} is gone")
+    raise ExecutionError(f"trial {found[0][0].id} has no weights: {found[0][1] / BEST} does not exist")
 
 
 def finished(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
-    """The record of the trial whose id begins so, and the folder of its suite's trials: of several suites, one that has
-    what each test token costs. Raises as `find`, but for weights.
+    """Find a finished trial; it may have no weights. Of several suites, one with the scores of tokens is preferred.
+
+    Returns:
+        The record, and the folder of the suite's trials.
+
+    Raises:
+        ExecutionError, RecordError: as in `find`, except for missing weights.
     """
     found = _ok(results, prefix, "perplexity")
     record, folder = next((each for each in found if (each[1] / token_nll.FILE_NAME).is_file()), found[0])
@@ -68,8 +84,10 @@ def finished(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
 
 
 def folders_of(results: Path, prefix: str) -> list[Path]:
-    """The folders of the one trial whose id begins so: one in each suite that has a record of it. Raises ExecutionError
-    when there is none, or more than one such trial.
+    """The folders of the trial with this id, or with these first digits: one for each suite that has its record.
+
+    Raises:
+        ExecutionError: there is no such trial, or more than one.
     """
     if not re.fullmatch(r"[0-9a-f]{1,12}", prefix):
         raise ExecutionError(f"trial '{prefix}': expected the first digits of an id, as harness plan shows them")
@@ -78,13 +96,13 @@ def folders_of(results: Path, prefix: str) -> list[Path]:
     if not ids:
         raise ExecutionError(f"there is no finished trial {prefix} below {results / 'runs'}")
     if len(ids) > 1:
-        more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
-        raise ExecutionError(f"{prefix} is the beginning of {', '.join(ids[:SHOWN])}{more}; give more digits")
+        more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
+        raise ExecutionError(f"{prefix} is the beginning of {', '.join(ids[:MAX_NAMED])}{more}; give more digits")
     return folders
 
 
 def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Path]]:
-    """The ok records of the one trial whose id begins so, with their folders."""
+    """The ok records of the trial with this id, or with these first digits, and their folders."""
     folders = folders_of(results, prefix)
     trial = folders[0].name
     found = [(record, each) for each in folders if (record := store.load(each.parent, trial)) is not None]
@@ -99,13 +117,18 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
 
 
 def load(results: Path, prefix: str, data: Path, device: torch.device) -> Trained:
-    """The model of a finished trial, with the weights of its best epoch.
+    """Load the model of a finished trial, with the weights of its best epoch.
 
     Args:
-        prefix: of the trial's id; see `find`.
+        results: the results folder.
+        prefix: the id of the trial, or its first digits.
         data: the folder of the corpora's files.
-    Raises: ExecutionError as `find`, and where the corpus has no text or is not the one that was trained on, or the
-        model cannot be built; Damaged when the weights are not those of the record; CorpusError.
+        device: the device of the model.
+
+    Raises:
+        ExecutionError: as in `find`; or the corpus has no text or has changed, or the model cannot be built.
+        Damaged: the weights are not those of the record.
+        CorpusError: the corpus cannot be loaded.
     """
     record, place = find(results, prefix)
     spec = record.spec
@@ -125,9 +148,11 @@ def load(results: Path, prefix: str, data: Path, device: torch.device) -> Traine
 
 
 def corpus_of(spec: TrialSpec, data: Path) -> Corpus:
-    """The corpus that a trial was trained on, which has a text.
+    """Load the corpus that a trial was trained on.
 
-    Raises: ExecutionError where it is another one by now, or its tokens stand for no text; CorpusError.
+    Raises:
+        ExecutionError: the corpus has changed, or its tokens do not stand for text.
+        CorpusError: the corpus cannot be loaded.
     """
     try:
         source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
@@ -140,5 +165,5 @@ def corpus_of(spec: TrialSpec, data: Path) -> Corpus:
     except ValueError as error:
         raise ExecutionError(f"the corpus of trial {spec.id} cannot be built again: {error}") from error
     if corpus.codec is None:
-        raise ExecutionError(f"the tokens of {spec.corpus} stand for no text")
+        raise ExecutionError(f"the tokens of {spec.corpus} do not stand for text")
     return corpus

@@ -45,8 +45,8 @@ class Imported:
         found = [f"{sentence}; the leaderboard leaves it out" for sentence in self.differing]
         if self.unverified_ids:
             found.append(
-                f"the ids of {self.unverified_ids} records could not be checked: they use local text files, plug-ins, "
-                "or another version"
+                f"the ids of {self.unverified_ids} records could not be checked: they use local text files, "
+                "plug-ins, or another version"
             )
         found += self.warnings
         if self.uncertified:

@@ -1,1 +1,1 @@
-"""Many trials: under Ray Tune or in this process, one after the other."""
+"""Running the trials of a suite: `run_suite`, with Ray Tune or one after the other in this process."""

@@ -1,6 +1,7 @@
-"""Is this machine fit to run: each check looks at one thing and says what it found, what is wrong, what is merely odd.
+"""Checks whether this machine can run trials: each check examines one thing and returns a Finding.
 
-Neither Ray nor MLflow is imported for it, and nothing is left behind.
+Neither Ray nor MLflow is imported, and no file is left behind. It belongs to execution/ because it checks what
+`harness run` needs, and so reads what most other packages write.
 """
 
 import importlib.metadata
@@ -30,8 +31,8 @@ from harness.records.store import FILE_NAME
 from harness.tracking import database
 
 DISTRIBUTION = "output-head-harness"
-SHOWN = ("torch", "ray", "mlflow", "pydantic", "scipy", "transformers")
-NOT_NEEDED_TO_RUN = ("mlflow",)  # its faults are a warning of the run's
+SHOWN_PACKAGES = ("torch", "ray", "mlflow", "pydantic", "scipy", "transformers")
+NOT_NEEDED_TO_RUN = ("mlflow",)  # without it a run prints a warning
 NEWEST_TESTED = {"torch": "2.13"}
 GIB = 2**30
 DISK_NEEDED, DISK_WANTED = 0.1 * GIB, 2 * GIB
@@ -43,7 +44,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check found: a `value` to show; problems, which keep `harness run` from working; notes, which do not."""
+    """What one check found: a `value` to show, problems that prevent `harness run`, and notes that do not."""
 
     name: str
     value: str
@@ -52,7 +53,7 @@ class Finding:
 
 
 def examine(results: Path, data: Path) -> list[Finding]:
-    """All checks."""
+    """Make all checks."""
     return [
         versions(),
         results_folder(results),
@@ -67,8 +68,8 @@ def examine(results: Path, data: Path) -> list[Finding]:
 
 
 def versions() -> Finding:
-    """Python and the packages, against the bounds of our own pyproject.toml."""
-    shown = ", ".join(f"{name} {_version(name) or 'missing'}" for name in SHOWN)
+    """Python and the packages: do they meet the requirements of this package?"""
+    shown = ", ".join(f"{name} {_version(name) or 'missing'}" for name in SHOWN_PACKAGES)
     try:
         needed_python = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"] or ""
         needed = [Requirement(line) for line in importlib.metadata.requires(DISTRIBUTION) or []]
@@ -87,7 +88,7 @@ def versions() -> Finding:
 
 
 def results_folder(results: Path) -> Finding:
-    """Can it be written, and is there room."""
+    """Can the results folder be written, and has its disk enough space?"""
     if fault := write_fault(results):
         problem = f"the results folder {results} cannot be written ({fault}); name another with --results"
         return Finding(name="results", value=str(results), problems=(problem,))
@@ -95,20 +96,24 @@ def results_folder(results: Path) -> Finding:
     return Finding(
         name="results",
         value=f"{results.resolve()}, {_gib(free)} free",
-        problems=(f"the disk of {results} is full: {_gib(free)} are left",) if free < DISK_NEEDED else (),
+        problems=(
+            f"the disk of {results} is full: {_gib(free)} are left; free some, or name another folder with --results",
+        )
+        if free < DISK_NEEDED
+        else (),
         notes=(f"only {_gib(free)} are left on the disk of {results}",) if DISK_NEEDED <= free < DISK_WANTED else (),
     )
 
 
 def data_folder(data: Path) -> Finding:
-    """Can corpora be downloaded to it; those that are there can be read all the same."""
+    """Can corpora be downloaded to the data folder? Corpora that it already contains can be read in any case."""
     fault = write_fault(data)
-    note = f"the data folder {data} cannot be written ({fault}): a corpus that is not there cannot be downloaded"
+    note = f"the data folder {data} cannot be written ({fault}): corpora that it does not contain cannot be downloaded"
     return Finding(name="data", value=str(data.resolve()), notes=(note,) if fault else ())
 
 
 def memory() -> Finding:
-    """What is free for this process, its control group's limit included."""
+    """How much memory is free for this process, with the limit of its control group."""
     free = psutil.virtual_memory().available
     limit, used = (_number(CGROUP / name) for name in ("memory.max", "memory.current"))
     if limit is not None and used is not None:
@@ -118,14 +123,14 @@ def memory() -> Finding:
 
 
 def threads() -> Finding:
-    """Variables under which libraries start more threads than there are cores."""
+    """Do environment variables make libraries start more threads than this process has cores?"""
     cores = cpus_available()
     given = {name: os.environ[name] for name in THREADS if name in os.environ}
     return Finding(
         name="thread settings",
         value=", ".join(f"{name}={value}" for name, value in given.items()) or "none in the environment",
         notes=tuple(
-            f"{name}={value} is more than the {cores} cores of this process: times suffer"
+            f"{name}={value} is more than the {cores} cores of this process: trials are slower"
             for name, value in given.items()
             if value.isdecimal() and int(value) > cores
         ),
@@ -133,7 +138,7 @@ def threads() -> Finding:
 
 
 def sqlite(results: Path) -> Finding:
-    """Does SQLite work where the results are: some network file systems have no locks."""
+    """Does SQLite work in the results folder? Some network file systems have no locks."""
     problems = ()
     if not write_fault(results):
         try:
@@ -147,7 +152,7 @@ def sqlite(results: Path) -> Finding:
 
 
 def mlflow(results: Path) -> Finding:
-    """Its database, runs that dead drivers left, places of old versions, the UI's port."""
+    """MLflow's database, incomplete runs, stores of older versions, and the port of the UI."""
     problems, notes = [], list(_old_stores(results))
     value = f"no {results / database.DATABASE} yet"
     if database.exists(results):
@@ -158,14 +163,14 @@ def mlflow(results: Path) -> Finding:
         except database.UnusableDatabase as fault:
             problems.append(f"{fault}; `harness sync` builds it anew")
         except ExecutionError as fault:
-            notes.append(f"{fault}; runs go on without MLflow until `harness sync`")
+            notes.append(f"{fault}; runs work without MLflow until `harness sync`")
     if _taken(UI_PORT):
         notes.append(f"port {UI_PORT} is taken: use `harness ui --port`")
     return Finding(name="MLflow", value=value, problems=tuple(problems), notes=tuple(notes))
 
 
 def ray() -> Finding:
-    """Its token, the home folder that keeps it, and what dead clusters left."""
+    """Ray's token, the home folder that keeps it, and the addresses of clusters that no longer run."""
     problems = []
     for refuse in (cluster.refuse_open_ray, cluster.refuse_homeless_ray):
         try:
@@ -174,24 +179,26 @@ def ray() -> Finding:
             problems.append(str(fault))
     notes = []
     if stale := cluster.stale_address():
-        notes.append(f"{stale} names a Ray cluster that does not answer; ours never joins by it, and it may be deleted")
+        notes.append(
+            f"{stale} names a Ray cluster that does not answer; `harness run` does not use it, and it can be deleted"
+        )
     if token := cluster.exposed_token():
         notes.append(f"Ray's token {token} can be read by every user of this machine: chmod 600 {token}")
-    value = "not fit to start" if problems else f"its token is on; home {Path.home()}"
+    value = "cannot start" if problems else f"its token is on; home {Path.home()}"
     return Finding(name="Ray", value=value, problems=tuple(problems), notes=tuple(notes))
 
 
 def unfinished(results: Path) -> Finding:
-    """Trials that were interrupted, and folders that a dead driver's Tune left."""
+    """Interrupted trials, and temporary folders of drivers that no longer run."""
     runs = results / "runs"
     trials = [each for each in runs.glob("*/*/") if any(each.glob("*.pt")) and not (each / FILE_NAME).exists()]
     notes = [
-        f"{number} of the trials of {suite} were begun and have no record: `harness run` goes on with them"
+        f"{number} of the trials of {suite} were started and have no record: `harness run` continues them"
         for suite, number in sorted(Counter(each.parent.name for each in trials).items())
     ]
     scratch = [left for suite in sorted(runs.glob("*/")) for left in abandoned_scratch(suite)]
-    notes += [f"{each} was left by a driver that is gone from this machine; delete it" for each in scratch]
-    return Finding(name="begun", value=f"{len(trials)} trials without a record", notes=tuple(notes))
+    notes += [f"{each} was left by a driver that no longer runs on this machine; delete it" for each in scratch]
+    return Finding(name="interrupted", value=f"{len(trials)} trials without a record", notes=tuple(notes))
 
 
 def _version(package: str) -> str | None:
@@ -209,7 +216,7 @@ def _version_fault(needed: Requirement) -> str:
 
 
 def _old_stores(results: Path) -> list[str]:
-    """Sentences on what MLflow 2 kept runs in, and MLflow 3 refuses."""
+    """A note for each store of MLflow 2, which MLflow 3 refuses to read."""
     uri = os.environ.get("MLFLOW_TRACKING_URI", "")
     notes = [f"MLFLOW_TRACKING_URI={uri} is not used: runs are shown from {results / database.DATABASE}"] if uri else []
     places = [results / "mlruns"]
@@ -242,12 +249,8 @@ def _taken(port: int) -> bool:
     return False
 
 
-def _alive(pid: str) -> bool:
-    return not pid.isdecimal() or psutil.pid_exists(int(pid))
-
-
 def _number(place: Path) -> int | None:
-    """The number that a file of the kernel's holds; None when it is 'max' or there is none."""
+    """The number in a file of the kernel; None when it is 'max' or the file does not exist."""
     try:
         return int(place.read_text())
     except (OSError, ValueError):

@@ -1,1 +1,1 @@
-"""Is a record true? It is compared with what its weights, or the same training once more, give on this machine."""
+"""Checks whether records are true: compares them with what their weights, or a second training, give here."""

@@ -1,23 +1,30 @@
-"""Verify one record: what contradicts itself is found first, then its weights are evaluated, or it is trained again."""
+"""Verifies one record: looks for contradictions in it, then evaluates its weights or trains its trial again."""
 
 from collections.abc import Callable
 
 from harness.errors import HarnessError
 from harness.execution.events import Event
 from harness.records import store
-from harness.verification.measured import Place, evaluated_again, trained_again
-from harness.verification.stored import Stored
-from harness.verification.verdict import Outcome, Verdict, judged, notes
+from harness.verification.measured import VerificationOptions, evaluate_again, train_again
+from harness.verification.stored import StoredRecord
+from harness.verification.verdict import Outcome, Verdict, compare, notes
 
-UNDECIDED = ("error", "oom", "timeout")  # ends of a training that say more of this machine than of the record
+UNDECIDED = ("error", "oom", "timeout")  # a training that ends so says nothing about the record
 
 
-def verified(given: Stored, place: Place, *, retrain: bool, on_event: Callable[[Event], None]) -> Verdict:
-    """The verdict on one record.
+def verify_record(
+    given: StoredRecord, options: VerificationOptions, *, retrain: bool, on_event: Callable[[Event], None]
+) -> Verdict:
+    """Verify one record.
 
     Args:
-        retrain: train the trial again, whether or not its weights are there.
-        on_event: hears of that training.
+        given: the record and the files beside it.
+        options: where corpora are, the device, and what may be read.
+        retrain: train the trial again, even if its weights exist.
+        on_event: receives the events of that training.
+
+    Returns:
+        The verdict. Faults of the record are part of it; they are not raised.
     """
     record = given.record
     if record is None:
@@ -26,21 +33,21 @@ def verified(given: Stored, place: Place, *, retrain: bool, on_event: Callable[[
     if contradiction := given.contradiction or counts.message * (counts.status != record.status):
         return _without(given, "different", contradiction)
     if record.status != "ok":
-        return _without(given, "not checked", f"it ended as '{record.status}', there is nothing to compare")
+        return _without(given, "not checked", f"its status is '{record.status}', so there is nothing to compare")
     if not retrain and given.best is None:
         return _without(given, "not checked", "there are no weights to evaluate; --retrain trains it again")
     try:
-        found = trained_again(given, place, on_event) if retrain else evaluated_again(given, place)
+        found = train_again(given, options, on_event) if retrain else evaluate_again(given, options)
     except HarnessError as fault:
         return _without(given, "not checked", str(fault))
     if found.status in UNDECIDED:
-        return _without(given, "not checked", f"trained again here it ended as '{found.status}': {found.message}")
-    return judged(given, found)
+        return _without(given, "not checked", f"the second training ended as '{found.status}': {found.message}")
+    return compare(given, found)
 
 
-def _without(given: Stored, outcome: Outcome, sentence: str) -> Verdict:
-    """A verdict without measurement."""
+def _without(given: StoredRecord, outcome: Outcome, sentence: str) -> Verdict:
+    """A verdict on a record that was not measured here."""
     ppl = given.record.metrics.get("test_ppl")
-    missing = () if outcome == "different" else notes(given)  # what contradicts itself is not missing
+    missing = () if outcome == "different" else notes(given)
     about = {"trial": str(given.record.spec), "record_ppl": ppl, "notes": missing}
     return Verdict(name=given.name, outcome=outcome, sentence=sentence, **about)

@@ -1,4 +1,4 @@
-"""A record's trial measured once more on this machine: its weights evaluated again, or the trial trained again."""
+"""Measures the trial of a record on this machine: evaluates its weights again, or trains the trial again."""
 
 import os
 import tempfile
@@ -30,17 +30,18 @@ from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.session import Session
 from harness.trial.setting import Setting
 from harness.trial.sources import fetch_sources, load_planned
-from harness.verification.stored import Stored
+from harness.verification.stored import StoredRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where records are verified.
+class VerificationOptions:
+    """How records are verified.
 
     Args:
-        data: folder of the corpora's files.
-        device: 'cpu', 'cuda', or 'auto': the CPU for what was trained there, else a GPU where there is one.
-        named_files: open the files that records name: texts and weights of the user's own.
+        data: the folder of the corpora's files.
+        device: 'cpu', 'cuda', or 'auto', which is the CPU for a trial that was trained on the CPU, and otherwise a GPU
+            when this machine has one.
+        named_files: allow files that a record names by their path to be opened: texts and weights of a user.
     """
 
     data: Path
@@ -50,11 +51,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was found here. Of an evaluation there is no curve.
+    """What was measured on this machine.
 
     Args:
-        weights: their digest.
-        trained: the trial was trained again; its weights were not read.
+        status: how the trial ended.
+        metrics: names as in a record.
+        weights: the digest of the weights.
+        environment: this machine and its software.
+        trained: whether the trial was trained again; if not, its weights were read and evaluated.
+        message: why the status is not ok.
+        curve: the learning curve; () after an evaluation.
+        scores: what each test token costs.
     """
 
     status: Status
@@ -67,13 +74,15 @@ class Measured:
     scores: TokenScores | None = None
 
 
-def evaluated_again(given: Stored, place: Place) -> Measured:
-    """The weights beside a record, evaluated.
+def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measured:
+    """Evaluate the weights beside a record.
 
-    Raises: ExecutionError where the trial cannot be evaluated here; Damaged where the weights cannot be read;
-        CorpusError.
+    Raises:
+        ExecutionError: the trial cannot be evaluated on this machine.
+        Damaged: the weights cannot be read.
+        CorpusError: the corpus cannot be loaded.
     """
-    record, setting = given.record, with_exact_route(_setting(given, place))
+    record, setting = given.record, with_exact_route(_setting(given, options))
     spec, device = record.spec, torch.device(setting.device)
     weights = load_weights(given.best, "cpu")
     with _explained("evaluated"), conditions(spec, setting):
@@ -116,10 +125,12 @@ def _rebuilt(spec: TrialSpec, corpus: Corpus, weights: dict[str, torch.Tensor]) 
     return model
 
 
-def trained_again(given: Stored, place: Place, on_event: Callable[[Event], None]) -> Measured:
-    """The trial, trained in a folder of its own that is removed afterwards. Nothing is written elsewhere.
+def train_again(given: StoredRecord, options: VerificationOptions, on_event: Callable[[Event], None]) -> Measured:
+    """Train the trial of a record in a temporary folder. Nothing is written elsewhere.
 
-    Raises: ExecutionError where it cannot be trained here; CorpusError.
+    Raises:
+        ExecutionError: the trial cannot be trained on this machine.
+        CorpusError: the corpus cannot be loaded.
     """
     spec = given.record.spec
     if spec.train.data_parallel > 1:
@@ -131,9 +142,9 @@ def trained_again(given: Stored, place: Place, on_event: Callable[[Event], None]
         if event.kind == "finished":
             ends.append(event)
 
-    prefix = f"{scratch_prefix()}{os.getpid()}-"  # where this process is killed, the next run removes it
+    prefix = f"{scratch_prefix()}{os.getpid()}-"  # if this process is killed, the next run removes it
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
-        setting = replace(_setting(given, place), runs=Path(folder).resolve() / "runs")
+        setting = replace(_setting(given, options), runs=Path(folder).resolve() / "runs")
         resources = Resources(cpus=setting.threads, gpus=0 if setting.device == "cpu" else None)
         with _explained("trained"):
             inline.execute([spec], setting, resources, listen)
@@ -153,16 +164,15 @@ def trained_again(given: Stored, place: Place, on_event: Callable[[Event], None]
     )
 
 
-def _setting(given: Stored, place: Place) -> Setting:
-    """As the trial had it, as far as this machine can: its threads, its route of products.
-
-    Raises: ExecutionError for a trial that reads files which only its record names.
+def _setting(given: StoredRecord, options: VerificationOptions) -> Setting:
+    """The setting of the trial, as far as this machine allows: the same number of threads, the same route of matrix
+    products. Raises ExecutionError for a trial that reads files which its record names by their path.
     """
     record, environment = given.record, given.record.environment
     named = files_named(record.spec)
-    if named and not place.named_files:
-        raise ExecutionError(f"it reads files that its record names ({', '.join(named)}); --named-files opens them")
-    device = place.device
+    if named and not options.named_files:
+        raise ExecutionError(f"it reads files that its record names ({', '.join(named)}); --named-files allows this")
+    device = options.device
     if device == "auto":
         device = "cuda" if environment.matmul_route is None and torch.cuda.is_available() else "cpu"
     contents = {}
@@ -173,7 +183,7 @@ def _setting(given: Stored, place: Place) -> Setting:
     return Setting(
         suite=record.suite,
         runs=Path(),
-        data=place.data.resolve(),
+        data=options.data.resolve(),
         device=device,
         executor="inline",
         threads=min(max(environment.threads, 1), cpus_available()),
@@ -185,7 +195,7 @@ def _setting(given: Stored, place: Place) -> Setting:
 
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Whatever a component raises within it is an ExecutionError: a record's parameters may be anything."""
+    """Turns each exception of a component into an ExecutionError: the parameters in a record may have any value."""
     try:
         yield
     except (HarnessError, KeyboardInterrupt):

@@ -1,6 +1,6 @@
-"""The records to verify, with what lies beside them: below a results folder, in any folder, or in a file of records.
+"""Finds the records to verify and the files beside them: in a results folder, in any folder, or in an exported file.
 
-Nothing in them is executed, and no file is opened that a record names.
+Nothing in them is executed, and no file is opened whose path comes from a record.
 """
 
 import re
@@ -21,18 +21,18 @@ from harness.training.checkpoint import BEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A record and what lies beside it.
+class StoredRecord:
+    """A record and the files beside it.
 
     Args:
-        name: suite and trial id, or the file where the record cannot be read.
-        record: None where it cannot be read.
-        contents: what its trial read; None where this harness cannot say.
-        scores: of its test tokens, where they were kept.
-        best: the file of its weights, where it is there.
-        others: records of the same settings under other seeds, from the same place.
-        damage: why it cannot be read.
-        contradiction: what in it contradicts the rest.
+        name: suite and trial id; the path of the file when the record cannot be read.
+        record: None when it cannot be read.
+        contents: what the trial read; None when this version of the harness cannot compute it.
+        scores: the scores of its test tokens, if the file exists.
+        best: the file of its weights, if it exists.
+        others: records from the same place that differ only in the seed.
+        damage: why the record cannot be read.
+        contradiction: which part of the record contradicts another part.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """A record before what lies beside it is read: of thousands, that is read one at a time."""
+    """A record before the files beside it are read. They are large, so they are read for one record at a time."""
 
     name: str
     record: TrialRecord | None = None
@@ -56,19 +56,23 @@ class _Entry:
     best: Path | None = None
 
 
-def stored(target: str, results: Path, only: tuple[str, ...] = ()) -> Iterator[Stored]:
-    """The records that a user names, one after the other.
+def find_records(target: str, results: Path, only: tuple[str, ...] = ()) -> Iterator[StoredRecord]:
+    """Yield the records that a user names, one after the other.
 
     Args:
-        target: a record.json or its folder; a file of `harness export`; or a trial's id as `harness plan` shows it, or
-            its first digits, below `results`.
-        only: conditions as those of `harness run --only`. A record that cannot be read here meets none.
-    Raises: ExecutionError, RecordError when the target is none of these; SuiteError for a condition that picks nothing.
+        target: a record.json or its folder; a file that `harness export` wrote; or the id of a trial in `results`, or
+            its first digits.
+        results: the results folder.
+        only: conditions as in `harness run --only`. A record that cannot be read meets no condition.
+
+    Raises:
+        ExecutionError, RecordError: the target is none of these.
+        SuiteError: no record meets a condition.
     """
     place = Path(target)
     if not place.exists() and not re.fullmatch("[0-9a-f]+", target):
         raise ExecutionError(
-            f"{target} does not exist, and is no id of a trial: expected a file, or digits of 0-9 and a-f"
+            f"{target} does not exist and is not the id of a trial: expected a file, or digits of 0-9 and a-f"
         )
     if not place.exists():
         for folder in folders_of(results, target):
@@ -82,8 +86,8 @@ def stored(target: str, results: Path, only: tuple[str, ...] = ()) -> Iterator[S
             yield from _examined(entries, only, [entry.record for entry in entries if entry.record is not None])
 
 
-def _examined(entries: list[_Entry], only: tuple[str, ...], together: list[TrialRecord]) -> Iterator[Stored]:
-    """Those entries that the conditions pick, with what lies beside them read and checked."""
+def _examined(entries: list[_Entry], only: tuple[str, ...], together: list[TrialRecord]) -> Iterator[StoredRecord]:
+    """The entries that meet the conditions, after the files beside them were read and checked."""
     known = KnownContents()
     rows: dict[str, dict[int, TrialRecord]] = {}
     for record in together:
@@ -91,7 +95,7 @@ def _examined(entries: list[_Entry], only: tuple[str, ...], together: list[Trial
             rows.setdefault(_row(record), {})[record.spec.seed] = record
     for entry in _picked(entries, only):
         if entry.record is None:
-            yield Stored(name=entry.name, damage=entry.damage)
+            yield StoredRecord(name=entry.name, damage=entry.damage)
             continue
         about, contradiction = {}, ""
         try:
@@ -101,20 +105,20 @@ def _examined(entries: list[_Entry], only: tuple[str, ...], together: list[Trial
         of_row = rows.get(_row(entry.record), {})
         others = tuple(record for seed, record in of_row.items() if seed != entry.record.spec.seed)
         about |= {"best": entry.best, "others": others, "contradiction": contradiction}
-        yield Stored(name=entry.name, record=entry.record, **about)
+        yield StoredRecord(name=entry.name, record=entry.record, **about)
 
 
 def _picked(entries: list[_Entry], only: tuple[str, ...]) -> list[_Entry]:
     if not only:
         return entries
-    known = [entry for entry in entries if entry.record is not None and _is_known(entry.record)]
+    known = [entry for entry in entries if entry.record is not None and _can_be_read(entry.record)]
     facts = facts_of(entry.record.spec for entry in known)
     ids = {trial for condition in only for trial in matching(facts, condition)}
     return [entry for entry in known if entry.record.id in ids]
 
 
-def _is_known(record: TrialRecord) -> bool:
-    """Whether this harness has the components of a trial."""
+def _can_be_read(record: TrialRecord) -> bool:
+    """Whether the components of a trial are installed."""
     try:
         facts_of([record.spec])
     except HarnessError:
@@ -123,12 +127,12 @@ def _is_known(record: TrialRecord) -> bool:
 
 
 def _row(record: TrialRecord) -> str:
-    """All that records of one row of a table have in common: everything but the seed."""
+    """What the records of one row of a table have in common: everything except the seed."""
     return record.spec.model_copy(update={"id": "", "seed": 0}).model_dump_json()
 
 
 def _beside(folder: Path) -> list[TrialRecord]:
-    """The records of a suite, where a trial's folder lies in a suite's."""
+    """The records of all trials beside a trial's folder, if this folder is in a suite's folder."""
     if not re.fullmatch(TRIAL_ID, folder.name):
         return []
     ids = [each.name for each in sorted(folder.parent.iterdir()) if re.fullmatch(TRIAL_ID, each.name)]
@@ -140,7 +144,7 @@ def _in_folder(place: Path) -> _Entry:
     try:
         content = sealed.read(place, store.MAX_BYTES)
         if content is None:
-            raise RecordError(f"{place} is gone")
+            raise RecordError(f"{place} does not exist any more")
         record = _parsed(content, place, folder.name if re.fullmatch(TRIAL_ID, folder.name) else None)
     except RecordError as error:
         return _Entry(name=str(place), damage=str(error))
@@ -171,7 +175,7 @@ def _in_bundle(bundle: Bundle, trial: Trial) -> _Entry:
 
 
 def _parsed(content: bytes, place: Path, trial_id: str | None) -> TrialRecord:
-    """The verified record of a file's content, of a trial where that is known. Raises RecordError."""
+    """The verified record in the content of a file. Its trial is compared if it is given. Raises RecordError."""
     record = sealed.parsed(content, TrialRecord, place, schema=SCHEMA)
     return store.parsed(content, trial_id or (record.id if re.fullmatch(TRIAL_ID, record.id) else ""), place)
 

@@ -1,7 +1,8 @@
-"""The verdict on a record: what it says beside what was found here.
+"""The verdict on a record: compares its numbers with those measured on this machine.
 
-identical: the same weights and the same numbers, bit for bit. plausible: other bits, as another processor, another
-version or another number of threads gives, and numbers as near as those decide. different: anything else.
+identical: the same weights and the same numbers, bit for bit.
+plausible: other bits, because the processor, a version or the number of threads is another, and numbers within a limit.
+different: anything else.
 """
 
 import math
@@ -16,17 +17,18 @@ from harness.records.metrics import metrics_of
 from harness.records.record import CurvePoint, Environment, TrialRecord
 from harness.records.token_nll import AGREEMENT, TokenScores
 from harness.verification.measured import Measured
-from harness.verification.stored import Stored
+from harness.verification.stored import StoredRecord
 
 Outcome = Literal["identical", "plausible", "different", "not checked"]
 
-TOKEN_AGREEMENT = 1e-3  # nats of one token, by equal weights: float32 rounds sums of some hundred products otherwise
+# Nats of one token, with equal weights: float32 sums of several hundred products are rounded differently.
+TOKEN_AGREEMENT = 1e-3
 
-CURVE_AGREEMENT = 1e-4  # relative, of the numbers of an epoch that led to equal weights
+CURVE_AGREEMENT = 1e-4  # relative, of the numbers of an epoch when the final weights are equal
 
-MIN_SEEDS = 2  # other seeds from which a spread is taken
-LEAST, DEFAULT, MOST = 0.01, 0.05, 0.10  # what perplexities of two trainings may differ by, as ratios' logarithms
-FACTS = {  # of an environment: what bits may depend on
+MIN_SEEDS = 2  # other seeds needed to estimate a spread
+LEAST, DEFAULT, MOST = 0.01, 0.05, 0.10  # allowed difference between the log-perplexities of two trainings
+FACTS = {  # fields of an environment that the bits of a result may depend on
     "device": "processor or GPU",
     "threads": "threads",
     "python": "Python",
@@ -39,7 +41,7 @@ FACTS = {  # of an environment: what bits may depend on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """How far two trainings of one trial may be apart, in the logarithm of a perplexity, and where that comes from."""
+    """The allowed difference between two trainings of one trial, in log-perplexity, and its reason."""
 
     value: float
     reason: str
@@ -47,15 +49,17 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of one record.
+    """The result for one record.
 
     Args:
-        name: of the record, as harness.verification.stored.Stored has it.
-        trial: head, backbone, corpus and seed; '' where the record cannot be read.
-        sentence: why.
-        record_ppl, ppl: test perplexity in the record and as it was found here.
-        limit: by which they may differ.
-        differs: what is different here from where the record was made: 'torch 2.12 there, 2.13 here'.
+        name: the name of the record, as in harness.verification.stored.StoredRecord.
+        outcome: identical, plausible, different or not checked.
+        sentence: the reason for the outcome.
+        trial: head, backbone, corpus and seed; '' when the record cannot be read.
+        record_ppl: the test perplexity in the record.
+        ppl: the test perplexity measured here.
+        limit: the allowed difference between their logarithms.
+        differs: differences between the two environments, such as 'torch 2.12 there, 2.13 here'.
         notes: what could not be checked.
     """
 
@@ -71,7 +75,7 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Nothing speaks against the record."""
+        """Whether the record was confirmed."""
         return self.outcome in ("identical", "plausible")
 
     def __str__(self) -> str:
@@ -81,30 +85,30 @@ class Verdict:
         return sentence(f"{self.name}{about}: {self.outcome}: {self.sentence}{where}{notes}")
 
 
-def judged(given: Stored, found: Measured) -> Verdict:
-    """The verdict on a record, by what was measured here."""
+def compare(given: StoredRecord, found: Measured) -> Verdict:
+    """The verdict on a record, from what was measured on this machine."""
     record = given.record
     limit = _limit(record, given.others)
     same_weights = found.weights is not None and found.weights == record.weights_sha256
     differs = differences(record.environment, found.environment)
     fault = _fault(given, found, AGREEMENT if same_weights else limit.value)
-    how = "trained again here" if found.trained else "its weights evaluated here"
+    how = "after a second training here" if found.trained else "with its weights, evaluated here"
     ppl, recorded = found.metrics.get("test_ppl"), record.metrics.get("test_ppl")
     if fault:
-        outcome, told = "different", f"{how}: {fault}"
+        outcome, reason = "different", f"{how}: {fault}"
     elif same_weights and _equal_bits(given, found):
-        outcome, told = "identical", f"{how}: the same weights, test perplexity {ppl:.2f} to the last bit"
+        outcome, reason = "identical", f"{how}: the same weights, test perplexity {ppl:.2f} to the last bit"
     elif same_weights:
-        outcome, told = "plausible", f"{how}: the same weights, test perplexity {ppl:.4f}, rounded otherwise"
+        outcome, reason = "plausible", f"{how}: the same weights, test perplexity {ppl:.4f}, rounded differently"
     else:
         apart = f"{100 * (ppl / recorded - 1):+.2f} %"
-        told = f"{how}: test perplexity {ppl:.2f}, the record has {recorded:.2f} ({apart}; {limit.reason})"
-        outcome, told = "plausible", told + "; equal bits were expected" * (not differs)
+        reason = f"{how}: test perplexity {ppl:.2f}, the record has {recorded:.2f} ({apart}; {limit.reason})"
+        outcome, reason = "plausible", reason + "; equal bits were expected" * (not differs)
     return Verdict(
         name=given.name,
         trial=str(record.spec),
         outcome=outcome,
-        sentence=told,
+        sentence=reason,
         record_ppl=recorded,
         ppl=ppl,
         limit=AGREEMENT if same_weights else limit.value,
@@ -113,8 +117,8 @@ def judged(given: Stored, found: Measured) -> Verdict:
     )
 
 
-def notes(given: Stored) -> tuple[str, ...]:
-    """What could not be checked of a record that can be read."""
+def notes(given: StoredRecord) -> tuple[str, ...]:
+    """What could not be checked in a record that can be read."""
     found = []
     if given.contents is None:
         found.append("its id cannot be computed here")
@@ -124,7 +128,7 @@ def notes(given: Stored) -> tuple[str, ...]:
 
 
 def differences(there: Environment, here: Environment) -> tuple[str, ...]:
-    """What bits may depend on and is not the same; and what changed while the trial was trained."""
+    """The fields of two environments that differ and that bits may depend on, and what changed during the training."""
     found = []
     for name, called in FACTS.items():
         before, now = getattr(there, name), getattr(here, name)
@@ -134,27 +138,30 @@ def differences(there: Environment, here: Environment) -> tuple[str, ...]:
 
 
 def _limit(record: TrialRecord, others: tuple[TrialRecord, ...]) -> Limit:
-    """Twice the standard deviation of the difference between two seeds of the row: trainings of one seed that round
-    differently drift apart, and at most as far as two seeds are. The record itself is in question, so the spread of the
-    others is taken. It is kept within bounds: few seeds say little of it, and the other records may be false too.
+    """Twice the standard deviation of the difference between two seeds of the row, within bounds.
+
+    Two trainings of one seed that round differently drift apart, but not farther than two seeds do. The spread is
+    estimated from the other seeds, because the record itself is in question. It is kept within LEAST and MOST, because
+    few seeds give a poor estimate and the other records may be false too.
     """
     perplexities = [each.metrics.get("test_ppl", 0.0) for each in others]
     logs = [math.log(ppl) for ppl in perplexities if ppl > 0]
     if len(logs) < MIN_SEEDS:
         return Limit(
-            value=DEFAULT, reason=f"{DEFAULT:.0%} allowed, for want of {MIN_SEEDS} other seeds to take a spread from"
+            value=DEFAULT,
+            reason=f"{DEFAULT:.0%} allowed, because there are not {MIN_SEEDS} other seeds to estimate a spread from",
         )
     value = min(max(2 * math.sqrt(2) * statistics.stdev(logs), LEAST), MOST)
     return Limit(value=value, reason=f"{100 * value:.1f} % allowed by the spread of {len(logs)} other seeds")
 
 
-def _fault(given: Stored, found: Measured, allowed: float) -> str:
-    """What shows that the record is not of what was measured; '' when nothing does."""
+def _fault(given: StoredRecord, found: Measured, allowed: float) -> str:
+    """What shows that the record was made by something else than what was measured; '' when nothing does."""
     record = given.record
     if found.status != "ok":
-        return f"it ends as '{found.status}' ({found.message})"
+        return f"the status is '{found.status}' ({found.message})"
     if not found.trained and found.weights != record.weights_sha256:
-        return "best.pt holds other weights than those that the record names"
+        return "best.pt holds other weights than the record names"
     if missing := [name for name in ("test_ppl", "valid_ppl") if not record.metrics.get(name, 0.0) > 0]:
         return f"the record has no {missing[0]} above zero"
     for metric in metrics_of("count", "setting", "score"):
@@ -167,9 +174,9 @@ def _fault(given: Stored, found: Measured, allowed: float) -> str:
             if not _near(there, here, margin):
                 return f"{name} is {here:,.6g}, the record has {there:,.6g}"
     if found.trained and not _curves_agree(record.curve, found.curve, allowed):
-        return "the learning curve is another one"
+        return "the learning curve differs"
     if found.weights == record.weights_sha256 and not _tokens_agree(given.scores, found.scores):
-        return "the scores of single tokens are others"
+        return "the scores of single tokens differ"
     return ""
 
 
@@ -180,8 +187,8 @@ def _near(there: float, here: float, margin: float) -> bool:
 
 
 def _curves_agree(there: tuple[CurvePoint, ...], here: tuple[CurvePoint, ...], allowed: float) -> bool:
-    """Whether two curves are of one training: the same epochs at all, and the same numbers by the same weights. Halfway
-    through, trainings that drift apart may be anywhere.
+    """Whether two curves can be of the same training: the same epochs and, if the final weights are equal, the same
+    numbers. If not, the numbers are not compared: two trainings that drift apart may differ much before the end.
     """
     if [point.epoch for point in there] != [point.epoch for point in here]:
         return False
@@ -202,8 +209,8 @@ def _tokens_agree(there: TokenScores | None, here: TokenScores | None) -> bool:
     return np.allclose(there.nll, here.nll, rtol=0.0, atol=TOKEN_AGREEMENT, equal_nan=True)
 
 
-def _equal_bits(given: Stored, found: Measured) -> bool:
-    """Whether all that weights and training decide is the same to the last bit."""
+def _equal_bits(given: StoredRecord, found: Measured) -> bool:
+    """Whether all numbers that the weights and the training determine are equal to the last bit."""
     record = given.record
     scores = [metric.name for metric in metrics_of("score")]
     names = [name for name in scores if name in record.metrics and name in found.metrics]

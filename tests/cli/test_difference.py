@@ -205,7 +205,7 @@ def test_damaged_scores_are_a_note(harness, finish, tmp_path):
 
 @pytest.mark.parametrize(
     ("attribute", "value", "reason"),
-    [("content", "1" * 64, "have changed since"), ("codec", None, "stand for no text")],
+    [("content", "1" * 64, "have changed since"), ("codec", None, "do not stand for text")],
 )
 def test_no_context_is_shown_of_a_text_that_is_not_there(harness, finish, words, monkeypatch, attribute, value, reason):
     ids = finish()

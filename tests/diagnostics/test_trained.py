@@ -76,7 +76,7 @@ def test_a_trial_without_weights_is_a_sentence(finish, tmp_path):
     finish()
     weights = store.folder(store.runs_folder(tmp_path / "results", "letters"), spec.id) / checkpoint.BEST
     weights.unlink()
-    with pytest.raises(ExecutionError, match=r"best\.pt is gone"):
+    with pytest.raises(ExecutionError, match=r"best\.pt does not exist"):
         find(tmp_path / "results", spec.id)
 
 
@@ -109,5 +109,5 @@ def test_a_corpus_without_text_and_an_empty_text_are_sentences(finish, tmp_path,
     with pytest.raises(ExecutionError, match="the text is empty"):
         load(tmp_path / "results", spec.id, tmp_path, CPU).ids("")
     monkeypatch.setattr(letters, "codec", None)
-    with pytest.raises(ExecutionError, match="stand for no text"):
+    with pytest.raises(ExecutionError, match="do not stand for text"):
         load(tmp_path / "results", spec.id, tmp_path, CPU)

@@ -327,8 +327,8 @@ def test_begun_trials_and_the_folders_of_dead_drivers_are_notes(examined, place)
     for pid in (os.getpid(), 2**22 + 1):  # the second is above the largest that Linux gives
         (runs / f"{scratch_prefix()}{pid}-x").mkdir()
     assert notes(examined) == [
-        "1 of the trials of tiny were begun and have no record: `harness run` goes on with them",
-        f"results/runs/tiny/{scratch_prefix()}{2**22 + 1}-x was left by a driver that is gone from this "
+        "1 of the trials of tiny were started and have no record: `harness run` continues them",
+        f"results/runs/tiny/{scratch_prefix()}{2**22 + 1}-x was left by a driver that no longer runs on this "
         "machine; delete it",
     ]
 

@@ -14,40 +14,45 @@ def progress(epoch: int, step: int, **changes) -> Progress:
 
 def test_nothing_is_known_before_anything_is_measured(suite):
     pace = Pace(suite.trials)
-    assert (pace.running, pace.waiting, pace.all_left(0.0)) == (0, 6, None)
+    assert (pace.running, pace.waiting, pace.remaining_of_all(0.0)) == (0, 6, None)
     pace.started(suite.trials[0], 0.0)
-    assert (pace.running, pace.waiting, pace.left(suite.trials[0].id, 5.0), pace.all_left(5.0)) == (1, 5, None, None)
+    assert (pace.running, pace.waiting, pace.remaining(suite.trials[0].id, 5.0), pace.remaining_of_all(5.0)) == (
+        1,
+        5,
+        None,
+        None,
+    )
 
 
 def test_a_first_report_tells_by_its_step_and_later_ones_by_the_clock(suite):
     trial, pace = suite.trials[0], Pace(suite.trials[:1])
     pace.started(trial, 0.0)
-    pace.got_on(trial, progress(1, 5), 4.0)
-    assert pace.left(trial.id, 4.0) == 1.5 * 10 * 0.5  # 1.5 epochs of ten steps of half a second
-    pace.got_on(trial, progress(1, 10), 10.0)  # half an epoch in six seconds: twelve an epoch, one is left
-    assert pace.left(trial.id, 10.0) == pace.all_left(10.0) == 12.0
+    pace.progressed(trial, progress(1, 5), 4.0)
+    assert pace.remaining(trial.id, 4.0) == 1.5 * 10 * 0.5  # 1.5 epochs of ten steps of half a second
+    pace.progressed(trial, progress(1, 10), 10.0)  # half an epoch in six seconds: twelve an epoch, one is left
+    assert pace.remaining(trial.id, 10.0) == pace.remaining_of_all(10.0) == 12.0
 
 
 def test_a_trial_that_went_on_from_its_checkpoint_is_measured_from_there(suite):
     trial, pace = suite.trials[0], Pace(suite.trials[:1])
     pace.started(trial, 0.0)
-    pace.got_on(trial, progress(8, 10, epochs=10), 3.0)
-    pace.got_on(trial, progress(9, 10, epochs=10), 13.0)
-    assert pace.left(trial.id, 13.0) == 10.0  # ten seconds an epoch, one is left; not 13 / 9
+    pace.progressed(trial, progress(8, 10, epochs=10), 3.0)
+    pace.progressed(trial, progress(9, 10, epochs=10), 13.0)
+    assert pace.remaining(trial.id, 13.0) == 10.0  # ten seconds an epoch, one is left; not 13 / 9
 
 
 def test_a_part_of_an_epoch_counts_as_its_part(suite):
     trial, pace = suite.trials[0], Pace(suite.trials[:1])
     pace.started(trial, 0.0)
-    pace.got_on(trial, progress(1, 10, epochs=1.5), 0.0)
-    pace.got_on(trial, progress(2, 1, epochs=1.5, steps=5), 10.0)  # a tenth of an epoch
-    assert pace.left(trial.id, 10.0) == pytest.approx(100.0 * 0.4)
+    pace.progressed(trial, progress(1, 10, epochs=1.5), 0.0)
+    pace.progressed(trial, progress(2, 1, epochs=1.5, steps=5), 10.0)  # a tenth of an epoch
+    assert pace.remaining(trial.id, 10.0) == pytest.approx(100.0 * 0.4)
 
 
 def finish(pace: Pace, trial, start: float, end: float) -> None:
     pace.started(trial, start)
-    pace.got_on(trial, progress(1, 10), (start + end) / 2)
-    pace.got_on(trial, progress(2, 10), end)
+    pace.progressed(trial, progress(1, 10), (start + end) / 2)
+    pace.progressed(trial, progress(2, 10), end)
     pace.ended(trial, end)
 
 
@@ -55,9 +60,9 @@ def test_trials_that_wait_take_what_the_most_alike_took(suite):
     softmax, _, mos, *_ = suite.trials  # two seeds each of softmax, mos with K = 2, mos with K = 3
     pace = Pace(suite.trials)
     finish(pace, softmax, 0.0, 10.0)
-    assert pace.all_left(10.0) == 5 * 10.0  # one after the other; all that is known is that trials take ten seconds
+    assert pace.remaining_of_all(10.0) == 5 * 10.0  # one after the other, ten seconds each
     finish(pace, mos, 10.0, 40.0)
-    assert pace.all_left(40.0) == 10.0 + 30.0 + 2 * 20.0  # softmax as softmax, K = 2 as K = 2, K = 3 as their mean
+    assert pace.remaining_of_all(40.0) == 10.0 + 30.0 + 2 * 20.0  # softmax, K = 2, K = 3 as their mean
 
 
 def test_each_that_waits_takes_the_place_of_the_first_to_end(suite):
@@ -65,43 +70,43 @@ def test_each_that_waits_takes_the_place_of_the_first_to_end(suite):
     pace = Pace([first, second, third])
     for trial in (first, second):
         pace.started(trial, 0.0)
-        pace.got_on(trial, progress(1, 1), 0.0)
-    pace.got_on(first, progress(1, 6), 10.0)  # half an epoch in ten seconds: 1.4 epochs are 28 seconds
-    pace.got_on(second, progress(2, 6), 10.0)  # one and a half: 0.4 epochs are 2.67 seconds
-    assert pace.left(first.id, 10.0) == pytest.approx(28.0)
-    assert pace.left(second.id, 10.0) == pytest.approx(8 / 3)
+        pace.progressed(trial, progress(1, 1), 0.0)
+    pace.progressed(first, progress(1, 6), 10.0)  # half an epoch in ten seconds: 1.4 epochs are 28 seconds
+    pace.progressed(second, progress(2, 6), 10.0)  # one and a half: 0.4 epochs are 2.67 seconds
+    assert pace.remaining(first.id, 10.0) == pytest.approx(28.0)
+    assert pace.remaining(second.id, 10.0) == pytest.approx(8 / 3)
     # the third, mos, is as fast as the first, the only kind there is: 40 seconds, from when the second is through
-    assert pace.all_left(10.0) == pytest.approx(8 / 3 + 40.0)
+    assert pace.remaining_of_all(10.0) == pytest.approx(8 / 3 + 40.0)
 
 
 def test_places_that_are_free_for_a_moment_count(suite):
     pace = Pace(suite.trials[:4])
     for trial in suite.trials[:2]:
         pace.started(trial, 0.0)
-        pace.got_on(trial, progress(1, 10), 5.0)
-        pace.got_on(trial, progress(2, 10), 8.0)
+        pace.progressed(trial, progress(1, 10), 5.0)
+        pace.progressed(trial, progress(2, 10), 8.0)
     for trial in suite.trials[:2]:
         pace.ended(trial, 10.0)
     assert (pace.running, pace.waiting) == (0, 2)
-    assert pace.all_left(10.0) == 10.0  # two at a time
+    assert pace.remaining_of_all(10.0) == 10.0  # two at a time
 
 
 def test_a_trial_that_fails_before_its_first_report_teaches_nothing(suite):
     pace = Pace(suite.trials)
     pace.started(suite.trials[0], 0.0)
     pace.ended(suite.trials[0], 1.0)
-    assert pace.all_left(1.0) is None
+    assert pace.remaining_of_all(1.0) is None
 
 
 def test_a_trial_that_starts_again_is_measured_anew(suite):
     trial, pace = suite.trials[0], Pace(suite.trials[:1])
     pace.started(trial, 0.0)
-    pace.got_on(trial, progress(1, 10), 100.0)
+    pace.progressed(trial, progress(1, 10), 100.0)
     pace.started(trial, 200.0)
-    assert (pace.running, pace.left(trial.id, 200.0), pace.elapsed(203.0)) == (1, None, 3.0)
+    assert (pace.running, pace.remaining(trial.id, 200.0), pace.elapsed(203.0)) == (1, None, 3.0)
 
 
 def test_no_trial_left_is_no_time_left(suite):
     pace = Pace(suite.trials[:1])
     finish(pace, suite.trials[0], 0.0, 10.0)
-    assert (pace.running, pace.waiting, pace.all_left(10.0)) == (0, 0, 0.0)
+    assert (pace.running, pace.waiting, pace.remaining_of_all(10.0)) == (0, 0, 0.0)

@@ -59,7 +59,8 @@ def test_a_perplexity_that_the_weights_do_not_have_is_different(place, verify, f
     done = verify(place.one)
     assert done.code == 1
     assert (
-        f"different: its weights evaluated here: test_ppl is {told / 0.9:,.6g}, the record has {told:,.6g}" in done.out
+        f"different: with its weights, evaluated here: test_ppl is {told / 0.9:,.6g}, the record has {told:,.6g}"
+        in done.out
     )
 
 
@@ -70,13 +71,13 @@ def test_a_perplexity_that_training_does_not_give_is_different(place, verify, fo
     forge(metrics={"test_ppl": told}, weights_sha256="ab" * 32)
     done = verify(place.one, "--retrain")
     assert done.code == 1
-    assert "different: trained again here: test_ppl is" in done.out
+    assert "different: after a second training here: test_ppl is" in done.out
 
 
 def test_a_slightly_better_perplexity_with_the_true_weights_named_is_different(place, verify, forge):
     scores_file(place).unlink()
     forge(metrics={"test_ppl": 0.999 * ppl(place)})
-    assert "different: trained again here: test_ppl" in verify(place.one, "--retrain").out
+    assert "different: after a second training here: test_ppl" in verify(place.one, "--retrain").out
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_weights_of_another_training_are_different(place, verify):
     shutil.copy(other, store.folder(place.runs, place.one) / BEST)
     done = verify(place.one)
     assert done.code == 1
-    assert "different: its weights evaluated here: best.pt holds other weights" in done.out
+    assert "different: with its weights, evaluated here: best.pt holds other weights" in done.out
 
 
 def test_weights_and_their_digest_exchanged_are_found_by_their_perplexity(place, verify, forge):
@@ -131,7 +132,7 @@ def test_weights_and_their_digest_exchanged_are_found_by_their_perplexity(place,
     save({"weights": weights}, best)
     scores_file(place).unlink()
     forge(weights_sha256=weights_sha256(weights))
-    assert "different: its weights evaluated here: valid_ppl is" in verify(place.one).out
+    assert "different: with its weights, evaluated here: valid_ppl is" in verify(place.one).out
 
 
 def test_damaged_weights_are_not_checked(place, verify):
@@ -167,7 +168,7 @@ def test_scores_of_tokens_that_add_up_but_are_others_are_different(place, verify
     token_nll.save(changed, record.weights_sha256, scores_file(place))
     done = verify(place.one)
     assert done.code == 1
-    assert "different: its weights evaluated here: the scores of single tokens are others" in done.out
+    assert "different: with its weights, evaluated here: the scores of single tokens differ" in done.out
 
 
 def test_a_learning_curve_that_training_does_not_give_is_different(place, verify, forge):
@@ -175,7 +176,7 @@ def test_a_learning_curve_that_training_does_not_give_is_different(place, verify
     curve = tuple(CurvePoint(**{**point.model_dump(), "train_loss": 0.1}) for point in record.curve)
     forge(curve=curve)
     assert verify(place.one).code == 0  # weights say nothing of it
-    assert "different: trained again here: the learning curve is another one" in verify(place.one, "--retrain").out
+    assert "different: after a second training here: the learning curve differs" in verify(place.one, "--retrain").out
 
 
 def planted(place, forge, factor: float, **environment):
@@ -192,7 +193,7 @@ def test_another_processors_record_within_the_seeds_spread_is_plausible(place, v
     planted(place, forge, 1.002, device="another processor", torch="2.0.0")
     done = verify(place.one, "--retrain")
     assert done.code == 0, done.out
-    assert "plausible: trained again here: test perplexity" in done.out
+    assert "plausible: after a second training here: test perplexity" in done.out
     assert "allowed by the spread of 2 other seeds" in done.out
     assert "differences: processor or GPU another processor there, " in done.out
     assert "torch 2.0.0 there, " in done.out
@@ -224,7 +225,7 @@ def test_one_other_seed_says_nothing_of_a_spread(place, verify, forge):
     planted(place, forge, 1.04)
     shutil.rmtree(store.folder(place.runs, place.ids["softmax", 3]))
     done = verify(place.one, "--retrain")
-    assert (done.code, "5% allowed, for want of 2 other seeds" in done.out) == (0, True)
+    assert (done.code, "5% allowed, because there are not 2 other seeds" in done.out) == (0, True)
 
 
 def test_a_forged_seed_is_no_record_of_its_trial(place, verify, forge):
@@ -248,7 +249,10 @@ def test_weights_whose_perplexity_is_not_made_of_probabilities_are_different(pla
     monkeypatch.setattr(Mixture, "nll", lambda self, targets_BT: nll(self, targets_BT) + 0.01)
     done = verify(place.one)
     assert done.code == 1
-    assert "different: its weights evaluated here: it ends as 'invalid' (the nll of a test token is not" in done.out
+    assert (
+        "different: with its weights, evaluated here: the status is 'invalid' (the nll of a test token is not"
+        in done.out
+    )
 
 
 def test_a_record_that_says_ok_against_its_certificate_is_different(place, verify, forge):
@@ -261,7 +265,7 @@ def test_a_record_that_says_ok_against_its_certificate_is_different(place, verif
 
 def test_a_record_that_failed_has_nothing_to_compare(place, verify, forge):
     forge(status="diverged")
-    assert "not checked: it ended as 'diverged'" in verify(place.one).out
+    assert "not checked: its status is 'diverged'" in verify(place.one).out
 
 
 def test_a_trial_that_does_not_end_well_here_is_different_or_not_checked(place, verify, monkeypatch):
@@ -318,9 +322,9 @@ def test_as_json(sent, verify):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("nothing",), "nothing does not exist, and is no id of a trial"),
+        (("nothing",), "nothing does not exist and is not the id of a trial"),
         (("000000000000",), "there is no finished trial 000000000000"),
-        (("nowhere.zip",), "nowhere.zip does not exist, and is no id of a trial"),
+        (("nowhere.zip",), "nowhere.zip does not exist and is not the id of a trial"),
         (("tiny.yaml",), "is damaged, or was not made by `harness export`"),
         (("{one}", "--only", "head:none"), "expected key=value"),
     ],

@@ -1,1 +1,1 @@
-"""What is shown of a run while it goes on."""
+"""What is shown while a suite runs."""

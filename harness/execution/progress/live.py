@@ -1,4 +1,4 @@
-"""What a person sees while trials run: a live table in a terminal, plain lines anywhere else."""
+"""What is shown while trials run: a table that is updated in a terminal, and plain lines anywhere else."""
 
 import time
 from collections import Counter
@@ -11,34 +11,43 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.execution.events import Event
-from harness.execution.progress.pace import Pace, done
+from harness.execution.progress.pace import Pace, epochs_done
 from harness.plan.specs import TrialSpec
 from harness.printable import printable
 from harness.training.progress import Progress
 
 MAX_ROWS = 20
-LINE_SECONDS = 60.0
-BAR = 10  # characters of a bar, and the least that 'state' has for a status
-MIN_HEAD, GOOD_HEAD = 8, 16  # characters for the head's name: with the ETA beside it; with anything more
+LINE_SECONDS = 60.0  # between two lines of one trial within an epoch
+BAR = 10  # characters of a bar, and the minimum for a status in the column 'state'
+MIN_HEAD, GOOD_HEAD = 8, 16  # characters of the head's name: when only the ETA is beside it; when more columns are
 GAP = 2  # characters between columns
 COLUMNS = ("trial", "head", "backbone", "corpus", "seed", "state", "epoch", "valid ppl", "ms/batch", "ETA")
-DROPPED = ("backbone", "corpus", "trial", "ms/batch", "seed", "epoch", "valid ppl", "ETA")  # the first first
+DROPPED = (
+    "backbone",
+    "corpus",
+    "trial",
+    "ms/batch",
+    "seed",
+    "epoch",
+    "valid ppl",
+    "ETA",
+)  # in this order when there is little room
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The texts of a row by column, and how much of it is done, where that is shown as a bar instead of the state."""
+    """The texts of a row by column. `share`: how much of a running trial is done, shown as a bar instead of a state."""
 
     cells: dict[str, str]
     share: float | None = None
 
 
 class LiveView:
-    """Follows the events of a run. Use as a context manager.
+    """Shows the events of a run. Use as a context manager.
 
     Args:
-        specs: the trials that are about to run.
-        console: where to draw; a live table only where it is a terminal.
+        specs: the trials of the run.
+        console: where to print; the table is shown only in a terminal.
     """
 
     def __init__(self, specs: list[TrialSpec], console: Console):
@@ -61,14 +70,14 @@ class LiveView:
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        """Take in one event."""
+        """Show one event."""
         trial, now = event.spec.id, time.monotonic()
         if event.kind == "started":
             self.pace.started(event.spec, now)
             self._progress[trial] = None
             self._last_line[trial] = now
         elif event.kind == "progress":
-            self.pace.got_on(event.spec, event.progress, now)
+            self.pace.progressed(event.spec, event.progress, now)
             self._progress[trial] = event.progress
         else:
             self.pace.ended(event.spec, now)
@@ -78,13 +87,13 @@ class LiveView:
             self.console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
     def totals(self) -> str:
-        """One line for the end: trials by status, time on the clock, and the training time that their records tell."""
+        """A line for the end of a run: trials by status, wall time, and the training time in the records."""
         device = clock(self._device_seconds())
         wall = clock(time.monotonic() - self._began)
         return f"{self._ended()}; wall time {wall}; device time {device} (training, summed over these trials)"
 
     def _line(self, event: Event) -> str | None:
-        """A line for a log: starts, epochs (their ends, and once a minute within), results."""
+        """The line of a log for an event: a start, the end of an epoch, once a minute within an epoch, a result."""
         who = f"{event.spec.id}  {event.spec}"
         if event.kind == "started":
             return f"start   {who}"
@@ -99,11 +108,11 @@ class LiveView:
 
     def _ended(self) -> str:
         counts = Counter(end.record.status if end.record else "lost" for end in self._ends.values())
-        told = ", ".join(f"{count} {status}" for status, count in counts.items()) or "none finished"
-        return f"{len(self._ends)} of {self.total} trials: {told}"
+        by_status = ", ".join(f"{count} {status}" for status, count in counts.items()) or "none finished"
+        return f"{len(self._ends)} of {self.total} trials: {by_status}"
 
     def _device_seconds(self) -> float:
-        """Training time of the records that came in, on every device that a trial had."""
+        """The training time in the new records, summed over all devices of each trial."""
         return sum(
             60 * end.record.metrics.get("train_minutes", 0.0) * end.spec.train.data_parallel
             for end in self._ends.values()
@@ -112,23 +121,23 @@ class LiveView:
 
     def _shown(self) -> Group:
         now, width = time.monotonic(), self.console.width
-        left = self.pace.all_left(now)
+        remaining = self.pace.remaining_of_all(now)
         head = [
             self._ended(),
             f"{self.pace.running} running",
             f"{self.pace.waiting} waiting",
             f"wall {clock(now - self._began)}",
             f"device {clock(self._device_seconds() + self.pace.elapsed(now))}",
-            f"ETA {'-' if left is None else clock(left)}",
+            f"ETA {'-' if remaining is None else clock(remaining)}",
         ]
         lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in _lines(head, width)]
-        bar = Table.grid()  # a bar by itself ends no line
+        bar = Table.grid()  # without a table, the bar would not end its line
         bar.add_row(ProgressBar(total=max(1, self.total), completed=len(self._ends), width=width))
         room = max(1, min(MAX_ROWS, self.console.height - len(lines) - 3))
         return Group(*lines, bar, _table(self._rows(room, now), width))
 
     def _rows(self, most: int, now: float) -> list[_Row]:
-        """Trials under way, and above them the last to end, as far as there is room."""
+        """The running trials, and above them the last finished ones, as many as there is room for."""
         running = list(self._progress)[:most]
         finished = list(self._ends)[max(0, len(self._ends) - (most - len(running))) :] if len(running) < most else []
         return [self._row(trial, now) for trial in [*finished, *running]]
@@ -139,16 +148,16 @@ class LiveView:
         about["seed"] = str(spec.seed)
         if trial in self._ends:
             return _Row({**about, **_finished_cells(self._ends[trial])})
-        progress, left = self._progress[trial], self.pace.left(trial, now)
+        progress, remaining = self._progress[trial], self.pace.remaining(trial, now)
         if progress is None:
             return _Row({**about, "state": "starting"})
         measured = {
             "epoch": _position(progress),
             "valid ppl": f"{progress.valid_ppl:.2f}" if progress.valid_ppl else "",
             "ms/batch": f"{progress.ms_per_batch:.1f}",
-            "ETA": clock(left),
+            "ETA": clock(remaining),
         }
-        return _Row({**about, **measured}, share=done(progress) / progress.epochs)
+        return _Row({**about, **measured}, share=epochs_done(progress) / progress.epochs)
 
 
 def clock(seconds: float) -> str:
@@ -157,7 +166,7 @@ def clock(seconds: float) -> str:
 
 
 def _table(rows: list[_Row], width: int) -> Table:
-    """Of exactly the columns for which there is room, each line one row."""
+    """The table, with the columns that there is room for and one line for each row."""
     wanted = {name: max([len(name), *(len(printable(row.cells.get(name, ""))) for row in rows)]) for name in COLUMNS}
     kept, widths = list(COLUMNS), {**wanted, "state": BAR}
     for name in DROPPED:
@@ -182,11 +191,11 @@ def _total(names: list[str], widths: dict[str, int]) -> int:
 def _cell(row: _Row, name: str) -> RenderableType:
     if name == "state" and row.share is not None:
         return ProgressBar(total=1.0, completed=row.share, width=BAR)
-    return Text(printable(row.cells.get(name, "")), no_wrap=True, overflow="ellipsis")  # none of it is rich's markup
+    return Text(printable(row.cells.get(name, "")), no_wrap=True, overflow="ellipsis")  # not read as markup
 
 
 def _lines(parts: list[str], width: int) -> list[str]:
-    """Parts joined by '; ', as many lines as it takes."""
+    """The parts joined by '; ', on as few lines as possible."""
     lines = [parts[0]]
     for part in parts[1:]:
         joined = f"{lines[-1]}; {part}"

@@ -1,4 +1,8 @@
-"""How fast trials get on, and from that when each and the whole run will be through."""
+"""Estimates the remaining time of each trial and of the whole run.
+
+The estimate of rich.progress extrapolates linearly and does not know that heads differ in cost. CONTRIBUTING.md
+compares the two.
+"""
 
 import heapq
 from collections.abc import Iterable
@@ -7,11 +11,13 @@ from dataclasses import dataclass
 from harness.plan.specs import TrialSpec
 from harness.training.progress import Progress
 
+Key = tuple[str, ...]  # what some trials have in common: corpus, backbone and head; the first two of them; ...
+
 
 @dataclass(slots=True)
-class _Going:
-    """A trial under way: when it began, its first report, when that came, and its latest. The first may be far from the
-    trial's beginning, which may have gone on from a checkpoint.
+class _Running:
+    """A running trial: when it began, its first report and the time of it, and its latest report. A trial that was
+    resumed from a checkpoint has its first report in the middle.
     """
 
     spec: TrialSpec
@@ -20,17 +26,17 @@ class _Going:
     first_at: float = 0.0
     latest: Progress | None = None
 
-    def seconds_an_epoch(self, now: float) -> float | None:
-        """As measured since the first report; before there is a difference, by its latest step. None: no report yet."""
+    def seconds_per_epoch(self, now: float) -> float | None:
+        """Measured since the first report; after one report only, computed from its time per step. None before."""
         if self.latest is None:
             return None
-        if (epochs := done(self.latest) - done(self.first)) > 0:
+        if (epochs := epochs_done(self.latest) - epochs_done(self.first)) > 0:
             return (now - self.first_at) / epochs
-        return self.latest.ms_per_batch / 1e3 * self.latest.steps / length(self.latest)
+        return self.latest.ms_per_batch / 1e3 * self.latest.steps / epoch_length(self.latest)
 
 
 class Pace:
-    """Measures seconds an epoch, trial by trial. `now` is everywhere the time of one monotonic clock.
+    """Measures the seconds per epoch of each trial. `now` is always the time of the same monotonic clock.
 
     Args:
         specs: the trials of the run, in the order in which they start.
@@ -38,93 +44,100 @@ class Pace:
 
     def __init__(self, specs: Iterable[TrialSpec]):
         self._waiting = {spec.id: spec for spec in specs}
-        self._going: dict[str, _Going] = {}
-        self._finished: dict[tuple[str, ...], tuple[float, float]] = {}  # likeness -> seconds, epochs
-        self._at_once = 1  # most trials that were under way together
+        self._running: dict[str, _Running] = {}
+        self._finished: dict[Key, tuple[float, float]] = {}  # seconds and epochs of the finished trials with this key
+        self._at_once = 1  # the largest number of trials that ran at the same time
 
     @property
     def running(self) -> int:
-        """How many trials are under way."""
-        return len(self._going)
+        """How many trials are running."""
+        return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """How many trials have not begun."""
+        """How many trials have not started."""
         return len(self._waiting)
 
     def started(self, spec: TrialSpec, now: float) -> None:
-        """A trial began, or began again."""
+        """A trial started, for the first time or again."""
         self._waiting.pop(spec.id, None)
-        self._going[spec.id] = _Going(spec, now)
-        self._at_once = max(self._at_once, len(self._going))
+        self._running[spec.id] = _Running(spec, now)
+        self._at_once = max(self._at_once, len(self._running))
 
-    def got_on(self, spec: TrialSpec, progress: Progress, now: float) -> None:
-        """A trial reported."""
-        going = self._going.setdefault(spec.id, _Going(spec, now))
-        if going.first is None:
-            going.first, going.first_at = progress, now
-        going.latest = progress
+    def progressed(self, spec: TrialSpec, progress: Progress, now: float) -> None:
+        """A trial reported its progress."""
+        trial = self._running.setdefault(spec.id, _Running(spec, now))
+        if trial.first is None:
+            trial.first, trial.first_at = progress, now
+        trial.latest = progress
 
     def ended(self, spec: TrialSpec, now: float) -> None:
-        """A trial is through. What it took, start and last evaluations included, others are expected to take."""
+        """A trial ended. The time that it took, with its start and last evaluations, is expected of similar trials."""
         self._waiting.pop(spec.id, None)
-        going = self._going.pop(spec.id, None)
-        if going is None or going.latest is None:
+        trial = self._running.pop(spec.id, None)
+        if trial is None or trial.latest is None:
             return
-        before = done(going.first) if going.first.epoch > 1 else 0.0  # went on from a checkpoint; or it just began
-        here = done(going.latest) - before
-        for likeness in _likenesses(spec) if here > 0 else ():
-            seconds, epochs = self._finished.get(likeness, (0.0, 0.0))
-            self._finished[likeness] = seconds + now - going.began, epochs + here
+        resumed_at = epochs_done(trial.first) if trial.first.epoch > 1 else 0.0
+        epochs_here = epochs_done(trial.latest) - resumed_at
+        for key in _keys(spec) if epochs_here > 0 else ():
+            seconds, epochs = self._finished.get(key, (0.0, 0.0))
+            self._finished[key] = seconds + now - trial.began, epochs + epochs_here
 
     def elapsed(self, now: float) -> float:
-        """Seconds since their starts, of all that are under way together."""
-        return sum(now - going.began for going in self._going.values())
+        """Seconds since the start of each running trial, summed."""
+        return sum(now - trial.began for trial in self._running.values())
 
-    def left(self, trial: str, now: float) -> float | None:
-        """Seconds that a trial under way will still take; None while nothing is known of it."""
-        going = self._going[trial]
-        an_epoch = going.seconds_an_epoch(now)
-        return None if an_epoch is None else an_epoch * (going.latest.epochs - done(going.latest))
+    def remaining(self, trial_id: str, now: float) -> float | None:
+        """Seconds until a running trial ends; None before its first report."""
+        trial = self._running[trial_id]
+        per_epoch = trial.seconds_per_epoch(now)
+        return None if per_epoch is None else per_epoch * (trial.latest.epochs - epochs_done(trial.latest))
 
-    def all_left(self, now: float) -> float | None:
-        """Seconds until the last trial is through, when each that waits takes the place of the first to end, and is as
-        fast as the most alike of those that were measured. None while none was.
+    def remaining_of_all(self, now: float) -> float | None:
+        """Seconds until the last trial ends; None while nothing was measured.
+
+        A waiting trial starts when another one ends, and takes as long per epoch as the most similar trials that were
+        measured.
         """
-        rates = {likeness: seconds / epochs for likeness, (seconds, epochs) in self._finished.items()}
-        for going in self._going.values():
-            if (an_epoch := going.seconds_an_epoch(now)) is not None:
-                for likeness in _likenesses(going.spec):
-                    rates.setdefault(likeness, an_epoch)
+        rates = self._rates(now)
         if not rates:
             return None
-        places = []
-        for trial, going in self._going.items():
-            left = self.left(trial, now)
-            places.append(_expected(going.spec, rates) if left is None else left)
-        places += [0.0] * (self._at_once - len(places))
-        heapq.heapify(places)
+        ends = []  # of the trials that run at the same time, in seconds from now
+        for trial_id, trial in self._running.items():
+            remaining = self.remaining(trial_id, now)
+            ends.append(_expected(trial.spec, rates) if remaining is None else remaining)
+        ends += [0.0] * (self._at_once - len(ends))
+        heapq.heapify(ends)
         for spec in self._waiting.values():
-            heapq.heappush(places, heapq.heappop(places) + _expected(spec, rates))
-        return max(places)
+            heapq.heappush(ends, heapq.heappop(ends) + _expected(spec, rates))
+        return max(ends)
+
+    def _rates(self, now: float) -> dict[Key, float]:
+        """Seconds per epoch by key: of finished trials, and otherwise of running ones."""
+        rates = {key: seconds / epochs for key, (seconds, epochs) in self._finished.items()}
+        for trial in self._running.values():
+            if (per_epoch := trial.seconds_per_epoch(now)) is not None:
+                for key in _keys(trial.spec):
+                    rates.setdefault(key, per_epoch)
+        return rates
 
 
-def done(progress: Progress) -> float:
-    """Epochs."""
-    return progress.epoch - 1 + length(progress) * progress.step / progress.steps
+def epochs_done(progress: Progress) -> float:
+    """How many epochs are finished, with the finished part of the current one."""
+    return progress.epoch - 1 + epoch_length(progress) * progress.step / progress.steps
 
 
-def length(progress: Progress) -> float:
-    """Of the epoch under way, which may be a part of one."""
+def epoch_length(progress: Progress) -> float:
+    """The length of the current epoch: 1, or less when `epochs` is not a whole number and this is the last one."""
     return min(1.0, progress.epochs - (progress.epoch - 1))
 
 
-def _expected(spec: TrialSpec, rates: dict[tuple[str, ...], float]) -> float:
-    likeness = next(likeness for likeness in _likenesses(spec) if likeness in rates)
-    return rates[likeness] * spec.train.epochs
+def _expected(spec: TrialSpec, rates: dict[Key, float]) -> float:
+    key = next(key for key in _keys(spec) if key in rates)
+    return rates[key] * spec.train.epochs
 
 
-def _likenesses(spec: TrialSpec) -> list[tuple[str, ...]]:
-    """What trials share that take about as long, the most alike first."""
-    all_of_it = (str(spec.corpus), str(spec.backbone), str(spec.head))
-    return [all_of_it[:shared] for shared in (3, 2, 1, 0)]
+def _keys(spec: TrialSpec) -> list[Key]:
+    """Trials that share one of these take about the same time per epoch; the most specific key is first."""
+    components = (str(spec.corpus), str(spec.backbone), str(spec.head))
+    return [components[:shared] for shared in (3, 2, 1, 0)]
