@@ -13,7 +13,7 @@ from harness.cli.options import RESULTS, Data, Json, Only, Results, Set, console
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.report import study
-from harness.report.diff import paired
+from harness.report.diff import pairs
 from harness.report.diff.difference import difference
 
 NAMED = "a trial's id or its first digits; with --suite a head, by name or as the table calls it."
@@ -34,14 +34,14 @@ def diff(
     if suite is None:
         if overrides or only:
             raise ExecutionError("--set and --only change and pick what a suite says: name it with --suite")
-        pairs = [("", *paired.of_trials(results, a, b))]
+        found = [("", *pairs.of_trials(results, a, b))]
     else:
         read = planning.load(suite, tuple(overrides))
         chosen = {trial.id for trial in planning.select(read.trials, tuple(only))}
         made = study.load(read, results, warn=errors.print)
         lines = [row for row in made.rows if chosen & {trial.id for trial in row.trials}]
-        pairs = paired.of_heads(lines, made.evidence, a, b)
-    found = [difference(one, other, data, top=top, within=within) for within, one, other in pairs]
+        found = pairs.of_heads(lines, made.evidence, a, b)
+    found = [difference(one, other, data, top=top, within=within) for within, one, other in found]
     if as_json:
         told = [asdict(each, dict_factory=_without_nan) for each in found]
         print(json.dumps({"differences": told}, indent=1, allow_nan=False))

@@ -21,7 +21,7 @@ from harness.report.diff.contexts import Context
 from harness.report.diff.difference import Difference
 from harness.report.diff.metric_pairs import MetricDifference
 from harness.report.evidence.gains import Band
-from harness.report.history import SuiteSpent, TrialSpent
+from harness.report.history import SuiteHistory, TrialHistory
 
 
 def trials(specs: tuple[TrialSpec, ...], entries: list[dict[str, Any]]) -> Table:
@@ -140,7 +140,7 @@ def _contexts(title: str, contexts: Iterable[Context]) -> Table:
     return shown
 
 
-def suites_spent(rows: Iterable[SuiteSpent]) -> Table:
+def suites_spent(rows: Iterable[SuiteHistory]) -> Table:
     """A row for each suite: its records by status, and what they took."""
     shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
     for row in rows:
@@ -153,7 +153,7 @@ def suites_spent(rows: Iterable[SuiteSpent]) -> Table:
     return shown
 
 
-def trials_spent(rows: Iterable[TrialSpent]) -> Table:
+def trials_spent(rows: Iterable[TrialHistory]) -> Table:
     """A row for each trial that has a record."""
     names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
     shown = Table(*names, "token scores")

@@ -96,7 +96,7 @@ def _settled(runs: Path, rows: list[list[TrialRecord]], device: str | None) -> b
         if not taken:
             return False
         latest = max(taken.values(), key=lambda each: each.taken)
-        devices, passes = devices | {latest.device}, passes | {latest.passed}
+        devices, passes = devices | {latest.device}, passes | {latest.pass_id}
     return len(passes) <= 1 and len(devices | ({device} if device is not None else set())) <= 1
 
 
