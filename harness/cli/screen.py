@@ -22,7 +22,7 @@ from harness.report.diff.contexts import Context
 from harness.report.diff.difference import Difference
 from harness.report.diff.metric_pairs import MetricDifference
 from harness.report.evidence.gains import Band
-from harness.report.history import SuiteSpent, TrialSpent
+from harness.report.history import SuiteHistory, TrialHistory
 from harness.training.step_memory import StepMemory
 
 
@@ -149,7 +149,7 @@ def _contexts(title: str, contexts: Iterable[Context]) -> Table:
     return shown
 
 
-def history_of_suites(rows: Iterable[SuiteSpent]) -> Table:
+def history_of_suites(rows: Iterable[SuiteHistory]) -> Table:
     """A row for each suite: its records by status, and the time they took."""
     shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
     for row in rows:
@@ -162,7 +162,7 @@ def history_of_suites(rows: Iterable[SuiteSpent]) -> Table:
     return shown
 
 
-def history_of_trials(rows: Iterable[TrialSpent]) -> Table:
+def history_of_trials(rows: Iterable[TrialHistory]) -> Table:
     """A row for each trial that has a record."""
     names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
     shown = Table(*names, "token scores")

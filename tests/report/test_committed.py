@@ -31,7 +31,7 @@ def test_all_planned_trials_are_there_and_ok_and_each_row_was_timed_alone(found)
     assert [found.records[trial.id].status for trial in found.suite.trials] == ["ok"] * 32
     timed = [timing for timing in found.evidence.timings.values() if not timing.shared]
     assert len(timed) == 4
-    assert len({timing.passed for timing in timed}) == 1
+    assert len({timing.pass_id for timing in timed}) == 1
 
 
 @pytest.mark.parametrize(("form", "ending"), [("md", "md"), ("csv", "csv"), ("latex", "tex")])

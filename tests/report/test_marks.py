@@ -137,7 +137,7 @@ def timing(record, train: float, **changes) -> Timing:
         "metrics": {"train_ms_per_batch": train, "train_ms_per_batch_iqr": 0.5},
         "batches": 40,
         "rounds": 5,
-        "passed": "pass a",
+        "pass_id": "pass a",
         "device": "a processor",
         "threads": 2,
         "torch": "2.13.0",
@@ -174,7 +174,7 @@ def test_times_of_two_passes_are_told_apart(suite_of, record_of):
     suite = suite_with(suite_of, 1)
     made = of_heads(suite, record_of, [10.0], [20.0], [30.0], metric="train_ms_per_batch")
     passes = ("pass a", "pass b", "pass a")
-    timings = {record.id: timing(record, 5.0, passed=name) for record, name in zip(made, passes, strict=True)}
+    timings = {record.id: timing(record, 5.0, pass_id=name) for record, name in zip(made, passes, strict=True)}
     _, notes = built(suite, made, timings=timings)
     assert [each.partition(":")[0] for each in notes if each.startswith("ms/batch")] == [
         "ms/batch of softmax; mos(num_mixtures=3)",

@@ -9,7 +9,7 @@ from harness.errors import RecordError
 from harness.records import store
 from harness.records.metrics import METRICS, Metric
 from harness.report import study
-from harness.report.diff import paired
+from harness.report.diff import pairs
 from harness.report.diff.difference import difference
 from harness.report.leaderboard import board
 from harness.report.leaderboard.groups import gather, groups
@@ -78,7 +78,7 @@ def test_tables_the_frame_and_the_page_show_a_new_metric(new, suite, tmp_path):
 def test_diff_the_leaderboard_and_mlflow_show_a_new_metric(new, suite, tmp_path):
     finish(suite, tmp_path, test_accuracy=0.25)
     one, other, *_ = (trial.id for trial in suite.trials)
-    found = difference(*paired.of_trials(tmp_path, one, other), tmp_path, top=0)
+    found = difference(*pairs.of_trials(tmp_path, one, other), tmp_path, top=0)
     assert {each.name: (each.a, each.b) for each in found.metrics}["test_accuracy"] == (0.25, 0.25)
     (group,) = groups(gather(tmp_path, pytest.fail)[0])
     assert "test accuracy" in [column.name for column in board.table(group).columns]

@@ -10,7 +10,7 @@ from harness.records.metrics import METRICS, metrics_of
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
 from harness.records.token_nll import TokenScores
-from harness.report.diff.paired import Side
+from harness.report.diff.pairs import Selection
 from harness.report.evidence.gains import differences
 from harness.report.evidence.statistics import BLOCK, Interval, block_interval, paired
 
@@ -42,7 +42,7 @@ class MetricDifference:
     more_seeds: int | None = None
 
 
-def results(a: Side, b: Side, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:
+def results(a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:
     """Perplexities and parameter counts.
 
     Args:
@@ -59,7 +59,7 @@ def results(a: Side, b: Side, scores: tuple[TokenScores, TokenScores] | None) ->
     return [_with_blocks(each, over) if each.name == "test_ppl" else each for each in found]
 
 
-def costs(a: Side, b: Side) -> tuple[list[MetricDifference], list[str]]:
+def costs(a: Selection, b: Selection) -> tuple[list[MetricDifference], list[str]]:
     """Times and memory, as far as they were measured on one device, and what is to be known of them.
 
     Raises: RecordError where a timing does not verify.
@@ -86,7 +86,7 @@ def _names(*kinds: str) -> list[str]:
     return [metric.name for metric in metrics_of(*kinds) if metric.diff]
 
 
-def _pairs(a: Side, b: Side) -> Iterable:
+def _pairs(a: Selection, b: Selection) -> Iterable:
     return zip(a.records, b.records, strict=True)
 
 
@@ -114,11 +114,11 @@ def _with_blocks(of: MetricDifference, over: Interval) -> MetricDifference:
     return replace(of, low=math.expm1(over.low), high=math.expm1(over.high), over=told)
 
 
-def _exclusive(a: Side, b: Side) -> tuple[Timing, Timing] | None:
+def _exclusive(a: Selection, b: Selection) -> tuple[Timing, Timing] | None:
     """A timing of each side, both of one pass. One trial of a head is timed, since its seed changes no time."""
     ours, theirs = ([timings.load(side.runs, record) for record in side.records] for side in (a, b))
-    passes = {timing.passed: timing for timing in theirs if timing is not None}
-    return next(((one, passes[one.passed]) for one in ours if one is not None and one.passed in passes), None)
+    passes = {timing.pass_id: timing for timing in theirs if timing is not None}
+    return next(((one, passes[one.pass_id]) for one in ours if one is not None and one.pass_id in passes), None)
 
 
 def _machine(record: TrialRecord) -> str:

@@ -52,7 +52,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Fact:
     """Something of the environment: one text for each trial that has a record, or a single one where all agree."""
 
     name: str
@@ -60,7 +60,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unfolded:
+class RowDetails:
     """All of a row.
 
     Args:
@@ -78,7 +78,7 @@ class Unfolded:
     parts: tuple[Part, ...]
     records: tuple[TrialRecord, ...]
     metrics: tuple[Measured, ...]
-    environment: tuple[Told, ...]
+    environment: tuple[Fact, ...]
     paths: tuple[str, ...]
     lowest: float | None
     highest: float | None
@@ -94,10 +94,10 @@ class Failure:
     log: str
 
 
-def unfold(lines: list[Row], evidence: Evidence) -> list[Unfolded]:
+def row_details(lines: list[Row], evidence: Evidence) -> list[RowDetails]:
     """Everything of each row, in order."""
     commands = reproduce.of_rows(evidence.suite, lines)
-    return [_unfolded(line, command, evidence) for line, command in zip(lines, commands, strict=True)]
+    return [_details_of(line, command, evidence) for line, command in zip(lines, commands, strict=True)]
 
 
 def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
@@ -118,10 +118,10 @@ def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
     ]
 
 
-def _unfolded(line: Row, command: str, evidence: Evidence) -> Unfolded:
+def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
     found = tuple(line.records[trial.seed] for trial in line.trials if trial.seed in line.records)
     scale = [point.valid_ppl for record in found for point in record.curve]
-    return Unfolded(
+    return RowDetails(
         row=line,
         command=command,
         parts=_parts(line.trials[0]),
@@ -187,14 +187,14 @@ def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else value_text(value)
 
 
-def _environment(found: Sequence[TrialRecord]) -> tuple[Told, ...]:
+def _environment(found: Sequence[TrialRecord]) -> tuple[Fact, ...]:
     told = []
     for name in type(found[0].environment).model_fields if found else ():
         texts = tuple(_text(getattr(record.environment, name)) for record in found)
-        told.append(Told(name=name, texts=texts[:1] if len(set(texts)) == 1 else texts))
+        told.append(Fact(name=name, texts=texts[:1] if len(set(texts)) == 1 else texts))
     for name in Fingerprints.model_fields if any(record.code is not None for record in found) else ():
         texts = tuple("" if record.code is None else _text(getattr(record.code, name))[:SHOWN] for record in found)
-        told.append(Told(name=f"code: {name}", texts=texts[:1] if len(set(texts)) == 1 else texts))
+        told.append(Fact(name=f"code: {name}", texts=texts[:1] if len(set(texts)) == 1 else texts))
     return tuple(told)
 
 

@@ -20,13 +20,13 @@ def notes(findings: Findings) -> list[str]:
     for row in lines:
         timed = [metric.name for metric in METRICS.values() if metric.timed]
         times = [time for name in timed if (time := time_of(row, name, timings)) is not None]
-        for passed in dict.fromkeys(time.passed for time in times):
-            rows_of.setdefault(passed, []).append(row)
+        for pass_id in dict.fromkeys(time.pass_id for time in times):
+            rows_of.setdefault(pass_id, []).append(row)
         shared = shared or not all(time.exclusive for time in times)
     found = []
-    for passed, rows in rows_of.items():
+    for pass_id, rows in rows_of.items():
         whose = f"ms/batch of {_names(rows, lines)}" if len(rows_of) > 1 else "ms/batch"
-        how = _while_training(rows, timings) if passed is None else _pass(passed, rows, timings)
+        how = _while_training(rows, timings) if pass_id is None else _pass(pass_id, rows, timings)
         found.append(f"{whose}: {how}")
     return [*found, SHARED] if shared else found
 
@@ -43,7 +43,7 @@ def _names(rows: Iterable[Row], lines: list[Row]) -> str:
 
 def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:
     """The conditions of one exclusive pass."""
-    taken = [each for each in _timings(rows, timings) if each.passed == name]
+    taken = [each for each in _timings(rows, timings) if each.pass_id == name]
     one, rounds, batches = taken[0], {each.rounds for each in taken}, {each.batches for each in taken}
     busy = max((each.busy for each in taken if each.busy is not None), default=0.0)
     other_work = f"; other work used {busy:.1f} cores" if busy >= NOTED_CORES else ""
