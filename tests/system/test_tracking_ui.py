@@ -1,4 +1,4 @@
-"""`harness ui` with a real server: the link shows the suite's runs, and nobody else gets in."""
+"""`harness ui` with a real server: the link shows the suite's runs, and other machines and pages are refused."""
 
 import json
 import re

@@ -159,6 +159,15 @@ def test_catching_up_lists_the_runs_once(suite, results, record_of, monkeypatch)
     assert len(searches) == 1
 
 
+def test_logging_one_record_asks_for_the_runs_of_its_trial_only(suite, results, record_of, monkeypatch):
+    tracker, questions, original = Tracker(results), [], MlflowClient.search_runs
+    monkeypatch.setattr(
+        MlflowClient, "search_runs", lambda *args, **kwargs: questions.append(args[2]) or original(*args, **kwargs)
+    )
+    tracker.log(record_of(suite.trials[0]))
+    assert questions == [f"tags.`harness.trial_id` = '{suite.trials[0].id}'"]
+
+
 def test_runs_beyond_the_first_page_are_listed(suite, results, record_of, monkeypatch):
     tracker, logged, original = Tracker(results), list(map(record_of, suite.trials)), MlflowClient.search_runs
     tracker.catch_up("tiny", logged)

@@ -53,22 +53,22 @@ def test_nothing_is_written_and_nothing_stays(place, verify, scratch):
 
 
 def test_a_perplexity_that_the_weights_do_not_have_is_different(place, verify, forge):
-    told = 0.9 * ppl(place)
+    forged = 0.9 * ppl(place)
     scores_file(place).unlink()
-    forge(metrics={"test_ppl": told})
+    forge(metrics={"test_ppl": forged})
     done = verify(place.one)
     assert done.code == 1
     assert (
-        f"different: with its weights, evaluated here: test_ppl is {told / 0.9:,.6g}, the record has {told:,.6g}"
+        f"different: with its weights, evaluated here: test_ppl is {forged / 0.9:,.6g}, the record has {forged:,.6g}"
         in done.out
     )
 
 
 def test_a_perplexity_that_training_does_not_give_is_different(place, verify, forge):
-    told = 0.8 * ppl(place)
+    forged = 0.8 * ppl(place)
     scores_file(place).unlink()
     (store.folder(place.runs, place.one) / BEST).unlink()
-    forge(metrics={"test_ppl": told}, weights_sha256="ab" * 32)
+    forge(metrics={"test_ppl": forged}, weights_sha256="ab" * 32)
     done = verify(place.one, "--retrain")
     assert done.code == 1
     assert "different: after a second training here: test_ppl is" in done.out
@@ -312,9 +312,9 @@ def test_a_zip_has_no_weights(sent, verify):
 
 def test_as_json(sent, verify):
     done = verify(sent, "--retrain", "--only", "head=mos,seed=2", "--json")
-    told = json.loads(done.out)
-    assert told["totals"] == {"identical": 1}
-    (one,) = told["records"]
+    shown = json.loads(done.out)
+    assert shown["totals"] == {"identical": 1}
+    (one,) = shown["records"]
     assert one["outcome"] == "identical"
     assert one["ppl"] == one["record_ppl"] > 1
 
@@ -338,7 +338,7 @@ def test_a_users_mistake_is_one_sentence_and_code_2(place, verify, arguments, se
 def test_no_file_is_opened_on_a_records_word(place, verify, forge, tmp_path):
     text = tmp_path / "mine"
     text.mkdir()
-    os.mkfifo(text / "train.txt")  # whoever opens it waits for ever
+    os.mkfifo(text / "train.txt")  # a process that opens it waits forever
     spec = store.load(place.runs, place.one).spec
     corpus = spec.corpus.model_copy(update={"name": "text", "params": {"path": str(text)}})
     forge(spec=spec.model_copy(update={"corpus": corpus}), contents=None)
