@@ -56,7 +56,7 @@ def test_the_metric_of_the_walk_is_a_metric():
 
     metric = eval(snippet("A new metric in all views").strip().rstrip(","), {"Metric": Metric})
     assert metric.name not in METRICS
-    assert (metric.label, metric.direction) == ("test accuracy", "higher")
+    assert (metric.label, metric.direction, metric.required) == ("epoch minutes", "lower", False)
 
 
 def test_the_column_of_the_walk_is_a_change_of_one_word():
