@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ def test_the_metric_of_the_walk_is_a_metric():
 
     metric = eval(snippet("A new metric in all views").strip().rstrip(","), {"Metric": Metric})
     assert metric.name not in METRICS
-    assert (metric.label, metric.direction) == ("test accuracy", "higher")
+    assert (metric.label, metric.direction, metric.required) == ("epoch minutes", "lower", False)
 
 
 def test_the_column_of_the_walk_is_a_change_of_one_word():
@@ -86,7 +87,14 @@ def test_the_averaging_of_the_walk_averages():
 
 
 def test_the_command_of_the_walk_prints_the_seeds(capsys):
+    from harness.cli import COMMANDS
+
     namespace = {"planning": plan, "SuitePath": Path}
     exec(snippet("A new command"), namespace)
     namespace["seeds"](ROOT / "suites" / "quickstart.yaml")
     assert capsys.readouterr().out == "1\n2\n"
+    added = eval(f"{{{snippet('A new command', 1)}}}", {"suites": SimpleNamespace(seeds=namespace["seeds"])})
+    (name,) = added
+    assert name not in COMMANDS
+    assert [type(each) for each in added[name]] == [type(each) for each in COMMANDS["run"]]
+    assert added[name][1].startswith(name)
