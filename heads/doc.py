@@ -117,9 +117,9 @@ def _from_top(components: dict[str, int] | tuple[int, ...], num_layers: int) -> 
     if isinstance(components, dict):
         components = tuple(components.get(name, 0) for name in FROM_TOP[: _depth(components)])
     if len(components) > num_layers:
-        raise ValueError(f"components: {len(components)} layers are named, the backbone has {num_layers}")
+        raise ValueError(f"components: {len(components)} layers are named, but the backbone has {num_layers}")
     if any(number < 0 for number in components) or sum(components) < 1:
-        raise ValueError(f"components must be numbers of at least 0, one of them more, got {tuple(components)}")
+        raise ValueError(f"components must be at least 0 each, and at least 1 in total, got {tuple(components)}")
     return tuple(components)
 
 

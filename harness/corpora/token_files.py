@@ -120,7 +120,7 @@ def tokenized(recipe: Recipe, data: Path) -> Corpus:
         ) from cause
     if found is None:
         raise StorageError(
-            f"{folder} does not hold what was just written to it; name another folder with HARNESS_CACHE"
+            f"the files in {folder} differ from what was just written; name another folder with HARNESS_CACHE"
         )
     return found
 

@@ -38,9 +38,9 @@ class Source:
         """Return 'file:line:column: path.to.key: message', or '--set key=value: ...' for a value of the command
         line.
         """
-        said = self._overridden(place)
-        if said is not None:
-            return f"--set {said}: {'.'.join(map(str, place))}: {message}"
+        override = self._overridden(place)
+        if override is not None:
+            return f"--set {override}: {'.'.join(map(str, place))}: {message}"
         position = self.keys.get(place) if at_key else None
         for end in range(len(place), -1, -1):
             position = position or self.values.get(place[:end])
