@@ -170,8 +170,9 @@ def _table(found: Measurement) -> str:
 
 
 def _trained(options: argparse.Namespace, deadline: float) -> tuple[str, bool]:
-    """Train the heads of a suite in parallel until the deadline. Return a line for each trial, and whether all
-    finished.
+    """Train the heads of a suite in parallel until the deadline.
+
+    Return a line for each trial, and whether all finished.
     """
     suite = plan.load(options.suite, tuple(options.overrides))
     seeds = set(options.seeds.split(","))

@@ -145,8 +145,9 @@ class NoiseContrastiveSoftmax(nn.Module):
 
 
 def _alias_table(heights_V: Tensor) -> tuple[list[float], list[int]]:
-    """Return (keep, alias): columns of height 1 from words of height V q(x). A column has its word up to `keep`, and
-    its alias above.
+    """Return (keep, alias): columns of height 1 from words of height V q(x).
+
+    A column has its word up to `keep`, and its alias above.
     """
     keep, small, large = heights_V.tolist(), [], []
     alias = list(range(len(keep)))

@@ -44,8 +44,7 @@ def fetch(file: PinnedFile, data: Path) -> Path:
     """Return the path of a verified file. Download it if it is missing, with one retry if the download was wrong.
 
     Raises: CorpusError when an existing file has another content (the file is not changed), or when the download fails
-        or
-    has another content (it is removed).
+    or has another content (it is removed).
     """
     place = data / file.path
     if place.exists():

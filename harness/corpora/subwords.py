@@ -125,8 +125,7 @@ class SubwordCodec:
     For byte-level BPE, `decode(encode(text)) == text`; an incomplete character gives U+FFFD. WordPiece does not keep
     white
     space: `decode` separates words and marks with single spaces, with fewer spaces before punctuation, and writes
-        unknown
-    characters as [UNK].
+    unknown characters as [UNK].
     """
 
     def __init__(self, tokenizer: Tokenizer):

@@ -13,8 +13,9 @@ from harness.plan.strict import Strict
 
 
 class ComponentSpec(Strict):
-    """A corpus, backbone or head: its name and the parameters that the suite sets. Other parameters have their
-    defaults.
+    """A corpus, backbone or head: its name and the parameters that the suite sets.
+
+    Other parameters have their defaults.
     """
 
     name: str
