@@ -23,9 +23,8 @@ class DirectOutputConnection(nn.Module):
         'paper': beta_m = sum over the batch of pi_m;    (std(beta) / mean(beta))^2, std over the J values, unbiased
         'code':  S_bm = sum over time of pi_m in row b;    var(S) (J - 1) / mean(S)^2, over all B J values, unbiased
     The value of the code has a factor J - 1 and also includes differences between the rows of the batch. Both forms
-    couple
-    the rows: with `accumulation` or `data_parallel`, beta and S are computed for each part, so the gradient is
-        different.
+    couple the rows: with `accumulation` or `data_parallel`, beta and S are computed for each part, and the gradient is
+    different.
 
     Shapes: layers (B, T, D_l) -> facets (B, T, J, E), the top layer's first; prior (B, T, J); output matrix W (V, E).
     Args:

@@ -123,8 +123,7 @@ class SubwordCodec:
     """Conversion between text and token ids.
 
     For byte-level BPE, `decode(encode(text)) == text`; an incomplete character gives U+FFFD. WordPiece does not keep
-    white
-    space: `decode` separates words and marks with single spaces, with fewer spaces before punctuation, and writes
+    white space: `decode` separates words and marks with single spaces, with fewer spaces before punctuation, and writes
     unknown characters as [UNK].
     """
 
