@@ -177,7 +177,7 @@ def _shape(vocab_size: int, size: str, weights: str, path: Path | None, given: d
     """Return the sizes for the constructor's arguments. Raises ValueError if they contradict each other."""
     if weights == "random":
         if path is not None:
-            raise ValueError("path is the place of pretrained weights; add weights: pretrained, or leave it out")
+            raise ValueError("path is for pretrained weights: add weights: pretrained, or remove path")
         shape = SIZES[size]._replace(**given, vocab_size=vocab_size)
     elif path is None:
         if size not in HUB:
@@ -191,11 +191,11 @@ def _shape(vocab_size: int, size: str, weights: str, path: Path | None, given: d
         if number < 1:
             raise ValueError(f"{name} must be at least 1, got {number}")
         if number != getattr(shape, name):
-            raise ValueError(f"{name}: that of the weights is {getattr(shape, name)}, got {number}")
+            raise ValueError(f"{name}: the weights have {getattr(shape, name)}, got {number}")
     if shape.d_model % shape.num_heads:
         raise ValueError(f"num_heads must divide d_model, got {shape.num_heads} heads for a width of {shape.d_model}")
     if shape.vocab_size != vocab_size:
-        raise ValueError(f"weights: theirs is a vocabulary of {shape.vocab_size:,}, the corpus has {vocab_size:,}")
+        raise ValueError(f"weights: their vocabulary has {shape.vocab_size:,} entries, the corpus {vocab_size:,}")
     return shape
 
 
@@ -252,7 +252,7 @@ def _read(files: list[Path], model: nn.Module) -> None:
                         continue
                     tensor, shape = missing.pop(name, None), tuple(stored.get_shape())
                     if tensor is None:
-                        raise ValueError(f"path: {place} holds a tensor {key[:80]}, which GPT-2 has not, or has once")
+                        raise ValueError(f"path: {place}: {key[:80]} is not a tensor of this GPT-2, or is repeated")
                     if shape != tensor.shape or stored.get_dtype() not in FLOATS:
                         found = f"{stored.get_dtype()} {list(shape)}, expected floats {list(tensor.shape)}"
                         raise ValueError(f"path: {place}: {key} is {found}")
@@ -285,7 +285,7 @@ def _from_hub(size: str) -> Path:
 def _json(place: Path) -> dict[str, Any]:
     """Return the mapping in a JSON file. Raises ValueError if there is none."""
     if not place.is_file():
-        raise ValueError(f"path: {place} is no file")
+        raise ValueError(f"path: {place} does not exist")
     try:
         content = json.loads(place.read_bytes()) if place.stat().st_size <= MAX_JSON_BYTES else None
     except (OSError, ValueError, RecursionError):

@@ -149,8 +149,9 @@ def checked_impls(names: tuple[str, ...], *, compile_too: bool) -> tuple[str, ..
 
 
 def checked_ways(precisions: tuple[str, ...], route: str, device: torch.device) -> list[tuple[Precision, Route]]:
-    """Return the pairs (precision, route) to measure. Raises ExecutionError for one that the device does not
-    support.
+    """Return the pairs (precision, route) to measure.
+
+    Raises ExecutionError for one that the device does not support.
     """
     allowed = ("fp32", "tf32", "bf16") if device.type == "cuda" else ("fp32", "bf16")
     if not precisions:

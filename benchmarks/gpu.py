@@ -114,12 +114,12 @@ def _options(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of records and tables")
     parser.add_argument("--budget", type=float, default=540.0, help="seconds after which the suite's trials are ended")
     parser.add_argument("--suite", type=Path, default=Path("suites/ptb_mixtures.yaml"))
-    parser.add_argument("--seeds", default="1", help="of the suite's trials, with commas")
-    parser.add_argument("--set", action="append", default=[], dest="overrides", help="as of harness run")
+    parser.add_argument("--seeds", default="1", help="seeds of the suite's trials, separated by commas")
+    parser.add_argument("--set", action="append", default=[], dest="overrides", help="as in harness run")
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="folder of the corpora's files")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="sizes that only show that it runs")
+    parser.add_argument("--tiny", action="store_true", help="small sizes that only test the command")
     options = parser.parse_args(given)
     for part in options.parts:
         if part not in PARTS:
@@ -170,8 +170,9 @@ def _table(found: Measurement) -> str:
 
 
 def _trained(options: argparse.Namespace, deadline: float) -> tuple[str, bool]:
-    """Train the heads of a suite in parallel until the deadline. Return a line for each trial, and whether all
-    finished.
+    """Train the heads of a suite in parallel until the deadline.
+
+    Return a line for each trial, and whether all finished.
     """
     suite = plan.load(options.suite, tuple(options.overrides))
     seeds = set(options.seeds.split(","))

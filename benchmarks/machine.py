@@ -25,4 +25,4 @@ def high_load(load_average: float, threads: int) -> list[str]:
     cores = cpus_available()
     if load_average <= cores - threads + 0.25:
         return []
-    return [f"load {load_average:.2f} at the start on {cores} cores, of which {threads} are to be ours"]
+    return [f"load {load_average:.2f} at the start on {cores} cores, of which this measurement uses {threads}"]

@@ -157,4 +157,4 @@ def load(path: Path) -> Measurement:
     try:
         return Measurement.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
-        raise ExecutionError(f"{path} is no measurement of harness bench: {error.errors()[0]['msg']}") from None
+        raise ExecutionError(f"{path} is not a measurement of harness bench: {error.errors()[0]['msg']}") from None

@@ -1,5 +1,6 @@
-"""`bench memory`: the peak memory of a head's step beyond weights, inputs and gradients. Each cell has a new
-process.
+"""`bench memory`: the peak memory of a head's step beyond weights, inputs and gradients.
+
+Each cell has a new process.
 """
 
 import json

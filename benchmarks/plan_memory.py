@@ -112,7 +112,9 @@ def load(place: Path) -> PlannedSteps:
     try:
         return PlannedSteps.model_validate_json(place.read_text(encoding="utf-8"))
     except ValidationError as error:
-        raise ExecutionError(f"{place} is no record of harness bench plan-memory: {error.errors()[0]['msg']}") from None
+        raise ExecutionError(
+            f"{place} is not a record of harness bench plan-memory: {error.errors()[0]['msg']}"
+        ) from None
 
 
 def rows(measured: PlannedSteps) -> list[list[str]]:

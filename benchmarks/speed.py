@@ -90,8 +90,9 @@ def _call(cell: Cell, workload: Workload, evaluation: Evaluation | None, device:
 
 
 def _checked(cell: Cell, workload: Workload, call: Callable[[], torch.Tensor], graph: bool) -> Callable[[], object]:
-    """Return the function to time. Raises ExecutionError if its loss differs from the reference with the same
-    dropout.
+    """Return the function to time.
+
+    Raises ExecutionError if its loss differs from the reference with the same dropout.
     """
     torch.manual_seed(SEED)
     expected = expected_loss(workload, with_epsilon=cell.impl == PUBLISHED)
@@ -105,8 +106,9 @@ def _checked(cell: Cell, workload: Workload, call: Callable[[], torch.Tensor], g
 
 
 def _attempt(cell: Cell, prepare: Callable[[], Callable[[], object]], lacking: dict[Cell, str]):
-    """Return what `prepare` returns; None if a baseline has too little memory or a library fails. Then add the cell to
-    `lacking`.
+    """Return what `prepare` returns; None if a baseline has too little memory or a library fails.
+
+    Then add the cell to `lacking`.
     """
     try:
         return prepare()

@@ -114,8 +114,9 @@ def screen(table: list[Row], texts: int = 2) -> Table:
 
 
 def write(results: Path) -> list[Path]:
-    """Write the markdown for every device with records in results/bench. Raises ExecutionError if there are no
-    records.
+    """Write the markdown for every device with records in results/bench.
+
+    Raises ExecutionError if there are no records.
     """
     records = [load(path) for path in sorted((results / "bench").glob("*/*.json"))]
     if not records:

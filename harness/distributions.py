@@ -48,7 +48,7 @@ def facet_map(dims: HeadDims, *, projection: bool) -> nn.Module:
     d_top = dims.layer_dims[-1]
     if d_top != dims.d_embed and not projection:
         raise ValueError(
-            f"projection: the top layer is {d_top} wide and the output embedding {dims.d_embed}; set it to true"
+            f"projection: the top layer has width {d_top}, the output embedding {dims.d_embed}; set projection to true"
         )
     return nn.Linear(d_top, dims.d_embed) if projection else nn.Identity()
 
@@ -62,7 +62,7 @@ def output_width(dims: HeadDims, d_embed: int | None, *, tie_weights: bool) -> i
     if width < 1:
         raise ValueError(f"d_embed must be at least 1, got {width}")
     if tie_weights and width != dims.d_embed:
-        raise ValueError(f"tie_weights: the embedding is {dims.d_embed} wide, d_embed {width}; they must be equal")
+        raise ValueError(f"tie_weights: the embedding has width {dims.d_embed}, d_embed is {width}; they must be equal")
     return width
 
 
@@ -104,7 +104,7 @@ def start_as_embedding_(embedding: nn.Embedding, facet: nn.Module, output: nn.Li
             if facet.in_features != facet.out_features:
                 widths = f"{facet.in_features} to {facet.out_features}"
                 raise ValueError(
-                    f"start: 'embedding' needs layers as wide as the embedding, the projection is {widths}"
+                    f"start: 'embedding' needs a top layer of the width of the embedding, the projection maps {widths}"
                 )
             nn.init.eye_(facet.weight)
             nn.init.zeros_(facet.bias)
@@ -160,7 +160,7 @@ class Mixture:
         if len(partitions) != K or sum(partitions) != F or min(partitions) < 1:
             raise ValueError(f"{F} facets and {K} log-prior weights do not fit partitions {partitions}")
         if max(partitions) > len(weight_VE):
-            raise ValueError(f"partitions {partitions} leave a facet without words: there are {len(weight_VE)}")
+            raise ValueError(f"partitions {partitions} are more than the {len(weight_VE)} words")
         self.shape = (B, T)
         self.facets_NFE = facets_BTFE.reshape(B * T, F, E)
         self.log_prior_NK = None if log_prior_BTK is None else log_prior_BTK.reshape(B * T, K)

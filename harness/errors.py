@@ -8,8 +8,9 @@ from harness.printable import sentence
 
 
 class HarnessError(Exception):
-    """A mistake of the user or an unsuitable environment. The message says what is wrong, where, and what was
-    expected.
+    """A mistake of the user or an unsuitable environment.
+
+    The message says what is wrong, where, and what was expected.
     """
 
     exit_code = 2
@@ -52,8 +53,9 @@ class CorpusError(HarnessError):
 
 
 class WeightsError(CorpusError):
-    """Pretrained weights that are missing, have the wrong content, or cannot be downloaded. The trial is not run, as
-    with a missing corpus.
+    """Pretrained weights that are missing, have the wrong content, or cannot be downloaded.
+
+    The trial is not run, as with a missing corpus.
     """
 
 

@@ -67,8 +67,9 @@ def build_backbone(spec: Choice, vocab_size: int) -> nn.Module:
 
 
 def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
-    """Build a head by its name, for the widths of a backbone. Raises what its constructor raises, and
-    ComponentError.
+    """Build a head by its name, for the widths of a backbone.
+
+    Raises what its constructor raises, and ComponentError.
     """
     dims = HeadDims(
         vocab_size=vocab_size,
@@ -104,8 +105,9 @@ def components(spec: ModelChoice) -> str:
 
 
 def count_parameters(model: LanguageModel) -> tuple[int, int]:
-    """Return the numbers of parameters (total, head). Tied parameters are counted once, as parameters of the
-    backbone.
+    """Return the numbers of parameters (total, head).
+
+    Tied parameters are counted once, as parameters of the backbone.
     """
     body = {id(parameter) for parameter in model.backbone.parameters()}
     own = sum(parameter.numel() for parameter in model.head.parameters() if id(parameter) not in body)

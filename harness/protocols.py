@@ -43,8 +43,9 @@ class HeadDims:
 
 @runtime_checkable
 class Backbone(Protocol):
-    """An nn.Module that is built as Cls(vocab_size, *, <parameters>). The keyword-only parameters are its YAML
-    schema.
+    """An nn.Module that is built as Cls(vocab_size, *, <parameters>).
+
+    The keyword-only parameters are its YAML schema.
     """
 
     layer_dims: tuple[int, ...]
@@ -71,8 +72,9 @@ class Incremental(Protocol):
 
 @runtime_checkable
 class StartsFromFiles(Protocol):
-    """Class methods of a backbone whose weights may come from files. Both get the backbone's parameters from the
-    suite.
+    """Class methods of a backbone whose weights may come from files.
+
+    Both get the backbone's parameters from the suite.
     """
 
     @classmethod

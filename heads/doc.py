@@ -23,9 +23,8 @@ class DirectOutputConnection(nn.Module):
         'paper': beta_m = sum over the batch of pi_m;    (std(beta) / mean(beta))^2, std over the J values, unbiased
         'code':  S_bm = sum over time of pi_m in row b;    var(S) (J - 1) / mean(S)^2, over all B J values, unbiased
     The value of the code has a factor J - 1 and also includes differences between the rows of the batch. Both forms
-    couple
-    the rows: with `accumulation` or `data_parallel`, beta and S are computed for each part, so the gradient is
-        different.
+    couple the rows: with `accumulation` or `data_parallel`, beta and S are computed for each part, and the gradient is
+    different.
 
     Shapes: layers (B, T, D_l) -> facets (B, T, J, E), the top layer's first; prior (B, T, J); output matrix W (V, E).
     Args:
@@ -117,9 +116,9 @@ def _from_top(components: dict[str, int] | tuple[int, ...], num_layers: int) -> 
     if isinstance(components, dict):
         components = tuple(components.get(name, 0) for name in FROM_TOP[: _depth(components)])
     if len(components) > num_layers:
-        raise ValueError(f"components: {len(components)} layers are named, the backbone has {num_layers}")
+        raise ValueError(f"components: {len(components)} layers are named, but the backbone has {num_layers}")
     if any(number < 0 for number in components) or sum(components) < 1:
-        raise ValueError(f"components must be numbers of at least 0, one of them more, got {tuple(components)}")
+        raise ValueError(f"components must be at least 0 each, and at least 1 in total, got {tuple(components)}")
     return tuple(components)
 
 

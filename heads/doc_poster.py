@@ -45,7 +45,9 @@ class DirectOutputConnectionPoster(nn.Module):
         if num_mixtures < 1:
             raise ValueError(f"num_mixtures must be at least 1, got {num_mixtures}")
         if num_mixtures > len(dims.layer_dims):
-            raise ValueError(f"num_mixtures: {num_mixtures} layers are read, the backbone has {len(dims.layer_dims)}")
+            raise ValueError(
+                f"num_mixtures: {num_mixtures} layers are read, but the backbone has {len(dims.layer_dims)}"
+            )
         read = dims.layer_dims[-num_mixtures:]
         self.num_mixtures, self.log_epsilon = num_mixtures, log_epsilon(compat)
         self.facets = nn.ModuleList(nn.Linear(d_layer, dims.d_embed) for d_layer in read)

@@ -75,9 +75,11 @@ class MultiFacetSoftmax(nn.Module):
         if window < 0:
             raise ValueError(f"window must be at least 0, got {window}")
         if num_partitions > dims.vocab_size:
-            raise ValueError(f"num_partitions: {num_partitions} parts of a vocabulary of {dims.vocab_size} words")
+            raise ValueError(f"num_partitions must be at most V = {dims.vocab_size}, got {num_partitions}")
         if num_input_layers > len(dims.layer_dims):
-            raise ValueError(f"num_input_layers: {num_input_layers} are read, the backbone has {len(dims.layer_dims)}")
+            raise ValueError(
+                f"num_input_layers: {num_input_layers} are read, but the backbone has {len(dims.layer_dims)}"
+            )
         self.num_input_layers, self.window, self.norm_inputs = num_input_layers, window, norm_inputs
         self.log_epsilon = log_epsilon(compat)
         d_top, d_block = dims.layer_dims[-1], (window + 1) * sum(dims.layer_dims[-num_input_layers:])

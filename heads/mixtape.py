@@ -74,7 +74,7 @@ class Mixtape(nn.Module):
     def forward(self, hidden: Hidden) -> Logits:
         """Map (B, T, D) top states to the mixed logits, (B, T, V)."""
         if self.by_frequency is None:
-            raise RuntimeError("mixtape needs HeadDims.token_counts: its frequent words have gates of their own")
+            raise RuntimeError("mixtape needs HeadDims.token_counts: the most frequent words have their own gates")
         h_BTD = hidden.layers[-1]
         facets_BTKE = self.dropout(torch.tanh(self.latent(h_BTD))).unflatten(-1, (NUM_MIXTURES, -1))
         gates_BTRK = self.gates(h_BTD)

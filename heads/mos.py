@@ -75,7 +75,7 @@ class MixtureOfSoftmaxes(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         if prior_bias and gate != "learned":
-            raise ValueError(f"prior_bias belongs to a learned gate, and gate is '{gate}'")
+            raise ValueError(f"prior_bias is possible for gate 'learned' only, got gate '{gate}'")
         d_top = dims.layer_dims[-1]
         self.num_mixtures, self.activation = num_mixtures, activation
         self.phi, self.log_epsilon = LOGIT_MAPS[logit_map], log_epsilon(compat)

@@ -25,7 +25,7 @@ class UnigramNoise(nn.Module):
     def __init__(self, token_counts: Tensor):
         super().__init__()
         if token_counts.sum() < 1:
-            raise ValueError("nce: the training split has no tokens to take the noise from")
+            raise ValueError("nce: the training split has no tokens for the noise distribution")
         q_V = (token_counts.double() / token_counts.sum()).clamp(min=SMALLEST_PROBABILITY)
         q_V = q_V / q_V.sum()
         keep, alias = _alias_table(len(q_V) * q_V)
@@ -67,7 +67,9 @@ class NoiseContrastive(Mixture):
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() the NCE loss with new noise words, averaged like mean_nll. Raises RuntimeError without token counts."""
         if self.noise is None:
-            raise RuntimeError("nce needs HeadDims.token_counts: its noise is the training split's unigram")
+            raise RuntimeError(
+                "nce needs HeadDims.token_counts: its noise distribution is the unigram of the training split"
+            )
         loss_N = self.contrast(targets_BT.reshape(-1), self.noise.sample(self.num_noise))
         return weighted_mean(loss_N.view(self.shape), weight_BT)
 
@@ -143,8 +145,9 @@ class NoiseContrastiveSoftmax(nn.Module):
 
 
 def _alias_table(heights_V: Tensor) -> tuple[list[float], list[int]]:
-    """Return (keep, alias): columns of height 1 from words of height V q(x). A column has its word up to `keep`, and
-    its alias above.
+    """Return (keep, alias): columns of height 1 from words of height V q(x).
+
+    A column has its word up to `keep`, and its alias above.
     """
     keep, small, large = heights_V.tolist(), [], []
     alias = list(range(len(keep)))

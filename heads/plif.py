@@ -79,7 +79,8 @@ class PiecewiseLinearSoftmax(nn.Module):
 
 
 def _looked_up(table_M: Tensor, index: Tensor) -> Tensor:
-    """Return table[index]. With several CPU threads, index_select sums its gradient in a fixed order; indexing does
-    not.
+    """Return table[index].
+
+    With several CPU threads, index_select sums its gradient in a fixed order; indexing does not.
     """
     return table_M.index_select(0, index.flatten()).view_as(index)

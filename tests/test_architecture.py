@@ -83,10 +83,6 @@ class Function:
         return f"{self.place}: {self.name}"
 
     @property
-    def is_large(self) -> bool:
-        return self.lines > MAX_FUNCTION_LINES or self.parameters > MAX_PARAMETERS
-
-    @property
     def is_exempt(self) -> bool:
         """Its parameters are the keys of a suite file, the options of a command or the tensors of a GPU kernel."""
         return self.is_component_constructor or self.is_triton_kernel or str(self) in commands()
@@ -165,6 +161,18 @@ def functions(path: Path) -> Iterator[Function]:
                 yield from within(child, outer, constructs_component)
 
     yield from within(tree_of(path), "", False)
+
+
+def large_functions() -> list[Function]:
+    """Functions beyond the limits that are not exempt. The lines of a command within a function do not count for it."""
+    found = []
+    for path in SOURCES:
+        own = list(functions(path))
+        for each in own:
+            within = sum(other.lines for other in own if other.is_exempt and other.name.startswith(f"{each.name}."))
+            if each.lines - within > MAX_FUNCTION_LINES or each.parameters > MAX_PARAMETERS:
+                found.append(each)
+    return [each for each in found if not each.is_exempt]
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -291,26 +299,22 @@ def test_a_module_is_short_and_says_what_it_is():
 def test_a_function_fits_a_screen():
     problems = [
         f"{each} has {each.lines} lines without its docstring, and {each.parameters} parameters"
-        for path in SOURCES
-        for each in functions(path)
-        if each.is_large and not each.is_exempt and str(each) not in EXCEPTIONS
+        for each in large_functions()
+        if str(each) not in EXCEPTIONS
     ]
     assert not problems, listed(problems)
 
 
-def test_every_exception_is_one():
-    large = {str(each) for path in SOURCES for each in functions(path) if each.is_large and not each.is_exempt}
-    assert EXCEPTIONS.keys() <= large
+def test_every_exception_is_a_large_function():
+    assert EXCEPTIONS.keys() <= {str(each) for each in large_functions()}
 
 
 def test_no_two_modules_have_one_name():
     # cli/ is exempt: a module there is called like the room whose commands it has
-    named = [
-        path.parent.name if path.stem == "__init__" else path.stem
-        for path in OURS
-        if not name(path).startswith("harness/cli/")
-    ]
-    assert not {each: number for each, number in Counter(named).items() if number > 1}
+    ours = [module for module in MODULES if module.startswith("harness.") and module.split(".")[1] != "cli"]
+    counts = Counter(module.rpartition(".")[2] for module in ours)
+    twice = [module for module in ours if counts[module.rpartition(".")[2]] > 1]
+    assert not twice, listed(twice)
 
 
 def test_no_package_below_tests():

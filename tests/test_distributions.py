@@ -86,7 +86,7 @@ def test_partitions_that_do_not_share_out_the_facets_are_refused(partitions):
 
 def test_facet_map_projects_from_the_top_layer_or_refuses():
     assert tuple(facet_map(DIMS, projection=True).weight.shape) == (5, 4)
-    with pytest.raises(ValueError, match="the top layer is 4 wide and the output embedding 5; set it to true"):
+    with pytest.raises(ValueError, match="the top layer has width 4, the output embedding 5; set projection to true"):
         facet_map(DIMS, projection=False)
 
 
@@ -94,7 +94,7 @@ def test_a_heads_own_width_is_free_but_when_tied():
     assert output_width(DIMS, None, tie_weights=True) == 5
     assert output_width(DIMS, 5, tie_weights=True) == 5
     assert output_width(DIMS, 1, tie_weights=False) == 1
-    with pytest.raises(ValueError, match="tie_weights: the embedding is 5 wide, d_embed 2; they must be equal"):
+    with pytest.raises(ValueError, match="tie_weights: the embedding has width 5, d_embed is 2; they must be equal"):
         output_width(DIMS, 2, tie_weights=True)
     with pytest.raises(ValueError, match="d_embed must be at least 1, got 0"):
         output_width(DIMS, 0, tie_weights=False)
@@ -121,5 +121,5 @@ def test_xavier_fills_matrices_in_their_order_and_leaves_a_tied_one_alone():
 
 
 def test_a_facet_without_words_is_refused():
-    with pytest.raises(ValueError, match=r"partitions \(1, 4\) leave a facet without words: there are 3"):
+    with pytest.raises(ValueError, match=r"partitions \(1, 4\) are more than the 3 words"):
         Mixture(torch.zeros(1, 1, 5, 2), torch.zeros(1, 1, 2), torch.zeros(3, 2), partitions=(1, 4))

@@ -2,9 +2,8 @@
 harness.
 
     head, backbone, corpus    the module that defines the component, and the modules that it imports from its own
-    package
-                              or distribution, from `heads` and from `backbones`. Modules of harness/ are not included
-                              (see harness/code/source_code.py).
+                              package or distribution, from `heads` and from `backbones`. Modules of harness/ are not
+                              included (see harness/code/source_code.py).
     harness                   the modules that compute numbers, NUMERIC below, with their paths: moving a module changes
                               the hash, too.
 
@@ -81,8 +80,9 @@ class Fingerprints(BaseModel):
 
 
 class Result(Protocol):
-    """The part of a TrialRecord that is read here; records are a later room. `code` is None in records of old
-    versions.
+    """The part of a TrialRecord that is read here; records are a later room.
+
+    `code` is None in records of old versions.
     """
 
     spec: TrialSpec

@@ -79,7 +79,7 @@ def _only(found: list, name: str):
 
 def _check(size: int, regular: bool, name: str) -> None:
     if not regular:
-        raise ValueError(f"'{name}' of the archive is no regular file")
+        raise ValueError(f"'{name}' of the archive is not a regular file")
     if size > MAX_BYTES:
         raise ValueError(f"'{name}' of the archive has more than {MAX_BYTES:,} bytes")
 

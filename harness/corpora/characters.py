@@ -1,5 +1,6 @@
-"""Convert characters to ids by a table of code points. No Python list of characters is made, so long texts are
-possible.
+"""Convert characters to ids by a table of code points.
+
+No Python list of characters is made, so long texts are possible.
 """
 
 from collections.abc import Mapping

@@ -99,8 +99,9 @@ class CorpusSource(Protocol):
     """A source of a corpus, which is registered by name."""
 
     def facts(self) -> CorpusFacts:
-        """Return sizes and identity, without network access. Raises CorpusError if a local file is missing or
-        unsuitable.
+        """Return sizes and identity, without network access.
+
+        Raises CorpusError if a local file is missing or unsuitable.
         """
         ...
 

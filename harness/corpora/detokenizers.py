@@ -1,9 +1,8 @@
 """Convert word-level corpora back to plain text, as far as possible, for models that read plain text.
 
 What the preprocessing removed is not restored: Penn Treebank is in lower case, without punctuation, with <unk> and N,
-    and
-WikiText-2 has <unk>. A separate `'` after an s is read as a possessive. Other separate quotes are read as pairs within
-a line. The rules are applied to each line in the order of the lists below.
+and WikiText-2 has <unk>. A separate `'` after an s is read as a possessive. Other separate quotes are read as pairs
+within a line. The rules are applied to each line in the order of the lists below.
 """
 
 import re

@@ -44,8 +44,7 @@ def fetch(file: PinnedFile, data: Path) -> Path:
     """Return the path of a verified file. Download it if it is missing, with one retry if the download was wrong.
 
     Raises: CorpusError when an existing file has another content (the file is not changed), or when the download fails
-        or
-    has another content (it is removed).
+    or has another content (it is removed).
     """
     place = data / file.path
     if place.exists():
@@ -104,7 +103,7 @@ def _stream(url: str, place: str, _: pooch.Pooch) -> None:
                 if received > MAX_BYTES:
                     raise requests.RequestException(f"more than {MAX_BYTES:,} bytes")
         except urllib3.exceptions.TimeoutError as cause:
-            raise requests.Timeout(f"nothing came for {STALL_SECONDS:g} s") from cause
+            raise requests.Timeout(f"no data received for {STALL_SECONDS:g} s") from cause
         except urllib3.exceptions.HTTPError as cause:
             raise requests.exceptions.ChunkedEncodingError(cause) from cause
 
@@ -115,7 +114,7 @@ def _reason(cause: Exception) -> str:
     if isinstance(cause, requests.Timeout):
         return f"too slow: {cause}"
     if isinstance(cause, requests.exceptions.ChunkedEncodingError):
-        return "the transfer was cut"
+        return "the transfer was interrupted"
     if isinstance(cause, ValueError) and "hash" in str(cause):
-        return "the file that came has another sha256 than the pinned one"
+        return "the downloaded file has another sha256 than the pinned one"
     return f"{type(cause).__name__}: {cause}".splitlines()[0]

@@ -136,7 +136,9 @@ class Hub:
             raise CorpusError(f'{self}: needs a library: pip install "output-head-harness[hub]"') from None
         copy = data / "hub" / self.dataset / self.revision
         if not copy.is_dir() and Path(self.dataset).exists():
-            raise CorpusError(f"{self}: the folder {Path(self.dataset).absolute()} would be read instead of the hub's")
+            raise CorpusError(
+                f"{self}: the folder {Path(self.dataset).absolute()} would be read instead of the data set on the hub"
+            )
         place, revision = (str(copy), None) if copy.is_dir() else (self.dataset, self.revision)
         yield from datasets.load_dataset(place, self.config, split=self.split, revision=revision, streaming=True)
 

@@ -198,7 +198,7 @@ def _check(tokenizer: TokenizerSpec | None, **given: tuple[object, object]) -> N
     check_tokenizer(tokenizer)
     for name, (value, default) in given.items():
         if value != default:
-            raise ValueError(f"{name}: has no meaning with a tokenizer, whose tokens are no words or characters")
+            raise ValueError(f"{name}: has no meaning with a tokenizer, because its tokens are not words or characters")
 
 
 def _counting(level: str, tokenizer: TokenizerSpec | None, at_word_level: str) -> str:

@@ -38,11 +38,11 @@ class _PublishedCorpus:
 
     def __init__(self, *, boundary: Boundary = "eos", tokenizer: TokenizerSpec | None = None, detokenize: bool = False):
         if tokenizer is None and detokenize:
-            raise ValueError("detokenize: needs a tokenizer; the corpus' own words are tokens already")
+            raise ValueError("detokenize: needs a tokenizer; without one the tokens are the words of the corpus")
         if tokenizer is not None:
             check_tokenizer(tokenizer)
             if boundary != "eos":
-                raise ValueError("boundary: has no meaning with a tokenizer, whose tokens are no words")
+                raise ValueError("boundary: has no meaning with a tokenizer, because its tokens are not words")
         self.boundary, self.tokenizer, self.detokenize = boundary, tokenizer, detokenize
 
     def facts(self) -> CorpusFacts:

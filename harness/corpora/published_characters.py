@@ -53,7 +53,10 @@ class _PublishedCharacters:
     def _corpus(self, splits: dict[str, np.ndarray], *, values: bytes, **about) -> Corpus:
         found = {name: len(splits[name]) for name in SPLITS}
         if found != self.TOKENS or len(values) != self.VOCAB_SIZE:
-            raise CorpusError(f"{self.FILES[0].path}: {found} tokens, {len(values)} symbols; expected other counts")
+            raise CorpusError(
+                f"{self.FILES[0].path}: found {found} tokens and {len(values)} symbols; "
+                f"expected {self.TOKENS} and {self.VOCAB_SIZE}"
+            )
         ids = {name: byte_ids(splits[name], values) for name in SPLITS}
         return Corpus(vocab_size=len(values), **ids, **about)
 

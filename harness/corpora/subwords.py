@@ -123,10 +123,8 @@ class SubwordCodec:
     """Conversion between text and token ids.
 
     For byte-level BPE, `decode(encode(text)) == text`; an incomplete character gives U+FFFD. WordPiece does not keep
-    white
-    space: `decode` separates words and marks with single spaces, with fewer spaces before punctuation, and writes
-        unknown
-    characters as [UNK].
+    white space: `decode` separates words and marks with single spaces, with fewer spaces before punctuation, and writes
+    unknown characters as [UNK].
     """
 
     def __init__(self, tokenizer: Tokenizer):

@@ -97,8 +97,7 @@ def tokenized(recipe: Recipe, data: Path) -> Corpus:
     """Return the corpus of a recipe. Read its token files if they are complete, else make them.
 
     Raises: CorpusError when the tokenizer is not available or a split has fewer than 2 tokens; StorageError when the
-        files
-    cannot be written.
+    files cannot be written.
     """
     identity = json.dumps(recipe.identity, sort_keys=True)
     folder = tokens_folder() / hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -120,7 +119,7 @@ def tokenized(recipe: Recipe, data: Path) -> Corpus:
         ) from cause
     if found is None:
         raise StorageError(
-            f"{folder} does not hold what was just written to it; name another folder with HARNESS_CACHE"
+            f"the files in {folder} differ from what was just written; name another folder with HARNESS_CACHE"
         )
     return found
 

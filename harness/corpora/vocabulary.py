@@ -50,8 +50,9 @@ def vocabulary(train: Sequence[str], *, min_count: int = 1, unknown: bool = Fals
 
 
 def encode(tokens: Sequence[str], ids: dict[str, int], where: str) -> Tensor:
-    """Return (N,) int64 ids. A symbol outside of the vocabulary becomes <unk>. Raises CorpusError if there is no
-    <unk>.
+    """Return (N,) int64 ids. A symbol outside of the vocabulary becomes <unk>.
+
+    Raises CorpusError if there is no <unk>.
     """
     unknown = ids.get(UNK)
     encoded = [ids.get(token, unknown) for token in tokens]

@@ -20,8 +20,9 @@ _sizes_only: ContextVar[bool] = ContextVar("sizes_only", default=False)
 
 
 class Kernels(NamedTuple):
-    """The code of the two inner steps; by default torch's operations. `log_sum_exp` is None if there is no kernel for
-    it.
+    """The code of the two inner steps; by default torch's operations.
+
+    `log_sum_exp` is None if there is no kernel for it.
     """
 
     combine_rows_: Callable[..., rows.Rows] = rows.combine_rows_

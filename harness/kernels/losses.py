@@ -35,8 +35,9 @@ class WeightedNLL(torch.autograd.Function):
 
 
 class TokenNLL(torch.autograd.Function):
-    """(N,) L_n for any upstream gradient. Only the inputs are kept, and the backward pass evaluates again: 8 N K V E
-    operations in total.
+    """(N,) L_n for any upstream gradient.
+
+    Only the inputs are kept, and the backward pass evaluates again: 8 N K V E operations in total.
     """
 
     @staticmethod

@@ -69,8 +69,9 @@ def proven(route: Route) -> Route:
 
 
 def report(*, again: bool = False) -> Probe:
-    """Return this machine's probe, from the cache or made now, which takes a second. `again`: make it now in any
-    case.
+    """Return this machine's probe, from the cache or made now, which takes a second.
+
+    `again`: make it now in any case.
     """
     if not again:
         with contextlib.suppress(OSError, ValueError, TypeError):  # no file yet, or a file of another format

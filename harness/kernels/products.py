@@ -5,9 +5,8 @@ Sums are computed in float32 in each case. float64 tensors are always multiplied
 bfloat16.
 
 Routes on the CPU: 'default' is torch's choice, which is MKL in its x86 builds. 'onednn' sends float32 products to
-    oneDNN,
-which torch does if bfloat16 is allowed inside of products. On processors without AMX, oneDNN still multiplies in
-float32. With AMX it does not, so the route is used only on machines where harness/kernels/probe.py has checked its
+oneDNN, which torch does if bfloat16 is allowed inside of products. On processors without AMX, oneDNN still multiplies
+in float32. With AMX it does not, so the route is used only on machines where harness/kernels/probe.py has checked its
 error.
 """
 

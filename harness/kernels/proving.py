@@ -1,8 +1,7 @@
 """Prove the evaluation of mixtures on a device: compare small cases with the reference in float64 on the CPU.
 
 The inputs are numbers of few bits: facets x in -1, -1/2 .. 1 and words w in -1/2, 0, 1/2. So logits are multiples of
-    1/4
-below 64, which float32, tf32 and bfloat16 represent exactly. (In training the kernels scale facets by 1 / ln 2, so
+1/4 below 64, which float32, tf32 and bfloat16 represent exactly. (In training the kernels scale facets by 1 / ln 2, so
 there the facets are ln 2 x.) Therefore the loss must be correct up to the rounding of float32 sums in every precision
 of the products. Only gradients have larger errors: they are products of exponentials and scaled facets, which are
 rounded.

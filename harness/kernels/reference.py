@@ -30,8 +30,9 @@ def nll(mixture: "Mixture", targets_N: Tensor) -> Tensor:
 
 
 def log_probs(mixture: "Mixture") -> Tensor:
-    """(N, V) nats: the whole mixed distribution. Components are added one at a time, so a few N x V floats are
-    needed.
+    """(N, V) nats: the whole mixed distribution.
+
+    Components are added one at a time, so a few N x V floats are needed.
     """
     mixed_NV = None
     for k, u_NV in enumerate(_component_logits(mixture)):

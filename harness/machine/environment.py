@@ -21,7 +21,7 @@ def resolve_device(wanted: str) -> torch.device:
     Raises: ExecutionError when cuda is asked for and not available.
     """
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ExecutionError("a GPU is asked for and this torch sees none; use --device cpu or auto")
+        raise ExecutionError("a GPU was requested, but torch finds none; use --device cpu or auto")
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(wanted)

@@ -77,8 +77,9 @@ class Proof:
 
 
 def of(device: torch.device, *, again: bool = False) -> Proof:
-    """Return the proof for a device, from the cache or made now, which takes seconds. `again`: make it now in any
-    case.
+    """Return the proof for a device, from the cache or made now, which takes seconds.
+
+    `again`: make it now in any case.
     """
     if device.type != "cuda":
         return Proof(device=device_name(device), failed={}, seconds=0.0, made=now())

@@ -1,5 +1,6 @@
-"""From a YAML file to a Suite and its list of TrialSpec. Planning starts no trial, downloads no file and allocates no
-model.
+"""From a YAML file to a Suite and its list of TrialSpec.
+
+Planning starts no trial, downloads no file and allocates no model.
 """
 
 from harness.plan.load import load

@@ -124,7 +124,7 @@ def _bounded() -> Iterator[None]:
 
     def count_one(*_) -> None:
         if next(made) > MAX_TENSORS:
-            raise ValueError(f"more than {MAX_TENSORS:,} tensors of parameters; fewer layers or parts are expected")
+            raise ValueError(f"more than {MAX_TENSORS:,} tensors of parameters; use fewer layers or components")
 
     counting = register_module_parameter_registration_hook(count_one)
     try:

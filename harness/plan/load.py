@@ -75,8 +75,8 @@ def _workers(data: dict[str, Any]) -> int:
     """
     resources, train = data.get("resources"), data.get("train")
     gpus = resources.get("gpus") if isinstance(resources, dict) else None
-    said = train.get("data_parallel", gpus) if isinstance(train, dict) else None
-    return int(said) if isinstance(said, int | float) and said > 1 and said % 1 == 0 else 1
+    workers = train.get("data_parallel", gpus) if isinstance(train, dict) else None
+    return int(workers) if isinstance(workers, int | float) and workers > 1 and workers % 1 == 0 else 1
 
 
 def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
@@ -181,7 +181,7 @@ def _combination_problems(
     smallest = min(counted, default=None)
     if file.train.epochs and smallest is not None and smallest < 2 * file.train.batch_size:
         message = (
-            f"{file.train.batch_size} columns need {2 * file.train.batch_size} training tokens, there are {smallest}"
+            f"{file.train.batch_size} rows need {2 * file.train.batch_size} training tokens, the corpus has {smallest}"
         )
         problems.append(source.problem(("train", "batch_size"), message))
     gpus, workers = file.resources.gpus, file.train.data_parallel

@@ -128,7 +128,7 @@ def _agree(combination: Combination, target: int) -> bool:
 def _miss(match: MatchSpec, each: Combination, found: Combination | None, target: int, reason: str) -> str:
     model = f"{each.head.spec} on {each.backbone.spec} and {each.corpus.spec}"
     if found is None:
-        return f"{match.vary} can be no number in {model}: {reason}"
+        return f"no value of {match.vary} is possible for {model}: {reason}"
     (owner,) = _owners(match.vary, each)
     width, total = getattr(found, owner).spec.params[match.vary], found.params[0]
     whose = f"{match.params}'s " if isinstance(match.params, str) else ""
@@ -212,6 +212,6 @@ def _repeated_problems(match: MatchSpec, combined: list[Combination], source: So
             width = values.pop(match.vary)
             before = seen.setdefault((component.spec.name, str(values)), width)
             if width != before:
-                message = f"{match.vary} is {before} and {width}, and match.vary chooses it; expected one value"
+                message = f"{match.vary} has the values {before} and {width}, but match.vary chooses it; give one value"
                 problems.append(component.problem(source, message))
     return problems

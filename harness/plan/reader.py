@@ -38,9 +38,9 @@ class Source:
         """Return 'file:line:column: path.to.key: message', or '--set key=value: ...' for a value of the command
         line.
         """
-        said = self._overridden(place)
-        if said is not None:
-            return f"--set {said}: {'.'.join(map(str, place))}: {message}"
+        override = self._overridden(place)
+        if override is not None:
+            return f"--set {override}: {'.'.join(map(str, place))}: {message}"
         position = self.keys.get(place) if at_key else None
         for end in range(len(place), -1, -1):
             position = position or self.values.get(place[:end])
@@ -73,8 +73,7 @@ def read(path: Path) -> tuple[dict[str, Any], Source]:
     """Return the file as dicts, lists and scalars, and the positions of its keys and values.
 
     Raises: SuiteError when the file cannot be read, is too large, is not a YAML mapping, has a key twice, or exceeds
-        the
-    limits of depth and number of values.
+    the limits of depth and number of values.
     """
     text = _text(path)
     try:
@@ -93,8 +92,9 @@ def read(path: Path) -> tuple[dict[str, Any], Source]:
 
 
 def value_of(text: str) -> Any:
-    """Return a value of the command line, read as YAML: a number, string or [list]. Raises ValueError if it is
-    invalid.
+    """Return a value of the command line, read as YAML: a number, string or [list].
+
+    Raises ValueError if it is invalid.
     """
     try:
         return _plain(_parser().load(text), (), Source(Path("value")))

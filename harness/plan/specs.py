@@ -15,8 +15,9 @@ from harness.plan.train_parts import Schedule
 
 
 class ComponentSpec(Strict):
-    """A corpus, backbone or head: its name and the parameters that the suite sets. Other parameters have their
-    defaults.
+    """A corpus, backbone or head: its name and the parameters that the suite sets.
+
+    Other parameters have their defaults.
     """
 
     name: str

@@ -142,8 +142,8 @@ def index_that_leaves_the_folder(folder):
 
 
 MISTAKES = {
-    "no folder": (shutil.rmtree, "path: {0}/config.json is no file"),
-    "no config": (lambda folder: (folder / "config.json").unlink(), "path: {0}/config.json is no file"),
+    "no folder": (shutil.rmtree, "path: {0}/config.json does not exist"),
+    "no config": (lambda folder: (folder / "config.json").unlink(), "path: {0}/config.json does not exist"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "path: {0} holds no model.safetensors"),
     "pickle": (
         only_a_pickle,
@@ -164,11 +164,11 @@ MISTAKES = {
     ),
     "surplus tensor": (
         lambda folder: change_tensors(folder, lambda tensors: tensors.update(adapter=torch.zeros(2))),
-        "path: {0}/model.safetensors holds a tensor adapter, which GPT-2 has not, or has once",
+        "path: {0}/model.safetensors: adapter is not a tensor of this GPT-2, or is repeated",
     ),
     "tensor twice": (
         lambda folder: change_tensors(folder, lambda tensors: tensors.update({"ln_f.bias": torch.zeros(16)})),
-        "which GPT-2 has not, or has once",
+        "ln_f.bias is not a tensor of this GPT-2, or is repeated",
     ),
     "shape": (
         lambda folder: change_tensors(folder, lambda tensors: tensors.update({"transformer.ln_f.bias": torch.ones(9)})),
@@ -182,7 +182,7 @@ MISTAKES = {
     ),
     "other layers": (
         lambda folder: change_config(folder, n_layer=2),
-        "path: {0}/model.safetensors holds a tensor transformer.h.2.",
+        "path: {0}/model.safetensors: transformer.h.2.",
     ),
     "other width": (lambda folder: change_config(folder, n_embd=20), "expected floats"),
     "heads": (
@@ -238,10 +238,10 @@ def test_an_unfit_folder_is_refused_when_planned_and_when_built(saved, spoil, se
 @pytest.mark.parametrize(
     ("params", "sentence"),
     [
-        ({"vocab_size": 12}, "weights: theirs is a vocabulary of 11, the corpus has 12"),
-        ({"d_model": 32}, "d_model: that of the weights is 16, got 32"),
-        ({"num_layers": 2}, "num_layers: that of the weights is 3, got 2"),
-        ({"num_heads": 2}, "num_heads: that of the weights is 4, got 2"),
+        ({"vocab_size": 12}, "weights: their vocabulary has 11 entries, the corpus 12"),
+        ({"d_model": 32}, "d_model: the weights have 16, got 32"),
+        ({"num_layers": 2}, "num_layers: the weights have 3, got 2"),
+        ({"num_heads": 2}, "num_heads: the weights have 4, got 2"),
         ({"size": "tiny"}, r"size: 'tiny' is \(d_model, layers, heads\) = \(128, 4, 4\), .* is \(16, 3, 4\)"),
     ],
 )
@@ -253,10 +253,10 @@ def test_what_contradicts_the_weights_is_refused(saved, params, sentence):
 @pytest.mark.parametrize(
     ("params", "sentence"),
     [
-        ({"path": "/x"}, "path is the place of pretrained weights; add weights: pretrained"),
+        ({"path": "/x"}, "path is for pretrained weights: add weights: pretrained"),
         ({"weights": "pretrained", "size": "tiny"}, "size: there are no public weights of the size 'tiny'"),
-        ({"weights": "pretrained", "num_heads": 6}, "num_heads: that of the weights is 12, got 6"),
-        ({"weights": "pretrained"}, "weights: theirs is a vocabulary of 50,257, the corpus has 11"),
+        ({"weights": "pretrained", "num_heads": 6}, "num_heads: the weights have 12, got 6"),
+        ({"weights": "pretrained"}, "weights: their vocabulary has 50,257 entries, the corpus 11"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(params, sentence):

@@ -104,7 +104,7 @@ def test_a_measurement_is_read_as_it_was_saved(run, tmp_path):
     save(run, tmp_path / "bench" / "a.json")
     assert load(tmp_path / "bench" / "a.json") == run
     (tmp_path / "bench" / "a.json").write_text('{"kind": "head"}')
-    with pytest.raises(ExecutionError, match=r"a\.json is no measurement of harness bench"):
+    with pytest.raises(ExecutionError, match=r"a\.json is not a measurement of harness bench"):
         load(tmp_path / "bench" / "a.json")
 
 
@@ -135,7 +135,7 @@ def test_a_product_rate_that_varies_by_more_than_15_percent_is_told():
 def test_load_that_leaves_too_few_cores_is_told(monkeypatch):
     monkeypatch.setattr(machine, "cpus_available", lambda: 4)
     assert machine.high_load(3.2, threads=1) == []
-    assert machine.high_load(3.2, threads=2) == ["load 3.20 at the start on 4 cores, of which 2 are to be ours"]
+    assert machine.high_load(3.2, threads=2) == ["load 3.20 at the start on 4 cores, of which this measurement uses 2"]
 
 
 def test_a_device_names_its_files():

@@ -97,7 +97,7 @@ def test_targets_that_do_not_apply_are_told(fresh, harness):
         (["memory", "--precision", ","], "--precision: expected some of fp32, bf16 on cpu"),
         (["head", "--graph"], "--graph: CUDA graphs need a GPU; leave out --graph"),
         (["step", "--setting", "gpt2-small", "--route", "default"], "bench step: setting gpt2-small"),
-        (["head", "--device", "cuda"], "a GPU is asked for and this torch sees none"),
+        (["head", "--device", "cuda"], "a GPU was requested, but torch finds none"),
         (["table"], "results/bench holds no measurements"),
     ],
 )

@@ -168,7 +168,7 @@ def test_cuda_without_a_gpu_is_refused_and_no_record_is_touched(finished, run, m
     before = record_files(finished)
     done = run("--device", "cuda", "--force")
     assert done.code == 2
-    assert done.err == "a GPU is asked for and this torch sees none; use --device cpu or auto\n"
+    assert done.err == "a GPU was requested, but torch finds none; use --device cpu or auto\n"
     assert record_files(finished) == before
 
 

@@ -63,7 +63,7 @@ def test_file_with_the_right_hash_is_there_afterwards_and_not_fetched_twice(serv
 
 
 def test_download_with_another_hash_is_refused_and_leaves_nothing(server, tmp_path):
-    with pytest.raises(CorpusError, match="the file that came has another sha256 than the pinned one"):
+    with pytest.raises(CorpusError, match="the downloaded file has another sha256 than the pinned one"):
         fetch(pinned(server, content=OTHER), tmp_path)
     assert server.requested == ["/text.txt"] * 2  # once more, then given up
     assert files(tmp_path) == []

@@ -192,19 +192,19 @@ def test_the_published_epsilon_is_added_to_the_probability_when_asked_for():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"components": ()}, r"one of them more, got \(\)"),
-        ({"components": {}}, r"one of them more, got \(\)"),
-        ({"components": (0, 0)}, r"one of them more, got \(0, 0\)"),
-        ({"components": {"second": 0}}, r"one of them more, got \(0, 0\)"),
-        ({"components": (2, -1)}, r"numbers of at least 0, one of them more, got \(2, -1\)"),
-        ({"components": (1, 1, 1, 1)}, "components: 4 layers are named, the backbone has 3"),
-        ({"components": {"third": 1}, "layer_dims": (4, 5)}, "components: 3 layers are named, the backbone has 2"),
+        ({"components": ()}, r"at least 1 in total, got \(\)"),
+        ({"components": {}}, r"at least 1 in total, got \(\)"),
+        ({"components": (0, 0)}, r"at least 1 in total, got \(0, 0\)"),
+        ({"components": {"second": 0}}, r"at least 1 in total, got \(0, 0\)"),
+        ({"components": (2, -1)}, r"at least 0 each, and at least 1 in total, got \(2, -1\)"),
+        ({"components": (1, 1, 1, 1)}, "components: 4 layers are named, but the backbone has 3"),
+        ({"components": {"third": 1}, "layer_dims": (4, 5)}, "components: 3 layers are named, but the backbone has 2"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1\.0"),
         ({"dropout": 1.5}, r"dropout must be in \[0, 1\), got 1\.5"),
         ({"dropout": -0.1}, r"dropout must be in \[0, 1\), got -0\.1"),
         ({"balance_weight": -0.1}, r"balance_weight must be at least 0, got -0\.1"),
         ({"d_embed": 0}, "d_embed must be at least 1, got 0"),
-        ({"tie_weights": True, "d_embed": E - 1}, "tie_weights: the embedding is 6 wide, d_embed 5"),
+        ({"tie_weights": True, "d_embed": E - 1}, "tie_weights: the embedding has width 6, d_embed is 5"),
     ],
 )
 def test_bad_parameters_are_refused(params, message):

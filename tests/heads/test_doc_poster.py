@@ -120,7 +120,7 @@ def test_the_published_epsilon_is_added_to_the_probability_when_asked_for():
     [
         (0, "num_mixtures must be at least 1, got 0"),
         (-1, "num_mixtures must be at least 1, got -1"),
-        (5, "num_mixtures: 5 layers are read, the backbone has 4"),
+        (5, "num_mixtures: 5 layers are read, but the backbone has 4"),
     ],
 )
 def test_bad_numbers_of_mixtures_are_refused(num_mixtures, message):

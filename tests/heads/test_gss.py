@@ -89,5 +89,5 @@ def test_any_slope_above_zero_is_accepted(k):
 
 
 def test_another_width_without_projection_is_refused():
-    with pytest.raises(ValueError, match="projection: the top layer is 4 wide and the output embedding 6"):
+    with pytest.raises(ValueError, match="projection: the top layer has width 4, the output embedding 6"):
         make(layer_dims=(E, D))

@@ -203,8 +203,8 @@ def test_the_published_epsilon_is_added_to_the_probability_when_asked_for():
         ({"num_partitions": 0}, "num_partitions must be at least 1, got 0"),
         ({"num_partitions": -1}, "num_partitions must be at least 1, got -1"),
         ({"window": -1}, "window must be at least 0, got -1"),
-        ({"num_input_layers": 4}, "num_input_layers: 4 are read, the backbone has 3"),
-        ({"num_partitions": V + 1}, "num_partitions: 12 parts of a vocabulary of 11 words"),
+        ({"num_input_layers": 4}, "num_input_layers: 4 are read, but the backbone has 3"),
+        ({"num_partitions": V + 1}, "num_partitions must be at most V = 11, got 12"),
     ],
 )
 def test_bad_parameters_are_refused(params, message):

@@ -126,7 +126,7 @@ def test_dropout_masks_are_independent_over_positions_rows_components_and_units(
         ({"dropout": 1.5}, r"dropout must be in \[0, 1\), got 1\.5"),
         ({"dropout": -0.1}, r"dropout must be in \[0, 1\), got -0\.1"),
         ({"d_embed": 0}, "d_embed must be at least 1, got 0"),
-        ({"tie_weights": True, "d_embed": E - 1}, "tie_weights: the embedding is 6 wide, d_embed 5"),
+        ({"tie_weights": True, "d_embed": E - 1}, "tie_weights: the embedding has width 6, d_embed is 5"),
     ],
 )
 def test_bad_parameters_are_refused(params, message):

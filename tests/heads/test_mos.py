@@ -169,9 +169,12 @@ def test_dropout_masks_are_independent_over_positions_rows_components_and_units(
         ({"dropout": 1.5}, r"dropout must be in \[0, 1\), got 1\.5"),
         ({"dropout": -0.1}, r"dropout must be in \[0, 1\), got -0\.1"),
         ({"d_embed": 0}, "d_embed must be at least 1, got 0"),
-        ({"tie_weights": True, "d_embed": E - 1}, "tie_weights: the embedding is 6 wide, d_embed 5"),
-        ({"prior_bias": True, "gate": "constant"}, "prior_bias belongs to a learned gate, and gate is 'constant'"),
-        ({"prior_bias": True, "gate": "static"}, "prior_bias belongs to a learned gate, and gate is 'static'"),
+        ({"tie_weights": True, "d_embed": E - 1}, "tie_weights: the embedding has width 6, d_embed is 5"),
+        (
+            {"prior_bias": True, "gate": "constant"},
+            "prior_bias is possible for gate 'learned' only, got gate 'constant'",
+        ),
+        ({"prior_bias": True, "gate": "static"}, "prior_bias is possible for gate 'learned' only, got gate 'static'"),
         ({"compat": {"log_epsilon": 0.0}}, "expected a log_epsilon between 0 and 1"),
     ],
 )

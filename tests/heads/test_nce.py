@@ -243,7 +243,7 @@ def test_matrices_are_xavier_uniform_and_tied_ones_the_embedding():
     [
         ({"num_noise": 0}, "num_noise must be at least 1, got 0"),
         ({"num_noise": -1}, "num_noise must be at least 1, got -1"),
-        ({"layer_dims": (E, D)}, "projection: the top layer is 4 wide and the output embedding 6"),
+        ({"layer_dims": (E, D)}, "projection: the top layer has width 4, the output embedding 6"),
     ],
 )
 def test_bad_parameters_are_refused(params, message):

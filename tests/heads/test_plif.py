@@ -127,7 +127,7 @@ def test_matrices_are_xavier_uniform_and_tied_ones_the_embedding():
         ({"bound": 0.0}, r"bound must be more than 0, got 0\.0"),
         ({"bound": -1.0}, "bound must be more than 0"),
         ({"noise": -0.1}, r"noise must be at least 0, got -0\.1"),
-        ({"layer_dims": (E, D)}, "projection: the top layer is 4 wide and the output embedding 6"),
+        ({"layer_dims": (E, D)}, "projection: the top layer has width 4, the output embedding 6"),
     ],
 )
 def test_bad_parameters_are_refused(params, message):

@@ -63,7 +63,7 @@ def test_matrices_are_xavier_uniform_and_biases_linear_default():
 
 
 def test_another_width_without_projection_is_refused():
-    with pytest.raises(ValueError, match="projection: the top layer is 4 wide and the output embedding 6"):
+    with pytest.raises(ValueError, match="projection: the top layer has width 4, the output embedding 6"):
         make(layer_dims=(E, D))
 
 
@@ -116,7 +116,7 @@ def test_started_as_the_embedding_a_tied_matrix_stays_tied_and_another_width_is_
     dims = HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E)
     assert cls(dims, embedding, tie_weights=True, start="embedding").output.weight is embedding.weight
     dims = HeadDims(vocab_size=V, layer_dims=(D,), d_embed=E)
-    with pytest.raises(ValueError, match=r"start: 'embedding' needs .* the projection is 4 to 6"):
+    with pytest.raises(ValueError, match=r"start: 'embedding' needs .* the projection maps 4 to 6"):
         cls(dims, embedding, projection=True, start="embedding")
 
 

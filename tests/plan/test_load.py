@@ -51,7 +51,7 @@ MISTAKES = {
     ),
     "batch": (
         ("batch_size: 4", "batch_size: 201"),
-        "10:59: train.batch_size: 201 columns need 402 training tokens, there are 400",
+        "10:59: train.batch_size: 201 rows need 402 training tokens, the corpus has 400",
     ),
     "duplicate seed": (("[1, 2]", "[1, 2, 1]"), "11:15: seeds.2: the seed 1 appears twice"),
     "negative seed": (("[1, 2]", "[1, -2]"), "11:12: seeds.1: expected greater than or equal to 0, got -2"),

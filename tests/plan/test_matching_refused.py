@@ -62,12 +62,12 @@ REFUSED = {
     "a list": (
         [("d_model: 250", "d_model: [250, 120]")],
         "match: {params: softmax, vary: d_model}",
-        "6:21: backbones.0.lstm.d_model: d_model is 250 and 120, and match.vary chooses it; expected one value",
+        "6:21: backbones.0.lstm.d_model: d_model has the values 250 and 120, but match.vary chooses it; give one value",
     ),
     "two entries that differ in it alone": (
         [("  - lstm", "  - lstm: {dropout: 0.1, num_layers: 1}\n  - lstm")],
         "match: {params: softmax, vary: d_model}",
-        "7:21: backbones.1.lstm.d_model: d_model is 200 and 250, and match.vary chooses it; expected one value",
+        "7:21: backbones.1.lstm.d_model: d_model has the values 200 and 250, but match.vary chooses it; give one value",
     ),
     "no such number": (
         [],
@@ -121,7 +121,7 @@ ON = "on lstm(d_model=250, num_layers=1, dropout=0.1) and markov(vocab_size=5000
 def test_where_no_width_can_be_built_the_constructors_reason_is_told(problems):
     text = matched_suite(("mos: {num_mixtures: [2, 15]}", "unset"), match="match: {params: 1000, vary: d_latent}\n")
     assert problems(text.replace("  - softmax\n", "")) == [
-        f"11:8: match: d_latent can be no number in unset {ON}: d_latent must be left out, got 250; "
+        f"11:8: match: no value of d_latent is possible for unset {ON}: d_latent must be left out, got 250; "
         "other widths to vary: d_model"
     ]
 
@@ -132,7 +132,7 @@ def test_where_one_width_can_be_built_the_others_reason_is_told(problems):
     assert problems(text) == [
         f"12:8: match: no d_embed brings mos(num_mixtures=3, tie_weights=True) {ON} within 0.5 % of softmax's "
         "3,007,000 parameters: the nearest found, 250, has 1,946,000 (-35.3 %), and no other can be built: "
-        "tie_weights: the embedding is 250 wide, d_embed 500; they must be equal; other widths to vary: d_model"
+        "tie_weights: the embedding has width 250, d_embed is 500; they must be equal; other widths to vary: d_model"
     ]
 
 

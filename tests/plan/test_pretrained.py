@@ -108,7 +108,7 @@ def with_config(**values):
         (
             ("path: one", "path: none"),
             None,
-            "6:39: backbones.0.gpt2.path: path: {0}/none/config.json is no file",
+            "6:39: backbones.0.gpt2.path: path: {0}/none/config.json does not exist",
         ),
         (
             ("path: one", "path: one"),
@@ -120,7 +120,7 @@ def with_config(**values):
         (
             ("vocab_size: 12", "vocab_size: 13"),
             None,
-            "6:21: backbones.0.gpt2.weights: weights: theirs is a vocabulary of 12, the corpus has 13",
+            "6:21: backbones.0.gpt2.weights: weights: their vocabulary has 12 entries, the corpus 13",
         ),
         (
             ("path: one", "path: one"),
@@ -130,7 +130,7 @@ def with_config(**values):
         (
             ("dropout: 0", "num_heads: 4"),
             None,
-            "6:55: backbones.0.gpt2.num_heads: num_heads: that of the weights is 2, got 4",
+            "6:55: backbones.0.gpt2.num_heads: num_heads: the weights have 2, got 4",
         ),
         (
             ("weights: pretrained", "weights: random"),

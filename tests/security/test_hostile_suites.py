@@ -133,7 +133,7 @@ VALUES = {
     "a long name": (("- softmax", f"- {'a' * 100_000}"), None),
     "many layers": (
         ("num_layers: 1", "num_layers: 1000000000"),
-        "6:5: backbones.0: more than 10,000 tensors of parameters; fewer layers or parts are expected",
+        "6:5: backbones.0: more than 10,000 tensors of parameters; use fewer layers or components",
     ),
     "very many layers": (("num_layers: 1", "num_layers: 9223372036854775807"), None),
     "many facets": (("mos: {num_mixtures: 2}", "mfs: {num_mixtures: 1000000000}"), None),
