@@ -14,7 +14,7 @@ from harness.execution.events import Event, GuardedListener, OnEvent
 from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import Status, TrialRecord
-from harness.training.progress import Progress
+from harness.training.progress_report import Progress
 from harness.trial.lost import give_up
 from harness.trial.setting import Setting
 

@@ -23,7 +23,7 @@ from harness.training.evaluation import Score, evaluate
 from harness.training.fitted import Fitted
 from harness.training.optimization import make_optimizer, make_schedule
 from harness.training.parts import Parts, Stateful, step_parts
-from harness.training.progress import Progress, Throttled
+from harness.training.progress_report import Progress, Throttled
 from harness.training.saving import Saving
 from harness.training.step import EagerStep, Step
 

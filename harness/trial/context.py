@@ -15,7 +15,7 @@ from harness.training.checkpoint import Checkpoint, Checkpoints, NoCheckpoints
 from harness.training.clocks import Clocks
 from harness.training.data_parallel import Workers
 from harness.training.fitted import Fitted
-from harness.training.progress import Progress
+from harness.training.progress_report import Progress
 from harness.trial.attempt import Attempt
 from harness.trial.session import Session
 from harness.trial.setting import Setting

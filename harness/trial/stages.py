@@ -18,7 +18,7 @@ from harness.training.data_parallel import parallel
 from harness.training.epoch import Diverged
 from harness.training.evaluation import Score, TokenNll, references, refuse_stride, state_of, text_scores
 from harness.training.loop import Hooks, Training
-from harness.training.progress import Progress
+from harness.training.progress_report import Progress
 from harness.training.saving import Saving
 from harness.training.step import refuse_unfit
 from harness.trial.certify import certify, segments_to_sample

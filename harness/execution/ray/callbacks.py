@@ -5,7 +5,7 @@ from typing import Any
 from ray import tune
 
 from harness.execution.rounds import Watcher
-from harness.training.progress import Progress
+from harness.training.progress_report import Progress
 
 MAX_FAILURES = 10  # of the workers of one trial in one run; a trial that fails twice in one place ends earlier
 

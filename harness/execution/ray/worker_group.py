@@ -16,7 +16,7 @@ from ray.util.placement_group import PlacementGroup, placement_group_table, remo
 
 from harness.execution.ray.payload import Payload
 from harness.training.data_parallel import PATIENCE_SECONDS, Workers
-from harness.training.progress import PROGRESS_SECONDS, Progress
+from harness.training.progress_report import PROGRESS_SECONDS, Progress
 from harness.trial.follow import Ended, follow, settle
 from harness.trial.run import run
 
