@@ -161,7 +161,8 @@ class Checkpoints:
             try:
                 content = load(place)
                 if (content.get("schema"), content.get("trial")) != (SCHEMA, trial):
-                    self.warn(f"{place}: made by another version of the harness or for another trial; it is not used")
+                    made_by = "made by another version of the harness or for another trial"
+                    self.warn(f"{place}: {made_by}; the trial starts again")
                     return None
                 found = _from_plain(content)
                 if found.best_epoch is not None:

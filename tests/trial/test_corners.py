@@ -148,7 +148,7 @@ def test_checkpoints_of_another_version_are_refused_with_a_sentence_and_removed(
     folder = store.folder(setting.runs, spec.id)
     assert Checkpoints(folder).newest(spec.id).position.epoch == 2
     log = (folder / "trial.log").read_text()
-    assert "made by another version of the harness or for another trial; it is not used" in log
+    assert "made by another version of the harness or for another trial; the trial starts again" in log
 
 
 def test_weights_of_a_best_epoch_are_there_though_damaged_checkpoints_lie_beside(tmp_path, setting, monkeypatch):
