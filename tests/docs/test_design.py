@@ -1,5 +1,6 @@
 """docs/design has every package of harness/ with its modules, and the code of its walks works."""
 
+import ast
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +42,17 @@ def test_the_page_of_a_package_names_no_module_that_does_not_exist(package):
 def test_the_index_has_every_package():
     text = (DESIGN / "README.md").read_text(encoding="utf-8")
     assert {name for name in PACKAGES if not re.search(rf"\b{name}\b", text)} == set()
+
+
+def test_the_index_has_the_packages_in_the_order_that_a_test_holds():
+    tree = ast.parse((ROOT / "tests" / "test_architecture.py").read_text(encoding="utf-8"))
+    (rooms,) = [each.value for each in tree.body if isinstance(each, ast.AnnAssign) and each.target.id == "ROOMS"]
+    order = [name for room in ast.literal_eval(rooms) for name in room]
+    text = (DESIGN / "README.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| package \|.*\n\|---\|---\|\n((?:\|.*\n)+)", text, flags=re.MULTILINE)
+    cells = re.findall(r"^\| ([^|]+) \|", table, flags=re.MULTILINE)
+    shown = re.findall(r"\w+", re.sub(r"\([^)]*\)", "", " ".join(cells)))
+    assert shown == order
 
 
 def snippet(heading: str, which: int = 0) -> str:
