@@ -180,6 +180,17 @@ def test_runs_beyond_the_first_page_are_listed(suite, results, record_of, monkey
     assert len(runs_of(results, ViewType.ALL)) == len(before) == 6
 
 
+def test_runs_beyond_the_first_page_are_removed_too(suite, results, record_of, monkeypatch):
+    tracker, original = Tracker(results), MlflowClient.search_runs
+    tracker.catch_up("tiny", map(record_of, suite.trials))
+    monkeypatch.setattr(
+        MlflowClient, "search_runs", lambda *args, **kwargs: original(*args, **{**kwargs, "max_results": 4})
+    )
+    tracker.catch_up("tiny", [], remove_others=True)
+    monkeypatch.undo()
+    assert runs_of(results) == []
+
+
 def test_runs_of_other_trials_stay_unless_their_removal_is_asked_for(suite, results, record_of):
     tracker, logged = Tracker(results), list(map(record_of, suite.trials))
     tracker.catch_up("tiny", logged)
