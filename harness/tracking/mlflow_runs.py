@@ -112,7 +112,7 @@ class Tracker:
         """Runs that a writer of this host left RUNNING when it died are KILLED; logging their records replaces them."""
         experiments = [each.experiment_id for each in self.client.search_experiments()]
         for run in self._runs(*experiments, matching="attributes.status = 'RUNNING'"):
-            if processes.gone(run.data.tags.get(WRITER_TAG, "")):
+            if processes.has_ended(run.data.tags.get(WRITER_TAG, "")):
                 self.client.set_terminated(run.info.run_id, "KILLED")
 
     def _runs(self, *experiments: str, matching: str = "") -> list[Run]:
@@ -203,7 +203,7 @@ def _rows(record: TrialRecord, experiment: Experiment) -> dict[type, list[dict[s
         "end_time": finished,
         "lifecycle_stage": "active",
     }
-    tags = {**content.tags(record), WRITER_TAG: processes.current(), MLFLOW_RUN_NAME: name}
+    tags = {**content.tags(record), WRITER_TAG: processes.current_process(), MLFLOW_RUN_NAME: name}
     points = [{**asdict(point), "timestamp": finished, "is_nan": False} for point in content.points(record)]
     latest = {point["key"]: point for point in points}  # a metric's points come in the order of their steps
     rows = {

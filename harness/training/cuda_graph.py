@@ -39,7 +39,7 @@ def graphed(step: EagerStep, segment: Segment, *, tell: Callable[[str], None], r
     if step.train.cuda_graph == "off":
         return step
     if record is None and step.loss_sum.is_cuda:
-        proof = proofs.of(step.loss_sum.device)
+        proof = proofs.proof_for(step.loss_sum.device)
         if "graph" in proof.failed:
             _refuse_demanded(step, proof)
             tell(proof.sentence("graph"))

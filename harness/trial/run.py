@@ -277,7 +277,7 @@ def routed(setting: Setting, state: dict[str, Any] | None) -> Setting:
     if setting.device != "cpu":
         return setting
     wanted = state["session"]["facts"]["products by"] if state is not None else setting.route
-    return replace(setting, route=probe.proven("default" if wanted == "cuBLAS" else wanted))
+    return replace(setting, route=probe.checked_route("default" if wanted == "cuBLAS" else wanted))
 
 
 def _logged(report: Callable[[Progress], None], log: logging.Logger, watch: Watch) -> Callable[[Progress], None]:

@@ -24,7 +24,7 @@ TRIES, PAUSE_SECONDS = 5, 0.2  # for processes of Ray's that still write while t
 def mark(session: Path) -> None:
     """Note that a folder is this process'."""
     with contextlib.suppress(OSError):  # it is not removed then
-        (session / DRIVER).write_text(processes.current(), encoding="utf-8")
+        (session / DRIVER).write_text(processes.current_process(), encoding="utf-8")
 
 
 def remove(session: Path) -> None:
@@ -50,6 +50,6 @@ def remove_abandoned(parent: Path) -> None:
 def _abandoned(session: Path) -> bool:
     try:
         ours = not session.is_symlink() and session.stat().st_uid == os.getuid()
-        return ours and processes.gone(read_bounded(session / DRIVER, MAX_BYTES).decode())
+        return ours and processes.has_ended(read_bounded(session / DRIVER, MAX_BYTES).decode())
     except (OSError, ValueError):
         return False  # not one of ours, or not to be read
