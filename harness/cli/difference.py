@@ -13,7 +13,7 @@ from harness.cli.options import RESULTS, Data, Json, Only, Results, Set, console
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.report import study
-from harness.report.diff import paired
+from harness.report.diff import pairs
 from harness.report.diff.difference import difference
 
 NAMED = "a trial's id or its first digits; with --suite, a head by its name or as the table shows it."
@@ -36,13 +36,13 @@ def diff(
     if suite is None:
         if overrides or only:
             raise ExecutionError("--set and --only select trials of a suite: name the suite with --suite")
-        pairs = [("", *paired.of_trials(results, a, b))]
+        compared = [("", *pairs.of_trials(results, a, b))]
     else:
         found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
         chosen = {trial.id for trial in planning.select(found.suite.trials, tuple(only))}
         rows = [row for row in found.rows if chosen & {trial.id for trial in row.trials}]
-        pairs = paired.of_heads(rows, found.evidence, a, b)
-    differences = [difference(one, other, data, top=top, within=within) for within, one, other in pairs]
+        compared = pairs.of_heads(rows, found.evidence, a, b)
+    differences = [difference(one, other, data, top=top, within=within) for within, one, other in compared]
     if as_json:
         content = [asdict(each, dict_factory=_without_nan) for each in differences]
         print(json.dumps({"differences": content}, indent=1, allow_nan=False))

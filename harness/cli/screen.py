@@ -17,11 +17,12 @@ from harness.conformance import Summary
 from harness.diagnostics.facets import Position
 from harness.execution.planned import PlannedTrial
 from harness.printable import printable
+from harness.records.metrics import METRICS
 from harness.report.diff.contexts import Context
 from harness.report.diff.difference import Difference
 from harness.report.diff.metric_pairs import MetricDifference
 from harness.report.evidence.gains import Band
-from harness.report.history import SuiteSpent, TrialSpent
+from harness.report.history import SuiteHistory, TrialHistory
 from harness.training.step_memory import StepMemory
 
 
@@ -116,7 +117,7 @@ def _metrics(metrics: Iterable[MetricDifference]) -> Table:
     for column in ("A", "B", "B / A - 1", "interval", "over", "p, paired t", "p, sign-flip", "more seeds for 1 %", "n"):
         shown.add_column(column, justify="left" if column == "over" else "right")
     for each in metrics:
-        digits = 0 if each.name.startswith("params") else 2
+        digits = METRICS[each.name].digits
         interval = "-" if each.low is None else f"[{100 * each.low:+.2f}, {100 * each.high:+.2f}] %"
         tests = ["-" if p is None else f"{p:.2g}" for p in (each.p_t, each.p_sign_flip)]
         more = "-" if each.more_seeds is None else f"{each.more_seeds:,}"
@@ -148,7 +149,7 @@ def _contexts(title: str, contexts: Iterable[Context]) -> Table:
     return shown
 
 
-def history_of_suites(rows: Iterable[SuiteSpent]) -> Table:
+def history_of_suites(rows: Iterable[SuiteHistory]) -> Table:
     """A row for each suite: its records by status, and the time they took."""
     shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
     for row in rows:
@@ -161,7 +162,7 @@ def history_of_suites(rows: Iterable[SuiteSpent]) -> Table:
     return shown
 
 
-def history_of_trials(rows: Iterable[TrialSpent]) -> Table:
+def history_of_trials(rows: Iterable[TrialHistory]) -> Table:
     """A row for each trial that has a record."""
     names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
     shown = Table(*names, "token scores")

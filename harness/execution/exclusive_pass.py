@@ -109,7 +109,7 @@ def _have_timings(runs: Path, rows: list[list[TrialRecord]], device: str | None)
         if not found:
             return False
         latest = max(found.values(), key=lambda each: each.taken)
-        devices, passes = devices | {latest.device}, passes | {latest.passed}
+        devices, passes = devices | {latest.device}, passes | {latest.pass_id}
     return len(passes) <= 1 and len(devices | ({device} if device is not None else set())) <= 1
 
 

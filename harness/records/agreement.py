@@ -23,4 +23,4 @@ def contradicting(found: Iterable[TrialRecord]) -> tuple[TrialRecord, TrialRecor
 
 
 def _is_cost(metric: str) -> bool:
-    return (METRICS[metric] or "").startswith(("time/", "memory/"))
+    return METRICS[metric].kind == "cost"

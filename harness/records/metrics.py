@@ -1,32 +1,287 @@
-"""The metrics of a record, and their names in MLflow."""
+"""The table of metrics: everything a record may hold, each metric described once.
 
-# Every metric a record may hold -> its name in MLflow, None where a chart of it would show nothing. Perplexities are of
-# the best epoch by validation unless 'last'.
-METRICS = {
-    "valid_ppl": "valid/ppl",
-    "test_ppl": "test/ppl",
-    "last_valid_ppl": "valid/ppl_last",
-    "last_test_ppl": "test/ppl_last",
-    "test_ppl_standard": "test/ppl_standard",  # standard counting: <sos> scored but not divided by
-    "start_valid_ppl": "valid/ppl_start",  # before the first update
-    "test_ppl_word": "test/ppl_word",  # the same summed loss, divided by the words of the text, ...
-    "test_ppl_byte": "test/ppl_byte",  # ... by its bytes in UTF-8, ...
-    "test_bits_per_character": "test/bits_per_character",  # ... by its characters, in bits
-    "unigram_test_ppl": "test/ppl_unigram",  # add-one unigram of the training split, same tokens
-    "source_test_ppl": "test/ppl_source",  # of the process that made the text, where it is known
-    "params_total": "params/total",
-    "params_head": "params/head",
-    "train_ms_per_batch": "time/train_ms_per_batch",
-    "train_ms_per_batch_iqr": "time/train_ms_per_batch_iqr",
-    "eval_ms_per_batch": "time/eval_ms_per_batch",
-    "eval_ms_per_batch_iqr": "time/eval_ms_per_batch_iqr",
-    "inference_ms_per_batch": "time/inference_ms_per_batch",  # forward with loss, of measure.inference_batch segments
-    "inference_ms_per_batch_iqr": "time/inference_ms_per_batch_iqr",
-    "inference_batch": None,  # how many segments that is
-    "train_minutes": "time/train_minutes",
-    "peak_memory_mib": "memory/peak_mib",
-    "best_epoch": "train/best_epoch",
-    "scored_test_tokens": None,
-    "context_tokens": None,  # tokens a segment
-    "state_carried": None,  # 1: the backbone's state goes on from segment to segment
-}
+Record validation, tables, the page, the leaderboard, `harness diff`, MLflow and `Study.frame` read it. A new metric is
+an entry here and the line of code that measures it.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+MOST = 1e15  # the highest plausible value of most numbers: milliseconds, parameters, tokens
+LEAST_PERPLEXITY = math.exp(-1e-5)  # 1, with room for rounding: no probability is above 1
+MOST_PERPLEXITY = 1e200  # so that means and the limits of a plot's axes are still floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A metric.
+
+    Args:
+        name: its key in records and in JSON.
+        label: its column in tables.
+        description: what it is, as a sentence.
+        kind: a 'score' of predictions, a 'cost' in time or memory (which differs between runs and machines), a 'count'
+            of parameters, tokens or epochs, or a 'setting' under which others were measured.
+        unit: 'perplexity', 'ms', 'MiB' and so on; '' where there is none.
+        digits: decimals shown.
+        direction: which values are better: 'lower', 'higher', or 'none'.
+        mlflow: its name in MLflow; None: not sent there, because a chart of it would show nothing.
+        low, high: the range of plausible values for a trial that is ok. Records with other values are refused.
+        whole: only whole numbers are plausible.
+        required: every record of a trial that is ok has it.
+        of_text: it depends on the text only, not on the model.
+        timed: a time that an exclusive pass measures again, together with '<name>_iqr'.
+        table: whether a suite's table has a column of it: 'always', where it was 'measured', or 'never'.
+        diff: whether `harness diff` compares it.
+        leaderboard: whether the leaderboard has a column of it.
+    """
+
+    name: str
+    label: str
+    description: str
+    kind: Literal["score", "cost", "count", "setting"]
+    unit: str = ""
+    digits: int = 2
+    direction: Literal["lower", "higher", "none"] = "none"
+    mlflow: str | None = None
+    low: float = 0.0
+    high: float = MOST
+    whole: bool = False
+    required: bool = False
+    of_text: bool = False
+    timed: bool = False
+    table: Literal["always", "measured", "never"] = "measured"
+    diff: bool = True
+    leaderboard: bool = False
+
+
+def _perplexity(name: str, label: str, description: str, **more) -> Metric:
+    settings = {"kind": "score", "unit": "perplexity", "direction": "lower"}
+    limits = {"low": LEAST_PERPLEXITY, "high": MOST_PERPLEXITY}
+    return Metric(name=name, label=label, description=description, **{**settings, **limits, **more})
+
+
+def _count(name: str, label: str, description: str, **more) -> Metric:
+    settings = {"kind": "count", "digits": 0, "whole": True, "required": True}
+    return Metric(name=name, label=label, description=description, **{**settings, **more})
+
+
+def _time(step: str, description: str, **more) -> tuple[Metric, Metric]:
+    """The median time of a batch and its interquartile range."""
+    name, label = f"{step}_ms_per_batch", f"{step} ms/batch"
+    settings = {"kind": "cost", "unit": "ms", "digits": 1, "direction": "lower"}
+    spread = f"Interquartile range of {name} over batches."
+    return (
+        Metric(name=name, label=label, description=description, mlflow=f"time/{name}", timed=True, **settings, **more),
+        Metric(
+            name=f"{name}_iqr",
+            label=f"{label}, IQR",
+            description=spread,
+            mlflow=f"time/{name}_iqr",
+            table="never",
+            diff=False,
+            **settings,
+        ),
+    )
+
+
+# In the order of a table's columns. Perplexities are of the best epoch by validation unless the name says 'last'.
+_ALL = (
+    _perplexity(
+        "start_valid_ppl",
+        "valid ppl before training",
+        "Validation perplexity of the model as it was built, before the first update.",
+        direction="none",
+        mlflow="valid/ppl_start",
+        diff=False,
+    ),
+    _perplexity(
+        "valid_ppl",
+        "valid ppl",
+        "Validation perplexity of the best epoch, which is the one where it is lowest.",
+        mlflow="valid/ppl",
+        required=True,
+        table="always",
+    ),
+    _perplexity(
+        "test_ppl",
+        "test ppl",
+        "Test perplexity of the best epoch by validation.",
+        mlflow="test/ppl",
+        required=True,
+        table="always",
+        leaderboard=True,
+    ),
+    _perplexity(
+        "test_ppl_word",
+        "test ppl/word",
+        "The summed loss behind test_ppl, divided by the words of the same text.",
+        mlflow="test/ppl_word",
+        high=1e300,  # a text without spaces is one word
+    ),
+    _perplexity(
+        "test_ppl_byte",
+        "test ppl/byte",
+        "The summed loss behind test_ppl, divided by the bytes (UTF-8) of the same text.",
+        mlflow="test/ppl_byte",
+        digits=3,
+    ),
+    Metric(
+        name="test_bits_per_character",
+        label="bits/char",
+        description="The summed loss behind test_ppl in bits, divided by the characters of the same text.",
+        kind="score",
+        unit="bits",
+        digits=3,
+        direction="lower",
+        mlflow="test/bits_per_character",
+    ),
+    _perplexity(
+        "test_ppl_standard",
+        "test ppl, standard counting",
+        "The summed loss behind test_ppl, divided by the words and <eos> only: <sos> is scored but not counted.",
+        mlflow="test/ppl_standard",
+    ),
+    _perplexity(
+        "last_valid_ppl",
+        "valid ppl, last epoch",
+        "Validation perplexity after the last epoch.",
+        mlflow="valid/ppl_last",
+        required=True,
+        table="never",
+        diff=False,
+    ),
+    _perplexity(
+        "last_test_ppl",
+        "test ppl, last epoch",
+        "Test perplexity after the last epoch.",
+        mlflow="test/ppl_last",
+        required=True,
+        table="never",
+        diff=False,
+    ),
+    _perplexity(
+        "unigram_test_ppl",
+        "unigram test ppl",
+        "Test perplexity of a unigram model of the training split (add-one), on the same tokens.",
+        mlflow="test/ppl_unigram",
+        of_text=True,
+        table="never",
+        diff=False,
+    ),
+    _perplexity(
+        "source_test_ppl",
+        "source test ppl",
+        "Test perplexity of the process that made the text, where it is known.",
+        mlflow="test/ppl_source",
+        of_text=True,
+        table="never",
+        diff=False,
+    ),
+    _count(
+        "params_total",
+        "params",
+        "Parameters of the model; a shared matrix counts once.",
+        unit="parameters",
+        mlflow="params/total",
+        low=1,
+        table="always",
+        leaderboard=True,
+    ),
+    _count(
+        "params_head",
+        "head params",
+        "Parameters of the head that the backbone does not share.",
+        unit="parameters",
+        mlflow="params/head",
+        table="always",
+        leaderboard=True,
+    ),
+    *_time(
+        "train",
+        "Median time of a training batch: forward, backward and update.",
+        table="always",
+        leaderboard=True,
+    ),
+    *_time("eval", "Median time of an evaluation batch.", table="always"),
+    *_time("inference", "Median time of forward pass and loss, without gradients, of inference_batch segments."),
+    Metric(
+        name="inference_batch",
+        label="inference batch",
+        description="How many segments inference_ms_per_batch is of.",
+        kind="setting",
+        unit="segments",
+        digits=0,
+        low=1,
+        whole=True,
+        table="never",
+        diff=False,
+    ),
+    Metric(
+        name="train_minutes",
+        label="train minutes",
+        description="Time of training, without evaluation.",
+        kind="cost",
+        unit="minutes",
+        direction="lower",
+        mlflow="time/train_minutes",
+        table="never",
+    ),
+    Metric(
+        name="peak_memory_mib",
+        label="peak MiB",
+        description="Highest memory of the trial: of the GPU's allocator, or on the CPU of the process.",
+        kind="cost",
+        unit="MiB",
+        digits=0,
+        direction="lower",
+        mlflow="memory/peak_mib",
+        leaderboard=True,
+    ),
+    _count(
+        "best_epoch",
+        "best epoch",
+        "The epoch with the lowest validation perplexity.",
+        unit="epochs",
+        mlflow="train/best_epoch",
+        whole=False,  # `epochs: 0.4` is possible
+        table="never",
+        diff=False,
+    ),
+    _count(
+        "scored_test_tokens",
+        "scored test tokens",
+        "Tokens of the test split that were scored.",
+        unit="tokens",
+        low=1,
+        table="never",
+        diff=False,
+    ),
+    _count(
+        "context_tokens",
+        "context",
+        "Tokens of a segment.",
+        kind="setting",
+        unit="tokens",
+        low=1,
+        table="never",
+        diff=False,
+    ),
+    _count(
+        "state_carried",
+        "state carried",
+        "1 where the state of the backbone is carried from segment to segment, else 0.",
+        kind="setting",
+        high=1,
+        table="never",
+        diff=False,
+    ),
+)
+
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
+
+
+def metrics_of(*kinds: str) -> list[Metric]:
+    """The metrics of some kinds, in the order of the table."""
+    return [metric for metric in METRICS.values() if metric.kind in kinds]

@@ -1,51 +1,30 @@
-"""Whether a record can be that of a trial: known metrics within their ranges, a curve of its epochs, dates, digests.
+"""Whether a record is plausible: known metrics within their ranges, a curve of the right epochs, dates, digests.
 
-Every record is checked when it is read. This finds faults and careless forgeries; who knows these rules can write a
-record that keeps them (docs/security.md).
+Every record is checked when it is read. This finds faults and careless forgeries. It cannot find a forgery by someone
+who knows these rules (docs/security.md).
 """
 
 import math
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from harness.printable import printable
+from harness.records.metrics import METRICS, MOST, MOST_PERPLEXITY, Metric
 
 if TYPE_CHECKING:
     from harness.records.record import TrialRecord
 
-REQUIRED = (  # of a trial that is ok: tables are made of them
-    "valid_ppl",
-    "test_ppl",
-    "last_valid_ppl",
-    "last_test_ppl",
-    "params_total",
-    "params_head",
-    "best_epoch",
-    "scored_test_tokens",
-    "context_tokens",
-    "state_carried",
-)
-WHOLE = ("params_total", "params_head", "scored_test_tokens", "context_tokens", "inference_batch", "state_carried")
-LOWEST = {"params_total": 1, "scored_test_tokens": 1, "context_tokens": 1, "inference_batch": 1}  # others: 0
-HIGHEST = {"state_carried": 1, "test_ppl_word": 1e300}  # a text without spaces is one word
-MOST = 1e15  # of any other number: milliseconds, parameters, tokens
-LEAST_PERPLEXITY = math.exp(-1e-5)  # 1 but for rounding: no probability is above 1
-MOST_PERPLEXITY = 1e200  # means and the ends of a plot's axes are still floats
 ROUNDING = 1e-4  # nats, by which a mean of equal float32 numbers may be below the lowest of them
 CLOCKS = timedelta(days=1)  # by which clocks of two machines may differ
 DIGEST = re.compile("[0-9a-f]{64}")
 MAX_CONTENT = 500  # characters of what stands for a text or for weights
 
 
-def fault(record: "TrialRecord", known: Container[str]) -> str:
-    """What is wrong with a record, in words; '' where nothing is.
-
-    Args:
-        known: names of metrics.
-    """
-    return next(_faults(record, known), "")
+def fault(record: "TrialRecord") -> str:
+    """What is wrong with a record, in words; '' where nothing is."""
+    return next(_faults(record), "")
 
 
 def moment(text: str) -> datetime | None:
@@ -59,7 +38,7 @@ def moment(text: str) -> datetime | None:
 
 def most(metric: str) -> float:
     """The highest value of a metric in the record of a trial that is ok."""
-    return HIGHEST.get(metric, MOST_PERPLEXITY if _is_perplexity(metric) else MOST)
+    return METRICS[metric].high
 
 
 def fault_of_date(name: str, text: str) -> str:
@@ -78,14 +57,19 @@ def fault_of_digest(name: str, text: str) -> str:
     return "" if found else f"{name} is '{printable(text[:80])}', expected 64 hexadecimal digits"
 
 
-def _faults(record: "TrialRecord", known: Container[str]) -> Iterator[str]:
+def _faults(record: "TrialRecord") -> Iterator[str]:
     ok = record.status == "ok"
     for name, value in record.metrics.items():
-        if name not in known:
+        if name in METRICS:
+            yield from _out_of_range(METRICS[name], value, ok=ok)
+        else:
             yield f"'{printable(name[:40])}' is no metric that this harness knows"
-        yield from _out_of_range(name, value, ok=ok)
     if ok:
-        yield from (f"it is ok and has no {name}" for name in REQUIRED if name not in record.metrics)
+        yield from (
+            f"it is ok and has no {metric.name}"
+            for metric in METRICS.values()
+            if metric.required and metric.name not in record.metrics
+        )
         if record.weights_sha256 is None:
             yield "it is ok and has no weights_sha256"
     total, head = (record.metrics.get(name, 0) for name in ("params_total", "params_head"))
@@ -100,19 +84,13 @@ def _faults(record: "TrialRecord", known: Container[str]) -> Iterator[str]:
             yield f"contents has '{printable(text[:40])}', expected a hash, or a place that never changes"
 
 
-def _out_of_range(name: str, value: float, *, ok: bool) -> Iterator[str]:
-    """Of a trial that is not ok a perplexity is what it is: that may be why."""
-    low, high = LOWEST.get(name, 0), most(name)
-    if _is_perplexity(name):
-        low, high = (LEAST_PERPLEXITY, high) if ok else (0, math.inf)
+def _out_of_range(metric: Metric, value: float, *, ok: bool) -> Iterator[str]:
+    """A trial that failed may have any perplexity: that may be why it failed."""
+    low, high = (metric.low, metric.high) if ok or metric.unit != "perplexity" else (0, math.inf)
     if not low <= value <= high:
-        yield f"{name} is {value:g}, expected {low:g} to {high:g}"
-    if name in WHOLE and value != int(value):
-        yield f"{name} is {value:g}, expected a whole number"
-
-
-def _is_perplexity(metric: str) -> bool:
-    return "ppl" in metric.split("_")
+        yield f"{metric.name} is {value:g}, expected {low:g} to {high:g}"
+    if metric.whole and value != int(value):
+        yield f"{metric.name} is {value:g}, expected a whole number"
 
 
 def _about_epochs(record: "TrialRecord", *, ok: bool) -> Iterator[str]:
@@ -127,7 +105,8 @@ def _about_epochs(record: "TrialRecord", *, ok: bool) -> Iterator[str]:
             yield f"point {number} of the curve is of epoch {point.epoch:g}, expected {min(number, epochs):g}"
         if ok:
             yield from (
-                f"point {number} of the curve: {each}" for each in _out_of_range("valid_ppl", point.valid_ppl, ok=True)
+                f"point {number} of the curve: {each}"
+                for each in _out_of_range(METRICS["valid_ppl"], point.valid_ppl, ok=True)
             )
         if point.lr < 0 or not 0 <= point.seconds <= MOST:
             yield f"point {number} of the curve: lr {point.lr:g}, {point.seconds:g} seconds, expected none below 0"

@@ -14,7 +14,6 @@ from harness.errors import RecordError, StorageError
 from harness.machine.files import remove_stale
 from harness.plan.specs import TrialSpec
 from harness.records import sealed
-from harness.records.metrics import METRICS
 from harness.records.plausible import fault
 from harness.records.record import SCHEMA, TrialRecord
 
@@ -72,7 +71,7 @@ def measured(record: TrialRecord) -> TrialRecord:
     """A new record, before it is saved: what is ok and would not count when it is read, as with a perplexity below 1,
     is invalid. Otherwise its trial would be trained again by every run.
     """
-    wrong = fault(record, METRICS) if record.status == "ok" else ""
+    wrong = fault(record) if record.status == "ok" else ""
     return record.model_copy(update={"status": "invalid", "message": wrong}) if wrong else record
 
 
@@ -81,7 +80,7 @@ def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
     record = sealed.parsed(content, TrialRecord, place, schema=SCHEMA)
     if record.id != trial_id:
         raise RecordError(f"{place}: holds the record of trial {record.id}")
-    if wrong := fault(record, METRICS):
+    if wrong := fault(record):
         raise RecordError(f"{place}: {wrong}; the record does not count")
     return record
 

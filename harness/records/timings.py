@@ -1,17 +1,17 @@
-"""timing.json beside a finished record: times of its model while nothing else of ours ran.
+"""timing.json beside a record: times of the trained model, measured while no other trial ran.
 
-Written whole or not at all, and verified when read, as records are; a timing without its record counts for nothing.
+Like a record it is written atomically and verified when it is read. A timing without its record is not used.
 """
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import RecordError
 from harness.printable import printable
 from harness.records import sealed
-from harness.records.metrics import METRICS
-from harness.records.plausible import MOST, fault_of_date
+from harness.records.metrics import METRICS, MOST
+from harness.records.plausible import fault_of_date
 from harness.records.record import TrialRecord
 from harness.records.store import folder
 
@@ -21,22 +21,24 @@ MAX_BYTES = 1024**2
 
 
 class Timing(BaseModel):
-    """One trial's times from one exclusive pass: all of the pass were taken in turn, in rounds, on one machine.
+    """The times of one trial from one exclusive pass, which times models in turn, in rounds, on one machine.
 
     Args:
         trial: the id.
-        weights_sha256: of the record's weights, which ties it to one record.
+        weights_sha256: of the record's weights: the timing belongs to that record only.
         metrics: 'train_ms_per_batch', 'eval_ms_per_batch', 'inference_ms_per_batch' and their '..._iqr': medians and
             interquartile ranges over the batches of all rounds, by the names of harness.records.metrics.METRICS.
         batches: timed batches of training behind the median.
-        rounds: how often the pass went through all its models.
-        passed: names the pass: timings of one pass compare.
-        busy: processor cores' worth of other work on the machine just before the pass; None where it is not known.
-        shared: other work was known or seen to run: the times are not exclusive.
-        initial: taken with the weights that the model starts from, since the record's own were gone or damaged.
+        rounds: how many times the pass went through all its models.
+        pass_id: of the pass; timings of one pass can be compared. Its key in the file is 'passed'.
+        busy: processor cores that other work used just before the pass; None where that is not known.
+        shared: other work was known or observed to run, so the times are not exclusive.
+        initial: measured with the initial weights of the model, because the trained ones were missing or damaged.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, serialize_by_alias=True
+    )
 
     schema_version: int = SCHEMA
     trial: str
@@ -44,7 +46,7 @@ class Timing(BaseModel):
     metrics: dict[str, float]
     batches: int
     rounds: int
-    passed: str
+    pass_id: str = Field(alias="passed")
     device: str
     threads: int
     torch: str
@@ -63,9 +65,9 @@ def save(timing: Timing, runs: Path) -> Path:
 
 
 def load(runs: Path, record: TrialRecord) -> Timing | None:
-    """A record's timing; None where there is none, or one of other weights than the record's.
+    """A record's timing; None where there is none, or where it is of other weights than the record's.
 
-    Raises: RecordError when there is one and it is torn, edited or of another schema.
+    Raises: RecordError when it is damaged, edited or of another schema.
     """
     place = folder(runs, record.id) / FILE_NAME
     content = sealed.read(place, MAX_BYTES)
@@ -73,7 +75,7 @@ def load(runs: Path, record: TrialRecord) -> Timing | None:
 
 
 def parsed(content: bytes, record: TrialRecord, place: Path) -> Timing | None:
-    """A record's timing of a file's content; `place` is for messages. None, and raises, as `load` does."""
+    """A record's timing from the content of a file; `place` is for messages. Returns and raises as `load` does."""
     timing = sealed.parsed(content, Timing, place, schema=SCHEMA)
     if wrong := _fault(timing):
         raise RecordError(f"{place}: {wrong}; the timing does not count")
@@ -81,7 +83,7 @@ def parsed(content: bytes, record: TrialRecord, place: Path) -> Timing | None:
 
 
 def load_all(runs: Path, found: dict[str, TrialRecord]) -> tuple[dict[str, Timing], list[str]]:
-    """The timings of records, by trial id, and a sentence for each that does not verify."""
+    """Trial id -> timing, and a sentence for each timing that does not verify."""
     timings, warnings = {}, []
     for trial_id, record in found.items():
         try:
@@ -95,9 +97,9 @@ def load_all(runs: Path, found: dict[str, TrialRecord]) -> tuple[dict[str, Timin
 
 
 def _fault(timing: Timing) -> str:
-    """What is wrong with a timing; '' where nothing is."""
+    """What is wrong with a timing; '' if nothing is."""
     for name, value in timing.metrics.items():
-        if name not in METRICS or "_ms_per_batch" not in name:
+        if name not in METRICS or not METRICS[name.removesuffix("_iqr")].timed:
             return f"'{printable(name[:40])}' is no time of a batch"
         if not 0 <= value <= MOST:
             return f"{name} is {value:g}, expected 0 to {MOST:g}"

@@ -12,7 +12,7 @@ from harness.records.record import TrialRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialSpent:
+class TrialHistory:
     """A trial that has a record. `minutes`: of training, None where it got to none; `finished`: as recorded;
     `token_scores`: whether the scores of its tokens lie beside it, None where it is not ok.
     """
@@ -31,7 +31,7 @@ class TrialSpent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteSpent:
+class SuiteHistory:
     """The records of one suite.
 
     Args:
@@ -61,14 +61,14 @@ def suites(results: Path) -> list[str]:
     return sorted(place.name for place in folders if _trial_ids(place))
 
 
-def of_suite(results: Path, suite: str, tell: Callable[[str], None]) -> SuiteSpent:
+def of_suite(results: Path, suite: str, tell: Callable[[str], None]) -> SuiteHistory:
     """A suite's records together; `tell` hears a sentence for each that does not verify, and so does not count."""
     runs, found = _found(results, suite, tell)
     begun = store.interrupted(runs, _trial_ids(runs)) - found.keys()
     starts, ends = (
         [moment(getattr(record.environment, name)) for record in found.values()] for name in ("started", "finished")
     )
-    return SuiteSpent(
+    return SuiteHistory(
         suite=suite,
         records=dict(Counter(record.status for record in found.values()).most_common()),
         interrupted=len(begun),
@@ -82,11 +82,11 @@ def of_suite(results: Path, suite: str, tell: Callable[[str], None]) -> SuiteSpe
     )
 
 
-def of_trials(results: Path, suite: str, tell: Callable[[str], None]) -> list[TrialSpent]:
+def of_trials(results: Path, suite: str, tell: Callable[[str], None]) -> list[TrialHistory]:
     """A suite's trials, in the order in which they finished."""
     runs, found = _found(results, suite, tell)
     rows = [
-        TrialSpent(
+        TrialHistory(
             id=record.id,
             head=str(record.spec.head),
             backbone=str(record.spec.backbone),

@@ -44,9 +44,9 @@ def points(record: TrialRecord) -> list[Point]:
     remain in the record itself.
     """
     if record.status == "invalid":
-        kept = {name: value for name, value in record.metrics.items() if not _is_perplexity(METRICS[name])}
+        kept = {name: value for name, value in record.metrics.items() if METRICS[name].kind != "score"}
         record = record.model_copy(update={"metrics": kept, "curve": ()})
-    final = [Point(METRICS[name], value, 0) for name, value in record.metrics.items() if METRICS[name]]
+    final = [Point(METRICS[name].mlflow, value, 0) for name, value in record.metrics.items() if METRICS[name].mlflow]
     curves = [
         Point(name, getattr(at, field), math.ceil(at.epoch)) for at in record.curve for field, name in CURVES.items()
     ]
@@ -86,10 +86,6 @@ def tags(record: TrialRecord) -> dict[str, str]:
 def milliseconds(moment: str) -> int:
     """A time of a record, in ISO 8601 -> milliseconds since 1970, as MLflow counts time."""
     return int(datetime.fromisoformat(moment).timestamp() * 1000)
-
-
-def _is_perplexity(name: str | None) -> bool:
-    return name is not None and name.startswith(("valid/", "test/"))
 
 
 def _settings(record: TrialRecord) -> Iterator[tuple[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from harness.printable import sentence
+from harness.records.metrics import metrics_of
 from harness.records.record import CurvePoint, Environment, TrialRecord
 from harness.records.token_nll import AGREEMENT, TokenScores
 from harness.verification.measured import Measured
@@ -20,22 +21,7 @@ from harness.verification.stored import StoredRecord
 
 Outcome = Literal["identical", "plausible", "different", "not checked"]
 
-COUNTS = ("params_total", "params_head", "scored_test_tokens", "context_tokens", "state_carried")
-OF_TEXT = ("unigram_test_ppl", "source_test_ppl")  # determined by the text alone
-OF_WEIGHTS = (  # determined by the best weights and, after a second training, by this training
-    "valid_ppl",
-    "test_ppl",
-    "test_ppl_standard",
-    "test_ppl_word",
-    "test_ppl_byte",
-    "test_bits_per_character",
-    "last_valid_ppl",
-    "last_test_ppl",
-    "start_valid_ppl",
-)
-TOKEN_AGREEMENT = (
-    1e-3  # nats of one token, with equal weights: float32 sums of several hundred products are rounded differently
-)
+TOKEN_AGREEMENT = 1e-3  # nats of one token, with equal weights: float32 rounds sums of hundreds of products differently
 
 CURVE_AGREEMENT = 1e-4  # relative, of the numbers of an epoch when the final weights are equal
 
@@ -177,13 +163,13 @@ def _fault(given: StoredRecord, found: Measured, allowed: float) -> str:
         return "best.pt holds other weights than the record names"
     if missing := [name for name in ("test_ppl", "valid_ppl") if not record.metrics.get(name, 0.0) > 0]:
         return f"the record has no {missing[0]} above zero"
-    exact = (
-        (*COUNTS, "best_epoch") if allowed == AGREEMENT else COUNTS
-    )  # with other weights another epoch may be the best
-    for name in (*exact, *OF_TEXT, *OF_WEIGHTS):
+    for metric in metrics_of("count", "setting", "score"):
+        name = metric.name
+        if name == "best_epoch" and allowed != AGREEMENT:
+            continue  # two trainings that drift apart may have different best epochs
         if name in record.metrics and name in found.metrics:
             there, here = record.metrics[name], found.metrics[name]
-            margin = 0.0 if name in exact else AGREEMENT if name in OF_TEXT else allowed
+            margin = 0.0 if metric.kind != "score" else AGREEMENT if metric.of_text else allowed
             if not _near(there, here, margin):
                 return f"{name} is {here:,.6g}, the record has {there:,.6g}"
     if found.trained and not _curves_agree(record.curve, found.curve, allowed):
@@ -225,7 +211,8 @@ def _tokens_agree(there: TokenScores | None, here: TokenScores | None) -> bool:
 def _equal_bits(given: StoredRecord, found: Measured) -> bool:
     """Whether all numbers that the weights and the training determine are equal to the last bit."""
     record = given.record
-    names = [name for name in (*OF_TEXT, *OF_WEIGHTS) if name in record.metrics and name in found.metrics]
+    scores = [metric.name for metric in metrics_of("score")]
+    names = [name for name in scores if name in record.metrics and name in found.metrics]
     if any(record.metrics[name] != found.metrics[name] for name in names):
         return False
     if found.trained and [_bits(point) for point in record.curve] != [_bits(point) for point in found.curve]:

@@ -246,7 +246,7 @@ def test_times_of_one_exclusive_pass_come_first(harness, finish, tmp_path):
             metrics={"train_ms_per_batch": ms},
             batches=20,
             rounds=3,
-            passed=passed,
+            pass_id=passed,
             shared=False,
             **told,
         )

@@ -46,7 +46,7 @@ class Place:
     def timing(self, trial: str, device: str = HERE) -> Timing:
         return Timing(
             trial=trial, weights_sha256=DIGEST, metrics={"train_ms_per_batch": 1.0}, batches=6, rounds=3,
-            passed=str(len(self.passes)), device=device, threads=1, torch="2", commit="abc",
+            pass_id=str(len(self.passes)), device=device, threads=1, torch="2", commit="abc",
             taken=f"2026-01-02T03:04:{len(self.passes):02}+00:00", busy=1.5 if self.shared else 0.0, shared=self.shared,
         )  # fmt: skip
 
@@ -109,7 +109,7 @@ def test_where_one_row_lacks_its_timing_all_are_timed_together(place):
     assert place.time(place.trials[:2])
     assert place.time()
     assert place.passes == [place.ids(0), place.ids(0, 2)]
-    assert {timing.passed for timing in place.timed().values()} == {"2"}
+    assert {timing.pass_id for timing in place.timed().values()} == {"2"}
 
 
 @pytest.mark.parametrize("harm", ["removed", "torn", "of other weights"])
@@ -134,7 +134,7 @@ def test_rows_timed_in_two_passes_are_timed_together_once(place):
     assert place.time(place.trials[2:])
     assert not place.time(place.trials[2:])
     assert place.time()
-    assert {timing.passed for timing in place.timed().values()} == {"3"}
+    assert {timing.pass_id for timing in place.timed().values()} == {"3"}
     assert not place.time()
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from harness.errors import RecordError
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.records import metrics, store
+from harness.records import store
 from harness.records.record import CurvePoint, TrialRecord
 
 TRAIN = TrainSpec(optimizer="adam", lr=0.01, epochs=2, batch_size=4, seq_len=7, betas=(0.8, 0.99))
@@ -228,11 +228,6 @@ def _whole(value):
     if isinstance(value, list):
         return [_whole(child) for child in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def test_no_two_metrics_share_a_name_in_mlflow():
-    names = [name for name in metrics.METRICS.values() if name is not None]
-    assert len(set(names)) == len(names)
 
 
 def test_the_file_carries_its_schema_and_a_sha256(tmp_path):

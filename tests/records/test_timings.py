@@ -63,3 +63,10 @@ def test_a_torn_edited_or_later_timing_is_refused_with_its_path(tmp_path):
             timings.load(tmp_path, handmade.record())
     found, (warning,) = timings.load_all(tmp_path, {"0123456789ab": handmade.record()})
     assert (found, str(place) in warning) == ({}, True)
+
+
+def test_the_id_of_a_pass_has_its_key_in_the_file(tmp_path):
+    made = timing()
+    content = json.loads(timings.save(made, tmp_path).read_text(encoding="utf-8"))
+    assert content["passed"] == made.pass_id
+    assert "pass_id" not in content

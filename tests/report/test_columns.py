@@ -57,9 +57,6 @@ def test_columns_are_there_only_where_some_row_has_the_metric(suite_of, record_o
         *["valid ppl before training", "valid ppl", "test ppl", "test ppl/word", "test ppl/byte", "bits/char"],
         *["eval ms/batch", "inference ms/batch (b=4)"],
     ]
-    assert notes(markdown, "valid ppl before training: of the model as it was built, before the first update.")
-    assert notes(markdown, "test ppl/word, test ppl/byte and bits/char: the summed loss behind test ppl, divided by")
-    assert notes(markdown, "inference ms/batch: forward with loss, without gradients, of b segments")
 
 
 def test_times_of_different_batches_are_told_apart(suite_of, record_of):
@@ -102,25 +99,24 @@ def test_a_printed_inference_time_carries_its_device_and_is_not_subtracted(suite
     [
         (
             "",
-            "every token but a split's first is scored.",
-            "segments of 7 tokens, nothing carried over: that is all its context.",
+            "every token except the first of a split is scored.",
+            "segments of 7 tokens, no state carried over.",
         ),
         (
             ", eval_batches: 9",
-            "every token but a split's first is scored, of the first 9 batches of a split.",
-            "segments of 7 tokens, nothing carried over: that is all its context.",
+            "every token except the first of a split is scored, of the first 9 batches of a split.",
+            "segments of 7 tokens, no state carried over.",
         ),
         (
             ", batching: blocks, eval_batches: 9",
-            "every token but a block's first is scored, of the first 9 batches of a split.",
-            "blocks of 7 tokens that do not overlap, nothing carried over: that is all its context. In training, what "
-            "fills no block or no batch is dropped.",
+            "every token except the first of a block is scored, of the first 9 batches of a split.",
+            "blocks of 7 tokens that do not overlap, no state carried over.",
         ),
         (
             ", eval_stride: 3",
-            "every token but a split's first is scored.",
-            "windows of 7 tokens that move by 3 and score their last 3: context at least 4 tokens, but where a split "
-            "begins. In training, segments of 7 tokens, nothing carried over.",
+            "every token except the first of a split is scored.",
+            "windows of 7 tokens that move by 3 and score their last 3; in training, segments of 7 tokens, no state "
+            "carried over.",
         ),
     ],
 )
@@ -128,8 +124,8 @@ def test_notes_say_what_is_scored_after_which_context(suite_of, record_of, setti
     suite = suite_of(SUITE.replace("seq_len: 7", f"seq_len: 7{settings}"))
     markdown = render(suite, record_of(suite.trials[0], state_carried=0))
     rule = "Counting, markov(vocab_size=12, num_tokens=400, branching=3): symbols of a Markov chain"
-    assert notes(markdown, "Counting") == [f"{rule}; {counted}"]
-    assert notes(markdown, "Context") == [f"Context, lstm: {context}"]
+    assert notes(markdown, "Counting") == [f"{rule}; {counted} Test ppl of a unigram model: 11.00."]
+    assert notes(markdown, "Backbone") == [f"Backbone: lstm(d_model=8, num_layers=1). Context: {context}"]
     (training,) = notes(markdown, "Training")
     assert "epochs 0.4" in training
 
@@ -140,7 +136,7 @@ def test_a_table_of_trials_that_had_nothing_to_train_on_has_no_unigram(suite_of,
     with_unigram = render(suite, record)
     metrics = {name: value for name, value in record.metrics.items() if name != "unigram_test_ppl"}
     without = render(suite, record.model_copy(update={"metrics": metrics}))
-    assert (len(notes(with_unigram, "Unigram")), notes(without, "Unigram")) == (1, [])
+    assert ("unigram" in with_unigram, "unigram" in without) == (True, False)
 
 
 def test_notes_name_a_text_but_not_its_place(suite_of, record_of, tmp_path):
@@ -151,4 +147,4 @@ def test_notes_name_a_text_but_not_its_place(suite_of, record_of, tmp_path):
     markdown = render(suite, record_of(suite.trials[0], test_ppl=10.0))
     assert str(tmp_path) not in markdown
     assert notes(markdown, "Counting")[0].startswith("Counting, text(path=novel.txt): ")
-    assert notes(markdown, "Unigram") == ["Unigram test ppl, text(path=novel.txt): 11.00."]
+    assert notes(markdown, "Counting")[0].endswith("Test ppl of a unigram model: 11.00.")

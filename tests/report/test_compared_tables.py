@@ -113,8 +113,7 @@ def test_notes_of_a_matched_table_say_what_was_matched_and_name_each_backbone_on
     assert notes(markdown, "Backbone") == ["Backbone: lstm(num_layers=1), d_model as in its column."]
     (note,) = notes(markdown, "Parameters matched")
     assert note == (
-        "Parameters matched: totals agree with softmax's within 0.5 %, by d_model, within each corpus and backbone. "
-        "Parthiban et al. (2021, main table 5) asked for such comparisons."
+        "Parameters matched: totals agree with softmax's within 0.5 %, by d_model, within each corpus and backbone."
     )
 
 
@@ -179,23 +178,6 @@ def test_the_matched_width_is_not_told_as_shared(suite_of):
     markdown = tabulated(suite_of(text + "match: {params: softmax, vary: d_latent}\n"))
     assert notes(markdown, "Every") == ["Every switched: components=[3, 1]."]
     assert notes(tabulated(suite_of(text)), "Every") == ["Every switched: d_latent=7, components=[3, 1]."]
-
-
-@pytest.mark.parametrize(
-    ("entries", "told"),
-    [
-        ("softmax, {mfs: {num_input_layers: 1, num_partitions: [1, 4, 2]}}", True),
-        ("softmax, {mfs: {num_input_layers: 1}}", True),  # four by default
-        ("softmax, {mfs: {num_input_layers: 1, num_partitions: 1}}", False),
-        ("softmax, mos", False),
-    ],
-)
-def test_a_table_with_partitions_says_once_which_facet_scores_a_word(suite_of, entries, told):
-    found = notes(tabulated(suite_of(heads(SUITE, entries))), "num_partitions")
-    assert len(found) == told
-    for note in found:
-        assert "word x of the first softmax is scored by facet x mod P, x the token id" in note
-        assert "first appearance in the training split" in note
 
 
 # compatibility switches

@@ -92,7 +92,7 @@ def test_table_escape_keeps_the_shape_of_the_table_and_the_text_of_cells(text, s
     assert any(name.startswith("printed ms/batch (") for name in first)
     assert all(line.startswith(("# ", "|", "- ")) or not line for line in lines)
     assert all(line.isprintable() for line in lines)
-    for about in ("Printed, ", "Measured on ", "softmax lstm markov seed=1 "):
+    for about in ("Printed numbers of ", "Measured on ", "softmax lstm markov seed=1 "):
         (note,) = (line for line in lines if line.startswith(f"- {about}"))
         assert "<" not in note
 

@@ -59,7 +59,7 @@ def timing(record) -> Timing:
         metrics={**times, "train_ms_per_batch_iqr": 0.3, "eval_ms_per_batch_iqr": 0.1},
         batches=40,
         rounds=5,
-        passed="a pass",
+        pass_id="a pass",
         device="a processor",
         threads=1,
         torch="2.13.0",

@@ -72,7 +72,7 @@ def test_heads_has_a_line_for_each_backbone_and_head_and_columns_for_each_corpus
 def test_heads_tells_size_and_time_once_of_the_first_corpus_where_the_size_is_one(suite, record_of):
     table = laid_out(suite, "heads", by_place(suite, record_of, "train_ms_per_batch"))
     assert [row["train ms/batch"] for row in texts(table)] == ["111.0", "112.0", "121.0", "122.0"]
-    assert "Times and memory before the corpora's columns are of markov(branching=2)." in table.notes
+    assert "Times and memory are of markov(branching=2)." in table.notes
 
 
 def test_heads_tells_size_and_time_of_each_corpus_where_sizes_differ(suite_of, record_of):

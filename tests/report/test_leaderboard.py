@@ -148,16 +148,16 @@ def test_failed_trials_are_counts_and_rows_without_a_number_come_last(finish, fo
 def test_what_does_not_compare_is_in_tables_of_their_own(finish, found, replacement):
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
     finish(replacement, ppls=[1.0, 2.0, 3.0, 4.0], suite="other")
-    assert [len(group.standings) for group in found()] == [2, 2]
+    assert [len(group.entries) for group in found()] == [2, 2]
     assert len({board.table(group).title for group in found()}) == 2 or "eval_batch_size" in replacement[1]
-    assert {standing.suites for group in found() for standing in group.standings} == {("small",), ("other",)}
+    assert {entry.suites for group in found() for entry in group.entries} == {("small",), ("other",)}
 
 
 def test_a_head_computed_as_a_published_code_does_compares_with_its_like_only(finish, found):
     compat = ("mos: {num_mixtures: 2}", "mos: {num_mixtures: 2, compat: {log_epsilon: 1.0e-8}}")
     finish(compat, ppls=[10.0, 12.0, 9.0, 9.5])
     first, second = found()
-    assert [len(group.standings) for group in (first, second)] == [1, 1]
+    assert [len(group.entries) for group in (first, second)] == [1, 1]
     assert "computed with {log_epsilon: 1e-08}" in board.table(max(first, second, key=lambda g: g.compat or "")).title
 
 
@@ -172,12 +172,12 @@ def test_a_text_of_another_hash_is_another_text(tmp_path, finish, found):
     first, second = found()
     assert first.content != second.content
     assert first.corpus.params == second.corpus.params == {"path": "mine"}  # a name, not its place on this machine
-    assert [len(group.standings) for group in (first, second)] == [2, 2]
+    assert [len(group.entries) for group in (first, second)] == [2, 2]
 
 
 def test_records_that_do_not_say_their_text_count_where_the_id_confirms_it(finish, found):
     finish(ppls=[10.0, 12.0, 9.0, 9.5], contents=False)
-    assert [len(group.standings) for group in found()] == [2]
+    assert [len(group.entries) for group in found()] == [2]
 
 
 def test_records_of_a_text_that_nothing_tells_are_left_out_and_counted(tmp_path, results, finish, harness):
@@ -249,7 +249,7 @@ def test_rows_that_differ_in_how_they_were_trained_say_so(finish, found):
 def test_times_of_an_exclusive_pass_win_and_shared_ones_are_marked(results, finish, found):
     softmax, *_ = finish(ppls=[10.0, 12.0, 9.0, 9.5], environment=handmade.environment(shared=True))
     told = {"trial": softmax.id, "weights_sha256": WEIGHTS, "metrics": {"train_ms_per_batch": 3.5}, "batches": 9}
-    told |= {"rounds": 3, "passed": "p", "device": "another processor", "threads": 1, "torch": "2", "commit": "abc"}
+    told |= {"rounds": 3, "pass_id": "p", "device": "another processor", "threads": 1, "torch": "2", "commit": "abc"}
     timing = Timing(**told, taken="2026-01-02T03:04:05+00:00", busy=0.0, shared=False)
     timings.save(timing, store.runs_folder(results, "small"))
     (group,) = found()

@@ -8,7 +8,7 @@ import pytest
 
 from harness.records.token_nll import TokenScores
 from harness.report.diff.metric_pairs import costs, results
-from harness.report.diff.paired import Side
+from harness.report.diff.pairs import Selection
 
 SUITE = """\
 name: suite
@@ -26,13 +26,13 @@ def sides(suite_of, record_of):
     """A function: metrics of softmax and of mos for seeds 1, 2 ... -> the two sides."""
     trials = suite_of(SUITE).trials
 
-    def build(ours: list[dict], theirs: list[dict]) -> tuple[Side, Side]:
+    def build(ours: list[dict], theirs: list[dict]) -> tuple[Selection, Selection]:
         one, other = (
             tuple(record_of(trial, **metrics) for trial, metrics in zip(trials[start:], each, strict=False))
             for start, each in ((0, ours), (3, theirs))
         )
         runs = Path("nowhere")
-        return Side(label="softmax", runs=runs, records=one), Side(label="mos", runs=runs, records=other)
+        return Selection(label="softmax", runs=runs, records=one), Selection(label="mos", runs=runs, records=other)
 
     return build
 
@@ -83,5 +83,7 @@ def test_what_sharing_did_to_times_is_said(sides):
     assert [(each.name, each.change) for each in found] == [("train_ms_per_batch", pytest.approx(0.5))]
     assert note == "ms/batch: taken in training"
     shared = other.records[0].environment.model_copy(update={"shared": True})
-    shares = Side(label="mos", runs=other.runs, records=(other.records[0].model_copy(update={"environment": shared}),))
+    shares = Selection(
+        label="mos", runs=other.runs, records=(other.records[0].model_copy(update={"environment": shared}),)
+    )
     assert costs(one, shares)[1] == ["ms/batch: taken in training, while other work shared the machine"]

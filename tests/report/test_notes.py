@@ -60,7 +60,7 @@ def test_the_route_of_products_and_a_graph_are_told_with_the_machine(suite_of, r
     record = record_of(suite.trials[0], environment=environment)
     assert notes(suite, record, about="Measured") == [
         f"Measured on {environment.get('device', 'a processor')}, 1 thread(s) a trial, torch 2.13.0{told}, "
-        "Python 3.11.7, harness 0.1.0 at abc, executor inline."
+        "Python 3.11.7, harness 0.1.0 at abc, executor inline. The last trial finished 2026-01-02T03:05:05+00:00."
     ]
 
 
@@ -68,7 +68,7 @@ def test_the_route_of_products_and_a_graph_are_told_with_the_machine(suite_of, r
 def test_timing_exclusive_is_claimed_of_no_time_taken_while_sharing(suite_of, record_of, shared):
     suite = suite_of(SUITE)
     record = record_of(suite.trials[0], environment={"shared": shared}, train_ms_per_batch=2.0)
-    said = "‡ taken while other work shared the machine: compare such times within this table only."
+    said = "‡ taken while other work ran on the machine: compare such times within this table only."
     assert notes(suite, record, about="‡") == [said] * shared
 
 
@@ -102,7 +102,7 @@ def test_trials_without_token_scores_are_named(tmp_path, harness):
     for number, spec in enumerate(trials):
         bundles.keep(tmp_path / "results", bundles.record_of(spec), timed=False, scored=number != 1)
     done = harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results")
-    why = "their test_nll.npz is missing or does not fit, from which test ppl could be computed again."
+    why = "test_nll.npz is missing or does not fit the record."
     assert f"- No token scores: 1 of 4 ok trials ({trials[1].id}): {why}\n" in done.out
     assert harness("report", tmp_path / "suite.yaml", "--results", tmp_path / "results").code == 0
     page = (tmp_path / "results" / "reports" / "small.html").read_text(encoding="utf-8")

@@ -104,7 +104,7 @@ def timing(made):
         metrics={"train_ms_per_batch": 10 / 3, "train_ms_per_batch_iqr": 1 / 7},
         batches=90,
         rounds=5,
-        passed="pass",
+        pass_id="pass",
         device="a processor",
         threads=1,
         torch="2.13.0",
@@ -181,11 +181,11 @@ def test_the_cells_of_the_table_are_those_of_the_table_made_of_the_same_evidence
     assert best == [cell.text for cell in expected if cell.rank]
 
 
-def test_a_row_unfolds_to_its_whole_spec_with_defaults_and_to_its_command(evidence):
+def test_a_row_opens_to_its_whole_spec_with_defaults_and_to_its_command(evidence):
     read = Page(rendered(evidence))
-    unfolded = read.all("details", **{"class": "row"})
-    assert len(unfolded) == 3
-    last = unfolded[-1]
+    rows = read.all("details", **{"class": "row"})
+    assert len(rows) == 3
+    last = rows[-1]
     names = [tag.text for tag in read.all("dt") if last in tag.within]
     values = [tag.text for tag in read.all("dd") if last in tag.within]
     told = dict(zip(names, values, strict=True))

@@ -1,4 +1,4 @@
-"""The page in a real browser, headless Chromium by its driver: sorting, unfolding, colours, silence, narrow screens."""
+"""The page in a real browser (headless Chromium): sorting, opening rows, colours, no requests, narrow screens."""
 
 import json
 import shutil
@@ -130,7 +130,7 @@ def test_a_column_sorts_by_the_keyboard_and_names_sort_with_their_numbers(opened
     assert len(others) == len(opened.find_elements("css selector", "th[aria-sort]")) - 1
 
 
-def test_a_row_unfolds_by_a_click_and_by_the_keyboard_and_goes_along_when_sorted(opened):
+def test_a_row_opens_by_a_click_and_by_the_keyboard_and_goes_along_when_sorted(opened):
     from selenium.webdriver.common.keys import Keys
 
     details = opened.find_elements("css selector", "details.row")[1]
@@ -174,8 +174,8 @@ def test_only_boxes_scroll_never_the_page(opened, width):
     assert box.size["width"] <= width
     bar = "return arguments[0].offsetWidth - arguments[0].clientLeft * 2 - arguments[0].clientWidth"
     assert opened.execute_script(bar, box) == 0  # no second bar downwards beside the page's
-    unfolded = opened.find_element("css selector", ".unfolded")
-    assert unfolded.size["width"] <= box.size["width"]  # what a row unfolds to is read without scrolling the table
+    details = opened.find_element("css selector", ".behind")
+    assert details.size["width"] <= box.size["width"]  # the details of a row are read without scrolling the table
     if width == 400:
         assert opened.execute_script("return arguments[0].scrollWidth > arguments[0].clientWidth", box)
 

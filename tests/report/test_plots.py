@@ -155,7 +155,7 @@ def test_times_of_different_passes_are_not_in_one_plot(suite, made, kinds):
             metrics={"train_ms_per_batch": 7.0},
             batches=9,
             rounds=3,
-            passed="first" if record.spec.head.name == "softmax" else "second",
+            pass_id="first" if record.spec.head.name == "softmax" else "second",
             device="a processor",
             threads=1,
             torch="2.13.0",

@@ -25,7 +25,7 @@ def timing(trial, **changes) -> Timing:
         "metrics": {TRAIN: 5.0, f"{TRAIN}_iqr": 0.5},
         "batches": 30,
         "rounds": 3,
-        "passed": "first",
+        "pass_id": "first",
         "device": "a processor",
         "threads": 1,
         "torch": "2.13.0",
@@ -55,14 +55,14 @@ def row_of(suite_of, record_of):
 def test_an_exclusive_timing_stands_before_what_the_trials_noted(row_of):
     row = row_of(shared=True)
     found = time_of(row, TRAIN, {row.trials[0].id: timing(row.trials[0])})
-    assert found == Time(value=5.0, spread=0.5, exclusive=True, device="a processor", passed="first")
+    assert found == Time(value=5.0, spread=0.5, exclusive=True, device="a processor", pass_id="first")
 
 
 def test_without_a_timing_a_time_is_the_mean_over_seeds_marked_where_trials_shared_the_machine(row_of):
     # 10 and 20 ms: mean 15, standard deviation sqrt(2 * 5 ** 2 / 1) = 7.0711
     for shared in (True, False):
         found = time_of(row_of(shared=shared), TRAIN, {})
-        assert (found.value, found.exclusive, found.passed) == (15.0, not shared, None)
+        assert (found.value, found.exclusive, found.pass_id) == (15.0, not shared, None)
         assert found.spread == pytest.approx(7.0711, abs=1e-4)
         assert found.device == "a processor"
 
@@ -75,16 +75,16 @@ def test_one_seed_has_no_spread(row_of):
 def test_a_timing_beside_other_work_does_not_stand_for_the_row(row_of):
     row = row_of(shared=False)  # nothing of ours ran beside its trials, but the pass saw what did
     found = time_of(row, TRAIN, {row.trials[0].id: timing(row.trials[0], shared=True, busy=1.9)})
-    assert (found.value, found.exclusive, found.passed) == (15.0, False, None)
+    assert (found.value, found.exclusive, found.pass_id) == (15.0, False, None)
 
 
 def test_the_newest_timing_counts_and_none_of_a_trial_that_is_not_ok(row_of):
     row = row_of(("ok", "ok", "diverged"))
     first, second, third = row.trials
-    late = timing(second, passed="second", taken="2026-01-03T00:00:00+00:00", metrics={TRAIN: 6.0})
-    bad = timing(third, passed="third", taken="2026-01-04T00:00:00+00:00", metrics={TRAIN: 7.0})
+    late = timing(second, pass_id="second", taken="2026-01-03T00:00:00+00:00", metrics={TRAIN: 6.0})
+    bad = timing(third, pass_id="third", taken="2026-01-04T00:00:00+00:00", metrics={TRAIN: 7.0})
     found = time_of(row, TRAIN, {each.trial: each for each in (timing(first), late, bad)})
-    assert (found.value, found.spread, found.passed) == (6.0, None, "second")
+    assert (found.value, found.spread, found.pass_id) == (6.0, None, "second")
 
 
 def test_a_metric_that_nobody_measured_has_no_time(row_of):

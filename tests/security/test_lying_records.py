@@ -13,8 +13,7 @@ import pytest
 
 from harness.errors import RecordError
 from harness.records import sealed, store
-from harness.records.metrics import METRICS
-from harness.records.plausible import MOST
+from harness.records.metrics import METRICS, MOST
 
 TOMORROW = (datetime.now(UTC) + timedelta(days=2)).isoformat(timespec="seconds")
 SUITE = handmade.changed(("seeds: [1, 2]", f"seeds: {list(range(1, 33))}"))
@@ -118,7 +117,7 @@ def lied(tmp_path_factory):
 
 def warnings(text: str, expected: dict[str, str]) -> None:
     """That there is one line of each bad record, the right one, and no other."""
-    lines = [line for line in text.splitlines() if not line.startswith("no plot")]
+    lines = [line for line in text.splitlines() if not line.startswith("warning: no plot")]
     for place, sentence in expected.items():
         (line,) = [line for line in lines if place in line]
         assert line.startswith(f"warning: {place}: ")

@@ -16,7 +16,9 @@ def test_an_experiment_has_views_that_mlflows_ui_can_read(suite, results, record
         view = json.loads(experiment.tags[f"mlflow.sharedViewState.{key}"])
         assert isinstance(view["name"], str)
         state = json.loads(view["state"])
-        known = {f"metrics.`{name}`" for name in METRICS.values()} | {f"tags.`{name}`" for name in run.data.tags}
+        known = {f"metrics.`{name}`" for name in (metric.mlflow for metric in METRICS.values())} | {
+            f"tags.`{name}`" for name in run.data.tags
+        }
         assert set(state["selectedColumns"]) <= known
         assert state["orderByKey"] in known
     assert state["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "row"}]

@@ -63,7 +63,7 @@ def test_models_take_turns_in_rounds_within_their_corpus(ran, monkeypatch):
     assert turns == [a, b] * 3 + [c, d] * 3
     assert [timing.trial for timing in taken] == [a, b, c, d]
     assert said == []
-    assert len({timing.passed for timing in taken}) == 1
+    assert len({timing.pass_id for timing in taken}) == 1
     assert {timing.rounds for timing in taken} == {3}
 
 

@@ -11,7 +11,7 @@ from harness.records.token_nll import TokenScores
 from harness.report.diff.changes import Change, changes
 from harness.report.diff.contexts import Context, contexts
 from harness.report.diff.metric_pairs import MetricDifference, costs, results
-from harness.report.diff.paired import Side, refuse_unlike, token_scores_of
+from harness.report.diff.pairs import Selection, refuse_unlike, token_scores_of
 from harness.report.evidence.gains import Band, by_frequency, by_position
 
 
@@ -41,8 +41,8 @@ class Difference:
     notes: tuple[str, ...]
 
 
-def difference(a: Side, b: Side, data: Path, *, top: int, within: str = "") -> Difference:
-    """Side b against side a, whose trials pair in order.
+def difference(a: Selection, b: Selection, data: Path, *, top: int, within: str = "") -> Difference:
+    """Selection b against side a, whose trials pair in order.
 
     Args:
         data: the folder of the corpora's files.
@@ -84,7 +84,7 @@ def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
     return sorted(found)
 
 
-def _scores(a: Side, b: Side) -> tuple[tuple[TokenScores, TokenScores] | None, list[str]]:
+def _scores(a: Selection, b: Selection) -> tuple[tuple[TokenScores, TokenScores] | None, list[str]]:
     """What each side gives each test token, mean over seeds, and a note where not all of it is there."""
     try:
         found = token_scores_of(a, b)
@@ -104,7 +104,7 @@ def _scores(a: Side, b: Side) -> tuple[tuple[TokenScores, TokenScores] | None, l
 
 
 def _contexts(
-    a: Side, b: Side, scores: tuple[TokenScores, TokenScores] | None, data: Path, top: int
+    a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] | None, data: Path, top: int
 ) -> tuple[tuple[Context, ...], tuple[Context, ...], list[str]]:
     if scores is None:
         return (), (), []

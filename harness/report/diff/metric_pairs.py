@@ -6,25 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from harness.records import timings
+from harness.records.metrics import METRICS, metrics_of
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
 from harness.records.token_nll import TokenScores
-from harness.report.diff.paired import Side
+from harness.report.diff.pairs import Selection
 from harness.report.evidence.gains import differences
 from harness.report.evidence.statistics import BLOCK, Interval, block_interval, paired
-
-RESULTS = (
-    "valid_ppl",
-    "test_ppl",
-    "test_ppl_standard",
-    "test_ppl_word",
-    "test_ppl_byte",
-    "test_bits_per_character",
-    "params_total",
-    "params_head",
-)
-TIMES = ("train_ms_per_batch", "eval_ms_per_batch", "inference_ms_per_batch")
-COSTS = (*TIMES, "train_minutes", "peak_memory_mib")  # what depends on the device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +42,7 @@ class MetricDifference:
     more_seeds: int | None = None
 
 
-def results(a: Side, b: Side, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:
+def results(a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:
     """Perplexities and parameter counts.
 
     Args:
@@ -63,14 +51,15 @@ def results(a: Side, b: Side, scores: tuple[TokenScores, TokenScores] | None) ->
     """
     pairs = [(one.metrics, other.metrics) for one, other in _pairs(a, b)]
     one_counting = all(each.get("test_ppl_standard") == each.get("test_ppl") for pair in pairs for each in pair)
-    found = list(_compared([name for name in RESULTS if name != "test_ppl_standard" or not one_counting], pairs))
+    names = _names("score", "count", "setting")
+    found = list(_compared([name for name in names if name != "test_ppl_standard" or not one_counting], pairs))
     if len(a.records) > 1 or scores is None:
         return found
     over = block_interval(differences(*scores).nats)
     return [_with_blocks(each, over) if each.name == "test_ppl" else each for each in found]
 
 
-def costs(a: Side, b: Side) -> tuple[list[MetricDifference], list[str]]:
+def costs(a: Selection, b: Selection) -> tuple[list[MetricDifference], list[str]]:
     """Times and memory, as far as they were measured on one device, and what is to be known of them.
 
     Raises: RecordError where a timing does not verify.
@@ -83,14 +72,21 @@ def costs(a: Side, b: Side) -> tuple[list[MetricDifference], list[str]]:
     if exclusive is None:
         shared = any(record.environment.shared for pair in pairs for record in pair)
         note = "ms/batch: taken in training" + (", while other work shared the machine" if shared else "")
-        return list(_compared(COSTS, [(one.metrics, other.metrics) for one, other in pairs])), [note]
-    times = _compared(TIMES, [(exclusive[0].metrics, exclusive[1].metrics)])
-    others = _compared(COSTS[len(TIMES) :], [(one.metrics, other.metrics) for one, other in pairs])
+        return list(_compared(_names("cost"), [(one.metrics, other.metrics) for one, other in pairs])), [note]
+    timed = [name for name in _names("cost") if METRICS[name].timed]
+    untimed = [name for name in _names("cost") if not METRICS[name].timed]
+    times = _compared(timed, [(exclusive[0].metrics, exclusive[1].metrics)])
+    others = _compared(untimed, [(one.metrics, other.metrics) for one, other in pairs])
     sharing = ", while other work shared the machine" if any(timing.shared for timing in exclusive) else ""
     return [*times, *others], [f"ms/batch: of one pass after training, {exclusive[0].rounds} rounds in turn{sharing}"]
 
 
-def _pairs(a: Side, b: Side) -> Iterable:
+def _names(*kinds: str) -> list[str]:
+    """The metrics of some kinds that `harness diff` compares."""
+    return [metric.name for metric in metrics_of(*kinds) if metric.diff]
+
+
+def _pairs(a: Selection, b: Selection) -> Iterable:
     return zip(a.records, b.records, strict=True)
 
 
@@ -104,7 +100,7 @@ def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str
         told = {"n": test.n, "change": math.expm1(test.mean)}
         if test.sd:
             told |= {"low": math.expm1(test.low), "high": math.expm1(test.high), "over": f"{test.n} seeds"}
-        if test.sd is not None and "ppl" in name:
+        if test.sd is not None and METRICS[name].unit == "perplexity":
             told |= {"p_t": test.p_t, "p_sign_flip": test.p_sign_flip, "more_seeds": test.more_seeds}
         yield MetricDifference(
             name=name, a=statistics.fmean(one for one, _ in both), b=statistics.fmean(x for _, x in both), **told
@@ -118,11 +114,11 @@ def _with_blocks(of: MetricDifference, over: Interval) -> MetricDifference:
     return replace(of, low=math.expm1(over.low), high=math.expm1(over.high), over=told)
 
 
-def _exclusive(a: Side, b: Side) -> tuple[Timing, Timing] | None:
+def _exclusive(a: Selection, b: Selection) -> tuple[Timing, Timing] | None:
     """A timing of each side, both of one pass. One trial of a head is timed, since its seed changes no time."""
     ours, theirs = ([timings.load(side.runs, record) for record in side.records] for side in (a, b))
-    passes = {timing.passed: timing for timing in theirs if timing is not None}
-    return next(((one, passes[one.passed]) for one in ours if one is not None and one.passed in passes), None)
+    passes = {timing.pass_id: timing for timing in theirs if timing is not None}
+    return next(((one, passes[one.pass_id]) for one in ours if one is not None and one.pass_id in passes), None)
 
 
 def _machine(record: TrialRecord) -> str:

@@ -1,4 +1,4 @@
-"""A row's times, and whether they can be believed: those of an exclusive pass, or else what its trials noted."""
+"""A row's times: those of an exclusive pass, or else those that its trials measured while they trained."""
 
 import statistics
 from dataclasses import dataclass
@@ -12,22 +12,25 @@ class Time:
     """A time of a row, in the metric's unit.
 
     Args:
-        spread: with `passed` the interquartile range over batches; else the standard deviation over seeds, None of one.
-        exclusive: no other work was known or seen to run beside it; else it is to be marked.
-        device: what it was taken on; of several, 'A; B'.
-        passed: the exclusive pass that it is of: times of one pass compare. None: the mean of what the trials noted.
+        spread: of an exclusive pass, the interquartile range over batches; else the standard deviation over seeds, None
+            for one seed.
+        exclusive: no other work was known or observed on the machine; otherwise tables mark it.
+        device: on which it was measured; 'A; B' for several.
+        pass_id: of the exclusive pass; times of one pass can be compared. None: the mean of what the trials measured.
     """
 
     value: float
     spread: float | None
     exclusive: bool
     device: str
-    passed: str | None
+    pass_id: str | None
 
 
 def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
-    """A time of a row: from its exclusive timing, the newest, where there is one that was not shared; else the mean
-    over its ok records, not exclusive either where a pass found the machine shared. None where neither has it.
+    """A time of a row; None where it was not measured.
+
+    It is that of the row's newest exclusive timing that was not disturbed by other work. If there is none, it is the
+    mean over the ok records, and not exclusive if an exclusive pass was disturbed.
 
     Args:
         metric: 'train_ms_per_batch', 'eval_ms_per_batch' or 'inference_ms_per_batch'.
@@ -43,7 +46,7 @@ def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
             spread=timing.metrics.get(f"{metric}_iqr"),
             exclusive=True,
             device=timing.device,
-            passed=timing.passed,
+            pass_id=timing.pass_id,
         )
     found = [row.records[seed] for seed in row.ok_seeds if metric in row.records[seed].metrics]
     if not found:
@@ -54,5 +57,5 @@ def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
         spread=statistics.stdev(values) if len(values) > 1 else None,
         exclusive=not any(record.environment.shared for record in found) and not any(each.shared for each in taken),
         device="; ".join(dict.fromkeys(record.environment.device for record in found)),
-        passed=None,
+        pass_id=None,
     )

@@ -89,7 +89,7 @@ def by_time(lines: list[Row], evidence: Evidence) -> Drawn:
         return drawn
     on, caption = drawn
     time = next(time for time in times if time is not None)
-    how = "one trial at a time" if time.passed else "as the trials noted it"
+    how = "one trial at a time" if time.pass_id else "as the trials noted it"
     how += "" if time.exclusive else ", while they shared the machine"
     return on, f"{caption} Times on {time.device}, {how}; every trial trains for as many batches."
 

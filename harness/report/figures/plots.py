@@ -100,7 +100,7 @@ def _corpus(line: Row, evidence: Evidence) -> tuple[str, ...]:
 def _one_pass(line: Row, evidence: Evidence) -> tuple[str, ...] | None:
     """Times compare within one exclusive pass, or as trials noted them on one device."""
     time = time_of(line, "train_ms_per_batch", evidence.timings)
-    return None if time is None else (line.corpus, time.device, time.passed or "as noted in training")
+    return None if time is None else (line.corpus, time.device, time.pass_id or "as noted in training")
 
 
 KINDS = (

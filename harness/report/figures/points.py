@@ -9,7 +9,7 @@ from scipy import special
 
 from harness.plan.identity import canonical
 from harness.plan.specs import ComponentSpec
-from harness.report.diff.paired import mean_scores
+from harness.report.diff.pairs import mean_scores
 from harness.report.evidence.gains import Band, by_frequency, by_position
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.printed_numbers import PrintedNumbers

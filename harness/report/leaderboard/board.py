@@ -8,17 +8,18 @@ from typing import Any
 from harness.code.fingerprints import harness_code
 from harness.plan.specs import LEADERBOARD
 from harness.records.contents import facts_of
+from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.registry import BACKBONES, HEADS
 from harness.report.evidence import versions
 from harness.report.evidence.findings import UNCERTIFIED_MARK
-from harness.report.evidence.table_rows import shown
+from harness.report.evidence.table_rows import Row, shown
 from harness.report.evidence.times import time_of
 from harness.report.evidence.versions import OUTDATED_MARK
-from harness.report.leaderboard.groups import Group, Standing
+from harness.report.leaderboard.groups import Entry, Group
 from harness.report.outputs import Trials
+from harness.report.table.caveats import UNCERTIFIED
 from harness.report.table.content import NOTHING, Cell, Column, Line, Table
 from harness.report.table.formats import markdown
-from harness.report.table.notes import UNCERTIFIED
 
 FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
@@ -34,31 +35,23 @@ MEANING = (
 def table(group: Group) -> Table:
     """A group as a table, best first."""
     columns = [Column(name="head"), Column(name="backbone")]
-    if any(standing.training for standing in group.standings):
+    if any(entry.training for entry in group.entries):
         columns.append(Column(name="training"))
-    columns += [
-        Column(name="test ppl", numeric=True),
-        Column(name="n"),
-        Column(name="params", numeric=True),
-        Column(name="head params", numeric=True),
-        Column(name="train ms/batch", numeric=True),
-        Column(name="peak MiB", numeric=True),
-        Column(name="context"),
-        Column(name="device"),
-        Column(name="suites"),
-        Column(name="finished"),
-    ]
+    columns += [Column(name=metric.label, numeric=True) for metric in _metrics("score")]
+    columns.append(Column(name="n"))
+    columns += [Column(name=metric.label, numeric=True) for metric in _metrics("count", "setting", "cost")]
+    columns += [Column(name=name) for name in ("context", "device", "suites", "finished")]
     lines = []
-    for standing in group.standings:
-        cells = _cells(standing, group)
-        trials = tuple(trial.id for trial in standing.row.trials)
+    for entry in group.entries:
+        cells = _cells(entry, group)
+        trials = tuple(trial.id for trial in entry.row.trials)
         lines.append(Line(cells=tuple(cells[column.name] for column in columns), trials=trials))
     return Table(title=_title(group), columns=tuple(columns), lines=tuple(lines), notes=_notes(group))
 
 
 def trials(groups: tuple[Group, ...]) -> Trials:
     """How many trials of some groups are ok, how many there are, and how many are invalid."""
-    rows = [each.row for group in groups for each in (*group.standings, *group.invalid)]
+    rows = [each.row for group in groups for each in (*group.entries, *group.invalid)]
     statuses = Counter(record.status for row in rows for record in row.records.values())
     return Trials(statuses["ok"], statuses.total(), statuses["invalid"])
 
@@ -92,92 +85,101 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
             "content": group.content,
             "epochs": group.train.epochs,
             "pretrained": group.pretrained,
-            "rows": [_entry(standing, group) for standing in group.standings],
-            "invalid": [_entry(standing, group) for standing in group.invalid],
+            "rows": [_entry(entry, group) for entry in group.entries],
+            "invalid": [_entry(entry, group) for entry in group.invalid],
         }
         for group in groups
     ]
 
 
-def _entry(standing: Standing, group: Group) -> dict[str, Any]:
-    row, time = standing.row, time_of(standing.row, "train_ms_per_batch", group.timings)
+def _metrics(*kinds: str) -> list[Metric]:
+    """The metrics of some kinds that the leaderboard shows."""
+    return [metric for metric in metrics_of(*kinds) if metric.leaderboard]
+
+
+def _value(metric: Metric, row: Row, group: Group) -> float | None:
+    """A row's value of a metric; None where it was not measured.
+
+    A time is that of an exclusive pass where there is one. Other costs are the highest over seeds, scores the mean.
+    """
+    if metric.timed:
+        time = time_of(row, metric.name, group.timings)
+        return time and time.value
+    if metric.kind == "cost":
+        return max(row.values(metric.name), default=None)
+    if metric.name in ("params_total", "params_head"):
+        return {"params_total": row.params_total, "params_head": row.params_head}[metric.name] or None
+    values = row.values(metric.name)
+    return statistics.fmean(values) if values else None
+
+
+def _entry(entry: Entry, group: Group) -> dict[str, Any]:
+    row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
     ppl = row.values("test_ppl")
     return {
         "head": shown(row.trials[0].head, HEADS).model_dump(),
         "backbone": shown(row.trials[0].backbone, BACKBONES).model_dump(),
-        "training": standing.training,
-        "test_ppl": statistics.fmean(ppl) if ppl else None,
+        "training": entry.training,
+        **{metric.name: _value(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
         "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
         "seeds": row.ok_seeds,
         "certified": bool(ppl) and not row.uncertified,
         "outdated": sorted(row.changed),
         "left_out": sorted(row.left_out),
         "statuses": dict(Counter(record.status for record in row.records.values())),
-        "params_total": row.params_total or None,
-        "params_head": row.params_head or None,
-        "train_ms_per_batch": time and time.value,
         "device": time and time.device,
         "exclusive": time and time.exclusive,
-        "peak_memory_mib": max(row.values("peak_memory_mib"), default=None),
-        "suites": list(standing.suites),
-        "finished": standing.finished,
+        "suites": list(entry.suites),
+        "finished": entry.finished,
         "trials": [trial.id for trial in row.trials],
     }
 
 
-def _cells(standing: Standing, group: Group) -> dict[str, Cell]:
-    row, time = standing.row, time_of(standing.row, "train_ms_per_batch", group.timings)
-    memory = max(row.values("peak_memory_mib"), default=None)
+def _cells(entry: Entry, group: Group) -> dict[str, Cell]:
+    """The cells of a row by the names of their columns."""
+    row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
     mark = UNCERTIFIED_MARK if row.uncertified else ""
     return {
         "head": Cell(text=f"{row.head} {OUTDATED_MARK}", mark=OUTDATED_MARK) if row.outdated else Cell(text=row.head),
         "backbone": Cell(text=row.backbone),
-        "training": Cell(text=standing.training),
-        "test ppl": _mean(row.values("test_ppl")),
-        "n": Cell(text=f"{_state(standing)} {mark}".strip(), value=len(row.ok_seeds), mark=mark),
-        "params": _count(row.params_total),
-        "head params": _count(row.params_head),
-        "train ms/batch": _number(time and time.value, "" if time is None or time.exclusive else SHARED, digits=1),
-        "peak MiB": _number(memory),
-        "context": Cell(text=_context(standing)),
+        "training": Cell(text=entry.training),
+        "n": Cell(text=f"{_state(entry)} {mark}".strip(), value=len(row.ok_seeds), mark=mark),
+        **{metric.label: _cell(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
+        "context": Cell(text=_context(entry)),
         "device": Cell(text=time.device if time is not None else NOTHING),
-        "suites": Cell(text=", ".join(standing.suites)),
-        "finished": Cell(text=standing.finished),
+        "suites": Cell(text=", ".join(entry.suites)),
+        "finished": Cell(text=entry.finished),
     }
 
 
-def _mean(values: list[float]) -> Cell:
-    if not values:
-        return Cell(text=NOTHING)
-    mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
-    told = f"{mean:.2f}" if spread is None else f"{mean:.2f} ± {spread:.2f}"
-    return Cell(text=told, value=mean, spread=spread)
-
-
-def _number(value: float | None, mark: str = "", digits: int = 0) -> Cell:
+def _cell(metric: Metric, row: Row, group: Group) -> Cell:
+    """'86.89 ± 0.31' for a score, '1,234' for a count, '26.3 (shared)' for a time that is not exclusive."""
+    value = _value(metric, row, group)
     if value is None:
         return Cell(text=NOTHING)
-    return Cell(text=f"{value:,.{digits}f} {mark}".strip(), value=value, mark=mark)
+    if metric.kind == "score":
+        values = row.values(metric.name)
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        text = f"{value:.{metric.digits}f}" + ("" if spread is None else f" ± {spread:.{metric.digits}f}")
+        return Cell(text=text, value=value, spread=spread)
+    shared = metric.timed and not time_of(row, metric.name, group.timings).exclusive
+    mark = SHARED if shared else ""
+    return Cell(text=f"{value:,.{metric.digits}f} {mark}".strip(), value=value, mark=mark)
 
 
-def _count(value: int) -> Cell:
-    """Of parameters: 0 where no record of the row tells, as where none was built."""
-    return _number(value) if value else Cell(text=NOTHING)
-
-
-def _state(standing: Standing) -> str:
+def _state(entry: Entry) -> str:
     """'3', or '1; 1 diverged, 1 oom'."""
-    statuses = Counter(record.status for record in standing.row.records.values())
-    other = len(standing.row.left_out)
+    statuses = Counter(record.status for record in entry.row.records.values())
+    other = len(entry.row.left_out)
     bad = [f"{other} of other code"] * bool(other)
     bad += [f"{count} {status}" for status, count in sorted(statuses.items()) if status != "ok"]
     return "; ".join([f"{statuses['ok'] - other}", *([", ".join(bad)] if bad else [])])
 
 
-def _context(standing: Standing) -> str:
+def _context(entry: Entry) -> str:
     """'35', or '35 and state' where a backbone's state goes on from segment to segment."""
-    carried = any(standing.row.values("state_carried"))
-    return f"{standing.row.trials[0].train.seq_len}{' and state' if carried else ''}"
+    carried = any(entry.row.values("state_carried"))
+    return f"{entry.row.trials[0].train.seq_len}{' and state' if carried else ''}"
 
 
 def _title(group: Group) -> str:
@@ -202,7 +204,7 @@ def _notes(group: Group) -> tuple[str, ...]:
     notes.append(f"Evaluation: segments of {train.seq_len} tokens, {columns}.")
     if group.compat is not None:
         notes.append(f'compat {group.compat}: as a published code computes it; its "probabilities" need not sum to 1.')
-    if any(standing.row.uncertified for standing in group.standings):
+    if any(entry.row.uncertified for entry in group.entries):
         notes.append(UNCERTIFIED)
     if group.invalid:
         names = "; ".join(f"{each.row.head} on {each.row.backbone}" for each in group.invalid)
@@ -210,7 +212,7 @@ def _notes(group: Group) -> tuple[str, ...]:
             f"Left out: {len(group.invalid)} rows with invalid trials, whose perplexity is not made of probabilities "
             f"(docs/certificates.md): {names}."
         )
-    found = [record for standing in group.standings for record in standing.row.records.values()]
-    rows = [(f"{each.row.head}, {each.row.backbone}", each.row) for each in group.standings]
+    found = [record for entry in group.entries for record in entry.row.records.values()]
+    rows = [(f"{each.row.head}, {each.row.backbone}", each.row) for each in group.entries]
     notes += versions.of_rows(rows, versions.changed(found))
     return (*notes, *versions.of_harness(found, harness_code().sha256))

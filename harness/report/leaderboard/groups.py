@@ -50,7 +50,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Entry:
     """One row of a group.
 
     Args:
@@ -82,8 +82,8 @@ class Group:
     train: TrainSpec
     pretrained: bool
     compat: str | None
-    standings: tuple[Standing, ...]
-    invalid: tuple[Standing, ...]
+    entries: tuple[Entry, ...]
+    invalid: tuple[Entry, ...]
     timings: dict[str, Timing]
 
 
@@ -173,7 +173,7 @@ def _group(finished: list[Finished]) -> Group:
     heads = labels_of([shown(spec.head, HEADS) for spec in specs], HEADS, single_in_full=True)
     settings = [spec.train.model_dump(include=OTHERS) for spec in specs]
     differing = [name for name in settings[0] if len({value_text(each[name]) for each in settings}) > 1]
-    standings = [_standing(line, backbones, heads, differing) for line in lines.values()]
+    entries = [_entry_of(line, backbones, heads, differing) for line in lines.values()]
     first = finished[0]
     return Group(
         corpus=shown(first.record.spec.corpus, CORPORA),
@@ -181,13 +181,13 @@ def _group(finished: list[Finished]) -> Group:
         train=first.record.spec.train,
         pretrained=first.contents.backbone is not None,
         compat=_compat(first.record.spec),
-        standings=tuple(sorted((each for each in standings if not each.row.invalid), key=_order)),
-        invalid=tuple(sorted((each for each in standings if each.row.invalid), key=_order)),
+        entries=tuple(sorted((each for each in entries if not each.row.invalid), key=_order)),
+        invalid=tuple(sorted((each for each in entries if each.row.invalid), key=_order)),
         timings={each.record.id: each.timing for each in finished if each.timing is not None},
     )
 
 
-def _standing(line: list[Finished], backbones: dict[str, str], heads: dict[str, str], differing: list[str]) -> Standing:
+def _entry_of(line: list[Finished], backbones: dict[str, str], heads: dict[str, str], differing: list[str]) -> Entry:
     found = [each.record for each in line]
     spec, outdated = found[0].spec, changed(found)
     counts = next((each.metrics for each in found if "params_total" in each.metrics), {})
@@ -203,7 +203,7 @@ def _standing(line: list[Finished], backbones: dict[str, str], heads: dict[str, 
         changed=frozenset(record.spec.seed for record in found if record.id in outdated),
     )
     train = spec.train.model_dump(include=OTHERS)
-    return Standing(
+    return Entry(
         row=row,
         training=", ".join(f"{name}={value_text(train[name])}" for name in differing),
         suites=tuple(sorted({suite for each in line for suite in each.suites})),
@@ -211,6 +211,6 @@ def _standing(line: list[Finished], backbones: dict[str, str], heads: dict[str, 
     )
 
 
-def _order(standing: Standing) -> tuple[bool, float, str]:
-    values = standing.row.values("test_ppl")
-    return not values, statistics.fmean(values) if values else 0.0, f"{standing.row.backbone} {standing.row.head}"
+def _order(entry: Entry) -> tuple[bool, float, str]:
+    values = entry.row.values("test_ppl")
+    return not values, statistics.fmean(values) if values else 0.0, f"{entry.row.backbone} {entry.row.head}"

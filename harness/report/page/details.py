@@ -9,7 +9,7 @@ from harness.code.fingerprints import SHOWN, Fingerprints
 from harness.machine.files import read_end
 from harness.plan.parameters import is_place, parameters, resolved
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, value_text
-from harness.records.metrics import METRICS
+from harness.records.metrics import METRICS, Metric
 from harness.records.record import TrialRecord
 from harness.records.store import folder
 from harness.records.timings import Timing
@@ -44,14 +44,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A metric, one value for each trial that has a record; None where it has none of it."""
+    """A metric, one value for each trial that has a record; None where it was not measured. `about`: what it is."""
 
     name: str
+    about: str
     values: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Fact:
     """Something of the environment: one text for each trial that has a record, or a single one where all agree."""
 
     name: str
@@ -59,7 +60,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unfolded:
+class RowDetails:
     """All of a row.
 
     Args:
@@ -77,7 +78,7 @@ class Unfolded:
     parts: tuple[Part, ...]
     records: tuple[TrialRecord, ...]
     metrics: tuple[Measured, ...]
-    environment: tuple[Told, ...]
+    environment: tuple[Fact, ...]
     paths: tuple[str, ...]
     lowest: float | None
     highest: float | None
@@ -93,10 +94,10 @@ class Failure:
     log: str
 
 
-def unfold(lines: list[Row], evidence: Evidence) -> list[Unfolded]:
+def row_details(lines: list[Row], evidence: Evidence) -> list[RowDetails]:
     """Everything of each row, in order."""
     commands = reproduce.of_rows(evidence.suite, lines)
-    return [_unfolded(line, command, evidence) for line, command in zip(lines, commands, strict=True)]
+    return [_details_of(line, command, evidence) for line, command in zip(lines, commands, strict=True)]
 
 
 def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
@@ -117,18 +118,17 @@ def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
     ]
 
 
-def _unfolded(line: Row, command: str, evidence: Evidence) -> Unfolded:
+def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
     found = tuple(line.records[trial.seed] for trial in line.trials if trial.seed in line.records)
     scale = [point.valid_ppl for record in found for point in record.curve]
-    known = dict.fromkeys([*METRICS, *(name for record in found for name in record.metrics)])
-    return Unfolded(
+    return RowDetails(
         row=line,
         command=command,
         parts=_parts(line.trials[0]),
         records=found,
         metrics=tuple(
-            Measured(name=name, values=tuple(record.metrics.get(name) for record in found))
-            for name in known
+            Measured(name=name, about=_about(metric), values=tuple(record.metrics.get(name) for record in found))
+            for name, metric in METRICS.items()
             if any(name in record.metrics for record in found)
         ),
         environment=_environment(found),
@@ -137,6 +137,12 @@ def _unfolded(line: Row, command: str, evidence: Evidence) -> Unfolded:
         highest=max(scale, default=None),
         timings=tuple(evidence.timings[record.id] for record in found if record.id in evidence.timings),
     )
+
+
+def _about(metric: Metric) -> str:
+    """'Test perplexity of the best epoch by validation. Lower is better.'."""
+    better = "" if metric.direction == "none" else f" {metric.direction.capitalize()} is better."
+    return metric.description + better
 
 
 def _parts(trial: TrialSpec) -> tuple[Part, ...]:
@@ -181,14 +187,14 @@ def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else value_text(value)
 
 
-def _environment(found: Sequence[TrialRecord]) -> tuple[Told, ...]:
+def _environment(found: Sequence[TrialRecord]) -> tuple[Fact, ...]:
     told = []
     for name in type(found[0].environment).model_fields if found else ():
         texts = tuple(_text(getattr(record.environment, name)) for record in found)
-        told.append(Told(name=name, texts=texts[:1] if len(set(texts)) == 1 else texts))
+        told.append(Fact(name=name, texts=texts[:1] if len(set(texts)) == 1 else texts))
     for name in Fingerprints.model_fields if any(record.code is not None for record in found) else ():
         texts = tuple("" if record.code is None else _text(getattr(record.code, name))[:SHOWN] for record in found)
-        told.append(Told(name=f"code: {name}", texts=texts[:1] if len(set(texts)) == 1 else texts))
+        told.append(Fact(name=f"code: {name}", texts=texts[:1] if len(set(texts)) == 1 else texts))
     return tuple(told)
 
 

@@ -20,7 +20,7 @@ from harness.records.record import CurvePoint, TrialRecord
 from harness.report.evidence.gather import Evidence
 from harness.report.figures.plots import LeftOut
 from harness.report.figures.style import COLOURS, FAINT, INK, PAPER, Plot
-from harness.report.page.details import HEIGHT, WIDTH, Unfolded, failures, unfold
+from harness.report.page.details import HEIGHT, WIDTH, RowDetails, failures, row_details
 from harness.report.table.content import Table
 
 _VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
@@ -42,8 +42,8 @@ def render(evidence: Evidence, table: Table, plots: Sequence[Plot | LeftOut], se
 
     Depends on the arguments and the logs of failed trials only: the same ones give the same bytes.
     """
-    by_trial: dict[str, Unfolded] = {}
-    for one in unfold(evidence.rows, evidence):
+    by_trial: dict[str, RowDetails] = {}
+    for one in row_details(evidence.rows, evidence):
         by_trial |= {trial.id: one for trial in one.row.trials}
     behind = [list({id(by_trial[each]): by_trial[each] for each in line.trials}.values()) for line in table.lines]
     return _page(

@@ -31,7 +31,7 @@ for (const header of document.querySelectorAll("table.sortable > thead > tr:last
   header.firstElementChild.addEventListener("click", () => sort(header));
 }
 
-// Anywhere in a row unfolds it, as its triangle does without any script.
+// A click anywhere in a row opens its details, as a click on its triangle does without any script.
 for (const row of document.querySelectorAll("table.sortable > tbody > tr:first-child")) {
   const details = row.nextElementSibling && row.nextElementSibling.querySelector("details.row");
   if (!details) continue;

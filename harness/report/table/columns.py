@@ -1,11 +1,11 @@
-"""What a table says of its rows, quantity by quantity: a header, and a cell for each row. shapes.py lays them out."""
+"""The columns of a table: each with a header, and a cell for each row. layouts.py arranges them."""
 
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.records.metrics import METRICS
+from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.report.evidence.comparisons import Compared
 from harness.report.evidence.findings import BLOCKS_MARK, SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK, Findings, percent
 from harness.report.evidence.printed_numbers import PrintedCell
@@ -14,26 +14,24 @@ from harness.report.evidence.times import time_of
 from harness.report.table.content import NOTHING, Cell, Column
 from harness.report.table.head_counts import head_counts
 
-PRINTED = {  # metrics that are set beside a paper's -> their name in a column, decimals
-    "valid_ppl": ("valid ppl", 2),
-    "test_ppl": ("test ppl", 2),
-    "test_ppl_word": ("test ppl/word", 2),
-    "test_ppl_byte": ("test ppl/byte", 3),
-    "test_bits_per_character": ("bits/char", 3),
+PRINTED_TIMES = {  # the papers' times -> their name in a column
+    "train_ms_per_batch": "ms/batch",
+    "inference_ms_per_batch": "inference ms/batch",
 }
 EMPTY = Cell(text=NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One thing that is said of every row.
+    """A column before it is arranged: what the table says of every row.
 
     Args:
         cells: one for each row.
-        kind: what it is of: the head's 'counts', the model's 'size', its 'cost' in time and memory, the 'quality' of
-            its predictions, or the 'state' of the row's trials.
-        rows: indices of those that it is told of, whatever their cells hold; None: of those that have something.
-        metric: of the records, where a reduction of it can be told, else ''.
+        kind: the head's 'counts', the 'size' of the model, its 'cost' in time and memory, the 'quality' of its
+            predictions, or the 'state' of the row's trials.
+        rows: indices of the rows that have the quantity, even where their cells are empty; None: the rows whose cells
+            are not empty.
+        metric: the metric that it shows, where a reduction against the baseline can be given, else ''.
     """
 
     column: Column
@@ -43,18 +41,18 @@ class Quantity:
     metric: str = ""
 
     def is_of(self, indices: Iterable[int]) -> bool:
-        """Whether a table of some rows has it."""
+        """Whether a table of these rows has the column."""
         if self.rows is not None:
             return not self.rows.isdisjoint(indices)
         return any(self.cells[index].text != NOTHING for index in indices)
 
 
 def quantities(findings: Findings) -> list[Quantity]:
-    """All that can be said of a suite's rows, in the order in which a table says it."""
+    """All columns that a table of the suite can have, in their order."""
     return [
         *_counts(findings),
         *_sizes(findings),
-        *_perplexities(findings),
+        *_scores(findings),
         *_comparisons(findings),
         *_printed(findings),
         *_costs(findings),
@@ -69,6 +67,16 @@ def quantities(findings: Findings) -> list[Quantity]:
 
 def _all(findings: Findings) -> frozenset[int]:
     return frozenset(range(len(findings.lines)))
+
+
+def _where(metric: Metric, findings: Findings) -> frozenset[int] | None:
+    """The rows of a metric's column: all, or those in which it was measured."""
+    return _all(findings) if metric.table == "always" else None
+
+
+def _shown(*kinds: str) -> list[Metric]:
+    """The metrics of some kinds that tables have."""
+    return [metric for metric in metrics_of(*kinds) if metric.table != "never"]
 
 
 def _numbers(name: str, cells: Iterable[Cell], kind: str, *, spread: str = "sd", **more) -> Quantity:
@@ -86,27 +94,35 @@ def _counts(findings: Findings) -> list[Quantity]:
 
 
 def _sizes(findings: Findings) -> list[Quantity]:
-    match, lines = findings.evidence.suite.match, findings.lines
-    told = {"params": [line.params_total for line in lines], "head params": [line.params_head for line in lines]}
+    """Counts and settings. Those of parameters are the plan's, which knows them before a trial has run."""
+    match, lines, found = findings.evidence.suite.match, findings.lines, []
     if match is not None:
         widths = [line.head_params.get(match.vary, line.backbone_params.get(match.vary)) for line in lines]
-        told = {f"{match.vary} (matched)": widths, **told}
-    return [_numbers(name, map(_whole, values), "size", rows=_all(findings)) for name, values in told.items()]
+        found.append(_numbers(f"{match.vary} (matched)", map(_whole, widths), "size", rows=_all(findings)))
+    planned = {
+        "params_total": [line.params_total for line in lines],
+        "params_head": [line.params_head for line in lines],
+    }
+    for metric in _shown("count", "setting"):
+        known = planned.get(metric.name)
+        cells = [_mean(line, metric) for line in lines] if known is None else map(_whole, known)
+        found.append(_numbers(metric.label, cells, "size", rows=_where(metric, findings)))
+    return found
 
 
-def _perplexities(findings: Findings) -> list[Quantity]:
-    lines = findings.lines
-    found = [_means("valid ppl before training", "start_valid_ppl", lines)]
-    for metric, (name, digits) in PRINTED.items():
-        cells = [_mean(line, metric, digits) for line in lines]
-        if metric == "test_ppl":
-            cells = [_ranked(cell, index, findings) for index, cell in enumerate(cells)]
-        always = _all(findings) if metric in ("valid_ppl", "test_ppl") else None
-        found.append(_numbers(name, cells, "quality", metric=metric, rows=always))
+def _scores(findings: Findings) -> list[Quantity]:
+    """The metrics of predictions. Standard counting is shown where the suite's own counting is another."""
+    lines, found = findings.lines, []
     differ = frozenset(index for index, line in enumerate(lines) if line.boundary == "sos_eos")
-    standard = [_mean(line, "test_ppl_standard") if index in differ else EMPTY for index, line in enumerate(lines)]
-    more = {"metric": "test_ppl_standard", "rows": differ}
-    return [*found, _numbers("test ppl, standard counting", standard, "quality", **more)]
+    for metric in _shown("score"):
+        cells, rows = [_mean(line, metric) for line in lines], _where(metric, findings)
+        if metric.name == "test_ppl":
+            cells = [_ranked(cell, index, findings) for index, cell in enumerate(cells)]
+        if metric.name == "test_ppl_standard":
+            cells, rows = [cell if index in differ else EMPTY for index, cell in enumerate(cells)], differ
+        reducible = metric.name if metric.direction == "lower" else ""
+        found.append(_numbers(metric.label, cells, "quality", metric=reducible, rows=rows))
+    return found
 
 
 def _comparisons(findings: Findings) -> list[Quantity]:
@@ -126,40 +142,46 @@ def _comparisons(findings: Findings) -> list[Quantity]:
 
 
 def _printed(findings: Findings) -> list[Quantity]:
-    """The papers' numbers, and ours less theirs: of the weights that the paper tested."""
+    """The papers' scores, and ours less theirs: of the weights that the paper tested."""
     found = []
-    for metric, (name, digits) in PRINTED.items():
-        cells = _printed_cells(findings, metric)
-        told = frozenset(index for index, cell in enumerate(cells) if cell)
-        last = f"last_{metric}"
-        ours = [last if cell and cell.weights == "last" and last in METRICS else metric for cell in cells]
+    for metric in _shown("score"):
+        cells = _printed_cells(findings, metric.name)
+        rows = frozenset(index for index, cell in enumerate(cells) if cell)
+        last = METRICS.get(f"last_{metric.name}")
+        ours = [last if last and cell and cell.weights == "last" else metric for cell in cells]
         if last in ours:
-            found.append(_means(f"{name}, last epoch", last, findings.lines, rows=told, metric=last))
-        found.append(_numbers(f"printed {name}", map(_as_printed, cells), "quality", rows=told))
-        differences = map(_difference, findings.lines, ours, cells, [digits] * len(cells))
-        found.append(_numbers(f"ours - printed {name}", differences, "quality", rows=told))
+            means = [_mean(line, last) for line in findings.lines]
+            found.append(_numbers(last.label, means, "quality", rows=rows, metric=last.name))
+        found.append(_numbers(f"printed {metric.label}", map(_as_printed, cells), "quality", rows=rows))
+        differences = map(_difference, findings.lines, ours, cells)
+        found.append(_numbers(f"ours - printed {metric.label}", differences, "quality", rows=rows))
     return found
 
 
 def _costs(findings: Findings) -> list[Quantity]:
-    lines = findings.lines
-    batches = dict.fromkeys(value for line in lines for value in line.values("inference_batch"))
-    batch = ", ".join(f"{value:g}" for value in batches)
-    times = {
-        "train": "train ms/batch",
-        "eval": "eval ms/batch",
-        "inference": f"inference ms/batch (b={batch})",
-    }
-    found = []
-    for what, name in times.items():
-        cells = [_time(line, f"{what}_ms_per_batch", findings) for line in lines]
-        always = _all(findings) if what != "inference" else None
-        found.append(_numbers(name, cells, "cost", spread="spread", rows=always))
-    for what, name in {"train": "ms/batch", "inference": "inference ms/batch"}.items():
-        cells = _printed_cells(findings, f"{what}_ms_per_batch")
+    """Times, the papers' times, and other costs."""
+    lines, times, others = findings.lines, [], []
+    for metric in _shown("cost"):
+        where = _where(metric, findings)
+        if metric.timed:
+            cells = [_time(line, metric, findings) for line in lines]
+            times.append(_numbers(_with_batch(metric, lines), cells, "cost", spread="spread", rows=where))
+        else:
+            others.append(_numbers(metric.label, [_mean(line, metric) for line in lines], "cost", rows=where))
+    printed = []
+    for metric, name in PRINTED_TIMES.items():
+        cells = _printed_cells(findings, metric)
         devices = ", ".join(dict.fromkeys(cell.note for cell in cells if cell))
-        found.append(_numbers(f"printed {name} ({devices})", map(_as_printed, cells), "cost"))
-    return [*found, _means("peak MiB", "peak_memory_mib", lines, digits=0, kind="cost")]
+        printed.append(_numbers(f"printed {name} ({devices})", map(_as_printed, cells), "cost"))
+    return [*times, *printed, *others]
+
+
+def _with_batch(metric: Metric, lines: list[Row]) -> str:
+    """The header of a time, with the batch size for inference, which is its own: 'inference ms/batch (b=4)'."""
+    if metric.name != "inference_ms_per_batch":
+        return metric.label
+    batches = dict.fromkeys(value for line in lines for value in line.values("inference_batch"))
+    return f"{metric.label} (b={', '.join(f'{value:g}' for value in batches)})"
 
 
 def _printed_cells(findings: Findings, metric: str) -> list[PrintedCell | None]:
@@ -167,16 +189,12 @@ def _printed_cells(findings: Findings, metric: str) -> list[PrintedCell | None]:
     return [printed.find(line.trials[0], line.params, metric) for line in findings.lines]
 
 
-def _means(name: str, source: str, lines: list[Row], *, digits: int = 2, kind: str = "quality", **more) -> Quantity:
-    return _numbers(name, [_mean(line, source, digits) for line in lines], kind, **more)
-
-
-def _mean(line: Row, metric: str, digits: int = 2) -> Cell:
+def _mean(line: Row, metric: Metric) -> Cell:
     """'mean ± sd' over seeds; the value itself when there is one."""
-    values = line.values(metric)
+    values = line.values(metric.name)
     if not values:
         return EMPTY
-    return _spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, digits)
+    return _spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, metric.digits)
 
 
 def _spread(value: float, spread: float | None, digits: int) -> Cell:
@@ -184,11 +202,11 @@ def _spread(value: float, spread: float | None, digits: int) -> Cell:
     return Cell(text=text, value=value, spread=spread)
 
 
-def _time(line: Row, metric: str, findings: Findings) -> Cell:
-    time = time_of(line, metric, findings.evidence.timings)
+def _time(line: Row, metric: Metric, findings: Findings) -> Cell:
+    time = time_of(line, metric.name, findings.evidence.timings)
     if time is None:
         return EMPTY
-    cell = _spread(time.value, time.spread, 1)
+    cell = _spread(time.value, time.spread, metric.digits)
     return cell if time.exclusive else _marked(cell, SHARED_MARK)
 
 
@@ -239,9 +257,9 @@ def _as_printed(cell: PrintedCell | None) -> Cell:
     return EMPTY if cell is None else Cell(text=cell.value, value=cell.number)
 
 
-def _difference(line: Row, metric: str, cell: PrintedCell | None, digits: int) -> Cell:
+def _difference(line: Row, metric: Metric, cell: PrintedCell | None) -> Cell:
     """Ours minus printed, only where both count tokens alike."""
-    values = line.values(metric)
+    values = line.values(metric.name)
     if cell is None or not values:
         return EMPTY
     if cell.counting and cell.counting != line.boundary:
@@ -249,4 +267,4 @@ def _difference(line: Row, metric: str, cell: PrintedCell | None, digits: int) -
     if cell.number is None:
         return EMPTY
     difference = statistics.fmean(values) - cell.number
-    return Cell(text=f"{difference:+.{digits}f}", value=difference)
+    return Cell(text=f"{difference:+.{metric.digits}f}", value=difference)

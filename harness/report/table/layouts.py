@@ -10,10 +10,6 @@ from harness.report.evidence.versions import OUTDATED_MARK
 from harness.report.table.columns import EMPTY, Quantity, quantities
 from harness.report.table.content import Cell, Column, Line
 
-NOTE_ON_COUNTS = (
-    "#S softmaxes (num_mixtures, or the sum of components), #I inputs (num_input_layers times window + 1), #P "
-    "partitions (num_partitions): by the head's parameters of these names, - where it has none."
-)
 MAX_NAME = 30  # of a corpus, where it stands above or beside much
 OF_THE_MODEL = ("counts", "size", "cost")
 
@@ -84,9 +80,8 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
         )
         for place in range(len(first))
     ]
-    notes += [NOTE_ON_COUNTS] if any(each.kind == "counts" for each in blocks[0][2]) else []
     if len(corpora) > 1 and "cost" in leading:
-        notes.append(f"Times and memory before the corpora's columns are of {corpora[0]}.")
+        notes.append(f"Times and memory are of {corpora[0]}.")
     return Layout(columns, laid, notes)
 
 
@@ -120,9 +115,6 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
                     cells.append(_reduction(rows[index], reference, each.metric))
             trials = tuple(trial.id for index in indices for trial in rows[index].trials)
             laid.append(Line(cells=tuple(cells), trials=trials))
-    if baseline is not None:
-        name = findings.evidence.suite.table.baseline
-        notes.append(f"Reduction: ({name} - head) / {name}, of means over shared seeds.")
     return Layout(columns, laid, notes)
 
 

@@ -1,4 +1,4 @@
-"""What stands under a table: the conditions its numbers were measured under, from the suite and the records."""
+"""The notes under a table: what changes a reading of this table. Columns, marks and tests are explained in docs/."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,171 +6,111 @@ from harness.plan.parameters import parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, Suite, TrialSpec, value_text
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
-from harness.report.evidence.findings import COMPAT_MARK, UNCERTIFIED_MARK, Findings
-from harness.report.evidence.table_rows import Row, shown
-from harness.report.table import legend
+from harness.report.evidence.findings import Findings
+from harness.report.evidence.table_rows import shown
+from harness.report.table import caveats, time_notes
 
-SHOWN = 5  # of the trials without scores of tokens
+LEGEND = "What the columns, marks and tests mean: docs/tables.md and docs/statistics.md."
 ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
-
-UNCERTIFIED = (
-    f"{UNCERTIFIED_MARK} not certified: these records were made before trials checked that their perplexity is made of "
-    "probabilities (docs/certificates.md). harness run SUITE --force makes them again."
-)
-INVALID = (
-    "invalid: the trial's certificate failed, so its perplexity is not made of probabilities (docs/certificates.md). "
-    "A row with such a trial has no means, no rank and no comparisons; the numbers stay in its records."
-)
 
 
 def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
-    """One sentence or two each: budget, counting, what columns and heads mean, machine, what failed, when.
+    """A sentence or two each: settings, counting, machine, versions, times, caveats, and where the rest is explained.
 
     Args:
-        of_shape: those on the table's own shape.
+        of_shape: notes on the layout of the table.
     """
-    suite, lines, printed = findings.evidence.suite, findings.lines, findings.evidence.printed
-    records = findings.evidence.records
-    measured = [records[trial.id] for trial in suite.trials if trial.id in records]
-    ok = [record for record in measured if record.status == "ok"]
+    evidence = findings.evidence
+    suite, records = evidence.suite, [evidence.records[trial.id] for trial in _finished(findings)]
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in suite.trials))
-    corpora = {str(trial.corpus): _told(trial.corpus, CORPORA) for trial in suite.trials}
-    notes = [
-        f"Training: {_training(suite)}; seeds {seeds}.",
-        *dict.fromkeys(_backbone(suite, trial) for trial in suite.trials),
-        "valid ppl and test ppl are of the best epoch by validation; ± is the standard deviation over seeds; n counts "
-        "ok trials of planned ones.",
-        *(f"Counting, {name}: {suite.counting[key]}; {_scored(suite)}." for key, name in corpora.items()),
-        *_columns(lines),
-    ]
-    if any(line.boundary == "sos_eos" for line in lines):
-        notes.append("Standard counting: the same summed loss, divided by words and <eos> only.")
-    notes += [*legend.of_comparisons(findings), *of_shape]
-    if suite.match is not None:
-        notes.append(
-            f"Parameters matched: {suite.match}, within each corpus and backbone. "
-            "Parthiban et al. (2021, main table 5) asked for such comparisons."
-        )
-    notes += _heads(suite, lines)
-    notes += _distinct(
-        [r for r in ok if "unigram_test_ppl" in r.metrics],  # not where nothing is trained on
-        lambda r: f"Unigram test ppl, {_told(r.spec.corpus, CORPORA)}: {r.metrics['unigram_test_ppl']:.2f}.",
-    )
-    notes += _distinct(
-        [r for r in ok if "source_test_ppl" in r.metrics],
-        lambda r: (
-            f"Test ppl under the process that made the text, {_told(r.spec.corpus, CORPORA)}: "
-            f"{r.metrics['source_test_ppl']:.2f}."
-        ),
-    )
-    notes += _distinct(ok, _context)
-    notes += _distinct(measured, _machine)
-    notes += dict.fromkeys(f"{each}." for record in measured for each in record.environment.switched_off)
-    notes += legend.of_times(findings)
-    notes += legend.of_code(findings)
-    notes += [
-        f"{record.spec} ({record.id}) was trained in {record.environment.sessions} sessions, of which earlier ones ran "
-        f"with: {', '.join(record.environment.changed)}."
-        for record in measured
-        if record.environment.changed
-    ]
-    notes += _unscored(findings)
-    notes += [f"Printed, {source}." for source in printed.sources]
-    if any(cell.weights == "last" for cell in printed.cells):
-        notes.append("ours - printed: of the weights after the last epoch, which are those the paper tested.")
-    notes += [
-        f"{record.spec} ({record.id}): {record.status}: {record.message}"
-        for record in measured
-        if record.status != "ok"
-    ]
-    if any(line.uncertified for line in lines):
-        notes.append(UNCERTIFIED)
-    if any(line.invalid for line in lines):
-        notes.append(INVALID)
-    if measured:
-        notes.append(f"Last trial finished {max(record.environment.finished for record in measured)}.")
-    return notes
-
-
-def _unscored(findings: Findings) -> list[str]:
-    """Which trials' perplexities nothing beside the record adds up to."""
-    found, ok = findings.evidence.unscored, findings.evidence.trials.ok
-    if not found:
-        return []
-    ids = sorted(found)
-    more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
     return [
-        f"No token scores: {len(ids)} of {ok} ok trials ({', '.join(ids[:SHOWN])}{more}): their test_nll.npz is "
-        "missing or does not fit, from which test ppl could be computed again."
+        f"Training: {_training(suite)}; seeds {seeds}.",
+        *_backbones(suite, records),
+        *_counting(suite, records),
+        *of_shape,
+        *_matched(suite),
+        *_heads(suite),
+        *_machines(records),
+        *time_notes.notes(findings),
+        *_more_seeds(findings),
+        *(f"Printed numbers of {source}." for source in evidence.printed.sources),
+        *caveats.notes(findings, records),
+        LEGEND,
     ]
 
 
-def _scored(suite: Suite) -> str:
-    """Which tokens are targets in evaluation."""
-    train = suite.trials[0].train
-    first = "block's" if train.batching == "blocks" else "split's"
-    part = f", of the first {train.eval_batches} batches of a split" if train.eval_batches is not None else ""
-    return f"every token but a {first} first is scored{part}"
-
-
-def _columns(lines: list[Row]) -> list[str]:
-    """What the columns mean that not every table has."""
-    notes, words = [], [line for line in lines if line.values("test_bits_per_character")]
-    if any(line.values("start_valid_ppl") for line in lines):
-        notes.append("valid ppl before training: of the model as it was built, before the first update.")
-    if words:
-        notes.append(
-            "test ppl/word, test ppl/byte and bits/char: the summed loss behind test ppl, divided by the words, the "
-            "bytes (UTF-8) and the characters (in bits) of the same text instead of its tokens."
-        )
-    if any(line.values("inference_batch") for line in lines):
-        notes.append(
-            "inference ms/batch: forward with loss, without gradients, of b segments of the test split, the device "
-            "synchronised around each; median after warm-up."
-        )
-    return notes
+def _finished(findings: Findings) -> list[TrialSpec]:
+    """The trials that have a record."""
+    return [trial for trial in findings.evidence.suite.trials if trial.id in findings.evidence.records]
 
 
 def _training(suite: Suite) -> str:
-    """'epochs 2, optimizer sgd, lr 7, ...': all that decides the result and is not at its default."""
+    """'epochs 2, optimizer sgd, lr 7, ...': all settings that decide the result and are not at their default."""
     settings = suite.trials[0].train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT))
     if "schedule" in settings:
         settings["schedule"] = f"plateau, lr times {settings['schedule']['plateau']['factor']:.4g}"
     if "precision" in settings:
         settings["precision"] += " (products with the output matrix, in training)"
-    told = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
-    return ", ".join(f"{name} {value}" for name, value in told.items())
+    texts = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
+    return ", ".join(f"{name} {text}" for name, text in texts.items())
 
 
-def _told(spec: ComponentSpec, registry: Registry) -> str:
-    return str(shown(spec, registry))
+def _backbones(suite: Suite, records: list[TrialRecord]) -> list[str]:
+    """Each backbone with its parameters and, where a trial has measured it, its context."""
+    contexts = {record.id: _context(record) for record in records if record.status == "ok"}
+    found: dict[str, dict[str, None]] = {}
+    for trial in suite.trials:
+        of_backbone = found.setdefault(_backbone(suite, trial), {})
+        if trial.id in contexts:
+            of_backbone[contexts[trial.id]] = None
+    return [f"{'. Context: '.join([f'Backbone: {name}', *of_backbone])}." for name, of_backbone in found.items()]
 
 
 def _backbone(suite: Suite, trial: TrialSpec) -> str:
     varied = suite.match is not None and suite.match.vary in parameters(BACKBONES.get(trial.backbone.name))
-    told = _told(suite.compared(trial.backbone), BACKBONES)
-    return f"Backbone: {told}{f', {suite.match.vary} as in its column' if varied else ''}."
+    label = _label(suite.compared(trial.backbone), BACKBONES)
+    return f"{label}{f', {suite.match.vary} as in its column' if varied else ''}"
 
 
-def _heads(suite: Suite, lines: list[Row]) -> list[str]:
-    """What the labels of heads leave out or mark."""
-    notes = _shared(suite)
-    partitions = [line.head_params.get("num_partitions") for line in lines]
-    if any(isinstance(number, int) and number > 1 for number in partitions):
-        notes.append(
-            "num_partitions P: word x of the first softmax is scored by facet x mod P, x the token id. Ids follow the "
-            "first appearance in the training split, a BPE's its merges: both spread frequent words evenly."
+def _context(record: TrialRecord) -> str:
+    """Which tokens a prediction can depend on."""
+    tokens, train = int(record.metrics["context_tokens"]), record.spec.train
+    if train.batching == "blocks":
+        return f"blocks of {tokens} tokens that do not overlap, no state carried over"
+    if train.eval_stride is not None:
+        return (
+            f"windows of {tokens} tokens that move by {train.eval_stride} and score their last {train.eval_stride}; in "
+            f"training, segments of {tokens} tokens, no state carried over"
         )
-    switches = dict.fromkeys(_switches(line) for line in lines if line.compat is not None)
-    return notes + [
-        f'{COMPAT_MARK} compat {each}: computed as a published code does. Its "probabilities" need not sum to 1: '
-        "compare these perplexities with that code's numbers only."
-        for each in switches
-    ]
+    carried = "state carried from segment to segment" if record.metrics["state_carried"] else "no state carried over"
+    return f"segments of {tokens} tokens, {carried}"
 
 
-def _shared(suite: Suite) -> list[str]:
-    """'Every mos: num_mixtures=3.': what the suite gives to all of several entries, whose labels show what differs."""
+def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
+    """How the tokens of each corpus are counted, and perplexities that depend on the text only."""
+    train, notes = suite.trials[0].train, []
+    first = "block" if train.batching == "blocks" else "split"
+    part = f", of the first {train.eval_batches} batches of a split" if train.eval_batches is not None else ""
+    for key, corpus in {str(trial.corpus): trial.corpus for trial in suite.trials}.items():
+        scored = f"every token except the first of a {first} is scored{part}"
+        note = f"Counting, {_label(corpus, CORPORA)}: {suite.counting[key]}; {scored}."
+        ok = [record.metrics for record in records if record.status == "ok" and str(record.spec.corpus) == key]
+        for metric, model in _OF_TEXT.items():
+            values = dict.fromkeys(f"{metrics[metric]:.2f}" for metrics in ok if metric in metrics)
+            note += f" Test ppl of {model}: {', '.join(values)}." if values else ""
+        notes.append(note)
+    return notes
+
+
+_OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the process that made the text"}
+
+
+def _matched(suite: Suite) -> list[str]:
+    return [] if suite.match is None else [f"Parameters matched: {suite.match}, within each corpus and backbone."]
+
+
+def _heads(suite: Suite) -> list[str]:
+    """'Every mos: num_mixtures=3.': what all entries of one head share, because labels show only what differs."""
     entries: dict[str, dict[str, ComponentSpec]] = {}
     for spec in (suite.compared(trial.head) for trial in suite.trials):
         entries.setdefault(spec.name, {})[str(spec)] = spec
@@ -183,31 +123,12 @@ def _shared(suite: Suite) -> list[str]:
     return notes
 
 
-def _switches(line: Row) -> str:
-    """'log_epsilon=1e-08'."""
-    return ", ".join(f"{name}={value_text(value)}" for name, value in line.compat.items())
-
-
-def _distinct(records: list[TrialRecord], sentence: Callable[[TrialRecord], str]) -> list[str]:
-    return list(dict.fromkeys(sentence(record) for record in records))
-
-
-def _context(record: TrialRecord) -> str:
-    tokens, train, name = int(record.metrics["context_tokens"]), record.spec.train, record.spec.backbone.name
-    if train.batching == "blocks":
-        return (
-            f"Context, {name}: blocks of {tokens} tokens that do not overlap, nothing carried over: that is all its "
-            "context. In training, what fills no block or no batch is dropped."
-        )
-    if train.eval_stride is not None:
-        return (
-            f"Context, {name}: windows of {tokens} tokens that move by {train.eval_stride} and score their last "
-            f"{train.eval_stride}: context at least {tokens - train.eval_stride} tokens, but where a split begins. "
-            f"In training, segments of {tokens} tokens, nothing carried over."
-        )
-    carried = record.metrics["state_carried"]
-    reach = "state carried from segment to segment" if carried else "nothing carried over: that is all its context"
-    return f"Context, {name}: segments of {tokens} tokens, {reach}."
+def _machines(records: list[TrialRecord]) -> list[str]:
+    """Device and versions, and when the last trial finished."""
+    notes = _distinct(records, _machine)
+    if notes:
+        notes[-1] += f" The last trial finished {max(record.environment.finished for record in records)}."
+    return notes
 
 
 def _machine(record: TrialRecord) -> str:
@@ -218,3 +139,18 @@ def _machine(record: TrialRecord) -> str:
         f"Measured on {e.device}, {e.threads} thread(s) a trial, torch {e.torch}{products}{graph}, Python {e.python}, "
         f"harness {e.harness} at {e.commit}, executor {e.executor}."
     )
+
+
+def _more_seeds(findings: Findings) -> list[str]:
+    """How many seeds the comparisons lack, which in a table of few seeds is most of them."""
+    needed = [(each.row, each.paired.more_seeds) for each in findings.compared.values()]
+    texts = [f"{time_notes.row_name(row, findings.lines)} {more}" for row, more in needed if more is not None]
+    return [f"Seeds still needed to detect a difference of 1 % with 80 % power: {'; '.join(texts)}."] if texts else []
+
+
+def _distinct(records: list[TrialRecord], sentence: Callable[[TrialRecord], str]) -> list[str]:
+    return list(dict.fromkeys(sentence(record) for record in records))
+
+
+def _label(spec: ComponentSpec, registry: Registry) -> str:
+    return str(shown(spec, registry))

@@ -24,7 +24,7 @@ AGREEMENT = 1e-9  # relative, of sums of one order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class Selection:
     """One of two. The other has as many trials, which pair with these in order.
 
     Args:
@@ -38,18 +38,18 @@ class Side:
     records: tuple[TrialRecord, ...]
 
 
-def of_trials(results: Path, a: str, b: str) -> tuple[Side, Side]:
+def of_trials(results: Path, a: str, b: str) -> tuple[Selection, Selection]:
     """Two finished trials, by their ids or first digits. Raises ExecutionError where one is not found, or both are one;
     RecordError where a record does not verify.
     """
     ours, theirs = (finished(results, prefix) for prefix in (a, b))
     if ours[0].id == theirs[0].id:
         raise ExecutionError(f"{a} and {b} are one trial, {ours[0].id}: nothing differs")
-    one, other = (Side(label=record.id, runs=runs, records=(record,)) for record, runs in (ours, theirs))
+    one, other = (Selection(label=record.id, runs=runs, records=(record,)) for record, runs in (ours, theirs))
     return one, other
 
 
-def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[tuple[str, Side, Side]]:
+def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[tuple[str, Selection, Selection]]:
     """Two heads of a suite, by name or as the table labels them: for each corpus and backbone its labels and the sides,
     over shared seeds.
 
@@ -65,7 +65,7 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
             raise ExecutionError(f"'{a}' and '{b}' are one head, {one.head}: nothing differs")
         if seeds := shared_seeds(one, other):
             sides = (
-                Side(label=row.head, runs=evidence.runs, records=tuple(row.records[seed] for seed in seeds))
+                Selection(label=row.head, runs=evidence.runs, records=tuple(row.records[seed] for seed in seeds))
                 for row in (one, other)
             )
             found.append((", ".join(group), *sides))
@@ -96,7 +96,7 @@ def refuse_unlike(a: TrialRecord, b: TrialRecord) -> None:
         )
 
 
-def token_scores_of(a: Side, b: Side) -> tuple[TokenScores, TokenScores, int] | None:
+def token_scores_of(a: Selection, b: Selection) -> tuple[TokenScores, TokenScores, int] | None:
     """Each side's scores of the test tokens, the mean over the pairs that both kept, and how many those are; None
     without any. Raises RecordError where kept scores do not verify, or are of two test splits.
     """

@@ -1,0 +1,98 @@
+"""What a new metric costs: an entry in harness/records/metrics.py and the code that measures it. All views show it."""
+
+from dataclasses import replace
+
+import handmade
+import pytest
+
+from harness.errors import RecordError
+from harness.records import store
+from harness.records.metrics import METRICS, Metric
+from harness.report import study
+from harness.report.diff import pairs
+from harness.report.diff.difference import difference
+from harness.report.leaderboard import board
+from harness.report.leaderboard.groups import gather, groups
+from harness.tracking import run_content
+
+NEW = Metric(
+    name="test_accuracy",
+    label="test accuracy",
+    description="Share of test tokens that the model finds most probable.",
+    kind="score",
+    digits=4,
+    direction="higher",
+    mlflow="test/accuracy",
+    high=1.0,
+    leaderboard=True,
+)
+
+
+@pytest.fixture
+def suite(suite_of):
+    return suite_of(handmade.SMALL)
+
+
+@pytest.fixture
+def new(monkeypatch):
+    """The metric in the table, as an entry there would put it."""
+    monkeypatch.setitem(METRICS, NEW.name, NEW)
+
+
+def finish(suite, results, **metrics: float):
+    """Save a record of every trial, each with a metric that its training would have measured."""
+    runs = store.runs_folder(results, suite.name)
+    for trial in suite.trials:
+        store.save(handmade.record(spec=trial, metrics=metrics), runs)
+
+
+def test_a_record_with_a_metric_that_is_not_in_the_table_is_refused(suite, tmp_path):
+    finish(suite, tmp_path, test_accuracy=0.25)
+    with pytest.raises(RecordError, match="'test_accuracy' is no metric"):
+        store.load(store.runs_folder(tmp_path, suite.name), suite.trials[0].id)
+
+
+def test_a_record_may_hold_a_new_metric_within_its_range(new, suite, tmp_path):
+    runs = store.runs_folder(tmp_path, suite.name)
+    finish(suite, tmp_path, test_accuracy=0.25)
+    assert store.load(runs, suite.trials[0].id).metrics["test_accuracy"] == 0.25
+    finish(suite, tmp_path, test_accuracy=1.5)
+    with pytest.raises(RecordError, match=r"test_accuracy is 1\.5, expected 0 to 1"):
+        store.load(runs, suite.trials[0].id)
+
+
+def test_tables_the_frame_and_the_page_show_a_new_metric(new, suite, tmp_path):
+    finish(suite, tmp_path, test_accuracy=0.25)
+    made = study.load(suite, tmp_path, warn=[].append)
+    header, first, *_ = made.table("csv").splitlines()
+    assert dict(zip(header.split(","), first.split(","), strict=True))["test accuracy"] == "0.25"
+    assert "| 0.2500 ± 0.0000 |" in made.table("md")
+    assert "test accuracy" in made.table("latex")
+    assert set(made.frame()["test_accuracy"]) == {0.25}
+    page, *_ = made.write_report()
+    text = page.read_text(encoding="utf-8")
+    assert f'data-trial="{suite.trials[0].id}" data-metric="test_accuracy" data-value="0.25"' in text
+    assert "Share of test tokens that the model finds most probable. Higher is better." in text
+
+
+def test_diff_the_leaderboard_and_mlflow_show_a_new_metric(new, suite, tmp_path):
+    finish(suite, tmp_path, test_accuracy=0.25)
+    one, other, *_ = (trial.id for trial in suite.trials)
+    found = difference(*pairs.of_trials(tmp_path, one, other), tmp_path, top=0)
+    assert {each.name: (each.a, each.b) for each in found.metrics}["test_accuracy"] == (0.25, 0.25)
+    (group,) = groups(gather(tmp_path, pytest.fail)[0])
+    assert "test accuracy" in [column.name for column in board.table(group).columns]
+    assert board.as_json((group,))[0]["rows"][0]["test_accuracy"] == 0.25
+    record = store.load(store.runs_folder(tmp_path, suite.name), one)
+    assert run_content.Point("test/accuracy", 0.25, 0) in run_content.points(record)
+
+
+@pytest.mark.parametrize(("name", "text"), [("train_minutes", "1.50"), ("best_epoch", "1")])
+def test_a_column_of_an_existing_metric_is_a_change_of_its_entry(name, text, suite, tmp_path, monkeypatch):
+    finish(suite, tmp_path, train_minutes=1.5)
+    label = METRICS[name].label
+    assert f" {label} |" not in study.load(suite, tmp_path, warn=[].append).table()
+    monkeypatch.setitem(METRICS, name, replace(METRICS[name], table="measured"))
+    table = study.load(suite, tmp_path, warn=[].append).table()
+    assert f" {label} |" in table
+    assert f" {text} ± " in table
