@@ -31,9 +31,7 @@ def describe(*, again: bool) -> dict[str, str]:
         "threads": f"{torch.get_num_threads()} of torch, {environment.cpus_available()} cores for this process",
         "load": f"{environment.load_average():.2f} over the last minute",
         "matrix products": f"float32 on the CPU by {chosen}; {_routes(found)} (relative error {found.error:.1e})",
-        "kept in": str(probe.probe_file())
-        if probe.probe_file().exists()
-        else f"{probe.probe_file()} cannot be written: not kept",
+        "kept in": str(kept) if kept.exists() else f"{kept} cannot be written: not kept",
     }
 
 
