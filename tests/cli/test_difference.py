@@ -306,7 +306,7 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("{softmax 1}", "{softmax 1}"), "are one trial"),
+        (("{softmax 1}", "{softmax 1}"), "are the same trial"),
         (("{softmax 1}", "nothing"), "expected the first digits of an id"),
         (("{softmax 1}", "000000000000"), "there is no finished trial"),
         (
@@ -314,7 +314,7 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
             "'mos' is the name of 2 heads; expected one of: mos(num_mixtures=2)",
         ),
         (("softmax", "mixtape", "--suite", "pair.yaml"), "there is no head 'mixtape'; expected one of: softmax; mos("),
-        (("softmax", "softmax", "--suite", "pair.yaml"), "are one head"),
+        (("softmax", "softmax", "--suite", "pair.yaml"), "are the same head"),
         (("{softmax 1}", "{mos2 1}", "--only", "head=mos"), "name it with --suite"),
         (("softmax", "mos(num_mixtures=2)", "--suite", "pair.yaml", "--results", "none"), "no seed"),
     ],
