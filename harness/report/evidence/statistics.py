@@ -17,7 +17,7 @@ TWO_SIDED = (1 + CONFIDENCE) / 2
 STAR_SEEDS = 6  # no stars for fewer seeds: among 2^5 patterns of signs the smallest two-sided p is 0.0625
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 EXACT_SEEDS = 12  # up to this number, all 2^n patterns of signs are counted
-DRAWN_PATTERNS = 9_999  # of signs, for more seeds
+DRAWN_PATTERNS = 9_999  # the number of drawn patterns, for more seeds
 EFFECT = math.log1p(0.01)  # nats: one per cent of perplexity
 POWER = 0.8
 BLOCK = 1_000  # consecutive scored tokens: long enough that neighbouring blocks are nearly independent
@@ -36,7 +36,7 @@ class Paired:
         p_t: of the two-sided paired t test; None for one seed.
         p_sign_flip: of the two-sided sign-flip test: the share of patterns of signs under which the mean is as far from
             0, exact up to EXACT_SEEDS seeds; None for one seed.
-        patterns: of signs behind it: all 2^n, or DRAWN_PATTERNS.
+        patterns: the number of patterns in that test: 2^n, or DRAWN_PATTERNS.
         more_seeds: further seeds needed to detect a difference of 1 % with a power of 80 %, if sd is the true one.
     """
 

@@ -100,7 +100,7 @@ def _metrics(*kinds: str) -> list[Metric]:
 def _value(metric: Metric, row: Row, group: Group) -> float | None:
     """A row's value of a metric; None where it was not measured.
 
-    A time is that of an exclusive pass where there is one. Other costs are the highest over seeds, scores the mean.
+    A time is that of an exclusive pass, if there was one. Other costs are the highest over seeds, scores the mean.
     """
     if metric.timed:
         time = time_of(row, metric.name, group.timings)

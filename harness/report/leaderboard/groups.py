@@ -39,7 +39,7 @@ class Finished:
 
     Args:
         contents: what it read.
-        timing: from an exclusive pass, None where there is none.
+        timing: of an exclusive pass; None if it has none.
         suites: all that have a record of it, sorted.
     """
 
@@ -132,7 +132,7 @@ def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
 
 
 def _disagreeing(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> tuple[str, ...]:
-    """Two suites whose records of a trial contradict each other; () where there are none."""
+    """Two suites whose records of a trial contradict each other; () if there are none."""
     two = agreement.contradicting(record for record, _, _ in found)
     return () if two is None else (two[0].suite, two[1].suite)
 

@@ -131,12 +131,12 @@ def _comparisons(findings: Findings) -> list[Quantity]:
         return []
     each = [findings.compared.get(index) for index in range(len(findings.lines))]
     holm = [compared and compared.p_holm for compared in each]
-    signs = [compared and compared.paired.p_sign_flip for compared in each]
+    flips = [compared and compared.paired.p_sign_flip for compared in each]
     pairs = [compared and len(compared.seeds) for compared in each]
     return [
         _numbers(f"vs {baseline}", map(_against, each), "quality", rows=_all(findings)),
         _numbers("p (Holm)", map(_probability, holm), "quality"),
-        _numbers("p (signs)", map(_probability, signs), "quality"),
+        _numbers("p (signs)", map(_probability, flips), "quality"),
         _numbers("pairs", map(_whole, pairs), "quality"),
     ]
 
