@@ -19,6 +19,7 @@ def describe(*, again: bool) -> dict[str, str]:
     """
     found = probe.load_probe(again=again)
     chosen = "oneDNN" if found.route == "onednn" else "torch's default"
+    kept = probe.probe_file()
     return {
         "harness": f"{harness.__version__} at {environment.commit()}",
         "Python": platform.python_version(),
