@@ -171,4 +171,4 @@ def checked_ways(precisions: tuple[str, ...], route: str, device: torch.device) 
 
 
 def _onednn_is_exact() -> bool:
-    return probe.report().exact
+    return probe.load_probe().exact

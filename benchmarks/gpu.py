@@ -133,7 +133,7 @@ def _benches(options: argparse.Namespace) -> list[Bench]:
 
 def _proved(options: argparse.Namespace) -> tuple[str, bool]:
     """Make the proof of the GPU code again and write it to --out. Return a sentence, and whether all parts passed."""
-    found = proofs.of(device := resolve_device(options.device), again=True)
+    found = proofs.proof_for(device := resolve_device(options.device), again=True)
     (options.out / "proof.json").write_text(json.dumps(asdict(found), indent=1), encoding="utf-8")
     parts = proofs.switched_off(device) or ("everything is proved" if device.type == "cuda" else "nothing to prove",)
     return f"Proof on {found.device}, {found.seconds:.0f} s: {'. '.join(parts)}.\n", not found.failed

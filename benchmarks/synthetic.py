@@ -139,7 +139,7 @@ def _timing(record: TrialRecord) -> Timing:
         metrics={name: 0.9 * record.metrics[name] for name in names} | {f"{name}_iqr": 0.1 for name in names},
         batches=60,
         rounds=3,
-        passed="synthetic",
+        pass_id="synthetic",
         device="a processor",
         threads=1,
         torch="2.13.0",

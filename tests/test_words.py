@@ -115,9 +115,8 @@ def _texts(tokens: list[tokenize.TokenInfo]) -> Iterator[Text]:
             if comment is not None and not follows:
                 yield comment
             comment = Text(line, before + token.string.lstrip("# "))
-        elif (
-            token.type == tokenize.STRING and not token.string.strip("rbfuRBFU\"'").isidentifier()
-        ) or token.type == _F_STRING:
+        is_key = token.string.strip("rbfuRBFU\"'").isidentifier()
+        if token.type == _F_STRING or (token.type == tokenize.STRING and not is_key):
             yield Text(token.start[0], token.string)
     if comment is not None:
         yield comment

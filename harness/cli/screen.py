@@ -71,8 +71,8 @@ def summaries(rows: list[Summary]) -> Table:
     shown = Table("name", "variants", "passed", *(f"worst error: {check}" for check in measured), "seconds")
     for row in rows:
         errors = [f"{row.worst[check]:.0e}" if check in row.worst else "-" for check in measured]
-        passed = f"{row.checks - len(row.failures)} of {row.checks}" if row.checks else "none"
-        shown.add_row(row.name, str(row.variants), passed, *errors, f"{row.seconds:.1f}")
+        succeeded = f"{row.checks - len(row.failures)} of {row.checks}" if row.checks else "none"
+        shown.add_row(row.name, str(row.variants), succeeded, *errors, f"{row.seconds:.1f}")
     return shown
 
 

@@ -66,7 +66,7 @@ def fetch_tokenizer(spec: TokenizerSpec, data: Path) -> None:
         download.fetch(file, data)
 
 
-def made(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable[str]], where: str) -> Tokenizer:
+def make_tokenizer(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable[str]], where: str) -> Tokenizer:
     """Return GPT-2's tokenizer, or one that is trained on the pieces of a training split. Training is reproducible.
 
     Raises: CorpusError when GPT-2's files are missing or changed, or when a vocabulary of the given size cannot be
@@ -103,7 +103,7 @@ def pieces(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-def encoded(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
+def encode_pieces(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each piece with its int32 ids. The library's threads encode about a million characters at a time."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     for batch in _batches(texts):

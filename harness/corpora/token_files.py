@@ -25,7 +25,14 @@ from torch import Tensor
 from harness.corpora.characters import difference, size_within, text_size
 from harness.corpora.corpus import SPLITS, Corpus, TextSize
 from harness.corpora.download import DEFAULT_DATA
-from harness.corpora.subwords import END_OF_TEXT, SubwordCodec, TokenizerSpec, encoded, first_token, made
+from harness.corpora.subwords import (
+    END_OF_TEXT,
+    SubwordCodec,
+    TokenizerSpec,
+    encode_pieces,
+    first_token,
+    make_tokenizer,
+)
 from harness.errors import CorpusError, StorageError
 from harness.machine.files import atomically, read_bounded, remove_stale, write_atomically
 
@@ -128,7 +135,7 @@ def _make(recipe: Recipe, folder: Path, data: Path) -> None:
     def train() -> Iterable[str]:
         return next(pieces for name, pieces in recipe.texts() if name == "train")
 
-    tokenizer = made(recipe.tokenizer, data, train, recipe.where)
+    tokenizer = make_tokenizer(recipe.tokenizer, data, train, recipe.where)
     description = tokenizer.to_str().encode()
     write_atomically(folder / "tokenizer.json", description)
     splits = {
@@ -147,7 +154,7 @@ def _write(tokenizer: Tokenizer, texts: Iterable[str], place: Path, num_words: i
     num_tokens, digest, sizes = 0, hashlib.sha256(), []
     unscored = TextSize(words=0, characters=0, bytes=0)
     with atomically(place) as file:
-        for piece, ids in encoded(tokenizer, texts):
+        for piece, ids in encode_pieces(tokenizer, texts):
             if num_tokens == 0:
                 first = first_token(tokenizer, piece) if len(ids) else piece.encode()
                 unscored = _unscored(piece, first, by_lines=num_words is not None)

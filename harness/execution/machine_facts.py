@@ -17,8 +17,9 @@ def describe(*, again: bool) -> dict[str, str]:
     Args:
         again: make all of them again.
     """
-    found = probe.report(again=again)
+    found = probe.load_probe(again=again)
     chosen = "oneDNN" if found.route == "onednn" else "torch's default"
+    kept = probe.probe_file()
     return {
         "harness": f"{harness.__version__} at {environment.commit()}",
         "Python": platform.python_version(),
@@ -31,7 +32,7 @@ def describe(*, again: bool) -> dict[str, str]:
         "threads": f"{torch.get_num_threads()} of torch, {environment.cpus_available()} cores for this process",
         "load": f"{environment.load_average():.2f} over the last minute",
         "matrix products": f"float32 on the CPU by {chosen}; {_routes(found)} (relative error {found.error:.1e})",
-        "kept in": str(probe.place()) if probe.place().exists() else f"{probe.place()} cannot be written: not kept",
+        "kept in": str(kept) if kept.exists() else f"{kept} cannot be written: not kept",
     }
 
 
@@ -57,8 +58,8 @@ def _gpu_code(*, again: bool) -> str:
     device = _device()
     if device.type != "cuda":
         return "nothing to prove without a GPU"
-    found = proofs.of(device, again=again)
-    kept = f"kept in {proofs.place(device)}" if proofs.place(device).exists() else "not kept"
+    found = proofs.proof_for(device, again=again)
+    kept = f"kept in {proofs.proof_file(device)}" if proofs.proof_file(device).exists() else "not kept"
     parts = [
         f"{what}: {'SWITCHED OFF' if part in found.failed else 'proved'}" for part, (what, _) in proofs.PARTS.items()
     ]

@@ -207,6 +207,8 @@ def _pending(run: _Run, records: Mapping[str, TrialRecord]) -> list[TrialSpec]:
     if not todo:
         what = "nothing else to run" if outdated else "nothing to run"
         run.reporter.say(f"{what}: all {len(ids)} trials have a record")
+    if failed := sum(record.status != "ok" for record in finished.values()):
+        run.reporter.say(f"failed: {failed} of these trials; --retry-failed runs them again")
     return todo
 
 

@@ -84,7 +84,7 @@ def _is_lean(mixture: "Mixture") -> bool:
     known = mixture.logit_map is identity or isinstance(mixture.logit_map, Bend)
     if not known or not _has_lean_type(mixture) or _reference_only.get():
         return False
-    return devices.holds_lean(mixture.facets_NFE.device)
+    return devices.may_use_lean(mixture.facets_NFE.device)
 
 
 def _has_lean_type(mixture: "Mixture") -> bool:

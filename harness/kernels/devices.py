@@ -34,7 +34,7 @@ _given: Kernels | None = None
 
 
 @contextmanager
-def only(kernels: Kernels) -> Iterator[None]:
+def use_kernels(kernels: Kernels) -> Iterator[None]:
     """Run these kernels within the block, on every device and in all threads: for proofs and for tests."""
     global _given
     before, _given = _given, kernels
@@ -68,30 +68,30 @@ def has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def holds_lean(device: torch.device) -> bool:
+def may_use_lean(device: torch.device) -> bool:
     """Return whether the lean evaluation may be used on a device. Within `sizes_only()` it always may."""
-    return in_sizes_only() or proofs.holds("lean", device)
+    return in_sizes_only() or proofs.may_use("lean", device)
 
 
 def row_kernel(device: torch.device) -> Callable[..., rows.Rows]:
     """Return combine_rows_ for a device."""
     if _given is not None:
         return _given.combine_rows_
-    if device.type != "cuda" or not has_triton() or in_sizes_only() or not proofs.holds("rows", device):
+    if device.type != "cuda" or not has_triton() or in_sizes_only() or not proofs.may_use("rows", device):
         return rows.combine_rows_
-    return of_triton().combine_rows_
+    return triton_kernels().combine_rows_
 
 
 def log_sum_exp_kernel(device: torch.device) -> Callable[..., Tensor] | None:
     """Return fused_log_sum_exp, which needs no buffer of logits, for a device that has it; else None."""
     if _given is not None:
         return _given.log_sum_exp
-    if device.type != "cuda" or not has_triton() or in_sizes_only() or not proofs.holds("log_sum_exp", device):
+    if device.type != "cuda" or not has_triton() or in_sizes_only() or not proofs.may_use("log_sum_exp", device):
         return None
-    return of_triton().log_sum_exp
+    return triton_kernels().log_sum_exp
 
 
-def of_triton() -> Kernels:
+def triton_kernels() -> Kernels:
     """Return Triton's kernels, also if they were not proved. Raises ImportError if Triton is not installed."""
     from harness.kernels.triton_evaluation import fused_log_sum_exp
     from harness.kernels.triton_rows import combine_rows_

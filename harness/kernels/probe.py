@@ -56,10 +56,10 @@ class Probe:
 
 def chosen_route() -> Route:
     """Return the fastest route of those that compute in float32 on this machine."""
-    return report().route
+    return load_probe().route
 
 
-def proven(route: Route) -> Route:
+def checked_route(route: Route) -> Route:
     """Return `route` if this machine has it and it computes in float32, else 'default'.
 
     It measures no time, so the answer does not depend on the machine's load.
@@ -68,21 +68,21 @@ def proven(route: Route) -> Route:
     return "onednn" if route == "onednn" and there and _error(route) <= FLOAT32_ERROR else "default"
 
 
-def report(*, again: bool = False) -> Probe:
+def load_probe(*, again: bool = False) -> Probe:
     """Return this machine's probe, from the cache or made now, which takes a second.
 
     `again`: make it now in any case.
     """
     if not again:
         with contextlib.suppress(OSError, ValueError, TypeError):  # no file yet, or a file of another format
-            return Probe(**json.loads(place().read_bytes()))
+            return Probe(**json.loads(probe_file().read_bytes()))
     found = measure()
     with contextlib.suppress(OSError):  # a read-only home: the next process measures again
-        write_atomically(place(), json.dumps(asdict(found), indent=1).encode())
+        write_atomically(probe_file(), json.dumps(asdict(found), indent=1).encode())
     return found
 
 
-def place() -> Path:
+def probe_file() -> Path:
     """Return the file of this machine's probe. Its name depends on the processor's flags, too, because the name of a
     virtual machine's processor may be unspecific.
     """

@@ -86,7 +86,7 @@ def _first_fault(device: torch.device, kernels: Kernels, evaluate: Evaluate, cas
             with reference_only():
                 exact = list(evaluate(case, torch.device("cpu"), torch.float64))
             with ExitStack() as within:
-                for each in (devices.only(kernels), using(products), products.switched(device)):
+                for each in (devices.use_kernels(kernels), using(products), products.switched(device)):
                     within.enter_context(each)
                 found = list(evaluate(case, device, torch.float32))
             for (what, value), (_, expected) in zip(found, exact, strict=True):

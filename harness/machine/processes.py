@@ -11,13 +11,13 @@ import psutil
 CLOCK_SECONDS = 2  # a process' start time may seem to change by this much when the system's clock is set
 
 
-def current() -> str:
+def current_process() -> str:
     """Return the line for this process."""
     process = psutil.Process()
     return f"{socket.gethostname()} {process.pid} {process.create_time():.2f}"
 
 
-def gone(writer: str) -> bool:
+def has_ended(writer: str) -> bool:
     """Return whether a process of this host has ended; False for another host's, and for a text that is no such
     line.
     """

@@ -76,7 +76,7 @@ class Proof:
         return f"Switched off on this machine ({self.device}): {what}, since {self.failed[part]}; {instead}"
 
 
-def of(device: torch.device, *, again: bool = False) -> Proof:
+def proof_for(device: torch.device, *, again: bool = False) -> Proof:
     """Return the proof for a device, from the cache or made now, which takes seconds.
 
     `again`: make it now in any case.
@@ -90,19 +90,19 @@ def of(device: torch.device, *, again: bool = False) -> Proof:
         return _known[device]
 
 
-def holds(part: Part, device: torch.device) -> bool:
+def may_use(part: Part, device: torch.device) -> bool:
     """Return whether a part may be used on a device."""
-    return device.type != "cuda" or part not in of(device).failed
+    return device.type != "cuda" or part not in proof_for(device).failed
 
 
 def switched_off(device: torch.device) -> tuple[str, ...]:
     """Return a sentence for each part that is switched off on a device."""
-    proof = of(device)
+    proof = proof_for(device)
     return tuple(proof.sentence(part) for part in PARTS if part in proof.failed)
 
 
 @contextmanager
-def presumed(device: torch.device, failed: dict[str, str]) -> Iterator[None]:
+def assume_failed(device: torch.device, failed: dict[str, str]) -> Iterator[None]:
     """Switch off exactly `failed` on a device within the block, for all threads. For the proof itself and for tests."""
     device = _indexed(device)
     before = _known.get(device)
@@ -115,7 +115,7 @@ def presumed(device: torch.device, failed: dict[str, str]) -> Iterator[None]:
             _known[device] = before
 
 
-def place(device: torch.device) -> Path:
+def proof_file(device: torch.device) -> Path:
     """Return the file for the proof of a device. Its name depends on everything that the numbers can depend on."""
     machine = {
         "device": device_name(device),
@@ -128,7 +128,7 @@ def place(device: torch.device) -> Path:
     return CACHE / f"{hashlib.sha256(json.dumps(machine).encode()).hexdigest()[:12]}.json"
 
 
-def made(device: torch.device) -> tuple[Proof, bool]:
+def make_proof(device: torch.device) -> tuple[Proof, bool]:
     """Make the proof for a device now.
 
     A part that raises an exception or ends its process has failed. Then another process continues with the remaining
@@ -154,19 +154,19 @@ def made(device: torch.device) -> tuple[Proof, bool]:
 
 
 def _kept_or_made(device: torch.device, again: bool) -> Proof:
-    kept = place(device)
+    kept = proof_file(device)
     with contextlib.suppress(OSError):  # a cache that cannot be written: each process makes its own proof proof
         kept.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(kept.with_suffix(".lock")):
             if not again:
                 with contextlib.suppress(OSError, ValueError, TypeError):  # no file yet, or a file of another format
                     return _read(kept)
-            proof, tried = made(device)
+            proof, tried = make_proof(device)
             if tried:
                 with contextlib.suppress(OSError):
                     write_atomically(kept, json.dumps(asdict(proof), indent=1).encode())
             return proof
-    return made(device)[0]
+    return make_proof(device)[0]
 
 
 def _read(kept: Path) -> Proof:

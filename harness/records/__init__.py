@@ -1,1 +1,1 @@
-"""What is kept of a finished trial: its record, and what lies beside it."""
+"""The record of a finished trial, and the files beside it."""

@@ -1,38 +1,38 @@
-"""Certificate: what a record keeps of the check that a trial's perplexity is made of probabilities.
+"""Certificate: the result of the check that a trial's perplexity is computed from probabilities.
 
-harness/trial/certify.py measures one after training; docs/certificates.md explains it. The limits are here, so that
-whoever reads a record can apply them again.
+harness/trial/certify.py measures it after training; docs/certificates.md explains it. The limits are here, so that they
+are applied again when a record is read.
 """
 
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SUM_ERROR = 1e-4  # float32 sums of 50,000 words stay 100 times below
-LOWEST_NLL = -1e-5  # nats: a token that is certain may be rounded this far below 0, not farther
-NLL_GAP = 1e-3  # at one position: float32 in another order of summation, with room for logits of thousands
-MEAN_GAP = 1e-4  # over all positions, where rounding averages out: what a perplexity can gain stays below 0.1 %
-LATER_CHANGE = 1e-4  # the same shapes are computed twice, so that even rounding is mostly the same
+SUM_ERROR = 1e-4  # float32 sums over 50,000 words have errors 100 times smaller
+LOWEST_NLL = -1e-5  # nats: rounding can put the nll of a certain token this far below 0
+NLL_GAP = 1e-3  # at one position: float32 sums in another order, for logits of up to some thousands
+MEAN_GAP = 1e-4  # over all positions, where rounding averages out: a perplexity can change by less than 0.1 %
+LATER_CHANGE = 1e-4  # the same shapes are computed twice, so even rounding is mostly the same
 
 _Size = Annotated[float, Field(ge=0)] | None
 
 
 class Certificate(BaseModel):
-    """What was found on sampled positions of the test split, with the weights that the test perplexity is of.
+    """What was measured at sampled positions of the test split, with the weights of the test perplexity.
 
     "Due" is -log p[target] of the model's distribution over all words, computed from the tokens before the target.
-    Gaps and changes are in nats, divided by the nll where that is above 1. A size that is no finite number is None.
+    Gaps and changes are in nats, divided by the nll where that is above 1. A size that is not a finite number is None.
 
     Args:
-        positions: how many were checked.
+        positions: the number of positions.
         sum_error: largest |sum of p over all words - 1|.
-        nll_gap: largest |nll - due|, of the nll that evaluation counted, and of those of other words as targets.
-        mean_gap: |mean over positions of the counted nll - due|.
-        lowest_nll: in nats, of all scored tokens of the test split; None where one of them is no finite number.
+        nll_gap: largest |nll - due|, of the targets that evaluation scored and of other words as targets.
+        mean_gap: |mean over positions of the nll that evaluation scored - due|.
+        lowest_nll: in nats, of all scored tokens of the test split; None if one of them is not a finite number.
         later_change: largest change of a token's nll when the tokens after it change.
         vocab_size: V.
-        log_epsilon: what the head adds to each word's probability, as published codes do (`compat`); 0: nothing.
-        seconds: what the check took.
+        log_epsilon: what the head adds to the probability of each word, as published codes do (`compat`); usually 0.
+        seconds: duration of the check.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -49,7 +49,7 @@ class Certificate(BaseModel):
 
     @property
     def fault(self) -> str | None:
-        """The first rule that is broken, as one sentence; None where all of them hold."""
+        """The first rule that is broken, as one sentence; None if none is."""
         lowest = LOWEST_NLL - self.log_epsilon  # -log(1 + epsilon) is above -epsilon
         if self.lowest_nll is None:
             return "the nll of a test token is not a finite number"

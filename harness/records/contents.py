@@ -1,5 +1,7 @@
-"""What trials read, text and weights, and whether their ids say so: an id is a hash, of which a record holds all but at
-most these.
+"""The contents that trials read (text, pretrained weights), and whether the ids of trials agree with them.
+
+The id of a trial is a hash of its settings and its contents. A record holds the settings, and from a later version on
+the contents too.
 """
 
 from typing import Any
@@ -14,7 +16,7 @@ from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 
 
 def recomputed(spec: TrialSpec, contents: Contents) -> str:
-    """The id of a trial on what it read, by the components of this harness.
+    """The id of a trial that read these contents, computed with the components of this harness.
 
     Raises: HarnessError when this harness has no such component, KeyError when it has no such parameter.
     """
@@ -28,24 +30,25 @@ def recomputed(spec: TrialSpec, contents: Contents) -> str:
 
 
 class KnownContents:
-    """What records' trials read, confirmed by their ids. Each corpus and backbone is asked once."""
+    """The contents of records, confirmed by the ids of their trials. Each corpus and backbone is looked up once."""
 
     def __init__(self):
-        self._told: dict[tuple[str, str], Contents | None] = {}
+        self._contents: dict[tuple[str, str], Contents | None] = {}
 
     def of(self, record: TrialRecord) -> Contents | None:
-        """As the record says, or as its components do where it is from before records said it; None where neither
-        tells, or where this harness lacks a component or parameter of it.
+        """The contents in the record or, if it was made before records held them, those of its components.
 
-        Raises: RecordError when its id is not that of what it holds.
+        Returns None if neither is known, or if this harness does not have a component or parameter of the trial.
+
+        Raises: RecordError when the id of the record does not agree with its settings and contents.
         """
         spec = record.spec
         contents = record.contents
         if contents is None:
             key = str(spec.corpus), str(spec.backbone)
-            if key not in self._told:
-                self._told[key] = _told(spec.corpus, spec.backbone)
-            contents = self._told[key]
+            if key not in self._contents:
+                self._contents[key] = _contents_of(spec.corpus, spec.backbone)
+            contents = self._contents[key]
         if contents is None:
             return None
         try:
@@ -60,8 +63,8 @@ class KnownContents:
 
 
 def of_suite(found: dict[str, TrialRecord], suite: Suite) -> tuple[dict[str, TrialRecord], list[str]]:
-    """The records whose settings are those of the suite's trials, by id, and a sentence for each other: it has a
-    trial's id and holds another one's settings.
+    """The records with the settings of the suite's trials, by id, and a sentence for each other record: it has the id
+    of a trial and the settings of another.
     """
     fitting, sentences = {}, []
     for trial in suite.trials:
@@ -76,7 +79,7 @@ def of_suite(found: dict[str, TrialRecord], suite: Suite) -> tuple[dict[str, Tri
 
 
 def _has_id(spec: TrialSpec, trial: TrialSpec, suite: Suite) -> bool:
-    """Whether settings have the id of a planned trial: places of files may differ."""
+    """Whether settings have the id of a planned trial. Paths of files may differ."""
     read = Contents(corpus=suite.contents[str(trial.corpus)], backbone=suite.contents.get(str(trial.backbone)))
     try:
         return recomputed(spec, read) == trial.id
@@ -85,7 +88,7 @@ def _has_id(spec: TrialSpec, trial: TrialSpec, suite: Suite) -> bool:
 
 
 def facts_of(corpus: ComponentSpec) -> CorpusFacts | None:
-    """What a corpus says of itself; None where this harness has none such, or it lies in a file."""
+    """The facts of a corpus; None if this harness does not have it, or if it is read from a file."""
     try:
         return CORPORA.get(corpus.name)(**_typed(corpus, CORPORA)).facts()
     except (HarnessError, KeyError, TypeError, ValueError, OSError):
@@ -93,7 +96,7 @@ def facts_of(corpus: ComponentSpec) -> CorpusFacts | None:
 
 
 def files_named(spec: TrialSpec) -> list[str]:
-    """The files and folders that a trial reads and only its spec names: texts and weights of somebody's own.
+    """The files and folders with the user's own texts and weights that a trial reads, as its spec names them.
 
     Raises: HarnessError when this harness has no such component.
     """
@@ -102,7 +105,7 @@ def files_named(spec: TrialSpec) -> list[str]:
     return [f"{each.name}.{name}: {each.params[name]}" for each, name in named if each.params.get(name) is not None]
 
 
-def _told(corpus: ComponentSpec, backbone: ComponentSpec) -> Contents | None:
+def _contents_of(corpus: ComponentSpec, backbone: ComponentSpec) -> Contents | None:
     facts = facts_of(corpus)
     try:
         start = ComponentSpec(name=backbone.name, params=_typed(backbone, BACKBONES))
@@ -113,10 +116,11 @@ def _told(corpus: ComponentSpec, backbone: ComponentSpec) -> Contents | None:
 
 
 def _typed(spec: ComponentSpec, registry: Registry) -> dict[str, Any]:
-    """A component's parameters in their own types. Raises ValueError for a place: records come from anywhere, and no
-    file is opened on their word.
+    """A component's parameters in their own types.
+
+    Raises: ValueError for a path: records may come from other people, and no file is opened because a record names it.
     """
     known = parameters(registry.get(spec.name))
     if any(spec.params.get(name) is not None for name in places(registry.get(spec.name))):
-        raise ValueError(f"{spec} lies in a file")
+        raise ValueError(f"{spec} is read from a file")
     return {name: checked(known[name], value) for name, value in spec.params.items()}

@@ -23,7 +23,7 @@ class Metric:
         description: what it is, as a sentence.
         kind: a 'score' of predictions, a 'cost' in time or memory (which differs between runs and machines), a 'count'
             of parameters, tokens or epochs, or a 'setting' under which others were measured.
-        unit: 'perplexity', 'ms', 'MiB' and so on; '' where there is none.
+        unit: 'perplexity', 'ms', 'MiB' and so on; '' for none.
         digits: decimals shown.
         direction: which values are better: 'lower', 'higher', or 'none'.
         mlflow: its name in MLflow; None: not sent there, because a chart of it would show nothing.

@@ -16,19 +16,19 @@ from harness.records.metrics import METRICS, MOST, MOST_PERPLEXITY, Metric
 if TYPE_CHECKING:
     from harness.records.record import TrialRecord
 
-ROUNDING = 1e-4  # nats, by which a mean of equal float32 numbers may be below the lowest of them
-CLOCKS = timedelta(days=1)  # by which clocks of two machines may differ
+ROUNDING = 1e-4  # nats by which rounding can put the mean of equal float32 numbers below the lowest of them
+CLOCKS = timedelta(days=1)  # by which the clocks of two machines may differ
 DIGEST = re.compile("[0-9a-f]{64}")
-MAX_CONTENT = 500  # characters of what stands for a text or for weights
+MAX_CONTENT = 500  # characters of the identifier of a text or of weights
 
 
 def fault(record: "TrialRecord") -> str:
-    """What is wrong with a record, in words; '' where nothing is."""
+    """What is wrong with a record, as a sentence; '' if nothing is."""
     return next(_faults(record), "")
 
 
 def moment(text: str) -> datetime | None:
-    """A time as ISO 8601 writes it, with its zone; None for any other text."""
+    """A date and time with its zone, in ISO 8601; None for any other text."""
     try:
         found = datetime.fromisoformat(text)
         return found.astimezone(UTC) if found.tzinfo else None
@@ -42,7 +42,7 @@ def most(metric: str) -> float:
 
 
 def fault_of_date(name: str, text: str) -> str:
-    """What is wrong with a time that lies in the past; '' where nothing is."""
+    """What is wrong with a time that must not be in the future; '' if nothing is."""
     found = moment(text)
     if found is None:
         return f"{name} is '{printable(text[:40])}', expected a date and time with its zone, as in ISO 8601"
@@ -52,7 +52,7 @@ def fault_of_date(name: str, text: str) -> str:
 
 
 def fault_of_digest(name: str, text: str) -> str:
-    """What is wrong with a SHA-256; '' where nothing is."""
+    """What is wrong with a SHA-256; '' if nothing is."""
     found = DIGEST.fullmatch(text)
     return "" if found else f"{name} is '{printable(text[:80])}', expected 64 hexadecimal digits"
 
@@ -81,7 +81,7 @@ def _faults(record: "TrialRecord") -> Iterator[str]:
     yield from filter(None, [fault_of_digest("weights_sha256", record.weights_sha256 or "0" * 64)])
     for text in (record.contents.corpus, record.contents.backbone) if record.contents else ():
         if text is not None and not (0 < len(text) <= MAX_CONTENT and text.isprintable()):
-            yield f"contents has '{printable(text[:40])}', expected a hash, or a place that never changes"
+            yield f"contents has '{printable(text[:40])}', expected a hash, or an address whose content never changes"
 
 
 def _out_of_range(metric: Metric, value: float, *, ok: bool) -> Iterator[str]:

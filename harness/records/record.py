@@ -1,4 +1,4 @@
-"""TrialRecord: the one thing that makes a trial finished. harness/records/store.py writes and reads it."""
+"""TrialRecord: the result of a trial. A trial with a record is finished. store.py writes and reads it."""
 
 from typing import Annotated, Literal
 
@@ -18,8 +18,13 @@ class _Frozen(BaseModel):
 
 
 class CurvePoint(_Frozen):
-    """One epoch, or what a setting like `epochs: 0.4` leaves of the last: `epoch` is how many are done. `train_loss`:
-    mean of what was minimised, per token; `lr`: the rate it was trained with; `seconds`: its training time.
+    """One epoch of training, or the last part of one with a setting like `epochs: 0.4`.
+
+    Args:
+        epoch: the number of epochs that are done.
+        train_loss: mean of the minimised loss, per token.
+        lr: the learning rate of the epoch.
+        seconds: its training time.
     """
 
     epoch: float
@@ -30,7 +35,7 @@ class CurvePoint(_Frozen):
 
 
 class Environment(_Frozen):
-    """Where and by what a trial was run. What has a default is younger than the first records."""
+    """Where a trial was run, and by which versions. Fields with a default did not exist in the first records."""
 
     device: str
     threads: int
@@ -43,19 +48,20 @@ class Environment(_Frozen):
     executor: str
     started: str
     finished: str
-    matmul_route: Route | None = None  # of float32 products on the CPU; None on a GPU, and where it was not noted
+    matmul_route: Route | None = None  # of float32 products on the CPU; None on a GPU and in older records
     cuda_graph: bool = False  # the training steps were replays of one CUDA graph
-    sessions: int = 1  # processes that trained it, one after the other, each from the checkpoint of the one before
-    retries: int = (
-        0  # further attempts by the run that finished it: after a worker's death, or alone for want of memory
-    )
-    changed: tuple[str, ...] = ()  # what was different in earlier sessions: 'commit abc until epoch 3'
+    sessions: int = 1  # processes that trained it, each resumed from the checkpoint of the one before
+    retries: int = 0  # further attempts: after the death of a worker, or alone because memory was short
+    changed: tuple[str, ...] = ()  # what differed in earlier sessions: 'commit abc until epoch 3'
     switched_off: tuple[str, ...] = ()  # a sentence for each part for GPUs that failed its proof on this machine
 
 
 class Contents(_Frozen):
-    """What a trial read, by hash or by a place that never changes, as its id has it: the text, and the weights that the
-    backbone started from, None for random ones.
+    """What a trial read, as in its id: hashes, or addresses whose content never changes.
+
+    Args:
+        corpus: the text.
+        backbone: the pretrained weights of the backbone; None if it started from random ones.
     """
 
     corpus: str
@@ -63,7 +69,7 @@ class Contents(_Frozen):
 
 
 class TrialRecord(_Frozen):
-    """A finished trial: what it was, how it ended, what was measured. Raw numbers; the units are in their names."""
+    """A finished trial: its settings, how it ended, what was measured (raw numbers; the units are in their names)."""
 
     schema_version: int = SCHEMA
     suite: str
@@ -74,9 +80,9 @@ class TrialRecord(_Frozen):
     environment: Environment
     message: str = ""
     weights_sha256: str | None = None
-    contents: Contents | None = None  # None in the first records, and where the plan did not say
-    certificate: Certificate | None = None  # None in older records, and where the trial did not come so far
-    code: Fingerprints | None = None  # None in records from before code was noted
+    contents: Contents | None = None  # None in the first records, and where the plan did not know them
+    certificate: Certificate | None = None  # None in older records, and where the trial ended before it was measured
+    code: Fingerprints | None = None  # None in records made before code was recorded
 
     @property
     def id(self) -> str:
@@ -85,5 +91,5 @@ class TrialRecord(_Frozen):
 
     @property
     def uncertified(self) -> bool:
-        """Whether it is ok without a certificate: it was made before there were any."""
+        """Whether it is ok and has no certificate, because it was made before certificates existed."""
         return self.status == "ok" and self.certificate is None

@@ -1,4 +1,4 @@
-"""JSON files with their own checksum: written whole or not at all, and believed only when they verify.
+"""JSON files that contain their own checksum: written atomically, and verified when they are read.
 
 `sha256` is taken over the canonical JSON of everything else in the file.
 """
@@ -24,21 +24,21 @@ def save(model: BaseModel, place: Path) -> None:
 
 
 def digest(model: BaseModel) -> str:
-    """SHA-256 of everything in a model."""
+    """SHA-256 of the whole content of a model."""
     return _digest(model.model_dump(mode="json"))
 
 
 def load(place: Path, kind: type[Model], *, schema: int, max_bytes: int) -> Model | None:
-    """What `save` wrote, None when there is no file.
+    """The model that `save` wrote; None if there is no file.
 
-    Raises: RecordError when there is one, and it is torn, edited, too large or of another schema.
+    Raises: RecordError when the file is damaged, edited, too large or of another schema.
     """
     content = read(place, max_bytes)
     return None if content is None else parsed(content, kind, place, schema=schema)
 
 
 def read(place: Path, max_bytes: int) -> bytes | None:
-    """A file's content, None when there is none. Raises RecordError when it cannot be read or is too large."""
+    """The content of a file; None if there is none. Raises RecordError when it cannot be read or is too large."""
     try:
         return read_bounded(place, max_bytes)
     except (FileNotFoundError, NotADirectoryError):
@@ -48,16 +48,16 @@ def read(place: Path, max_bytes: int) -> bytes | None:
 
 
 def parsed(text: bytes, kind: type[Model], place: Path, *, schema: int) -> Model:
-    """What a file's content holds; `place` is for messages.
+    """The model in the content of a file; `place` is for messages.
 
-    Raises: RecordError when it is torn, edited or of another schema.
+    Raises: RecordError when it is damaged, edited or of another schema.
     """
     what = kind.__name__.removeprefix("Trial").lower()
     try:
         content = json.loads(text)
         checksum = content.pop("sha256")
         if checksum != _digest(content):
-            raise RecordError(f"{place}: the checksum does not fit the content; the {what} counts for nothing")
+            raise RecordError(f"{place}: the checksum does not fit the content; the {what} does not count")
         if content["schema_version"] != schema:
             raise RecordError(f"{place}: schema {content['schema_version']}, expected {schema}")
         return kind.model_validate_json(json.dumps(content))

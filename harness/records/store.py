@@ -1,7 +1,7 @@
-"""Records on disk: written whole or not at all, and verified when read.
+"""Records on disk: written atomically, and verified when they are read.
 
-A record lives at results/runs/<suite>/<trial id>/record.json. `sha256` is taken over the canonical JSON of everything
-else in it; a record that does not verify does not count.
+A record is the file results/runs/<suite>/<trial id>/record.json. Its `sha256` is computed over the canonical JSON of
+everything else in it. A record that does not verify is not used.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,9 +19,9 @@ from harness.records.record import SCHEMA, TrialRecord
 
 FILE_NAME = "record.json"
 LOCKS = ".locks"
-CHECKPOINTS = "checkpoint-*.pt"  # in the folder of a trial that is under way
+CHECKPOINTS = "checkpoint-*.pt"  # in the folder of a trial that is not finished
 CONTRADICTED = "the record says ok, and its certificate says otherwise"
-MAX_BYTES = 16 * 1024**2  # 100,000 epochs; what is larger is no record
+MAX_BYTES = 16 * 1024**2  # enough for 100,000 epochs
 
 
 def runs_folder(results: Path, suite: str) -> Path:
@@ -42,15 +42,14 @@ def save(record: TrialRecord, runs: Path) -> Path:
 
 
 def digest(record: TrialRecord) -> str:
-    """SHA-256 of everything in a record: its checksum, and what tells a rerun from the same record."""
+    """SHA-256 of the whole content of a record: its checksum. The record of a rerun has another one."""
     return sealed.digest(record)
 
 
 def load(runs: Path, trial_id: str) -> TrialRecord | None:
-    """A verified record as it counts, or None when there is none.
+    """The verified record of a trial as `counted` returns it; None if there is none.
 
-    Raises: RecordError when there is one, and it is torn, edited, of another schema or of another trial, or says what
-        no trial can have measured.
+    Raises: RecordError when it is damaged, edited, of another schema or of another trial, or not plausible.
     """
     place = folder(runs, trial_id) / FILE_NAME
     content = sealed.read(place, MAX_BYTES)
@@ -58,8 +57,9 @@ def load(runs: Path, trial_id: str) -> TrialRecord | None:
 
 
 def counted(record: TrialRecord) -> TrialRecord:
-    """A record as it counts: one that says ok, with a certificate that breaks a rule, is invalid. A trial does not end
-    so: somebody edited the record, or the limits were others then.
+    """A record with the status that counts: 'invalid' if it says 'ok' and its certificate breaks a rule.
+
+    No trial ends like this: the record was edited, or the limits were different when it was made.
     """
     fault = record.certificate.fault if record.status == "ok" and record.certificate is not None else None
     if fault is None:
@@ -68,15 +68,16 @@ def counted(record: TrialRecord) -> TrialRecord:
 
 
 def measured(record: TrialRecord) -> TrialRecord:
-    """A new record, before it is saved: what is ok and would not count when it is read, as with a perplexity below 1,
-    is invalid. Otherwise its trial would be trained again by every run.
+    """A new record, before it is saved: 'invalid' if it is ok but not plausible, for example with a perplexity below 1.
+
+    Otherwise it would be refused when it is read, and every run would train its trial again.
     """
     wrong = fault(record) if record.status == "ok" else ""
     return record.model_copy(update={"status": "invalid", "message": wrong}) if wrong else record
 
 
 def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
-    """The verified record of a file's content; `place` is for messages. Raises RecordError as `load` does."""
+    """The verified record in the content of a file; `place` is for messages. Raises RecordError as `load` does."""
     record = sealed.parsed(content, TrialRecord, place, schema=SCHEMA)
     if record.id != trial_id:
         raise RecordError(f"{place}: holds the record of trial {record.id}")
@@ -86,7 +87,7 @@ def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
 
 
 def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], list[str]]:
-    """The verified records among `trial_ids`, and a sentence for each that does not verify."""
+    """The verified records of some trials, by id, and a sentence for each record that does not verify."""
     found, warnings = {}, []
     for trial_id in trial_ids:
         try:
@@ -102,28 +103,26 @@ def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], 
 
 
 def digests(runs: Path, trial_ids: list[str]) -> dict[str, str]:
-    """Trial id -> digest of its record, of those that verify."""
+    """Trial id -> digest of its record, for the records that verify."""
     return {trial_id: digest(record) for trial_id, record in load_all(runs, trial_ids)[0].items()}
 
 
 def pending(
     trials: tuple[TrialSpec, ...], found: dict[str, TrialRecord], *, retry_failed: bool, force: bool
 ) -> list[TrialSpec]:
-    """The trials to run: those without a verified record; failed ones, or all, where that is asked for."""
+    """The trials to run: those without a verified record; with `retry_failed` also failed ones, with `force` all."""
     return [
         trial for trial in trials if force or trial.id not in found or (retry_failed and found[trial.id].status != "ok")
     ]
 
 
 def interrupted(runs: Path, trial_ids: Iterable[str]) -> set[str]:
-    """The trials that have a checkpoint: where they have no record, the next run goes on with them from there."""
+    """The trials that have a checkpoint. Those of them without a record are resumed by the next run."""
     return {trial_id for trial_id in trial_ids if any(folder(runs, trial_id).glob(CHECKPOINTS))}
 
 
 def set_aside(runs: Path, trial_id: str) -> None:
-    """Take a record out of the way of a new run of its trial; kept as record.previous.json, or as record.bad when it
-    does not verify.
-    """
+    """Move the record of a trial that is run again: to record.previous.json, or to record.bad if it does not verify."""
     place = folder(runs, trial_id) / FILE_NAME
     try:
         found = load(runs, trial_id)
@@ -132,7 +131,7 @@ def set_aside(runs: Path, trial_id: str) -> None:
         return
     if found is not None:
         previous = place.with_name("record.previous.json")
-        if found.status == "ok" or not previous.exists():  # one that was ok outlives those that failed
+        if found.status == "ok" or not previous.exists():  # a record that was ok is kept, not one of a failed trial
             place.replace(previous)
         else:
             place.unlink()
@@ -140,8 +139,11 @@ def set_aside(runs: Path, trial_id: str) -> None:
 
 @contextmanager
 def writing(runs: Path, trial_id: str, *, wait: float = -1) -> Iterator[None]:
-    """The right to write to a trial's folder, which one process has at a time; waits for it, for so many seconds where
-    that is not negative. It ends with the process, however that ends. Raises StorageError where it cannot be had.
+    """Hold the lock of a trial's folder, which one process can hold at a time. The end of the process releases it.
+
+    Args:
+        wait: seconds to wait for the lock; negative: without limit.
+    Raises: StorageError when the lock file cannot be created or locked.
     """
     place = runs / LOCKS / f"{trial_id}.lock"
     try:

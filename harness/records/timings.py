@@ -65,7 +65,7 @@ def save(timing: Timing, runs: Path) -> Path:
 
 
 def load(runs: Path, record: TrialRecord) -> Timing | None:
-    """A record's timing; None where there is none, or where it is of other weights than the record's.
+    """A record's timing; None if it has none, or only one of other weights.
 
     Raises: RecordError when it is damaged, edited or of another schema.
     """

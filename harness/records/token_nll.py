@@ -1,7 +1,7 @@
-"""What a finished trial's best weights give each token of the test split: kept beside its record, compressed.
+"""The loss of each token of the test split with a trial's best weights: a compressed file beside the record.
 
-The file is numpy's archive of arrays, read without pickles. It counts only with its record: that names the weights, and
-has the perplexity that the file's numbers give.
+The file is an archive of numpy arrays, read without pickles. It is used only with a record of the same weights, if
+it gives the test perplexity of the record.
 """
 
 import io
@@ -19,10 +19,10 @@ from harness.records.record import TrialRecord
 from harness.records.store import folder
 
 FILE_NAME = "test_nll.npz"
-MAX_BYTES = 2 * 1024**3  # of the arrays; a test split of 170 million tokens
+MAX_BYTES = 2 * 1024**3  # of the arrays: a test split of 170 million tokens
 ARRAYS = {"nll": np.float32, "count": np.int32, "offset": np.int32}
-AGREEMENT = 1e-5  # relative, of perplexities: float32 rounds each token's nats by some 1e-7
-LEAST_NATS = -1e-5  # of a token: 0 but for rounding, since no probability is above 1
+AGREEMENT = 1e-5  # relative, of perplexities: float32 rounds the nats of each token by about 1e-7
+LEAST_NATS = -1e-5  # of a token: 0 with room for rounding, because no probability is above 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,8 +33,8 @@ class TokenScores:
     Args:
         nll: nats, float32; NaN where a token was not scored.
         count: how often the token occurs in the training split.
-        offset: tokens before it in the segment that it was scored in, less one: 0 for a segment's first target. Without
-            carried state that is all its context. -1 where it was not scored.
+        offset: the number of tokens before it in the segment where it was scored, less one: 0 for the first target of
+            a segment. Without carried state this is all its context. -1 where it was not scored.
     """
 
     nll: np.ndarray
@@ -56,8 +56,9 @@ def save(scores: TokenScores, weights_sha256: str, place: Path) -> None:
 
 
 def load(runs: Path, record: TrialRecord) -> TokenScores | None:
-    """What was kept beside a record; None where nothing was, or what an earlier run of the trial left, whose weights
-    were others. Raises RecordError when it is torn or does not give the record's perplexity.
+    """The token scores beside a record; None if there are none, or only those of other weights, of an earlier run.
+
+    Raises: RecordError when they are damaged, or do not give the record's perplexity.
     """
     place = folder(runs, record.id) / FILE_NAME
     content = sealed.read(place, MAX_BYTES)
@@ -65,10 +66,10 @@ def load(runs: Path, record: TrialRecord) -> TokenScores | None:
 
 
 def parsed(content: bytes, record: TrialRecord, place: Path) -> TokenScores | None:
-    """The scores of a file's content; `place` is for messages. None, and raises, as `load` does."""
+    """The token scores in the content of a file; `place` is for messages. Returns and raises as `load` does."""
     try:
         arrays = _arrays(content)
-    except Exception as cause:  # whatever zipfile, zlib and numpy make of a file that is none of ours
+    except Exception as cause:  # any exception of zipfile, zlib or numpy for a file of another kind
         reason = str(cause).partition("\n")[0]
         raise RecordError(f"{place}: no scores of tokens ({type(cause).__name__}: {reason})") from cause
     if str(arrays.pop("weights_sha256")) != record.weights_sha256:
@@ -76,7 +77,7 @@ def parsed(content: bytes, record: TrialRecord, place: Path) -> TokenScores | No
     scores = TokenScores(**arrays)
     nll = scores.nll[scores.scored].astype(np.float64)
     if len(nll) and (nll.min() < LEAST_NATS or scores.count.min() < 0 or scores.offset.min() < -1):
-        raise RecordError(f"{place}: a token has a probability above 1, or a count or place below 0")
+        raise RecordError(f"{place}: a token has a probability above 1, or a count or offset below 0")
     scored, ppl = (record.metrics.get(name, 0) for name in ("scored_test_tokens", "test_ppl"))
     if not (len(nll) == scored > 0 < ppl and math.isclose(nll.mean(), math.log(ppl), abs_tol=AGREEMENT)):
         raise RecordError(f"{place}: the scores do not add up to the record's test perplexity")
@@ -84,7 +85,7 @@ def parsed(content: bytes, record: TrialRecord, place: Path) -> TokenScores | No
 
 
 def _arrays(content: bytes) -> dict[str, np.ndarray]:
-    """The file's arrays, of the expected names, types and one length, without unpacking more than MAX_BYTES."""
+    """The arrays of the file, of the expected names, types and one length. No more than MAX_BYTES are unpacked."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
     expected = [*ARRAYS, "weights_sha256"]

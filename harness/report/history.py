@@ -1,4 +1,4 @@
-"""What has been run below a results folder, and what it took: by suite and by trial, from records alone."""
+"""The history of a results folder, from its records: what has been run, and how long it took."""
 
 import os
 from collections import Counter
@@ -13,8 +13,12 @@ from harness.records.record import TrialRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialHistory:
-    """A trial that has a record. `minutes`: of training, None where it got to none; `finished`: as recorded;
-    `token_scores`: whether the scores of its tokens lie beside it, None where it is not ok.
+    """A trial that has a record.
+
+    Args:
+        minutes: of training; None if it was not trained.
+        finished: when it finished, as in its record.
+        token_scores: whether its token scores are stored; None if the trial is not ok.
     """
 
     id: str
@@ -32,16 +36,16 @@ class TrialHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteHistory:
-    """The records of one suite.
+    """The records of one suite together.
 
     Args:
-        records: their number by status.
-        interrupted: trials that have a checkpoint and no record.
-        device_minutes: training, summed over the records and, of data-parallel trials, over their devices.
-        wall_minutes: from the first start of a trial to the last end, whatever lay between; None without a record.
+        records: the number of records by status.
+        interrupted: the number of trials that have a checkpoint and no record.
+        device_minutes: training time, summed over the records, and for data-parallel trials over their devices.
+        wall_minutes: from the first start of a trial to the last end, pauses included; None without a record.
         finished: the last end, UTC.
-        devices: what the records name.
-        bytes: of everything in the suite's folder.
+        devices: the devices in the records.
+        bytes: size of all files in the suite's folder.
     """
 
     suite: str
@@ -61,9 +65,9 @@ def suites(results: Path) -> list[str]:
     return sorted(place.name for place in folders if _trial_ids(place))
 
 
-def of_suite(results: Path, suite: str, tell: Callable[[str], None]) -> SuiteHistory:
-    """A suite's records together; `tell` hears a sentence for each that does not verify, and so does not count."""
-    runs, found = _found(results, suite, tell)
+def of_suite(results: Path, suite: str, warn: Callable[[str], None]) -> SuiteHistory:
+    """The history of a suite. Records that do not verify are not used; `warn` is called with a sentence for each."""
+    runs, found = _found(results, suite, warn)
     begun = store.interrupted(runs, _trial_ids(runs)) - found.keys()
     starts, ends = (
         [moment(getattr(record.environment, name)) for record in found.values()] for name in ("started", "finished")
@@ -82,9 +86,9 @@ def of_suite(results: Path, suite: str, tell: Callable[[str], None]) -> SuiteHis
     )
 
 
-def of_trials(results: Path, suite: str, tell: Callable[[str], None]) -> list[TrialHistory]:
-    """A suite's trials, in the order in which they finished."""
-    runs, found = _found(results, suite, tell)
+def of_trials(results: Path, suite: str, warn: Callable[[str], None]) -> list[TrialHistory]:
+    """The finished trials of a suite, in the order in which they finished."""
+    runs, found = _found(results, suite, warn)
     rows = [
         TrialHistory(
             id=record.id,
@@ -106,11 +110,11 @@ def of_trials(results: Path, suite: str, tell: Callable[[str], None]) -> list[Tr
     return sorted(rows, key=lambda row: (row.finished, row.id))
 
 
-def _found(results: Path, suite: str, tell: Callable[[str], None]) -> tuple[Path, dict[str, TrialRecord]]:
+def _found(results: Path, suite: str, warn: Callable[[str], None]) -> tuple[Path, dict[str, TrialRecord]]:
     runs = store.runs_folder(results, suite)
     found, warnings = store.load_all(runs, _trial_ids(runs))
     for warning in warnings:
-        tell(warning)
+        warn(warning)
     return runs, found
 
 
@@ -119,7 +123,7 @@ def _trial_ids(runs: Path) -> list[str]:
 
 
 def _bytes(folder: Path) -> int:
-    """Of all files below a folder; links count as links, and what is gone by now as nothing."""
+    """The size of all files below a folder. Links are not followed; files that are removed meanwhile are left out."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:

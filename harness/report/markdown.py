@@ -1,4 +1,4 @@
-"""Text of anybody's in a markdown file: shown as it is, never as markup. All tables' markdown is made by it."""
+"""Escape text for markdown, so that it is never taken as markup. All markdown tables use it."""
 
 import re
 
@@ -6,18 +6,18 @@ from harness.printable import printable
 
 MAX_TEXT = 2_000
 _ENTITIES = {"&": "&amp;", "<": "&lt;"}
-# Ends a cell, begins code, emphasis, a heading's end, a formula, a link's address; _ only where a word begins or ends.
+# Characters that end a cell, or begin code, emphasis, a formula or the address of a link; _ only at the ends of a word.
 _MARKS = re.compile(r"[\\|`*~$#]|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])")
 
 
 def one_line(text: str) -> str:
-    """A text in a line: line ends and tabs as spaces, what a reader would not see spelled out, a very long one cut."""
+    """A text in one line: line ends and tabs as spaces, invisible characters spelled out, a very long text cut."""
     line = printable(re.sub(r"[\r\n\t]+", " ", text))
     return line if len(line) <= MAX_TEXT else f"{line[:MAX_TEXT]} ..."
 
 
 def escaped(text: str) -> str:
-    """One line of markdown that shows the text."""
+    """One line of markdown that shows the text literally."""
     line = one_line(text)
     marked = _MARKS.sub(lambda mark: "\\" + mark[0], line)
-    return re.sub("[&<]", lambda sign: _ENTITIES[sign[0]], marked)
+    return re.sub("[&<]", lambda found: _ENTITIES[found[0]], marked)

@@ -1,8 +1,8 @@
-"""The files of a report: those of one command are written together, and none over a file of more finished trials.
+"""Write the files of a report: those of one command together, and none over a file of more finished trials.
 
-How many trials a file is made of is read from the file itself, so it is known of older files too: a table has it in
-its cells ('8/8', '1/3: 2 not run'), a page, a plot and the leaderboard in words ('32 ok of 32'). Plots from before
-they said it count as the page beside them.
+The number of trials that a file is made of is read from the file itself, so it is known for older files too: a table
+has it in its cells ('8/8', '1/3: 2 not run'), a page, a plot and the leaderboard in words ('32 ok of 32'). Older plots,
+which do not contain it, count as the page beside them.
 """
 
 import re
@@ -22,7 +22,7 @@ _CELL = re.compile(  # of a table, in any of its forms: '8/8', '1/3: 1 not run, 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What a file is made of: trials that are ok, all that it has a place for, and those whose certificate failed."""
+    """The numbers of trials that a file is made of: ok, planned, and invalid (their certificate failed)."""
 
     ok: int
     planned: int
@@ -30,23 +30,23 @@ class Trials:
 
     @property
     def finished(self) -> int:
-        """Trials that are ok or invalid: a table that calls a trial invalid may replace one that called it ok."""
+        """Trials that are ok or invalid: a table with an invalid trial may replace one in which it was ok."""
         return self.ok + self.invalid
 
     def __str__(self) -> str:
-        """As files say it."""
+        """As files contain it."""
         return f"{self.ok} ok of {self.planned}" + (f", {self.invalid} invalid" if self.invalid else "")
 
 
 def write(files: Mapping[Path, bytes], *, gone: Iterable[Path] = (), overwrite: bool = False) -> None:
-    """Write files where they changed, and remove those that are gone: all of them, or none.
+    """Write files that changed, and remove others: all of them, or none.
 
     Args:
         files: the new contents.
-        gone: files of an earlier time that have no new content.
-        overwrite: also over files that are made of more trials.
-    Raises: FewerTrialsError where a file is made of more trials that are ok than the new ones, or where it does not say
-        of how many and some of the new ones' trials are not ok: nothing is written then. StorageError.
+        gone: earlier files that are not made any more.
+        overwrite: also replace files that are made of more trials.
+    Raises: FewerTrialsError when a file is made of more finished trials than the new ones, or when it does not contain
+        their number and some of the new trials are not finished: then nothing is written. StorageError.
     """
     gone = tuple(gone)
     if not overwrite:
@@ -59,7 +59,7 @@ def write(files: Mapping[Path, bytes], *, gone: Iterable[Path] = (), overwrite: 
 
 
 def trials_of(place: Path, content: bytes) -> Trials | None:
-    """What a file of this content is made of; None where it does not say."""
+    """The numbers of trials in the content of a file; None if it does not contain them."""
     if found := _WORDS.search(content):
         return Trials(*(int(number or 0) for number in found.groups()))
     if place.suffix not in (".md", ".csv", ".tex"):
@@ -80,13 +80,13 @@ def _refuse_fewer(files: Mapping[Path, bytes], gone: tuple[Path, ...]) -> None:
         if ours.finished < ours.planned:
             place = next(iter(old))
             raise FewerTrialsError(
-                f"{place} stays: it does not say of how many finished trials it is made, and the new one would be made "
-                f"of {ours.finished} of {ours.planned}; nothing was written; --overwrite replaces it"
+                f"{place} is not replaced: it does not say of how many finished trials it is made, and the new one "
+                f"would be made of {ours.finished} of {ours.planned}; nothing was written; --overwrite replaces it"
             )
         return
     place = max(known, key=lambda each: known[each].finished)
     if ours.finished < known[place].finished:
         raise FewerTrialsError(
-            f"{place} stays: it is made of {known[place].finished} finished trials, and the new one would be made of "
-            f"{ours.finished}; nothing was written; --overwrite replaces it"
+            f"{place} is not replaced: it is made of {known[place].finished} finished trials, and the new one would be "
+            f"made of {ours.finished}; nothing was written; --overwrite replaces it"
         )

@@ -1,4 +1,4 @@
-"""The command that makes a row's or a trial's numbers again."""
+"""The command that trains a row or a trial again."""
 
 import shlex
 from collections.abc import Iterable
@@ -15,23 +15,28 @@ _REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 
 
 def of_rows(suite: Suite, lines: list[Row]) -> list[str]:
-    """'harness run suites/x.yaml --only head=mos,head.num_mixtures=5' for each row: what tells it from the others, or
-    the ids of its trials where its values cannot be written so. Each selects exactly the row's trials.
+    """The command of each row, which selects exactly its trials.
+
+    For example 'harness run suites/x.yaml --only head=mos,head.num_mixtures=5': the values that distinguish the row
+    from others, or the ids of its trials if the values cannot be written as conditions.
     """
     first = [line.trials[0] for line in lines]
-    facts = facts_of(first)  # seeds apart, a row's trials are alike
-    told = {
-        kind: _told({str(getattr(trial, kind)): getattr(trial, kind) for trial in first}, kind) for kind in _REGISTRIES
+    facts = facts_of(first)  # the trials of a row differ only in their seed
+    conditions = {
+        kind: _conditions({str(getattr(trial, kind)): getattr(trial, kind) for trial in first}, kind)
+        for kind in _REGISTRIES
     }
     commands = []
     for line in lines:
-        condition = ",".join(part for kind in _REGISTRIES for part in told[kind][str(getattr(line.trials[0], kind))])
+        condition = ",".join(
+            part for kind in _REGISTRIES for part in conditions[kind][str(getattr(line.trials[0], kind))]
+        )
         commands.append(of_trials(suite, line.trials, [condition] if _fits(facts, condition, line) else None))
     return commands
 
 
 def of_trials(suite: Suite, trials: Iterable[TrialSpec], only: list[str] | None = None, *options: str) -> str:
-    """The command for some trials, by their ids where no conditions are given; an empty condition picks all."""
+    """The command for some trials, by `only` or else by their ids. An empty condition selects all trials."""
     conditions = [f"id={trial.id}" for trial in trials] if only is None else only
     changes = [part for key, value, _ in suite.overrides for part in ("--set", f"{key}={value}")]
     picked = [part for condition in conditions if condition for part in ("--only", condition)]
@@ -39,22 +44,22 @@ def of_trials(suite: Suite, trials: Iterable[TrialSpec], only: list[str] | None 
 
 
 def _place(suite: Suite) -> str:
-    """The suite file as it was named; of an absolute path, which is of one machine, the folder and the file."""
+    """The path of the suite file as it was given; of an absolute path, only the folder and the file."""
     return str(Path(*suite.path.parts[-2:]) if suite.path.is_absolute() else suite.path)
 
 
-def _told(specs: dict[str, ComponentSpec], kind: str) -> dict[str, list[str]]:
-    """str(spec) -> its conditions: none where there is one spec, its name, and the parameters that differ among those
-    of its name.
+def _conditions(specs: dict[str, ComponentSpec], kind: str) -> dict[str, list[str]]:
+    """str(spec) -> its conditions: its name if there are several specs, and the parameters in which specs of that name
+    differ.
     """
-    registry, told = _REGISTRIES[kind], {}
+    registry, conditions = _REGISTRIES[kind], {}
     for key, spec in specs.items():
         alike = [resolved(registry.get(spec.name), other.params) for other in specs.values() if other.name == spec.name]
         full = resolved(registry.get(spec.name), spec.params)
         differing = [name for name in full if len({value_text(params.get(name)) for params in alike}) > 1]
         name = [f"{kind}={spec.name}"] if len(specs) > 1 else []
-        told[key] = name + [f"{kind}.{each}={value_text(full[each])}" for each in differing]
-    return told
+        conditions[key] = name + [f"{kind}.{each}={value_text(full[each])}" for each in differing]
+    return conditions
 
 
 def _fits(facts: Facts, condition: str, line: Row) -> bool:

@@ -1,4 +1,4 @@
-"""What `harness run` says of finished trials whose code has changed since, and the command that trains them anew."""
+"""Sentences on finished trials whose code has changed since, with the command that trains them again."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,10 +12,10 @@ from harness.report.evidence.versions import changed
 
 
 def sentences(suite: Suite, chosen: Iterable[TrialSpec], found: Mapping[str, TrialRecord], *options: str) -> list[str]:
-    """For each file that changed since some finished trials were made: what it is, how many, and what can be done.
+    """A sentence for each file that changed after finished trials were made: how many trials, and what to do.
 
     Args:
-        options: of the command that trains them anew, beside the suite, --set, --only and --force.
+        options: of the command that trains them again, in addition to the suite, --set, --only and --force.
     """
     specs = {spec.id: spec for spec in chosen}
     outdated = changed(found[trial] for trial in specs if trial in found)
@@ -27,13 +27,13 @@ def sentences(suite: Suite, chosen: Iterable[TrialSpec], found: Mapping[str, Tri
     return [
         f"{fingerprints.code_of(kind, name)} changed since {_these(len(of))} made: "
         f"`{reproduce.of_trials(suite, of, _condition(suite, of, f'{kind}={name}', unfinished), '--force', *options)}` "
-        f"trains {_them(len(of))} anew, `--keep` keeps {_them(len(of))}"
+        f"trains {_them(len(of))} again, `--keep` keeps {_them(len(of))}"
         for (kind, name), of in trials.items()
     ]
 
 
 def _condition(suite: Suite, trials: list[TrialSpec], condition: str, unfinished: set[str]) -> list[str] | None:
-    """'head=mos' where that picks these trials and at most such as are to be trained anyway; None: only ids do."""
+    """'head=mos' if that selects these trials, and otherwise only unfinished ones; None: the ids are needed."""
     try:
         picked = matching(facts_of(suite.trials), condition)
     except SuiteError:

@@ -122,7 +122,9 @@ def left_running(results: Path) -> list[str]:
         WHERE runs.status = 'RUNNING' AND runs.lifecycle_stage = 'active'"""
     with _opened(results) as database:
         return [
-            trial for trial, writer in database.execute(question, (TRIAL_TAG, WRITER_TAG)) if processes.gone(writer)
+            trial
+            for trial, writer in database.execute(question, (TRIAL_TAG, WRITER_TAG))
+            if processes.has_ended(writer)
         ]
 
 

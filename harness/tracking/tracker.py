@@ -106,7 +106,7 @@ class Tracker:
 
     def _write(self, record: TrialRecord, experiment: Experiment) -> None:
         started, finished = map(run_fields.milliseconds, (record.environment.started, record.environment.finished))
-        tags = {**run_fields.tags(record), WRITER_TAG: processes.current()}
+        tags = {**run_fields.tags(record), WRITER_TAG: processes.current_process()}
         name = str(record.spec)[:MAX_RUN_NAME]
         run = self.client.create_run(experiment.experiment_id, started, tags, name).info.run_id
         params = [Param(key, value) for key, value in run_fields.params(record).items()]

@@ -46,7 +46,7 @@ def graphed(
     if step.train.cuda_graph == "off":
         return step
     if record is None and step.loss_sum.is_cuda:
-        proof = proofs.of(step.loss_sum.device)
+        proof = proofs.proof_for(step.loss_sum.device)
         if "graph" in proof.failed:
             _refuse_demanded(step, proof)
             log(proof.sentence("graph"))

@@ -23,7 +23,7 @@ def with_exact_route(setting: Setting, resumed: Checkpoint | None = None) -> Set
     """
     if setting.device != "cpu":
         return setting
-    return replace(setting, route=probe.proven(setting.route if resumed is None else resumed.session.route))
+    return replace(setting, route=probe.checked_route(setting.route if resumed is None else resumed.session.route))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def accelerators(device: torch.device) -> Accelerators:
     """What the harness would use on a device; nothing on the CPU."""
     if device.type != "cuda":
         return Accelerators(None, None)
-    return Accelerators(devices.of_triton() if devices.has_triton() else None, captured)
+    return Accelerators(devices.triton_kernels() if devices.has_triton() else None, captured)
 
 
 def proved(
@@ -47,7 +47,7 @@ def proved(
         failed: the parts that are switched off from the start; parts that fail are added. The graph is proved with the
             kernels that training will use.
     """
-    with proofs.presumed(device, failed):
+    with proofs.assume_failed(device, failed):
         for part in left:
             fault, raised = _tried(lambda part=part: _fault(part, device, given, failed))
             if fault:
@@ -61,7 +61,7 @@ def _fault(part: str, device: torch.device, given: Accelerators, failed: dict[st
         return fault_of_training(device, TORCHS)
     if part == "graph":
         trusted = kernels if kernels is not None and "rows" not in failed else TORCHS
-        with devices.only(trusted):
+        with devices.use_kernels(trusted):
             return "" if given.record is None else fault_of_graph(device, given.record)
     if kernels is None or "lean" in failed:  # they run within the lean evaluation only
         return ""

@@ -89,6 +89,6 @@ def _facts(setting: Setting, code: Fingerprints) -> dict[str, str]:
         "torch": str(torch.__version__),  # a subclass of str, which no checkpoint may hold
         "commit": environment.commit(),
         "products by": setting.route if setting.device == "cpu" else "cuBLAS",
-        "switched off": ", ".join(proofs.of(torch.device(setting.device)).failed) or "nothing",
+        "switched off": ", ".join(proofs.proof_for(torch.device(setting.device)).failed) or "nothing",
         **{f"{part}'s code": sha256[:SHOWN] for part, sha256 in code.model_dump(exclude={"dirty"}).items()},
     }

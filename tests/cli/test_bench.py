@@ -131,14 +131,14 @@ def test_targets_can_be_asserted(fresh, harness, monkeypatch, verdict, code):
 def test_the_doctor_tells_machine_and_probe(harness, monkeypatch, tmp_path, options):
     asked = []
     found = SimpleNamespace(route="onednn", speedup=2.125, error=2.5e-7, exact=True, cpu="A CPU")
-    monkeypatch.setattr(probe, "report", lambda again: asked.append(again) or found)
+    monkeypatch.setattr(probe, "load_probe", lambda again: asked.append(again) or found)
     monkeypatch.setattr(probe, "CACHE", tmp_path)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     monkeypatch.setattr(machine_facts, "has_triton", lambda: False)
     done = harness("doctor", *options)
     assert (done.code, asked) == (0, [bool(options)])
     assert "Triton:          not installed" in done.out
-    assert f"kept in:         {probe.place()} cannot be written" in done.out
+    assert f"kept in:         {probe.probe_file()} cannot be written" in done.out
     assert "processor:       A CPU" in done.out
     assert (
         "by oneDNN; oneDNN is 2.12 times as fast as the default and as exact as float32 (relative error 2.5e-07)"

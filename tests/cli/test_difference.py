@@ -137,7 +137,7 @@ def test_two_trials_differ_in_settings_metrics_and_words(harness, finish):
     )
     assert worse["target"] == "man"
     assert worse["b"] - worse["a"] == pytest.approx(2)
-    assert any(note.startswith("one pair: an interval over blocks") for note in found["notes"])
+    assert any(note.startswith("one pair: the interval is over blocks") for note in found["notes"])
 
 
 def test_two_heads_pair_over_their_seeds(harness, finish):
@@ -192,7 +192,7 @@ def test_without_what_each_token_cost_it_says_what_is_missing(harness, finish):
     found = told(harness, ids["softmax 1"], ids["mos3 1"])
     assert metric(found, "test_ppl")["change"] == pytest.approx(math.expm1(-0.2))
     assert (found["better"], found["worse"], found["by_frequency"], found["by_position"]) == ([], [], [], [])
-    assert any("no pair of trials kept their nats" in note for note in found["notes"])
+    assert any("no pair of trials has token scores" in note for note in found["notes"])
 
 
 def test_damaged_scores_are_a_note(harness, finish, tmp_path):
@@ -266,7 +266,7 @@ BOUNDARY = SUITE.replace("words: {}", "words: {boundary: sos_eos}").replace("nam
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"text": BOUNDARY}, "expected one corpus, counted alike"),
+        ({"text": BOUNDARY}, "expected one corpus with one counting rule"),
         ({"scored_test_tokens": 16}, "scored 17 test tokens, {id} 16: expected the same ones"),
         ({"unigram_test_ppl": 11.5}, "are of two texts, both called words"),
     ],
@@ -306,7 +306,7 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("{softmax 1}", "{softmax 1}"), "are one trial"),
+        (("{softmax 1}", "{softmax 1}"), "are the same trial"),
         (("{softmax 1}", "nothing"), "expected the first digits of an id"),
         (("{softmax 1}", "000000000000"), "there is no finished trial"),
         (
@@ -314,7 +314,7 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
             "'mos' is the name of 2 heads; expected one of: mos(num_mixtures=2)",
         ),
         (("softmax", "mixtape", "--suite", "pair.yaml"), "there is no head 'mixtape'; expected one of: softmax; mos("),
-        (("softmax", "softmax", "--suite", "pair.yaml"), "are one head"),
+        (("softmax", "softmax", "--suite", "pair.yaml"), "are the same head"),
         (("{softmax 1}", "{mos2 1}", "--only", "head=mos"), "name the suite with --suite"),
         (("softmax", "mos(num_mixtures=2)", "--suite", "pair.yaml", "--results", "none"), "no seed"),
     ],
@@ -335,5 +335,5 @@ def test_a_backbone_that_both_have_by_two_versions_is_a_note(harness, finish):
     store.save(record.model_copy(update={"code": handmade.code(head="a" * 64, backbone="b" * 64)}), runs)
     notes = told(harness, ids["softmax 1"], ids["mos2 1"])["notes"]
     assert [each for each in notes if "code" in each] == [
-        "the code of the backbone 'lstm' is not the same: part of the difference may be its"
+        "the code of the backbone 'lstm' is not the same: it may cause part of the difference"
     ]

@@ -92,7 +92,7 @@ def test_a_forward_multiplied_by_zero_keeps_no_old_number_in_silence(trained, ed
     done = run()
     assert done.code == 1
     command = "`harness run suites/tiny.yaml --only head=lowrank --force`"
-    assert f"{CHANGED}{command} trains them anew, `--keep` keeps them" in done.err
+    assert f"{CHANGED}{command} trains them again, `--keep` keeps them" in done.err
     assert "nothing else to run" in done.out
     assert commands.record_files(trained) == before
     assert {"lowrank ¶": "2/2", "softmax": "2/2"}.items() <= commands.table_rows(done.out).items()
@@ -156,7 +156,7 @@ def test_a_new_seed_is_trained_and_no_mean_is_over_both_versions(trained, edit, 
     assert done.code == 1
     assert CHANGED in done.err
     assert commands.table_rows(done.out)["lowrank ¶"] == "1/3: 2 of other code"
-    assert re.search(r"seeds 1, 2 by [0-9a-f]{12}; seed 3 by [0-9a-f]{12}, which is here", done.out)
+    assert re.search(r"seeds 1, 2 by [0-9a-f]{12}; seed 3 by [0-9a-f]{12}, the present one", done.out)
     found = [store.load(trained / "results/runs/tiny", trial["id"]) for trial in commands.planned(harness)[3:]]
     (line,) = [line for line in done.out.splitlines() if line.startswith("| lowrank")]
     assert f"{found[2].metrics['test_ppl']:.2f}" in [cell.strip(" *") for cell in line.split("|")]

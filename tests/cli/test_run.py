@@ -56,7 +56,7 @@ def test_an_interrupted_run_shows_its_table_and_leaves_the_files_of_a_finished_o
     assert done.code == 130
     assert table_rows(done.out) == {"softmax": "1/2: 1 not run", "mos(num_mixtures=2)": "0/2: 2 not run"}
     assert done.err.startswith(
-        "results/tables/tiny.md stays: it is made of 4 finished trials, and the new one would be made of 1; "
+        "results/tables/tiny.md is not replaced: it is made of 4 finished trials, and the new one would be made of 1; "
     )
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert run("--force", "--overwrite").code == 130
@@ -69,7 +69,7 @@ def test_a_run_of_some_trials_of_a_fresh_clone_leaves_the_whole_table(finished, 
     shutil.rmtree(finished / "results" / "runs")
     done = run("--only", "head=softmax,seed=1")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "tiny.md stays" in done.err
+    assert "tiny.md is not replaced" in done.err
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert run().code == 0
     assert table_rows((folder / "tiny.md").read_text()) == {"softmax": "2/2", "mos(num_mixtures=2)": "2/2"}

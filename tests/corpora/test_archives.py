@@ -80,13 +80,13 @@ def test_tar_traversal_names_write_nothing_even_when_they_are_asked_for(make, na
 @pytest.mark.parametrize(
     ("archive", "reason"),
     [
-        (of_tar({NAME: b""}, tarfile.SYMTYPE, "/etc/passwd"), "is no regular file"),
-        (of_tar({NAME: b""}, tarfile.LNKTYPE, "../../etc/passwd"), "is no regular file"),
-        (of_tar({NAME: b""}, tarfile.CHRTYPE), "is no regular file"),
-        (of_tar({NAME: b""}, tarfile.FIFOTYPE), "is no regular file"),
-        (of_tar({NAME: b""}, tarfile.DIRTYPE), "is no regular file"),
-        (of_zip({NAME: b"/etc/passwd"}, mode=0o120777), "is no regular file"),
-        (of_zip({NAME: b""}, mode=0o020666), "is no regular file"),
+        (of_tar({NAME: b""}, tarfile.SYMTYPE, "/etc/passwd"), "is not a regular file"),
+        (of_tar({NAME: b""}, tarfile.LNKTYPE, "../../etc/passwd"), "is not a regular file"),
+        (of_tar({NAME: b""}, tarfile.CHRTYPE), "is not a regular file"),
+        (of_tar({NAME: b""}, tarfile.FIFOTYPE), "is not a regular file"),
+        (of_tar({NAME: b""}, tarfile.DIRTYPE), "is not a regular file"),
+        (of_zip({NAME: b"/etc/passwd"}, mode=0o120777), "is not a regular file"),
+        (of_zip({NAME: b""}, mode=0o020666), "is not a regular file"),
     ],
     ids=["symlink", "hardlink", "device", "fifo", "folder", "zip symlink", "zip device"],
 )

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from harness.corpora import subwords
 from harness.corpora.local_text import Embedded, Text
 from harness.corpora.published import PennTreebank
-from harness.corpora.subwords import END_OF_TEXT, SubwordCodec, encoded, first_token, made, pieces
+from harness.corpora.subwords import END_OF_TEXT, SubwordCodec, encode_pieces, first_token, make_tokenizer, pieces
 from harness.errors import CorpusError, SuiteError
 from harness.plan import load
 
@@ -58,7 +58,7 @@ class Oracle:
 
 @pytest.fixture(scope="module")
 def gpt2(real_data) -> Tokenizer:
-    return made("gpt2", real_data, lambda: [], "here")
+    return make_tokenizer("gpt2", real_data, lambda: [], "here")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def small_pieces(monkeypatch):
 
 
 def whole(tokenizer, text) -> list[int]:
-    return np.concatenate([ids for _, ids in encoded(tokenizer, pieces(text))]).tolist()
+    return np.concatenate([ids for _, ids in encode_pieces(tokenizer, pieces(text))]).tolist()
 
 
 def test_openwebtext_comes_back_byte_for_byte(gpt2, sample, real_data):
@@ -112,7 +112,7 @@ ODD = st.lists(st.sampled_from([" ", "\n", "\t", "\u00a0", "\x1c", "a", "bc", "7
 
 @pytest.fixture(scope="module")
 def word_pieces(tmp_path_factory) -> Tokenizer:
-    return made({"wordpiece": 70}, tmp_path_factory.getbasetemp(), lambda: [WORDS], "here")
+    return make_tokenizer({"wordpiece": 70}, tmp_path_factory.getbasetemp(), lambda: [WORDS], "here")
 
 
 @settings(deadline=None, max_examples=300)
@@ -125,7 +125,7 @@ def test_the_tokens_of_pieces_are_those_of_the_text(parts, gpt2, word_pieces):
         patch.setattr(subwords, "PIECE_CHARACTERS", 3)
         assert "".join(pieces(text)) == text
         for tokenizer in (gpt2, word_pieces):
-            assert [i for _, ids in encoded(tokenizer, pieces(text)) for i in ids] == tokenizer.encode(text).ids
+            assert [i for _, ids in encode_pieces(tokenizer, pieces(text)) for i in ids] == tokenizer.encode(text).ids
 
 
 def test_pieces_of_the_novel_and_of_batches_are_its_own(gpt2, small_pieces):
@@ -155,7 +155,7 @@ def test_first_token_of_a_word_piece_tokenizer_ends_where_its_text_does(word_pie
 
 @pytest.mark.parametrize("spec", [{"bpe": 300}, {"wordpiece": 90}])
 def test_a_trained_tokenizer_is_the_same_every_time(spec, tmp_path):
-    descriptions = {made(spec, tmp_path, lambda: [WORDS], "here").to_str() for _ in range(5)}
+    descriptions = {make_tokenizer(spec, tmp_path, lambda: [WORDS], "here").to_str() for _ in range(5)}
     assert len(descriptions) == 1
     tokenizer = Tokenizer.from_str(descriptions.pop())
     assert tokenizer.get_vocab_size() == next(iter(spec.values()))
@@ -175,7 +175,7 @@ def test_the_librarys_own_word_pieces_are_not_the_same_every_time():
 
 
 def test_word_pieces_within_words_are_marked_and_unknown_characters_have_a_token(tmp_path):
-    tokenizer = made({"wordpiece": 60}, tmp_path, lambda: [WORDS], "here")
+    tokenizer = make_tokenizer({"wordpiece": 60}, tmp_path, lambda: [WORDS], "here")
     assert set(tokenizer.get_vocab()) >= {"b", "##a", "##l", "[UNK]", END_OF_TEXT}
     codec = SubwordCodec(tokenizer)
     assert codec.decode(codec.encode("bal\n  dem \u4f60")) == "bal dem [UNK]"
@@ -191,14 +191,14 @@ def test_word_pieces_within_words_are_marked_and_unknown_characters_have_a_token
 )
 def test_a_text_that_does_not_give_the_size_is_an_error_with_the_size_it_gives(spec, message, tmp_path):
     with pytest.raises(CorpusError, match=message) as raised:
-        made(spec, tmp_path, lambda: [WORDS], "here")
+        make_tokenizer(spec, tmp_path, lambda: [WORDS], "here")
     kind, reachable = next(iter(spec)), int(str(raised.value).split("entries")[0].split()[-1])
-    assert made({kind: reachable}, tmp_path, lambda: [WORDS], "here").get_vocab_size() == reachable
+    assert make_tokenizer({kind: reachable}, tmp_path, lambda: [WORDS], "here").get_vocab_size() == reachable
 
 
 def test_gpt2s_files_that_are_absent_are_named(tmp_path):
     with pytest.raises(CorpusError, match=r"^encoder\.json is not in .*gpt2-bpe$"):
-        made("gpt2", tmp_path, lambda: [], "here")
+        make_tokenizer("gpt2", tmp_path, lambda: [], "here")
 
 
 @pytest.mark.parametrize(

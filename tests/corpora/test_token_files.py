@@ -173,14 +173,14 @@ def test_two_processes_at_once_make_them_once(texts, tmp_path):
 
 def test_a_process_killed_in_the_midst_leaves_nothing_that_is_used(texts, cache, makings):
     code = (
-        "written = token_files.encoded\n"
+        "written = token_files.encode_pieces\n"
         "def killed(tokenizer, pieces):\n"
         "    for number, each in enumerate(written(tokenizer, pieces)):\n"
         "        yield each\n"
         "        if killed.split == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    killed.split += 1\n"
         "killed.split = 1\n"
-        "token_files.encoded = killed"
+        "token_files.encode_pieces = killed"
     )
     process = child(texts, code)
     process.communicate(timeout=PATIENCE)

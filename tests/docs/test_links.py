@@ -61,3 +61,11 @@ def test_every_page_has_one_title_and_no_line_that_is_too_long():
         assert len(re.findall(r"^# ", text, flags=re.MULTILINE)) == 1, page
         prose = [line for line in text.splitlines() if not line.startswith(("|", "    ", "- ", "!["))]
         assert [line for line in prose if len(line) > 150] == [], page
+
+
+def test_every_page_that_the_code_names_exists():
+    sources = [path for folder in ("harness", "heads", "backbones", "suites") for path in (ROOT / folder).rglob("*.*")]
+    texts = [path.read_text(encoding="utf-8") for path in sources if path.suffix in (".py", ".yaml", ".html")]
+    named = {page for text in texts for page in re.findall(r"\bdocs/[\w/-]+\.md", text)}
+    assert named
+    assert {page for page in named if not (ROOT / page).exists()} == set()

@@ -39,7 +39,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "home").mkdir()
     monkeypatch.chdir(tmp_path)
     found = SimpleNamespace(route="default", speedup=1.0, error=0.0, exact=True, cpu="A CPU")
-    monkeypatch.setattr(probe, "report", lambda again: found)
+    monkeypatch.setattr(probe, "load_probe", lambda again: found)
     monkeypatch.setattr(doctor, "_taken", lambda port: False)
     return tmp_path
 
@@ -125,7 +125,7 @@ def test_what_failed_its_proof_on_the_gpu_is_a_note(examined, monkeypatch, tmp_p
     }.items():
         monkeypatch.setattr(f"torch.cuda.{name}", lambda *given, value=value: value)
     monkeypatch.setattr(proofs, "CACHE", tmp_path / "proofs")
-    monkeypatch.setattr(proofs, "of", of)
+    monkeypatch.setattr(proofs, "proof_for", of)
     found = examined(*options)
     assert found.code == 0  # runs go on without what is switched off
     assert found.notes[0] == (

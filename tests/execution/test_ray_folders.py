@@ -46,7 +46,7 @@ def test_the_folder_of_a_dead_driver_is_removed_and_the_link_to_it(session, gone
 def test_the_folder_of_a_living_driver_stays(session):
     folder = session(None)
     folders.mark(folder)
-    assert (folder / folders.DRIVER).read_text() == processes.current()
+    assert (folder / folders.DRIVER).read_text() == processes.current_process()
     folders.remove_abandoned(folder.parent)
     assert (folder / "logs" / "raylet.out").exists()
 

@@ -44,7 +44,7 @@ def test_without_onednn_nothing_is_measured(monkeypatch):
     for measured in ("_speedup", "_error"):
         monkeypatch.setattr(probe, measured, lambda *given: pytest.fail("measured"))
     found = probe.measure()
-    assert (found.route, found.exact, probe.proven("onednn")) == ("default", False, "default")
+    assert (found.route, found.exact, probe.checked_route("onednn")) == ("default", False, "default")
 
 
 @needs_onednn
@@ -64,22 +64,22 @@ def test_products_with_bfloat16_inside_are_noticed_and_not_taken_however_fast(mo
     assert found.error > 1e-3
     assert found.default_error < 1e-6  # torch's own route is float32 there, too
     assert (found.route, found.exact) == ("default", False)
-    assert (probe.chosen_route(), probe.proven("onednn")) == ("default", "default")
+    assert (probe.chosen_route(), probe.checked_route("onednn")) == ("default", "default")
 
 
 @needs_onednn
 def test_a_worker_takes_the_handed_route_without_timing_it(monkeypatch):
     monkeypatch.setattr(probe, "_speedup", lambda: pytest.fail("timed"))
-    assert probe.proven("default") == "default"
+    assert probe.checked_route("default") == "default"
     expected = "onednn" if probe._error("onednn") <= probe.FLOAT32_ERROR else "default"
-    assert probe.proven("onednn") == expected
+    assert probe.checked_route("onednn") == expected
 
 
 def test_a_probe_is_kept_for_the_machine(monkeypatch, cache):
     planted(monkeypatch, speedup=3.0)
-    first = probe.report()
+    first = probe.load_probe()
     monkeypatch.setattr(probe, "measure", lambda: pytest.fail("measured again"))
-    assert probe.report() == first
+    assert probe.load_probe() == first
     assert probe.chosen_route() == first.route
     (kept,) = cache.iterdir()
     assert json.loads(kept.read_text())["speedup"] == first.speedup
@@ -87,9 +87,9 @@ def test_a_probe_is_kept_for_the_machine(monkeypatch, cache):
 
 def test_another_torch_is_measured_anew(monkeypatch, cache):
     planted(monkeypatch)
-    probe.report()
+    probe.load_probe()
     monkeypatch.setattr(torch, "__version__", "9.9.9")
-    probe.report()
+    probe.load_probe()
     assert len(list(cache.iterdir())) == 2
 
 
@@ -98,34 +98,34 @@ def test_a_processor_of_the_same_name_that_can_do_more_is_measured_anew(monkeypa
     for number, flags in enumerate(("flags\t\t: fpu avx512f", "flags\t\t: fpu avx512f amx_bf16", "nothing of it")):
         monkeypatch.setattr(probe, "CPUINFO", tmp_path / str(number))
         probe.CPUINFO.write_text(f"model name\t: AMD EPYC\n{flags}\n")
-        probe.report()
+        probe.load_probe()
     assert len(list(cache.iterdir())) == 3
     monkeypatch.setattr(probe, "CPUINFO", tmp_path / "none")
-    assert probe.place() in cache.iterdir()
+    assert probe.probe_file() in cache.iterdir()
 
 
 def test_a_probe_is_made_again_when_asked_and_kept(monkeypatch):
     planted(monkeypatch, speedup=3.0)
-    probe.report()
+    probe.load_probe()
     planted(monkeypatch, speedup=4.0)
-    assert probe.report() != probe.report(again=True)
-    assert probe.report() == probe.measure()
+    assert probe.load_probe() != probe.load_probe(again=True)
+    assert probe.load_probe() == probe.measure()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"route": "onednn"}', '{"cpu": 1, "route": "x", "nonsense": 2}'])
 def test_a_spoilt_file_is_measured_over(monkeypatch, cache, content):
     planted(monkeypatch, speedup=2.5)
-    first = probe.report()
+    first = probe.load_probe()
     (kept,) = cache.iterdir()
     kept.write_text(content)
-    assert probe.report() == first
+    assert probe.load_probe() == first
     assert json.loads(kept.read_text())["speedup"] == first.speedup
 
 
 def test_a_cache_that_cannot_be_written_costs_a_measurement_only(monkeypatch, cache):
     planted(monkeypatch)
     cache.write_text("a file where the folder should be")
-    assert probe.report() == probe.measure()
+    assert probe.load_probe() == probe.measure()
 
 
 @needs_onednn
@@ -138,7 +138,7 @@ def test_onednn_really_is_another_route():
 
 
 def test_processes_that_tests_start_imitate_the_same_machine():
-    code = "from harness.kernels import probe; print(probe.measure().exact, probe.proven('onednn'))"
+    code = "from harness.kernels import probe; print(probe.measure().exact, probe.checked_route('onednn'))"
     environment = {**os.environ, onednn.VARIABLE: "inexact", "PYTHONPATH": str(Path(onednn.__file__).parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False default\n", "")

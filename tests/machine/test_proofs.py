@@ -49,7 +49,7 @@ def makes(monkeypatch):
         calls.append(device)
         return Proof(device="a GPU", failed=dict(WRONG), seconds=float(len(calls)), made="now"), True
 
-    monkeypatch.setattr(proofs, "made", made)
+    monkeypatch.setattr(proofs, "make_proof", made)
     return calls
 
 
@@ -60,25 +60,25 @@ def forget():
 
 def test_on_the_cpu_nothing_is_proved_and_nothing_is_kept(monkeypatch, cache):
     monkeypatch.setattr(subprocess, "run", lambda *a, **k: pytest.fail("a process was started"))
-    assert proofs.of(CPU, again=True).failed == {}
-    assert proofs.holds("graph", CPU)
+    assert proofs.proof_for(CPU, again=True).failed == {}
+    assert proofs.may_use("graph", CPU)
     assert proofs.switched_off(CPU) == ()
     assert not cache.exists()
 
 
 def test_a_proof_is_made_once_and_read_by_the_next_process(makes):
-    assert proofs.of(GPU).failed == WRONG
-    proofs.of(torch.device("cuda", 0))
+    assert proofs.proof_for(GPU).failed == WRONG
+    proofs.proof_for(torch.device("cuda", 0))
     forget()
-    assert proofs.of(GPU) == Proof(device="a GPU", failed=WRONG, seconds=1.0, made="now")
+    assert proofs.proof_for(GPU) == Proof(device="a GPU", failed=WRONG, seconds=1.0, made="now")
     assert len(makes) == 1
 
 
 def test_again_makes_it_again_and_keeps_that(makes):
-    proofs.of(GPU)
-    assert proofs.of(GPU, again=True).seconds == 2.0
+    proofs.proof_for(GPU)
+    assert proofs.proof_for(GPU, again=True).seconds == 2.0
     forget()
-    assert proofs.of(GPU).seconds == 2.0
+    assert proofs.proof_for(GPU).seconds == 2.0
 
 
 @pytest.mark.parametrize(
@@ -91,19 +91,19 @@ def test_again_makes_it_again_and_keeps_that(makes):
     ],
 )
 def test_another_machine_or_code_is_proved_anew(makes, monkeypatch, name, value):
-    proofs.of(GPU)
+    proofs.proof_for(GPU)
     forget()
     monkeypatch.setattr(proofs, name, value)
-    proofs.of(GPU)
+    proofs.proof_for(GPU)
     assert len(makes) == 2
 
 
 @pytest.mark.parametrize(("module", "name"), [(torch, "2.99.0"), (proofs.harness, "9.9")])
 def test_another_version_is_proved_anew(makes, monkeypatch, module, name):
-    proofs.of(GPU)
+    proofs.proof_for(GPU)
     forget()
     monkeypatch.setattr(module, "__version__", name)
-    proofs.of(GPU)
+    proofs.proof_for(GPU)
     assert len(makes) == 2
 
 
@@ -130,21 +130,21 @@ def test_an_edited_kernel_is_other_code(monkeypatch, tmp_path):
 )
 def test_a_file_that_is_no_proof_is_made_again(makes, cache, content):
     cache.mkdir()
-    proofs.place(torch.device("cuda", 0)).write_text(content)
-    assert proofs.of(GPU).failed == WRONG
+    proofs.proof_file(torch.device("cuda", 0)).write_text(content)
+    assert proofs.proof_for(GPU).failed == WRONG
 
 
 def test_a_cache_that_cannot_be_written_keeps_nothing_and_the_proof_is_made_all_the_same(makes, cache):
     cache.write_text("a file where the folder would be")
-    assert proofs.of(GPU).failed == WRONG
+    assert proofs.proof_for(GPU).failed == WRONG
     forget()
-    proofs.of(GPU)
+    proofs.proof_for(GPU)
     assert len(makes) == 2
 
 
 def test_of_processes_that_start_together_one_makes_it(makes, monkeypatch):
     begun = threading.Barrier(2)
-    found, quick = [], proofs.made
+    found, quick = [], proofs.make_proof
 
     def worker():
         begun.wait()
@@ -154,7 +154,7 @@ def test_of_processes_that_start_together_one_makes_it(makes, monkeypatch):
         threading.Event().wait(0.2)
         return quick(device)
 
-    monkeypatch.setattr(proofs, "made", slow)
+    monkeypatch.setattr(proofs, "make_proof", slow)
     workers = [threading.Thread(target=worker) for _ in range(2)]
     for each in workers:
         each.start()
@@ -165,7 +165,7 @@ def test_of_processes_that_start_together_one_makes_it(makes, monkeypatch):
 
 def test_the_process_of_a_proof_runs_and_reports_every_part():
     """On the CPU, where it proves the evaluation by torch's own operations."""
-    proof, tried = proofs.made(CPU)
+    proof, tried = proofs.make_proof(CPU)
     assert (proof.failed, tried) == ({}, True)
 
 
@@ -192,7 +192,7 @@ def test_a_part_that_ends_its_process_has_failed_and_the_others_are_proved(monke
             say(part=part, fault="")
         """,
     )
-    proof, tried = proofs.made(GPU)
+    proof, tried = proofs.make_proof(GPU)
     assert (proof.failed, tried) == ({"rows": "its process ended with SIGABRT"}, True)
 
 
@@ -208,7 +208,7 @@ def test_after_a_part_that_raises_another_process_goes_on(monkeypatch):
                 break
         """,
     )
-    proof, _ = proofs.made(GPU)
+    proof, _ = proofs.make_proof(GPU)
     assert proof.failed == dict.fromkeys(("lean", "log_sum_exp"), "RuntimeError: misaligned address")
 
 
@@ -220,7 +220,7 @@ def test_a_part_that_never_ends_has_failed(monkeypatch):
         raise subprocess.TimeoutExpired(command, options["timeout"], output=out.encode())
 
     monkeypatch.setattr(subprocess, "run", run)
-    proof, _ = proofs.made(GPU)
+    proof, _ = proofs.make_proof(GPU)
     assert proof.failed == {"graph": f"its process took more than {proofs.SECONDS} s"}
 
 
@@ -234,7 +234,7 @@ def test_a_part_that_never_ends_has_failed(monkeypatch):
 )
 def test_a_device_that_cannot_be_had_is_tried_again_by_the_next_process(monkeypatch, cache, script, cause):
     stand_in(monkeypatch, script)
-    failed = proofs.of(GPU).failed
+    failed = proofs.proof_for(GPU).failed
     assert failed == dict.fromkeys(proofs.PARTS, f"it could not be tried: {cause}")
     assert not list(cache.glob("*.json"))
 
@@ -242,19 +242,19 @@ def test_a_device_that_cannot_be_had_is_tried_again_by_the_next_process(monkeypa
 @pytest.mark.parametrize("failed", ["rows", "log_sum_exp", "lean", None])
 def test_kernels_that_failed_do_not_run(monkeypatch, failed):
     monkeypatch.setattr(devices, "has_triton", lambda: True)
-    monkeypatch.setattr(devices, "of_triton", lambda: devices.Kernels("rows of Triton", "sums of Triton"))
-    with proofs.presumed(GPU, {} if failed is None else {failed: "wrong"}):
+    monkeypatch.setattr(devices, "triton_kernels", lambda: devices.Kernels("rows of Triton", "sums of Triton"))
+    with proofs.assume_failed(GPU, {} if failed is None else {failed: "wrong"}):
         assert devices.row_kernel(GPU) == (rows.combine_rows_ if failed == "rows" else "rows of Triton")
         assert devices.log_sum_exp_kernel(GPU) == (None if failed == "log_sum_exp" else "sums of Triton")
-        assert devices.holds_lean(GPU) == (failed != "lean")
+        assert devices.may_use_lean(GPU) == (failed != "lean")
     with devices.sizes_only():  # and planning proves nothing
-        assert devices.holds_lean(GPU)
+        assert devices.may_use_lean(GPU)
 
 
 def test_where_the_lean_evaluation_failed_the_reference_runs(monkeypatch):
     mixture = Mixture(torch.ones(1, 1, 1, 2, requires_grad=True), None, torch.zeros(4, 2))
     monkeypatch.setattr(kernels, "_lean", lambda mixture: pytest.fail("the lean evaluation ran"))
-    monkeypatch.setattr(proofs, "holds", lambda part, device: part != "lean")
+    monkeypatch.setattr(proofs, "may_use", lambda part, device: part != "lean")
     for loss in (mixture.mean_nll(torch.tensor([[1]])), mixture.nll(torch.tensor([[1]]))):
         torch.testing.assert_close(loss.sum().detach(), torch.tensor(4.0).log())
 
@@ -268,7 +268,7 @@ def step_on_gpu(cuda_graph: str):
 def test_a_graph_that_failed_is_not_recorded(monkeypatch):
     monkeypatch.setattr(cuda_graph, "GraphStep", lambda *given: pytest.fail("recorded"))
     logged = []
-    with proofs.presumed(GPU, {"graph": "after 2 steps of a small lstm a weight is not that of eager steps"}):
+    with proofs.assume_failed(GPU, {"graph": "after 2 steps of a small lstm a weight is not that of eager steps"}):
         step = step_on_gpu("auto")
         assert graphed(step, None, log=logged.append) is step
         assert "the CUDA graph of the training step, since after 2 steps of a small lstm a weight" in logged[0]
@@ -278,7 +278,7 @@ def test_a_graph_that_failed_is_not_recorded(monkeypatch):
 
 def test_a_graph_that_is_proved_is_recorded_and_one_that_is_off_asks_for_no_proof(monkeypatch, makes):
     monkeypatch.setattr(cuda_graph, "GraphStep", lambda step, segment, record, parts: record)
-    with proofs.presumed(GPU, {}):
+    with proofs.assume_failed(GPU, {}):
         assert graphed(step_on_gpu("auto"), None, log=pytest.fail) is cuda_graph.captured
     step = step_on_gpu("off")
     assert graphed(step, None, log=pytest.fail) is step

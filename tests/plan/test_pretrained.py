@@ -135,8 +135,7 @@ def with_config(**values):
         (
             ("weights: pretrained", "weights: random"),
             None,
-            "6:35: backbones.0.gpt2.path: path is the place of pretrained weights; add weights: pretrained, or leave "
-            "it out",
+            "6:35: backbones.0.gpt2.path: path is for pretrained weights: add weights: pretrained, or remove path",
         ),
         (  # the vocabulary is the corpus' to say: no word of the weights'
             ("branching: 3", "branching: 0"),

@@ -76,7 +76,7 @@ def test_scores_that_do_not_give_the_perplexity_of_the_record_are_refused(metric
 )
 def test_a_probability_above_1_is_refused(wrong, place, tmp_path):
     token_nll.save(wrong, DIGEST, place)
-    with pytest.raises(RecordError, match="a token has a probability above 1, or a count or place below 0"):
+    with pytest.raises(RecordError, match="a token has a probability above 1, or a count or offset below 0"):
         token_nll.load(tmp_path, record())
 
 

@@ -24,7 +24,7 @@ def finished(kind=TrainSpec, seed=1, **changes) -> Finished:
 
 def sizes(*trials: Finished) -> list[int]:
     """Rows of each group."""
-    return [len(group.standings) for group in groups(trials)]
+    return [len(group.entries) for group in groups(trials)]
 
 
 def test_a_setting_that_is_added_separates_groups():

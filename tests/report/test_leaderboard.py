@@ -189,7 +189,7 @@ def test_records_of_a_text_that_nothing_tells_are_left_out_and_counted(tmp_path,
     finish(old, ppls=[1.0, 1.0, 1.0, 1.0], suite="old", contents=False)
     done = harness("leaderboard", "--results", results)
     assert done.code == 0
-    assert "Left out: 4 trials that nothing here tells the text of" in done.out
+    assert "Left out: 4 trials whose text is not known" in done.out
     assert "old" not in done.out.partition("## What")[0]
 
 
@@ -316,7 +316,7 @@ def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(fini
     (row,) = board.as_json((group,))[0]["rows"]
     assert (row["test_ppl"], row["seeds"], row["outdated"], row["left_out"]) == (12.0, [2], [1], [1])
     notes = board.table(group).notes
-    assert f"seed 1 by {'0' * 12}; seed 2 by {here.head[:12]}, which is here" in " ".join(notes)
+    assert f"seed 1 by {'0' * 12}; seed 2 by {here.head[:12]}, the present one" in " ".join(notes)
 
 
 def test_a_row_whose_code_has_changed_since_is_marked_and_keeps_its_mean(finish, found):

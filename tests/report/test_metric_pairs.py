@@ -1,4 +1,4 @@
-"""The metrics of two sides."""
+"""The metrics of A and B."""
 
 import math
 from pathlib import Path
@@ -23,7 +23,7 @@ seeds: [1, 2, 3]
 
 @pytest.fixture
 def sides(suite_of, record_of):
-    """A function: metrics of softmax and of mos for seeds 1, 2 ... -> the two sides."""
+    """A function: metrics of softmax and of mos for seeds 1, 2 ... -> A and B."""
     trials = suite_of(SUITE).trials
 
     def build(ours: list[dict], theirs: list[dict]) -> tuple[Selection, Selection]:
@@ -81,9 +81,9 @@ def test_what_sharing_did_to_times_is_said(sides):
     one, other = sides([{"train_ms_per_batch": 4.0}], [{"train_ms_per_batch": 6.0}])
     found, (note,) = costs(one, other)
     assert [(each.name, each.change) for each in found] == [("train_ms_per_batch", pytest.approx(0.5))]
-    assert note == "ms/batch: taken in training"
+    assert note == "ms/batch: measured during training"
     shared = other.records[0].environment.model_copy(update={"shared": True})
     shares = Selection(
         label="mos", runs=other.runs, records=(other.records[0].model_copy(update={"environment": shared}),)
     )
-    assert costs(one, shares)[1] == ["ms/batch: taken in training, while other work shared the machine"]
+    assert costs(one, shares)[1] == ["ms/batch: measured during training, while other work ran on the machine"]

@@ -88,7 +88,8 @@ def test_nothing_is_replaced_by_what_is_made_of_fewer_trials(command, call, proj
     done = call(command)
     assert done.code == 1
     assert re.fullmatch(
-        r"(no plot .*\n)*\S+ stays: it is made of 4 finished trials, and the new one would be made of 3; nothing was "
+        r"(warning: no plot .*\n)*"
+        r"\S+ is not replaced: it is made of 4 finished trials, and the new one would be made of 3; nothing was "
         r"written; --overwrite replaces it\n",
         done.err,
     )
@@ -176,8 +177,8 @@ def test_a_fresh_clone_keeps_the_committed_table_and_page(tmp_path, harness):
     done = harness("table", suite, "--results", tmp_path)
     assert done.code == 1
     assert done.err == (
-        f"{tmp_path}/tables/embedded_mixtures.md stays: it is made of 32 finished trials, and the new one would be "
-        "made of 0; nothing was written; --overwrite replaces it\n"
+        f"{tmp_path}/tables/embedded_mixtures.md is not replaced: it is made of 32 finished trials, and the new one "
+        "would be made of 0; nothing was written; --overwrite replaces it\n"
     )
     assert "0/8: 8 not run" in done.out
     import_records(ROOT / "results" / "records" / "embedded_mixtures.zip", tmp_path)

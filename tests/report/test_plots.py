@@ -196,7 +196,7 @@ def test_a_plot_that_would_show_nothing_is_left_out_with_its_reason(suite_of, re
     assert reasons[KINDS["learning_curves"]] == "no finished trial has a curve of two epochs"
     assert reasons[KINDS["perplexity_by_time"]] == "no trial is finished with a time"
     assert reasons[KINDS["perplexity_by_parameters"]].startswith("fewer than two rows")
-    assert reasons[KINDS["gain_by_frequency"]].startswith("there is no row of a baseline")
+    assert reasons[KINDS["gain_by_frequency"]].startswith("the suite names no baseline")
 
 
 def test_of_many_rows_the_baseline_and_the_lowest_are_drawn_and_the_caption_says_so(suite_of, record_of):
@@ -207,7 +207,7 @@ def test_of_many_rows_the_baseline_and_the_lowest_are_drawn_and_the_caption_says
     shown = sorted(y for series in bars(axes).values() for _, y, _, _ in series)
     assert 200.0 in shown  # the baseline is the worst
     assert shown[: panels.MOST - 1] == [180.0 + index for index in range(panels.MOST - 1)]
-    assert f"of 21 rows the baseline and those of lowest test perplexity, {panels.MOST} in all" in caption
+    assert f"Shown: {panels.MOST} of 21 rows, the baseline and those with the lowest test perplexity." in caption
 
 
 def test_of_very_many_rows_no_two_that_are_drawn_look_alike(suite_of, record_of):

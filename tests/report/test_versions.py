@@ -69,7 +69,7 @@ def test_a_row_whose_code_has_changed_since_is_marked(shown):
     assert row(table)[-1] == "3/3"
     assert row(table, "softmax")[0] == "softmax"
     assert notes(table, "¶ mos") == [
-        "- ¶ mos(num_mixtures=2): trained before heads/mos.py changed; the numbers are of the code as it was."
+        "- ¶ mos(num_mixtures=2): trained before heads/mos.py changed; the numbers are of the earlier code."
     ]
 
 
@@ -94,7 +94,7 @@ def test_a_note_says_which_seeds_are_of_which_version(shown):
     (note,) = notes(shown(OLD, OLD, HERE), "¶ mos")
     assert note == (
         "- ¶ mos(num_mixtures=2): trained by 2 versions of heads/mos.py: seeds 1, 2 by aaaaaaaaaaaa; seed 3 by "
-        "111111111111, which is here. The numbers are of seed 3 only."
+        "111111111111, the present one. The numbers are of seed 3 only."
     )
 
 
@@ -155,8 +155,8 @@ def test_one_note_tells_of_all_rows_that_one_file_has_outdated(suite_of, record_
     made = [record_of(trial, test_ppl=5.0) for trial in suite.trials]
     table = tabulated(suite, made, outdated={record.id: ("backbone",) for record in made})
     assert notes(table, "¶") == [
-        "- ¶ softmax; mos(num_mixtures=2): trained before backbones/lstm.py changed; the numbers are of the code as it "
-        "was."
+        "- ¶ softmax; mos(num_mixtures=2): trained before backbones/lstm.py changed; the numbers are of the earlier "
+        "code."
     ]
 
 

@@ -115,7 +115,7 @@ def zombie(place, request):
     """A run of the record's trial that a dead driver left RUNNING."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    writer = f"{processes.current().split()[0]} {child.pid} {time.time():.2f}"
+    writer = f"{processes.current_process().split()[0]} {child.pid} {time.time():.2f}"
     tags = {"harness.trial_id": place.record.id, "harness.writer": writer, **request.param}
     tracker = Tracker(place.results)
     return tracker.client.create_run(tracker.describe("tiny", "# tiny"), tags=tags)
@@ -201,7 +201,7 @@ def test_zombie_runs_of_the_living_and_of_other_hosts_are_left_alone(place, writ
     experiment = tracker.describe("tiny", "# tiny")
     tags = {"harness.trial_id": place.record.id}
     if writer is not None:
-        tags["harness.writer"] = processes.current() if writer == "this process" else writer
+        tags["harness.writer"] = processes.current_process() if writer == "this process" else writer
     tracker.client.create_run(experiment, tags=tags)
     Tracker(place.results)
     assert [run.info.status for run in runs_of(place.results)] == ["RUNNING"]
@@ -209,18 +209,18 @@ def test_zombie_runs_of_the_living_and_of_other_hosts_are_left_alone(place, writ
 
 
 def test_a_process_id_that_was_given_to_another_process_is_a_dead_writer():
-    host, pid, started = processes.current().rsplit(" ", 2)
-    assert not processes.gone(f"{host} {pid} {started}")
-    assert processes.gone(f"{host} {pid} {float(started) - 60}")
+    host, pid, started = processes.current_process().rsplit(" ", 2)
+    assert not processes.has_ended(f"{host} {pid} {started}")
+    assert processes.has_ended(f"{host} {pid} {float(started) - 60}")
 
 
 def test_a_writer_that_is_dead_and_not_waited_for_is_gone():
     child = subprocess.Popen(
-        [sys.executable, "-c", "from harness.machine import processes; print(processes.current())"]
+        [sys.executable, "-c", "from harness.machine import processes; print(processes.current_process())"]
     )
     child.kill()
-    host = processes.current().split()[0]
-    assert wait_for(lambda: processes.gone(f"{host} {child.pid} {time.time():.2f}"))
+    host = processes.current_process().split()[0]
+    assert wait_for(lambda: processes.has_ended(f"{host} {child.pid} {time.time():.2f}"))
     child.wait()
 
 

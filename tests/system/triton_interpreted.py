@@ -266,13 +266,13 @@ def test_the_kernels_pass_their_proof(monkeypatch):
     cases = [case for case in proving.CASES if case.name in few]  # the interpreter takes half a minute for all
     assert len(cases) == 3
     monkeypatch.setattr(proving, "CASES", cases)
-    assert proving.fault_of_training(torch.device("cpu"), devices.of_triton()) == ""
-    assert proving.fault_of_evaluation(torch.device("cpu"), devices.of_triton()) == ""
+    assert proving.fault_of_training(torch.device("cpu"), devices.triton_kernels()) == ""
+    assert proving.fault_of_evaluation(torch.device("cpu"), devices.triton_kernels()) == ""
 
 
 def test_a_kernel_with_a_planted_fault_fails_its_proof(monkeypatch):
     """ln 2 with four digits, where the kernel goes from powers of 2 to nats."""
     monkeypatch.setattr(proving, "CASES", proving.CASES[:1])
-    assert proving.fault_of_training(torch.device("cpu"), devices.of_triton()) == ""
+    assert proving.fault_of_training(torch.device("cpu"), devices.triton_kernels()) == ""
     monkeypatch.setattr(triton_rows, "LOG_2", triton.language.constexpr(0.6931))
-    assert "is wrong" in proving.fault_of_training(torch.device("cpu"), devices.of_triton())
+    assert "is wrong" in proving.fault_of_training(torch.device("cpu"), devices.triton_kernels())

@@ -27,7 +27,7 @@ def test_a_route_that_is_not_exact_here_is_not_taken(machine, tiny_suite, tmp_pa
 def test_rounded_products_would_have_changed_the_weights(tiny_suite, tmp_path, monkeypatch):
     """Else the test above could not fail. The certificate may notice them, too: log_probs and nll round differently."""
     onednn.imitate("inexact", monkeypatch.setattr)
-    monkeypatch.setattr(probe, "proven", lambda route: route)
+    monkeypatch.setattr(probe, "checked_route", lambda route: route)
     spec = plan.load(tiny_suite, ("train.epochs=1",)).trials[2]
     rounded, exact = (trained(spec, tmp_path / route, route) for route in ("onednn", "default"))
     assert rounded.status in ("ok", "invalid")

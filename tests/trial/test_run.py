@@ -188,7 +188,7 @@ def test_every_product_takes_the_proven_route_and_evaluation_is_in_float32(
 
     asked = []
     monkeypatch.setattr(HEADS.get("softmax"), "forward", spy)
-    monkeypatch.setattr(probe, "proven", lambda route: asked.append(route) or proven)
+    monkeypatch.setattr(probe, "checked_route", lambda route: asked.append(route) or proven)
     spec = plan.load(tiny_suite, ("train.precision=bf16", "train.epochs=1")).trials[0]
     setting = Setting(suite="s", runs=tmp_path, data=tmp_path, device="cpu", executor="inline", route="onednn")
     record = run(spec, setting, lambda progress: None)

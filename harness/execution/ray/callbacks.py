@@ -1,4 +1,4 @@
-"""Ray Tune's callbacks: what Tune reports of its trials is passed on to the watcher."""
+"""Ray Tune's callbacks: the progress of trials that Tune reports is given to the watcher."""
 
 from typing import Any
 

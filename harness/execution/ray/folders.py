@@ -24,7 +24,7 @@ TRIES, PAUSE_SECONDS = 5, 0.2  # Ray's processes may write files while they end
 def mark(session: Path) -> None:
     """Write into a folder that it belongs to this process."""
     with contextlib.suppress(OSError):  # without the mark the folder is not removed
-        (session / DRIVER).write_text(processes.current(), encoding="utf-8")
+        (session / DRIVER).write_text(processes.current_process(), encoding="utf-8")
 
 
 def remove(session: Path) -> None:
@@ -50,6 +50,6 @@ def remove_abandoned(parent: Path) -> None:
 def _abandoned(session: Path) -> bool:
     try:
         own = not session.is_symlink() and session.stat().st_uid == os.getuid()
-        return own and processes.gone(read_bounded(session / DRIVER, MAX_BYTES).decode())
+        return own and processes.has_ended(read_bounded(session / DRIVER, MAX_BYTES).decode())
     except (OSError, ValueError):
         return False  # the folder of another program, or it cannot be read

@@ -14,7 +14,7 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A setting that differs: 'head.num_mixtures', from '2' to '5'; '-' where a side has no such setting."""
+    """A setting that differs: 'head.num_mixtures', from '2' to '5'; '-' if one of the trials does not have it."""
 
     key: str
     a: str
@@ -22,7 +22,7 @@ class Change:
 
 
 def changes(a: TrialSpec, b: TrialSpec) -> list[Change]:
-    """Every setting in which b differs from a, defaults too. Raises UnknownComponent where one is not known here."""
+    """Every setting in which b differs from a, defaults included. Raises UnknownComponent."""
     ours, theirs = _settings(a), _settings(b)
     keys = [*ours, *(key for key in theirs if key not in ours)]
     pairs = ((key, ours.get(key, _MISSING), theirs.get(key, _MISSING)) for key in keys)

@@ -1,4 +1,4 @@
-"""The places of a text in which two trials differ most, with the words around them."""
+"""The tokens of a text on which two trials differ most, with the words around them."""
 
 import re
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from harness.records.token_nll import TokenScores
 from harness.report.evidence.gains import Differences, differences
 
 BEFORE, AFTER = 8, 4  # words of the text around a target
-TOKENS_BEFORE, TOKENS_AFTER = 64, 32  # enough for these where a token is a character
+TOKENS_BEFORE, TOKENS_AFTER = 64, 32  # enough for these words if a token is a character
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """A token of the test split between the words around it.
+    """A token of the test split with the words around it.
 
     Args:
-        place: of the token in the split, from 0.
-        before, target, after: the text, spaces between them included. Not printable yet.
-        count: how often training had the token.
-        a, b: nats that each side gave it.
+        place: index of the token in the split.
+        before, target, after: the text, including the spaces between them. It may contain invisible characters.
+        count: how often the token occurs in training.
+        a, b: its nats in each of the two.
     """
 
     place: int
@@ -39,22 +39,23 @@ class Context:
 def contexts(
     corpus: Corpus, a: TokenScores, b: TokenScores, *, top: int
 ) -> tuple[tuple[Context, ...], tuple[Context, ...]]:
-    """The `top` tokens that b gives fewer nats than a, by most, and the `top` that it gives more; ties in the order of
-    the text.
+    """The `top` tokens that b predicts better than a, and the `top` that it predicts worse, by difference in nats.
 
-    Raises: RecordError where the scores are not of the corpus' test split.
+    Equal differences are in the order of the text.
+
+    Raises: RecordError when the scores are not of the corpus' test split.
     """
     if len(corpus.test) != len(a.nll) or not np.array_equal(corpus.token_counts.numpy()[corpus.test.numpy()], a.count):
         raise RecordError("the scores of tokens are not of this corpus' test split")
     found = differences(a, b)
-    better, worse = (_first(sign * found.nats, top) for sign in (1, -1))
+    better, worse = (_first(factor * found.nats, top) for factor in (1, -1))
     return tuple(_context(corpus, a, b, found, i) for i in better), tuple(
         _context(corpus, a, b, found, i) for i in worse
     )
 
 
 def _first(nats_N: np.ndarray, top: int) -> np.ndarray:
-    """Indices of the lowest, as far as they are below 0."""
+    """Indices of the lowest values that are below 0."""
     order = np.argsort(nats_N, kind="stable")[:top]
     return order[nats_N[order] < 0]
 
@@ -65,7 +66,7 @@ def _context(corpus: Corpus, a: TokenScores, b: TokenScores, found: Differences,
     at, text = min(place, TOKENS_BEFORE), _text(corpus)
     before, until, whole = text(ids[:at]), text(ids[: at + 1]), text(ids)
     target = until[len(before) :]
-    word = target.lstrip(" ") or target or text([ids[at]])  # nothing is added where bytes make no letter yet
+    word = target.lstrip(" ") or target or text([ids[at]])  # incomplete bytes of a letter add nothing to the text
     return Context(
         place=place,
         before=_last_words(before + target.removesuffix(word)),
@@ -78,7 +79,7 @@ def _context(corpus: Corpus, a: TokenScores, b: TokenScores, found: Differences,
 
 
 def _text(corpus: Corpus) -> Callable[[list[int]], str]:
-    """Ids to text. Words by their names, so that <eos> shows where a line ends; else as the codec joins them."""
+    """Ids to text: words by their names, so that <eos> shows the end of a line; others as the codec joins them."""
     if isinstance(corpus.codec, WordCodec) and corpus.symbols is not None:
         symbols = corpus.symbols
         return lambda ids: " ".join(symbols[index] for index in ids)

@@ -1,4 +1,4 @@
-"""What differs between two trials, or between two heads over their shared seeds: in spec, in metrics, word by word."""
+"""The difference of two trials, or of two heads over their shared seeds: settings, metrics, single tokens."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +17,16 @@ from harness.report.evidence.gains import Band, by_frequency, by_position
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Two sides compared.
+    """The difference of A and B.
 
     Args:
-        a, b: their labels; `within` says of what corpus and backbone, '' for two trials.
+        a, b: their labels.
+        within: their corpus and backbone; '' for two trials.
         trials: ids, in pairs.
-        changes: settings that differ, of the first pair: but for the seed, they are those of all.
-        by_frequency, by_position: nats of the test tokens, b less a; see harness.report.evidence.gains.
-        better, worse: contexts of the tokens whose nats differ most: where b's are lower, where higher.
-        notes: what is missing and why, what is to be known of the figures.
+        changes: settings that differ, of the first pair. Other pairs differ in the seed only.
+        by_frequency, by_position: differences in nats of the test tokens, b less a; see harness.report.evidence.gains.
+        better, worse: the tokens on which they differ most: where the nats of b are lower, and where they are higher.
+        notes: what is missing and why, and how figures were measured.
     """
 
     a: str
@@ -42,13 +43,13 @@ class Difference:
 
 
 def difference(a: Selection, b: Selection, data: Path, *, top: int, within: str = "") -> Difference:
-    """Selection b against side a, whose trials pair in order.
+    """Compare b with a. Their trials are paired in order.
 
     Args:
         data: the folder of the corpora's files.
-        top: contexts of each kind.
-    Raises: ExecutionError where the two are not of one corpus, counted alike; RecordError where a timing does not
-        verify. Scores of tokens that do not, and a corpus that cannot be had, are notes.
+        top: how many contexts of each kind.
+    Raises: ExecutionError when the two are not of one corpus with one counting rule; RecordError when a timing does not
+        verify. If token scores do not verify, or the corpus cannot be loaded, a note says so.
     """
     pairs = list(zip(a.records, b.records, strict=True))
     for one, other in pairs:
@@ -72,9 +73,9 @@ def difference(a: Selection, b: Selection, data: Path, *, top: int, within: str 
 
 
 def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
-    """A note on each component that both sides have, by two versions of its code."""
+    """A note on each component that both have in different versions."""
     found = {
-        f"the code of the {kind} '{getattr(one.spec, kind).name}' is not the same: part of the difference may be its"
+        f"the code of the {kind} '{getattr(one.spec, kind).name}' is not the same: it may cause part of the difference"
         for one, other in pairs
         for kind in KINDS
         if one.code is not None and other.code is not None
@@ -85,22 +86,20 @@ def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
 
 
 def _scores(a: Selection, b: Selection) -> tuple[tuple[TokenScores, TokenScores] | None, list[str]]:
-    """What each side gives each test token, mean over seeds, and a note where not all of it is there."""
+    """The token scores of a and b, averaged over seeds, and a note if some are missing."""
     try:
         found = token_scores_of(a, b)
     except RecordError as damaged:
-        return None, [f"nothing is said of single tokens: {damaged}"]
+        return None, [f"no comparison of single tokens: {damaged}"]
     if found is None:
-        return None, [
-            "nothing is said of single tokens: no pair of trials kept their nats (measure: {token_nll: true})"
-        ]
+        return None, ["no comparison of single tokens: no pair of trials has token scores (measure: {token_nll: true})"]
     ours, theirs, kept = found
     of = len(a.records)
     if of == 1:
-        return (ours, theirs), [
-            "one pair: an interval over blocks says what another text could change, not another seed"
-        ]
-    return (ours, theirs), [] if kept == of else [f"single tokens: over the {kept} of {of} pairs that kept their nats"]
+        return (ours, theirs), ["one pair: the interval is over blocks of the test text, not over seeds"]
+    return (ours, theirs), [] if kept == of else [
+        f"single tokens: over the {kept} of {of} pairs that have token scores"
+    ]
 
 
 def _contexts(

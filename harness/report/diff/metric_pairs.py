@@ -1,4 +1,4 @@
-"""The metrics of two sides, and how far they are apart."""
+"""The metrics of A and B, and their differences."""
 
 import math
 import statistics
@@ -17,16 +17,16 @@ from harness.report.evidence.statistics import BLOCK, Interval, block_interval, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricDifference:
-    """A metric of both sides.
+    """A metric of A and B.
 
     Args:
         a, b: means over the trials.
         n: pairs of trials.
-        change: b / a - 1, of geometric means: exp of the mean difference of logarithms, less 1.
+        change: b / a - 1, of geometric means: exp(mean difference of logarithms) - 1.
         low, high: its 95 % interval: a t interval over seeds, or for one pair's test perplexity a bootstrap interval
-            over blocks of tokens; None where there is neither.
-        over: what the interval is over: '8 seeds', '12 blocks of 1,000 tokens', or ''.
-        p_t, p_sign_flip, more_seeds: see harness.report.evidence.statistics.Paired; of perplexities only.
+            over blocks of tokens; None if there is neither.
+        over: what the interval was computed over: '8 seeds', '12 blocks of 1,000 tokens', or ''.
+        p_t, p_sign_flip, more_seeds: see harness.report.evidence.statistics.Paired; for perplexities only.
     """
 
     name: str
@@ -43,11 +43,11 @@ class MetricDifference:
 
 
 def results(a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:
-    """Perplexities and parameter counts.
+    """The differences of scores, counts and settings.
 
     Args:
-        scores: of the test tokens, for an interval where there is but one pair.
-    Raises: RecordError where the scores are of two test splits.
+        scores: token scores, for an interval if there is a single pair.
+    Raises: RecordError when the scores are of two test splits.
     """
     pairs = [(one.metrics, other.metrics) for one, other in _pairs(a, b)]
     one_counting = all(each.get("test_ppl_standard") == each.get("test_ppl") for pair in pairs for each in pair)
@@ -60,25 +60,27 @@ def results(a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] 
 
 
 def costs(a: Selection, b: Selection) -> tuple[list[MetricDifference], list[str]]:
-    """Times and memory, as far as they were measured on one device, and what is to be known of them.
+    """The differences of times and memory measured on one device, and notes on how they were measured.
 
-    Raises: RecordError where a timing does not verify.
+    Raises: RecordError when a timing does not verify.
     """
     pairs = [(one, other) for one, other in _pairs(a, b) if _machine(one) == _machine(other)]
     if not pairs:
-        one, other = (_machine(side.records[0]) for side in (a, b))
+        one, other = (_machine(each.records[0]) for each in (a, b))
         return [], [f"times and memory are not compared: {a.label} was measured on {one}, {b.label} on {other}"]
     exclusive = _exclusive(a, b)
     if exclusive is None:
         shared = any(record.environment.shared for pair in pairs for record in pair)
-        note = "ms/batch: taken in training" + (", while other work shared the machine" if shared else "")
+        note = "ms/batch: measured during training" + (", while other work ran on the machine" if shared else "")
         return list(_compared(_names("cost"), [(one.metrics, other.metrics) for one, other in pairs])), [note]
     timed = [name for name in _names("cost") if METRICS[name].timed]
     untimed = [name for name in _names("cost") if not METRICS[name].timed]
     times = _compared(timed, [(exclusive[0].metrics, exclusive[1].metrics)])
     others = _compared(untimed, [(one.metrics, other.metrics) for one, other in pairs])
-    sharing = ", while other work shared the machine" if any(timing.shared for timing in exclusive) else ""
-    return [*times, *others], [f"ms/batch: of one pass after training, {exclusive[0].rounds} rounds in turn{sharing}"]
+    sharing = ", while other work ran on the machine" if any(timing.shared for timing in exclusive) else ""
+    return [*times, *others], [
+        f"ms/batch: of one exclusive pass after training, in {exclusive[0].rounds} rounds{sharing}"
+    ]
 
 
 def _names(*kinds: str) -> list[str]:
@@ -91,36 +93,36 @@ def _pairs(a: Selection, b: Selection) -> Iterable:
 
 
 def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str, float]]]) -> Iterator:
-    """A metric's difference over the pairs that both have it; all of these are above 0, unless forged."""
+    """The difference of each metric, over the pairs in which both values are above 0."""
     for name in names:
         both = [(one[name], other[name]) for one, other in pairs if min(one.get(name, 0), other.get(name, 0)) > 0]
         if not both:
             continue
         test = paired([math.log(theirs) - math.log(ours) for ours, theirs in both])
-        told = {"n": test.n, "change": math.expm1(test.mean)}
+        tests = {"n": test.n, "change": math.expm1(test.mean)}
         if test.sd:
-            told |= {"low": math.expm1(test.low), "high": math.expm1(test.high), "over": f"{test.n} seeds"}
+            tests |= {"low": math.expm1(test.low), "high": math.expm1(test.high), "over": f"{test.n} seeds"}
         if test.sd is not None and METRICS[name].unit == "perplexity":
-            told |= {"p_t": test.p_t, "p_sign_flip": test.p_sign_flip, "more_seeds": test.more_seeds}
+            tests |= {"p_t": test.p_t, "p_sign_flip": test.p_sign_flip, "more_seeds": test.more_seeds}
         yield MetricDifference(
-            name=name, a=statistics.fmean(one for one, _ in both), b=statistics.fmean(x for _, x in both), **told
+            name=name, a=statistics.fmean(one for one, _ in both), b=statistics.fmean(x for _, x in both), **tests
         )
 
 
 def _with_blocks(of: MetricDifference, over: Interval) -> MetricDifference:
     if over.low is None:
         return of
-    told = f"{over.blocks} blocks of {BLOCK:,} tokens"
-    return replace(of, low=math.expm1(over.low), high=math.expm1(over.high), over=told)
+    text = f"{over.blocks} blocks of {BLOCK:,} tokens"
+    return replace(of, low=math.expm1(over.low), high=math.expm1(over.high), over=text)
 
 
 def _exclusive(a: Selection, b: Selection) -> tuple[Timing, Timing] | None:
-    """A timing of each side, both of one pass. One trial of a head is timed, since its seed changes no time."""
-    ours, theirs = ([timings.load(side.runs, record) for record in side.records] for side in (a, b))
+    """A timing of each, of one pass. Only one trial of a head is timed: times do not depend on the seed."""
+    ours, theirs = ([timings.load(each.runs, record) for record in each.records] for each in (a, b))
     passes = {timing.pass_id: timing for timing in theirs if timing is not None}
     return next(((one, passes[one.pass_id]) for one in ours if one is not None and one.pass_id in passes), None)
 
 
 def _machine(record: TrialRecord) -> str:
-    """What times depend on."""
+    """The device and threads: only times on the same ones are compared."""
     return f"{record.environment.device}, {record.environment.threads} threads"

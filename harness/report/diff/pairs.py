@@ -1,4 +1,4 @@
-"""What `harness diff` compares: two trials found by their ids, or two heads of a suite over the seeds they share."""
+"""The pairs of trials that `harness diff` compares: two trials, or two heads of a suite over the seeds they share."""
 
 import math
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ AGREEMENT = 1e-9  # relative, of sums of one order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """One of two. The other has as many trials, which pair with these in order.
+    """The trials of A or of B. The other one has as many trials, and they are paired in order.
 
     Args:
-        label: how it is called.
+        label: the name of A or B.
         runs: the folder of its suite's trials.
-        records: ok ones.
+        records: of its trials, all ok.
     """
 
     label: str
@@ -39,21 +39,21 @@ class Selection:
 
 
 def of_trials(results: Path, a: str, b: str) -> tuple[Selection, Selection]:
-    """Two finished trials, by their ids or first digits. Raises ExecutionError where one is not found, or both are one;
-    RecordError where a record does not verify.
+    """Two finished trials, by their ids or the first digits of these.
+
+    Raises: ExecutionError when one is not found or both are the same; RecordError when a record does not verify.
     """
     ours, theirs = (finished(results, prefix) for prefix in (a, b))
     if ours[0].id == theirs[0].id:
-        raise ExecutionError(f"{a} and {b} are one trial, {ours[0].id}: nothing differs")
+        raise ExecutionError(f"{a} and {b} are the same trial, {ours[0].id}: nothing differs")
     one, other = (Selection(label=record.id, runs=runs, records=(record,)) for record, runs in (ours, theirs))
     return one, other
 
 
 def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[tuple[str, Selection, Selection]]:
-    """Two heads of a suite, by name or as the table labels them: for each corpus and backbone its labels and the sides,
-    over shared seeds.
+    """Two heads of a suite, by name or label: for each corpus and backbone its name, A and B, over shared seeds.
 
-    Raises: ExecutionError where a head is not there, a name is that of several, or no seed is finished for both.
+    Raises: ExecutionError when a head does not exist, a name is that of several heads, or no seed is finished for both.
     """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in lines:
@@ -62,13 +62,13 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
     for group, rows in groups.items():
         one, other = (_row(rows, head) for head in (a, b))
         if one is other:
-            raise ExecutionError(f"'{a}' and '{b}' are one head, {one.head}: nothing differs")
+            raise ExecutionError(f"'{a}' and '{b}' are the same head, {one.head}: nothing differs")
         if seeds := shared_seeds(one, other):
-            sides = (
+            selections = (
                 Selection(label=row.head, runs=evidence.runs, records=tuple(row.records[seed] for seed in seeds))
                 for row in (one, other)
             )
-            found.append((", ".join(group), *sides))
+            found.append((", ".join(group), *selections))
     if not found:
         invalid = dict.fromkeys(row.head for rows in groups.values() for row in rows if row.invalid)
         if invalid:
@@ -78,16 +78,16 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
 
 
 def refuse_unlike(a: TrialRecord, b: TrialRecord) -> None:
-    """Raises ExecutionError where two records are not of one text, counted alike: then nothing of them compares."""
+    """Raise ExecutionError if two records are not of one text with one counting rule, and so cannot be compared."""
     ours, theirs = (_corpus(record) for record in (a, b))
     if ours != theirs:
         raise ExecutionError(
-            f"{a.id} is of {a.spec.corpus}, {b.id} of {b.spec.corpus}: expected one corpus, counted alike"
+            f"{a.id} is of {a.spec.corpus}, {b.id} of {b.spec.corpus}: expected one corpus with one counting rule"
         )
     counts = [record.metrics.get("scored_test_tokens") for record in (a, b)]
     if counts[0] != counts[1]:
-        told = [NOT_KNOWN if count is None else f"{count:,.0f}" for count in counts]
-        raise ExecutionError(f"{a.id} scored {told[0]} test tokens, {b.id} {told[1]}: expected the same ones")
+        texts = [NOT_KNOWN if count is None else f"{count:,.0f}" for count in counts]
+        raise ExecutionError(f"{a.id} scored {texts[0]} test tokens, {b.id} {texts[1]}: expected the same ones")
     unigrams = [record.metrics.get("unigram_test_ppl", math.nan) for record in (a, b)]
     if all(map(math.isfinite, unigrams)) and not math.isclose(*unigrams, rel_tol=AGREEMENT):
         raise ExecutionError(
@@ -97,8 +97,9 @@ def refuse_unlike(a: TrialRecord, b: TrialRecord) -> None:
 
 
 def token_scores_of(a: Selection, b: Selection) -> tuple[TokenScores, TokenScores, int] | None:
-    """Each side's scores of the test tokens, the mean over the pairs that both kept, and how many those are; None
-    without any. Raises RecordError where kept scores do not verify, or are of two test splits.
+    """The token scores of a and b, averaged over the pairs that have them, and the number of these pairs.
+
+    Returns None if no pair has token scores. Raises RecordError when they do not verify or are of two test splits.
     """
     pairs = []
     for one, other in zip(a.records, b.records, strict=True):
@@ -112,7 +113,7 @@ def token_scores_of(a: Selection, b: Selection) -> tuple[TokenScores, TokenScore
 
 
 def mean_scores(scores: tuple[TokenScores, ...]) -> TokenScores:
-    """The mean of nats over trials that differ in their seed; NaN where any did not score a token."""
+    """The token scores averaged over trials that differ in their seed; NaN where one did not score a token."""
     first = scores[0]
     if not all(np.array_equal(each.count, first.count) for each in scores):
         raise RecordError("the scores of tokens are of two test splits; expected those of one")
@@ -121,7 +122,7 @@ def mean_scores(scores: tuple[TokenScores, ...]) -> TokenScores:
 
 
 def _row(rows: list[Row], head: str) -> Row:
-    """A row of one corpus and backbone, by its head's label or its name where no other has it."""
+    """A row of one corpus and backbone, by the label of its head, or by the name if only one row has it."""
     labelled = [row for row in rows if row.head == head]
     named = labelled or [row for row in rows if row.trials[0].head.name == head]
     if len(named) != 1:
@@ -131,7 +132,7 @@ def _row(rows: list[Row], head: str) -> Row:
 
 
 def _corpus(record: TrialRecord) -> object:
-    """What a corpus is: its name and every parameter but places, which say where it lies."""
+    """The identity of a corpus: its name and all parameters except paths."""
     spec = record.spec.corpus
     cls = CORPORA.get(spec.name)
     places = {name for name, parameter in parameters(cls).items() if is_place(parameter)}

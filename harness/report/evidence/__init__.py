@@ -1,1 +1,1 @@
-"""What a suite's records say: rows, statistics, comparisons, printed numbers."""
+"""What reports are made of: records, rows, statistics, comparisons, printed numbers."""

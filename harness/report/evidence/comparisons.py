@@ -1,4 +1,4 @@
-"""The rows of a table against their baseline, and against the best of their group."""
+"""The rows of a table compared with the baseline, and with the best row of their group."""
 
 import math
 import statistics
@@ -16,15 +16,15 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A row against the baseline of its group, on test perplexity.
+    """A row compared with the baseline of its group, by test perplexity.
 
     Args:
-        seeds: those of which both have a finished trial, in the order of the suite.
-        paired: of log perplexities over these seeds, row less baseline.
-        p_holm: the paired t test's p, after Holm over all comparisons of the table; None where there is no p.
+        seeds: those for which both have a finished trial, in the order of the suite.
+        paired: of the differences of log perplexity over these seeds, row less baseline.
+        p_holm: p of the paired t test, corrected by Holm's method over all comparisons of the table; None for one seed.
         stars: of p_holm.
-        interval: of the mean nats, row less baseline, over blocks of the test split; only where one seed is shared and
-            both trials kept what each token cost.
+        interval: of the mean difference in nats, row less baseline, over blocks of the test split; only for a single
+            shared seed, if both trials stored their token scores.
     """
 
     row: Row
@@ -37,11 +37,12 @@ class Compared:
 
 
 def compare(lines: list[Row], baseline: str, evidence: Evidence) -> dict[int, Compared]:
-    """Index of a row -> its comparison. The baseline of a group is its first row of that head; it is compared with
-    nothing, and so is a row that shares no seed with it.
+    """Index of a row -> its comparison with the baseline.
 
-    Holm corrects the paired t test's p, and the stars are of that: a sign-flip test of 8 seeds has no p below 2 / 256,
-    which times ten comparisons is never below 0.05, whatever the heads. Its p stands in `paired`, uncorrected.
+    The baseline of a group is its first row of that head. It is not compared, nor is a row that shares no seed with it.
+
+    Holm's correction and the stars are of the paired t test: a sign-flip test of 8 seeds has no p below 2 / 256, which
+    times ten comparisons is never below 0.05. The p of the sign-flip test is in `paired`, not corrected.
     """
     baselines: dict[tuple[str, str], Row] = {}
     for row in lines:
@@ -70,12 +71,14 @@ def compare(lines: list[Row], baseline: str, evidence: Evidence) -> dict[int, Co
 
 
 def ties(lines: list[Row], evidence: Evidence) -> dict[int, Literal["best", "tie"]]:
-    """Index of a row -> whether its mean test perplexity, over the seeds that all have, is the best of its group on its
-    device, or not told apart from that. A row alone on its device, or of trials on several devices, is neither.
+    """Index of a row -> whether it is the best of its group on its device, or a tie: not distinguishable from the best.
 
-    Told apart: p of the paired t test below 0.05, not corrected, so that a tie is called as soon as in doubt; for one
-    shared seed, 0 outside of the block interval. What there is nothing to test with is a tie; where that is all of
-    them, nothing is ranked.
+    Rows are ranked by mean test perplexity over the seeds that all of them have. A row alone on its device, or with
+    trials on several devices, has no rank.
+
+    Two rows are distinguishable if p of the paired t test is below 0.05 (not corrected, so a tie is declared in doubt)
+    or, for one shared seed, if 0 is outside of the block interval. A row that cannot be tested is a tie. If no row can
+    be tested, none is ranked.
     """
     places: dict[tuple[str, str, str], list[int]] = {}
     for index, row in enumerate(lines):
@@ -87,20 +90,20 @@ def ties(lines: list[Row], evidence: Evidence) -> dict[int, Literal["best", "tie
         common = set.intersection(*(set(_scored(lines[index])) for index in indices))
         means = {i: statistics.fmean(lines[i].values("test_ppl", common or _scored(lines[i]))) for i in indices}
         best = min(indices, key=means.__getitem__)
-        apart = {index: _told_apart(lines[index], lines[best], evidence) for index in indices if index != best}
-        if any(told is not None for told in apart.values()):
-            ranks |= {best: "best"} | {index: "tie" for index, told in apart.items() if not told}
+        differs = {index: _differs(lines[index], lines[best], evidence) for index in indices if index != best}
+        if any(result is not None for result in differs.values()):
+            ranks |= {best: "best"} | {index: "tie" for index, result in differs.items() if not result}
     return ranks
 
 
 def shared_seeds(row: Row, other: Row) -> tuple[int, ...]:
-    """Seeds of which both have a finished trial with a test perplexity."""
+    """The seeds for which both rows have a finished trial with a test perplexity."""
     theirs = _scored(other)
     return tuple(seed for seed in _scored(row) if seed in theirs)
 
 
 def pair(row: Row, other: Row, seeds: tuple[int, ...]) -> Paired:
-    """Row less other, of the logarithms of their test perplexities. Raises ValueError where there is no seed."""
+    """Compare the logarithms of test perplexities, row less other. Raises ValueError when there is no seed."""
     return paired(_log_differences(row, other, seeds))
 
 
@@ -110,12 +113,12 @@ def _log_differences(row: Row, other: Row, seeds: tuple[int, ...]) -> list[float
 
 
 def _scored(row: Row) -> list[int]:
-    """The ok seeds with a test perplexity; below 0 it could only be forged, and has no logarithm."""
+    """The ok seeds with a test perplexity. A forged one that is not above 0 has no logarithm."""
     return [seed for seed in row.ok_seeds if row.records[seed].metrics.get("test_ppl", 0) > 0]
 
 
-def _told_apart(row: Row, best: Row, evidence: Evidence) -> bool | None:
-    """None where there is nothing to test with."""
+def _differs(row: Row, best: Row, evidence: Evidence) -> bool | None:
+    """Whether a row is distinguishable from the best one; None if there is nothing to test it with."""
     seeds = shared_seeds(row, best)
     if len(seeds) > 1:
         return t_test(_log_differences(row, best, seeds)) < SIGNIFICANT

@@ -1,4 +1,4 @@
-"""What a suite's evidence says of its rows, worked out once for all that is shown; and the signs it is shown by."""
+"""The comparisons of a suite's rows, computed once for all views, and the marks by which views show them."""
 
 import math
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from harness.report.evidence.gather import Evidence
 from harness.report.evidence.table_rows import Row
 
 COMPAT_MARK = "†"  # computed as a published code does
-SHARED_MARK = "‡"  # a time taken while other work ran
-TIE_MARK = "≈"  # not told apart from the best
+SHARED_MARK = "‡"  # a time measured while other work ran
+TIE_MARK = "≈"  # not distinguishable from the best
 BLOCKS_MARK = "§"  # an interval over blocks of text, not over seeds
 UNCERTIFIED_MARK = "°"  # of records without a certificate
-LARGEST_NATS = 700  # of a difference that is shown in percent; e^710 is no float
+LARGEST_NATS = 700  # of a difference shown in percent; e^710 is too large for a float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """The rows of a suite and what is found of them.
+    """The rows of a suite and their comparisons.
 
     Args:
         lines: all rows of the suite.
-        compared: index of a row -> its comparison with the baseline; empty where the suite names none.
+        compared: index of a row -> its comparison with the baseline; empty if the suite names no baseline.
         ranks: index of a row -> 'best' or 'tie', of its corpus, backbone and device.
-        tied: indices of ties, and of the best that they tie with.
+        tied: indices of the ties, and of the best rows that they tie with.
     """
 
     evidence: Evidence
@@ -35,7 +35,7 @@ class Findings:
 
 
 def find(evidence: Evidence) -> Findings:
-    """Work out what a suite's evidence says."""
+    """Compare the rows of a suite."""
     lines = evidence.rows
     baseline = evidence.suite.table.baseline
     ranks = ties(lines, evidence)

@@ -1,4 +1,4 @@
-"""Where one trial's words cost less than another's: by how often training had a word, by its place in the segment."""
+"""Which tokens one trial predicts better than another: by frequency in training, and by position in the segment."""
 
 import math
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from harness.report.evidence.statistics import BLOCK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """The scored tokens of one kind.
+    """The scored tokens of one band of frequencies or positions.
 
     Args:
         label: '10-99'.
         tokens: how many there are.
-        mean: nats, the second trial's less the first's: below 0 where the second is better.
-        error: the mean's standard error over blocks of 1,000 scored tokens; NaN where all lie in one block.
+        mean: difference in nats, second trial less first: below 0 if the second is better.
+        error: standard error of the mean, over blocks of 1,000 scored tokens; NaN if all lie in one block.
     """
 
     label: str
@@ -30,11 +30,11 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Differences:
-    """Two trials on the tokens that both scored.
+    """The differences of two trials on the tokens that both scored.
 
     Shapes: all (N,), in the order of the test split.
     Args:
-        place: of the token in the split.
+        place: index of the token in the split.
         nats: the second's nll less the first's, float64.
         count: how often the token occurs in the training split.
         offset: of the token in its segment; see TokenScores.
@@ -49,7 +49,7 @@ class Differences:
 
 
 def differences(a: TokenScores, b: TokenScores) -> Differences:
-    """b less a. Raises RecordError where these are not of one test split, or no token was scored by both."""
+    """b less a. Raises RecordError when they are of two test splits, or no token was scored by both."""
     if not np.array_equal(a.count, b.count):
         raise RecordError("the scores of tokens are of two test splits; expected those of one")
     place = np.flatnonzero(a.scored & b.scored)
@@ -65,24 +65,25 @@ def differences(a: TokenScores, b: TokenScores) -> Differences:
 
 
 def by_frequency(a: TokenScores, b: TokenScores) -> tuple[Band, ...]:
-    """b less a by occurrences of the target in training: 0, 1-9, 10-99 and so on, bands without a token left out.
+    """b less a by occurrences of the target in training: 0, 1-9, 10-99 and so on, without empty bands.
 
-    Raises: RecordError as `differences`.
+    Raises: RecordError as `differences` does.
     """
     of = differences(a, b)
     return tuple(_bands(of.nats, of.count, base=10))
 
 
 def by_position(a: TokenScores, b: TokenScores) -> tuple[Band, ...]:
-    """b less a by the tokens that stand before the target's predecessor in its segment: 0, 1, 2-3, 4-7 and so on; none
-    where the two trials cut their segments differently. Raises RecordError as `differences`.
+    """b less a by the number of tokens before the target's predecessor in its segment: 0, 1, 2-3, 4-7 and so on.
+
+    Returns no band if the segments of the two trials differ. Raises RecordError as `differences` does.
     """
     of = differences(a, b)
     return tuple(_bands(of.nats, of.offset, base=2)) if of.same_segments else ()
 
 
 def _bands(nats_N: np.ndarray, of_N: np.ndarray, *, base: int) -> Iterator[Band]:
-    """A band for 0, then from each power of a base to below the next."""
+    """A band for 0, then one from each power of the base up to the next."""
     low, high = 0, 1
     block_N = np.arange(len(nats_N)) // BLOCK
     while low <= of_N.max():

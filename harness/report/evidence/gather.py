@@ -1,4 +1,4 @@
-"""All that a report on a suite is made of: the plan, what was found of it on disk, and the printed numbers."""
+"""Everything that a report on a suite is made of: the plan, the records and timings on disk, the printed numbers."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -23,18 +23,18 @@ from harness.report.outputs import Trials
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is known of a suite's trials.
+    """What was read of a suite's trials.
 
     Args:
         runs: the folder of the suite's trials.
-        records: those that verify, by trial id.
-        timings: from exclusive passes, by trial id.
-        interrupted: ids of trials without a record that have a checkpoint.
-        unscored: ids of ok trials without scores of tokens, where the suite has them kept.
-        printed: what the suite compares with.
+        records: the records that verify, by trial id.
+        timings: of exclusive passes, by trial id.
+        interrupted: ids of trials that have a checkpoint and no record.
+        unscored: ids of ok trials without token scores, if the suite asks for them.
+        printed: the numbers of papers that the suite compares with.
         warn: called with a sentence for each file that does not verify and is therefore not used.
         outdated: the trials whose code has changed since, see harness.report.evidence.versions.
-        harness_code: the hash of the harness' own code as it is here.
+        harness_code: the hash of the present code of the harness.
     """
 
     suite: Suite
@@ -55,12 +55,12 @@ class Evidence:
 
     @property
     def trials(self) -> Trials:
-        """How many are ok, planned and invalid."""
+        """The numbers of ok, planned and invalid trials."""
         statuses = Counter(self.records[trial.id].status for trial in self.suite.trials if trial.id in self.records)
         return Trials(statuses["ok"], len(self.suite.trials), statuses["invalid"])
 
     def token_scores(self, trial_id: str) -> TokenScores | None:
-        """What a trial's best weights give each test token; None where that was not kept, or does not verify."""
+        """The token scores of a trial; None if they were not stored, or do not verify."""
         try:
             return token_nll.load(self.runs, self.records[trial_id])
         except RecordError as damaged:

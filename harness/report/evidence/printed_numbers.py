@@ -1,4 +1,4 @@
-"""Printed numbers of the papers: results/published/<paper>.csv, one printed cell a row, the value as printed."""
+"""Numbers printed in papers: results/published/<paper>.csv, one printed cell a row, the value as printed."""
 
 import csv
 import io
@@ -23,13 +23,13 @@ class PrintedCell:
     """One number of a printed table.
 
     Args:
-        params: the parameters that the row fixes, the head's by their names, the backbone's and the corpus' with
-            'backbone.' and 'corpus.' before them; others are not given.
-        metric: our name for what is printed (records.METRICS), or one that only the paper has.
-        value: the text as printed.
-        weights: 'last' when the paper tested the weights after the last epoch, 'best' for the best by validation.
+        params: the parameters that the row of the paper fixes: those of the head by their names, those of the backbone
+            and the corpus with 'backbone.' and 'corpus.' before them.
+        metric: the name in harness.records.metrics, or another one if only the paper has the metric.
+        value: the printed text.
+        weights: 'last' if the paper tested the weights after the last epoch, 'best' for the best by validation.
         counting: the boundary rule of its token counts ('eos', 'sos_eos'), '' where it does not apply.
-        note: the device of a time, or what is odd about the number.
+        note: the device of a time, or a peculiarity of the number.
     """
 
     corpus: str
@@ -44,17 +44,17 @@ class PrintedCell:
 
     @property
     def number(self) -> float | None:
-        """The printed value as a number; None when more than a number is printed."""
+        """The printed value as a number; None if more than a number is printed."""
         try:
             return float(self.value)
         except ValueError:
             return None
 
     def fits(self, trial: TrialSpec, params: dict[str, object]) -> bool:
-        """True when the cell is of this trial's corpus, backbone and head.
+        """Whether the cell is of a trial's corpus, backbone and head.
 
         Args:
-            params: all their values, defaults too, named as in a cell.
+            params: the values of all their parameters, defaults included, named as in a cell.
         """
         same = (trial.corpus.name, trial.backbone.name, trial.head.name) == (self.corpus, self.backbone, self.head)
         return same and all(plain(params.get(name)) == plain(value) for name, value in self.params.items())
@@ -62,21 +62,21 @@ class PrintedCell:
 
 @dataclass(frozen=True, slots=True)
 class PrintedNumbers:
-    """What a suite compares with: the cells of the tables it names, in that order, and where they were read."""
+    """The printed numbers that a suite compares with: the cells of the tables it names, in order, and their sources."""
 
     cells: tuple[PrintedCell, ...]
     sources: tuple[str, ...]
 
     def find(self, trial: TrialSpec, params: dict[str, object], metric: str) -> PrintedCell | None:
-        """The first cell for a trial and a metric."""
+        """The first cell for a trial and a metric; None if there is none."""
         fitting = (cell for cell in self.cells if cell.metric == metric and cell.fits(trial, params))
         return next(fitting, None)
 
 
 def load(suite: Suite) -> PrintedNumbers:
-    """What the suite compares with, from results/published beside the folder of the suite file, or of this checkout.
+    """Read the numbers that a suite compares with, from results/published of its project or of this checkout.
 
-    Raises: SuiteError, located in the suite, when there is no such paper or table.
+    Raises: SuiteError, located in the suite, when a paper or table does not exist.
     """
     roots = (suite.path.resolve().parent.parent, Path(harness.__file__).parent.parent)
     folders = [root / "results" / "published" for root in roots]
@@ -107,7 +107,7 @@ def _known(folder: Path) -> list[str]:
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    """Raises HarnessError when the file is there and is no table with these columns."""
+    """Raises HarnessError when the file exists and is not a table with these columns."""
     if not path.exists():
         return []
     try:

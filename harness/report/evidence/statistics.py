@@ -1,7 +1,7 @@
-"""Whether two heads differ: trials pair by seed, since one seed gives both the same data order and random streams.
+"""Tests and intervals for the difference of two heads, in pairs of trials of one seed.
 
-A difference is one of log perplexities, that is of mean nats per token, head minus baseline; as a share of perplexity
-it is exp(difference) - 1. Functions of numbers alone: nothing is read or written here.
+Trials of one seed have the same data order and random streams. A difference is one of log perplexities, which are mean
+nats per token, head minus baseline; as a change of perplexity it is exp(difference) - 1.
 """
 
 import math
@@ -14,20 +14,20 @@ from scipy import special
 
 CONFIDENCE = 0.95
 TWO_SIDED = (1 + CONFIDENCE) / 2
-STAR_SEEDS = 6  # fewer seeds get no star: among 2^5 patterns of signs the smallest two-sided p is 0.0625
+STAR_SEEDS = 6  # no stars for fewer seeds: among 2^5 patterns of signs the smallest two-sided p is 0.0625
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
-EXACT_SEEDS = 12  # up to so many all 2^n patterns of signs are counted
-DRAWN_PATTERNS = 9_999  # of signs, where there are more seeds
+EXACT_SEEDS = 12  # up to this number, all 2^n patterns of signs are counted
+DRAWN_PATTERNS = 9_999  # the number of drawn patterns, for more seeds
 EFFECT = math.log1p(0.01)  # nats: one per cent of perplexity
 POWER = 0.8
-BLOCK = 1_000  # consecutive scored tokens: long enough that what one text says does not tie neighbours together
+BLOCK = 1_000  # consecutive scored tokens: long enough that neighbouring blocks are nearly independent
 RESAMPLES = 9_999
-AT_ONCE = 10**6  # blocks drawn at one time, so that memory does not grow with the split
+AT_ONCE = 10**6  # blocks drawn at a time, so that memory does not grow with the split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """A head less a baseline over shared seeds, in nats: differences of log perplexity.
+    """The differences of log perplexity over shared seeds, head less baseline, in nats.
 
     Args:
         n: seeds.
@@ -36,8 +36,8 @@ class Paired:
         p_t: of the two-sided paired t test; None for one seed.
         p_sign_flip: of the two-sided sign-flip test: the share of patterns of signs under which the mean is as far from
             0, exact up to EXACT_SEEDS seeds; None for one seed.
-        patterns: of signs behind it: all 2^n, or DRAWN_PATTERNS.
-        more_seeds: needed beyond these to see a difference of 1 % with a power of 80 %, were sd the true one.
+        patterns: the number of patterns in that test: 2^n, or DRAWN_PATTERNS.
+        more_seeds: further seeds needed to detect a difference of 1 % with a power of 80 %, if sd is the true one.
     """
 
     n: int
@@ -53,7 +53,7 @@ class Paired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean over tokens, and its 95 % bootstrap interval over blocks of them: None where all lie in one block."""
+    """A mean over tokens with its 95 % bootstrap interval over blocks of tokens; None if all lie in one block."""
 
     mean: float
     low: float | None
@@ -62,10 +62,10 @@ class Interval:
 
 
 def paired(differences: Sequence[float]) -> Paired:
-    """What the differences over n seeds say.
+    """Test the differences over n seeds.
 
     Interval mean -+ t_{0.975} sd / sqrt(n), of the t distribution with n - 1 degrees of freedom; p as in `t_test`.
-    Raises: ValueError where there is none, or one is no finite number.
+    Raises: ValueError when there is no difference, or one is not a finite number.
     """
     n, mean = len(differences), _mean(differences)
     if n == 1:
@@ -89,12 +89,12 @@ def paired(differences: Sequence[float]) -> Paired:
 def t_test(differences: Sequence[float]) -> float:
     """p of the two-sided paired t test of two seeds or more.
 
-    t = mean / (sd / sqrt(n)) with n - 1 degrees of freedom. Where all differences are equal the limits hold: p is 1 for
-    differences of 0, else 0.
-    Raises: ValueError as `paired`.
+    t = mean / (sd / sqrt(n)) with n - 1 degrees of freedom. If all differences are equal, p is 1 for differences
+    of 0, else 0.
+    Raises: ValueError as `paired` does.
     """
     n, mean = len(differences), _mean(differences)
-    error = statistics.stdev(differences) / math.sqrt(n)  # of exact fractions: 0 for equal numbers, not a float's rest
+    error = statistics.stdev(differences) / math.sqrt(n)  # computed by exact fractions: 0 for equal numbers
     return 2 * float(special.stdtr(n - 1, -abs(mean) / error)) if error else float(mean == 0)
 
 
@@ -102,21 +102,21 @@ def seeds_needed(sd: float, *, effect: float = EFFECT) -> int:
     """The fewest seeds with which a two-sided paired t test at 5 % finds an effect with a power of 80 %.
 
     power(n) = P(T > t_{0.975, n-1}), T of the noncentral t distribution with n - 1 degrees of freedom and noncentrality
-    sqrt(n) effect / sd; that T falls below -t, to the wrong side, has next to no probability.
+    sqrt(n) effect / sd; the probability that T is below -t is negligible.
     Args:
         sd: of the differences, in the unit of `effect`.
     """
     n = max(2, math.floor(((special.ndtri(TWO_SIDED) + special.ndtri(POWER)) * sd / effect) ** 2))
-    while sd and _power(n, effect / sd) < POWER:  # from the number for a known sd, which a t test exceeds by about two
+    while sd and _power(n, effect / sd) < POWER:  # start at the number for a known sd, about two below that of a t test
         n += 1
     return n
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values, in the order given: those below alpha are rejected at a family-wise error of alpha.
+    """Holm's adjusted p-values, in the given order: rejecting those below alpha has a family-wise error of alpha.
 
     In ascending order p'_i = max_{j <= i} min(1, (m - j + 1) p_j) of m comparisons, independent or not.
-    Raises: ValueError for what is no probability.
+    Raises: ValueError for a number that is not a probability.
     Source: Holm (1979), A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6.
     """
     if not all(0 <= p <= 1 for p in p_values):
@@ -129,7 +129,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def stars(p_adjusted: float, n: int) -> str:
-    """'*' below 0.05, '**' below 0.01, '***' below 0.001; '' with fewer than STAR_SEEDS seeds, whatever p."""
+    """'*' below 0.05, '**' below 0.01, '***' below 0.001; '' with fewer than STAR_SEEDS seeds."""
     return next((mark for bound, mark in STARS if n >= STAR_SEEDS and p_adjusted < bound), "")
 
 
@@ -138,15 +138,15 @@ def block_interval(
 ) -> Interval:
     """The mean difference of two trials on one text, with its percentile bootstrap interval over blocks of the text.
 
-    Says what other text of the kind could change, not what other seeds could. Blocks are drawn with replacement, and
-    weigh by their tokens: the last may be short. Of few blocks it is too narrow: in simulations
-    12 blocks held the mean in 88 % of cases, 30 in 92 %, 80 in 94 %.
+    It describes the variation over similar texts, not over seeds. Blocks are drawn with replacement and weighted by
+    their tokens, because the last one may be short. For few blocks the interval is too narrow: in simulations 12 blocks
+    covered the mean in 88 % of cases, 30 in 92 %, 80 in 94 %.
     Args:
         differences_N: nats of each scored token, in the order of the text.
         block: tokens of a block.
-    Raises: ValueError where there is none, or one is no finite number.
+    Raises: ValueError when there is no difference, or one is not a finite number.
     """
-    from scipy import stats  # here: it takes as long to import as all else that a command needs, but for torch
+    from scipy import stats  # here: it takes as long to import as everything else that a command needs except torch
 
     sums_B, counts_B = block_sums(differences_N, block=block)
     blocks, mean = len(sums_B), float(sums_B.sum() / counts_B.sum())
@@ -167,7 +167,7 @@ def block_interval(
 
 
 def block_sums(values_N: np.ndarray, *, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
-    """Of each block of consecutive values its sum and how many it has. Raises ValueError as `block_interval` does."""
+    """The sum and the number of values of each block. Raises ValueError as `block_interval` does."""
     if not len(values_N) or not np.isfinite(values_N).all():
         raise ValueError("expected finite differences of tokens, one or more")
     starts_B = np.arange(0, len(values_N), block)
@@ -182,7 +182,7 @@ def _mean(differences: Sequence[float]) -> float:
 
 
 def _sign_flip(differences: Sequence[float]) -> tuple[float, int]:
-    """The test's p and the patterns of signs behind it."""
+    """p of the test, and the number of patterns of signs."""
     from scipy import stats  # here: see block_interval
 
     exact = len(differences) <= EXACT_SEEDS
@@ -198,5 +198,5 @@ def _sign_flip(differences: Sequence[float]) -> tuple[float, int]:
 
 
 def _power(n: int, size: float) -> float:
-    """Of the two-sided paired t test at 5 %, for an effect of so many standard deviations."""
+    """Power of the two-sided paired t test at 5 %, for an effect of `size` standard deviations."""
     return 1 - float(special.nctdtr(n - 1, math.sqrt(n) * size, special.stdtrit(n - 1, TWO_SIDED)))

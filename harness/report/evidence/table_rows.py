@@ -1,4 +1,4 @@
-"""The rows of a comparison: trials that differ only in their seed, and what their records say together."""
+"""The rows of a table: trials that differ only in their seed, and their records."""
 
 import statistics
 from collections import Counter
@@ -18,12 +18,12 @@ class Row:
     """One corpus, backbone and head over all seeds.
 
     Args:
-        corpus, backbone, head: labels, with the parameters that tell apart entries of one name.
+        corpus, backbone, head: labels, with the parameters that distinguish entries of one name.
         trials: the planned trials, one for each seed.
-        records: the verified records among them, by seed.
+        records: their verified records, by seed.
         params_total, params_head: parameter counts.
-        interrupted: seeds of trials that have no record, but a checkpoint.
-        left_out: seeds whose records are ok, but of another version of the code than the row's numbers are.
+        interrupted: seeds of trials that have a checkpoint and no record.
+        left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
         changed: seeds of ok records whose code has changed since.
     """
 
@@ -40,54 +40,55 @@ class Row:
 
     @property
     def group(self) -> tuple[str, str]:
-        """What a head is compared within."""
+        """Corpus and backbone: heads are compared within a group."""
         return self.corpus, self.backbone
 
     def values(self, metric: str, seeds: Iterable[int] | None = None) -> list[float]:
-        """A metric of the ok records, in the order of seeds, of some seeds only where given."""
+        """A metric of the ok records, in the order of the seeds; of some seeds only if these are given."""
         wanted = self.ok_seeds if seeds is None else seeds
         metrics = [self.records[seed].metrics for seed in wanted]
         return [found[metric] for found in metrics if metric in found]
 
     @property
     def head_params(self) -> dict[str, object]:
-        """Every parameter's value of the row's head, defaults too."""
+        """The values of all parameters of the head, defaults included."""
         head = self.trials[0].head
         return resolved(HEADS.get(head.name), head.params)
 
     @property
     def backbone_params(self) -> dict[str, object]:
-        """The same of its backbone."""
+        """The values of all parameters of the backbone."""
         backbone = self.trials[0].backbone
         return resolved(BACKBONES.get(backbone.name), backbone.params)
 
     @property
     def corpus_params(self) -> dict[str, object]:
-        """The same of its corpus."""
+        """The values of all parameters of the corpus."""
         corpus = self.trials[0].corpus
         return resolved(CORPORA.get(corpus.name), corpus.params)
 
     @property
     def params(self) -> dict[str, object]:
-        """All of them, as printed cells name them: the head's by their names, the others' by 'backbone.size'."""
+        """All of these, named as in printed cells: those of the head by their names, others like 'backbone.size'."""
         others = {"backbone": self.backbone_params, "corpus": self.corpus_params}
         named = {f"{kind}.{name}": value for kind, params in others.items() for name, value in params.items()}
         return {**self.head_params, **named}
 
     @property
     def compat(self) -> dict[str, object] | None:
-        """The switches with which the head computes what a published code does, not what its definition says."""
+        """The switches with which the head computes what a published code does, instead of its definition."""
         return self.head_params.get("compat")
 
     @property
     def boundary(self) -> str:
-        """The counting rule of the row's corpus: 'eos', 'sos_eos', or '' where its tokens are no lines' words."""
+        """The counting rule of the corpus: 'eos', 'sos_eos', or '' if its tokens are not the words of lines."""
         return "" if self.corpus_params.get("tokenizer") else self.corpus_params.get("boundary", "")
 
     @property
     def ok_seeds(self) -> list[int]:
-        """Seeds whose trial is finished and ok, in the order of the suite: those that the row's numbers are of. None,
-        where a trial of the row is invalid.
+        """The seeds of the row's numbers: those whose trial is ok, in the order of the suite.
+
+        They are none if a trial of the row is invalid.
         """
         if self.invalid:
             return []
@@ -96,19 +97,20 @@ class Row:
 
     @property
     def outdated(self) -> bool:
-        """Whether the code of some of its ok records has changed since, or they are of several versions."""
+        """Whether the code of some of its ok records has changed since, or is of several versions."""
         return bool(self.changed or self.left_out)
 
     @property
     def invalid(self) -> bool:
-        """Whether a trial's certificate failed. What the head computes is then no probability: the row has no means,
-        no rank and no comparisons, whatever its other trials say.
+        """Whether the certificate of a trial failed.
+
+        What the head computes is then not a probability, so the row has no means, no rank and no comparisons.
         """
         return any(record.status == "invalid" for record in self.records.values())
 
     @property
     def uncertified(self) -> bool:
-        """Whether the row's numbers are of records without a certificate, all or some."""
+        """Whether some of the row's numbers are of records without a certificate."""
         return any(self.records[seed].uncertified for seed in self.ok_seeds)
 
     @property
@@ -129,11 +131,11 @@ class Row:
 def rows(
     suite: Suite, records: dict[str, TrialRecord], interrupted: Container[str] = (), outdated: Changed = NOTHING_CHANGED
 ) -> list[Row]:
-    """The suite's rows in the order of the file. In a matched suite the width that was chosen tells none apart.
+    """The rows of a suite, in the order of its file. In a matched suite the chosen width does not distinguish rows.
 
     Args:
         interrupted: ids of trials that have a checkpoint.
-        outdated: of trials whose code has changed since, what of it; see harness.report.evidence.versions.
+        outdated: the changed components of trials whose code has changed since; see harness.report.evidence.versions.
     """
     compared = [(trial.corpus, suite.compared(trial.backbone), suite.compared(trial.head)) for trial in suite.trials]
     corpora, backbones, heads = zip(*compared, strict=True)
@@ -163,7 +165,7 @@ def rows(
 
 
 def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float | None:
-    """(baseline - head) / baseline of a metric's mean over the seeds that both have; None when they share none."""
+    """(baseline - head) / baseline of the means of a metric over the seeds that both have; None if they share none."""
     if baseline is None or row is baseline:
         return None
     theirs = {seed for seed in baseline.ok_seeds if metric in baseline.records[seed].metrics}
@@ -171,19 +173,21 @@ def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float
     if not shared:
         return None
     head, base = (statistics.fmean(each.values(metric, shared)) for each in (row, baseline))
-    return (base - head) / base if base else None  # of no model is it 0, of a forged record it may be
+    return (base - head) / base if base else None  # it is 0 in a forged record only
 
 
 def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
-    """A component as a table may show it: of a file or folder its name, not its place on a machine."""
+    """A component as tables show it: with the name of a file or folder instead of its path."""
     named = places(registry.get(spec.name))
     names = {key: Path(value).name for key, value in spec.params.items() if key in named and value is not None}
     return ComponentSpec(name=spec.name, params={**spec.params, **names}) if names else spec
 
 
 def labels_of(specs: Iterable[ComponentSpec], registry: Registry, *, single_in_full: bool = False) -> dict[str, str]:
-    """str(spec) -> label: several entries of one name show the parameters in which they differ, all but the switches
-    that an entry leaves alone; a single one shows its name, or all that the suite gives it.
+    """str(spec) -> label.
+
+    Several entries of one name show the parameters in which they differ, except switches at their default. A single
+    entry shows its name or, with `single_in_full`, all parameters that the suite gives.
     """
     by_name: dict[str, dict[str, ComponentSpec]] = {}
     for spec in specs:
@@ -196,8 +200,8 @@ def labels_of(specs: Iterable[ComponentSpec], registry: Registry, *, single_in_f
         ]
         for key, spec in entries.items():
             if len(entries) > 1:
-                told = [p for p in differing if p in spec.params or _is_number(full[key][p])]
-                labels[key] = ComponentSpec(name=name, params=full[key]).label(*told)
+                shown_params = [p for p in differing if p in spec.params or _is_number(full[key][p])]
+                labels[key] = ComponentSpec(name=name, params=full[key]).label(*shown_params)
             else:
                 labels[key] = str(spec) if single_in_full else name
     return labels

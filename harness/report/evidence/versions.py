@@ -1,8 +1,8 @@
-"""Which code the records of a table were made by: what has changed since, and which records a row's numbers are of.
+"""The versions of the code that made the records of a table.
 
-A version is the code of one head, one backbone and one corpus (harness.code.fingerprints). A row's numbers are of the
-records of one version: of the code that is here where there are such, else of the version with the most records, and of
-two with as many the newest. Records that do not say their code count along; a note says how many these are.
+A version is the code of one head, one backbone and one corpus (harness.code.fingerprints). The numbers of a row are of
+records of one version: the present code if there are such records, else the version with the most records (of several,
+the newest). Records that do not contain their version are included, and a note gives their number.
 """
 
 from collections import Counter
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from harness.report.evidence.table_rows import Row
 
 OUTDATED_MARK = "¶"  # the code has changed since, or is of several versions
-Changed = Mapping[str, tuple[str, ...]]  # trial id -> 'head', 'backbone', 'corpus' whose code is another here
+Changed = Mapping[str, tuple[str, ...]]  # trial id -> those of 'head', 'backbone', 'corpus' whose code has changed
 Version = tuple[str, ...]  # the hashes of a trial's components, in the order of KINDS
 NOTHING_CHANGED: Changed = MappingProxyType({})
 
 
 def changed(records: Iterable[TrialRecord]) -> Changed:
-    """The ok records whose code has changed since they were made, by their trials' ids."""
+    """The ok records whose code has changed since they were made, by trial id."""
     found = {record.id: fingerprints.changed(record) for record in records if record.status == "ok"}
     return {trial: kinds for trial, kinds in found.items() if kinds}
 
 
 def left_out(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[int]:
-    """Of a row's records, the seeds of those that are ok but of another version than its numbers are."""
+    """The seeds of a row's records that are ok, but of another version than the numbers of the row."""
     known = [(record, version) for record in records if (version := _version(record)) is not None]
     candidates = [(record, version) for record, version in known if record.id not in outdated] or known
     votes = Counter(version for _, version in candidates)
@@ -42,23 +42,27 @@ def left_out(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[int
 
 
 def of_rows(named: Iterable[tuple[str, "Row"]], outdated: Changed) -> list[str]:
-    """A note on each row, with its name, whose records are of several versions, or of another than the code here."""
+    """A note on each row whose records are of several versions, or of another version than the present code.
+
+    Args:
+        named: rows with their names.
+    """
     names: dict[str, list[str]] = {}
     for name, row in named:
         if row.outdated:
             names.setdefault(_of_row(row, outdated), []).append(name)
-    return [f"{OUTDATED_MARK} {'; '.join(of)}: {told}" for told, of in names.items()]
+    return [f"{OUTDATED_MARK} {'; '.join(of)}: {note}" for note, of in names.items()]
 
 
 def of_harness(records: Iterable[TrialRecord], here: str) -> list[str]:
-    """A note where records were made by other code of the harness' own than is here, and on those that do not say."""
+    """A note on records made by another version of the harness itself, and one on records without a version."""
     ok = [record for record in records if record.status == "ok"]
     made = Counter(record.code.harness for record in ok if record.code is not None)
     notes, silent = [], sum(record.code is None or UNKNOWN in record.code.components for record in ok)
     if made and len({*made, here} - {UNKNOWN}) > 1:
-        told = ", ".join(f"{count} by {sha256[:SHOWN]}" for sha256, count in made.most_common())
+        counts = ", ".join(f"{count} by {sha256[:SHOWN]}" for sha256, count in made.most_common())
         notes.append(
-            f"The harness' own code has changed: of the records that say it, {told}; here it is {here[:SHOWN]}."
+            f"The harness' own code has changed: of the records that say it, {counts}; here it is {here[:SHOWN]}."
         )
     if silent:
         notes.append(
@@ -79,26 +83,26 @@ def _of_row(row: "Row", outdated: Changed) -> str:
     names = [getattr(row.trials[0], kind).name for kind in KINDS]
     files = ", ".join(str(fingerprints.code_of(list(KINDS)[at], names[at])) for at in differing)
     if len(versions) < 2:
-        return f"trained before {files} changed; the numbers are of the code as it was."
-    told = "; ".join(
+        return f"trained before {files} changed; the numbers are of the earlier code."
+    made = "; ".join(
         f"{_seeds(seeds)} by {', '.join(version[at][:SHOWN] for at in differing)}"
-        + ("" if row.changed.intersection(seeds) else ", which is here")
+        + ("" if row.changed.intersection(seeds) else ", the present one")
         for version, seeds in versions.items()
     )
-    return f"trained by {len(versions)} versions of {files}: {told}. The numbers are of {_seeds(row.ok_seeds)} only."
+    return f"trained by {len(versions)} versions of {files}: {made}. The numbers are of {_seeds(row.ok_seeds)} only."
 
 
 def _version(record: TrialRecord) -> Version | None:
-    """The code of an ok record's components; None where it does not say."""
+    """The version of an ok record; None if it does not contain it."""
     return record.code.components if record.status == "ok" and record.code is not None else None
 
 
 def _differing(versions: list[Version], since: Container[str]) -> list[int]:
-    """Which components' code, by their places in a version, is not the same in all, or has changed since."""
+    """The indices of the components whose code differs between versions, or has changed since."""
     return [at for at, kind in enumerate(KINDS) if kind in since or len({each[at] for each in versions}) > 1]
 
 
 def _seeds(seeds: Iterable[int]) -> str:
     """'seed 3', 'seeds 1, 2'."""
-    told = [str(seed) for seed in seeds]
-    return f"seed{'s' * (len(told) != 1)} {', '.join(told)}"
+    texts = [str(seed) for seed in seeds]
+    return f"seed{'s' * (len(texts) != 1)} {', '.join(texts)}"

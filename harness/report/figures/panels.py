@@ -1,4 +1,4 @@
-"""What each kind of plot draws of the rows that share its axes: axes and a caption, or why there is nothing to show."""
+"""Draw each kind of plot. A function returns axes and a caption, or a sentence on why there is nothing to show."""
 
 import math
 import statistics
@@ -17,7 +17,7 @@ from harness.report.figures import points
 from harness.report.figures.points import METRIC, Gain, Point, Series
 from harness.report.figures.style import FAINT, INK, LOOKS, axes, legend, logarithmic, style
 
-MOST = 12  # rows in a plot; of more, those of lowest perplexity
+MOST = 12  # rows in a plot; of more rows, those with the lowest perplexity
 MOST_GAINS = 6
 PERPLEXITY = "test perplexity"
 RANGE = "from the lowest seed to the highest"
@@ -41,21 +41,19 @@ def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
     counts = sorted({point.x for series in found for point in series.points})
     step = (counts[-1] - counts[0] or 1) / 100
     for index, series in enumerate(found):
-        aside = (index - (len(found) - 1) / 2) * step  # bars at one K beside each other
+        aside = (index - (len(found) - 1) / 2) * step  # bars at one K are side by side
         entries.append((_bars(on, series, index, aside=aside, line=True), series.label))
     _printed(on, [point for series in found for point in series.points], entries)
     on.set_xticks(counts if len(counts) <= 12 else counts[:: -(-len(counts) // 12)])
     legend(on, entries)
     fewest = min(series.seeds for series in found)
-    bars = (
-        "95 % t intervals of the mean over seeds" if fewest > 1 else "95 % intervals where there is more than one seed"
-    )
-    band = f"; the band is {reference.head}'s" if level is not None and level.low < level.high else ""
-    return on, f"Mean test perplexity; bars: {bars}{band}. Fewest seeds of a point: {fewest}."
+    bars = "95 % t intervals of the mean over seeds" if fewest > 1 else "95 % intervals of points with several seeds"
+    band = f"; the band is that of {reference.head}" if level is not None and level.low < level.high else ""
+    return on, f"Mean test perplexity; bars: {bars}{band}. Each point has {fewest} or more seeds."
 
 
 def curves(lines: list[Row], evidence: Evidence) -> Drawn:
-    """Validation perplexity after each epoch, on a log scale: the mean over seeds, in a band from lowest to highest."""
+    """Validation perplexity after each epoch, on a log scale: the mean over seeds, and a band over all of them."""
     chosen, left = _chosen(lines, evidence, MOST)
     found = {index: series for index in chosen if (series := points.curve(lines[index])) is not None}
     if max((len(series.points) for series in found.values()), default=0) < 2:
@@ -89,9 +87,9 @@ def by_time(lines: list[Row], evidence: Evidence) -> Drawn:
         return drawn
     on, caption = drawn
     time = next(time for time in times if time is not None)
-    how = "one trial at a time" if time.pass_id else "as the trials noted it"
-    how += "" if time.exclusive else ", while they shared the machine"
-    return on, f"{caption} Times on {time.device}, {how}; every trial trains for as many batches."
+    how = "one trial at a time" if time.pass_id else "measured during training"
+    how += "" if time.exclusive else ", while other work ran on the machine"
+    return on, f"{caption} Times on {time.device}, {how}; all trials have the same number of batches."
 
 
 def by_size(lines: list[Row], evidence: Evidence) -> Drawn:
@@ -100,12 +98,12 @@ def by_size(lines: list[Row], evidence: Evidence) -> Drawn:
 
 
 def _against(lines: list[Row], costs: list[float | None], label: str, evidence: Evidence) -> Drawn:
-    """Perplexity against a cost, with the Pareto front over all rows, whichever are shown."""
+    """Perplexity against a cost, with the Pareto front of all rows, shown or not."""
     all_of = [points.at_cost(line, cost, evidence.printed) for line, cost in zip(lines, costs, strict=True)]
     chosen, left = _chosen(lines, evidence, MOST)
     found = {index: series for index in chosen if (series := all_of[index]) is not None}
     if len(found) < 2:
-        return "fewer than two rows have a finished trial with that number"
+        return "fewer than two rows have a finished trial with this value"
     on, entries = axes(label, PERPLEXITY), []
     best = points.front([series.points[0] for series in all_of if series is not None])
     (line,) = on.step(
@@ -115,7 +113,7 @@ def _against(lines: list[Row], costs: list[float | None], label: str, evidence: 
     for index, series in found.items():
         name = f"{lines[index].backbone}: {series.label}" if backbones else series.label
         entries.append((_bars(on, series, _look(index, chosen, lines)), name))
-    if label == "parameters":  # a printed time is of another device, and its perplexity has no place at ours
+    if label == "parameters":  # a printed time is of another device, so it is not drawn at ours
         _printed(on, [series.points[0] for series in found.values()], entries)
     entries.append((line, "Pareto front"))
     at = [series.points[0].x for series in found.values()]
@@ -123,23 +121,26 @@ def _against(lines: list[Row], costs: list[float | None], label: str, evidence: 
     if label == "parameters":
         on.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g} M" if value >= 1e6 else f"{value / 1e3:g} k")
     legend(on, entries)
-    return on, f"Mean test perplexity; bars {RANGE}. Pareto front: no row is better in both.{left}"
+    return (
+        on,
+        f"Mean test perplexity; bars {RANGE}. Pareto front: the rows for which no other row is better in both.{left}",
+    )
 
 
 def by_frequency(lines: list[Row], evidence: Evidence) -> Drawn:
-    """Nats a token less the baseline's, by how often training had the token."""
+    """Nats per token less those of the baseline, by the frequency of the token in training."""
     return _gain(lines, evidence, "occurrences of the target in training", lambda gain: gain.by_frequency)
 
 
 def by_position(lines: list[Row], evidence: Evidence) -> Drawn:
-    """Nats a token less the baseline's, by the target's place in its segment."""
+    """Nats per token less those of the baseline, by the position of the target in its segment."""
     return _gain(lines, evidence, "tokens of the segment before the target", lambda gain: gain.by_position)
 
 
 def _gain(lines: list[Row], evidence: Evidence, label: str, bands_of: Callable[[Gain], tuple[Band, ...]]) -> Drawn:
     reference = _baseline(lines, evidence)
     if reference is None:
-        return "there is no row of a baseline (table.baseline of the suite)"
+        return "the suite names no baseline (table.baseline), or none of its rows is here"
     chosen, left = _chosen(lines, evidence, MOST_GAINS + 1)
     others = [index for index in chosen if lines[index] is not reference]
     try:
@@ -147,26 +148,26 @@ def _gain(lines: list[Row], evidence: Evidence, label: str, bands_of: Callable[[
     except RecordError as problem:
         return str(problem)
     if not found:
-        return "no row shares a seed with the baseline of which both trials kept what each test token cost"
+        return "no row shares a seed with the baseline for which both trials have token scores"
     on, entries = axes(label, "nats per token"), []
     on.axhline(0, color=INK, linewidth=0.8)
     bands = list(dict.fromkeys(band.label for gain in found for band in bands_of(gain)))
     for place, gain in enumerate(found):
         aside = (place - (len(found) - 1) / 2) * 0.6 / len(found)
-        told = [
+        places = [
             Point(x=bands.index(band.label), y=band.mean, low=band.mean - reach, high=band.mean + reach)
             for band in bands_of(gain)
             for reach in [0.0 if math.isnan(band.error) else 1.96 * band.error]
         ]
-        series = Series(label=lines[gain.row].head, points=tuple(told), seeds=gain.seeds)
+        series = Series(label=lines[gain.row].head, points=tuple(places), seeds=gain.seeds)
         bars = _bars(on, series, _look(gain.row, chosen, lines), aside=aside, line=True)
         entries.append((bars, f"{series.label} - {reference.head}"))
     _shares(on, bands_of(found[0]), bands)
     legend(on, entries)
     return on, (
-        f"Nats per test token less those of {reference.head}, below 0 where the head is better; each token's nats are "
-        f"averaged over the shared seeds, {min(gain.seeds for gain in found)} at least. Bars: 95 %, from blocks of "
-        f"1,000 tokens: other text, not other seeds. Under each band its share of the test tokens.{left}"
+        f"Nats per test token less those of {reference.head}: below 0 the head is better. Averaged over the shared "
+        f"seeds, {min(gain.seeds for gain in found)} or more. Bars: 95 % intervals over blocks of 1,000 tokens, not "
+        f"over seeds. Below each band: its share of the test tokens.{left}"
     )
 
 
@@ -178,12 +179,12 @@ def _shares(on: Axes, bands: tuple[Band, ...], labels: list[str]) -> None:
 
 
 def _look(index: int, chosen: list[int], lines: list[Row]) -> int:
-    """The number of a row's style: in all plots of the same rows the same, as long as no two rows share one."""
+    """The number of a row's style: the same in all plots of the same rows, if there are enough styles."""
     return index if len(lines) <= LOOKS else chosen.index(index)
 
 
 def _bars(on: Axes, series: Series, index: int, *, aside: float = 0.0, line: bool = False):
-    """A series' points with their bars."""
+    """The points of a series with their bars."""
     how = style(index)
     return on.errorbar(
         [point.x + aside for point in series.points],
@@ -200,9 +201,9 @@ def _bars(on: Axes, series: Series, index: int, *, aside: float = 0.0, line: boo
     )
 
 
-def _printed(on: Axes, told: Sequence[Point], entries: list[tuple[Artist, str]]) -> None:
-    """The paper's values, where there are any."""
-    known = [point for point in told if point.printed is not None]
+def _printed(on: Axes, places: Sequence[Point], entries: list[tuple[Artist, str]]) -> None:
+    """The values of the paper, if there are any."""
+    known = [point for point in places if point.printed is not None]
     if known:
         (marks,) = on.plot(
             [point.x for point in known],
@@ -220,7 +221,7 @@ def _baseline(lines: Sequence[Row], evidence: Evidence) -> Row | None:
 
 
 def _chosen(lines: list[Row], evidence: Evidence, most: int) -> tuple[list[int], str]:
-    """The rows of a plot, in the suite's order, and a sentence where not all have a place: the baseline stays."""
+    """The rows of a plot, in the order of the suite, and a sentence if rows are left out. The baseline is kept."""
     measured = [index for index, line in enumerate(lines) if line.values(METRIC)]
     if len(measured) <= most:
         return measured, ""
@@ -231,4 +232,4 @@ def _chosen(lines: list[Row], evidence: Evidence, most: int) -> tuple[list[int],
     kept = "the baseline and " if reference is not None else ""
     return sorted(
         ranked[:most]
-    ), f" Shown: of {len(measured)} rows {kept}those of lowest test perplexity, {most} in all."
+    ), f" Shown: {most} of {len(measured)} rows, {kept}those with the lowest test perplexity."

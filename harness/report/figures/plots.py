@@ -16,7 +16,7 @@ from harness.report.figures.style import FAINT, Plot, finished, settings, shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A plot that would show nothing, and why."""
+    """A plot that would show nothing, and the reason."""
 
     title: str
     reason: str
@@ -29,8 +29,8 @@ class Kind:
     Args:
         name: of its files.
         title: what it shows.
-        part: what the rows of one plot have in common, as labels; None for a row that is in none.
-        draw: rows, suite -> axes and a caption, or why there is nothing to show.
+        part: the labels that the rows of one plot share; None for a row that is in no plot.
+        draw: rows, evidence -> axes and a caption, or a sentence on why there is nothing to show.
     """
 
     name: str
@@ -43,7 +43,7 @@ def draw(evidence: Evidence, suite: str, only: Container[str] | None = None) -> 
     """All plots of a suite, in the order in which a page shows them. The same records give the same bytes.
 
     Args:
-        suite: what its table is titled, which each plot says too: that it was shortened, for one.
+        suite: the title of its table, which is part of each plot: it says if the suite was shortened, for example.
         only: ids of trials whose rows are drawn; None: all.
     """
     lines = [line for line in evidence.rows if only is None or any(trial.id in only for trial in line.trials)]
@@ -52,7 +52,7 @@ def draw(evidence: Evidence, suite: str, only: Container[str] | None = None) -> 
 
 
 def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, bytes], list[Path]]:
-    """The files of plots in a folder that has nothing but a suite's plots, and those there that are no longer made."""
+    """The files of plots in a suite's folder of plots, and files there that are no longer made."""
     files = {}
     for plot in plots:
         if isinstance(plot, Plot):
@@ -69,20 +69,20 @@ def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str) -> li
         return [LeftOut(title=kind.title, reason="no trial is finished with a time")]
     made, names, reasons = [], [], []
     for part, inside in parts.items():
-        told = [label for index, label in enumerate(part) if len({other[index] for other in parts}) > 1]
+        labels = [label for index, label in enumerate(part) if len({other[index] for other in parts}) > 1]
         drawn = kind.draw(inside, evidence)
         if isinstance(drawn, str):
             reasons.append(drawn)
-            made.append(LeftOut(title=", ".join([kind.title, *told]), reason=drawn))
+            made.append(LeftOut(title=", ".join([kind.title, *labels]), reason=drawn))
             continue
-        name = ".".join([kind.name, *(re.sub(r"[^A-Za-z0-9_=.-]+", "_", label)[:40] for label in told)])
+        name = ".".join([kind.name, *(re.sub(r"[^A-Za-z0-9_=.-]+", "_", label)[:40] for label in labels)])
         names.append(name)
         name = f"{name}-{names.count(name)}" if names.count(name) > 1 else name
         on, caption = drawn
         on.set_title(shown(kind.title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
-        below = shown("; ".join([*told, suite]), 80)
+        below = shown("; ".join([*labels, suite]), 80)
         on.annotate(below, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
-        title, of = ", ".join([kind.title, *told]), str(evidence.trials)
+        title, of = ", ".join([kind.title, *labels]), str(evidence.trials)
         made.append(finished(on, name=name, title=title, caption=caption, of=of))
     if len(set(reasons)) == 1 and len(reasons) == len(made):
         return [LeftOut(title=kind.title, reason=reasons[0])]
@@ -98,9 +98,9 @@ def _corpus(line: Row, evidence: Evidence) -> tuple[str, ...]:
 
 
 def _one_pass(line: Row, evidence: Evidence) -> tuple[str, ...] | None:
-    """Times compare within one exclusive pass, or as trials noted them on one device."""
+    """Times can be compared within one exclusive pass, or if trials measured them on one device."""
     time = time_of(line, "train_ms_per_batch", evidence.timings)
-    return None if time is None else (line.corpus, time.device, time.pass_id or "as noted in training")
+    return None if time is None else (line.corpus, time.device, time.pass_id or "measured during training")
 
 
 KINDS = (

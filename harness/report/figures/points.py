@@ -1,4 +1,4 @@
-"""What the plots of a suite show, as numbers; harness/report/figures/plots.py draws them."""
+"""The numbers that the plots of a suite show; harness/report/figures/panels.py draws them."""
 
 import math
 import statistics
@@ -16,17 +16,17 @@ from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.statistics import TWO_SIDED
 from harness.report.evidence.table_rows import Row
 
-METRIC = "test_ppl"  # by the suite's own counting, which is the paper's
+METRIC = "test_ppl"  # by the suite's own counting rule, which is that of the paper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A row's place in a plot.
+    """A point of a row in a plot.
 
     Args:
-        x, y: the place; y a mean over seeds.
-        low, high: what the bar or the band at it spans; both y where there is one seed.
-        printed: the paper's y, where it counts tokens alike.
+        x, y: its coordinates; y is a mean over seeds.
+        low, high: the ends of its bar or band; both are y if there is one seed.
+        printed: y in the paper, if the paper counts tokens in the same way.
     """
 
     x: float
@@ -38,7 +38,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Points that belong together, in the order of x, and how many seeds the fewest of them have."""
+    """Points that belong together, in the order of x. `seeds`: each point has so many seeds or more."""
 
     label: str
     points: tuple[Point, ...]
@@ -46,7 +46,7 @@ class Series:
 
 
 def by_mixtures(lines: Sequence[Row], printed: PrintedNumbers) -> list[Series]:
-    """Test perplexity against num_mixtures, a series for each head and setting of its other parameters.
+    """Test perplexity against num_mixtures: a series for each head with fixed other parameters.
 
     Bars are the 95 % t interval of the mean over seeds: mean -+ t_{0.975, n-1} sd / sqrt(n).
     """
@@ -73,13 +73,13 @@ def by_mixtures(lines: Sequence[Row], printed: PrintedNumbers) -> list[Series]:
 
 
 def baseline(line: Row, printed: PrintedNumbers) -> Point | None:
-    """A row's test perplexity with its interval, at no x of its own; None without a finished trial."""
+    """A row's test perplexity with its interval, without x; None without a finished trial."""
     return _over_seeds(line, math.nan, printed) if line.values(METRIC) else None
 
 
 def curve(line: Row) -> Series | None:
-    """Validation perplexity by epoch, over the epochs that all ok trials have; bands from the lowest seed to the
-    highest. None without a curve.
+    """Validation perplexity by epoch, for the epochs that all ok trials have, with bands from the lowest seed to the
+    highest; None without a curve.
     """
     curves = [line.records[seed].curve for seed in line.ok_seeds]
     points = [
@@ -95,7 +95,7 @@ def curve(line: Row) -> Series | None:
 
 
 def at_cost(line: Row, x: float | None, printed: PrintedNumbers) -> Series | None:
-    """Test perplexity against what a row costs; bars from the lowest seed to the highest. None without either."""
+    """Test perplexity against a cost, with a bar from the lowest seed to the highest; None without both."""
     values = line.values(METRIC)
     if not values or x is None:
         return None
@@ -104,7 +104,7 @@ def at_cost(line: Row, x: float | None, printed: PrintedNumbers) -> Series | Non
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """The Pareto front: the points that no other beats in both x and y, lower being better, in the order of x."""
+    """The Pareto front: the points for which no other is lower in both x and y, in the order of x."""
     best, found = math.inf, []
     for point in sorted(points, key=lambda point: (point.x, point.y)):
         if point.y < best:
@@ -115,11 +115,11 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """A row's nats per token less its baseline's, by kind of token: below 0 where the row is better.
+    """A row's nats per token less those of the baseline, by bands of tokens: below 0 the row is better.
 
     Args:
-        row: its index among the rows that were asked about.
-        seeds: how many such seeds there are: each token's nats are averaged over them.
+        row: its index among the given rows.
+        seeds: the number of shared seeds, over which the nats of each token are averaged.
     """
 
     row: int
@@ -129,9 +129,9 @@ class Gain:
 
 
 def gains(lines: Sequence[Row], chosen: Sequence[int], reference: Row, evidence: Evidence) -> list[Gain]:
-    """Of those chosen rows that share a seed with the reference of which both have kept what each token cost.
+    """The gains of the chosen rows that share a seed with the reference for which both trials have token scores.
 
-    Raises: RecordError where the scores are not of one test split.
+    Raises: RecordError when the scores are of two test splits.
     """
     found = []
     for index in chosen:

@@ -1,6 +1,6 @@
-"""How plots look and how they are written: one style, readable without colours, and the same bytes for the same data.
+"""The style of plots, and how they are written: readable without colours, and the same bytes for the same data.
 
-Figures are drawn on canvases of their own; pyplot and its global state are not used.
+The global state of pyplot is not used.
 """
 
 import io
@@ -22,12 +22,12 @@ from harness.printable import printable
 WIDTH, HEIGHT, LEGEND_LINE = 4.2, 2.9, 0.17  # inches
 DPI = 200
 INK, FAINT, PAPER = "#1c1e21", "#8b9097", "#ffffff"
-# Okabe and Ito's, which colour-blind readers tell apart (jfly.uni-koeln.de/color); without black and yellow.
+# The colours of Okabe and Ito (jfly.uni-koeln.de/color), for colour-blind readers, without black and yellow.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-# 6 colours, 7 markers and 5 lines: neighbours differ in all three.
+# 6 colours, 7 markers and 5 lines: neighbouring series differ in all three.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
-LOOKS = len(MARKERS) * len(LINES)  # styles that differ without their colour
+LOOKS = len(MARKERS) * len(LINES)  # styles that differ without colour
 MAX_LABEL = 60
 SETTINGS = {
     "axes.axisbelow": True,
@@ -37,7 +37,7 @@ SETTINGS = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same bytes on every machine
+    "font.sans-serif": ["DejaVu Sans"],  # part of matplotlib: the same bytes on every machine
     "font.size": 8.5,
     "grid.alpha": 0.3,
     "grid.color": FAINT,
@@ -45,10 +45,10 @@ SETTINGS = {
     "legend.frameon": False,
     "lines.linewidth": 1.4,
     "lines.markersize": 5,
-    "svg.fonttype": "none",  # text stays text: small, found by a search, and in the reader's own font in the page
-    "svg.hashsalt": "harness",  # ids that are the same each time
+    "svg.fonttype": "none",  # text stays text: small, searchable, and in the page in the font of the browser
+    "svg.hashsalt": "harness",  # the same ids each time
     "text.color": INK,
-    "text.parse_math": False,  # a label's $ is a $
+    "text.parse_math": False,  # $ in a label is no formula
     "xtick.color": INK,
     "ytick.color": INK,
 }
@@ -56,7 +56,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a series is told from the others of its plot."""
+    """The style of a series in a plot."""
 
     colour: str
     marker: str
@@ -82,21 +82,21 @@ class Plot:
 
 
 def style(index: int) -> Style:
-    """That of the index-th series of a plot."""
+    """The style of the index-th series of a plot."""
     return Style(COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], LINES[index % len(LINES)])
 
 
 @contextmanager
 def settings() -> Iterator[None]:
-    """Within it figures are made and written in our style, whatever a user's matplotlibrc says."""
+    """A context in which figures have our style, independent of a user's matplotlibrc."""
     with matplotlib.rc_context(matplotlib.rcParamsDefault | SETTINGS), warnings.catch_warnings():
-        # A name in letters that the font has not is right in the SVG and boxes in the PNG; nothing to warn of.
+        # Letters that the font does not have are right in the SVG and boxes in the PNG: no warning is needed.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
 def axes(x: str, y: str) -> Axes:
-    """Axes of a figure of their own."""
+    """Axes of a new figure."""
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     FigureCanvasAgg(figure)
     made = figure.add_subplot()
@@ -106,7 +106,7 @@ def axes(x: str, y: str) -> Axes:
 
 
 def legend(on: Axes, entries: Sequence[tuple[Artist, str]]) -> None:
-    """Under the axes, so that it covers nothing; the figure grows with it."""
+    """Draw the legend below the axes; the figure grows with it."""
     labels = [shown(label) for _, label in entries]
     columns = 2 if max(map(len, labels)) <= 26 else 1
     on.figure.set_figheight(HEIGHT + LEGEND_LINE * -(-len(labels) // columns))
@@ -114,14 +114,14 @@ def legend(on: Axes, entries: Sequence[tuple[Artist, str]]) -> None:
 
 
 def shown(label: str, most: int = MAX_LABEL) -> str:
-    """A label as a plot may have it: one line, not too long. Legends leave out what begins with '_'."""
+    """A label for a plot: one line, not too long, and not beginning with '_', which legends leave out."""
     line = printable(label)
     line = f"{line[: most - 3]}..." if len(line) > most else line
     return f" {line}" if line.startswith("_") else line
 
 
 def logarithmic(axis, low: float, high: float) -> None:
-    """A log scale with plain numbers, where the values span more than a factor of 3."""
+    """A log scale with plain numbers, if the values span more than a factor of 3."""
     if 0 < 3 * low < high:
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
         subs = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 100 * low else (1,)
@@ -132,19 +132,19 @@ def logarithmic(axis, low: float, high: float) -> None:
 
 
 def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
-    """The plot of axes that are drawn.
+    """The plot of finished axes.
 
     Args:
-        of: the trials it is made of, '32 ok of 32', which its files say as their description.
+        of: the trials that it is made of, '32 ok of 32': the description in its files.
     """
     svg = _svg(on.figure, of)
-    on.figure.set_layout_engine("none")  # as it was laid out for the SVG
+    on.figure.set_layout_engine("none")  # keep the layout of the SVG
     return Plot(name=name, title=title, caption=caption, svg=svg, png=_png(on.figure, of))
 
 
 def _svg(figure: Figure, of: str) -> str:
     content = io.StringIO()
-    about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # nothing of the clock or of versions
+    about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # no date and no version
     about["Description"] = of
     figure.savefig(content, format="svg", metadata=about, facecolor=PAPER)
     return re.sub(r"[ \t]+$", "", content.getvalue(), flags=re.MULTILINE)

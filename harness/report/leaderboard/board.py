@@ -1,4 +1,4 @@
-"""The leaderboard: a table for each group of trials that compare, from all suites of a results folder."""
+"""The leaderboard: a table for each group of trials that can be compared, from all suites of a results folder."""
 
 import statistics
 from collections import Counter
@@ -24,11 +24,11 @@ from harness.report.table.formats import markdown
 FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
 MEANING = (
-    "Test ppl is of the best epoch by validation; ± is the standard deviation over seeds; n counts trials that are ok, "
-    "and those that are not. A trial counts once, whichever suites it is of.",
-    "Each table compares like with like only: one text by its hash, one counting rule, one way of evaluation, one "
-    "budget (epochs, and the kind of start). Batch sizes and learning rates are as each suite chose them.",
-    f"Times are of an exclusive pass where there is one; {SHARED} marks those taken while trials shared the machine.",
+    "Test ppl is of the best epoch by validation; ± is the standard deviation over seeds; n is the number of ok "
+    "trials, followed by the trials that are not ok. A trial of several suites counts once.",
+    "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
+    "training began at pretrained weights). Batch sizes and learning rates are those that each suite chose.",
+    f"Times are of an exclusive pass if there was one; {SHARED} marks times measured while other work ran.",
 )
 
 
@@ -50,7 +50,7 @@ def table(group: Group) -> Table:
 
 
 def trials(groups: tuple[Group, ...]) -> Trials:
-    """How many trials of some groups are ok, how many there are, and how many are invalid."""
+    """The numbers of ok, of all and of invalid trials in some groups."""
     rows = [each.row for group in groups for each in (*group.entries, *group.invalid)]
     statuses = Counter(record.status for row in rows for record in row.records.values())
     return Trials(statuses["ok"], statuses.total(), statuses["invalid"])
@@ -60,14 +60,14 @@ def render(groups: tuple[Group, ...], *, unknown: int = 0, differing: Sequence[s
     """All groups as markdown.
 
     Args:
-        unknown: trials that are in no group, since nothing here tells what they read.
-        differing: ids of trials that are in no group, since two suites have different results of them.
+        unknown: the number of trials in no group because their text is not known.
+        differing: ids of trials in no group because two suites have different results of them.
     """
     notes = [*MEANING]
     if unknown:
         notes.append(
-            f"Left out: {unknown} trials that nothing here tells the text of: records from before they said it, or of "
-            "a plug-in or harness that is not this one."
+            f"Left out: {unknown} trials whose text is not known: older records, or records of another plug-in or "
+            "another version of the harness."
         )
     if differing:
         notes.append(f"Left out: trials of which two suites have different results: {', '.join(differing)}.")
@@ -77,7 +77,7 @@ def render(groups: tuple[Group, ...], *, unknown: int = 0, differing: Sequence[s
 
 
 def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
-    """The groups with their numbers as they are, unrounded."""
+    """The groups with unrounded numbers, for JSON."""
     return [
         {
             "title": _title(group),
@@ -100,7 +100,7 @@ def _metrics(*kinds: str) -> list[Metric]:
 def _value(metric: Metric, row: Row, group: Group) -> float | None:
     """A row's value of a metric; None where it was not measured.
 
-    A time is that of an exclusive pass where there is one. Other costs are the highest over seeds, scores the mean.
+    A time is that of an exclusive pass, if there was one. Other costs are the highest over seeds, scores the mean.
     """
     if metric.timed:
         time = time_of(row, metric.name, group.timings)
@@ -177,7 +177,7 @@ def _state(entry: Entry) -> str:
 
 
 def _context(entry: Entry) -> str:
-    """'35', or '35 and state' where a backbone's state goes on from segment to segment."""
+    """'35', or '35 and state' if the state of the backbone is carried from segment to segment."""
     carried = any(entry.row.values("state_carried"))
     return f"{entry.row.trials[0].train.seq_len}{' and state' if carried else ''}"
 
@@ -196,21 +196,21 @@ def _title(group: Group) -> str:
 
 
 def _notes(group: Group) -> tuple[str, ...]:
-    """What the group's trials have in common."""
+    """What the trials of the group share, and what limits its numbers."""
     train, facts = group.train, facts_of(group.corpus)
     counting = f"; counting: {facts.counting}" if facts is not None else ""
     notes = [f"Text: {group.corpus}, sha256 {group.content[:12]}{counting}."]
     columns = f"{train.eval_batch_size} {'blocks a batch' if train.batching == 'blocks' else 'columns'}"
     notes.append(f"Evaluation: segments of {train.seq_len} tokens, {columns}.")
     if group.compat is not None:
-        notes.append(f'compat {group.compat}: as a published code computes it; its "probabilities" need not sum to 1.')
+        notes.append(f'compat {group.compat}: computed as in a published code; its "probabilities" need not sum to 1.')
     if any(entry.row.uncertified for entry in group.entries):
         notes.append(UNCERTIFIED)
     if group.invalid:
         names = "; ".join(f"{each.row.head} on {each.row.backbone}" for each in group.invalid)
         notes.append(
-            f"Left out: {len(group.invalid)} rows with invalid trials, whose perplexity is not made of probabilities "
-            f"(docs/certificates.md): {names}."
+            f"Left out: {len(group.invalid)} rows with invalid trials, whose perplexity is not computed from "
+            f"probabilities (docs/certificates.md): {names}."
         )
     found = [record for entry in group.entries for record in entry.row.records.values()]
     rows = [(f"{each.row.head}, {each.row.backbone}", each.row) for each in group.entries]

@@ -55,7 +55,7 @@ class Finished:
 
     Args:
         contents: what it read.
-        timing: from an exclusive pass, None where there is none.
+        timing: of an exclusive pass; None if it has none.
         suites: all that have a record of it, sorted.
     """
 
@@ -103,14 +103,15 @@ class Group:
     timings: dict[str, Timing]
 
 
-def gather(results: Path, tell: Callable[[str], None]) -> tuple[list[Finished], int, list[str]]:
-    """Every trial below a results folder whose record verifies and whose id says what it read; how many others there
-    are: of texts in files before records said which, of plug-ins that are not here, of other versions; and the ids of
-    those of which two suites have different results: none of these is chosen.
+def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], int, list[str]]:
+    """Read all records below a results folder.
 
     Args:
-        tell: hears a sentence for each file that does not verify, each record that is not its trial's, and each trial
-            of which two suites have different results.
+        warn: called with a sentence for each file that does not verify, each record that is not of its trial, and each
+            trial of which two suites have different results.
+    Returns: the trials whose text is known; the number of others (older records of texts in files, records of plug-ins
+        that are not installed or of other versions); and the ids of the trials of which two suites have different
+        results. The last two are not among the first.
     """
     known, unknown = KnownContents(), set()
     found: dict[str, list[tuple[TrialRecord, Contents, Timing | None]]] = {}
@@ -118,12 +119,12 @@ def gather(results: Path, tell: Callable[[str], None]) -> tuple[list[Finished], 
         verified, warnings = store.load_all(runs, sorted(place.name for place in runs.iterdir() if place.is_dir()))
         timed, more = timings.load_all(runs, verified)
         for warning in (*warnings, *more):
-            tell(warning)
+            warn(warning)
         for record in verified.values():
             try:
                 contents = known.of(record)
             except RecordError as misfit:
-                tell(str(misfit))
+                warn(str(misfit))
                 continue
             if contents is None:
                 unknown.add(record.id)
@@ -132,7 +133,7 @@ def gather(results: Path, tell: Callable[[str], None]) -> tuple[list[Finished], 
     differing = {trial: suites for trial, each in found.items() if len(suites := _disagreeing(each)) > 1}
     for trial, (one, other) in differing.items():
         places = (store.folder(store.runs_folder(results, suite), trial) for suite in (one, other))
-        tell(f"trial {trial} has different results in {' and '.join(map(str, places))}: it is left out")
+        warn(f"trial {trial} has different results in {' and '.join(map(str, places))}: it is left out")
     chosen = [_newest(each) for trial, each in found.items() if trial not in differing]
     return chosen, len(unknown - found.keys()), sorted(differing)
 
@@ -147,7 +148,7 @@ def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
 
 
 def _disagreeing(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> tuple[str, ...]:
-    """Two suites whose records of a trial contradict each other; () where there are none."""
+    """Two suites whose records of a trial contradict each other; () if there are none."""
     two = agreement.contradicting(record for record, _, _ in found)
     return () if two is None else (two[0].suite, two[1].suite)
 

@@ -1,4 +1,4 @@
-"""What a row of the page unfolds to: its spec, what its trials measured and where, and how to run it again."""
+"""The details of a row of the page: its settings, measurements, environment, and the command that runs it again."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,9 +19,9 @@ from harness.report.evidence.gather import Evidence
 from harness.report.evidence.table_rows import Row
 from harness.trial.log import LOG_NAME
 
-LOG_BYTES, LOG_LINES = 4096, 30  # of a failed trial's log, from its end
-MOST_LOGS = 100  # that a page shows
-WIDTH, HEIGHT = 300, 80  # of the drawing of a curve
+LOG_BYTES, LOG_LINES = 4096, 30  # the shown end of a failed trial's log
+MOST_LOGS = 100  # shown in a page
+WIDTH, HEIGHT = 300, 80  # of a drawn curve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A metric, one value for each trial that has a record; None where it was not measured. `about`: what it is."""
+    """A metric with a value for each trial that has a record; None if it was not measured. `about`: what it is."""
 
     name: str
     about: str
@@ -53,7 +53,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """Something of the environment: one text for each trial that has a record, or a single one where all agree."""
+    """A fact of the environment: one text for each trial that has a record, or a single one if all agree."""
 
     name: str
     texts: tuple[str, ...]
@@ -61,14 +61,14 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowDetails:
-    """All of a row.
+    """All that is known of a row.
 
     Args:
         row: corpus, backbone, head, and its trials.
-        command: that runs it again.
-        parts: its spec, but for the seeds.
-        records: those there are, in the order of the seeds.
-        paths: of their curves of validation perplexity, on one log scale, as SVG draws them in a box of WIDTH x HEIGHT.
+        command: the command that runs it again.
+        parts: its settings without the seed.
+        records: of its trials, in the order of the seeds.
+        paths: the curves of validation perplexity as SVG paths, on one log scale, in a box of WIDTH x HEIGHT.
         lowest, highest: the ends of that scale; None without a curve.
         timings: of exclusive passes.
     """
@@ -87,7 +87,7 @@ class RowDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A trial that did not end well, the command that tries it again, and the end of its log as far as it is kept."""
+    """A trial that failed, the command that runs it again, and the end of its log, '' if it has none."""
 
     record: TrialRecord
     command: str
@@ -95,13 +95,13 @@ class Failure:
 
 
 def row_details(lines: list[Row], evidence: Evidence) -> list[RowDetails]:
-    """Everything of each row, in order."""
+    """The details of each row, in order."""
     commands = reproduce.of_rows(evidence.suite, lines)
     return [_details_of(line, command, evidence) for line, command in zip(lines, commands, strict=True)]
 
 
 def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
-    """The trials of some rows whose record is not ok, in the suite's order."""
+    """The trials of some rows whose record is not ok, in the order of the suite."""
     shown = {trial.id for line in lines for trial in line.trials}
     found = [
         (trial, evidence.records[trial.id])
@@ -172,7 +172,7 @@ def _component(kind: str, spec: ComponentSpec, registry) -> Part:
         settings=tuple(
             Setting(
                 name=name,
-                # of a file its name, not its place on a machine
+                # the name of a file, not its path
                 value=Path(value).name if value is not None and is_place(known[name]) else _text(value),
                 default=value_text(value) == value_text(known[name].default),
             )
@@ -188,18 +188,18 @@ def _text(value: object) -> str:
 
 
 def _environment(found: Sequence[TrialRecord]) -> tuple[Fact, ...]:
-    told = []
+    facts = []
     for name in type(found[0].environment).model_fields if found else ():
         texts = tuple(_text(getattr(record.environment, name)) for record in found)
-        told.append(Fact(name=name, texts=texts[:1] if len(set(texts)) == 1 else texts))
+        facts.append(Fact(name=name, texts=texts[:1] if len(set(texts)) == 1 else texts))
     for name in Fingerprints.model_fields if any(record.code is not None for record in found) else ():
         texts = tuple("" if record.code is None else _text(getattr(record.code, name))[:SHOWN] for record in found)
-        told.append(Fact(name=f"code: {name}", texts=texts[:1] if len(set(texts)) == 1 else texts))
-    return tuple(told)
+        facts.append(Fact(name=f"code: {name}", texts=texts[:1] if len(set(texts)) == 1 else texts))
+    return tuple(facts)
 
 
 def _paths(found: Iterable[TrialRecord]) -> tuple[str, ...]:
-    """Of each curve of two epochs or more, all in one box: epoch to the right, log perplexity upwards."""
+    """The path of each curve of two epochs or more, in one box: x is the epoch, y the log perplexity."""
     curves = [[(point.epoch, math.log(point.valid_ppl)) for point in record.curve] for record in found]
     points = [point for curve in curves for point in curve]
     if not points:
@@ -214,7 +214,7 @@ def _paths(found: Iterable[TrialRecord]) -> tuple[str, ...]:
 
 
 def _log_end(place: Path) -> str:
-    """The last lines of a log; '' where it cannot be read."""
+    """The last lines of a log; '' if it cannot be read."""
     try:
         text = read_end(place, LOG_BYTES).decode("utf-8", errors="replace")
     except OSError:

@@ -1,7 +1,7 @@
-"""The web page of a suite, one file that asks nothing of any network: tables, plots, and all that is behind each row.
+"""The web page of a suite, one file that needs no network: tables, plots, and the details of each row.
 
-Made by jinja2 with autoescape from page.html, page.css and page.js beside this module. What a browser may do with it is
-said by the page itself: no request, no script but its own, which is named by its hash.
+It is made by jinja2 with autoescape from page.html, page.css and page.js beside this module. Its content security
+policy allows no request, and no script except its own, which is identified by its hash.
 """
 
 import base64
@@ -38,9 +38,9 @@ class Section:
 
 
 def render(evidence: Evidence, table: Table, plots: Sequence[Plot | LeftOut], sections: Sequence[Section] = ()) -> str:
-    """The page of a suite: its table with rows that unfold, plots, failed trials, notes, and further tables.
+    """The page of a suite: its table with the details of each row, plots, failed trials, notes, and further tables.
 
-    Depends on the arguments and the logs of failed trials only: the same ones give the same bytes.
+    The same arguments and logs of failed trials give the same bytes.
     """
     by_trial: dict[str, RowDetails] = {}
     for one in row_details(evidence.rows, evidence):
@@ -60,18 +60,18 @@ def render(evidence: Evidence, table: Table, plots: Sequence[Plot | LeftOut], se
 
 
 def of_tables(title: str, sections: Sequence[Section], about: Mapping[str, str] | None = None) -> str:
-    """A page of tables alone.
+    """A page with tables only.
 
     Args:
-        about: what is said on top, by name.
+        about: texts at the top of the page, by name.
     """
     return _page(title=title, table=None, behind=[], sections=sections, plots=[], left_out=[], failures=[], about=about)
 
 
 def inline(plot: Plot) -> Markup:
-    """A plot's SVG as a part of the page: as wide as its place, in the page's colours, its ids its own.
+    """A plot's SVG as a part of the page: of flexible width, in the colours of the page, with unique ids.
 
-    It is markup of ours: matplotlib wrote it, and what labels say is escaped in it.
+    It is safe markup: matplotlib wrote it, and labels are escaped in it.
     """
     svg = plot.svg[plot.svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style .*?</style>", "", svg, flags=re.DOTALL)
@@ -80,7 +80,7 @@ def inline(plot: Plot) -> Markup:
 
 
 def _tag(tag: str, prefix: str) -> str:
-    """A tag of an SVG as the page has it; what stands between tags is text, and left alone."""
+    """A tag of an SVG, changed for the page. The text between tags is not changed."""
     if tag.startswith("<svg"):
         tag = re.sub(r' (width|height)="[^"]*"', "", tag)
     tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{prefix}-", tag)
@@ -88,23 +88,23 @@ def _tag(tag: str, prefix: str) -> str:
 
 
 def number(value: float) -> str:
-    """A number as a reader wants it: whole ones whole, others to six digits."""
+    """A number as text: whole numbers with commas, others with six digits."""
     return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
 
 
 def curve(record: TrialRecord) -> str:
-    """A trial's curve as aligned text: thousands of them as tables would keep a browser busy."""
+    """A trial's curve as aligned text, because thousands of curves as tables would slow a browser down."""
     names = list(CurvePoint.model_fields)
-    told = [names, *([number(getattr(point, name)) for name in names] for point in record.curve)]
-    widths = [max(map(len, column)) for column in zip(*told, strict=True)]
-    return "\n".join("  ".join(map(str.rjust, row, widths)) for row in told)
+    lines = [names, *([number(getattr(point, name)) for name in names] for point in record.curve)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, row, widths)) for row in lines)
 
 
 def _about(evidence: Evidence) -> dict[str, str]:
-    """What is said on top: of all trials that have a record."""
+    """The texts at the top of the page, on all trials that have a record."""
     found = [evidence.records[trial.id] for trial in evidence.suite.trials if trial.id in evidence.records]
     where = [record.environment for record in found]
-    told = {
+    about = {
         "Trials": str(evidence.trials),
         "Seeds": ", ".join(dict.fromkeys(str(trial.seed) for trial in evidence.suite.trials)),
         "Budget": f"{evidence.suite.trials[0].train.epochs:g} epochs",
@@ -113,7 +113,7 @@ def _about(evidence: Evidence) -> dict[str, str]:
         "Commit": ", ".join(dict.fromkeys(each.commit for each in where)),
         "Last trial": max((each.finished for each in where), default=""),
     }
-    return {name: text for name, text in told.items() if text}
+    return {name: text for name, text in about.items() if text}
 
 
 def _page(**content: object) -> str:
@@ -136,12 +136,12 @@ def _page(**content: object) -> str:
 
 
 def _runs(names: Iterable[str]) -> list[dict[str, object]]:
-    """Equal neighbours together: 'a', 'a', 'b' -> a of length 2, b of length 1."""
+    """Runs of equal neighbours: 'a', 'a', 'b' -> a of length 2, b of length 1."""
     return [{"name": name, "length": len(list(alike))} for name, alike in groupby(names)]
 
 
 def _shown(value: object) -> object:
-    """What is not markup of ours is spelled out where a reader would not see it, but for line ends."""
+    """Spell out invisible characters, except line ends, in all text that is not our own markup."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return "\n".join(map(printable, value.split("\n")))

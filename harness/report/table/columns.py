@@ -48,7 +48,7 @@ class Quantity:
 
 
 def quantities(findings: Findings) -> list[Quantity]:
-    """All columns that a table of the suite can have, in their order."""
+    """All columns that a table of the suite can have, in order."""
     return [
         *_counts(findings),
         *_sizes(findings),
@@ -85,12 +85,12 @@ def _numbers(name: str, cells: Iterable[Cell], kind: str, *, spread: str = "sd",
 
 def _counts(findings: Findings) -> list[Quantity]:
     counts = [head_counts(line, findings.evidence.suite) for line in findings.lines]
-    by_sign = {
+    by_name = {
         "#S": [each.softmaxes for each in counts],
         "#I": [each.inputs for each in counts],
         "#P": [each.partitions for each in counts],
     }
-    return [_numbers(sign, map(_whole, values), "counts") for sign, values in by_sign.items()]
+    return [_numbers(name, map(_whole, values), "counts") for name, values in by_name.items()]
 
 
 def _sizes(findings: Findings) -> list[Quantity]:
@@ -131,12 +131,12 @@ def _comparisons(findings: Findings) -> list[Quantity]:
         return []
     each = [findings.compared.get(index) for index in range(len(findings.lines))]
     holm = [compared and compared.p_holm for compared in each]
-    signs = [compared and compared.paired.p_sign_flip for compared in each]
+    flips = [compared and compared.paired.p_sign_flip for compared in each]
     pairs = [compared and len(compared.seeds) for compared in each]
     return [
         _numbers(f"vs {baseline}", map(_against, each), "quality", rows=_all(findings)),
         _numbers("p (Holm)", map(_probability, holm), "quality"),
-        _numbers("p (signs)", map(_probability, signs), "quality"),
+        _numbers("p (signs)", map(_probability, flips), "quality"),
         _numbers("pairs", map(_whole, pairs), "quality"),
     ]
 
@@ -225,14 +225,14 @@ def _state(line: Row) -> Cell:
 
 
 def _whole(value: object) -> Cell:
-    """A count with commas; anything else that a width of a matched suite might be, as it is."""
+    """A count with commas. The width of a matched suite may be of another type: it is shown as text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return Cell(text=f"{value:,}", value=value)
     return EMPTY if value is None else Cell(text=str(value))
 
 
 def _against(compared: Compared | None) -> Cell:
-    """'-1.3 % [-1.9, -0.7] ***': the change of test perplexity, with its interval where there is one."""
+    """'-1.3 % [-1.9, -0.7] ***': the change of test perplexity, with its interval if there is one."""
     if compared is None:
         return EMPTY
     paired, blocks = compared.paired, compared.interval
@@ -258,7 +258,7 @@ def _as_printed(cell: PrintedCell | None) -> Cell:
 
 
 def _difference(line: Row, metric: Metric, cell: PrintedCell | None) -> Cell:
-    """Ours minus printed, only where both count tokens alike."""
+    """Ours minus printed, if both count tokens in the same way."""
     values = line.values(metric.name)
     if cell is None or not values:
         return EMPTY

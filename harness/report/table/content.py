@@ -1,9 +1,9 @@
-"""A table as data: what every form of it, markdown, CSV, LaTeX and the page, is made of."""
+"""A table as data, from which markdown, CSV, LaTeX and the page are made."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-NOTHING = "-"  # the text of a cell that has nothing to say
+NOTHING = "-"  # the text of an empty cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,9 +12,9 @@ class Column:
 
     Args:
         name: its header.
-        numeric: its cells are numbers: set flush right, sorted as numbers.
+        numeric: its cells are numbers: aligned right and sorted as numbers.
         group: a header above several columns ('ptb'), or ''.
-        spread: what its cells' spreads are, as a form of raw numbers says it.
+        spread: the name of its cells' spreads in CSV.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Column:
 
     @property
     def header(self) -> str:
-        """Its name below its group, in one line: 'ptb test ppl'."""
+        """Group and name in one line: 'ptb test ppl'."""
         return f"{self.group} {self.name}".strip()
 
 
@@ -33,12 +33,12 @@ class Cell:
     """A cell.
 
     Args:
-        text: all that is shown: '86.89 ± 0.31 ‡'. Plain text: each form does its own escaping.
-        value: the number behind it, unrounded; None where it is no number or there is none.
-        spread: its standard deviation, or what the column says; None where there is none.
-        interval: low and high, of the value's interval where it has one.
-        mark: the signs of the text that are no part of a number and that a note explains: '***', '‡'.
-        rank: 'best' of its column, or a 'tie': not told apart from the best; '' for neither.
+        text: the shown text: '86.89 ± 0.31 ‡'. Not escaped: each form does that.
+        value: its number, unrounded; None if it has none.
+        spread: its standard deviation or other spread, as the column names it; None if it has none.
+        interval: low and high of the value's interval; None if it has none.
+        mark: the marks at the end of the text, which docs/tables.md explains: '***', '‡'.
+        rank: 'best' of its column, or 'tie': not distinguishable from the best; '' for neither.
     """
 
     text: str
@@ -51,7 +51,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A row: a cell for each column, and the ids of the trials that it was made of."""
+    """A line: a cell for each column, and the ids of the trials that it was made of."""
 
     cells: tuple[Cell, ...]
     trials: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table: a title, columns, lines, and the notes that stand under it. All plain text."""
+    """A table: a title, columns, lines, and the notes below it. No text is escaped."""
 
     title: str
     columns: tuple[Column, ...]

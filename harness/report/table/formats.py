@@ -1,4 +1,4 @@
-"""A table as text: markdown to read, CSV to calculate with, LaTeX to print."""
+"""A table as text: markdown, CSV with unrounded numbers, LaTeX."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from harness.report.table.content import NOTHING, Cell, Column, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMULA = ("=", "+", "-", "@")  # a text that begins so is a formula to a spreadsheet
+FORMULA = ("=", "+", "-", "@")  # spreadsheets take a text that begins like this as a formula
 _LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -32,12 +32,12 @@ _LATEX = {
     "§": r"\textsection{}",
     "°": r"\textdegree{}",
     "¶": r"\textparagraph{}",
-} | {sign: f"\\{sign}" for sign in "&%$#_"}
+} | {character: f"\\{character}" for character in "&%$#_"}
 _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 
 def markdown(table: Table) -> str:
-    """A title, a table of one header line, a list of notes. The best of a column, and what ties with it, is bold."""
+    """A title, the table, a list of notes. The best of a column, and ties with it, are bold."""
     lines = [[_bold(escaped(cell.text), cell, "**{}**") for cell in line.cells] for line in table.lines]
     drawn = tabulate(
         lines,
@@ -51,15 +51,16 @@ def markdown(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """`frame` as CSV, one header line; neither title nor notes."""
+    """`frame` as CSV with one header line, without title and notes."""
     return frame(table).to_csv(index=False, lineterminator="\n")
 
 
 def frame(table: Table) -> "pd.DataFrame":
-    """The table's numbers, unrounded; beside a column what its cells have more: spread, low and high of the interval,
-    rank, mark. No text of it is a formula.
+    """The table with unrounded numbers. Spread, interval, rank and mark of cells are in columns of their own.
+
+    No text of it is a formula for a spreadsheet.
     """
-    import pandas as pd  # here: half a second, which a table as markdown need not wait for
+    import pandas as pd  # here: half a second, which markdown does not need
 
     parts = [part for index, column in enumerate(table.columns) for part in _parts(column, _cells(table, index))]
     lines = zip(*(values for _, values in parts), strict=True)
@@ -67,7 +68,7 @@ def frame(table: Table) -> "pd.DataFrame":
 
 
 def latex(table: Table) -> str:
-    """A floating table in the manner of booktabs, its notes below it; for a document that loads the packages named."""
+    """A floating table with the rules of booktabs and its notes below; needs the packages named in its first line."""
     aligned = "".join("r" if column.numeric else "l" for column in table.columns)
     return "\n".join(
         [
@@ -97,7 +98,7 @@ def latex(table: Table) -> str:
 
 
 def _bold(text: str, cell: Cell, form: str) -> str:
-    """After escaping: what the cell says cannot end it."""
+    """Bold if the cell has a rank. Call it after escaping, so that the text cannot end the markup."""
     return form.format(text) if cell.rank else text
 
 
@@ -106,7 +107,7 @@ def _cells(table: Table, index: int) -> list[Cell]:
 
 
 def _parts(column: Column, cells: list[Cell]) -> Iterator[tuple[str, list[object]]]:
-    """The columns that a column becomes in CSV: names, and a value for each line."""
+    """The columns in CSV of a column: names, and a value for each line."""
     name = column.header
     yield name, [_raw(cell) for cell in cells]
     more = {
@@ -126,14 +127,14 @@ def _raw(cell: Cell) -> object:
 
 
 def _harmless(text: str) -> str:
-    """The text, after an apostrophe where a spreadsheet would calculate it."""
+    """The text, with an apostrophe before it if a spreadsheet would take it as a formula."""
     line = one_line(text).strip()
     return f"'{line}" if line.startswith(FORMULA) else line
 
 
 def _tex(text: str) -> str:
     """One line of LaTeX that shows the text."""
-    return _SPECIAL.sub(lambda sign: _LATEX[sign[0]], one_line(text))
+    return _SPECIAL.sub(lambda found: _LATEX[found[0]], one_line(text))
 
 
 def _tex_cell(cell: Cell, column: Column) -> str:
@@ -144,13 +145,13 @@ def _tex_cell(cell: Cell, column: Column) -> str:
 
 
 def _tex_row(cells: list[str]) -> str:
-    """What follows '\\\\' may not begin with a bracket or a star, which would be its argument."""
+    """A row. A bracket or star after '\\\\' would be its argument, so '{}' is put before it."""
     first = "{}" if cells[0].startswith(("[", "*")) else ""
     return f"{first}{' & '.join(cells)} \\\\"
 
 
 def _tex_groups(columns: tuple[Column, ...]) -> list[str]:
-    """The line of groups above the header, each with a rule below it; nothing where no column has one."""
+    """The line of groups above the header, each with a rule below it; nothing if no column has a group."""
     heads, rules, start = [], [], 1
     for group, members in groupby(columns, key=lambda column: column.group):
         width = len(list(members))

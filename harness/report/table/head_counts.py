@@ -1,4 +1,4 @@
-"""How many softmaxes, inputs and partitions a head has, read off its parameters' names; no head is known by its own."""
+"""How many softmaxes, inputs and partitions a head has, by the names of its parameters, for any head."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from harness.report.evidence.table_rows import Row
 
 @dataclass(frozen=True, slots=True)
 class HeadCounts:
-    """Of a head, by the multi-facet poster's signs; None where it has no such parameter.
+    """The counts of a head, with the symbols of the multi-facet poster; None if it has no such parameter.
 
     Args:
         softmaxes: #S, K: `num_mixtures`, or the sum of `components`.
@@ -22,7 +22,7 @@ class HeadCounts:
 
 
 def head_counts(row: Row, suite: Suite) -> HeadCounts:
-    """The counts of a row's head. What it leaves to its constructor is as the plan found it there."""
+    """The counts of a row's head. Values that its constructor chooses are those that the plan found."""
     params = {**row.head_params, **suite.settled.get(row.trials[0].id, {})}
     layers, window = _whole(params.get("num_input_layers")), _whole(params.get("window"))
     return HeadCounts(
@@ -37,7 +37,7 @@ def _whole(value: object) -> int | None:
 
 
 def _total(value: object) -> int | None:
-    """Of whole numbers in a list or under names; None for anything else."""
+    """The sum of whole numbers in a list or mapping; None for anything else."""
     parts = list(value.values()) if isinstance(value, dict) else value
     if not isinstance(parts, list | tuple) or any(_whole(part) is None for part in parts):
         return None

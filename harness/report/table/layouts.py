@@ -1,4 +1,4 @@
-"""The three shapes of a table: which lines and columns the quantities of a suite's rows are laid out in."""
+"""The three layouts of a table: how the quantities of a suite's rows are arranged in lines and columns."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -10,13 +10,13 @@ from harness.report.evidence.versions import OUTDATED_MARK
 from harness.report.table.columns import EMPTY, Quantity, quantities
 from harness.report.table.content import Cell, Column, Line
 
-MAX_NAME = 30  # of a corpus, where it stands above or beside much
+MAX_NAME = 30  # of a corpus, as a header or in many lines
 OF_THE_MODEL = ("counts", "size", "cost")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Columns, lines, and notes on what the shape makes of them."""
+    """Columns and lines, and notes on the layout."""
 
     columns: list[Column]
     lines: list[Line]
@@ -24,12 +24,12 @@ class Layout:
 
 
 def lay_out(findings: Findings, shape: Shape) -> Layout:
-    """A suite's rows in a shape."""
+    """Arrange the rows of a suite."""
     return _SHAPES[shape](findings, quantities(findings))
 
 
 def one_size(findings: Findings) -> bool:
-    """Whether the rows of one backbone and head have one number of parameters on every corpus."""
+    """Whether a backbone and head have the same number of parameters on every corpus."""
     sizes: dict[tuple[str, str], set[tuple[int, int]]] = {}
     for row in findings.lines:
         sizes.setdefault((row.backbone, row.head), set()).add((row.params_total, row.params_head))
@@ -37,7 +37,7 @@ def one_size(findings: Findings) -> bool:
 
 
 def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
-    """Benka et al.'s table 2: a line for each corpus, backbone and head, with its number of softmaxes."""
+    """As table 2 of Benka et al.: a line for each corpus, backbone and head, with its number of softmaxes."""
     lines = findings.lines
     labels = _labels(lines, ("corpus", "backbone", "head"))
     counts = [each for each in said if each.kind == "counts" and each.column.name == "#S"]
@@ -54,9 +54,9 @@ def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
 
 
 def _heads(findings: Findings, said: list[Quantity]) -> Layout:
-    """The multi-facet poster's table 1: a line for each backbone and head, its quality on each corpus side by side.
+    """As table 1 of the multi-facet poster: a line for each backbone and head, with its quality on each corpus.
 
-    Size and cost are told once, of the first corpus, where the corpora make no difference to the size.
+    Size and cost are shown once, for the first corpus, if the size is the same on all corpora.
     """
     lines = findings.lines
     labels = _labels(lines, ("backbone", "head"))
@@ -86,8 +86,8 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
 
 
 def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
-    """Benka et al.'s table 1: for each corpus and backbone a line for each quantity, the heads side by side, each with
-    its reduction against the baseline.
+    """As table 1 of Benka et al.: a line for each corpus, backbone and quantity; a column for each head, with its
+    reduction against the baseline.
     """
     rows = findings.lines
     names, notes = _short_names(rows)
@@ -122,17 +122,17 @@ _SHAPES = {"mixtures": _mixtures, "heads": _heads, "corpora": _corpora}
 
 
 def _kept(said: Iterable[Quantity], indices: Collection[int]) -> list[Quantity]:
-    """Those that a table of some rows has."""
+    """The quantities that a table of some rows has."""
     return [quantity for quantity in said if quantity.is_of(indices)]
 
 
 def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:
-    """Columns of labels: of those that tell rows apart, and of heads in any case."""
+    """Columns of labels: those in which rows differ, and the head."""
     return [Column(name=kind) for kind in kinds if kind == "head" or len({getattr(row, kind) for row in rows}) > 1]
 
 
 def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
-    """The label of each corpus -> what a header or many lines can bear, and notes on what these stand for."""
+    """The label of each corpus -> a short name for headers and lines, and notes that explain these names."""
     labels = dict.fromkeys(row.corpus for row in rows)
     if all(len(label) <= MAX_NAME for label in labels):
         return {label: label for label in labels}, []
@@ -145,17 +145,17 @@ def _label_cells(rows: list[Row], labels: list[Column]) -> list[Cell]:
 
 
 def _label(rows: list[Row], kind: str) -> Cell:
-    """Of rows that share it; a head's with the signs of any of them."""
+    """The label that some rows share; that of a head with the marks of any of them."""
     label = getattr(rows[0], kind)
     if kind != "head":
         return Cell(text=label)
-    signs = {COMPAT_MARK: rows[0].compat is not None, OUTDATED_MARK: any(row.outdated for row in rows)}
-    mark = " ".join(sign for sign, applies in signs.items() if applies)
+    marks = {COMPAT_MARK: rows[0].compat is not None, OUTDATED_MARK: any(row.outdated for row in rows)}
+    mark = " ".join(each for each, applies in marks.items() if applies)
     return Cell(text=f"{label} {mark}".strip(), mark=mark)
 
 
 def _baseline(findings: Findings, heads: list[int]) -> int | None:
-    """The place of the baseline among the heads of a group; None where the suite names none."""
+    """The index of the baseline among the heads of a group; None if the suite names none."""
     names = [findings.lines[index].trials[0].head.name for index in heads]
     baseline = findings.evidence.suite.table.baseline
     return None if baseline is None else names.index(baseline)

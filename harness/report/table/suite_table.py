@@ -1,4 +1,4 @@
-"""The table of a suite: ours, with spread over seeds, beside the printed numbers, and how it was measured."""
+"""The table of a suite: built from its findings, as text in several forms, and written to files."""
 
 import hashlib
 import re
@@ -25,10 +25,10 @@ MAX_LABEL = 100
 
 
 def build(findings: Findings, shape: Shape | None = None) -> Table:
-    """The table of a suite: what its rows say, laid out, and notes. The same arguments give the same table.
+    """Build the table of a suite. The same arguments give the same table.
 
     Args:
-        shape: how the rows are laid out; None: as the suite says.
+        shape: how rows are laid out; None: as the suite says.
     """
     suite = findings.evidence.suite
     laid = lay_out(findings, shape or suite.table.shape)
@@ -41,37 +41,39 @@ def build(findings: Findings, shape: Shape | None = None) -> Table:
 
 
 def of_trials(table: Table, ids: set[str]) -> Table:
-    """Those lines of a table that some trials have a part in. What they say does not change."""
+    """The table with only the lines of some trials. The lines do not change."""
     return replace(table, lines=tuple(line for line in table.lines if ids.intersection(line.trials)))
 
 
 def text(table: Table, form: Form = "md") -> str:
-    """A table in a form."""
+    """A table as text in a form."""
     _, drawn = FORMS[form]
     return drawn(table)
 
 
 def stem(suite: Suite, shape: Shape | None = None) -> str:
-    """The name of its files but for their endings: 'ptb_mixtures'; 'ptb_mixtures.epochs=1' for an overridden suite,
-    which so never passes for the full one; 'ptb_mixtures.corpora' for another shape than the suite's own.
+    """The name of a table's files without their endings.
+
+    'ptb_mixtures'; 'ptb_mixtures.epochs=1' for a suite with overrides, so that it is not taken for the full one;
+    'ptb_mixtures.corpora' for another shape than the suite's own.
     """
-    told = [f"{key.removeprefix('train.')}={value}" for key, value, _ in suite.overrides]
-    label = ".".join(re.sub(r"[^A-Za-z0-9_=.-]+", "_", each) for each in told)
-    exact = all(re.fullmatch(r"[A-Za-z0-9_=.-]+", each) for each in told)
+    changes = [f"{key.removeprefix('train.')}={value}" for key, value, _ in suite.overrides]
+    label = ".".join(re.sub(r"[^A-Za-z0-9_=.-]+", "_", each) for each in changes)
+    exact = all(re.fullmatch(r"[A-Za-z0-9_=.-]+", each) for each in changes)
     if not exact or len(label) > MAX_LABEL:
-        label = f"{label[:MAX_LABEL]}-{hashlib.sha256(repr(told).encode()).hexdigest()[:8]}"
+        label = f"{label[:MAX_LABEL]}-{hashlib.sha256(repr(changes).encode()).hexdigest()[:8]}"
     other = shape is not None and shape != suite.table.shape
-    return ".".join([suite.name, *([label] if told else []), *([shape] if other else [])])
+    return ".".join([suite.name, *([label] if changes else []), *([shape] if other else [])])
 
 
 def write(
     suite: Suite, table: Table, results: Path, shape: Shape | None = None, *, overwrite: bool = False
 ) -> list[Path]:
-    """Write a table in every form below results/tables, where it changed; returns the paths, the markdown's first.
+    """Write a table in every form below results/tables; returns the paths, markdown first. Unchanged files are kept.
 
     Args:
-        shape: the table's; None: the suite's.
-        overwrite: also over a table of more finished trials.
+        shape: that of the table; None: that of the suite.
+        overwrite: also replace a table that was made of more finished trials.
     Raises: FewerTrialsError, StorageError.
     """
     name = stem(suite, shape)
@@ -85,7 +87,7 @@ def _title(suite: Suite) -> str:
     for key, value, before in suite.overrides:
         number = before is not None and re.fullmatch(
             r"[0-9]{1,19}(\.[0-9]{1,19})?", before
-        )  # what the file had may be anything
+        )  # the value in the file may be anything
         fewer = key == "train.epochs" and number and suite.trials[0].train.epochs < float(before)
         instead = f" instead of {before}" if before is not None else ""
         changes.append(f"{'SHORTENED' if fewer else 'CHANGED'}: {key} = {value}{instead}")
