@@ -155,7 +155,7 @@ def make_proof(device: torch.device) -> tuple[Proof, bool]:
 
 def _kept_or_made(device: torch.device, again: bool) -> Proof:
     kept = proof_file(device)
-    with contextlib.suppress(OSError):  # a cache that cannot be written: each process makes its own proof proof
+    with contextlib.suppress(OSError):  # a cache that cannot be written: each process makes its own proof
         kept.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(kept.with_suffix(".lock")):
             if not again:
