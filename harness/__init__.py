@@ -8,6 +8,7 @@ study.frame()                                         # one line for each trial,
 print(study.table())
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,9 +23,7 @@ DISTRIBUTION = "output-head-harness"
 def __getattr__(name: str):
     """Import the public functions when they are first used: `import harness` alone does not import torch."""
     if name in __all__:
-        from harness.execution import run_suite
-
-        return getattr(run_suite, name)
+        return getattr(importlib.import_module("harness.execution.run_suite"), name)
     raise AttributeError(f"module 'harness' has no attribute '{name}'")
 
 

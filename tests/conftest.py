@@ -29,6 +29,9 @@ hypothesis.settings.load_profile("any machine")
 ROOT = Path(__file__).parent.parent
 _ONEDNN = str(Path(onednn.__file__).parent)
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # What a terminal, a CI service or a proxy sets changes what commands print and whom they ask. typer reads it at import.
 for _name in (
     *("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),

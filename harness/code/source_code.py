@@ -135,9 +135,9 @@ def _is_empty(value: ast.expr) -> bool:
 
 def _imports(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
     """Yield every dotted name that a source may import, with the packages around it: a and a.b for `from a import
-    b`.
+    b`. What is imported for type checkers only, under `if TYPE_CHECKING:`, is left out.
     """
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -146,6 +146,18 @@ def _imports(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
             names = [origin, *(f"{origin}.{alias.name}" for alias in node.names)] if origin else []
         for name in names:
             yield from (name, *_parents(name))
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a tree without the bodies of `if TYPE_CHECKING:`."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            waiting += node.orelse
+        else:
+            waiting += ast.iter_child_nodes(node)
 
 
 def _absolute(node: ast.ImportFrom, spec: ModuleSpec) -> str | None:

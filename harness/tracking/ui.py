@@ -154,7 +154,7 @@ def _in_url(host: str) -> str:
 
 
 def _is_any(host: str) -> bool:
-    """Whether a host stands for all addresses of this machine, as 0.0.0.0 does."""
+    """Whether a host stands for all addresses of this machine, as :: does."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:

@@ -143,7 +143,7 @@ def test_force_and_keep_together_are_refused(trained, run):
     before = commands.record_files(trained)
     done = run("--force", "--keep")
     assert done.code == 2
-    assert "give one of the two" in done.err
+    assert "use only one of the two" in done.err
     assert commands.record_files(trained) == before
 
 

@@ -196,3 +196,11 @@ def test_a_module_without_python_source_has_no_hash(packages):
 
 def test_what_cannot_be_found_is_in_no_closure():
     assert closure("nowhere.at.all", {"nowhere"}) == []
+
+
+def test_what_is_imported_for_type_checkers_only_is_no_part(packages):
+    checked = (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import typed.shapes\nelse:\n    import typed.sizes\n"
+    )
+    packages(typed_of___in__="", typed_of_head=checked, typed_of_shapes="", typed_of_sizes="")
+    assert names("typed.head", "typed") == ["typed", "typed.head", "typed.sizes"]

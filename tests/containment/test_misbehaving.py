@@ -162,7 +162,8 @@ def test_what_else_a_component_changes_is_put_back_and_said_in_the_log(tmp_path,
     assert warnings.filters == filters
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert (random.getstate(), np.random.get_state()[1].tolist()) == generators
-    warning = b"changed the current folder, the environment variable HARNESS_TEST_LEFT; the old state is restored"
+    warning = b"changed the current folder, the environment variable HARNESS_TEST_LEFT, the filters of warnings; "
+    warning += b"the old state is restored"
     assert warning in log_of(tmp_path, record)
 
 

@@ -1,15 +1,13 @@
 """docs/design has every package of harness/ with its modules, and the code of its walks works."""
 
 import ast
+import importlib.util
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
-
-from harness import plan
 
 ROOT = Path(__file__).parent.parent.parent
 DESIGN = ROOT / "docs" / "design"
@@ -63,10 +61,21 @@ def snippet(heading: str, which: int = 0) -> str:
     return re.sub(rf"^{found[0]}", "", found[1], flags=re.MULTILINE)
 
 
-def test_the_metric_of_the_walk_is_a_metric():
-    from harness.records.metrics import METRICS, Metric
+def module_of(folder: Path, *lines: str):
+    """A module with these lines."""
+    path = folder / "walk.py"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("walk", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    metric = eval(snippet("A new metric in all views").strip().rstrip(","), {"Metric": Metric})
+
+def test_the_metric_of_the_walk_is_a_metric(tmp_path):
+    from harness.records.metrics import METRICS
+
+    entry = snippet("A new metric in all views").strip().rstrip(",")
+    metric = module_of(tmp_path, "from harness.records.metrics import Metric", f"metric = {entry}").metric
     assert metric.name not in METRICS
     assert (metric.label, metric.direction, metric.required) == ("epoch minutes", "lower", False)
 
@@ -77,11 +86,16 @@ def test_the_column_of_the_walk_is_a_change_of_one_word():
     assert METRICS["train_minutes"].table == "never"
 
 
-def test_the_averaging_of_the_walk_averages():
+def test_the_averaging_of_the_walk_averages(tmp_path):
     from harness.training import averaging
 
-    namespace = {**vars(averaging), "torch": torch}
-    exec(snippet("Weight averaging"), namespace)
+    names = (
+        "from harness.training.averaging import *",
+        "import torch",
+        "from torch import *",
+        "from typing import Any",
+    )
+    namespace = vars(module_of(tmp_path, *names, snippet("Weight averaging")))
     model = nn.Linear(3, 2)
     first = model.weight.detach().clone()
     average = namespace["ExponentialAverage"](model, 0.75)
@@ -98,14 +112,19 @@ def test_the_averaging_of_the_walk_averages():
     assert methods <= set(vars(namespace["ExponentialAverage"]))
 
 
-def test_the_command_of_the_walk_prints_the_seeds(capsys):
+def test_the_command_of_the_walk_prints_the_seeds(capsys, tmp_path):
     from harness.cli import COMMANDS
 
-    namespace = {"planning": plan, "SuitePath": Path}
-    exec(snippet("A new command"), namespace)
-    namespace["seeds"](ROOT / "suites" / "quickstart.yaml")
+    names = (
+        "from pathlib import Path as SuitePath",
+        "from types import SimpleNamespace",
+        "from harness import plan as planning",
+    )
+    lines = ("suites = SimpleNamespace(seeds=seeds)", f"added = {{{snippet('A new command', 1)}}}")
+    walk = module_of(tmp_path, *names, snippet("A new command"), *lines)
+    walk.seeds(ROOT / "suites" / "quickstart.yaml")
     assert capsys.readouterr().out == "1\n2\n"
-    added = eval(f"{{{snippet('A new command', 1)}}}", {"suites": SimpleNamespace(seeds=namespace["seeds"])})
+    added = walk.added
     (name,) = added
     assert name not in COMMANDS
     assert [type(each) for each in added[name]] == [type(each) for each in COMMANDS["run"]]

@@ -17,7 +17,7 @@ def test_a_problem_without_a_place_and_any_other_error_are_faults(tmp_path, monk
         raise raised
 
     monkeypatch.setattr(fuzz.plan, "load", load)
-    monkeypatch.setattr(fuzz.records, "load", load)
+    monkeypatch.setattr(fuzz.store, "load", load)
     raised = fuzz.SuiteError(["something is wrong"])
     with pytest.raises(AssertionError):
         fuzz.read_suite(tmp_path, "", ())

@@ -48,7 +48,7 @@ def test_ray_token_on_the_patterns_find_what_they_look_for():
 @pytest.mark.parametrize("mode", ["disabled", "DISABLED", "k8s", ""])  # Ray 2.60 takes all but 'token' for disabled
 def test_ray_token_on_or_refused(monkeypatch, mode):
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    with pytest.raises(ExecutionError, match=f"RAY_AUTH_MODE={mode}: .* unset it, or use --executor inline"):
+    with pytest.raises(ExecutionError, match=f"RAY_AUTH_MODE={mode}: .* unset RAY_AUTH_MODE, or use --executor inline"):
         refuse_open_ray()
 
 

@@ -182,7 +182,7 @@ def test_the_command_prints_bytes_or_says_why_not(own, harness, tiny_suite):
     trials = json.loads(done.out)["trials"]
     plans = {trial["head"]["name"]: trial["memory"] for trial in trials}
     assert plans["curious"] is None
-    assert "warning: the memory of a step cannot be told: curious on lstm" in done.err
+    assert "warning: the memory of a training step cannot be computed: curious on lstm" in done.err
     parts = dict(plans["softmax"])
     assert parts.pop("total") == sum(parts.values())
     assert list(parts) == ["weights", "gradients", "optimizer", "backbone", "head"]
