@@ -172,7 +172,7 @@ OTHERS = {
     *(f"machine/{name}.py" for name in ("__init__", "environment", "files")),
     *(f"records/{name}.py" for name in ("__init__", "certificate", "contents", "metrics", "plausible", "record")),
     *(f"records/{name}.py" for name in ("sealed", "store", "token_nll")),
-    *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks", "fitted", "progress", "saving")),
+    *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks", "fitted", "progress_report", "saving")),
     *(f"trial/{name}.py" for name in ("__init__", "attempt", "certify", "context", "failures", "inference")),
     *(f"trial/{name}.py" for name in ("log", "run", "session", "setting", "watch")),
 }
