@@ -45,7 +45,9 @@ def sample(
     trial: Trial,
     prompt: Annotated[str, typer.Option("--prompt", help="The start of the text, at least one token.")],
     tokens: Annotated[int, typer.Option(min=1, help="How many tokens are drawn.")] = 50,
-    temperature: Annotated[float, typer.Option(help="0: always the most probable token.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(help="Logits are divided by it. With 0, the most probable token is always taken.")
+    ] = 1.0,
     top_k: Annotated[int | None, typer.Option(help="Draw from this many of the most probable tokens.")] = None,
     top_p: Annotated[
         float | None, typer.Option(help="Draw from the fewest tokens that together have this probability.")

@@ -29,7 +29,10 @@ def import_records(
     file: Annotated[Path, typer.Argument(help="A file that `harness export` wrote.")],
     results: Results = RESULTS,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace different records of the same trials; they are kept as backups.")
+        bool,
+        typer.Option(
+            "--replace", help="Replace records of the same trials that differ. The replaced ones are kept as backups."
+        ),
     ] = False,
 ) -> None:
     """Copy the records of a file into the results folder. All of it is checked first, and nothing in it is executed."""

@@ -47,7 +47,9 @@ def run(
     address: Annotated[str, typer.Option(help="The address of a Ray cluster.")] = "local",
     device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
     gpus_per_trial: Annotated[float | None, typer.Option(min=0, help="GPUs for a trial, or a share of one.")] = None,
-    cpus_per_trial: Annotated[int | None, typer.Option(min=1, help="CPU cores and torch threads of a trial.")] = None,
+    cpus_per_trial: Annotated[
+        int | None, typer.Option(min=1, help="Number of CPU cores, and of torch threads, of each trial.")
+    ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Run finished trials again.")] = False,
     keep: Annotated[

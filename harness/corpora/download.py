@@ -101,7 +101,7 @@ def _stream(url: str, place: str, _: pooch.Pooch) -> None:
                 if seconds > GRACE_SECONDS and received < MIN_BYTES_PER_SECOND * seconds:
                     raise requests.Timeout(f"{received:,} bytes in {seconds:.0f} s")
                 if received > MAX_BYTES:
-                    raise requests.RequestException(f"more than {MAX_BYTES:,} bytes")
+                    raise requests.RequestException(f"the file has more than {MAX_BYTES:,} bytes")
         except urllib3.exceptions.TimeoutError as cause:
             raise requests.Timeout(f"no data received for {STALL_SECONDS:g} s") from cause
         except urllib3.exceptions.HTTPError as cause:

@@ -37,7 +37,7 @@ class Markov:
         if num_tokens < 20:
             raise ValueError(f"num_tokens must be at least 20, got {num_tokens}")
         if not 1 <= branching <= vocab_size:
-            raise ValueError(f"branching (8 unless set) must be from 1 to vocab_size = {vocab_size}, got {branching}")
+            raise ValueError(f"branching (default 8) must be from 1 to vocab_size = {vocab_size}, got {branching}")
         self.vocab_size, self.num_tokens, self.seed, self.branching = vocab_size, num_tokens, seed, branching
 
     def facts(self) -> CorpusFacts:

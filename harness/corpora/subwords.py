@@ -47,7 +47,7 @@ def check_tokenizer(spec: TokenizerSpec) -> None:
         raise ValueError(f"tokenizer: expected 'gpt2', or one of bpe and wordpiece with a size, got {spec}")
     ((kind, size),) = spec.items()
     if size < _LEAST[kind]:
-        raise ValueError(f"tokenizer: a vocabulary of {kind} has at least {_LEAST[kind]} entries, got {size}")
+        raise ValueError(f"tokenizer: the vocabulary of {kind} must have at least {_LEAST[kind]} entries, got {size}")
 
 
 def vocab_size(spec: TokenizerSpec) -> int:

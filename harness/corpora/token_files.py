@@ -122,11 +122,12 @@ def tokenized(recipe: Recipe, data: Path) -> Corpus:
     except OSError as cause:
         raise StorageError(
             f"the tokens of {recipe.where} cannot be written to {folder} ({cause.strerror or cause}); "
-            "name another folder with HARNESS_CACHE"
+            "name another folder by the environment variable HARNESS_CACHE"
         ) from cause
     if found is None:
         raise StorageError(
-            f"the files in {folder} differ from what was just written; name another folder with HARNESS_CACHE"
+            f"the files in {folder} differ from what was just written; "
+            "name another folder by the environment variable HARNESS_CACHE"
         )
     return found
 

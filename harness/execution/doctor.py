@@ -161,7 +161,7 @@ def mlflow(results: Path) -> Finding:
             database.refuse_unusable(results)
             notes += _database_notes(results)
         except database.UnusableDatabase as fault:
-            problems.append(f"{fault}; `harness sync` builds it anew")
+            problems.append(f"{fault}; `harness sync` writes it again from the records")
         except ExecutionError as fault:
             notes.append(f"{fault}; runs work without MLflow until `harness sync`")
     if _taken(UI_PORT):
@@ -233,7 +233,9 @@ def _old_stores(results: Path) -> list[str]:
 def _database_notes(results: Path) -> list[str]:
     notes = []
     if before := database.made_elsewhere(results):
-        notes.append(f"{results / database.DATABASE} was made for {before}; `harness sync` builds it anew")
+        notes.append(
+            f"{results / database.DATABASE} was made for {before}; `harness sync` writes it again from the records"
+        )
     if left := database.left_running(results):
         notes.append(f"{len(left)} MLflow runs are incomplete: their driver was killed; `harness sync` replaces them")
     return notes

@@ -124,7 +124,9 @@ def _bounded() -> Iterator[None]:
 
     def count_one(*_) -> None:
         if next(made) > MAX_TENSORS:
-            raise ValueError(f"more than {MAX_TENSORS:,} tensors of parameters; use fewer layers or components")
+            raise ValueError(
+                f"the model has more than {MAX_TENSORS:,} parameter tensors; use fewer layers or components"
+            )
 
     counting = register_module_parameter_registration_hook(count_one)
     try:

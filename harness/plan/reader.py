@@ -143,7 +143,7 @@ class _BoundedComposer(Composer):
         self.count += 1
         mark = self.parser.peek_event().start_mark
         if self.count > MAX_NODES:
-            raise _refused(f"more than {MAX_NODES} values", mark)
+            raise _refused(f"the file has more than {MAX_NODES} values", mark)
         if self.depth > MAX_DEPTH + 1:
             raise _refused(f"nested more than {MAX_DEPTH} deep", mark)
         return super().compose_node(parent, index)

@@ -71,7 +71,9 @@ def parsed(content: bytes, record: TrialRecord, place: Path) -> TokenScores | No
         arrays = _arrays(content)
     except Exception as cause:  # any exception of zipfile, zlib or numpy for a file of another kind
         reason = str(cause).partition("\n")[0]
-        raise RecordError(f"{place}: no scores of tokens ({type(cause).__name__}: {reason})") from cause
+        raise RecordError(
+            f"{place}: cannot be read as the losses of the test tokens ({type(cause).__name__}: {reason})"
+        ) from cause
     if str(arrays.pop("weights_sha256")) != record.weights_sha256:
         return None
     scores = TokenScores(**arrays)
@@ -97,5 +99,5 @@ def _arrays(content: bytes) -> dict[str, np.ndarray]:
         arrays = {name: read[name] for name in expected}
     shapes = {arrays[name].shape for name in ARRAYS}
     if len(shapes) != 1 or len(*shapes) != 1 or any(arrays[name].dtype != kind for name, kind in ARRAYS.items()):
-        raise ValueError("expected three arrays of one length: float32, int32, int32")
+        raise ValueError("expected three arrays of the same length, with the types float32, int32 and int32")
     return arrays

@@ -111,7 +111,7 @@ def _experiment(results: Path, suite: str | None) -> str | None:
     try:
         found = open_client(results).search_experiments(order_by=["last_update_time DESC"])
     except database.UnusableDatabase as fault:
-        raise ExecutionError(f"{fault}; `harness sync` builds it anew") from fault
+        raise ExecutionError(f"{fault}; `harness sync` writes it again from the records") from fault
     experiments = {each.name: each.experiment_id for each in found if each.name != "Default"}
     if suite is not None and suite not in experiments:
         raise ExecutionError(f"no suite '{suite}' in {place} (known: {', '.join(sorted(experiments))})")

@@ -162,7 +162,9 @@ def tensors_of(state: Any) -> list[Tensor]:
     if isinstance(state, Tensor):
         return [state]
     if not isinstance(state, tuple):
-        raise TypeError(f"the carried state holds a {type(state).__name__}; a graph carries tensors only")
+        raise TypeError(
+            f"the state of the backbone has a value of type {type(state).__name__}; a CUDA graph needs tensors"
+        )
     return [tensor for part in state for tensor in tensors_of(part)]
 
 

@@ -159,4 +159,6 @@ def refuse_unfit(train: TrainSpec, device: str) -> None:
     if train.precision == "tf32":
         raise ExecutionError("train.precision is tf32, which only a GPU has: on the CPU it is fp32 or bf16")
     if train.cuda_graph == "on":
-        raise ExecutionError("train.cuda_graph is on, and the trials run on the CPU: set it to auto or off")
+        raise ExecutionError(
+            "train.cuda_graph is on, but the trials run on the CPU: set train.cuda_graph to auto or off"
+        )

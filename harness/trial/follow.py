@@ -87,7 +87,10 @@ def _resumed(spec: TrialSpec, setting: Setting, workers: Workers) -> Checkpoint 
     checkpoint = Checkpoints(store.folder(setting.runs, spec.id)).newest(spec.id)
     found = list(checkpoint.position if checkpoint is not None else Position())
     if found != expected:
-        raise RuntimeError(f"worker {workers.rank} finds a checkpoint at {found}, the first one at {expected}")
+        raise RuntimeError(
+            f"worker {workers.rank} found the checkpoint of position {found}, worker 0 that of {expected}; "
+            "all workers must read the same results folder"
+        )
     return checkpoint
 
 

@@ -100,7 +100,9 @@ def evaluate(trial: TrialContext, built: Built) -> TokenNll:
     if fitted.start is not None and math.isfinite(fitted.start.ppl):
         scores["start_valid_ppl"] = fitted.start.ppl
     if not all(score <= most(name) for name, score in scores.items()):
-        raise Diverged(f"test perplexity is {test.ppl} (last epoch: {last.ppl})")
+        raise Diverged(
+            f"test perplexity is {test.ppl} with the weights of the best epoch, {last.ppl} with those of the last"
+        )
     peak = max(peak_memory_mib(trial.device), trial.session.peak_memory_mib)
     trial.outcome.metrics |= {**scores, "peak_memory_mib": peak}
     return tokens

@@ -200,7 +200,7 @@ def test_damaged_scores_are_a_note(harness, finish, tmp_path):
     (store.folder(store.runs_folder(tmp_path / "results", "pair"), ids["mos3 1"]) / "test_nll.npz").write_bytes(b"x")
     found = told(harness, ids["softmax 1"], ids["mos3 1"])
     assert found["better"] == []
-    assert any("no scores of tokens" in note for note in found["notes"])
+    assert any("cannot be read as the losses of the test tokens" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ BOUNDARY = SUITE.replace("words: {}", "words: {boundary: sos_eos}").replace("nam
     ("changes", "sentence"),
     [
         ({"text": BOUNDARY}, "expected one corpus with one counting rule"),
-        ({"scored_test_tokens": 16}, "scored 17 test tokens, {id} 16: expected the same ones"),
+        ({"scored_test_tokens": 16}, "scored 17 test tokens, {id} 16: expected two trials that scored the same tokens"),
         ({"unigram_test_ppl": 11.5}, "are of two texts, both called words"),
     ],
 )

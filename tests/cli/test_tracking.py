@@ -73,9 +73,8 @@ def test_a_damaged_database_is_one_sentence_that_says_what_to_do(finished, harne
     (finished / "results" / "mlflow.db").write_bytes(content)
     done = harness("ui")
     assert done.code == 2
-    assert done.err.endswith(
-        "mlflow.db is damaged, or is not an SQLite database of MLflow; `harness sync` builds it anew\n"
-    )
+    advice = "`harness sync` writes it again from the records\n"
+    assert done.err.endswith(f"mlflow.db is damaged, or is not an SQLite database of MLflow; {advice}")
     assert done.err.count("\n") == 1
 
 

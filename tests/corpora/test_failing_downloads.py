@@ -144,7 +144,7 @@ def test_bad_hash_or_a_cut_transfer_is_tried_once_more(name, requested, server, 
         ("circle", "TooManyRedirects"),
         ("silent", "too slow: no data received for 2 s"),
         ("drip", "too slow: "),
-        ("endless", "RequestException: more than 1,000,000 bytes"),
+        ("endless", "RequestException: the file has more than 1,000,000 bytes"),
     ],
 )
 def test_bad_hash_twice_is_one_sentence_with_the_way_out_and_nothing_is_left(

@@ -122,7 +122,7 @@ def test_a_library_that_is_not_there_is_named_with_its_extra(data, monkeypatch):
         ({"dataset": "parquet"}, "dataset: expected 'owner/name'"),
         ({"revision": "main"}, "revision: expected the 40 hex digits of a commit, got 'main'"),
         ({"documents": 49}, "documents must be at least 50, got 49"),
-        ({"tokenizer": {"bpe": 3}}, "tokenizer: a vocabulary of bpe has at least 257"),
+        ({"tokenizer": {"bpe": 3}}, "tokenizer: the vocabulary of bpe must have at least 257"),
     ],
 )
 def test_parameters_of_another_form_are_refused(params, message):

@@ -204,7 +204,9 @@ def test_a_split_without_tokens_is_refused(texts):
 def test_a_cache_that_cannot_be_written_is_one_sentence(texts, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file"))
-    with pytest.raises(StorageError, match=r"cannot be written to .*name another folder with HARNESS_CACHE$"):
+    with pytest.raises(
+        StorageError, match=r"cannot be written to .*name another folder by the environment variable HARNESS_CACHE$"
+    ):
         load(texts)
 
 

@@ -273,7 +273,9 @@ def test_a_damaged_database_is_a_problem(examined, place):
     (place / "results").mkdir()
     (place / "results" / "mlflow.db").write_bytes(b"garbage")
     (problem,) = problems(examined)
-    assert problem.endswith("is damaged, or is not an SQLite database of MLflow; `harness sync` builds it anew")
+    assert problem.endswith(
+        "is damaged, or is not an SQLite database of MLflow; `harness sync` writes it again from the records"
+    )
 
 
 def test_a_locked_database_is_a_note(examined, store, monkeypatch):
@@ -303,7 +305,9 @@ def test_moved_results_are_a_note(examined, store):
     with store:
         store.execute("INSERT INTO experiments VALUES ('tiny', 'file:///old%20place/artifacts/tiny')")
         store.execute("INSERT INTO experiments VALUES ('Default', '/somewhere/mlruns/0')")
-    assert notes(examined) == ["results/mlflow.db was made for /old place; `harness sync` builds it anew"]
+    assert notes(examined) == [
+        "results/mlflow.db was made for /old place; `harness sync` writes it again from the records"
+    ]
 
 
 def test_file_store_uri_and_an_old_mlruns_folder_are_notes_with_the_command_that_keeps_their_runs(

@@ -81,7 +81,7 @@ def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(
     first = suite.trials[0]
     graph = first.model_copy(update={"train": first.train.model_copy(update={"cuda_graph": "on"})})
     events = []
-    with pytest.raises(ExecutionError, match=r"train\.cuda_graph is on, and the trials run on the CPU"):
+    with pytest.raises(ExecutionError, match=r"train\.cuda_graph is on, but the trials run on the CPU"):
         inline.execute([first, graph], setting("unfit", "inline"), ONE, events.append)
     assert events == []
     assert not setting("unfit", "inline").runs.exists()

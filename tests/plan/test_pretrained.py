@@ -140,7 +140,7 @@ def with_config(**values):
         (  # the vocabulary is the corpus' to say: no word of the weights'
             ("branching: 3", "branching: 0"),
             None,
-            "4:58: corpora.0.markov.branching: branching (8 unless set) must be from 1 to vocab_size = 12, got 0",
+            "4:58: corpora.0.markov.branching: branching (default 8) must be from 1 to vocab_size = 12, got 0",
         ),
     ],
 )

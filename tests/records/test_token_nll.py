@@ -88,7 +88,7 @@ def test_a_file_cut_anywhere_is_refused(place, tmp_path):
     whole = place.read_bytes()
     for length in range(len(whole)):
         place.write_bytes(whole[:length])
-        with pytest.raises(RecordError, match="no scores of tokens"):
+        with pytest.raises(RecordError, match="cannot be read as the losses of the test tokens"):
             token_nll.load(tmp_path, record())
 
 
@@ -104,7 +104,7 @@ def test_a_file_cut_anywhere_is_refused(place, tmp_path):
 )
 def test_other_arrays_are_refused(arrays, place, tmp_path):
     np.savez_compressed(place, weights_sha256=np.array(DIGEST), **arrays)
-    with pytest.raises(RecordError, match="no scores of tokens"):
+    with pytest.raises(RecordError, match="cannot be read as the losses of the test tokens"):
         token_nll.load(tmp_path, record())
 
 

@@ -296,7 +296,9 @@ def test_what_lies_beside_a_record_must_be_the_records(content, trial, sentence,
     hostile = with_manifest({**content, f"{trial}/timing.json": foreign})
     assert "belongs to another training" in sentence(packed(hostile))
     for torn in (b"", b"PK", content[f"{trial}/test_nll.npz"][:-1]):
-        assert "no scores of tokens" in sentence(packed(with_manifest({**content, f"{trial}/test_nll.npz": torn})))
+        assert "cannot be read as the losses of the test tokens" in sentence(
+            packed(with_manifest({**content, f"{trial}/test_nll.npz": torn}))
+        )
 
 
 def test_no_file_is_opened_on_the_word_of_a_record(content, trial, tmp_path):

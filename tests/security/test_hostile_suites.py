@@ -17,7 +17,10 @@ LARGE = {
     "billion laughs by merge keys": ("\n".join(MERGES), "1:5: expands to more than 12000 values"),
     "billion laughs in a key": ("\n".join([*BOMB, "? *x8", ": 1"]), "2:5: expands to more than 12000 values"),
     "a chain of merges": ("\n".join(CHAIN), "40:6: nested more than 20 deep"),
-    "one alias many times": (f"a: &a [1]\nb: [{','.join(['*a'] * 30_000)}]", "2:35987: more than 12000 values"),
+    "one alias many times": (
+        f"a: &a [1]\nb: [{','.join(['*a'] * 30_000)}]",
+        "2:35987: the file has more than 12000 values",
+    ),
     "merge with itself": ("a: &a {<<: *a}", "1:4: an alias that contains itself"),
     "flow lists": ("a: " + "[" * 100_000, "1:25: nested more than 20 deep"),
     "flow mappings": ("a: " + "{b: " * 50_000, "1:85: nested more than 20 deep"),
@@ -25,8 +28,8 @@ LARGE = {
     "block lists": ("a:\n  " + "- " * 100_000, "2:45: nested more than 20 deep"),
     "complex keys": ("? " * 100_000, "1:45: nested more than 20 deep"),
     "many keys": ("\n".join(f"k{i}: 1" for i in range(5_000)), "1:1: a mapping of more than 200 keys"),
-    "many repeated keys": ("k: 1\n" * 40_000, "6000:4: more than 12000 values"),
-    "many values": (f"a: [{','.join(['1'] * 100_000)}]", "1:23999: more than 12000 values"),
+    "many repeated keys": ("k: 1\n" * 40_000, "6000:4: the file has more than 12000 values"),
+    "many values": (f"a: [{','.join(['1'] * 100_000)}]", "1:23999: the file has more than 12000 values"),
     "many documents": ("---\n" * 60_000, "2:1: but found another document"),
     "a long key": ("k" * 200_000 + ": 1", "1:200001: mapping values are not allowed here"),
     "a long anchor": (
@@ -133,7 +136,7 @@ VALUES = {
     "a long name": (("- softmax", f"- {'a' * 100_000}"), None),
     "many layers": (
         ("num_layers: 1", "num_layers: 1000000000"),
-        "6:5: backbones.0: more than 10,000 tensors of parameters; use fewer layers or components",
+        "6:5: backbones.0: the model has more than 10,000 parameter tensors; use fewer layers or components",
     ),
     "very many layers": (("num_layers: 1", "num_layers: 9223372036854775807"), None),
     "many facets": (("mos: {num_mixtures: 2}", "mfs: {num_mixtures: 1000000000}"), None),

@@ -236,8 +236,11 @@ class Odd(nn.Module):
 @pytest.mark.parametrize(
     ("carry", "message"),
     [
-        (lambda state: (torch.zeros(2), 1), "the carried state holds a int; a graph carries tensors only"),
-        (lambda state: {"memory": torch.zeros(2)}, "holds a dict"),
+        (
+            lambda state: (torch.zeros(2), 1),
+            "the state of the backbone has a value of type int; a CUDA graph needs tensors",
+        ),
+        (lambda state: {"memory": torch.zeros(2)}, "a value of type dict"),
         (
             lambda state: torch.zeros(1) if state is None else torch.cat([state, state]),
             r"the carried state grows from \(1,\) to \(2,\)",

@@ -98,7 +98,7 @@ def test_a_carried_state_is_cut_from_the_graph():
     ("changes", "message"),
     [
         ({"precision": "tf32"}, "train.precision is tf32, which only a GPU has"),
-        ({"cuda_graph": "on"}, "train.cuda_graph is on, and the trials run on the CPU"),
+        ({"cuda_graph": "on"}, "train.cuda_graph is on, but the trials run on the CPU"),
     ],
 )
 def test_what_only_a_gpu_can_do_is_refused_on_the_cpu(changes, message):

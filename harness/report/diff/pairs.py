@@ -87,7 +87,9 @@ def refuse_unlike(a: TrialRecord, b: TrialRecord) -> None:
     counts = [record.metrics.get("scored_test_tokens") for record in (a, b)]
     if counts[0] != counts[1]:
         texts = [NOT_KNOWN if count is None else f"{count:,.0f}" for count in counts]
-        raise ExecutionError(f"{a.id} scored {texts[0]} test tokens, {b.id} {texts[1]}: expected the same ones")
+        raise ExecutionError(
+            f"{a.id} scored {texts[0]} test tokens, {b.id} {texts[1]}: expected two trials that scored the same tokens"
+        )
     unigrams = [record.metrics.get("unigram_test_ppl", math.nan) for record in (a, b)]
     if all(map(math.isfinite, unigrams)) and not math.isclose(*unigrams, rel_tol=AGREEMENT):
         raise ExecutionError(
