@@ -1,6 +1,8 @@
 """Ray's own folders after `harness run`: none after a good run, the last failed one's, and none of a killed one's."""
 
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 from disturbed import wait_for
@@ -9,9 +11,10 @@ pytestmark = pytest.mark.timeout(1800)  # Ray starts slowly on a busy machine
 
 
 @pytest.fixture
-def folder(tmp_path_factory):
-    """Where Ray makes its folders; sockets have short paths."""
-    return tmp_path_factory.mktemp("r")
+def folder():
+    """Where Ray makes its folders. A socket's path has at most 107 bytes, so it is not below pytest's folders."""
+    with tempfile.TemporaryDirectory(prefix="r") as name:
+        yield Path(name)
 
 
 def sessions(folder) -> list[str]:
