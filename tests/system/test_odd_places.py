@@ -41,7 +41,8 @@ def test_every_command_that_reads_or_writes_there_works(ran):
     ]
     for command in commands:
         done = here.end(here.command(*command, "--results", ODD))
-        said = [line for line in done.stderr.splitlines() if not line.startswith("warning: no plot ")]  # of a report this small
+        lines = done.stderr.splitlines()
+        said = [line for line in lines if not line.startswith("warning: no plot ")]  # of a report this small
         assert (done.returncode, said) == (0, []), command
     assert sorted(each.name for each in here.folder.iterdir()) == sorted([ODD, "marks", "records.zip", "suites"])
 
