@@ -17,7 +17,9 @@ from harness.kernels.products import Precision, Route
 from harness.machine import environment
 from harness.training.cuda_graph import captured
 
-TOLERANCE = {"fp32": 1e-5, "tf32": 5e-4, "bf16": 5e-3}  # the largest relative error of the loss
+# The largest relative error of the loss. bf16 rounds to 2^-8, and processors round in different places: for the large
+# logits of MFS, a processor with AMX is 0.6 % away.
+TOLERANCE = {"fp32": 1e-5, "tf32": 5e-4, "bf16": 4 * 2**-8}
 SEED = 2
 WORKLOADS = {"head": HeadPass, "eval": Evaluated, "step": Step, "inference": Inference}
 
