@@ -50,8 +50,9 @@ class TrainSpec(Strict):
     """The mapping `train` of a suite: how a trial is trained, and how it is evaluated (`evaluation`).
 
     Args:
-        optimizer: torch's 'sgd', 'adam' or 'adamw'.
-        lr: the learning rate at the start.
+        optimizer: torch's 'sgd', 'adam' or 'adamw', or 'adamw_huggingface', AdamW as the transformers library had it
+            (harness/training/adamw.py).
+        lr: the learning rate at the start, or after a warm-up.
         epochs: the number of passes over the training split. A fraction as 0.4 is possible; 0 evaluates the untrained
             model.
         batch_size: B, the number of rows of an update, of all workers and parts together. A row is a column of the
@@ -66,7 +67,9 @@ class TrainSpec(Strict):
         clip: the largest 2-norm of the whole gradient, or None for no limit.
         weight_decay: torch's weight decay, for every optimizer.
         momentum: for 'sgd' only.
-        betas, eps: for 'adam' and 'adamw' only.
+        reset_momentum: begin each epoch with a momentum of zero, as Pytorch-NCE does (Stonesjtu/Pytorch-NCE, main.py,
+            makes a new optimizer in each epoch). It needs a momentum.
+        betas, eps: for the forms of Adam only.
         eval_batch_size: the number of rows in evaluation: columns of the stream, or blocks.
         eval_stride: the number of tokens by which an evaluation window of seq_len tokens moves. Each window scores its
             last eval_stride tokens, and the others are context. None: seq_len, no overlap. For backbones without state.
@@ -89,7 +92,7 @@ class TrainSpec(Strict):
             differ only by rounding, so it is not part of a trial's id.
     """
 
-    optimizer: Literal["sgd", "adam", "adamw"]
+    optimizer: Literal["sgd", "adam", "adamw", "adamw_huggingface"]
     lr: Annotated[float, Field(gt=0)]
     epochs: Annotated[float, Field(ge=0, le=50_000)]  # a record of more epochs would exceed the size limit
     batch_size: Annotated[int, Field(ge=1)]
@@ -98,6 +101,7 @@ class TrainSpec(Strict):
     clip: Annotated[float, Field(gt=0)] | None = None
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    reset_momentum: bool = False
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
     eval_batch_size: Annotated[int, Field(ge=1)] = 10
@@ -120,9 +124,11 @@ class TrainSpec(Strict):
     def _settings_fit_optimizer(self) -> "TrainSpec":
         if self.optimizer != "sgd" and self.momentum:
             raise ValueError(f"momentum belongs to sgd, and the optimizer is {self.optimizer}")
+        if self.reset_momentum and not self.momentum:
+            raise ValueError("reset_momentum needs a momentum above 0")
         adam_only = [name for name in ("betas", "eps") if getattr(self, name) != _default(self, name)]
         if self.optimizer == "sgd" and adam_only:
-            raise ValueError(f"{' and '.join(adam_only)} belong to adam and adamw, and the optimizer is sgd")
+            raise ValueError(f"{' and '.join(adam_only)} belong to the forms of adam, and the optimizer is sgd")
         return self
 
     @model_validator(mode="after")

@@ -23,7 +23,7 @@ class CurvePoint(_Frozen):
     Args:
         epoch: the number of epochs that are done.
         train_loss: mean of the minimised loss, per token.
-        lr: the learning rate of the epoch.
+        lr: the learning rate of the epoch's last step.
         seconds: its training time.
     """
 

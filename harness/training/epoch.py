@@ -48,13 +48,17 @@ class Epoch:
 
 
 def train_epoch(
-    step: Step, epoch: Epoch, clock: Clock, after_step: Callable[[int], None] = lambda number: None
+    step: Step,
+    epoch: Epoch,
+    clock: Clock,
+    after_step: Callable[[int], None] = lambda number: None,
+    before_step: Callable[[int], None] = lambda number: None,
 ) -> float:
     """Train on the segments of an epoch.
 
     Args:
         step: if the epoch's first steps are done already, it has the state that they left.
-        after_step: called after each step with the number of steps that are done.
+        after_step, before_step: called after and before each step with the number of steps of the epoch that are done.
     Returns: the mean loss since the epoch's beginning, in nats a token.
     Raises: Diverged when that is not finite.
     """
@@ -66,6 +70,7 @@ def train_epoch(
         segment = segments[number]
         num_targets += segment.targets.numel()
         torch.manual_seed(stream_seed(epoch.seed, "dropout", epoch.number, number))
+        before_step(number)
         with clock.lap():
             step(segment.inputs, segment.targets)
         after_step(number + 1)

@@ -21,10 +21,11 @@ from harness.training.cuda_graph import GraphStep
 from harness.training.epoch import Diverged, Epoch, segments_of, steps_of, train_epoch
 from harness.training.evaluation import Score, evaluate
 from harness.training.fitted import Fitted
-from harness.training.optimization import make_optimizer, make_schedule
+from harness.training.optimization import clear_momentum, make_optimizer
 from harness.training.parts import Parts, Stateful, step_parts
 from harness.training.progress_report import Progress, Throttled
 from harness.training.saving import Saving
+from harness.training.schedules import make_schedule
 from harness.training.step import EagerStep, Step
 
 
@@ -64,7 +65,8 @@ class Training:
         self.model, self.corpus, self.train, self.seed, self.hooks = model, corpus, train, seed, hooks
         self.fitted, self.clocks, self.saving = hooks.fitted, hooks.clocks, hooks.saving
         self.optimizer = make_optimizer(model.parameters(), train)
-        self.schedule = make_schedule(self.optimizer, train)
+        self.segments = segments_of(corpus, train, next(model.parameters()).device)
+        self.schedule = make_schedule(self.optimizer, train, segments=len(self.segments))
         self.averaging = make_averaging(model, train)
         self.parts: dict[str, Stateful] = {
             **step_parts(model, self.optimizer),
@@ -73,7 +75,6 @@ class Training:
             "clocks": self.clocks,
             "fitted": self.fitted,
         }
-        self.segments = segments_of(corpus, train, next(model.parameters()).device)
         self.last_epoch = math.ceil(train.epochs)  # it may be a part of an epoch
         self.position = Position()
         self._report = Throttled(hooks.report, train.epochs, self.clocks.train)
@@ -123,6 +124,11 @@ class Training:
         number, first = self.position
         steps = steps_of(number, self.train.epochs, len(self.segments))
         stopwatch = _Stopwatch(self.fitted.epoch_seconds)
+        if self.train.reset_momentum and first == 0:
+            clear_momentum(self.optimizer)
+
+        def before_step(done: int) -> None:
+            self.schedule.before_step((number - 1) * len(self.segments) + done)
 
         def after_step(done: int) -> None:
             self.averaging.update()
@@ -140,7 +146,7 @@ class Training:
             first=first,
             steps=steps,
         )
-        train_loss = train_epoch(step, epoch, self.clocks.train, after_step)
+        train_loss = train_epoch(step, epoch, self.clocks.train, after_step, before_step)
         seconds = stopwatch.seconds
         self._validate(number)
         self._end_epoch(number, train_loss, seconds)
@@ -156,7 +162,7 @@ class Training:
         self.fitted.curve.append(point)
         self.fitted.train_seconds += seconds
         self.fitted.epoch_seconds = 0.0
-        self.schedule.step(score.mean_nll)
+        self.schedule.after_epoch(number, score.mean_nll)
         self.position = Position(number + 1)
 
     def _validate(self, epoch: int) -> None:

@@ -300,6 +300,8 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
         ("train.schedule", "None", "-"),
         ("seed", "1", "3"),
         ("train.schedule.plateau.factor", "-", "0.5"),
+        ("train.schedule.plateau.threshold", "-", "0"),
+        ("train.schedule.plateau.reference", "-", "best"),
     ]
 
 

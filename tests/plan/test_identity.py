@@ -63,6 +63,22 @@ def test_ids_are_pinned(ids, index, head, seed, golden):
 
 
 @pytest.mark.parametrize(
+    "schedule",
+    [
+        "{plateau: {factor: 0.5}}",
+        "{plateau: {factor: 0.5, threshold: 0, reference: best}}",
+        "{step: null, plateau: {factor: 0.5}}",
+    ],
+)
+def test_the_id_of_a_plateau_is_pinned(ids, schedule):
+    # made outside the harness when a schedule had no other setting than plateau.factor
+    with_schedule = GOLDEN_JSON.replace('"seq_len":7', '"schedule":{"plateau":{"factor":0.5}},"seq_len":7')
+    assert '"schedule"' in with_schedule
+    expected = hashlib.sha256((with_schedule % (CONTENT, SOFTMAX, 1)).encode()).hexdigest()[:12]
+    assert ids(("clip: 0.001", f"clip: 0.001, schedule: {schedule}"))[0] == expected
+
+
+@pytest.mark.parametrize(
     "replacement",
     [
         ("lr: 7,", "lr: 7.0,"),
@@ -80,6 +96,7 @@ def test_ids_are_pinned(ids, index, head, seed, golden):
         ("seeds: [1, 2]", "seeds: [1, 2]\ntable: {baseline: softmax}"),
         ("name: small\nversion: 1", "name: other\nversion: 2"),
         ("clip: 0.001", "clip: 0.001, precision: fp32, cuda_graph: auto"),
+        ("clip: 0.001", "clip: 0.001, reset_momentum: false"),
         ("clip: 0.001", "clip: 0.001, cuda_graph: on"),
         ("clip: 0.001", "clip: 0.001, cuda_graph: off"),
         ("seeds: [1, 2]", "seeds: [1, 2] # a remark"),
@@ -107,6 +124,9 @@ def test_id_does_not_depend_on_how_the_trial_is_written(ids, replacement):
         ("clip: 0.001", "clip: 0.001, precision: bf16"),
         ("clip: 0.001", "clip: 0.001, precision: tf32"),
         ("clip: 0.001", "clip: 0.001, schedule: {plateau: {factor: 0.5}}"),
+        ("clip: 0.001", "clip: 0.001, schedule: {step: {after: 1, factor: 0.5}}"),
+        ("clip: 0.001", "clip: 0.001, schedule: {warmup: {steps: 0}}"),
+        ("clip: 0.001", "clip: 0.001, momentum: 0.1, reset_momentum: true"),
         ("d_model: 8", "d_model: 9"),
         ("dropout: 0.1", "dropout: 0.2"),
         (", dropout: 0.1", ""),

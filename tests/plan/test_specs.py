@@ -35,6 +35,34 @@ def test_schedule_survives_json():
     assert again.schedule.plateau.factor == 0.5
 
 
+WAYS = {
+    "plateau, lr times 0.5": {"plateau": {"factor": 0.5}},
+    "plateau, lr times 0.5, unless perplexity improves by 1 on the previous epoch": {
+        "plateau": {"factor": 0.5, "threshold": 1.0, "reference": "previous"}
+    },
+    "lr times 0.5 after epoch 4 and every later one": {"step": {"after": 4, "factor": 0.5}},
+    "warm-up of 100 steps": {"warmup": {"steps": 100}},
+    "warm-up of 100 steps, cosine decay to 0": {"warmup": {"steps": 100, "decay": "cosine"}},
+}
+
+
+@pytest.mark.parametrize("text", WAYS)
+def test_every_way_of_a_schedule_survives_json_and_says_what_it_is(text):
+    spec = TrainSpec(**{**SGD, "schedule": WAYS[text]})
+    assert TrainSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert spec.model_dump()["schedule"].keys() == WAYS[text].keys()
+    assert str(spec.schedule.way) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [({}, "none"), ({"plateau": {"factor": 0.5}, "warmup": {"steps": 3}}, "plateau and warmup")],
+)
+def test_a_schedule_is_exactly_one_way(given, found):
+    with pytest.raises(ValidationError, match=f"expected exactly one of plateau, step, warmup, got {found}"):
+        TrainSpec(**{**SGD, "schedule": given})
+
+
 def test_trial_spec_survives_its_own_json():
     head = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.1, "tie_weights": False})
     other = ComponentSpec(name="other")
@@ -47,9 +75,11 @@ def test_trial_spec_survives_its_own_json():
     [
         ({**ADAM, "momentum": 0.9}, "momentum belongs to sgd, and the optimizer is adam"),
         ({**ADAM, "optimizer": "adamw", "momentum": 0.9}, "momentum belongs to sgd, and the optimizer is adamw"),
-        ({**SGD, "betas": (0.8, 0.9)}, "betas belong to adam and adamw, and the optimizer is sgd"),
-        ({**SGD, "eps": 1e-6}, "eps belong to adam and adamw, and the optimizer is sgd"),
-        ({**SGD, "betas": (0.8, 0.9), "eps": 1e-6}, "betas and eps belong to adam and adamw"),
+        ({**SGD, "betas": (0.8, 0.9)}, "betas belong to the forms of adam, and the optimizer is sgd"),
+        ({**SGD, "eps": 1e-6}, "eps belong to the forms of adam, and the optimizer is sgd"),
+        ({**SGD, "momentum": 0.0, "reset_momentum": True}, "reset_momentum needs a momentum above 0"),
+        ({**ADAM, "reset_momentum": True}, "reset_momentum needs a momentum above 0"),
+        ({**SGD, "betas": (0.8, 0.9), "eps": 1e-6}, "betas and eps belong to the forms of adam"),
     ],
 )
 def test_settings_of_another_optimizer_are_refused(settings, message):
@@ -80,6 +110,12 @@ def test_settings_of_another_optimizer_are_refused(settings, message):
         ("cuda_graph", True),
         ("cuda_graph", "yes"),
         ("schedule", {"plateau": {"factor": 1.0}}),
+        ("schedule", {"plateau": {"factor": 0.5, "threshold": -0.1}}),
+        ("schedule", {"plateau": {"factor": 0.5, "reference": "last"}}),
+        ("schedule", {"step": {"after": 0, "factor": 0.5}}),
+        ("schedule", {"step": {"after": 1}}),
+        ("schedule", {"warmup": {"steps": -1}}),
+        ("schedule", {"warmup": {"steps": 1, "decay": "exponential"}}),
         ("schedule", {"cosine": {}}),
         ("epoch", 2),
     ],

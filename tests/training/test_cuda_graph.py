@@ -17,7 +17,8 @@ from harness.protocols import Hidden
 from harness.training.clocks import Clock
 from harness.training.cuda_graph import GraphStep, captured, graphed, tensors_of
 from harness.training.epoch import Epoch, train_epoch
-from harness.training.optimization import make_optimizer, make_schedule
+from harness.training.optimization import make_optimizer
+from harness.training.schedules import make_schedule
 from harness.training.step import EagerStep
 
 V, STEPS = 7, 4  # 83 tokens in 4 columns of 20: 19 targets in segments of 5 are 5 + 5 + 5 + 4
@@ -93,12 +94,18 @@ def epoch_of(segments, train: TrainSpec, number: int) -> Epoch:
     return Epoch(number=number, segments=segments, seed=1, shuffle=train.shuffle)
 
 
+def steps_before(epoch, schedule):
+    """What is called before a step of an epoch."""
+    return lambda done: schedule.before_step((epoch - 1) * STEPS + done)
+
+
 def trained(step, optimizer, train: TrainSpec) -> list[float]:
     """The mean losses of three epochs, each after a validation no better than the one before."""
-    schedule, losses = make_schedule(optimizer, train), []
+    schedule, losses = make_schedule(optimizer, train, segments=STEPS), []
     for epoch in (1, 2, 3):
-        losses.append(train_epoch(step, epoch_of(SEGMENTS, train, epoch), Clock(torch.device("cpu"))))
-        schedule.step(1.0)
+        clock, before_step = Clock(torch.device("cpu")), steps_before(epoch, schedule)
+        losses.append(train_epoch(step, epoch_of(SEGMENTS, train, epoch), clock, before_step=before_step))
+        schedule.after_epoch(epoch, 1.0)
     return losses
 
 
@@ -117,6 +124,15 @@ CASES = {
     "transformer, in parts": (TRANSFORMER, {"accumulation": 4}, 3),
     "transformer": (TRANSFORMER, {"clip": 0.25, "schedule": HALVED}, 3),
     "transformer, adam": (TRANSFORMER, {"optimizer": "adam", "lr": 0.01, "schedule": HALVED}, 3),
+    "lstm, cosine": (LSTM, {"schedule": {"warmup": {"steps": 5, "decay": "cosine"}}}, 2),
+    "transformer, adamw of transformers": (
+        TRANSFORMER,
+        {
+            **{"optimizer": "adamw_huggingface", "lr": 0.01, "weight_decay": 0.1},
+            "schedule": {"warmup": {"steps": 3, "decay": "linear"}},
+        },
+        3,
+    ),
     "transformer, adamw, shuffled": (TRANSFORMER, {"optimizer": "adamw", "weight_decay": 0.1, "shuffle": True}, 3),
 }
 
@@ -269,13 +285,14 @@ def test_a_captured_step_trains_as_the_eager_one(backbone, changes, replays):
         made.model.cuda()
         step = EagerStep(made.model, make_optimizer(made.model.parameters(), train), train)
         used = GraphStep(step, on_gpu(SEGMENTS[0]), captured) if capture else step
-        schedule = make_schedule(step.optimizer, train)
+        schedule = make_schedule(step.optimizer, train, segments=STEPS)
         for epoch in (1, 2, 3):
             segments = list(map(on_gpu, SEGMENTS))
             clock = Clock(torch.device("cuda"))
-            losses.append(train_epoch(used, epoch_of(segments, train, epoch), clock))
+            before_step = steps_before(epoch, schedule)
+            losses.append(train_epoch(used, epoch_of(segments, train, epoch), clock, before_step=before_step))
             assert len(clock.milliseconds) == STEPS
-            schedule.step(1.0)
+            schedule.after_epoch(epoch, 1.0)
         weights.append([each.detach().cpu() for each in step.parameters])
     assert losses[:3] == pytest.approx(losses[3:], rel=1e-6)
     for eager, graph in zip(*weights, strict=True):

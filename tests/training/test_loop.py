@@ -15,7 +15,7 @@ from harness.training.checkpoint import Checkpoints
 from harness.training.clocks import Clock
 from harness.training.epoch import Diverged, Epoch, train_epoch
 from harness.training.loop import Training
-from harness.training.optimization import make_optimizer, make_schedule
+from harness.training.optimization import make_optimizer
 from harness.training.step import EagerStep, detached
 
 V = 7
@@ -73,17 +73,6 @@ def test_sgd_epochs_equal_a_hand_written_loop_with_carried_state_and_clipping(tm
             state = detached(hidden.state)
     for a, b in zip(trained.parameters(), parameters, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
-
-
-def test_plateau_lowers_the_rate_after_every_epoch_that_does_not_beat_the_best():
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=7.0)
-    schedule = make_schedule(optimizer, spec(lr=7.0, schedule={"plateau": {"factor": 1 / 1.75}}))
-    rates = []
-    for loss in [5.0, 4.0, 4.0, 4.1, 3.9, 3.95]:
-        schedule.step(loss)
-        rates.append(optimizer.param_groups[0]["lr"])
-    # better, better, equal (lower), worse (lower), better, worse (lower)
-    assert rates == pytest.approx([7, 7, 7 / 1.75, 7 / 1.75**2, 7 / 1.75**2, 7 / 1.75**3])
 
 
 @pytest.mark.parametrize(
@@ -202,20 +191,6 @@ def test_shuffled_segments_follow_the_data_stream_without_state():
     order = torch.randperm(4, generator=generator).tolist()
     assert all(torch.equal(inputs, segments[index].inputs) for (inputs, _), index in zip(seen, order, strict=True))
     assert all(state is None for _, state in seen)
-
-
-def test_the_learning_rate_is_a_tensor_that_the_schedule_changes_in_place_and_the_update_obeys():
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    optimizer = make_optimizer([parameter], spec(lr=8.0))
-    schedule = make_schedule(optimizer, spec(schedule={"plateau": {"factor": 0.25}}))
-    rate = optimizer.param_groups[0]["lr"]
-    for loss in (1.0, 1.0):
-        schedule.step(loss)
-    assert optimizer.param_groups[0]["lr"] is rate
-    assert rate.item() == 2.0
-    parameter.grad = torch.ones(1)
-    optimizer.step()
-    assert parameter.item() == -2.0
 
 
 def test_training_goes_on_with_the_step_that_is_prepared_of_the_first_segment(tmp_path):

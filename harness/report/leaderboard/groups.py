@@ -38,6 +38,7 @@ COMPARED = frozenset(  # settings of `train` that say how a model is trained, an
         "clip",
         "weight_decay",
         "momentum",
+        "reset_momentum",
         "betas",
         "eps",
         "shuffle",

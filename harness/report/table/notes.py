@@ -48,7 +48,7 @@ def _training(suite: Suite) -> str:
     """'epochs 2, optimizer sgd, lr 7, ...': all settings that decide the result and are not at their default."""
     settings = suite.trials[0].train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT))
     if "schedule" in settings:
-        settings["schedule"] = f"plateau, lr times {settings['schedule']['plateau']['factor']:.4g}"
+        settings["schedule"] = str(suite.trials[0].train.schedule.way)
     if "precision" in settings:
         settings["precision"] += " (products with the output matrix, in training)"
     texts = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}

@@ -1,0 +1,177 @@
+"""Schedules of the learning rate: against sequences by hand, torch's plateau, and the warm-ups of transformers."""
+
+import math
+
+import handmade
+import pytest
+import torch
+from transformers.optimization import (
+    get_constant_schedule_with_warmup,
+    get_cosine_schedule_with_warmup,
+    get_linear_schedule_with_warmup,
+)
+
+from harness.corpora.corpus import Corpus
+from harness.model import build
+from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.training.loop import Training
+from harness.training.optimization import make_optimizer
+from harness.training.schedules import make_schedule
+from harness.training.step import EagerStep
+
+V = 7
+TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))  # 4 segments an epoch
+CORPUS = Corpus(vocab_size=V, train=TOKENS, valid=TOKENS[:31], test=TOKENS[:29])
+
+
+def spec(**changes) -> TrainSpec:
+    settings = {"optimizer": "sgd", "lr": 8.0, "epochs": 3, "batch_size": 4, "seq_len": 5}
+    return TrainSpec(**{**settings, **changes})
+
+
+def rates_after(losses, way, lr=8.0):
+    """The rate after each of a few epochs with these validation losses."""
+    train = spec(lr=lr, schedule=way)
+    optimizer = make_optimizer([torch.nn.Parameter(torch.zeros(1))], train)
+    schedule, rates = make_schedule(optimizer, train, segments=4), []
+    for epoch, loss in enumerate(losses, start=1):
+        schedule.after_epoch(epoch, loss)
+        rates.append(optimizer.param_groups[0]["lr"].item())
+    return rates
+
+
+def test_plateau_lowers_the_rate_after_every_epoch_that_does_not_beat_the_best():
+    rates = rates_after([5.0, 4.0, 4.0, 4.1, 3.9, 3.95], {"plateau": {"factor": 1 / 1.75}}, lr=7.0)
+    # better, better, equal (lower), worse (lower), better, worse (lower)
+    assert rates == pytest.approx([7, 7, 7 / 1.75, 7 / 1.75**2, 7 / 1.75**2, 7 / 1.75**3])
+
+
+@pytest.mark.parametrize("lr", [20.0, 1e-7])
+def test_plateau_has_the_rates_of_torch_to_the_bit(lr):
+    losses = (5 + torch.randn(60, generator=torch.Generator().manual_seed(2)).double()).tolist()
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=torch.tensor(lr, dtype=torch.float64))
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.25, patience=0, threshold=0.0)
+    expected = []
+    for loss in losses:
+        plateau.step(loss)
+        expected.append(optimizer.param_groups[0]["lr"].item())
+    assert rates_after(losses, {"plateau": {"factor": 0.25}}, lr) == expected
+    assert min(expected) < 2e-8  # where torch stops
+
+
+def test_a_checkpoint_with_the_state_of_torchs_plateau_is_resumed():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=torch.tensor(8.0))
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.0)
+    plateau.step(4.0)
+    schedule = make_schedule(optimizer, spec(schedule={"plateau": {"factor": 0.5}}), segments=4)
+    schedule.load_state_dict(plateau.state_dict())
+    schedule.after_epoch(2, 4.5)
+    assert optimizer.param_groups[0]["lr"].item() == 4.0
+
+
+PERPLEXITIES = [200.0, 150.0, 148.0, 147.5, 149.0, 147.0, 140.0]
+# previous, by 1: -, -50, -2, -0.5 (halve), +1.5 (halve), -2, -7
+# best, by 1: -, -50, -2, -0.5 of 148 (halve), +1.5 of 147.5 (halve), -0.5 of 147.5 (halve), -7
+# previous, by 0: only 149 is no improvement
+HALVED = {
+    ("previous", 1.0): [8, 8, 8, 4, 2, 2, 2],
+    ("best", 1.0): [8, 8, 8, 4, 2, 1, 1],
+    ("previous", 0.0): [8, 8, 8, 8, 4, 4, 4],
+    ("best", 0.0): [8, 8, 8, 8, 4, 4, 4],
+}
+
+
+@pytest.mark.parametrize(("reference", "threshold"), HALVED)
+def test_a_plateau_with_a_threshold_in_perplexity(reference, threshold):
+    way = {"plateau": {"factor": 0.5, "threshold": threshold, "reference": reference}}
+    assert rates_after([math.log(each) for each in PERPLEXITIES], way) == HALVED[reference, threshold]
+
+
+def test_an_epoch_better_than_the_previous_one_but_not_than_the_best():
+    losses = [math.log(each) for each in (100, 120, 110)]
+    for reference, expected in (("best", [8, 4, 2]), ("previous", [8, 4, 4])):
+        assert rates_after(losses, {"plateau": {"factor": 0.5, "reference": reference}}) == expected
+
+
+def test_an_improvement_by_the_threshold_itself_counts():
+    # exp(log 8) - exp(log 4) of math are exactly 4: the rule of lstm-char-cnn lowers when it is less than the threshold
+    losses = [math.log(8), math.log(4)]
+    assert math.exp(losses[0]) - math.exp(losses[1]) == pytest.approx(4, abs=1e-14)
+    exact = math.exp(losses[0]) - math.exp(losses[1])
+    for threshold, rate in ((exact, 8), (math.nextafter(exact, 5), 4)):
+        way = {"plateau": {"factor": 0.5, "threshold": threshold, "reference": "previous"}}
+        assert rates_after(losses, way)[-1] == rate
+
+
+def test_step_keeps_the_rate_for_a_few_epochs_and_halves_it_after_each_later_one():
+    # the sequence of Zaremba et al.: epochs 1 to 4 at 1, then 1/2, 1/4, ...; the list has the rate of the next epoch
+    rates = rates_after([5.0] * 12, {"step": {"after": 4, "factor": 0.5}}, lr=1.0)
+    of_epochs = [1.0, *rates]
+    assert of_epochs == [0.5 ** max(0, epoch - 4) for epoch in range(1, 14)]
+    assert (of_epochs[3], of_epochs[4]) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 4, 12, 20])
+@pytest.mark.parametrize("decay", ["none", "linear", "cosine"])
+@pytest.mark.parametrize("epochs", [3, 2.5])
+def test_warmup_has_the_rates_of_transformers(decay, warmup, epochs, tmp_path):
+    steps = {3: 12, 2.5: 10}[epochs]  # 4 an epoch
+    reference = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
+    makers = {
+        "none": lambda: get_constant_schedule_with_warmup(reference, warmup),
+        "linear": lambda: get_linear_schedule_with_warmup(reference, warmup, steps),
+        "cosine": lambda: get_cosine_schedule_with_warmup(reference, warmup, steps),
+    }
+    scheduler, expected = makers[decay](), []
+    for _ in range(steps):
+        expected.append(reference.param_groups[0]["lr"])
+        reference.step()
+        scheduler.step()
+    schedule = {"warmup": {"steps": warmup, "decay": decay}}
+    assert used_rates(spec(lr=0.3, epochs=epochs, schedule=schedule), tmp_path) == pytest.approx(expected, abs=1e-15)
+
+
+def used_rates(train, folder) -> list[float]:
+    """The rate of every step of a training."""
+    model = build(
+        ComponentSpec(name="lstm", params={"d_model": 6}), ComponentSpec(name="softmax"), vocab_size=V, seed=1
+    )
+    rates = []
+
+    class Noted(EagerStep):
+        def __call__(self, inputs, targets):
+            rates.append(self.optimizer.param_groups[0]["lr"].item())
+            super().__call__(inputs, targets)
+
+    def prepare(step, segment, parts):
+        return Noted(step.model, step.optimizer, step.train)
+
+    Training(model, CORPUS, train, seed=1, hooks=handmade.hooks(folder, prepare=prepare)).fit()
+    return rates
+
+
+def test_training_follows_a_step_schedule(tmp_path):
+    train = spec(lr=0.5, epochs=4, schedule={"step": {"after": 2, "factor": 0.5}})
+    assert used_rates(train, tmp_path) == [0.5] * 8 + [0.25] * 4 + [0.125] * 4
+
+
+@pytest.mark.parametrize(
+    "way",
+    [{"plateau": {"factor": 0.25}}, {"step": {"after": 1, "factor": 0.25}}, {"warmup": {"steps": 4}}],
+    ids=str,
+)
+def test_the_learning_rate_is_a_tensor_that_the_schedule_changes_in_place_and_the_update_obeys(way):
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = make_optimizer([parameter], spec(schedule=way))
+    schedule = make_schedule(optimizer, spec(schedule=way), segments=4)
+    rate = optimizer.param_groups[0]["lr"]
+    schedule.before_step(1)  # a quarter of the warm-up
+    if "warmup" not in way:
+        schedule.after_epoch(1, 1.0)
+        if "plateau" in way:
+            schedule.after_epoch(2, 1.0)
+    assert optimizer.param_groups[0]["lr"] is rate
+    assert rate.item() == 2.0
+    parameter.grad = torch.ones(1)
+    optimizer.step()
+    assert parameter.item() == -2.0
