@@ -216,6 +216,7 @@ def _expanded(
         params={trial_id: each.params for trial_id, each in origins.items()},
         settled={trial_id: each.settled for trial_id, each in origins.items() if each.settled},
         match=file.match,
+        core_minutes=file.core_minutes,
     )
 
 

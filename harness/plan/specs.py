@@ -172,15 +172,21 @@ class TrialSpec(Strict):
 
 # Suite names and trial ids are names of folders, so they cannot contain path separators.
 SUITE_NAME = "^[a-z0-9][a-z0-9_-]{0,63}$"
-LEADERBOARD = "leaderboard"  # results/tables/leaderboard.md is the table of all suites
+LEADERBOARD, GROUND_TRUTH = "leaderboard", "ground_truth"  # tables of several suites: results/tables/leaderboard.md
 TRIAL_ID = "^[0-9a-f]{12}$"
 
 
 class SuiteFile(Strict):
-    """The keys of a suite file. Components are checked against the registries in harness/plan/components.py."""
+    """The keys of a suite file. Components are checked against the registries in harness/plan/components.py.
+
+    Args:
+        core_minutes: how long all trials take on one core of a CPU, as far as it is known. It changes nothing in a run;
+            `harness reproduce` leaves out long suites by it.
+    """
 
     name: Annotated[str, Field(pattern=SUITE_NAME)]
     version: Annotated[int, Field(ge=1)]
+    core_minutes: Annotated[float, Field(gt=0)] | None = None
     corpora: Annotated[list[Any], Field(min_length=1)]
     backbones: Annotated[list[Any], Field(min_length=1)]
     heads: Annotated[list[Any], Field(min_length=1)]
@@ -196,8 +202,8 @@ class SuiteFile(Strict):
     @field_validator("name")
     @classmethod
     def _its_table_is_its_own(cls, name: str) -> str:
-        if name == LEADERBOARD:
-            raise ValueError(f"must not be '{LEADERBOARD}', which is the name of the table of all suites")
+        if name in (LEADERBOARD, GROUND_TRUTH):
+            raise ValueError(f"must not be '{name}', which is the name of a table of several suites")
         return name
 
 
@@ -214,6 +220,7 @@ class Suite(Strict):
         params: trial id -> numbers of parameters (total, head).
         settled: trial id -> the integers that the head's constructor chose for parameters that are None.
         match: the comparison at equal numbers of parameters that chose the trials' widths, or None.
+        core_minutes: how long all trials take on one core of a CPU; None: not known.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -232,6 +239,7 @@ class Suite(Strict):
     contents: dict[str, str]
     params: dict[str, tuple[int, int]]
     match: MatchSpec | None = None
+    core_minutes: float | None = None
     settled: dict[str, dict[str, int]] = Field(default_factory=dict)
 
     def compared(self, spec: ComponentSpec) -> ComponentSpec:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from harness.report.evidence.comparisons import Compared, compare, ties
 from harness.report.evidence.gather import Evidence
+from harness.report.evidence.reproduced import Reproduction, of_row
 from harness.report.evidence.table_rows import Row
 
 COMPAT_MARK = "†"  # computed as a published code does
@@ -25,6 +26,7 @@ class Findings:
         compared: index of a row -> its comparison with the baseline; empty if the suite names no baseline.
         ranks: index of a row -> 'best' or 'tie', of its corpus, backbone and device.
         tied: indices of the ties, and of the best rows that they tie with.
+        reproduced: for each row, the printed numbers that have a tolerance.
     """
 
     evidence: Evidence
@@ -32,6 +34,7 @@ class Findings:
     compared: dict[int, Compared]
     ranks: dict[int, Literal["best", "tie"]]
     tied: frozenset[int]
+    reproduced: list[list[Reproduction]]
 
 
 def find(evidence: Evidence) -> Findings:
@@ -46,6 +49,7 @@ def find(evidence: Evidence) -> Findings:
         compared={} if baseline is None else compare(lines, baseline, evidence),
         ranks=ranks,
         tied=frozenset(index for index in ranks if _place(lines[index]) in contested),
+        reproduced=[of_row(line, evidence) for line in lines],
     )
 
 

@@ -1,7 +1,11 @@
-"""Numbers printed in papers: results/published/<paper>.csv, one printed cell a row, the value as printed."""
+"""Numbers printed in papers: results/published/<paper>.csv, one printed cell a row, the value as printed.
+
+A file may also have the columns epoch, tolerance_percent, tolerance_reason and differs; see PrintedCell.
+"""
 
 import csv
 import io
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +15,7 @@ from harness.machine.files import read_bounded
 from harness.plan.identity import plain
 from harness.plan.reader import value_of
 from harness.plan.specs import Suite, TrialSpec
+from harness.records.metrics import METRICS
 from harness.registry import nearest
 
 MAX_BYTES = 4 * 1024**2
@@ -30,6 +35,11 @@ class PrintedCell:
         weights: 'last' if the paper tested the weights after the last epoch, 'best' for the best by validation.
         counting: the boundary rule of its token counts ('eos', 'sos_eos'), '' where it does not apply.
         note: the device of a time, or a peculiarity of the number.
+        epoch: the epoch after which the metric was measured, for a point of a curve; None for the result of a run.
+        tolerance: percent of the value by which ours may differ for the number to count as reproduced; None where
+            nothing is decided.
+        reason: why the tolerance is as large as it is.
+        differs: the setting to which a difference is due, or '' if no cause is known.
     """
 
     corpus: str
@@ -41,6 +51,16 @@ class PrintedCell:
     weights: str
     counting: str
     note: str
+    epoch: int | None = None
+    tolerance: float | None = None
+    reason: str = ""
+    differs: str = ""
+
+    @property
+    def of_ours(self) -> str:
+        """The metric of ours to compare with: that of the weights that the paper tested."""
+        last = f"last_{self.metric}"
+        return last if self.weights == "last" and last in METRICS else self.metric
 
     @property
     def number(self) -> float | None:
@@ -68,9 +88,21 @@ class PrintedNumbers:
     sources: tuple[str, ...]
 
     def find(self, trial: TrialSpec, params: dict[str, object], metric: str) -> PrintedCell | None:
-        """The first cell for a trial and a metric; None if there is none."""
-        fitting = (cell for cell in self.cells if cell.metric == metric and cell.fits(trial, params))
+        """The first cell for a trial and a metric, of the result of a run; None if there is none."""
+        fitting = (cell for cell in self.of(trial, params) if cell.metric == metric and cell.epoch is None)
         return next(fitting, None)
+
+    def curve(self, trial: TrialSpec, params: dict[str, object], metric: str) -> dict[int, PrintedCell]:
+        """Epoch -> the first cell for a trial and a metric after that epoch."""
+        found: dict[int, PrintedCell] = {}
+        for cell in self.of(trial, params):
+            if cell.metric == metric and cell.epoch is not None:
+                found.setdefault(cell.epoch, cell)
+        return found
+
+    def of(self, trial: TrialSpec, params: dict[str, object]) -> list[PrintedCell]:
+        """All cells for a trial, in order."""
+        return [cell for cell in self.cells if cell.fits(trial, params)]
 
 
 def load(suite: Suite) -> PrintedNumbers:
@@ -127,4 +159,26 @@ def _cell(row: dict[str, str], path: Path) -> PrintedCell:
         params = {name: value_of(value) for name, _, value in pairs}
     except ValueError as error:
         raise HarnessError(f"{path}: the parameters '{row['params']}': {error}") from error
-    return PrintedCell(params=params, **{name: row[name] for name in CELL[2:]})
+    epoch, tolerance = _number(row, "epoch", path), _number(row, "tolerance_percent", path)
+    return PrintedCell(
+        params=params,
+        **{name: row[name] for name in CELL[2:]},
+        epoch=None if epoch is None else int(epoch),
+        tolerance=tolerance,
+        reason=row.get("tolerance_reason", ""),
+        differs=row.get("differs", ""),
+    )
+
+
+def _number(row: dict[str, str], column: str, path: Path) -> float | None:
+    """A number above 0; None for an empty cell."""
+    text = row.get(column, "")
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise HarnessError(f"{path}: the {column} '{text}' is not a number above 0")
+    return number

@@ -53,9 +53,11 @@ def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
 
 
 def curves(lines: list[Row], evidence: Evidence) -> Drawn:
-    """Validation perplexity after each epoch, on a log scale: the mean over seeds, and a band over all of them."""
+    """Validation perplexity after each epoch, on a log scale: the mean over seeds, a band over all of them, and printed
+    values as stars.
+    """
     chosen, left = _chosen(lines, evidence, MOST)
-    found = {index: series for index in chosen if (series := points.curve(lines[index])) is not None}
+    found = {index: series for index in chosen if (series := points.curve(lines[index], evidence.printed)) is not None}
     if max((len(series.points) for series in found.values()), default=0) < 2:
         return "no finished trial has a curve of two epochs"
     on, entries = axes("epoch", "validation perplexity"), []
@@ -74,7 +76,9 @@ def curves(lines: list[Row], evidence: Evidence) -> Drawn:
         entries.append((line, series.label))
     on.xaxis.set_major_locator(MaxNLocator(integer=True))
     every = [point for series in found.values() for point in series.points]
-    logarithmic(on.yaxis, min(point.low for point in every), max(point.high for point in every))
+    _printed(on, every, entries)
+    heights = [y for point in every for y in (point.low, point.high, point.printed) if y is not None]
+    logarithmic(on.yaxis, min(heights), max(heights))
     legend(on, entries)
     return on, f"Mean over seeds after each epoch; bands {RANGE}.{left}"
 

@@ -12,7 +12,7 @@ from harness.plan.specs import ComponentSpec
 from harness.report.diff.pairs import mean_scores
 from harness.report.evidence.gains import Band, by_frequency, by_position
 from harness.report.evidence.gather import Evidence
-from harness.report.evidence.printed_numbers import PrintedNumbers
+from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.evidence.statistics import TWO_SIDED
 from harness.report.evidence.table_rows import Row
 
@@ -77,17 +77,19 @@ def baseline(line: Row, printed: PrintedNumbers) -> Point | None:
     return _over_seeds(line, math.nan, printed) if line.values(METRIC) else None
 
 
-def curve(line: Row) -> Series | None:
+def curve(line: Row, printed: PrintedNumbers) -> Series | None:
     """Validation perplexity by epoch, for the epochs that all ok trials have, with bands from the lowest seed to the
-    highest; None without a curve.
+    highest, and printed values; None without a curve.
     """
     curves = [line.records[seed].curve for seed in line.ok_seeds]
+    theirs = printed.curve(line.trials[0], line.params, "valid_ppl")
     points = [
         Point(
             x=at[0].epoch,
             y=statistics.fmean(point.valid_ppl for point in at),
             low=min(point.valid_ppl for point in at),
             high=max(point.valid_ppl for point in at),
+            printed=_comparable(theirs.get(at[0].epoch), line),
         )
         for at in zip(*curves, strict=False)  # to the shortest
     ]
@@ -156,7 +158,11 @@ def _over_seeds(line: Row, x: float, printed: PrintedNumbers) -> Point:
 
 
 def _printed(line: Row, printed: PrintedNumbers) -> float | None:
-    cell = printed.find(line.trials[0], line.params, METRIC)
+    return _comparable(printed.find(line.trials[0], line.params, METRIC), line)
+
+
+def _comparable(cell: PrintedCell | None, line: Row) -> float | None:
+    """Its number, if it was counted as ours."""
     if cell is None or (cell.counting and cell.counting != line.boundary):
         return None
     return cell.number

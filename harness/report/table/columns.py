@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.records.metrics import METRICS, Metric, metrics_of
+from harness.report.evidence import reproduced
 from harness.report.evidence.comparisons import Compared
 from harness.report.evidence.findings import BLOCKS_MARK, SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK, Findings, percent
 from harness.report.evidence.printed_numbers import PrintedCell
@@ -148,14 +149,16 @@ def _printed(findings: Findings) -> list[Quantity]:
         cells = _printed_cells(findings, metric.name)
         rows = frozenset(index for index, cell in enumerate(cells) if cell)
         last = METRICS.get(f"last_{metric.name}")
-        ours = [last if last and cell and cell.weights == "last" else metric for cell in cells]
+        ours = [METRICS[cell.of_ours] if cell else metric for cell in cells]
         if last in ours:
             means = [_mean(line, last) for line in findings.lines]
             found.append(_numbers(last.label, means, "quality", rows=rows, metric=last.name))
         found.append(_numbers(f"printed {metric.label}", map(_as_printed, cells), "quality", rows=rows))
         differences = map(_difference, findings.lines, ours, cells)
         found.append(_numbers(f"ours - printed {metric.label}", differences, "quality", rows=rows))
-    return found
+    answers = [reproduced.in_short(each) or NOTHING for each in findings.reproduced]
+    cells = tuple(Cell(text=answer) for answer in answers)
+    return [*found, Quantity(column=Column(name="reproduced"), cells=cells, kind="quality")]
 
 
 def _costs(findings: Findings) -> list[Quantity]:

@@ -34,6 +34,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *time_notes.notes(findings),
         *_more_seeds(findings),
         *(f"Printed numbers of {source}." for source in evidence.printed.sources),
+        *_reproduced(findings),
         *caveats.notes(findings, records),
         LEGEND,
     ]
@@ -139,6 +140,15 @@ def _machine(record: TrialRecord) -> str:
         f"Measured on {e.device}, {e.threads} thread(s) a trial, torch {e.torch}{products}{graph}, Python {e.python}, "
         f"harness {e.harness} at {e.commit}, executor {e.executor}."
     )
+
+
+def _reproduced(findings: Findings) -> list[str]:
+    """Each printed number that has a tolerance: how far ours is, and why if it is too far."""
+    return [
+        f"Reproduced, {time_notes.row_name(line, findings.lines)}: {each}."
+        for line, numbers in zip(findings.lines, findings.reproduced, strict=True)
+        for each in numbers
+    ]
 
 
 def _more_seeds(findings: Findings) -> list[str]:
