@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from harness import kernels
 from harness.protocols import HeadDims
+from harness.random_streams import substream
 
 LOGIT_MAPS, Bend = kernels.LOGIT_MAPS, kernels.Bend
 weighted_mean = kernels.weighted_mean
@@ -71,23 +72,31 @@ def output_layer(
 ) -> nn.Linear:
     """Return the output layer: matrix W (V, E) and bias b (V,). With `tie_weights` W is the backbone's input embedding.
 
+    An own W is Xavier-uniform, and b has the default of torch's Linear, U(-1/sqrt(E), 1/sqrt(E)). Both are drawn from a
+    stream of their own, 'output': under one seed all heads start with the same W and b if V and E are the same. The
+    other draws of a head do not depend on the output layer.
+
     Args:
         width: E; None for the width of the backbone's embedding.
     """
-    output = nn.Linear(dims.d_embed if width is None else width, dims.vocab_size, bias=bias)
+    with substream("output"):
+        output = nn.Linear(dims.d_embed if width is None else width, dims.vocab_size, bias=bias)
+    with substream("output"):  # from its start, so that W is the same with and without b
+        nn.init.xavier_uniform_(output.weight)
     if tie_weights:
         output.weight = embedding.weight
     return output
 
 
-def xavier_uniform_(embedding: nn.Embedding, *layers: nn.Module | None) -> None:
+def xavier_uniform_(*layers: nn.Module | None) -> None:
     """Initialise the matrices of linear layers, in the given order, by torch's Xavier-uniform rule.
 
-    A matrix that is tied to the embedding is left unchanged. Biases keep the default of torch's Linear. A head calls
-    this as the last step of its constructor, because the order of random draws decides the initial weights.
+    For the layers of a head except its output layer, which `output_layer` initialises. Modules without a matrix are
+    left out, as is None. Biases keep the default of torch's Linear. A head calls this as the last step of its
+    constructor, because the order of random draws decides the initial weights.
     """
     for layer in layers:
-        if isinstance(layer, nn.Linear) and layer.weight is not embedding.weight:
+        if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
 
 

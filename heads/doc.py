@@ -80,7 +80,7 @@ class DirectOutputConnection(nn.Module):
         several = self.num_components > 1
         self.prior = nn.Linear(dims.layer_dims[-1], self.num_components, bias=False) if several else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
-        xavier_uniform_(embedding, *self.latents, self.prior, self.output)
+        xavier_uniform_(*self.latents, self.prior)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map the states of all layers to a Mixture of J components, with the balance loss."""

@@ -45,7 +45,7 @@ class GeneralisedSigSoftmax(nn.Module):
         self.phi = Bend(c=c, k=k)
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        xavier_uniform_(embedding, self.facet, self.output)
+        xavier_uniform_(self.facet)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component with the logit map phi."""

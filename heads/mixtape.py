@@ -66,7 +66,7 @@ class Mixtape(nn.Module):
         self.gate_word = nn.Parameter(0.1 * torch.randn(self.num_own + 1, d_gate))  # the last row is the shared gate
         self.gate_bias = nn.Parameter(torch.zeros(self.num_own + 1, NUM_SIGMOIDS))
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        xavier_uniform_(embedding, self.latent, self.gate_hidden, self.gate_context, self.output)
+        xavier_uniform_(self.latent, self.gate_hidden, self.gate_context)
         counts = dims.token_counts
         by_frequency = None if counts is None else torch.argsort(counts, descending=True, stable=True)
         self.register_buffer("by_frequency", by_frequency)

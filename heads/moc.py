@@ -54,7 +54,7 @@ class MixtureOfContexts(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.prior = nn.Linear(d_top, num_mixtures, bias=prior_bias) if num_mixtures > 1 else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
-        xavier_uniform_(embedding, self.latent, self.prior, self.output)
+        xavier_uniform_(self.latent, self.prior)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component, whose facet is a mixture of K facets."""

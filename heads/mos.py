@@ -89,7 +89,7 @@ class MixtureOfSoftmaxes(nn.Module):
         elif num_mixtures > 1 and gate == "static":
             self.static_prior = nn.Parameter(torch.zeros(num_mixtures))
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
-        xavier_uniform_(embedding, self.latent, self.prior, self.output)
+        xavier_uniform_(self.latent, self.prior)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of K components."""

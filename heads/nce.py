@@ -129,7 +129,7 @@ class NoiseContrastiveSoftmax(nn.Module):
         self.log_normaliser = math.log(dims.vocab_size) if log_normaliser is None else log_normaliser
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        xavier_uniform_(embedding, self.facet, self.output)
+        xavier_uniform_(self.facet)
         self.noise = None if dims.token_counts is None else UnigramNoise(dims.token_counts)
 
     def forward(self, hidden: Hidden) -> NoiseContrastive:

@@ -59,7 +59,7 @@ class PiecewiseLinearSoftmax(nn.Module):
         self.num_pieces, self.bound = num_pieces, bound
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        xavier_uniform_(embedding, self.facet, self.output)
+        xavier_uniform_(self.facet)
         self.raw_slope = nn.Parameter(math.log(math.e - 1) + noise * torch.randn(num_pieces))
 
     def phi(self, z: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class Softmax(nn.Module):
         if start == "embedding":
             start_as_embedding_(embedding, self.facet, self.output)
         else:
-            xavier_uniform_(embedding, self.facet, self.output)
+            xavier_uniform_(self.facet)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component."""
