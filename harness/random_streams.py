@@ -3,10 +3,11 @@
 Two trials of one seed that differ only in the head have the same backbone initialisation, data order and dropout masks
 of the backbone, so their results can be compared in pairs.
 
-Streams: 'backbone' and 'head' for initialisation; 'data' for the order of segments or blocks; 'dropout' for the masks;
-'python' and 'numpy' for plug-ins that draw from these generators. The dropout stream starts again at every step,
-because the number of the step is part of its name. The backbone runs first in a step, so its masks are the same under
-every head.
+Streams: 'backbone' and 'head' for initialisation; 'output' within 'head' for the output matrix and its bias, so that
+all heads with an output matrix of one shape start with the same one; 'data' for the order of segments or blocks;
+'dropout' for the masks; 'python' and 'numpy' for plug-ins that draw from these generators. The dropout stream starts
+again at every step, because the number of the step is part of its name. The backbone runs first in a step, so its masks
+are the same under every head.
 """
 
 import hashlib
@@ -33,6 +34,17 @@ def seeded(seed: int, *names: str | int) -> Iterator[None]:
     """Set torch's global CPU generator to a stream within the block, and restore its state afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, *names))
+        yield
+
+
+@contextmanager
+def substream(*names: str | int) -> Iterator[None]:
+    """Set torch's global CPU generator to a stream of the current stream within the block, and restore it afterwards.
+
+    It is derived from the number that the generator was last seeded with. So it does not depend on what was drawn since
+    then, and the draws within the block do not change those after it. A second block of the same names draws the same.
+    """
+    with seeded(torch.initial_seed(), *names):
         yield
 
 

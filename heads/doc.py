@@ -5,7 +5,16 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer, output_width, xavier_uniform_
+from harness.distributions import (
+    Compat,
+    Mixture,
+    log_epsilon,
+    log_prior,
+    output_layer,
+    output_width,
+    uniform_output_,
+    xavier_uniform_,
+)
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -39,13 +48,18 @@ class DirectOutputConnection(nn.Module):
         tie_weights: use the backbone's input embedding as W.
         d_embed: E; None for the width of the backbone's embedding.
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
-    Raises: ValueError when there is no component, a number of components or lambda is negative, more layers are named
-        than the backbone has, dropout is not in [0, 1), or weights are tied and E is not the width of the embedding.
+        init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
+            Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
+        init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, there is no
+        component, a number of components or lambda is negative, more layers are named than the backbone has, dropout is
+        not in [0, 1), or weights are tied and E is not the width of the embedding.
     Source: Takase et al. (2018), arXiv:1808.10143, sections 3 and 4; nttcslab-nlp/doc_lm, main.py and model.py (dropout
         0.6, lambda 0.001, components (15, 5)). The paper's form of the balance loss was written from memory and NOT
         CONFIRMED in the paper.
     Differs: the mixture is computed in log space. By default W is untied and matrices are Xavier-uniform; the authors'
-        W is tied and U(-0.1, 0.1). Latent biases have torch's default initialisation; the authors' start at 0.
+        W is tied and U(-0.1, 0.1), with b = 0 (tie_weights and init_range 0.1). Latent biases have torch's default
+        initialisation; the authors' start at 0.
     """
 
     def __init__(
@@ -61,6 +75,8 @@ class DirectOutputConnection(nn.Module):
         tie_weights: bool = False,
         d_embed: int | None = None,
         compat: Compat | None = None,
+        init_range: float | None = None,
+        init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
         if not 0 <= dropout < 1:
@@ -80,7 +96,8 @@ class DirectOutputConnection(nn.Module):
         several = self.num_components > 1
         self.prior = nn.Linear(dims.layer_dims[-1], self.num_components, bias=False) if several else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
-        xavier_uniform_(embedding, *self.latents, self.prior, self.output)
+        xavier_uniform_(*self.latents, self.prior)
+        uniform_output_(self.output, init_range, init_bias)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map the states of all layers to a Mixture of J components, with the balance loss."""

@@ -1,9 +1,11 @@
 """The row DOC of the multi-facet poster: one facet from each of the top layers. `doc` is the model of Takase et al."""
 
+from typing import Literal
+
 import torch
 from torch import nn
 
-from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer
+from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer, uniform_output_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -23,7 +25,11 @@ class DirectOutputConnectionPoster(nn.Module):
         bias: add a bias for each word.
         tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it.
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
-    Raises: ValueError when num_mixtures < 1 or the backbone has fewer layers.
+        init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is a copy of
+            the input embedding, and b U(-1/sqrt(E), 1/sqrt(E)).
+        init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, num_mixtures < 1 or
+        the backbone has fewer layers.
     Source: Chang and McCallum's multi-facet softmax, the poster's table 1; laksh-ag/Multi-facet_softmax,
         gpt2_model/modeling_gpt2_multi.py, `individual_hidden_states` (3 facets, 3 layers, window 0).
     Differs: the mixture is computed in log space. If D_l = E, A_k is initialised as the identity plus noise of at most
@@ -40,6 +46,8 @@ class DirectOutputConnectionPoster(nn.Module):
         bias: bool = False,
         tie_weights: bool = False,
         compat: Compat | None = None,
+        init_range: float | None = None,
+        init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
         if num_mixtures < 1:
@@ -60,6 +68,7 @@ class DirectOutputConnectionPoster(nn.Module):
                     noise = 0.0 if k == num_mixtures - 1 else NOISE * (torch.rand_like(facet.weight) - 0.5)
                     facet.weight.copy_(torch.eye(dims.d_embed) + noise)
                     facet.bias.zero_()
+        uniform_output_(self.output, init_range, init_bias)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map the states of the top K layers to a Mixture of K components."""

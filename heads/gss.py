@@ -1,8 +1,10 @@
 """Generalised SigSoftmax (GSS; Parthiban et al., 2021)."""
 
+from typing import Literal
+
 from torch import nn
 
-from harness.distributions import Bend, Mixture, facet_map, output_layer, xavier_uniform_
+from harness.distributions import Bend, Mixture, facet_map, output_layer, uniform_output_, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -23,7 +25,11 @@ class GeneralisedSigSoftmax(nn.Module):
         projection: apply an affine map D -> E before the output matrix.
         bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-    Raises: ValueError when k <= 0 (phi must increase), or when D differs from E without a projection.
+        init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
+            Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
+        init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, k <= 0 (phi must
+        increase), or when D differs from E without a projection.
     Source: Parthiban et al. (2021), equations 3 to 5; quettabit/awd-lstm-lmkit.
     Differs: only the initialisation, which is that of `softmax`.
     """
@@ -38,6 +44,8 @@ class GeneralisedSigSoftmax(nn.Module):
         projection: bool = False,
         bias: bool = True,
         tie_weights: bool = False,
+        init_range: float | None = None,
+        init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
         if k <= 0:
@@ -45,7 +53,8 @@ class GeneralisedSigSoftmax(nn.Module):
         self.phi = Bend(c=c, k=k)
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        xavier_uniform_(embedding, self.facet, self.output)
+        xavier_uniform_(self.facet)
+        uniform_output_(self.output, init_range, init_bias)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component with the logit map phi."""

@@ -1,10 +1,12 @@
 """Multi-facet softmax (MFS; Chang and McCallum), and the rows of the poster that are special cases of it."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer
+from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer, uniform_output_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -41,8 +43,11 @@ class MultiFacetSoftmax(nn.Module):
         bias: add a bias for each word.
         tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it.
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
-    Raises: ValueError when a number is too small, there are more partitions than words, or the backbone has fewer
-        layers than num_input_layers.
+        init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is a copy of
+            the input embedding, and b U(-1/sqrt(E), 1/sqrt(E)).
+        init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, a number is too
+        small, there are more partitions than words, or the backbone has fewer layers than num_input_layers.
     Source: Chang and McCallum's multi-facet softmax, the poster's figure 2 and table 1;
         laksh-ag/Multi-facet_softmax, gpt2_model/modeling_gpt2_multi.py (mode `even_last_2`).
     Differs: the mixture is computed in log space. The unused second layer after L_h is left out, and there is no gate
@@ -64,6 +69,8 @@ class MultiFacetSoftmax(nn.Module):
         bias: bool = False,
         tie_weights: bool = False,
         compat: Compat | None = None,
+        init_range: float | None = None,
+        init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
         if num_input_layers is None:
@@ -94,6 +101,7 @@ class MultiFacetSoftmax(nn.Module):
             self.output.weight.copy_(embedding.weight)
             if d_top == dims.d_embed:
                 self._start_facets_as_the_top_state()
+        uniform_output_(self.output, init_range, init_bias)
 
     def _start_facets_as_the_top_state(self) -> None:
         """Initialise A_i as [identity, 0] plus noise. W is a copy of the embedding, so the model starts as the

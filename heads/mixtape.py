@@ -1,10 +1,12 @@
 """Mixtape (Yang et al., 2019): a gate for each word that mixes logits, before one softmax."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.distributions import Logits, linear, output_layer, xavier_uniform_
+from harness.distributions import Logits, linear, output_layer, uniform_output_, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -29,8 +31,12 @@ class Mixtape(nn.Module):
         dropout: probability of zeroing a unit of f in training, independently at each position.
         bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-    Raises: ValueError when d_gate < 1, own_gates is not in [0, 1], or dropout not in [0, 1). RuntimeError in
-        `forward` when the head was built without the token counts of the training split.
+        init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
+            Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
+        init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, d_gate < 1,
+        own_gates is not in [0, 1], or dropout not in [0, 1). RuntimeError in `forward` when the head was built without
+        the token counts of the training split.
     Source: Yang, Luong, Salakhutdinov and Le (2019), "Mixtape: Breaking the Softmax Bottleneck Efficiently", NeurIPS;
         read: the abstract and descriptions by others; not the paper.
     Differs: NOT CONFIRMED in the paper: there are three U and u (one for each sigmoid) and not four; d_gate = 32; one
@@ -49,6 +55,8 @@ class Mixtape(nn.Module):
         dropout: float = 0.0,
         bias: bool = True,
         tie_weights: bool = False,
+        init_range: float | None = None,
+        init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
         if d_gate < 1:
@@ -66,7 +74,8 @@ class Mixtape(nn.Module):
         self.gate_word = nn.Parameter(0.1 * torch.randn(self.num_own + 1, d_gate))  # the last row is the shared gate
         self.gate_bias = nn.Parameter(torch.zeros(self.num_own + 1, NUM_SIGMOIDS))
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        xavier_uniform_(embedding, self.latent, self.gate_hidden, self.gate_context, self.output)
+        xavier_uniform_(self.latent, self.gate_hidden, self.gate_context)
+        uniform_output_(self.output, init_range, init_bias)
         counts = dims.token_counts
         by_frequency = None if counts is None else torch.argsort(counts, descending=True, stable=True)
         self.register_buffer("by_frequency", by_frequency)

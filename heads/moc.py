@@ -1,9 +1,11 @@
 """Mixture of Contexts (Yang et al., 2018): a control for MoS that mixes facets and not distributions."""
 
+from typing import Literal
+
 import torch
 from torch import nn
 
-from harness.distributions import Mixture, log_prior, output_layer, output_width, xavier_uniform_
+from harness.distributions import Mixture, log_prior, output_layer, output_width, uniform_output_, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -23,8 +25,11 @@ class MixtureOfContexts(nn.Module):
         bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
         d_embed: E; None for the width of the backbone's embedding.
-    Raises: ValueError when num_mixtures or d_embed < 1, dropout is not in [0, 1), or weights are tied and E is not
-        the width of the embedding.
+        init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
+            Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
+        init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, num_mixtures or
+        d_embed < 1, dropout is not in [0, 1), or weights are tied and E is not the width of the embedding.
     Source: Yang et al. (2018), arXiv:1711.03953, section 3.2; quettabit/awd-lstm-lmkit, moc.py.
     Differs: dropout and initialisation (Xavier-uniform matrices) are those of our `mos`, so that the two heads differ
         only in what is mixed.
@@ -41,6 +46,8 @@ class MixtureOfContexts(nn.Module):
         bias: bool = True,
         tie_weights: bool = False,
         d_embed: int | None = None,
+        init_range: float | None = None,
+        init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
         if num_mixtures < 1:
@@ -54,7 +61,8 @@ class MixtureOfContexts(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.prior = nn.Linear(d_top, num_mixtures, bias=prior_bias) if num_mixtures > 1 else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
-        xavier_uniform_(embedding, self.latent, self.prior, self.output)
+        xavier_uniform_(self.latent, self.prior)
+        uniform_output_(self.output, init_range, init_bias)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component, whose facet is a mixture of K facets."""

@@ -14,6 +14,7 @@ from harness.distributions import (
     log_prior,
     output_layer,
     output_width,
+    uniform_output_,
     xavier_uniform_,
 )
 from harness.protocols import HeadDims, Hidden
@@ -43,13 +44,18 @@ class MixtureOfSoftmaxes(nn.Module):
             does not depend on the context.
         loss: the training loss: 'nll', or 'binary', a binary cross-entropy of every word (BinaryLogLoss).
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
-    Raises: ValueError when num_mixtures or d_embed < 1, dropout is not in [0, 1), a prior bias is set for a gate that
-        is not learned, or weights are tied and E is not the width of the embedding.
+        init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
+            Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
+        init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, num_mixtures or
+        d_embed < 1, dropout is not in [0, 1), a prior bias is set for a gate that is not learned, or weights are tied
+        and E is not the width of the embedding.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; zihangdai/mos, model.py; Benka et al. (2021) and
         ChrisBenka/Transformer_MOS, whose settings (dropout per position, untied Xavier-uniform W) are used here. MoSS:
         Kanai et al. (2018), section 3.4. Gates: Orhan's note on degeneracy (constant), the multi-facet code (static).
     Differs: the mixture is computed in log space; the authors' code computes log(p + 1e-8) (see `compat`).
-        zihangdai/mos draws one dropout mask per sequence; here there is one per position, as in Benka et al.
+        zihangdai/mos draws one dropout mask per sequence; here there is one per position, as in Benka et al. The start
+        of zihangdai/mos is tie_weights with init_range 0.1.
     """
 
     def __init__(
@@ -68,6 +74,8 @@ class MixtureOfSoftmaxes(nn.Module):
         gate: Literal["learned", "constant", "static"] = "learned",
         loss: Literal["nll", "binary"] = "nll",
         compat: Compat | None = None,
+        init_range: float | None = None,
+        init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
         if num_mixtures < 1:
@@ -89,7 +97,8 @@ class MixtureOfSoftmaxes(nn.Module):
         elif num_mixtures > 1 and gate == "static":
             self.static_prior = nn.Parameter(torch.zeros(num_mixtures))
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
-        xavier_uniform_(embedding, self.latent, self.prior, self.output)
+        xavier_uniform_(self.latent, self.prior)
+        uniform_output_(self.output, init_range, init_bias)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of K components."""

@@ -1,12 +1,21 @@
 """A softmax trained by noise-contrastive estimation (NCE)."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.distributions import Mixture, facet_map, linear, output_layer, weighted_mean, xavier_uniform_
+from harness.distributions import (
+    Mixture,
+    facet_map,
+    linear,
+    output_layer,
+    uniform_output_,
+    weighted_mean,
+    xavier_uniform_,
+)
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -104,7 +113,12 @@ class NoiseContrastiveSoftmax(nn.Module):
         projection: apply an affine map D -> E before the output matrix.
         bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-    Raises: ValueError when num_noise < 1, or when D differs from E without a projection.
+        init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
+            Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
+        init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r). With and without init_range:
+            'unigram', log q + lnZ.
+    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, num_noise < 1, D
+        differs from E without a projection, or init_bias is 'unigram' and there is no bias.
     Source: Gutmann and Hyvarinen (2010); Mnih and Teh (2012), arXiv:1206.6426; Stonesjtu/Pytorch-NCE (shared noise,
         alias sampling, lnZ = 9).
     Differs: lnZ is log V by default. Perplexity is always computed with the normalised softmax. As in the authors'
@@ -121,6 +135,8 @@ class NoiseContrastiveSoftmax(nn.Module):
         projection: bool = False,
         bias: bool = True,
         tie_weights: bool = False,
+        init_range: float | None = None,
+        init_bias: Literal["zero", "uniform", "unigram"] = "zero",
     ):
         super().__init__()
         if num_noise < 1:
@@ -129,8 +145,19 @@ class NoiseContrastiveSoftmax(nn.Module):
         self.log_normaliser = math.log(dims.vocab_size) if log_normaliser is None else log_normaliser
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        xavier_uniform_(embedding, self.facet, self.output)
+        xavier_uniform_(self.facet)
+        uniform_output_(self.output, init_range, init_bias)
         self.noise = None if dims.token_counts is None else UnigramNoise(dims.token_counts)
+        if init_bias == "unigram":
+            self._start_bias_as_unigram()
+
+    def _start_bias_as_unigram(self) -> None:
+        """Initialise b as log q + lnZ: the score s(x) of a zero facet is log q(x)."""
+        if self.output.bias is None:
+            raise ValueError("init_bias: 'unigram' needs a head with a bias")
+        if self.noise is not None:  # without counts the head can be counted, but not trained
+            with torch.no_grad():
+                self.output.bias.copy_(self.noise.log_q + self.log_normaliser)
 
     def forward(self, hidden: Hidden) -> NoiseContrastive:
         """Map (B, T, D) top states to a softmax whose training loss is NCE."""

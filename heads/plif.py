@@ -1,12 +1,13 @@
 """LMS-PLIF (Ganea et al., 2019): a softmax over logits that are mapped by a learned increasing function."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.distributions import Mixture, facet_map, output_layer, xavier_uniform_
+from harness.distributions import Mixture, facet_map, output_layer, uniform_output_, xavier_uniform_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -27,8 +28,11 @@ class PiecewiseLinearSoftmax(nn.Module):
         projection: apply an affine map D -> E before the output matrix.
         bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-    Raises: ValueError when num_pieces < 1, bound <= 0, noise < 0, or when D differs from E without a
-        projection.
+        init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
+            Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
+        init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, num_pieces < 1,
+        bound <= 0, noise < 0, or when D differs from E without a projection.
     Source: Ganea et al. (2019), arXiv:1902.08077; quettabit/awd-lstm-lmkit, top_models/smax/plif_smax.py, with its
         default arguments (M = 1e5, T = 20, noise 1).
     Differs: w has the learning rate of all other parameters; in the authors' code it has its own, 0.02. The sums at the
@@ -48,6 +52,8 @@ class PiecewiseLinearSoftmax(nn.Module):
         projection: bool = False,
         bias: bool = True,
         tie_weights: bool = False,
+        init_range: float | None = None,
+        init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
         if num_pieces < 1:
@@ -59,7 +65,8 @@ class PiecewiseLinearSoftmax(nn.Module):
         self.num_pieces, self.bound = num_pieces, bound
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        xavier_uniform_(embedding, self.facet, self.output)
+        xavier_uniform_(self.facet)
+        uniform_output_(self.output, init_range, init_bias)
         self.raw_slope = nn.Parameter(math.log(math.e - 1) + noise * torch.randn(num_pieces))
 
     def phi(self, z: Tensor) -> Tensor:

@@ -4,7 +4,15 @@ from typing import Literal
 
 from torch import nn
 
-from harness.distributions import LOGIT_MAPS, Mixture, facet_map, output_layer, start_as_embedding_, xavier_uniform_
+from harness.distributions import (
+    LOGIT_MAPS,
+    Mixture,
+    facet_map,
+    output_layer,
+    start_as_embedding_,
+    uniform_output_,
+    xavier_uniform_,
+)
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -25,7 +33,10 @@ class SigSoftmax(nn.Module):
         start: the initialisation. 'xavier': matrices are Xavier-uniform; 'embedding': W is a copy of the input
             embedding, U the identity, and biases are zero. Because of the sigmoid this is not equal to a pretrained
             softmax.
-    Raises: ValueError when D differs from E without a projection or with start 'embedding'.
+        init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.
+        init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+    Raises: ValueError when D differs from E without a projection or with start 'embedding', start 'embedding' has an
+        init_range, init_range <= 0, or init_bias is 'uniform' without init_range or without b.
     Source: Kanai et al. (2018), arXiv:1805.10829, section 3.3; Parthiban et al. (2021), equation 1.
     Differs: evaluated in log space. The code of the multi-facet softmax multiplies exp(z - max z) by 1e-20 +
         sigmoid(z), which has an error of 0.12 in probability at logits near -60 in float32. For the mixture (MoSS) use
@@ -41,14 +52,17 @@ class SigSoftmax(nn.Module):
         bias: bool = True,
         tie_weights: bool = False,
         start: Literal["xavier", "embedding"] = "xavier",
+        init_range: float | None = None,
+        init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         if start == "embedding":
-            start_as_embedding_(embedding, self.facet, self.output)
+            start_as_embedding_(embedding, self.facet, self.output, init_range)
         else:
-            xavier_uniform_(embedding, self.facet, self.output)
+            xavier_uniform_(self.facet)
+        uniform_output_(self.output, init_range, init_bias)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component with the logit map of SigSoftmax."""

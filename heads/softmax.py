@@ -4,7 +4,15 @@ from typing import Literal
 
 from torch import nn
 
-from harness.distributions import BinaryLogLoss, Mixture, facet_map, output_layer, start_as_embedding_, xavier_uniform_
+from harness.distributions import (
+    BinaryLogLoss,
+    Mixture,
+    facet_map,
+    output_layer,
+    start_as_embedding_,
+    uniform_output_,
+    xavier_uniform_,
+)
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -23,7 +31,10 @@ class Softmax(nn.Module):
         loss: the training loss: 'nll', or 'binary', a binary cross-entropy of every word (BinaryLogLoss).
         start: the initialisation. 'embedding': W is a copy of the input embedding, U the identity, and biases are zero,
             so that a pretrained model with tied weights starts unchanged; 'xavier': see Differs.
-    Raises: ValueError when D differs from E without a projection or with start 'embedding'.
+        init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.
+        init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+    Raises: ValueError when D differs from E without a projection or with start 'embedding', start 'embedding' has an
+        init_range, init_range <= 0, or init_bias is 'uniform' without init_range or without b.
     Source: the usual log-linear output layer; the baseline of Benka et al. (2021).
     Differs: W is Xavier-uniform unless it is tied, as in the code of Benka et al.; biases have torch's Linear default.
     """
@@ -38,15 +49,18 @@ class Softmax(nn.Module):
         tie_weights: bool = False,
         loss: Literal["nll", "binary"] = "nll",
         start: Literal["xavier", "embedding"] = "xavier",
+        init_range: float | None = None,
+        init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         if start == "embedding":
-            start_as_embedding_(embedding, self.facet, self.output)
+            start_as_embedding_(embedding, self.facet, self.output, init_range)
         else:
-            xavier_uniform_(embedding, self.facet, self.output)
+            xavier_uniform_(self.facet)
+        uniform_output_(self.output, init_range, init_bias)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component."""

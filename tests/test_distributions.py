@@ -109,14 +109,23 @@ def test_output_layer_is_a_row_and_a_bias_for_each_word():
     assert output_layer(DIMS, embedding, bias=True, tie_weights=True).weight is embedding.weight
 
 
-def test_xavier_fills_matrices_in_their_order_and_leaves_a_tied_one_alone():
-    embedding, first, second = nn.Embedding(7, 5), nn.Linear(4, 5), nn.Linear(5, 7)
-    second.weight, before = embedding.weight, embedding.weight.clone()
+def test_xavier_fills_matrices_in_their_order():
+    first, second, bias = nn.Linear(4, 5), nn.Linear(5, 7), torch.full((5,), 0.5)
+    with torch.no_grad():
+        first.bias.copy_(bias)
     torch.manual_seed(0)
-    expected = torch.empty(5, 4).uniform_(-((6 / 9) ** 0.5), (6 / 9) ** 0.5)
+    expected = [torch.empty(i, o).uniform_(-((6 / (i + o)) ** 0.5), (6 / (i + o)) ** 0.5) for i, o in ((7, 5), (5, 4))]
     torch.manual_seed(0)
-    xavier_uniform_(embedding, nn.Identity(), None, second, first)
-    torch.testing.assert_close(first.weight.detach(), expected)
+    xavier_uniform_(nn.Identity(), None, second, first)
+    torch.testing.assert_close(second.weight.detach(), expected[0])
+    torch.testing.assert_close(first.weight.detach(), expected[1])
+    assert torch.equal(first.bias, bias)
+
+
+def test_an_output_layer_leaves_a_tied_embedding_alone():
+    embedding = nn.Embedding(7, 5)
+    before = embedding.weight.clone()
+    output_layer(DIMS, embedding, bias=True, tie_weights=True)
     assert torch.equal(embedding.weight, before)
 
 

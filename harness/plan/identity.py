@@ -10,7 +10,7 @@ from harness.plan.parameters import parameters, places
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec
 from harness.protocols import StartsFromFiles
 
-SCHEMA_VERSION = 1  # increase it when a default or the meaning of a setting changes: then every id changes
+SCHEMA_VERSION = 2  # increase it when a default or the meaning of a setting changes: then every id changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,40 +1,213 @@
-"""The stacked LSTM against its cell equations, and what it refuses."""
+"""The stacked LSTM and GRU against their cell equations, their starts, and what they refuse."""
+
+import inspect
 
 import pytest
 import torch
 
-from backbones.lstm import StackedLSTM
+from backbones.lstm import StackedGRU, StackedLSTM
+from harness.model import build
+from harness.plan.specs import ComponentSpec
 
-V, D, L = 9, 5, 2
+V, D, E, L = 9, 5, 3, 2
+stacks = pytest.mark.parametrize("stack", [StackedLSTM, StackedGRU])
 
 
-def test_layers_equal_the_cell_equations():
+def sigmoid(x):
+    return 1 / (1 + (-x).exp())
+
+
+def product(matrix, vector, bias):
+    """W x + b as loops."""
+    return [sum(matrix[i, j] * vector[j] for j in range(len(vector))) + bias[i] for i in range(len(bias))]
+
+
+def lstm_cell(p, x, state):
+    """(h, (h, c)): the rows of the matrices are those of the gates i, f, g, o, in torch's order."""
+    h, c = state
+    size = len(h)
+    from_x, from_h = product(p.weight_ih_l0, x, p.bias_ih_l0), product(p.weight_hh_l0, h, p.bias_hh_l0)
+    new_h, new_c = [], []
+    for unit in range(size):
+        i, f, g, o = (from_x[gate * size + unit] + from_h[gate * size + unit] for gate in range(4))
+        new_c.append(sigmoid(f) * c[unit] + sigmoid(i) * g.tanh())
+        new_h.append(sigmoid(o) * new_c[-1].tanh())
+    return new_h, (new_h, new_c)
+
+
+def gru_cell(p, x, state):
+    """(h, (h,)): the rows of the matrices are those of r, z, n, in torch's order."""
+    (h,) = state
+    size = len(h)
+    from_x, from_h = product(p.weight_ih_l0, x, p.bias_ih_l0), product(p.weight_hh_l0, h, p.bias_hh_l0)
+    new_h = []
+    for unit in range(size):
+        r, z = (sigmoid(from_x[gate * size + unit] + from_h[gate * size + unit]) for gate in range(2))
+        n = (from_x[2 * size + unit] + r * from_h[2 * size + unit]).tanh()
+        new_h.append((1 - z) * n + z * h[unit])
+    return new_h, (new_h,)
+
+
+CELLS = {StackedLSTM: (lstm_cell, 2), StackedGRU: (gru_cell, 1)}
+
+
+@stacks
+@pytest.mark.parametrize("params", [{}, {"d_embed": E}, {"num_layers": 1}], ids=str)
+def test_layers_equal_the_cell_equations(stack, params):
     torch.manual_seed(0)
-    backbone = StackedLSTM(V, d_model=D, num_layers=L, dropout=0.0).double()
+    backbone = stack(V, **{"d_model": D, "num_layers": L, "dropout": 0.0, **params}).double()
     tokens = torch.tensor([[1, 4, 8, 0]])
     hidden = backbone(tokens)
+    cell, num_states = CELLS[stack]
     inputs = [backbone.embedding.weight[token] for token in tokens[0]]
-    for layer, lstm in enumerate(backbone.layers):
-        h = c = torch.zeros(D, dtype=torch.float64)
+    for layer, weights in enumerate(backbone.layers):
+        state = ([torch.zeros((), dtype=torch.float64)] * D,) * num_states
         outputs = []
         for x in inputs:
-            gates = lstm.weight_ih_l0 @ x + lstm.bias_ih_l0 + lstm.weight_hh_l0 @ h + lstm.bias_hh_l0
-            i, f, g, o = gates.split(D)  # torch's order of the four gates
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(c)
-            outputs.append(h)
+            h, state = cell(weights, x, state)
+            outputs.append(torch.stack(h))
         torch.testing.assert_close(hidden.layers[layer][0], torch.stack(outputs), rtol=0, atol=1e-12)
-        torch.testing.assert_close(hidden.state[layer][1][0, 0], c, rtol=0, atol=1e-12)
+        carried = hidden.state[layer] if num_states > 1 else (hidden.state[layer],)
+        assert len(carried) == num_states
+        for found, expected in zip(carried, state, strict=True):
+            torch.testing.assert_close(found[0, 0], torch.stack(expected), rtol=0, atol=1e-12)
         inputs = outputs
 
 
-def test_parameters_by_formula():
-    # embedding V d; a layer 4 d (d + d) + 8 d (HEADS.md section 5)
-    backbone = StackedLSTM(V, d_model=D, num_layers=L)
-    assert sum(p.numel() for p in backbone.parameters()) == V * D + L * (4 * D * (D + D) + 8 * D)
+@stacks
+def test_a_second_segment_continues_from_the_carried_state(stack):
+    torch.manual_seed(0)
+    backbone = stack(V, d_model=D, d_embed=E, num_layers=L).double().eval()
+    tokens = torch.tensor([[1, 4, 8, 0], [2, 2, 5, 7]])
+    whole, first = backbone(tokens), backbone(tokens[:, :3])
+    second = backbone(tokens[:, 3:], first.state)
+    for layer in range(L):
+        torch.testing.assert_close(second.layers[layer][:, 0], whole.layers[layer][:, 3], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("params", [{"d_model": 0}, {"num_layers": 0}, {"dropout": 1.0}, {"dropout": -0.1}])
-def test_bad_parameters_are_refused(params):
-    with pytest.raises(ValueError, match=next(iter(params))):
-        StackedLSTM(V, **params)
+@pytest.mark.parametrize(("stack", "gates"), [(StackedLSTM, 4), (StackedGRU, 3)])
+def test_parameters_by_formula(stack, gates):
+    # embedding V d; a layer of g gates: g d (d + d) + 2 g d (HEADS.md section 5)
+    backbone = stack(V, d_model=D, num_layers=L)
+    assert sum(p.numel() for p in backbone.parameters()) == V * D + L * (gates * D * (D + D) + 2 * gates * D)
+    # an embedding of width e: the first layer has g d (e + d) + 2 g d
+    backbone = stack(V, d_model=D, d_embed=E, num_layers=L)
+    layers = gates * D * (E + D) + gates * D * (D + D) + L * 2 * gates * D
+    assert sum(p.numel() for p in backbone.parameters()) == V * E + layers
+    assert (backbone.embedding.embedding_dim, backbone.layer_dims) == (E, (D, D))
+
+
+def assert_fills(weight, bound):
+    """Uniform in [-bound, bound]: within it, nearly up to it, and of its standard deviation."""
+    assert 0.97 * bound < weight.abs().max() <= bound
+    assert weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
+
+
+@stacks
+def test_without_a_range_the_embedding_is_uniform_and_layers_start_as_in_torch(stack):
+    torch.manual_seed(0)
+    backbone = stack(400, d_model=100, d_embed=50)
+    assert_fills(backbone.embedding.weight, 0.1)
+    for layer in backbone.layers:
+        for parameter in layer.parameters():
+            assert_fills(parameter, 0.1)  # 1 / sqrt(100)
+    assert_fills(stack(400, d_model=25).layers[0].weight_hh_l0, 0.2)  # 1 / sqrt(25)
+
+
+@stacks
+def test_a_range_is_that_of_all_weights_and_biases(stack):
+    torch.manual_seed(0)
+    backbone = stack(400, d_model=100, d_embed=50, init_range=0.03)
+    parameters = list(backbone.parameters())
+    assert len(parameters) == 1 + 2 * 4
+    for parameter in parameters:
+        assert_fills(parameter, 0.03)
+
+
+@stacks
+@pytest.mark.parametrize(("params", "embedding", "layers"), [({}, 0.9, 0.9), ({"embedding_dropout": 0.0}, 0.0, 0.9)])
+def test_the_embedding_has_the_dropout_of_the_layers_or_its_own(stack, params, embedding, layers):
+    torch.manual_seed(0)
+    backbone = stack(V, d_model=40, dropout=0.9, **params)
+    read = []
+    backbone.layers[0].register_forward_pre_hook(lambda module, args: read.append(args[0]))
+    hidden = backbone(torch.zeros(3, 50, dtype=torch.long))
+    assert (read[0] == 0).double().mean().item() == pytest.approx(embedding, abs=0.02)
+    for layer in hidden.layers:
+        assert (layer == 0).double().mean().item() == pytest.approx(layers, abs=0.02)
+
+
+# The starts of published models of 2 x 200 (docs/backbones.md): where each part is uniform, and the output bias.
+PUBLISHED = {
+    "pytorch/examples word_language_model": ({}, {"init_range": 0.1}, {"embedding": 0.1, "layers": 200**-0.5}, 0.1, 0),
+    "the same, tied": ({}, {"init_range": 0.1, "tie_weights": True}, {"layers": 200**-0.5}, 0.1, 0),
+    "Zaremba et al., small": (
+        {"dropout": 0.0, "init_range": 0.1},
+        {"init_range": 0.1, "init_bias": "uniform"},
+        {"embedding": 0.1, "layers": 0.1},
+        0.1,
+        0.1,
+    ),
+    "Kim et al., small": (
+        {"dropout": 0.5, "embedding_dropout": 0.0, "init_range": 0.05},
+        {"init_range": 0.05, "init_bias": "uniform"},
+        {"embedding": 0.05, "layers": 0.05},
+        0.05,
+        0.05,
+    ),
+}
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_the_starts_of_published_models_can_be_said(model):
+    lstm, softmax, body, matrix, bias = PUBLISHED[model]
+    built = build(
+        ComponentSpec(name="lstm", params=lstm), ComponentSpec(name="softmax", params=softmax), vocab_size=900, seed=1
+    )
+    for part, bound in body.items():
+        for parameter in getattr(built.backbone, part).parameters():
+            assert_fills(parameter, bound)
+    assert_fills(built.head.output.weight, matrix)
+    if bias:
+        assert_fills(built.head.output.bias, bias)
+    else:
+        assert not built.head.output.bias.any()
+
+
+def test_a_gru_has_the_parameters_of_the_lstm():
+    assert inspect.signature(StackedGRU) == inspect.signature(StackedLSTM)
+
+
+@stacks
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"d_model": 0}, "d_model must be at least 1, got 0"),
+        ({"num_layers": 0}, "num_layers must be at least 1, got 0"),
+        ({"d_embed": 0}, "d_embed must be at least 1, got 0"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+        ({"dropout": -0.1}, r"dropout must be in \[0, 1\), got -0.1"),
+        ({"embedding_dropout": 1.0}, r"embedding_dropout must be in \[0, 1\), got 1.0"),
+        ({"init_range": 0.0}, "init_range must be more than 0, got 0.0"),
+        ({"init_range": -0.1}, "init_range must be more than 0, got -0.1"),
+    ],
+)
+def test_bad_parameters_are_refused(stack, params, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        stack(V, **params)
+
+
+@pytest.mark.parametrize(
+    ("head", "params", "sentence"),
+    [
+        ("softmax", {}, "projection: the top layer has width 5, the output embedding 3; set projection to true"),
+        ("mos", {"tie_weights": True, "d_embed": D}, "tie_weights: the embedding has width 3, d_embed is 5"),
+    ],
+)
+def test_a_head_that_needs_equal_widths_says_so(head, params, sentence):
+    backbone = ComponentSpec(name="gru", params={"d_model": D, "d_embed": E})
+    with pytest.raises(ValueError, match=sentence):
+        build(backbone, ComponentSpec(name=head, params=params), vocab_size=V, seed=1)
+    tied = {"tie_weights": True, "projection": True}
+    built = build(backbone, ComponentSpec(name="softmax", params=tied), vocab_size=V, seed=1)
+    assert built.head.output.weight is built.backbone.embedding.weight

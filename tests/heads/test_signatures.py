@@ -6,6 +6,7 @@ from harness.plan.parameters import parameters
 from harness.registry import BACKBONES, HEADS
 
 COMPAT = "compat: dict[Literal['log_epsilon'], float] | None = None"
+START = ["init_range: float | None = None", "init_bias: Literal['zero', 'uniform'] = 'zero'"]
 HEAD_SIGNATURES = {
     "doc": [
         "components: dict[Literal['top', 'second', 'third'], int] | tuple[int, ...] = (15, 5)",
@@ -16,14 +17,16 @@ HEAD_SIGNATURES = {
         "tie_weights: bool = False",
         "d_embed: int | None = None",
         COMPAT,
+        *START,
     ],
-    "doc_poster": ["num_mixtures: int = 3", "bias: bool = False", "tie_weights: bool = False", COMPAT],
+    "doc_poster": ["num_mixtures: int = 3", "bias: bool = False", "tie_weights: bool = False", COMPAT, *START],
     "gss": [
         "c: float = -1.5",
         "k: float = 2.5",
         "projection: bool = False",
         "bias: bool = True",
         "tie_weights: bool = False",
+        *START,
     ],
     "mfs": [
         "num_mixtures: int = 3",
@@ -34,6 +37,7 @@ HEAD_SIGNATURES = {
         "bias: bool = False",
         "tie_weights: bool = False",
         COMPAT,
+        *START,
     ],
     "mixtape": [
         "d_gate: int = 32",
@@ -41,6 +45,7 @@ HEAD_SIGNATURES = {
         "dropout: float = 0.0",
         "bias: bool = True",
         "tie_weights: bool = False",
+        *START,
     ],
     "moc": [
         "num_mixtures: int = 10",
@@ -49,6 +54,7 @@ HEAD_SIGNATURES = {
         "bias: bool = True",
         "tie_weights: bool = False",
         "d_embed: int | None = None",
+        *START,
     ],
     "mos": [
         "num_mixtures: int = 10",
@@ -62,6 +68,7 @@ HEAD_SIGNATURES = {
         "gate: Literal['learned', 'constant', 'static'] = 'learned'",
         "loss: Literal['nll', 'binary'] = 'nll'",
         COMPAT,
+        *START,
     ],
     "nce": [
         "num_noise: int = 100",
@@ -69,6 +76,8 @@ HEAD_SIGNATURES = {
         "projection: bool = False",
         "bias: bool = True",
         "tie_weights: bool = False",
+        "init_range: float | None = None",
+        "init_bias: Literal['zero', 'uniform', 'unigram'] = 'zero'",
     ],
     "plif": [
         "num_pieces: int = 100000",
@@ -77,12 +86,14 @@ HEAD_SIGNATURES = {
         "projection: bool = False",
         "bias: bool = True",
         "tie_weights: bool = False",
+        *START,
     ],
     "sigsoftmax": [
         "projection: bool = False",
         "bias: bool = True",
         "tie_weights: bool = False",
         "start: Literal['xavier', 'embedding'] = 'xavier'",
+        *START,
     ],
     "softmax": [
         "projection: bool = False",
@@ -90,8 +101,17 @@ HEAD_SIGNATURES = {
         "tie_weights: bool = False",
         "loss: Literal['nll', 'binary'] = 'nll'",
         "start: Literal['xavier', 'embedding'] = 'xavier'",
+        *START,
     ],
 }
+RECURRENT = [
+    "d_model: int = 200",
+    "num_layers: int = 2",
+    "dropout: float = 0.2",
+    "d_embed: int | None = None",
+    "embedding_dropout: float | None = None",
+    "init_range: float | None = None",
+]
 BACKBONE_SIGNATURES = {
     "gpt2": [
         "size: Literal['tiny', 'small', 'medium', 'large', 'xl'] = 'small'",
@@ -104,7 +124,8 @@ BACKBONE_SIGNATURES = {
         "gradient_checkpointing: bool = False",
         "precision: Literal['fp32', 'bf16'] = 'fp32'",
     ],
-    "lstm": ["d_model: int = 200", "num_layers: int = 2", "dropout: float = 0.2"],
+    "gru": RECURRENT,
+    "lstm": RECURRENT,
     "transformer_encoder": [
         "d_model: int = 200",
         "num_layers: int = 4",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.plan import load
-from harness.plan.identity import canonical
+from harness.plan.identity import SCHEMA_VERSION, canonical
 
 BASE = """\
 name: small
@@ -41,24 +41,35 @@ def ids(write):
 
 
 # Golden ids: SHA-256, first 12 digits, of the JSON below, written out by hand and hashed outside the harness.
-# They may change only together with SCHEMA_VERSION: results on disk are found by them.
+# They may change only together with SCHEMA_VERSION: results on disk are found by them. Those of earlier versions stay
+# here: with an earlier number put back they must come out, or a default has changed an id.
 CONTENT = hashlib.sha256(b"markov-1/12/400/0/3").hexdigest()
 GOLDEN_JSON = (
     '{"backbone":{"name":"lstm","params":{"d_model":8,"dropout":0.1,"num_layers":1}},'
     '"corpus":{"content":"%s","name":"markov","params":{"branching":3,"num_tokens":400,"vocab_size":12}},'
-    '"head":%s,"schema":1,"seed":%d,'
+    '"head":%s,"schema":%d,"seed":%d,'
     '"train":{"batch_size":4,"clip":0.001,"epochs":2,"lr":7,"optimizer":"sgd","seq_len":7}}'
 )
 SOFTMAX, MOS = '{"name":"softmax","params":{}}', '{"name":"mos","params":{"num_mixtures":2}}'
 
 
-@pytest.mark.parametrize(
-    ("index", "head", "seed", "golden"),
-    [(0, SOFTMAX, 1, "db1debc647b1"), (1, SOFTMAX, 2, "d578641e7add"), (2, MOS, 1, "3f0a4b0bf851")],
-)
-def test_ids_are_pinned(ids, index, head, seed, golden):
-    written_out = GOLDEN_JSON % (CONTENT, head, seed)
+GOLDEN = {  # by the version of the schema
+    1: ["db1debc647b1", "d578641e7add", "3f0a4b0bf851"],
+    2: ["47d58587e953", "96f8c9f3b218", "3914f462cd1b"],
+}
+
+
+def test_the_golden_ids_are_of_this_version():
+    assert max(GOLDEN) == SCHEMA_VERSION
+
+
+@pytest.mark.parametrize("schema", GOLDEN)
+@pytest.mark.parametrize(("index", "head", "seed"), [(0, SOFTMAX, 1), (1, SOFTMAX, 2), (2, MOS, 1)])
+def test_ids_are_pinned_in_every_version(ids, monkeypatch, schema, index, head, seed):
+    golden = GOLDEN[schema][index]
+    written_out = GOLDEN_JSON % (CONTENT, head, schema, seed)
     assert hashlib.sha256(written_out.encode()).hexdigest()[:12] == golden
+    monkeypatch.setattr("harness.plan.identity.SCHEMA_VERSION", schema)
     assert ids()[index] == golden
 
 
@@ -91,6 +102,8 @@ def test_the_id_of_a_plateau_is_pinned(ids, schedule):
         ("branching: 3", "branching: 3, seed: 0"),
         ("- softmax", "- softmax: {bias: true, projection: false, tie_weights: false}"),
         ("num_mixtures: 2", "dropout: 0, num_mixtures: 2, activation: tanh"),
+        ("- softmax", "- softmax: {init_range: null, init_bias: zero}"),
+        ("d_model: 8", "d_model: 8, d_embed: null, embedding_dropout: null, init_range: null"),
         ("clip: 0.001", "clip: 0.001, weight_decay: 0, eval_batch_size: 10, betas: [0.9, 0.999], schedule: null"),
         ("seeds: [1, 2]", "seeds: [1, 2]\nresources: {cpus: 2, gpus: 0.5}"),
         ("seeds: [1, 2]", "seeds: [1, 2]\ntable: {baseline: softmax}"),
@@ -128,6 +141,8 @@ def test_id_does_not_depend_on_how_the_trial_is_written(ids, replacement):
         ("clip: 0.001", "clip: 0.001, schedule: {warmup: {steps: 0}}"),
         ("clip: 0.001", "clip: 0.001, momentum: 0.1, reset_momentum: true"),
         ("d_model: 8", "d_model: 9"),
+        ("d_model: 8", "d_model: 8, init_range: 0.1"),
+        ("- lstm", "- gru"),
         ("dropout: 0.1", "dropout: 0.2"),
         (", dropout: 0.1", ""),
         ("branching: 3", "branching: 4"),
@@ -146,6 +161,8 @@ def test_every_id_changes_with_what_decides_the_result(ids, replacement):
         "num_mixtures: 2, dropout: 0.1",
         "num_mixtures: 2, bias: false",
         "num_mixtures: 2, activation: none",
+        "num_mixtures: 2, init_range: 0.1",
+        "num_mixtures: 2, init_range: 0.1, init_bias: uniform",
     ],
 )
 def test_a_heads_parameter_changes_the_ids_of_that_head_alone(ids, params):

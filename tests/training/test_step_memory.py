@@ -22,6 +22,7 @@ B, T, V, D = 4, 16, 300, 32
 TRAIN = TrainSpec(optimizer="sgd", lr=0.1, epochs=1, batch_size=B, seq_len=T)
 SMALL = {
     "lstm": {"d_model": 16, "num_layers": 3},
+    "gru": {"d_model": 16, "num_layers": 3},
     "transformer_encoder": {"d_model": 16, "num_layers": 3, "num_heads": 2, "d_ff": 16},
     "gpt2": {"d_model": 16, "num_layers": 3, "num_heads": 2},
 }
@@ -111,7 +112,7 @@ def test_the_lean_loss_is_counted_by_its_buffers_not_by_all_logits():
     assert chunk + matrix < memory.head < 1.2 * (chunk + matrix)
 
 
-@pytest.mark.parametrize("backbone", ["lstm", "gpt2", "transformer_encoder"])
+@pytest.mark.parametrize("backbone", ["lstm", "gru", "gpt2", "transformer_encoder"])
 def test_what_a_backbone_keeps_grows_with_the_rows(backbone):
     one, two, parts, workers = (
         planned("softmax", backbone, **changes)

@@ -1,0 +1,243 @@
+"""Under one seed, heads whose output layers have one shape start with the same W and b, and other draws do not depend
+on the shape of W."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from harness.distributions import Mixture, output_layer, xavier_uniform_
+from harness.model import build
+from harness.plan.specs import ComponentSpec
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+V, E, LAYERS = 23, 8, 3
+COUNTS = torch.arange(V) % 5
+OWN_START = [  # heads whose W is Xavier-uniform
+    ("softmax", {"bias": True}),
+    ("softmax", {"projection": True}),
+    ("softmax", {"bias": False}),
+    ("softmax", {"loss": "binary"}),
+    ("sigsoftmax", {}),
+    ("gss", {"projection": True}),
+    ("plif", {"num_pieces": 7}),
+    ("nce", {"num_noise": 3}),
+    ("mos", {"num_mixtures": 1}),
+    ("mos", {"num_mixtures": 2}),
+    ("mos", {"num_mixtures": 5, "prior_bias": True}),
+    ("mos", {"num_mixtures": 3, "gate": "static", "d_embed": E}),
+    ("moc", {"num_mixtures": 3}),
+    ("doc", {"components": (2, 1)}),
+    ("mixtape", {"d_gate": 2}),
+]
+COPIED = [("mfs", {"num_partitions": 1}), ("mfs", {}), ("doc_poster", {}), ("softmax", {"start": "embedding"})]
+WITH_BIAS = [(name, {**params, "bias": True}) for name, params in [*OWN_START, *COPIED] if "start" not in params]
+RANGE = 0.125
+EVERY = [*OWN_START, *COPIED[:-1]]  # without the start 'embedding', which contradicts a range
+
+
+def started(name: str, params: dict, seed: int = 1, vocab_size: int = V):
+    """A trial's model at its start."""
+    backbone = ComponentSpec(name="lstm", params={"d_model": E, "num_layers": LAYERS})
+    counts = COUNTS if vocab_size == V else torch.arange(vocab_size) % 5
+    head = ComponentSpec(name=name, params=params)
+    return build(backbone, head, vocab_size=vocab_size, seed=seed, token_counts=counts)
+
+
+def others(head: nn.Module) -> dict[str, torch.Tensor]:
+    """What a head has beside its output layer."""
+    return {key: value for key, value in head.named_parameters() if not key.startswith("output.")}
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    return started("softmax", {}).head.output
+
+
+def test_every_head_of_ours_is_listed():
+    ours = {name for name in HEADS.names() if HEADS.origin(name).startswith("heads/")}
+    assert {name for name, _ in [*OWN_START, *COPIED]} == ours
+
+
+@pytest.mark.parametrize(("name", "params"), OWN_START, ids=str)
+def test_every_head_starts_with_the_same_output_matrix(softmax, name, params):
+    assert torch.equal(started(name, params).head.output.weight, softmax.weight)
+
+
+@pytest.mark.parametrize(("name", "params"), WITH_BIAS, ids=str)
+def test_every_head_starts_with_the_same_output_bias(softmax, name, params):
+    assert torch.equal(started(name, params).head.output.bias, softmax.bias)
+
+
+@pytest.mark.parametrize("params", [{"tie_weights": True}, {"tie_weights": True, "projection": True}])
+def test_a_tied_head_has_the_same_output_bias_and_leaves_the_embedding(softmax, params):
+    tied, untied = started("softmax", params), started("softmax", {})
+    assert torch.equal(tied.head.output.bias, softmax.bias)
+    assert torch.equal(tied.backbone.embedding.weight, untied.backbone.embedding.weight)
+
+
+@pytest.mark.parametrize(("name", "params"), COPIED, ids=str)
+def test_a_head_that_starts_as_the_embedding_has_a_copy_of_it(name, params):
+    model = started(name, params)
+    assert torch.equal(model.head.output.weight, model.backbone.embedding.weight)
+    assert model.head.output.weight is not model.backbone.embedding.weight
+
+
+@pytest.mark.parametrize(("name", "params"), [*OWN_START, *COPIED], ids=str)
+@pytest.mark.parametrize("change", ["vocabulary", "bias", "tied"])
+def test_no_other_draw_of_a_head_depends_on_the_output_layer(name, params, change):
+    if name == "mixtape":  # so that the number of words with gates of their own does not depend on V
+        params = {**params, "own_gates": 0.0}
+    other = {
+        "vocabulary": {"vocab_size": V + 4, "params": params},
+        "bias": {"params": {**params, "bias": False}},
+        "tied": {"params": {**params, "tie_weights": True}},
+    }[change]
+    first, second = started(name, params).head, started(name, **other).head
+    assert others(first).keys() == others(second).keys()
+    assert all(torch.equal(value, others(second)[key]) for key, value in others(first).items())
+
+
+@pytest.mark.parametrize(("name", "params"), OWN_START, ids=str)
+def test_another_seed_has_another_output_layer_and_the_same_seed_the_same_model(name, params):
+    first, again, other = started(name, params), started(name, params), started(name, params, seed=2)
+    assert all(torch.equal(one, two) for one, two in zip(first.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(first.head.output.weight, other.head.output.weight)
+
+
+def test_a_narrower_output_matrix_is_drawn_by_its_own_width():
+    weight = started("mos", {"d_embed": E // 2}).head.output.weight
+    bound = (6 / (V + E // 2)) ** 0.5
+    assert weight.shape == (V, E // 2)
+    assert 0.9 * bound < weight.abs().max() <= bound
+
+
+class OtherHead(nn.Module):
+    """A head of a user: another number of draws before its output layer."""
+
+    def __init__(self, dims: HeadDims, embedding: nn.Embedding):
+        super().__init__()
+        self.first = nn.Linear(dims.layer_dims[-1], 40)
+        self.second = nn.Linear(40, dims.d_embed)
+        self.output = output_layer(dims, embedding, bias=True, tie_weights=False)
+        xavier_uniform_(self.second, self.first)
+
+    def forward(self, hidden):
+        return Mixture(self.second(self.first(hidden.layers[-1]))[:, :, None], None, self.output.weight)
+
+
+def test_a_head_of_a_user_that_calls_output_layer_shares_it(softmax, monkeypatch):
+    HEADS.names()
+    monkeypatch.setitem(HEADS._classes, "other_head", OtherHead)
+    output = started("other_head", {}).head.output
+    assert torch.equal(output.weight, softmax.weight)
+    assert torch.equal(output.bias, softmax.bias)
+
+
+def test_a_head_built_by_hand_follows_torchs_seed():
+    def made(seed: int) -> nn.Linear:
+        torch.manual_seed(seed)
+        return OtherHead(HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E), nn.Embedding(V, E)).output
+
+    assert torch.equal(made(0).weight, made(0).weight)
+    assert not torch.equal(made(0).weight, made(1).weight)
+
+
+@pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
+def test_a_range_is_that_of_the_output_matrix_and_the_bias_is_zero(name, params):
+    params = {**params, "bias": True}
+    head, without = started(name, {**params, "init_range": RANGE}).head, started(name, params).head
+    expected = started("softmax", {"init_range": RANGE}).head.output.weight
+    assert 0.97 * RANGE < expected.abs().max() <= RANGE
+    assert expected.std().item() == pytest.approx(RANGE / 3**0.5, rel=0.1)  # 184 draws
+    assert expected.mean().item() == pytest.approx(0, abs=4 * RANGE / (3 * expected.numel()) ** 0.5)
+    assert torch.equal(head.output.weight, expected)
+    assert not head.output.bias.any()
+    assert others(head).keys() == others(without).keys()
+    assert all(torch.equal(value, others(without)[key]) for key, value in others(head).items())
+
+
+@pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
+def test_a_bias_may_be_drawn_from_the_range_too(name, params):
+    params = {**params, "bias": True, "init_range": RANGE}
+    zero, drawn = started(name, params).head.output, started(name, {**params, "init_bias": "uniform"}).head.output
+    expected = started("softmax", {"init_range": RANGE, "init_bias": "uniform"}).head.output.bias
+    assert torch.equal(drawn.weight, zero.weight)
+    assert torch.equal(drawn.bias, expected)
+    assert 0.5 * RANGE < expected.abs().max() <= RANGE
+    assert not torch.equal(expected, drawn.weight.flatten()[:V])
+
+
+@pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
+def test_a_range_of_a_tied_matrix_is_that_of_the_embedding(name, params):
+    model = started(name, {**params, "init_range": RANGE, "tie_weights": True})
+    assert model.head.output.weight is model.backbone.embedding.weight
+    assert torch.equal(model.backbone.embedding.weight, started("softmax", {"init_range": RANGE}).head.output.weight)
+
+
+def test_a_range_scales_one_draw():
+    one, two = (started("softmax", {"init_range": r}).head.output.weight for r in (RANGE, 2 * RANGE))
+    torch.testing.assert_close(two, 2 * one, rtol=0, atol=1e-7)
+
+
+def test_without_a_bias_a_range_gives_the_same_matrix():
+    output = started("softmax", {"init_range": RANGE, "bias": False}).head.output
+    assert output.bias is None
+    assert torch.equal(output.weight, started("softmax", {"init_range": RANGE}).head.output.weight)
+
+
+@pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"init_range": 0.0}, "init_range must be more than 0, got 0.0"),
+        ({"init_range": -0.1}, "init_range must be more than 0, got -0.1"),
+        ({"init_bias": "uniform"}, "init_bias: 'uniform' needs an init_range, and a head with a bias"),
+        (
+            {"init_bias": "uniform", "init_range": 0.1, "bias": False},
+            "init_bias: 'uniform' needs an init_range, and a head with a bias",
+        ),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused(name, params, given, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        started(name, {**params, **given})
+
+
+@pytest.mark.parametrize("name", ["softmax", "sigsoftmax"])
+def test_a_range_contradicts_the_start_as_the_embedding(name):
+    sentence = "init_range: start 'embedding' makes W a copy of the input embedding; give one of the two"
+    with pytest.raises(ValueError, match=sentence):
+        started(name, {"start": "embedding", "init_range": 0.1})
+
+
+@pytest.mark.parametrize("params", [{}, {"init_range": RANGE}, {"log_normaliser": 9.0}], ids=str)
+def test_nce_may_start_its_bias_at_the_unigram(params):
+    # by hand: q(x) = count(x) / sum of counts, at least 1e-10, renormalised; b = log q + lnZ, lnZ = log V or as given
+    shares = [max(count / COUNTS.sum().item(), 1e-10) for count in COUNTS.tolist()]
+    log_normaliser = params.get("log_normaliser", math.log(V))
+    expected = [math.log(share / sum(shares)) + log_normaliser for share in shares]
+    model, without = started("nce", {**params, "init_bias": "unigram"}), started("nce", params)
+    torch.testing.assert_close(model.head.output.bias.tolist(), expected, rtol=0, atol=1e-5)
+    assert torch.equal(model.head.output.weight, without.head.output.weight)
+
+
+def test_nce_at_the_unigram_gives_noise_its_own_probability():
+    # a facet of zeros scores s(x) = b - lnZ = log q(x), so the exact softmax is q itself
+    head = started("nce", {"init_bias": "unigram"}).head.double()
+    q = (COUNTS.double() / COUNTS.sum()).clamp(min=1e-10)
+    zero = Hidden((torch.zeros(1, 1, E, dtype=torch.float64),) * LAYERS)
+    torch.testing.assert_close(head(zero).log_probs()[0, 0].exp(), q / q.sum(), rtol=0, atol=1e-7)
+
+
+def test_nce_without_a_bias_cannot_start_it():
+    with pytest.raises(ValueError, match=r"^init_bias: 'unigram' needs a head with a bias$"):
+        started("nce", {"init_bias": "unigram", "bias": False})
+
+
+def test_nce_is_counted_without_the_counts_of_its_bias():
+    dims = HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E)
+    head = HEADS.get("nce")(dims, nn.Embedding(V, E), init_bias="unigram")
+    assert sum(p.numel() for p in head.parameters()) == V * E + V
