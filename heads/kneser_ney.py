@@ -12,7 +12,7 @@ from harness.protocols import NO_TOKEN, HeadDims, Hidden
 from harness.registry import HEADS
 
 WINDOWS = (50, 100, 200, 500, 1000, 2000)  # of the cache, in tokens: those that are tried on the validation split
-CHUNK = 2**25  # comparisons of a token with the tokens before it that are in memory at the same time
+CHUNK = 2**22  # comparisons of a token with the tokens before it that are in memory at the same time
 
 
 class Counted(NamedTuple):
