@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+NO_TOKEN = -1  # in the place of a token id: there is no token
+
 
 class Hidden(NamedTuple):
     """The output of a backbone for one segment.
@@ -102,6 +104,22 @@ class Head(Protocol):
     """
 
     def __call__(self, hidden: Hidden) -> "TokenDistribution": ...
+
+
+@runtime_checkable
+class CountsText(Protocol):
+    """An optional method of a head that counts the training text instead of learning by gradient steps."""
+
+    def count(self, train_N: Tensor, valid_N: Tensor, line_end: int | None) -> dict[str, float]:
+        """Fit the head to a text. The same text gives the same head. What was counted is part of the state dict.
+
+        Args:
+            train_N, valid_N: (N,) token ids of the splits.
+            line_end: the id of the token at the end of each line, or None if tokens are not the words of lines.
+        Returns: metrics of the table in harness/records/metrics.py.
+        Raises: ValueError with one sentence when the text is unsuitable.
+        """
+        ...
 
 
 @runtime_checkable

@@ -38,12 +38,15 @@ class Registry:
     def __init__(self, kind: str, package: str, group: str | None = None):
         self.kind, self.package, self.group = kind, package, group
         self._classes: dict[str, type] = {}
+        self._unlisted: set[str] = set()
         self._plugins: dict[str, EntryPoint] = {}
         self._discovered = False
 
-    def register(self, name: str) -> Callable[[type], type]:
+    def register(self, name: str, *, listed: bool = True) -> Callable[[type], type]:
         """Return a class decorator that registers a class under a name.
 
+        Args:
+            listed: whether a suite may name it. An entry that is not listed is of trials that the harness makes.
         Raises: DuplicateComponent, with both places, when the decorator finds that the name is used already.
         """
 
@@ -54,12 +57,14 @@ class Registry:
                     f"{self.kind} '{name}' is registered twice: in {_place(taken)} and in {_place(cls)}"
                 )
             self._classes[name] = cls
+            if not listed:
+                self._unlisted.add(name)
             return cls
 
         return add
 
     def get(self, name: str) -> type:
-        """Return the class called `name`.
+        """Return the class called `name`, listed or not.
 
         Raises: UnknownComponent with the nearest match and the known names; BrokenComponent, with its cause chained,
         when a plug-in of that name cannot be imported.
@@ -72,10 +77,17 @@ class Registry:
         known = self.names()
         raise UnknownComponent(f"unknown {self.kind} '{name}'{nearest(name, known)} (known: {', '.join(known)})")
 
-    def names(self) -> list[str]:
-        """Return all known names, sorted. Plug-ins are listed without importing them."""
+    def listed(self, name: str) -> type:
+        """Return the class called `name`, if a suite may name it. Raises as `get` does."""
         self._discover()
-        return sorted({*self._classes, *self._plugins})
+        if name in self._unlisted:
+            raise UnknownComponent(f"the {self.kind} '{name}' belongs to trials of `ngrams`; a suite does not name it")
+        return self.get(name)
+
+    def names(self) -> list[str]:
+        """Return the names that a suite may use, sorted. Plug-ins are listed without importing them."""
+        self._discover()
+        return sorted({*self._classes, *self._plugins} - self._unlisted)
 
     def origin(self, name: str) -> str:
         """Return where an entry comes from: 'heads/mos.py', or the distribution and entry point of a plug-in."""

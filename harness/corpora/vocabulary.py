@@ -71,3 +71,9 @@ def encode_splits(
             raise CorpusError(f"{where}: the {name} split has {len(splits[name])} tokens; at least 2 are needed")
     tensors = {name: encode(splits[name], ids, f"{where}, {name} split") for name in SPLITS}
     return Corpus(vocab_size=len(symbols), symbols=symbols, codec=codec, uncounted_id=ids.get(SOS), **tensors)
+
+
+def line_end(corpus: Corpus) -> int | None:
+    """Return the id of <eos>; None if the tokens of a corpus are not the words of lines."""
+    symbols = corpus.symbols or ()
+    return symbols.index(EOS) if EOS in symbols else None

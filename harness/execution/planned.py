@@ -97,7 +97,8 @@ def with_memory(planned: PlannedSuite, device: torch.device, warn: Callable[[str
     Args:
         warn: called with a sentence for each model whose memory cannot be computed.
     """
-    found, unknown = plan_trials(tuple(trial.spec for trial in planned.trials), device)
+    trained = tuple(trial.spec for trial in planned.trials if not trial.spec.is_ngram)
+    found, unknown = plan_trials(trained, device)
     for sentence in unknown:
         warn(f"the memory of a training step cannot be computed: {sentence}")
     return replace(planned, trials=[replace(trial, memory=found.get(trial.spec.id)) for trial in planned.trials])

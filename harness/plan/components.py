@@ -47,7 +47,7 @@ def components(entries: Any, registry: Registry, section: str, source: Source) -
         place = (section, index)
         try:
             name, params = _name_and_params(entry)
-            cls = registry.get(name)
+            cls = registry.listed(name)
             known = parameters(cls)
         except (ValueError, HarnessError) as error:
             at = (*place, *entry) if isinstance(entry, dict) and len(entry) == 1 else place

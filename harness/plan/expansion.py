@@ -8,8 +8,10 @@ from harness.errors import SuiteError
 from harness.plan.components import Component
 from harness.plan.construction import Construction
 from harness.plan.identity import Identified, trial_id
+from harness.plan.ngrams import NGRAM_BACKBONE, NGRAM_HEAD, NgramSpec
 from harness.plan.reader import Source
-from harness.plan.specs import TrainSpec, TrialSpec
+from harness.plan.specs import COUNTED, ComponentSpec, TrainSpec, TrialSpec
+from harness.registry import BACKBONES, HEADS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,3 +90,24 @@ def trials(
             raise SuiteError([head.problem(source, f"the trial '{trial}' is in the suite twice")])
         found[trial.id], origins[trial.id] = trial, each
     return found, origins
+
+
+def ngram_trials(
+    ngrams: list[NgramSpec], texts: list[tuple[Component, CorpusFacts]], source: Source
+) -> dict[str, TrialSpec]:
+    """Return the trials of `ngrams`, one for each corpus and model. The keys are the trials' ids.
+
+    Raises: SuiteError when two of them are equal.
+    """
+    found: dict[str, TrialSpec] = {}
+    backbone = Identified(ComponentSpec(name=NGRAM_BACKBONE), BACKBONES.get(NGRAM_BACKBONE))
+    for (corpus, fact), (index, ngram) in itertools.product(texts, enumerate(ngrams)):
+        head = Identified(ComponentSpec(name=NGRAM_HEAD, params=ngram.head_params), HEADS.get(NGRAM_HEAD))
+        text = Identified(corpus.spec, corpus.cls, fact.content)
+        made_of = {"corpus": text, "backbone": backbone, "head": head}
+        same = {"train": COUNTED, "seed": 0}
+        trial = TrialSpec(id=trial_id(**made_of, **same), **{kind: each.spec for kind, each in made_of.items()}, **same)
+        if trial.id in found:
+            raise SuiteError([source.problem(("ngrams", index), f"the trial '{trial}' is in the suite twice")])
+        found[trial.id] = trial
+    return found

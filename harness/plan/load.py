@@ -11,12 +11,12 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError
 from harness.plan.components import MAX_TRIALS, Component, components
 from harness.plan.construction import Construction
-from harness.plan.expansion import Combination, combinations, trials
+from harness.plan.expansion import Combination, combinations, ngram_trials, trials
 from harness.plan.identity import starting_content
 from harness.plan.matching import matched
 from harness.plan.parameters import sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
-from harness.plan.specs import DECIDES_NO_RESULT, Suite, SuiteFile
+from harness.plan.specs import DECIDES_NO_RESULT, OF_TRAINING, NgramSuiteFile, Suite, SuiteFile
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
 MAX_DIGITS = 9  # of a list index in --set; a longer number is read as a key
@@ -36,14 +36,14 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     problems += wrong_corpora + wrong_backbones + wrong_heads
     facts, wrong_facts = _facts(corpora, source)
     construction = Construction(source)
-    grid = len(corpora) * len(backbones) * len(heads)
-    if grid * len(file.seeds if file else "1") > MAX_TRIALS:
+    grid = len(backbones) * len(heads) * len(file.seeds if file else "1") + len(file.ngrams if file else "")
+    if len(corpora) * grid > MAX_TRIALS:
         problems.append(source.problem((), f"expands to more than {MAX_TRIALS} trials"))
     else:
         construction.check([fact.vocab_size for fact in facts], backbones, heads)
     problems += wrong_facts + construction.problems
     if file is not None and not problems:
-        problems += _combination_problems(file, heads, facts, source)
+        problems += _combination_problems(file, heads, facts, source) + _ngram_problems(file, facts, source)
     contents, wrong_contents = _contents(backbones, source) if not problems else ([], [])
     problems += wrong_contents
     if problems:
@@ -51,7 +51,7 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     combined = combinations(corpora, facts, backbones, contents, heads, construction)
     if file.match is not None:
         combined = matched(file.match, combined, source)
-    return _expanded(file, combined, settings, source)
+    return _expanded(file, combined, list(zip(corpora, facts, strict=True)), settings, source)
 
 
 def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
@@ -123,7 +123,8 @@ def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str
 def _checked_file(data: dict[str, Any], source: Source) -> tuple[SuiteFile | None, list[str]]:
     problems = []
     try:
-        file = SuiteFile.model_validate_json(json.dumps(data))
+        kind = NgramSuiteFile if "ngrams" in data and not OF_TRAINING & data.keys() else SuiteFile
+        file = kind.model_validate_json(json.dumps(data))
     except ValidationError as invalid:
         for error in invalid.errors():
             place = tuple(error["loc"])
@@ -195,15 +196,28 @@ def _combination_problems(
     return problems
 
 
+def _ngram_problems(file: SuiteFile, facts: list[CorpusFacts], source: Source) -> list[str]:
+    untrained = any(fact.num_tokens is not None and not fact.num_tokens["train"] for fact in facts)
+    if file.ngrams and untrained:
+        return [source.problem(("ngrams",), "n-grams are counted in a training split, and a corpus here has none")]
+    return []
+
+
 def _expanded(
-    file: SuiteFile, combined: list[Combination], settings: list[tuple[str, str, str | None]], source: Source
+    file: SuiteFile,
+    combined: list[Combination],
+    texts: list[tuple[Component, CorpusFacts]],
+    settings: list[tuple[str, str, str | None]],
+    source: Source,
 ) -> Suite:
+    """Return the suite with its trials: those of the combinations, then the n-grams."""
     weights = {str(each.backbone.spec): each.content for each in combined if each.content is not None}
     expanded, origins = trials(combined, file.train, file.seeds, source)
+    ngrams = ngram_trials(file.ngrams, texts, source)
     return Suite(
         name=file.name,
         version=file.version,
-        trials=tuple(expanded.values()),
+        trials=(*expanded.values(), *ngrams.values()),
         resources=file.resources,
         checkpoint=file.checkpoint,
         timeout=file.timeout,
@@ -211,9 +225,9 @@ def _expanded(
         table=file.table,
         overrides=tuple(settings),
         source=source,
-        counting={str(each.corpus.spec): each.facts.counting for each in combined},
-        contents={str(each.corpus.spec): each.facts.content for each in combined} | weights,
-        params={trial_id: each.params for trial_id, each in origins.items()},
+        counting={str(corpus.spec): facts.counting for corpus, facts in texts},
+        contents={str(corpus.spec): facts.content for corpus, facts in texts} | weights,
+        params={trial_id: each.params for trial_id, each in origins.items()} | dict.fromkeys(ngrams, (0, 0)),
         settled={trial_id: each.settled for trial_id, each in origins.items() if each.settled},
         match=file.match,
         core_minutes=file.core_minutes,

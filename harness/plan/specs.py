@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from harness.kernels.products import Precision
 from harness.plan.comparison import MatchSpec, TableSpec
 from harness.plan.eval_spec import EvalSpec
+from harness.plan.ngrams import NGRAM_BACKBONE, NgramList
 from harness.plan.reader import Source
 from harness.plan.run_options import CheckpointSpec, MeasureSpec, Resources, TimeoutSpec
 from harness.plan.strict import Strict
@@ -156,6 +157,10 @@ def _default(spec: BaseModel, name: str) -> Any:
     return type(spec).model_fields[name].default
 
 
+# A trial of `ngrams` takes no steps. It reads a split as one column, so that a cache goes on from line to line.
+COUNTED = TrainSpec(optimizer="sgd", lr=1.0, epochs=0.0, batch_size=1, seq_len=1000, eval_batch_size=1)
+
+
 class TrialSpec(Strict):
     """One trial: everything that decides its result, and the id, which is a hash of it (harness/plan/identity.py)."""
 
@@ -168,6 +173,11 @@ class TrialSpec(Strict):
 
     def __str__(self) -> str:
         return f"{self.head} {self.backbone.name} {self.corpus.name} seed={self.seed}"
+
+    @property
+    def is_ngram(self) -> bool:
+        """Whether it is a trial of `ngrams`, which counts the text and depends on no seed."""
+        return self.backbone.name == NGRAM_BACKBONE
 
 
 # Suite names and trial ids are names of folders, so they cannot contain path separators.
@@ -192,6 +202,7 @@ class SuiteFile(Strict):
     heads: Annotated[list[Any], Field(min_length=1)]
     train: TrainSpec
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
+    ngrams: NgramList = Field(default_factory=list)
     resources: Resources = Resources()
     checkpoint: CheckpointSpec = CheckpointSpec()
     timeout: TimeoutSpec = TimeoutSpec()
@@ -205,6 +216,19 @@ class SuiteFile(Strict):
         if name in (LEADERBOARD, GROUND_TRUTH):
             raise ValueError(f"must not be '{name}', which is the name of a table of several suites")
         return name
+
+
+class NgramSuiteFile(SuiteFile):
+    """The keys of a suite file of n-grams only: without backbones, heads, seeds and settings of training."""
+
+    backbones: Annotated[list[Any], Field(max_length=0)] = Field(default_factory=list)
+    heads: Annotated[list[Any], Field(max_length=0)] = Field(default_factory=list)
+    seeds: Annotated[list[int], Field(max_length=0)] = Field(default_factory=list)
+    train: TrainSpec = COUNTED
+    ngrams: Annotated[NgramList, Field(min_length=1)]
+
+
+OF_TRAINING = frozenset({"backbones", "heads", "seeds", "train"})  # keys that a suite of n-grams only does not have
 
 
 class Suite(Strict):

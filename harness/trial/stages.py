@@ -5,9 +5,11 @@ harness/trial/follow.py the first two. Each fills `trial.outcome`.
 import math
 from functools import partial
 
-from harness.containment.calls import from_outside
+from harness.containment.calls import calling, from_outside
+from harness.corpora.vocabulary import line_end
 from harness.model import build as build_model
 from harness.model import count_parameters
+from harness.protocols import CountsText
 from harness.records import token_nll
 from harness.records.plausible import most
 from harness.training import evaluation
@@ -52,6 +54,7 @@ def fit(trial: TrialContext, built: Built) -> None:
 
     Raises: Diverged; StorageError; ExecutionError when the training split is too small.
     """
+    _count(trial, built)
     session = trial.session
     several = trial.workers.number > 1
     hooks = Hooks(
@@ -145,6 +148,15 @@ def complete(trial: TrialContext, built: Built, tokens: TokenNll) -> None:
         scores = token_nll.TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()})
         token_nll.save(scores, digest, trial.checkpoints.folder / token_nll.FILE_NAME)
     outcome.weights_sha256 = digest
+
+
+def _count(trial: TrialContext, built: Built) -> None:
+    """Let a head that counts read the text; it is counted again when a trial is resumed."""
+    head, corpus = built.model.head, built.corpus
+    if isinstance(head, CountsText):
+        with calling(built.model.head_name, "count"):
+            trial.outcome.metrics |= head.count(corpus.train, corpus.valid, line_end(corpus))
+        trial.watch.beat()
 
 
 def _new_tokens(trial: TrialContext, built: Built) -> TokenNll:

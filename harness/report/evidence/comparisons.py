@@ -78,12 +78,12 @@ def ties(lines: list[Row], evidence: Evidence) -> dict[int, Literal["best", "tie
 
     Two rows are distinguishable if p of the paired t test is below 0.05 (not corrected, so a tie is declared in doubt)
     or, for one shared seed, if 0 is outside of the block interval. A row that cannot be tested is a tie. If no row can
-    be tested, none is ranked.
+    be tested, none is ranked. N-grams have no rank, because they have no seeds.
     """
     places: dict[tuple[str, str, str], list[int]] = {}
     for index, row in enumerate(lines):
         devices = {row.records[seed].environment.device for seed in row.ok_seeds}
-        if len(devices) == 1 and _scored(row):
+        if len(devices) == 1 and _scored(row) and not row.trials[0].is_ngram:
             places.setdefault((*row.group, *devices), []).append(index)
     ranks: dict[int, Literal["best", "tie"]] = {}
     for indices in places.values():

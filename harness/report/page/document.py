@@ -104,10 +104,11 @@ def _about(evidence: Evidence) -> dict[str, str]:
     """The texts at the top of the page, on all trials that have a record."""
     found = [evidence.records[trial.id] for trial in evidence.suite.trials if trial.id in evidence.records]
     where = [record.environment for record in found]
+    trained = [trial for trial in evidence.suite.trials if not trial.is_ngram]
     about = {
         "Trials": str(evidence.trials),
-        "Seeds": ", ".join(dict.fromkeys(str(trial.seed) for trial in evidence.suite.trials)),
-        "Budget": f"{evidence.suite.trials[0].train.epochs:g} epochs",
+        "Seeds": ", ".join(dict.fromkeys(str(trial.seed) for trial in trained)),
+        "Budget": f"{trained[0].train.epochs:g} epochs" if trained else "",
         "Device": "; ".join(dict.fromkeys(each.device for each in where)),
         "Versions": "; ".join(dict.fromkeys(f"harness {e.harness}, torch {e.torch}, Python {e.python}" for e in where)),
         "Commit": ", ".join(dict.fromkeys(each.commit for each in where)),

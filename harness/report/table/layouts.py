@@ -92,28 +92,29 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
     rows = findings.lines
     names, notes = _short_names(rows)
     labels = _labels(rows, ("backbone",))
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str], dict[str, int]] = {}  # corpus and backbone -> head -> index of its row
     for index, row in enumerate(rows):
-        groups.setdefault(row.group, []).append(index)
-    heads = next(iter(groups.values()))
-    baseline = _baseline(findings, heads)
+        groups.setdefault(row.group, {})[row.head] = index
+    heads = dict.fromkeys(row.head for row in rows)
+    baseline = _baseline(findings)
     columns = [Column(name="corpus"), *labels, Column(name="quantity")]
-    for place in range(len(heads)):
-        name = _label([rows[indices[place]] for indices in groups.values()], "head").text
+    for head in heads:
+        name = _label([rows[indices[head]] for indices in groups.values() if head in indices], "head").text
         columns.append(Column(name="", numeric=True, group=name, spread="spread"))
-        if baseline not in (None, place):
+        if baseline not in (None, head):
             columns.append(Column(name="reduction", numeric=True, group=name))
     laid = []
     for indices in groups.values():
-        reference = None if baseline is None else rows[indices[baseline]]
-        for each in _kept([one for one in said if one.kind != "counts"], indices):
-            first = rows[indices[0]]
+        reference = rows[indices[baseline]] if baseline in indices else None
+        first = rows[next(iter(indices.values()))]
+        for each in _kept([one for one in said if one.kind != "counts"], indices.values()):
             cells = [Cell(text=names[first.corpus]), *_label_cells([first], labels), Cell(text=each.column.name)]
-            for place, index in enumerate(indices):
-                cells.append(each.cells[index])
-                if baseline not in (None, place):
-                    cells.append(_reduction(rows[index], reference, each.metric))
-            trials = tuple(trial.id for index in indices for trial in rows[index].trials)
+            for head in heads:
+                index = indices.get(head)
+                cells.append(EMPTY if index is None else each.cells[index])
+                if baseline not in (None, head):
+                    cells.append(EMPTY if index is None else _reduction(rows[index], reference, each.metric))
+            trials = tuple(trial.id for index in indices.values() for trial in rows[index].trials)
             laid.append(Line(cells=tuple(cells), trials=trials))
     return Layout(columns, laid, notes)
 
@@ -154,11 +155,10 @@ def _label(rows: list[Row], kind: str) -> Cell:
     return Cell(text=f"{label} {mark}".strip(), mark=mark)
 
 
-def _baseline(findings: Findings, heads: list[int]) -> int | None:
-    """The index of the baseline among the heads of a group; None if the suite names none."""
-    names = [findings.lines[index].trials[0].head.name for index in heads]
+def _baseline(findings: Findings) -> str | None:
+    """The label of the first row of the baseline; None if the suite names none."""
     baseline = findings.evidence.suite.table.baseline
-    return None if baseline is None else names.index(baseline)
+    return next((row.head for row in findings.lines if row.trials[0].head.name == baseline), None)
 
 
 def _reduction(row: Row, reference: Row | None, metric: str) -> Cell:

@@ -11,6 +11,10 @@ from harness.report.evidence.table_rows import shown
 from harness.report.table import caveats, time_notes
 
 LEGEND = "What the columns, marks and tests mean: docs/tables.md and docs/statistics.md."
+NGRAMS = (
+    "kneser_ney: n-grams, counted once in the training split, without seed and parameters. The context is within a line; "
+    "every token except the first of a split is scored."
+)
 ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
 
 
@@ -22,9 +26,8 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
     """
     evidence = findings.evidence
     suite, records = evidence.suite, [evidence.records[trial.id] for trial in _finished(findings)]
-    seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in suite.trials))
     return [
-        f"Training: {_training(suite)}; seeds {seeds}.",
+        *_training(suite),
         *_backbones(suite, records),
         *_counting(suite, records),
         *of_shape,
@@ -45,22 +48,29 @@ def _finished(findings: Findings) -> list[TrialSpec]:
     return [trial for trial in findings.evidence.suite.trials if trial.id in findings.evidence.records]
 
 
-def _training(suite: Suite) -> str:
-    """'epochs 2, optimizer sgd, lr 7, ...': all settings that decide the result and are not at their default."""
-    settings = suite.trials[0].train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT))
+def _training(suite: Suite) -> list[str]:
+    """'Training: epochs 2, optimizer sgd, lr 7, ...': all settings that decide the result and are not at their default;
+    and how n-grams are made.
+    """
+    trained = [trial for trial in suite.trials if not trial.is_ngram]
+    notes = [] if len(trained) == len(suite.trials) else [NGRAMS]
+    if not trained:
+        return notes
+    settings = trained[0].train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT))
     if "schedule" in settings:
         settings["schedule"] = str(suite.trials[0].train.schedule.way)
     if "precision" in settings:
         settings["precision"] += " (products with the output matrix, in training)"
     texts = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
-    return ", ".join(f"{name} {text}" for name, text in texts.items())
+    seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in trained))
+    return [f"Training: {', '.join(f'{name} {text}' for name, text in texts.items())}; seeds {seeds}.", *notes]
 
 
 def _backbones(suite: Suite, records: list[TrialRecord]) -> list[str]:
     """Each backbone with its parameters and, where a trial has measured it, its context."""
     contexts = {record.id: _context(record) for record in records if record.status == "ok"}
     found: dict[str, dict[str, None]] = {}
-    for trial in suite.trials:
+    for trial in (trial for trial in suite.trials if not trial.is_ngram):
         of_backbone = found.setdefault(_backbone(suite, trial), {})
         if trial.id in contexts:
             of_backbone[contexts[trial.id]] = None
