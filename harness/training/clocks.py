@@ -45,6 +45,21 @@ class Clock:
             self.milliseconds.append((time.perf_counter() - began) * 1e3)
         self.beat()
 
+    @contextmanager
+    def calling(self, check: Callable[[], None]) -> Iterator[None]:
+        """Within it `check` is called after each batch, too."""
+        beat = self.beat
+
+        def both() -> None:
+            beat()
+            check()
+
+        self.beat = both
+        try:
+            yield
+        finally:
+            self.beat = beat
+
     def latest(self) -> float | None:
         """Milliseconds of the last batch that has ended, without waiting; None before the first has ended."""
         self._read(wait=False)

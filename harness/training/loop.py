@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
+from harness.machine.stop_request import Interrupted, StopRequest
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.records.record import CurvePoint
@@ -42,6 +43,7 @@ class Hooks:
             parts of training, which it must not change.
         agree: the score that counts, from the score of this process; with several workers that of the first.
         score_start: score the model before the first update, too.
+        stop: whether training is to stop. It does so after the step under way, and saves a checkpoint first.
     """
 
     saving: Saving
@@ -51,6 +53,7 @@ class Hooks:
     prepare: Callable[[EagerStep, Segment, Parts], Step] = lambda step, segment, parts: step
     agree: Callable[[Score], Score] = lambda score: score
     score_start: bool = False
+    stop: StopRequest = field(default_factory=StopRequest)
 
 
 class Training:
@@ -86,7 +89,7 @@ class Training:
         Args:
             checkpoint: the states of its parts are removed from it as they are loaded, which frees their memory.
         Raises: Diverged when the training or validation loss of an epoch is not finite; StorageError; ExecutionError
-        when the training split is too small for a single segment.
+        when the training split is too small for a single segment; Interrupted when it was asked to stop.
         """
         self._refuse_small_split()
         step = self._resumed(checkpoint) if checkpoint is not None else self._step()
@@ -134,6 +137,8 @@ class Training:
             self.averaging.update()
             self.position, self.fitted.epoch_seconds = Position(number, done), stopwatch.seconds
             self._report(number, done, steps, self.fitted.last)
+            if self.hooks.stop.asked:
+                self._stop_within_epoch(step)
             if done < steps and self.saving.due_within_epoch() and step.resumable:
                 with stopwatch.stopped():
                     self._save(step)
@@ -148,11 +153,23 @@ class Training:
         )
         train_loss = train_epoch(step, epoch, self.clocks.train, after_step, before_step)
         seconds = stopwatch.seconds
-        self._validate(number)
+        try:
+            self._validate(number)
+        except Interrupted:
+            self._stop_within_epoch(step)
         self._end_epoch(number, train_loss, seconds)
         self._report(number, steps, steps, self.fitted.last, ended=True)
-        if number == self.last_epoch or self.saving.due_after(number):
+        if number == self.last_epoch or self.saving.due_after(number) or self.hooks.stop.asked:
             self._save(step)
+        self.hooks.stop.check()
+
+    def _stop_within_epoch(self, step: Step) -> None:
+        """Save the state after the last step, from which the epoch or its validation goes on, and raise Interrupted.
+        With a step that is not resumable the checkpoint before is kept.
+        """
+        if step.resumable:
+            self._save(step)
+        raise Interrupted
 
     def _end_epoch(self, number: int, train_loss: float, seconds: float) -> None:
         """Add its point to the curve, let the schedule change the learning rate, and go to the next epoch."""
@@ -166,9 +183,19 @@ class Training:
         self.position = Position(number + 1)
 
     def _validate(self, epoch: int) -> None:
-        """Score the weights after an epoch, or their average if there is one; keep them if they are the best so far."""
+        """Score the weights after an epoch, or their average if there is one; keep them if they are the best so far.
+
+        Raises: Diverged; Interrupted, with all parts as they were before.
+        """
+        generators = self.parts["generators"]
+        drawn = generators.state_dict()
         self.averaging.swap()
-        score = self.fitted.last = self._score()
+        try:
+            score = self.fitted.last = self._score()
+        except Interrupted:
+            self.averaging.swap()
+            generators.load_state_dict(drawn)
+            raise
         if not math.isfinite(score.ppl):
             raise Diverged(f"validation loss is {score.mean_nll} after epoch {epoch}")
         if self.fitted.is_better(score):
@@ -178,7 +205,9 @@ class Training:
 
     def _score(self) -> Score:
         uncounted_id, clock = self.corpus.uncounted_id, self.clocks.eval
-        score = evaluate(self.model, self.corpus.valid, self.train.evaluation, uncounted_id=uncounted_id, clock=clock)
+        spec = self.train.evaluation
+        with clock.calling(self.hooks.stop.check):
+            score = evaluate(self.model, self.corpus.valid, spec, uncounted_id=uncounted_id, clock=clock)
         return self.hooks.agree(score)
 
     def _save(self, step: Step) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from harness.corpora.corpus import Corpus
+from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel
 from harness.plan.specs import TrialSpec
 from harness.records.certificate import Certificate
@@ -50,6 +51,7 @@ class TrialContext:
         report: receives the progress.
         resumed: the checkpoint that training is resumed from, or None.
         attempt: which attempt this is; None in a further worker, which keeps no attempts.
+        stop: whether its training is to stop.
         stuck: where the attempt before was silent, as the watchdog wrote it; '' when it was not ended for silence.
     """
 
@@ -63,6 +65,7 @@ class TrialContext:
     report: Callable[[Progress], None]
     resumed: Checkpoint | None
     attempt: Attempt | None = None
+    stop: StopRequest = field(default_factory=StopRequest)
     stuck: str = ""
     clocks: Clocks = field(init=False)
     outcome: Outcome = field(default_factory=Outcome)

@@ -45,6 +45,9 @@ def failure_as_status(trial: TrialContext) -> Iterator[None]:
     except (StorageError, CorpusError) as fault:
         trial.log.error("interrupted: %s", fault)
         raise
+    except KeyboardInterrupt:
+        trial.log.error("interrupted: the process was asked to end")
+        raise
     except Exception as error:
         if trial.workers.explains(error):
             trial.log.error("interrupted: another worker of this trial has ended")

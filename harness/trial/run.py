@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.containment.calls import contained
+from harness.machine.stop_request import StopRequest
 from harness.model import components
 from harness.plan.specs import TrialSpec
 from harness.records import store
@@ -30,6 +31,7 @@ def run(
     report: Callable[[Progress], None],
     replaces: str | None = None,
     workers: Workers | None = None,
+    stop: StopRequest | None = None,
 ) -> TrialRecord:
     """Run one trial, from its newest checkpoint if it has one. Returns its record, which is saved. A trial that fails
     has a record, too; the traceback is in its log. While another process runs the trial, this waits for its record.
@@ -37,8 +39,9 @@ def run(
     Args:
         replaces: digest of the record that is to be replaced; any other record that is found is returned.
         workers: of which this is the first; the others run harness.trial.follow.follow.
+        stop: whether training is to stop after the step under way, by default when this process gets a signal.
     Raises: StorageError when the folder cannot be written, CorpusError without the corpus, LostWorker when another
-        worker has ended: the trial can be resumed later.
+        worker has ended, KeyboardInterrupt when the trial was asked to stop: it can be resumed later.
     """
     folder = store.folder(setting.runs, spec.id)
     with store.writing(setting.runs, spec.id):  # the trial's lock
@@ -47,7 +50,7 @@ def run(
             return finished
         store.set_aside(setting.runs, spec.id)
         with trial_log(folder) as log:
-            trial = begin(spec, setting, report, workers or Workers(), log)
+            trial = begin(spec, setting, report, workers or Workers(), log, stop or StopRequest())
             with failure_as_status(trial):
                 refuse_hopeless(trial)
                 trial.workers.from_first(*trial.attempt.position)
@@ -71,6 +74,7 @@ def begin(
     report: Callable[[Progress], None],
     workers: Workers,
     log: logging.Logger,
+    stop: StopRequest,
 ) -> TrialContext:
     """Find the checkpoint to resume from, note the attempt in the trial's folder, and begin a session."""
     log.info("trial %s: %s", spec.id, spec)
@@ -95,6 +99,7 @@ def begin(
         report=report,
         resumed=resumed,
         attempt=this,
+        stop=stop,
         stuck=stuck,
     )
 

@@ -52,7 +52,8 @@ def build(trial: TrialContext) -> Built:
 def fit(trial: TrialContext, built: Built) -> None:
     """Train from the checkpoint, or from the beginning. Afterwards the model has the weights of the last epoch.
 
-    Raises: Diverged; StorageError; ExecutionError when the training split is too small.
+    Raises: Diverged; StorageError; ExecutionError when the training split is too small; KeyboardInterrupt after a
+    signal or another request to stop, which waits for the end of a step so that its state can be saved.
     """
     _count(trial, built)
     session = trial.session
@@ -70,9 +71,11 @@ def fit(trial: TrialContext, built: Built) -> None:
         prepare=partial(partial(parallel, workers=trial.workers) if several else graphed, log=trial.log.info),
         agree=trial.workers.agreed,
         score_start=trial.setting.measure.start,
+        stop=trial.stop,
     )
     training = Training(built.model, built.on_device, trial.spec.train, seed=trial.spec.seed, hooks=hooks)
-    training.fit(trial.resumed)
+    with trial.stop.deferring():
+        training.fit(trial.resumed)
     trial.workers.dismissed = True
 
 

@@ -105,6 +105,14 @@ class Place:
         """What is `held` goes on, here and in all processes."""
         (self.marks / "go").touch()
 
+    def held(self) -> bool:
+        """Whether a head `held` has reached its step."""
+        return any(self.marks.glob("held-*"))
+
+    def steps(self) -> int:
+        """How many training steps heads `faulty` made, in all processes."""
+        return len((self.marks / "steps").read_text())
+
     def records(self) -> dict[str, dict]:
         """Trial id -> content of its record."""
         found = {path.parent.name: json.loads(path.read_text()) for path in self.runs.glob("*/record.json")}
@@ -188,7 +196,7 @@ def workers(pid: int) -> list[psutil.Process]:
     found = []
     for process in descendants(pid):
         try:
-            if "ImplicitFunc" in " ".join(process.cmdline()):  # Ray calls a worker by the class of its actor
+            if "TrialWorker" in " ".join(process.cmdline()):  # Ray calls a worker by the class of its actor
                 found.append(process)
         except psutil.Error:
             continue

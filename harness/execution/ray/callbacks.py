@@ -5,6 +5,7 @@ from typing import Any
 from ray import tune
 
 from harness.execution.rounds import Watcher
+from harness.machine.stop_request import StopRequest
 from harness.training.progress_report import Progress
 
 MAX_FAILURES = 10  # of the workers of one trial in one run; a trial that fails twice in one place ends earlier
@@ -16,21 +17,22 @@ def trial_id(trial) -> str:
 
 
 class Stop(tune.Stopper):
-    """Ends all trials once the watcher has stopped. Ends a single trial when it has its record, its worker is retired,
-    and no other trial waits for a new worker.
+    """Ends all trials once the watcher has stopped, or this process was asked to stop. Ends a single trial when it has
+    its record, its worker is retired, and no other trial waits for a new worker.
 
     Args:
         waiting: ids of the trials that wait for a worker.
+        stop: whether this process was asked to stop.
     """
 
-    def __init__(self, watcher: Watcher, waiting: set[str]):
-        self._watcher, self._waiting = watcher, waiting
+    def __init__(self, watcher: Watcher, waiting: set[str], stop: StopRequest):
+        self._watcher, self._waiting, self._stop = watcher, waiting, stop
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return "retired" in result and not self._waiting
 
     def stop_all(self) -> bool:
-        return self._watcher.stopped
+        return self._watcher.stopped or self._stop.asked
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune pickles this object into its state file; nothing of it is needed there."""

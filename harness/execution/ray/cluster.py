@@ -23,6 +23,8 @@ ANSWER_SECONDS, JOIN_SECONDS = 1.0, 5.0
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # of a gRPC client; a gRPC server answers it
 
 
+STOP_SECONDS = 20  # that a worker has to save its trial when the run ends; SLURM's default leaves a run 30 seconds
+
 # Ray reads these when it is imported. Without them one failing trial prints over a hundred lines, Tune ignores Ctrl-C,
 # and Ray Train checks its workers only every other second and gives up starting them on a busy machine.
 RAY_SETTINGS = {
@@ -36,6 +38,7 @@ RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_FORCE_TRIAL_CLEANUP_S": str(STOP_SECONDS),
     "TUNE_FUNCTION_THREAD_TIMEOUT_S": "300",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray import tune
@@ -20,10 +19,11 @@ from harness.execution.events import OnEvent
 from harness.execution.ray.callbacks import MAX_FAILURES, Listener, Stop, trial_id
 from harness.execution.ray.payload import Payload
 from harness.execution.ray.ray_session import ray_session
-from harness.execution.ray.worker import run_trial
+from harness.execution.ray.worker import TrialWorker
 from harness.execution.resources import LOCAL, Allocation, Resources, allocate, check_workers
 from harness.execution.rounds import Watcher, in_rounds
 from harness.machine.scratch import abandoned_scratch, scratch_prefix
+from harness.machine.stop_request import StopRequest
 from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import TrialRecord
@@ -61,7 +61,9 @@ def execute(
             def run_round(some: list[TrialSpec], using: Setting, at_once: int | None) -> None:
                 at_once = at_once or allocation.max_concurrent
                 of_round = replace(allocation, setting=using, max_concurrent=at_once)
-                _tuner(some, of_round, watcher, scratch).fit()
+                stop = StopRequest()
+                with stop.deferring():  # Tune ends the trials; their workers save them first
+                    _tuner(some, of_round, watcher, scratch, stop).fit()
 
             in_rounds(specs, setting, watcher, run_round)
         failures += [end for end in watcher.ends.values() if not end.ok]
@@ -100,12 +102,14 @@ def _prepare(specs: list[TrialSpec], setting: Setting, resources: Resources, add
     return allocation
 
 
-def _tuner(specs: list[TrialSpec], allocation: Allocation, watcher: Watcher, scratch: Path) -> tune.Tuner:
+def _tuner(
+    specs: list[TrialSpec], allocation: Allocation, watcher: Watcher, scratch: Path, stop: StopRequest
+) -> tune.Tuner:
     about = {"setting": allocation.setting, "resources": allocation.resources, "scratch": scratch}
     payloads = [Payload(spec=spec, replaces=watcher.replaced.get(spec.id), **about) for spec in specs]
     waiting = {spec.id for spec in specs}
     return tune.Tuner(
-        tune.with_resources(run_trial, _tune_resources),
+        TrialWorker,
         param_space={"trial": tune.grid_search([payload.pack() for payload in payloads])},
         tune_config=tune.TuneConfig(
             trial_name_creator=trial_id,
@@ -117,21 +121,11 @@ def _tuner(specs: list[TrialSpec], allocation: Allocation, watcher: Watcher, scr
             name="tune",
             storage_path=str(scratch),
             verbose=0,
-            stop=Stop(watcher, waiting),
+            stop=Stop(watcher, waiting, stop),
             callbacks=[Listener(watcher, waiting)],
             failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
         ),
     )
-
-
-def _tune_resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
-    """What Tune reserves for a trial. Ray Train reserves what the workers of a data-parallel trial need, all or none;
-    the process that waits for them gets one byte of memory, because Tune cannot reserve nothing.
-    """
-    payload = Payload.unpack(config["trial"])
-    alone = payload.spec.train.data_parallel == 1
-    needed = {"CPU": payload.resources.cpus, "GPU": payload.resources.gpus} if alone else {"memory": 1}
-    return tune.PlacementGroupFactory([needed])
 
 
 @contextmanager

@@ -9,22 +9,30 @@ more memory than at its start, or when it is some minutes old. A long trial thus
 import ctypes
 import gc
 import sys
+import threading
 import time
 from dataclasses import asdict
 from typing import Any
 
 import torch
 from ray import tune
+from ray.tune.trainable.function_trainable import wrap_function
 
 from harness.errors import CorpusError, StorageError
+from harness.execution.ray.cluster import STOP_SECONDS
 from harness.execution.ray.payload import Payload
+from harness.machine.stop_request import StopRequest
 from harness.plan.specs import TrialSpec
 from harness.training.clocks import peak_memory_mib, reset_peak_memory
+from harness.training.progress_report import Progress
 from harness.trial.run import run
 
 MAX_AGE_SECONDS = 300.0
 MAX_GROWTH_MIB = 256  # memory at the start of the next trial, above that of a new process
 _STARTED, _MIB_AT_START = time.monotonic(), peak_memory_mib(torch.device("cpu"))
+_STOP = StopRequest()  # of this process, by a signal or by Tune
+_IDLE = threading.Event()  # no trial is under way
+_IDLE.set()
 
 
 class Retired(Exception):
@@ -35,16 +43,54 @@ def run_trial(config: dict[str, Any]) -> None:
     """Run one trial in this worker; the trial saves its record. Tune calls this again for the worker's next trial.
 
     Raises: Retired when this worker is to run no further trial. Tune then starts the same trial again in a new worker,
-        which finds `ended` there, does nothing, and gets the next trial.
+        which finds `ended` there, does nothing, and gets the next trial. After a SIGTERM the new worker continues it.
     """
     if config.get("ended"):
         return
     payload = Payload.unpack(config["trial"])
-    status = _run(payload)
+    _IDLE.clear()
+    try:
+        status = _run(payload)
+    except KeyboardInterrupt:
+        raise Retired("it was asked to end; the trial is saved") from None
+    finally:
+        _IDLE.set()
     clean(payload.setting.device)
     if reason := reason_to_retire(payload.spec, status, payload.setting.device):
         tune.report({"retired": reason})
         raise Retired(reason)
+
+
+class TrialWorker(wrap_function(run_trial)):
+    """The class of Ray's worker processes. Its methods run in the main thread, the trials in another one."""
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        """What Tune reserves for a trial. Ray Train reserves what the workers of a data-parallel trial need, all or
+        none; the process that waits for them gets one byte of memory, because Tune cannot reserve nothing.
+        """
+        payload = Payload.unpack(config["trial"])
+        alone = payload.spec.train.data_parallel == 1
+        needed = {"CPU": payload.resources.cpus, "GPU": payload.resources.gpus} if alone else {"memory": 1}
+        return tune.PlacementGroupFactory([needed])
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Receive signals from now on: only a main thread can."""
+        _STOP.listen()
+        super().setup(config)
+
+    def cleanup(self) -> None:
+        """Tune ends this worker. A trial under way learns of it when it reports its progress, and is waited for."""
+        super().cleanup()
+        _IDLE.wait(STOP_SECONDS)
+
+
+def _report(content: dict[str, Any]) -> None:
+    """Report to Tune. When Tune ends the trial, which it does by a SystemExit here, training is asked to stop."""
+    try:
+        tune.report(content)
+    except SystemExit:
+        _STOP.ask()
 
 
 def _run(payload: Payload) -> str:
@@ -53,11 +99,14 @@ def _run(payload: Payload) -> str:
     """
     try:
         if payload.spec.train.data_parallel == 1:
-            record = run(payload.spec, payload.setting, lambda done: tune.report(asdict(done)), payload.replaces)
-            return record.status
+
+            def report(progress: Progress) -> None:
+                _report(asdict(progress))
+
+            return run(payload.spec, payload.setting, report, payload.replaces, stop=_STOP).status
         from harness.execution.ray.worker_group import train_together  # imports Ray Train, half a second a worker
 
-        train_together(payload, tune.report)
+        train_together(payload, _report, _STOP)
         return "ok"
     except (StorageError, CorpusError) as fault:
         tune.report({"lost": str(fault)})

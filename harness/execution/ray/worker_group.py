@@ -14,7 +14,9 @@ from ray import train
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
+from harness.execution.ray.cluster import STOP_SECONDS
 from harness.execution.ray.payload import Payload
+from harness.machine.stop_request import StopRequest
 from harness.training.data_parallel import PATIENCE_SECONDS, Workers
 from harness.training.progress_report import PROGRESS_SECONDS, Progress
 from harness.trial.follow import Ended, follow, settle
@@ -23,11 +25,15 @@ from harness.trial.run import run
 MARKERS = 2**24  # a group is recognised by the number of bytes of memory that its workers reserve
 
 
-def train_together(payload: Payload, report: Callable[[dict[str, Any]], None]) -> None:
+def train_together(payload: Payload, report: Callable[[dict[str, Any]], None], stop: StopRequest) -> None:
     """In Tune's worker: run a data-parallel trial with workers of Ray Train, wait for them, and report their progress.
     When a group has lost a worker, Tune starts another group, as it does for any worker that died.
 
-    Raises: LostWorker when a worker died; StorageError and CorpusError as harness.trial.run.run.
+    Args:
+        stop: whether Tune ends the trial. The first worker then finds a file beside that of its progress, saves the
+            trial if its step is resumable, and ends; the others end because they have lost it.
+    Raises: LostWorker when a worker died; Interrupted after a request to stop; StorageError and CorpusError as
+        harness.trial.run.run.
     """
     spec = payload.spec
     marker = 1 + int(spec.id, 16) % MARKERS
@@ -37,10 +43,15 @@ def train_together(payload: Payload, report: Callable[[dict[str, Any]], None]) -
     trainer = _trainer(payload, progress_file, marker)
     fitting = ThreadPoolExecutor(1).submit(trainer.fit)
     with progress_file.open(encoding="utf-8") as lines:
-        while not fitting.done():
+        while not (fitting.done() or stop.asked):
             wait([fitting], timeout=PROGRESS_SECONDS)
             for progress in _complete_lines(lines):
-                report(json.loads(progress))
+                if not stop.asked:
+                    report(json.loads(progress))
+    if stop.asked:
+        _stop_file(progress_file).touch()
+        wait([fitting], timeout=STOP_SECONDS)
+        stop.check()
     try:
         fitting.result()
     except train.TrainingFailedError as failed:
@@ -61,6 +72,11 @@ def _trainer(payload: Payload, progress_file: Path, marker: int) -> TorchTrainer
         ),
         run_config=train.RunConfig(name=progress_file.stem, storage_path=str(payload.scratch)),
     )
+
+
+def _stop_file(progress_file: Path) -> Path:
+    """It exists once the first worker is to stop."""
+    return progress_file.with_suffix(".stop")
 
 
 def _complete_lines(file: TextIO) -> Iterator[str]:
@@ -92,11 +108,17 @@ def _worker(config: dict[str, Any]) -> None:
     if workers.rank:
         follow(payload.spec, payload.setting, workers)
         return
+    progress_file, stop = Path(config["progress"]), StopRequest()
 
     def report(progress: Progress) -> None:
-        with suppress(OSError), Path(config["progress"]).open("a", encoding="utf-8") as lines:
+        with suppress(OSError), progress_file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(asdict(progress)) + "\n")
+        if _stop_file(progress_file).exists():
+            stop.ask()
 
-    run(payload.spec, payload.setting, report, payload.replaces, workers)
+    try:
+        run(payload.spec, payload.setting, report, payload.replaces, workers, stop)
+    except KeyboardInterrupt:
+        raise Ended("the trial was asked to stop") from None
     if not workers.dismissed:
         raise Ended("the trial has its record, and other workers still wait for the first one")

@@ -10,6 +10,7 @@ import pytest
 from harness.execution import inline
 from harness.execution.ray import callbacks, ray_session, schedule, worker
 from harness.execution.resources import Resources
+from harness.machine.stop_request import StopRequest
 from harness.plan.specs import ComponentSpec
 from harness.records import store
 
@@ -215,7 +216,7 @@ def test_a_new_worker_does_nothing_for_a_trial_that_has_ended():
 def test_a_trial_whose_worker_retires_has_ended_and_is_marked_so():
     heard, waiting = [], {"a", "b"}
     watcher = SimpleNamespace(started=heard.append, ended=heard.append)
-    listener, stop = callbacks.Listener(watcher, waiting), callbacks.Stop(watcher, waiting)
+    listener, stop = callbacks.Listener(watcher, waiting), callbacks.Stop(watcher, waiting, StopRequest())
     trial = SimpleNamespace(config={"trial": {"id": "a"}})
     listener.on_trial_start(0, [], trial)
     assert waiting == {"b"}

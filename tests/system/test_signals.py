@@ -1,0 +1,103 @@
+"""SIGTERM and Ctrl-C while a trial trains: it is saved after the step under way, and the next run goes on from there."""
+
+import re
+import signal
+import time
+
+import pytest
+from disturbed import Place, all_gone, descendants, suite_text, wait_for, workers
+
+AT = 20  # the step during which the signal comes, the fifth of the second epoch
+HEAD = f"faulty: {{kind: held, at: {AT}, ms: 50}}"  # waits in that step until the test lets it go on
+EPOCHS = 12
+STEPS = 15 * EPOCHS
+LONG = f"train: {{optimizer: adam, lr: 0.01, epochs: {EPOCHS}, batch_size: 4, seq_len: 7}}"
+OPTIONS = ("--no-tracking", "--executor")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What the trial gives when nothing happens to it."""
+    there = Place(tmp_path_factory.mktemp("undisturbed") / "place", suite_text(HEAD, train=LONG))
+    there.let_go()
+    return there.here()
+
+
+def resumed_from(there) -> list[tuple[int, int]]:
+    """Epoch and steps done of each checkpoint from which the trial went on."""
+    (log,) = there.runs.glob("*/trial.log")
+    found = re.findall(r"goes on from its checkpoint: epoch (\d+), (\d+) steps done", log.read_text())
+    return [(int(epoch), int(steps)) for epoch, steps in found]
+
+
+@pytest.mark.parametrize(
+    ("executor", "number", "code"),
+    [("inline", signal.SIGTERM, 143), ("inline", signal.SIGINT, 130), ("ray", signal.SIGTERM, 143), ("ray", signal.SIGINT, 130)],
+    ids=["inline-sigterm", "inline-sigint", "ray-sigterm", "ray-sigint"],
+)  # fmt: skip
+def test_a_signal_to_the_driver_saves_the_trial_after_the_step_under_way(executor, number, code, place, undisturbed):
+    there = place(HEAD, train=LONG)
+    driver = there.start("run", *OPTIONS, executor)
+    wait_for(there.held)
+    below = descendants(driver.pid)
+    driver.send_signal(number)
+    there.let_go()
+    done = there.end(driver)
+    assert done.returncode == code, done.stderr
+    assert "0/1: 1 interrupted" in done.stdout
+    assert all_gone(below)
+    assert there.records() == {}
+    made = there.steps()
+    if executor == "inline":
+        assert made <= AT + 1
+    assert there.here() == undisturbed
+    assert there.steps() <= STEPS + 2
+    ((epoch, steps),) = resumed_from(there)
+    assert made - 2 <= 15 * (epoch - 1) + steps <= made
+    (record,) = there.records().values()
+    assert record["environment"]["sessions"] == 2
+    assert there.leftovers() == []
+
+
+def test_a_worker_that_gets_sigterm_saves_its_trial_and_another_goes_on(place, undisturbed):
+    there = place(HEAD, train=LONG)
+    driver = there.start("run", *OPTIONS, "ray")
+    wait_for(there.held)
+    (worker,) = workers(driver.pid)
+    worker.terminate()
+    there.let_go()
+    done = there.end(driver)
+    assert done.returncode == 0, done.stderr
+    assert there.results() == undisturbed
+    assert there.steps() <= STEPS + 2
+    assert resumed_from(there) in ([(2, AT - 15)], [(2, AT - 14)])
+    (record,) = there.records().values()
+    assert (record["environment"]["sessions"], record["environment"]["retries"]) == (2, 1)
+    assert all_gone([worker])
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_a_second_signal_ends_at_once(executor, place):
+    there = place(HEAD, train=LONG)
+    driver = there.start("run", *OPTIONS, executor)
+    wait_for(there.held)
+    below = descendants(driver.pid)
+    while driver.poll() is None:
+        driver.terminate()
+        time.sleep(0.5)  # so that the second signal is not taken for the first
+    assert there.end(driver).returncode in (143, -signal.SIGTERM)
+    assert all_gone(below)
+    assert there.steps() == AT
+    assert there.records() == {}
+
+
+def test_a_signal_that_is_ignored_stays_ignored(place, undisturbed):
+    there = place(HEAD, train=LONG)
+    ignored = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731 - as nohup, or a shell's background job
+    driver = there.start("run", *OPTIONS, "inline", preexec_fn=ignored)
+    wait_for(there.held)
+    driver.send_signal(signal.SIGINT)
+    there.let_go()
+    assert there.end(driver).returncode == 0
+    assert there.results() == undisturbed
+    assert resumed_from(there) == []
