@@ -108,7 +108,7 @@ RECURRENT = [
     "d_model: int = 200",
     "num_layers: int = 2",
     "dropout: float = 0.2",
-    "d_embed: int | None = None",
+    "d_input: int | None = None",
     "embedding_dropout: float | None = None",
     "init_range: float | None = None",
 ]
