@@ -93,6 +93,7 @@ HEAD_SIGNATURES = {
         "bias: bool = True",
         "tie_weights: bool = False",
         "start: Literal['xavier', 'embedding'] = 'xavier'",
+        COMPAT,
         *START,
     ],
     "softmax": [
@@ -101,6 +102,7 @@ HEAD_SIGNATURES = {
         "tie_weights: bool = False",
         "loss: Literal['nll', 'binary'] = 'nll'",
         "start: Literal['xavier', 'embedding'] = 'xavier'",
+        COMPAT,
         *START,
     ],
 }
