@@ -137,6 +137,19 @@ def test_curves_are_means_by_epoch_between_the_lowest_and_the_highest_seed(suite
     assert {(1.0, 200.0), (1.0, 204.0), (2.0, 150.0), (2.0, 154.0)} <= {tuple(each) for each in band}
 
 
+def test_curves_show_printed_values_as_stars_within_the_axes(suite, made):
+    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": "", "note": ""}
+    cells = [
+        PrintedCell(**about, metric="valid_ppl", value=value, counting="", epoch=epoch)
+        for epoch, value in ((1, "900.0"), (3, "40.0"), (7, "30.0"))
+    ]
+    axes, _ = drawn(panels.curves, handmade.evidence(suite, made, PrintedNumbers(tuple(cells), ())))
+    (stars,) = (line for line in axes.lines if line.get_marker() == "*")
+    assert [tuple(each) for each in stars.get_xydata()] == [(1, 900), (3, 40)]  # ours have three epochs
+    low, high = axes.get_ylim()
+    assert low < 40 < 900 < high
+
+
 def test_perplexity_against_time_has_the_pareto_front(suite, made):
     axes, caption = drawn(panels.by_time, handmade.evidence(suite, made))
     # softmax 102 at 10 ms, K = 2 82 at 11 ms; K = 5, 92 at 12 ms, is beaten in both

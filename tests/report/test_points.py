@@ -70,9 +70,25 @@ def test_a_curve_is_the_mean_over_seeds_as_far_as_all_of_them_reach(suite_of, re
         trial.id: record_of(trial, test_ppl=1.0).model_copy(update={"curve": _curve(curve)})
         for trial, curve in zip(suite.trials[:3], curves, strict=True)
     }
-    series = points.curve(rows(suite, made)[0])
+    series = points.curve(rows(suite, made)[0], NOTHING)
     assert [(p.x, p.y, p.low, p.high) for p in series.points] == [(1, 100, 90, 110), (2, 70, 60, 80)]
-    assert points.curve(rows(suite, made)[1]) is None
+    assert points.curve(rows(suite, made)[1], NOTHING) is None
+
+
+@pytest.mark.parametrize(("counting", "expected"), [("", [None, 65.0, None]), ("eos", [None, None, None])])
+def test_a_curve_has_the_printed_values_of_its_epochs(counting, expected, suite_of, record_of):
+    suite = suite_of(SUITE)  # of markov, whose boundary is ''
+    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": "", "note": ""}
+    cells = [
+        PrintedCell(**about, metric="valid_ppl", value=value, counting=counting, epoch=epoch)
+        for epoch, value in ((None, "20"), (2, "65"), (2, "66"), (9, "30"))
+    ]
+    made = {
+        trial.id: record_of(trial, test_ppl=1.0).model_copy(update={"curve": _curve((90.0, 60.0, 50.0))})
+        for trial in suite.trials[:3]
+    }
+    series = points.curve(rows(suite, made)[0], PrintedNumbers(tuple(cells), ()))
+    assert [point.printed for point in series.points] == expected
 
 
 def test_no_point_of_the_front_is_beaten_in_both():

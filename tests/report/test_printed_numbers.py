@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import SuiteError
+from harness.errors import HarnessError, SuiteError
 from harness.records.metrics import METRICS
 from harness.report.evidence import printed_numbers
 from harness.report.evidence.table_rows import rows
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HEADER = "table,corpus,backbone,head,params,metric,value,weights,counting,note"
+WITH_TARGETS = f"{HEADER},epoch,tolerance_percent,tolerance_reason,differs"
 PAPERS = sorted(path.stem for path in PUBLISHED.glob("*.csv") if path.stem != "sources")
 COLUMNS = ["table", "corpus", "backbone", "head", "params", "metric", "value", "weights", "counting", "note"]
 
@@ -79,12 +80,43 @@ def test_a_paper_has_known_columns_metrics_and_rules(paper):
     rows = rows_of(paper)
     assert rows
     for row in rows:
-        assert ",".join(row) == HEADER
+        assert ",".join(row) in (HEADER, WITH_TARGETS)
         known = row["metric"] in METRICS or row["metric"] == "params_total_millions"
         assert known or row["metric"].endswith("_reduction_percent")
         assert row["weights"] in ("best", "last", "")
         assert row["counting"] in ("eos", "sos_eos", "")
         assert float(row["value"]) > 0
+        assert row.get("epoch", "") == "" or int(row["epoch"]) >= 1
+        # a tolerance has a reason, and is smaller than what it is to find
+        assert (row.get("tolerance_percent", "") == "") == (row.get("tolerance_reason", "") == "")
+        assert float(row.get("tolerance_percent") or 1) <= 5
+
+
+# PROTOCOLS.md section 9: (paper, table) -> (what distinguishes the row, epoch, value, tolerance in percent)
+GROUND_TRUTHS = {
+    ("pytorch_examples2017", "6_epochs"): [
+        ("tie_weights=false", "", "117.61", "2"),
+        ("tie_weights=true", "", "110.44", "2"),
+    ],
+    ("pytorch_examples2017", "40_epochs"): [("tie_weights=true", "", "87.17", "2")],
+    ("zaremba2014", "small"): [("", "", "114.5", "2")],
+    ("kim2016", "small"): [("", "", "98", "3")],
+    ("transformer_mos_code2021", "curve"): [
+        ("corpus.boundary=sos_eos;backbone.d_model=200", str(epoch), value, "5" if epoch >= 3 else "")
+        for epoch, value in enumerate(("418.0", "191.0", "156.9", "142.8", "135.5", "130.0"), start=1)
+    ],
+}
+
+
+@pytest.mark.parametrize(("paper", "table"), GROUND_TRUTHS)
+def test_the_ground_truths_are_as_printed(paper, table):
+    found = [
+        (row["params"], row["epoch"], row["value"], row["tolerance_percent"])
+        for row in rows_of(paper)
+        if row["table"] == table and row["head"] == "softmax"
+        if row["metric"] == "test_ppl" or row["epoch"]
+    ]
+    assert found == GROUND_TRUTHS[paper, table]
 
 
 def test_the_sources_list_every_paper_and_no_other():
@@ -187,6 +219,33 @@ def test_an_unknown_table_is_a_suite_error_at_its_place_with_the_nearest(compare
     (problem,) = caught.value.problems
     assert problem.startswith(f"{tmp_path / 'suites' / 'suite.yaml'}:9:{place}: ")
     assert "known: one/a, one/b" in problem
+
+
+TARGETS = (
+    "a,ptb,transformer_encoder,softmax,,valid_ppl,30.5,last,sos_eos,,,2.5,why,clip",
+    "a,ptb,transformer_encoder,softmax,,valid_ppl,40.5,,sos_eos,,3,5,other,",
+)
+
+
+def test_the_columns_of_a_target_are_read(suite_of, compared, tmp_path):
+    compared("one/a", *LINES)
+    (tmp_path / "results" / "published" / "one.csv").write_text("\n".join([WITH_TARGETS, *TARGETS, ""]))
+    suite = suite_of(SUITE.replace("COMPARE", "one/a"))
+    printed = printed_numbers.load(suite)
+    whole = printed.find(suite.trials[0], {}, "valid_ppl")
+    assert (whole.epoch, whole.tolerance, whole.reason, whole.differs) == (None, 2.5, "why", "clip")
+    assert (whole.value, whole.of_ours) == ("30.5", "last_valid_ppl")
+    ((epoch, point),) = printed.curve(suite.trials[0], {}, "valid_ppl").items()
+    assert (epoch, point.value, point.tolerance, point.of_ours) == (3, "40.5", 5.0, "valid_ppl")
+
+
+@pytest.mark.parametrize(("old", "column", "text"), [("2.5", "tolerance_percent", "-1"), ("3", "epoch", "third")])
+def test_a_target_that_is_no_number_is_one_sentence(suite_of, compared, tmp_path, old, column, text):
+    compared("one/a", *LINES)
+    place = tmp_path / "results" / "published" / "one.csv"
+    place.write_text("\n".join([WITH_TARGETS, *(line.replace(f",{old},", f",{text},") for line in TARGETS), ""]))
+    with pytest.raises(HarnessError, match=f"one.csv: the {column} '{text}' is not a number above 0"):
+        printed_numbers.load(suite_of(SUITE.replace("COMPARE", "one/a")))
 
 
 def test_every_unknown_table_is_reported_at_once(compared):

@@ -57,8 +57,8 @@ class Reproduction:
 
     @property
     def difference(self) -> float | None:
-        """100 (ours / printed - 1): percent."""
-        return None if not self.values else 100 * (self.mean / self.printed.number - 1)
+        """100 (ours - printed) / printed: percent."""
+        return None if not self.values else 100 * (self.mean - self.printed.number) / self.printed.number
 
     def __str__(self) -> str:
         """'test ppl within 2 % of 114.5 (one run is printed): yes, +0.42 %, 3 of 3 seeds'."""
