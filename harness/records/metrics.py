@@ -86,6 +86,11 @@ def _time(step: str, description: str, **more) -> tuple[Metric, Metric]:
     )
 
 
+def _of_ngrams(name: str, label: str, description: str, **more) -> Metric:
+    settings = {"kind": "setting", "required": False, "mlflow": f"ngrams/{name}", **more}
+    return _count(name, label, description, **settings)
+
+
 # In the order of a table's columns. Perplexities are of the best epoch by validation unless the name says 'last'.
 _ALL = (
     _perplexity(
@@ -197,34 +202,9 @@ _ALL = (
         table="always",
         leaderboard=True,
     ),
-    _count(
-        "stored_ngrams",
-        "n-grams",
-        "Different n-grams of all orders that an n-gram model has counted.",
-        unit="n-grams",
-        mlflow="ngrams/stored",
-        low=1,
-        required=False,
-    ),
-    _count(
-        "cache_window",
-        "cache tokens",
-        "The last tokens of the scored text that the cache of an n-gram model counts.",
-        kind="setting",
-        unit="tokens",
-        mlflow="ngrams/cache_window",
-        low=1,
-        required=False,
-    ),
-    Metric(
-        name="cache_weight",
-        label="cache weight",
-        description="The share of the cache in the probabilities of an n-gram model.",
-        kind="setting",
-        digits=3,
-        mlflow="ngrams/cache_weight",
-        high=1,
-    ),
+    _of_ngrams("stored_ngrams", "n-grams", "Different n-grams, of all orders, that were counted.", kind="count"),
+    _of_ngrams("cache_window", "cache tokens", "The last tokens of the scored text that the cache counts."),
+    _of_ngrams("cache_weight", "cache weight", "Share of the cache in a probability.", digits=3, whole=False),
     *_time(
         "train",
         "Median time of a training batch: forward, backward and update.",

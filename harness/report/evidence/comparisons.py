@@ -83,7 +83,7 @@ def ties(lines: list[Row], evidence: Evidence) -> dict[int, Literal["best", "tie
     places: dict[tuple[str, str, str], list[int]] = {}
     for index, row in enumerate(lines):
         devices = {row.records[seed].environment.device for seed in row.ok_seeds}
-        if len(devices) == 1 and _scored(row) and not row.trials[0].is_ngram:
+        if len(devices) == 1 and _scored(row) and not row.is_ngram:
             places.setdefault((*row.group, *devices), []).append(index)
     ranks: dict[int, Literal["best", "tie"]] = {}
     for indices in places.values():

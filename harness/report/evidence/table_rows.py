@@ -43,6 +43,11 @@ class Row:
         """Corpus and backbone: heads are compared within a group."""
         return self.corpus, self.backbone
 
+    @property
+    def is_ngram(self) -> bool:
+        """Whether it is of an n-gram model, which has no seeds and is compared with nothing."""
+        return self.trials[0].is_ngram
+
     def values(self, metric: str, seeds: Iterable[int] | None = None) -> list[float]:
         """A metric of the ok records, in the order of the seeds; of some seeds only if these are given."""
         wanted = self.ok_seeds if seeds is None else seeds

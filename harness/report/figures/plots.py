@@ -40,13 +40,15 @@ class Kind:
 
 
 def draw(evidence: Evidence, suite: str, only: Container[str] | None = None) -> tuple[Plot | LeftOut, ...]:
-    """All plots of a suite, in the order in which a page shows them. The same records give the same bytes.
+    """All plots of a suite, in the order in which a page shows them. The same records give the same bytes. N-grams are
+    in no plot, because they have no parameters, no training and no baseline.
 
     Args:
         suite: the title of its table, which is part of each plot: it says if the suite was shortened, for example.
         only: ids of trials whose rows are drawn; None: all.
     """
-    lines = [line for line in evidence.rows if only is None or any(trial.id in only for trial in line.trials)]
+    lines = [line for line in evidence.rows if not line.is_ngram]
+    lines = [line for line in lines if only is None or any(trial.id in only for trial in line.trials)]
     with settings():
         return tuple(made for kind in KINDS for made in _of_kind(kind, lines, evidence, suite))
 
@@ -66,7 +68,8 @@ def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str) -> li
         if (part := kind.part(line, evidence)) is not None:
             parts.setdefault(part, []).append(line)
     if not parts:
-        return [LeftOut(title=kind.title, reason="no trial is finished with a time")]
+        reason = "no trial is finished with a time" if lines else "n-grams are in no plot"
+        return [LeftOut(title=kind.title, reason=reason)]
     made, names, reasons = [], [], []
     for part, inside in parts.items():
         labels = [label for index, label in enumerate(part) if len({other[index] for other in parts}) > 1]

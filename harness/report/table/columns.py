@@ -95,17 +95,18 @@ def _counts(findings: Findings) -> list[Quantity]:
 
 
 def _sizes(findings: Findings) -> list[Quantity]:
-    """Counts and settings. Those of parameters are the plan's, which knows them before a trial has run."""
+    """Counts and settings. Numbers of parameters are the plan's, which knows them before a trial has run."""
     match, lines, found = findings.evidence.suite.match, findings.lines, []
     if match is not None:
         widths = [line.head_params.get(match.vary, line.backbone_params.get(match.vary)) for line in lines]
         found.append(_numbers(f"{match.vary} (matched)", map(_whole, widths), "size", rows=_all(findings)))
-    planned = {
+    counts = {
         "params_total": [line.params_total for line in lines],
         "params_head": [line.params_head for line in lines],
+        "stored_ngrams": [int(*line.values("stored_ngrams")) or None for line in lines],
     }
     for metric in _shown("count", "setting"):
-        known = planned.get(metric.name)
+        known = counts.get(metric.name)
         cells = [_mean(line, metric) for line in lines] if known is None else map(_whole, known)
         found.append(_numbers(metric.label, cells, "size", rows=_where(metric, findings)))
     return found

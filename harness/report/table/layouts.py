@@ -97,11 +97,12 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
         groups.setdefault(row.group, {})[row.head] = index
     heads = dict.fromkeys(row.head for row in rows)
     baseline = _baseline(findings)
+    reduced = {head for indices in groups.values() if baseline in indices for head in indices} - {baseline}
     columns = [Column(name="corpus"), *labels, Column(name="quantity")]
     for head in heads:
         name = _label([rows[indices[head]] for indices in groups.values() if head in indices], "head").text
         columns.append(Column(name="", numeric=True, group=name, spread="spread"))
-        if baseline not in (None, head):
+        if head in reduced:
             columns.append(Column(name="reduction", numeric=True, group=name))
     laid = []
     for indices in groups.values():
@@ -112,7 +113,7 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
             for head in heads:
                 index = indices.get(head)
                 cells.append(EMPTY if index is None else each.cells[index])
-                if baseline not in (None, head):
+                if head in reduced:
                     cells.append(EMPTY if index is None else _reduction(rows[index], reference, each.metric))
             trials = tuple(trial.id for index in indices.values() for trial in rows[index].trials)
             laid.append(Line(cells=tuple(cells), trials=trials))

@@ -12,8 +12,8 @@ from harness.report.table import caveats, time_notes
 
 LEGEND = "What the columns, marks and tests mean: docs/tables.md and docs/statistics.md."
 NGRAMS = (
-    "kneser_ney: n-grams, counted once in the training split, without seed and parameters. The context is within a line; "
-    "every token except the first of a split is scored."
+    "kneser_ney: n-grams, counted once in the training split, without seed and parameters. The context of a word is "
+    "within its line; every token except the first of a split is scored."
 )
 ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
 
