@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C while a trial trains: it is saved after the step under way, and the next run goes on from there."""
+"""SIGTERM and Ctrl-C while a trial trains: it is saved after the step under way, and the next run goes on there."""
 
 import re
 import signal
@@ -7,11 +7,17 @@ import time
 import pytest
 from disturbed import Place, all_gone, descendants, suite_text, wait_for, workers
 
+from harness.machine.environment import cpus_available
+
 AT = 20  # the step during which the signal comes, the fifth of the second epoch
 HEAD = f"faulty: {{kind: held, at: {AT}, ms: 50}}"  # waits in that step until the test lets it go on
 EPOCHS = 12
 STEPS = 15 * EPOCHS
 LONG = f"train: {{optimizer: adam, lr: 0.01, epochs: {EPOCHS}, batch_size: 4, seq_len: 7}}"
+PATIENT = {"TUNE_FORCE_TRIAL_CLEANUP_S": "600"}  # with a worker that has to save its trial
+TRANSFORMER = (
+    "backbones: [{transformer_encoder: {d_model: 8, num_layers: 2, num_heads: 2, d_ff: 8, layer_dropout: 0.0}}]"
+)
 OPTIONS = ("--no-tracking", "--executor")
 
 
@@ -30,11 +36,8 @@ def resumed_from(there) -> list[tuple[int, int]]:
     return [(int(epoch), int(steps)) for epoch, steps in found]
 
 
-@pytest.mark.parametrize(
-    ("executor", "number", "code"),
-    [("inline", signal.SIGTERM, 143), ("inline", signal.SIGINT, 130), ("ray", signal.SIGTERM, 143), ("ray", signal.SIGINT, 130)],
-    ids=["inline-sigterm", "inline-sigint", "ray-sigterm", "ray-sigint"],
-)  # fmt: skip
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_to_the_driver_saves_the_trial_after_the_step_under_way(executor, number, code, place, undisturbed):
     there = place(HEAD, train=LONG)
     driver = there.start("run", *OPTIONS, executor)
@@ -77,9 +80,9 @@ def test_a_worker_that_gets_sigterm_saves_its_trial_and_another_goes_on(place, u
 
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_a_second_signal_ends_at_once(executor, place):
+def test_a_second_signal_ends_at_once_whatever_a_trial_does(executor, place):
     there = place(HEAD, train=LONG)
-    driver = there.start("run", *OPTIONS, executor)
+    driver = there.start("run", *OPTIONS, executor, env=PATIENT)
     wait_for(there.held)
     below = descendants(driver.pid)
     while driver.poll() is None:
@@ -101,3 +104,25 @@ def test_a_signal_that_is_ignored_stays_ignored(place, undisturbed):
     assert there.end(driver).returncode == 0
     assert there.results() == undisturbed
     assert resumed_from(there) == []
+
+
+@pytest.mark.skipif(cpus_available() < 2, reason="two workers need two processor cores")
+def test_a_signal_to_the_driver_saves_a_trial_of_two_workers(module_place, place):
+    more = {"train": LONG.replace("}", ", data_parallel: 2}"), "backbones": TRANSFORMER}
+    whole, there = module_place(HEAD, **more), place(HEAD, **more)
+    whole.let_go()
+    assert whole.run(*OPTIONS, "ray").returncode == 0
+    driver = there.start("run", *OPTIONS, "ray")
+    wait_for(there.held)
+    below = descendants(driver.pid)
+    driver.terminate()
+    there.let_go()
+    done = there.end(driver)
+    assert done.returncode == 143, done.stderr
+    assert all_gone(below)
+    assert there.records() == {}
+    assert there.run(*OPTIONS, "ray").returncode == 0
+    ((epoch, steps),) = resumed_from(there)
+    assert 15 * (epoch - 1) + steps >= AT
+    assert there.steps() <= 2 * (STEPS + 2)  # by two workers
+    assert there.results() == whole.results()
