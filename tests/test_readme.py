@@ -9,7 +9,10 @@ import pytest
 
 from harness import plan
 from harness.conformance import conformance
+from harness.execution.ground_truths import found_in
 from harness.registry import HEADS
+from harness.report import ground_truth, study
+from harness.report.table import suite_table
 from harness.trial.run import Setting, run
 
 ROOT = Path(__file__).parent.parent
@@ -71,6 +74,36 @@ def test_the_example_table_is_made_of_the_committed_one():
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()]
     assert [cells[0], *cells[2:]] == example()
     assert set("".join(cells[1])) <= set(":-")
+
+
+GROUND_TRUTHS = ROOT / "results" / "tables" / "ground_truth.md"
+
+
+def lines_of_table(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_the_table_of_ground_truths_is_the_committed_one():
+    (shown,) = re.findall(r"<!-- ground_truth table -->\n(.*?)\n<!-- end", README, flags=re.DOTALL)
+    assert shown.splitlines() == lines_of_table(GROUND_TRUTHS.read_text(encoding="utf-8"))
+
+
+def test_the_committed_table_of_ground_truths_has_every_number_of_the_suites_that_has_a_tolerance(tmp_path):
+    studies = [study.load(suite, tmp_path, warn=pytest.fail) for suite in found_in(ROOT / "suites")]
+    expected, committed = (
+        [line.split("|")[1].strip() for line in lines_of_table(text)]
+        for text in (
+            suite_table.text(ground_truth.table(studies)),
+            GROUND_TRUTHS.read_text(encoding="utf-8"),  # `harness reproduce --no-run` writes it again
+        )
+    )
+    assert [re.sub("[-:]", "", line) for line in committed] == [re.sub("[-:]", "", line) for line in expected]
+
+
+def test_every_suite_of_ground_truths_says_its_cost_and_has_a_number_to_reproduce(tmp_path):
+    for suite in found_in(ROOT / "suites"):
+        assert suite.core_minutes is not None
+        assert any(study.load(suite, tmp_path, warn=pytest.fail).findings.reproduced)
 
 
 def test_every_plot_of_the_readme_is_there():

@@ -10,13 +10,23 @@ from harness import plan as planning
 from harness.cli import screen
 from harness.cli.options import (
     RESULTS,
+    Address,
+    CpusPerTrial,
     Data,
     Device,
     Executor,
+    FailFast,
+    Force,
+    GpusPerTrial,
     Json,
+    Keep,
+    NoTracking,
     Only,
     Overwrite,
     Results,
+    RetryFailed,
+    RunDevice,
+    RunExecutor,
     Set,
     SuitePath,
     console,
@@ -41,25 +51,19 @@ def run(
     only: Only = [],  # noqa: B006
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    executor: Annotated[
-        Executor, typer.Option(help="ray: several trials at the same time; inline: one after the other, without Ray.")
-    ] = Executor.ray,
-    address: Annotated[str, typer.Option(help="The address of a Ray cluster.")] = "local",
-    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
-    gpus_per_trial: Annotated[float | None, typer.Option(min=0, help="GPUs for a trial, or a share of one.")] = None,
-    cpus_per_trial: Annotated[
-        int | None, typer.Option(min=1, help="Number of CPU cores, and of torch threads, of each trial.")
-    ] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Run finished trials again.")] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Use finished trials although their code has changed since.")
-    ] = False,
+    executor: RunExecutor = Executor.ray,
+    address: Address = "local",
+    device: RunDevice = Device.auto,
+    gpus_per_trial: GpusPerTrial = None,
+    cpus_per_trial: CpusPerTrial = None,
+    retry_failed: RetryFailed = False,
+    force: Force = False,
+    keep: Keep = False,
     shared: Annotated[
         bool, typer.Option("--shared", help="Other programs use this machine: mark the times as shared.")
     ] = False,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first trial that fails.")] = False,
-    no_tracking: Annotated[bool, typer.Option("--no-tracking", help="Write nothing to MLflow.")] = False,
+    fail_fast: FailFast = False,
+    no_tracking: NoTracking = False,
     timing: Annotated[
         bool | None,
         typer.Option(

@@ -128,9 +128,9 @@ def test_of_a_curve_each_epoch_with_a_tolerance_is_compared(curves):
         ("valid ppl after epoch 3", 53.0, "yes"),
         ("valid ppl after epoch 4", None, "failed"),
     ]
-    assert in_short(found) == "no (1 of 3, at most 6.00 %)"
+    assert in_short(found) == "no (1 of 3, at most +6.00 %)"
     assert in_short(found[1:2]) == "yes (+6.00 %)"
-    assert in_short(found[1:]) == "failed (1 of 2, at most 6.00 %)"
+    assert in_short(found[1:]) == "failed (1 of 2, at most +6.00 %)"
     assert in_short([]) == ""
 
 

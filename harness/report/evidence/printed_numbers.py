@@ -40,6 +40,7 @@ class PrintedCell:
             nothing is decided.
         reason: why the tolerance is as large as it is.
         differs: the setting to which a difference is due, or '' if no cause is known.
+        source: '<paper>/<table>'.
     """
 
     corpus: str
@@ -55,6 +56,7 @@ class PrintedCell:
     tolerance: float | None = None
     reason: str = ""
     differs: str = ""
+    source: str = ""
 
     @property
     def of_ours(self) -> str:
@@ -167,6 +169,7 @@ def _cell(row: dict[str, str], path: Path) -> PrintedCell:
         tolerance=tolerance,
         reason=row.get("tolerance_reason", ""),
         differs=row.get("differs", ""),
+        source=f"{path.stem}/{row['table']}",
     )
 
 

@@ -64,7 +64,7 @@ class Reproduction:
         """'test ppl within 2 % of 114.5 (one run is printed): yes, +0.42 %, 3 of 3 seeds'."""
         printed, why = self.printed, f" ({self.printed.reason})" if self.printed.reason else ""
         found = f"{self.metric} within {printed.tolerance:g} % of {printed.value}{why}: {self.answer}"
-        if self.values:
+        if self.answer in ("yes", "no"):
             found += f", {self.difference:+.2f} %, {len(self.values)} of {self.seeds} seeds"
         return found + (f"; {printed.differs or NO_CAUSE}" if self.answer == "no" else "")
 
@@ -81,14 +81,27 @@ def of_row(row: Row, evidence: Evidence) -> list[Reproduction]:
     ]
 
 
+def together(found: list[Reproduction]) -> Answer:
+    """The answer for several numbers of one row: 'yes' if all of them are reproduced."""
+    return min((each.answer for each in found), key=WORST_FIRST.index)
+
+
+def furthest(found: list[Reproduction]) -> float | None:
+    """Of several differences the largest, in percent; None where no number has an answer."""
+    known = [each.difference for each in found if each.answer in ("yes", "no")]
+    return max(known, key=abs, default=None)
+
+
 def in_short(found: list[Reproduction]) -> str:
-    """The numbers of one row: 'yes (+0.42 %)', or 'yes (4 of 4, at most 2.81 %)'; '' if there are none."""
-    if len(found) < 2:
-        return "".join(each.answer + (f" ({each.difference:+.2f} %)" if each.values else "") for each in found)
-    answer = min((each.answer for each in found), key=WORST_FIRST.index)
-    furthest = [abs(each.difference) for each in found if each.values]
+    """The numbers of one row: 'yes (+0.42 %)', or 'yes (4 of 4, at most -2.81 %)'; '' if there are none."""
+    if not found:
+        return ""
+    answer, difference = together(found), furthest(found)
+    if difference is None:
+        return answer
     within = sum(each.answer == "yes" for each in found)
-    return answer + (f" ({within} of {len(found)}, at most {max(furthest):.2f} %)" if furthest else "")
+    several = f"{within} of {len(found)}, at most " if len(found) > 1 else ""
+    return f"{answer} ({several}{difference:+.2f} %)"
 
 
 def _of_cell(cell: PrintedCell, row: Row, evidence: Evidence) -> Reproduction:

@@ -1,0 +1,104 @@
+"""Run the suites whose printed numbers have a tolerance, and write one table of what was reproduced."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness import plan
+from harness.errors import ExecutionError, FewerTrialsError
+from harness.execution.progress.reporter import Reporter
+from harness.execution.run_suite import RunOptions, all_ok, run_suite
+from harness.plan.specs import GROUND_TRUTH, Suite
+from harness.report import ground_truth, study
+from harness.report.evidence.reproduced import Answer, together
+from harness.report.study import Study
+from harness.report.table import suite_table
+
+SHORT_MINUTES = 120  # of one core, for all trials of a suite
+Which = Literal["short", "all", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduced:
+    """What `reproduce` found.
+
+    Args:
+        studies: of all suites, cheapest first.
+        ran: the names of those that were chosen to run.
+    """
+
+    studies: tuple[Study, ...]
+    ran: frozenset[str]
+
+    @property
+    def all_yes(self) -> bool:
+        """Whether all trials of the suites that were run are ok, and all their numbers reproduced."""
+        chosen = [each for each in self.studies if each.suite.name in self.ran]
+        return all(all_ok(each) and set(answers(each)) <= {"yes"} for each in chosen)
+
+
+def reproduce(
+    folder: Path, which: Which, *, results: Path, data: Path, options: RunOptions, reporter: Reporter
+) -> Reproduced:
+    """Run suites of ground truths, one after the other, and write the table of all of them.
+
+    Calling it again continues what was interrupted and trains nothing twice.
+
+    Args:
+        folder: of the suites.
+        which: the suites to run: 'short', those of at most SHORT_MINUTES; 'all'; 'none': only write the table.
+    Raises: ExecutionError when the folder has no such suite; what run_suite raises.
+    """
+    suites = found_in(folder)
+    chosen = [suite for suite in suites if which == "all" or (which == "short" and is_short(suite))]
+    try:
+        for number, suite in enumerate(chosen, start=1):
+            reporter.say(f"{number} of {len(chosen)} suites: {suite.path}{_cost(suite)}")
+            run_suite(suite, results=results, data=data, options=options, reporter=reporter)
+    except KeyboardInterrupt:
+        _publish(suites, results, options.overwrite, reporter)
+        raise
+    studies = _publish(suites, results, options.overwrite, reporter)
+    left = [suite for suite in suites if suite not in chosen]
+    if left and which == "short":
+        names = ", ".join(f"{suite.name}{_cost(suite)}" for suite in left)
+        reporter.say(f"not run, because they take longer (--all runs them): {names}")
+    return Reproduced(studies=studies, ran=frozenset(suite.name for suite in chosen))
+
+
+def found_in(folder: Path) -> list[Suite]:
+    """The suites of ground truths in a folder, cheapest first; last those whose cost is not known.
+
+    Raises: ExecutionError when there is none; SuiteError.
+    """
+    paths = sorted(folder.glob(f"{GROUND_TRUTH}_*.yaml"))
+    if not paths:
+        raise ExecutionError(f"{folder.resolve()} has no suite {GROUND_TRUTH}_*.yaml: start the command in a checkout")
+    return sorted(map(plan.load, paths), key=lambda suite: (suite.core_minutes is None, suite.core_minutes or 0))
+
+
+def is_short(suite: Suite) -> bool:
+    """Whether its trials take at most SHORT_MINUTES on one core."""
+    return suite.core_minutes is not None and suite.core_minutes <= SHORT_MINUTES
+
+
+def answers(found: Study) -> list[Answer]:
+    """The answer of each row that has a number to reproduce."""
+    return [together(numbers) for numbers in found.findings.reproduced if numbers]
+
+
+def _cost(suite: Suite) -> str:
+    return "" if suite.core_minutes is None else f" ({suite.core_minutes:g} minutes on one core)"
+
+
+def _publish(suites: list[Suite], results: Path, overwrite: bool, reporter: Reporter) -> tuple[Study, ...]:
+    """Show and write the table of what the records say. Files that are not replaced are a problem."""
+    studies = tuple(study.load(suite, results, warn=reporter.warn) for suite in suites)
+    made = ground_truth.table(studies)
+    reporter.say(suite_table.text(made))
+    try:
+        first, *others = ground_truth.write(made, results, overwrite=overwrite)
+        reporter.say(f"table: {', '.join([str(first), *(path.suffix for path in others)])}")
+    except FewerTrialsError as kept:
+        reporter.problem(str(kept))
+    return studies

@@ -1,0 +1,110 @@
+"""The table of ground truths: the printed numbers that have a tolerance, of several suites, and whether ours reproduce
+them. Rows of suites that have not been run are in it, too.
+"""
+
+import statistics
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+from harness.plan.specs import GROUND_TRUTH
+from harness.report import outputs
+from harness.report.evidence.reproduced import Reproduction, furthest, together
+from harness.report.evidence.table_rows import Row
+from harness.report.study import Study
+from harness.report.table.content import NOTHING, Cell, Column, Line, Table
+from harness.report.table.suite_table import FORMS
+
+COLUMNS = (
+    Column(name="target"),
+    Column(name="printed", numeric=True),
+    Column(name="ours", numeric=True),
+    Column(name="seeds"),
+    Column(name="difference", numeric=True),
+    Column(name="allowed", numeric=True),
+    Column(name="reproduced"),
+    Column(name="minutes", numeric=True),
+    Column(name="source"),
+)
+EMPTY = Cell(text=NOTHING)
+MEANING = (
+    "ours: mean ± standard deviation over the seeds that are ok. reproduced: yes if the mean differs from the printed "
+    "number by at most what is allowed; of several epochs, if each does, and the difference is the largest of them."
+)
+
+
+def table(studies: Sequence[Study]) -> Table:
+    """The table of some suites, in their order."""
+    lines, notes = [], [MEANING, *_minutes_are(studies)]
+    for study in studies:
+        for row, found in zip(study.rows, study.findings.reproduced, strict=True):
+            for _, several in groupby(found, key=lambda each: (each.printed.metric, each.printed.epoch is None)):
+                numbers = list(several)
+                lines.append(_line(study, row, numbers))
+                notes += [f"{_name(study, row)}: {each}." for each in numbers]
+    sources = dict.fromkeys(source for study in studies for source in study.evidence.printed.sources)
+    title = "Ground truths: published numbers trained again"
+    return Table(title=title, columns=COLUMNS, lines=tuple(lines), notes=(*notes, *(f"{each}." for each in sources)))
+
+
+def write(made: Table, results: Path, *, overwrite: bool = False) -> list[Path]:
+    """Write the table in all forms below results/tables; returns the paths, markdown first.
+
+    Args:
+        overwrite: also replace a table that was made of more finished trials.
+    Raises: FewerTrialsError, StorageError.
+    """
+    files = {results / "tables" / f"{GROUND_TRUTH}{ending}": form(made).encode() for ending, form in FORMS.values()}
+    outputs.write(files, overwrite=overwrite)
+    return list(files)
+
+
+def _name(study: Study, row: Row) -> str:
+    """'zaremba: softmax(init_range=0.1)'."""
+    return f"{study.suite.name.removeprefix(f'{GROUND_TRUTH}_')}: {row.head}"
+
+
+def _line(study: Study, row: Row, numbers: list[Reproduction]) -> Line:
+    """The line of one number, or of the numbers of several epochs."""
+    difference, tolerances = furthest(numbers), dict.fromkeys(f"{each.printed.tolerance:g} %" for each in numbers)
+    first, last = numbers[0], numbers[-1]
+    until = f" to {last.printed.epoch}" if len(numbers) > 1 else ""
+    cells = {
+        "target": Cell(text=f"{_name(study, row)}, {first.metric}{until}"),
+        "printed": Cell(
+            text=", ".join(each.printed.value for each in numbers),
+            value=first.printed.number if first is last else None,
+        ),
+        "ours": _ours(numbers),
+        "seeds": Cell(text=row.state),
+        "difference": EMPTY if difference is None else Cell(text=f"{difference:+.2f} %", value=difference),
+        "allowed": Cell(text=", ".join(tolerances), value=first.printed.tolerance if len(tolerances) == 1 else None),
+        "reproduced": Cell(text=together(numbers)),
+        "minutes": _minutes(row),
+        "source": Cell(text=", ".join(dict.fromkeys(each.printed.source for each in numbers))),
+    }
+    return Line(cells=tuple(cells[column.name] for column in COLUMNS), trials=tuple(each.id for each in row.trials))
+
+
+def _ours(numbers: list[Reproduction]) -> Cell:
+    """'114.92 ± 0.40', or the means of several epochs: '161.30, 143.60'."""
+    if not any(each.values for each in numbers):
+        return EMPTY
+    if len(numbers) > 1:
+        return Cell(text=", ".join(NOTHING if each.mean is None else f"{each.mean:.2f}" for each in numbers))
+    (only,) = numbers
+    spread = "" if only.sd is None else f" ± {only.sd:.2f}"
+    return Cell(text=f"{only.mean:.2f}{spread}", value=only.mean, spread=only.sd)
+
+
+def _minutes(row: Row) -> Cell:
+    """Of training, the mean over the trials that are ok."""
+    values = row.values("train_minutes")
+    return Cell(text=f"{statistics.fmean(values):.1f}", value=statistics.fmean(values)) if values else EMPTY
+
+
+def _minutes_are(studies: Sequence[Study]) -> list[str]:
+    """On what the minutes were measured."""
+    ok = [record.environment for study in studies for record in study.records.values() if record.status == "ok"]
+    devices = dict.fromkeys(f"{each.device}, {each.threads} thread(s)" for each in ok)
+    return [f"minutes: of training, for one trial, on {'; '.join(devices)}."] if devices else []
