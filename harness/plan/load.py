@@ -43,7 +43,7 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
         construction.check([fact.vocab_size for fact in facts], backbones, heads)
     problems += wrong_facts + construction.problems
     if file is not None and not problems:
-        problems += _combination_problems(file, heads, facts, source) + _ngram_problems(file, facts, source)
+        problems += _combination_problems(file, heads, facts, source)
     contents, wrong_contents = _contents(backbones, source) if not problems else ([], [])
     problems += wrong_contents
     if problems:
@@ -145,7 +145,7 @@ def _known_keys(place: Place) -> list[str]:
     schema = SuiteFile.model_json_schema()
     node = schema
     for part in place:
-        node = node.get("properties", {}).get(part, {})
+        node = node.get("items", {}) if isinstance(part, int) else node.get("properties", {}).get(part, {})
         for option in [node, *node.get("anyOf", [])]:
             if "$ref" in option:
                 node = schema["$defs"][option["$ref"].rpartition("/")[2]]
@@ -194,13 +194,6 @@ def _combination_problems(
         message = f"'{file.table.baseline}' is not a head of this suite{nearest(file.table.baseline, names)}"
         problems.append(source.problem(("table", "baseline"), message))
     return problems
-
-
-def _ngram_problems(file: SuiteFile, facts: list[CorpusFacts], source: Source) -> list[str]:
-    untrained = any(fact.num_tokens is not None and not fact.num_tokens["train"] for fact in facts)
-    if file.ngrams and untrained:
-        return [source.problem(("ngrams",), "n-grams are counted in a training split, and a corpus here has none")]
-    return []
 
 
 def _expanded(

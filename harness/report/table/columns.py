@@ -103,7 +103,7 @@ def _sizes(findings: Findings) -> list[Quantity]:
     counts = {
         "params_total": [line.params_total for line in lines],
         "params_head": [line.params_head for line in lines],
-        "stored_ngrams": [int(*line.values("stored_ngrams")) or None for line in lines],
+        "stored_ngrams": [next(map(int, line.values("stored_ngrams")), None) for line in lines],
     }
     for metric in _shown("count", "setting"):
         known = counts.get(metric.name)

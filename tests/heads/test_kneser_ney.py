@@ -1,0 +1,217 @@
+"""Kneser-Ney n-grams: by hand, against loops over dictionaries, as distributions, and what they refuse."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from ngram_oracle import Oracle, cached
+from torch import nn
+
+from backbones.last_tokens import LastTokens
+from harness.corpora.local_text import Embedded
+from harness.corpora.vocabulary import line_end as line_end_of
+from harness.model import LanguageModel
+from harness.protocols import NO_TOKEN, HeadDims
+from heads.kneser_ney import WINDOWS, KneserNey, discounts
+
+NOVEL = Embedded().load(Path("no data"))
+WORDS, TEXT = torch.unique(NOVEL.train[:8400], return_inverse=True)
+V, END = len(WORDS) + 5, WORDS.tolist().index(line_end_of(NOVEL))  # the last five words are never seen
+TRAIN, VALID = TEXT[:8000].tolist(), TEXT[8000:].tolist()
+
+
+def model(order=3, *, length=50, line_end=END, train=TRAIN, valid=VALID, vocab_size=V, **params):
+    """A backbone and a head that has counted a text."""
+    backbone = LastTokens(vocab_size, length=length)
+    dims = HeadDims(vocab_size=vocab_size, layer_dims=backbone.layer_dims, d_embed=0)
+    head = KneserNey(dims, backbone.embedding, order=order, **params)
+    head.count(torch.as_tensor(train), torch.as_tensor(valid), line_end)
+    return LanguageModel(backbone, head)
+
+
+def scored(built, text, segment=10_000):
+    """(N - 1,) nll of all tokens of a text but the first, read in segments."""
+    tokens, state, found = torch.tensor([text]), None, []
+    for begin in range(0, len(text) - 1, segment):
+        part = tokens[:, begin : begin + segment + 1]
+        distribution, state = built(part[:, :-1], state)
+        found.append(distribution.nll(part[:, 1:])[0])
+    return torch.cat(found)
+
+
+def test_unigrams_by_hand():
+    # counts: 3 words once, 2 words twice, one 3 times, one 4 times, one never; V = 8, 14 tokens
+    # Y = 3/7; D1 = 1 - 2 (3/7) (2/3) = 3/7; D2 = 2 - 3 (3/7) (1/2) = 19/14; D3 = 3 - 4 (3/7) (1/1) = 9/7
+    # gamma = (3 * 3/7 + 2 * 19/14 + 2 * 9/7) / 14 = 23/49, and each word gets gamma / 8 = 23/392 of it
+    text = [0, 1, 2, 3, 3, 4, 4, 5, 5, 5, 6, 6, 6, 6]
+    built = model(1, line_end=None, train=text, vocab_size=8)
+    p_V = built(torch.tensor([[0]]))[0].log_probs()[0, 0].exp()
+    share = {0: 4 / 7, 3: 9 / 14, 5: 12 / 7, 6: 19 / 7, 7: 0}
+    for word, left in share.items():
+        assert p_V[word].item() == pytest.approx(left / 14 + 23 / 392, rel=1e-14)
+
+
+def test_discounts_by_hand():
+    # n1 .. n4 = 4, 2, 1, 1: Y = 1/2, D1 = 1 - 2/2 * 2/4 = 1/2, D2 = 2 - 3/2 * 1/2 = 5/4, D3 = 3 - 4/2 = 1
+    found = discounts(torch.tensor([1, 1, 1, 1, 2, 2, 3, 4, 9]))
+    assert found.tolist() == [0, 0.5, 1.25, 1]
+
+
+def test_a_word_after_one_word_only_is_improbable_elsewhere():
+    """The idea of Kneser and Ney: of two words with the same count, the one with more different words before it has a
+    larger probability after an unseen context.
+    """
+    often, bound, before = V - 2, V - 3, V - 4
+    others = [word for word in range(20) if word != END][:12]
+    train = TRAIN + [word for other in others for word in (other, often, END, before, bound, END)]
+    p_V = model(2, train=train)(torch.tensor([[V - 1]]))[0].log_probs()[0, 0].exp()
+    assert p_V[often] > 2 * p_V[bound]
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 5])
+@pytest.mark.parametrize("line_end", [END, None])
+def test_every_word_after_many_contexts_equals_the_loops(order, line_end):
+    oracle, built = Oracle(TRAIN, order, range(V), line_end), model(order, line_end=line_end)
+    text = [*VALID[:20], V - 1, 5, END, 6, V - 1]
+    p_TV = built(torch.tensor([text]))[0].log_probs()[0].exp()
+    expected = torch.tensor(
+        [[oracle.probability(word, text[: end + 1]) for word in range(V)] for end in range(len(text))],
+        dtype=torch.float64,
+    )
+    assert torch.allclose(p_TV, expected, rtol=1e-12, atol=0)
+
+
+def test_the_probability_of_a_word_equals_the_loops_to_1e_12():
+    oracle = Oracle(TRAIN, 4, range(V), END)
+    expected = [-math.log(oracle.probability(VALID[i], VALID[:i])) for i in range(1, 60)]
+    assert scored(model(4), VALID[:60]).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("cache", [False, True])
+@pytest.mark.parametrize("line_end", [END, None])
+def test_probabilities_sum_to_one_and_are_those_that_are_scored(cache, line_end):
+    distribution = model(5, cache=cache, line_end=line_end)(torch.tensor([VALID]))[0]
+    logp_TV = distribution.log_probs()[0]
+    assert (logp_TV.exp().sum(-1) - 1).abs().max() < 1e-12
+    for word in (END, 1, 17, V - 1):
+        nll_T = distribution.nll(torch.full((1, len(VALID)), word))[0]
+        assert (nll_T + logp_TV[:, word]).abs().max() < 1e-12
+
+
+def test_a_cache_equals_the_loops():
+    built = model(3, cache=True)
+    window, weight = int(built.head.cache_window), float(built.head.cache_weight)
+    oracle, text = Oracle(TRAIN, 3, range(V), END), VALID[:120]
+    expected = [
+        -math.log((1 - weight) * oracle.probability(text[i], text[:i]) + weight * cached(text[i], text[:i], window))
+        for i in range(1, len(text))
+    ]
+    assert window == 50  # the longest that this backbone allows: the windows below must be cut off
+    assert 0 < weight < 1
+    assert scored(built, text).tolist() == pytest.approx(expected, rel=1e-11)
+
+
+def test_window_and_weight_of_a_cache_are_the_best_on_the_validation_split():
+    """Compared with a grid of weights for every window. The validation split repeats its words, so a cache helps."""
+    valid = [word for begin in range(0, 280, 4) for word in TRAIN[begin : begin + 4] * 3]
+    built = model(2, cache=True, length=WINDOWS[-1], valid=valid)
+    oracle = Oracle(TRAIN, 2, range(V), END)
+    places = range(1, len(valid))
+    ngram = np.array([oracle.probability(valid[i], valid[:i]) for i in places])
+    losses = {}
+    for window in WINDOWS:
+        recent = np.array([cached(valid[i], valid[:i], window) for i in places])
+        losses |= {(window, w): -np.log((1 - w) * ngram + w * recent).mean() for w in np.arange(0.001, 1, 0.001)}
+    window, weight = min(losses, key=losses.get)
+    assert int(built.head.cache_window) == window
+    assert float(built.head.cache_weight) == pytest.approx(weight, abs=0.001)
+    assert scored(built, valid).mean().item() <= losses[window, weight] + 1e-12
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_the_length_of_segments_changes_nothing(cache):
+    built = model(5, cache=cache)
+    assert torch.equal(scored(built, VALID, segment=7), scored(built, VALID))
+
+
+def test_a_line_is_all_the_context_of_its_words():
+    words = VALID[:3]
+    one, other = [*TRAIN[:3], END, *words], [V - 1, V - 1, 5, END, *words]
+    built = model(5)
+    assert torch.equal(scored(built, one)[3:], scored(built, other)[3:])
+    assert not torch.equal(scored(built, one)[:3], scored(built, other)[:3])
+    going_on = model(5, line_end=None)
+    assert not torch.equal(scored(going_on, one)[3:], scored(going_on, other)[3:])
+
+
+def test_the_backbone_returns_the_last_tokens():
+    backbone = LastTokens(9, length=3)
+    hidden = backbone(torch.tensor([[4, 5]]))
+    n = NO_TOKEN
+    assert hidden.layers[0].tolist() == [[[n, n, 4], [n, 4, 5]]]
+    assert backbone(torch.tensor([[6]]), hidden.state).layers[0].tolist() == [[[4, 5, 6]]]
+    assert sum(parameter.numel() for parameter in backbone.parameters()) == 0
+
+
+def test_the_state_dict_is_the_whole_model():
+    built, other = model(4, cache=True), model(4, cache=True, train=TRAIN[:7000], valid=VALID[:90])
+    assert not torch.equal(scored(other, VALID), scored(built, VALID))
+    other.load_state_dict(built.state_dict())
+    assert torch.equal(scored(other, VALID), scored(built, VALID))
+
+
+def test_counting_says_how_many_ngrams_there_are():
+    oracle = Oracle(TRAIN, 4, range(V), END)
+    backbone = LastTokens(V, length=50)
+    dims = HeadDims(vocab_size=V, layer_dims=(50,), d_embed=0)
+    found = KneserNey(dims, backbone.embedding, order=4).count(torch.tensor(TRAIN), torch.tensor(VALID), END)
+    assert found == {"stored_ngrams": sum(len(counts) for counts in oracle.counts.values())}
+
+
+def test_mean_nll_weighs_targets():
+    distribution = model()(torch.tensor([[1, 2, 3]]))[0]
+    targets, weight = torch.tensor([[2, 3, 4]]), torch.tensor([[1.0, 0.0, 1.0]])
+    nll = distribution.nll(targets)[0]
+    assert distribution.mean_nll(targets).item() == pytest.approx(nll.mean().item())
+    assert distribution.training_loss(targets, weight).item() == pytest.approx((nll[0] + nll[2]).item() / 2)
+
+
+def test_what_is_refused():
+    dims, ids = HeadDims(vocab_size=V, layer_dims=(50,), d_embed=0), nn.Embedding(V, 0)
+    for order in (0, 51):
+        with pytest.raises(ValueError, match=f"order must be 1 to 50, got {order}"):
+            KneserNey(dims, ids, order=order)
+    with pytest.raises(ValueError, match="reads token ids and no hidden states"):
+        KneserNey(dims, nn.Embedding(V, 8))
+    with pytest.raises(ValueError, match="a cache needs 50 tokens, the backbone has the last 49 only"):
+        KneserNey(HeadDims(vocab_size=V, layer_dims=(49,), d_embed=0), ids, cache=True)
+    with pytest.raises(ValueError, match="has not counted a text"):
+        LanguageModel(LastTokens(V, length=50), KneserNey(dims, ids))(torch.tensor([[1]]))
+    with pytest.raises(ValueError, match="the training split is empty"):
+        model(train=[])
+    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
+        LastTokens(V, length=0)
+
+
+def test_a_text_without_ngrams_of_the_counts_1_2_and_3_is_refused():
+    with pytest.raises(ValueError, match=r"order 1 cannot be .* training text: 3, 1 and 0 n-grams have the counts"):
+        model(1, line_end=None, train=[1, 2, 3, 4, 4])
+
+
+def test_a_discount_outside_of_its_range_is_refused():
+    # n1 = 1, n2 = 1, n3 = 3: Y = 1/3, D(2) = 2 - 3 (1/3) 3 = -1
+    with pytest.raises(ValueError, match=r"those of the counts 1, 2 and 3 would be 0\.3333, -1, 3"):
+        discounts(torch.tensor([1, 2, 3, 3, 3]))
+
+
+def test_penn_treebank_has_the_printed_perplexity(real_data):
+    """141.2 of order 5 (Mikolov and Zweig 2012), within 0.3 %."""
+    from harness.corpora.published import PennTreebank
+    from harness.corpora.vocabulary import line_end
+
+    corpus = PennTreebank().load(real_data)
+    built = model(5, vocab_size=corpus.vocab_size, line_end=line_end(corpus), train=corpus.train, valid=corpus.valid)
+    test = corpus.test.tolist()
+    assert scored(built, test, segment=1000).mean().exp().item() == pytest.approx(141.2, rel=0.003)

@@ -1,0 +1,123 @@
+"""The key `ngrams`: its trials, their ids, suites of n-grams only, and what is refused."""
+
+import hashlib
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.plan import load, select
+from harness.plan.specs import COUNTED
+
+TRAINED = """\
+name: small
+version: 1
+corpora:
+  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
+backbones:
+  - lstm: {d_model: 8, num_layers: 1, dropout: 0.1}
+heads:
+  - softmax
+train: {optimizer: sgd, lr: 7, epochs: 2, batch_size: 4, seq_len: 7, clip: 0.001}
+seeds: [1, 2]
+"""
+NGRAMS = "ngrams: [3, {order: 5, cache: true}]\n"
+ONLY = f"""\
+name: counted
+version: 1
+corpora: [ptb, wikitext2]
+{NGRAMS}"""
+
+# written out by hand and hashed outside of the harness, as in test_identity.py
+CONTENT = hashlib.sha256(b"markov-1/12/400/0/3").hexdigest()
+GOLDEN_JSON = (
+    '{"backbone":{"name":"last_tokens","params":{}},'
+    '"corpus":{"content":"%s","name":"markov","params":{"branching":3,"num_tokens":400,"vocab_size":12}},'
+    '"head":%s,"schema":1,"seed":0,'
+    '"train":{"batch_size":1,"epochs":0,"eval_batch_size":1,"lr":1,"optimizer":"sgd","seq_len":1000}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("index", "head"),
+    [
+        (0, '{"name":"kneser_ney","params":{"order":3}}'),
+        (1, '{"name":"kneser_ney","params":{"cache":true}}'),  # order 5 is the head's default
+    ],
+)
+def test_ids_are_pinned(write, index, head):
+    golden = hashlib.sha256((GOLDEN_JSON % (CONTENT, head)).encode()).hexdigest()[:12]
+    assert load(write(TRAINED + NGRAMS)).trials[2 + index].id == golden
+
+
+def test_ngrams_change_no_other_trial_and_come_last(write):
+    with_ngrams = load(write(TRAINED + NGRAMS)).trials
+    assert with_ngrams[:2] == load(write(TRAINED)).trials
+    assert [(str(trial.head), trial.is_ngram) for trial in with_ngrams[2:]] == [
+        ("kneser_ney(order=3)", True),
+        ("kneser_ney(order=5, cache=True)", True),
+    ]
+    assert not any(trial.is_ngram for trial in with_ngrams[:2])
+
+
+def test_ids_do_not_depend_on_training_and_seeds(write):
+    other = TRAINED.replace("seeds: [1, 2]", "seeds: [7]").replace("lr: 7", "lr: 2").replace("sgd", "adam")
+    assert load(write(other + NGRAMS)).trials[1:] == load(write(TRAINED + NGRAMS)).trials[2:]
+
+
+def test_a_suite_of_ngrams_only(write):
+    suite = load(write(ONLY))
+    assert [(trial.corpus.name, trial.head.params["order"]) for trial in suite.trials] == [
+        ("ptb", 3),
+        ("ptb", 5),
+        ("wikitext2", 3),
+        ("wikitext2", 5),
+    ]
+    assert {trial.train for trial in suite.trials} == {COUNTED}
+    assert set(suite.params.values()) == {(0, 0)}
+    assert set(suite.counting) == {"ptb", "wikitext2"} == set(suite.contents)
+
+
+def test_an_order_alone_is_the_same_as_a_mapping(write):
+    assert load(write(ONLY)).trials == load(write(ONLY.replace("[3,", "[{order: 3, cache: false},"))).trials
+
+
+def test_only_selects_them_by_their_parameters(write):
+    trials = load(write(TRAINED + NGRAMS)).trials
+    assert [str(trial.head) for trial in select(trials, ("head=kneser_ney,cache=true",))] == [
+        "kneser_ney(order=5, cache=True)"
+    ]
+    assert len(select(trials, ("head=softmax",))) == 2
+
+
+def test_an_override_replaces_them(write):
+    (trial,) = load(write(ONLY.replace("[ptb, wikitext2]", "[ptb]")), ("ngrams=[4]",)).trials
+    assert trial.head.params == {"order": 4}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (NGRAMS, "ngrams: [3, 3]\n", "ngrams.1: the trial 'kneser_ney(order=3) last_tokens .* is in the suite twice"),
+        (NGRAMS, "ngrams: [0]\n", "ngrams.0: expected greater than or equal to 1, got 0"),
+        (NGRAMS, "ngrams: [21]\n", "ngrams.0: expected less than or equal to 20, got 21"),
+        (NGRAMS, "ngrams: [{order: 3, chache: true}]\n", r"unknown key 'chache'; did you mean 'cache'\?"),
+        (NGRAMS, "ngrams: [{cache: true}]\n", "the key 'order' is missing"),
+        (NGRAMS, "ngrams: [five]\n", "ngrams.0"),
+        (NGRAMS, "", "the key 'heads' is missing"),
+        (NGRAMS, "ngrams: []\n", "ngrams"),
+        (NGRAMS, f"{NGRAMS}seeds: [1]\n", "the key 'heads' is missing"),
+    ],
+)
+def test_what_is_refused(write, old, new, message):
+    assert old in ONLY
+    with pytest.raises(SuiteError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        load(write(ONLY.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [("- softmax", "- kneser_ney", "head 'kneser_ney'"), ("- lstm: {", "- last_tokens: {", "backbone 'last_tokens'")],
+)
+def test_a_suite_does_not_name_their_parts(write, old, new, kind):
+    with pytest.raises(SuiteError, match=f"the {kind} belongs to trials of `ngrams`; a suite does not name it"):
+        load(write(TRAINED.replace(old, new)))
