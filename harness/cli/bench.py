@@ -89,6 +89,7 @@ def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, us
         replace: Replace = False,
         results: Results = RESULTS,
     ) -> None:
+        """Measure what the options name, show the times, and save them where `save` asks for it."""
         from benchmarks import speed
 
         options = _Options(

@@ -184,6 +184,7 @@ def _training(model: LanguageModel, corpus: Corpus, record: TrialRecord) -> Laps
     done = 0
 
     def laps(number: int) -> list[float]:
+        """Milliseconds of the next so many steps."""
         nonlocal done
         clock = Clock(device)
         while number:

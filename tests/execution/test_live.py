@@ -222,7 +222,7 @@ def test_parts_of_epochs_are_shown_as_the_suite_says_them(suite, record_of):
     curve = [CurvePoint(epoch=epoch, train_loss=1, valid_ppl=9, lr=1, seconds=1) for epoch in (1, 1.4)]
     record = record_of(trial).model_copy(update={"curve": tuple(curve)})
     events = [Event(kind="started", spec=trial), Event(kind="progress", spec=trial, progress=half)]
-    assert "2/1.4 (100 %)  2.5 ms/batch  valid 9.75" in shown([trial], events)
+    assert "1.4/1.4 (100 %)  2.5 ms/batch  valid 9.75" in shown([trial], events)
     ended = [*events, Event(kind="finished", spec=trial, record=record)]
     text = shown([trial], ended, force_terminal=True, width=200, color_system=None)
     assert re.search(r" ok +1\.4 +9\.50 ", text[text.rindex("1 of 1 trials") :])

@@ -149,8 +149,20 @@ def test_what_does_not_compare_is_in_tables_of_their_own(finish, found, replacem
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
     finish(replacement, ppls=[1.0, 2.0, 3.0, 4.0], suite="other")
     assert [len(group.entries) for group in found()] == [2, 2]
-    assert len({board.table(group).title for group in found()}) == 2 or "eval_batch_size" in replacement[1]
+    assert len({board.table(group).title for group in found()}) == 2
     assert {entry.suites for group in found() for entry in group.entries} == {("small",), ("other",)}
+
+
+def test_titles_that_would_be_the_same_name_the_setting_that_differs_and_others_do_not(finish, found):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    finish(("seq_len: 7", "seq_len: 7, eval_batch_size: 5"), ppls=[1.0, 2.0, 3.0, 4.0], suite="other")
+    finish(("epochs: 2", "epochs: 3"), ppls=[1.0, 2.0, 3.0, 4.0], suite="longer")
+    about = "markov(vocab_size=12, num_tokens=400, branching=3)"
+    assert {entry.suites: board.table(group).title for group in found() for entry in group.entries} == {
+        ("small",): f"{about}, 2 epochs, context 7, eval_batch_size=10",
+        ("other",): f"{about}, 2 epochs, context 7, eval_batch_size=5",
+        ("longer",): f"{about}, 3 epochs, context 7",
+    }
 
 
 def test_a_head_computed_as_a_published_code_does_compares_with_its_like_only(finish, found):
@@ -173,6 +185,8 @@ def test_a_text_of_another_hash_is_another_text(tmp_path, finish, found):
     assert first.content != second.content
     assert first.corpus.params == second.corpus.params == {"path": "mine"}  # a name, not its place on this machine
     assert [len(group.entries) for group in (first, second)] == [2, 2]
+    for group in (first, second):
+        assert board.table(group).title.endswith(f", text={group.content[:12]}")
 
 
 def test_records_that_do_not_say_their_text_count_where_the_id_confirms_it(finish, found):

@@ -215,7 +215,8 @@ def _finished_cells(end: Event) -> dict[str, str]:
 
 
 def _position(progress: Progress) -> str:
-    return f"{progress.epoch}/{progress.epochs:g} ({100 * progress.step // progress.steps} %)"
+    """'2/3 (40 %)': 40 % of the second epoch. Of 1.4 epochs the second one ends at 1.4: '1.4/1.4 (40 %)'."""
+    return f"{min(progress.epoch, progress.epochs):g}/{progress.epochs:g} ({100 * progress.step // progress.steps} %)"
 
 
 def _result(event: Event) -> str:

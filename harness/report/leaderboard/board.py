@@ -183,7 +183,7 @@ def _context(entry: Entry) -> str:
 
 
 def _title(group: Group) -> str:
-    """'ptb(boundary=sos_eos), 40 epochs, context 35'."""
+    """'ptb(boundary=sos_eos), 40 epochs, context 35', and what tells the group from others of that title."""
     train, said = group.train, [str(group.corpus)]
     said.append("not trained" if not train.epochs else f"{train.epochs:g} epoch{'s' * (train.epochs != 1)}")
     said.append(f"context {train.seq_len}")
@@ -192,7 +192,7 @@ def _title(group: Group) -> str:
     said += [f"the first {train.eval_batches} batches"] if train.eval_batches is not None else []
     said += ["from pretrained weights"] if group.pretrained else []
     said += [f"computed with {group.compat}"] if group.compat is not None else []
-    return ", ".join(said)
+    return ", ".join([*said, *group.apart])
 
 
 def _notes(group: Group) -> tuple[str, ...]:

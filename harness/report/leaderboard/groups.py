@@ -14,7 +14,7 @@ their seed only; a trial of several suites counts once.
 
 import statistics
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import RecordError
@@ -47,6 +47,8 @@ COMPARED = frozenset(  # settings of `train` that say how a model is trained, an
         "precision",
     }
 )
+
+TITLED = ("epochs", "seq_len", "batching", "eval_stride", "eval_batches")  # settings that every title says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,8 @@ class Group:
         pretrained: its trials began at pretrained weights.
         compat: the switches of its heads, None where they have none.
         timings: of its trials, by id.
+        apart: what differs between this group and others whose titles would be the same without it:
+            'eval_batch_size=20'.
     """
 
     corpus: ComponentSpec
@@ -102,6 +106,7 @@ class Group:
     entries: tuple[Entry, ...]
     invalid: tuple[Entry, ...]
     timings: dict[str, Timing]
+    apart: tuple[str, ...] = ()
 
 
 def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], int, list[str]]:
@@ -145,7 +150,7 @@ def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
     for each in finished:
         together.setdefault(canonical(_conditions(each)), []).append(each)
     made = [_group(trials) for _, trials in sorted(together.items())]
-    return tuple(sorted(made, key=lambda group: (str(group.corpus), group.train.epochs)))
+    return tuple(sorted(_told_apart(made), key=lambda group: (str(group.corpus), group.train.epochs, group.apart)))
 
 
 def _disagreeing(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> tuple[str, ...]:
@@ -173,6 +178,28 @@ def _conditions(finished: Finished) -> dict[str, object]:
         "compat": _compat(spec),
         **spec.train.model_dump(exclude=COMPARED | DECIDES_NO_RESULT),
     }
+
+
+def _told_apart(made: list[Group]) -> list[Group]:
+    """The groups; among those whose titles would be the same each names the settings and the text that differ."""
+    alike: dict[str, list[Group]] = {}
+    for group in made:
+        said = group.train.model_dump(include=set(TITLED))
+        key = canonical({**said, "corpus": str(group.corpus), "pretrained": group.pretrained, "compat": group.compat})
+        alike.setdefault(key, []).append(group)
+    told = []
+    for together in alike.values():
+        known = [_untitled(group) for group in together]
+        differing = [name for name in known[0] if len({each[name] for each in known}) > 1]
+        for group, each in zip(together, known, strict=True):
+            told.append(replace(group, apart=tuple(f"{name}={each[name]}" for name in differing)))
+    return told
+
+
+def _untitled(group: Group) -> dict[str, str]:
+    """What separates a group from others and is not in every title, as text."""
+    train = group.train.model_dump(exclude=COMPARED | DECIDES_NO_RESULT | set(TITLED))
+    return {**{name: value_text(value) for name, value in train.items()}, "text": group.content[:12]}
 
 
 def _compat(spec: TrialSpec) -> str | None:
