@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from harness.dropout import Dropout
 from harness.protocols import Hidden
 from harness.registry import BACKBONES
 
@@ -31,7 +32,7 @@ class StackedLSTM(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         self.embedding = nn.Embedding(vocab_size, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(nn.LSTM(d_model, d_model, batch_first=True) for _ in range(num_layers))
         self.layer_dims = (d_model,) * num_layers
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)

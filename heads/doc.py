@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer, output_width, xavier_uniform_
+from harness.dropout import Dropout
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -76,7 +77,7 @@ class DirectOutputConnection(nn.Module):
             for d_layer, count in zip(reversed(dims.layer_dims), self.counts, strict=False)
             if count > 0
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         several = self.num_components > 1
         self.prior = nn.Linear(dims.layer_dims[-1], self.num_components, bias=False) if several else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
