@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from harness.dropout import Dropout
 from harness.protocols import Hidden
 from harness.registry import BACKBONES
 
@@ -57,7 +58,7 @@ class StackedLSTM(nn.Module):
         if init_range is not None and init_range <= 0:
             raise ValueError(f"init_range must be more than 0, got {init_range}")
         self.embedding = nn.Embedding(vocab_size, d_input)
-        self.embedding_dropout, self.dropout = nn.Dropout(embedding_dropout), nn.Dropout(dropout)
+        self.embedding_dropout, self.dropout = Dropout(embedding_dropout), Dropout(dropout)
         self.layer_dims = (d_model,) * num_layers
         inputs = (d_input, *self.layer_dims[:-1])
         self.layers = nn.ModuleList(self.cell(width, d_model, batch_first=True) for width in inputs)

@@ -15,6 +15,7 @@ from harness.distributions import (
     uniform_output_,
     xavier_uniform_,
 )
+from harness.dropout import Dropout
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -92,7 +93,7 @@ class DirectOutputConnection(nn.Module):
             for d_layer, count in zip(reversed(dims.layer_dims), self.counts, strict=False)
             if count > 0
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         several = self.num_components > 1
         self.prior = nn.Linear(dims.layer_dims[-1], self.num_components, bias=False) if several else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)

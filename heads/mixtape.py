@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harness.distributions import Logits, linear, output_layer, uniform_output_, xavier_uniform_
+from harness.dropout import Dropout
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -68,7 +69,7 @@ class Mixtape(nn.Module):
         d_top, V = dims.layer_dims[-1], dims.vocab_size
         self.num_own = round(own_gates * V)
         self.latent = nn.Linear(d_top, NUM_MIXTURES * dims.d_embed, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.gate_hidden = nn.Linear(d_top, NUM_SIGMOIDS * d_gate, bias=False)
         self.gate_context = nn.Linear(d_top, NUM_SIGMOIDS, bias=False)
         self.gate_word = nn.Parameter(0.1 * torch.randn(self.num_own + 1, d_gate))  # the last row is the shared gate

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from harness.distributions import Mixture, log_prior, output_layer, output_width, uniform_output_, xavier_uniform_
+from harness.dropout import Dropout
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -58,7 +59,7 @@ class MixtureOfContexts(nn.Module):
         self.num_mixtures = num_mixtures
         width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.latent = nn.Linear(d_top, num_mixtures * width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.prior = nn.Linear(d_top, num_mixtures, bias=prior_bias) if num_mixtures > 1 else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
         xavier_uniform_(self.latent, self.prior)

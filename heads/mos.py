@@ -17,6 +17,7 @@ from harness.distributions import (
     uniform_output_,
     xavier_uniform_,
 )
+from harness.dropout import Dropout
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -90,7 +91,7 @@ class MixtureOfSoftmaxes(nn.Module):
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
         width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.latent = nn.Linear(d_top, num_mixtures * width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.prior = self.static_prior = None
         if num_mixtures > 1 and gate == "learned":
             self.prior = nn.Linear(d_top, num_mixtures, bias=prior_bias)

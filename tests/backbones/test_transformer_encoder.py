@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from backbones.transformer_encoder import TransformerEncoder, sinusoidal_positions
+from harness.dropout import dropout
 
 V, D, NUM_HEADS, FF = 50, 8, 2, 12
 
@@ -21,19 +22,25 @@ def layer_norm(x, weight, bias):
     return centred / torch.sqrt(centred.square().mean(-1, keepdim=True) + 1e-5) * weight + bias
 
 
-def encoder_layer(layer, x):
-    """Post-norm: x = norm(x + attention(x)); x = norm(x + W2 relu(W1 x)), each position seeing itself and before."""
+def encoder_layer(layer, x, attended=None, kept=(1.0, 1.0, 1.0)):
+    """Post-norm: x = norm(x + attention(x)); x = norm(x + W2 relu(W1 x)), each position seeing itself and before.
+
+    attended: the factors of the attention's dropout (NUM_HEADS, T, T). kept: those of its output, the inner layer and
+        the output of the layer.
+    """
+    attended = torch.ones(NUM_HEADS, len(x), len(x)).double() if attended is None else attended
     q, k, v = (x @ layer.self_attn.in_proj_weight.T + layer.self_attn.in_proj_bias).split(D, dim=-1)
     width, mixed = D // NUM_HEADS, torch.zeros_like(x)
     for head in range(NUM_HEADS):
         part = slice(head * width, (head + 1) * width)
         for t in range(len(x)):
             scores = torch.stack([q[t, part] @ k[s, part] / math.sqrt(width) for s in range(t + 1)])
-            mixed[t, part] = scores.softmax(0) @ v[: t + 1, part]
+            mixed[t, part] = (scores.softmax(0) * attended[head, t, : t + 1]) @ v[: t + 1, part]
     out = layer.self_attn.out_proj
-    x = layer_norm(x + mixed @ out.weight.T + out.bias, layer.norm1.weight, layer.norm1.bias)
-    inner = torch.relu(x @ layer.linear1.weight.T + layer.linear1.bias)
-    return layer_norm(x + inner @ layer.linear2.weight.T + layer.linear2.bias, layer.norm2.weight, layer.norm2.bias)
+    x = layer_norm(x + kept[0] * (mixed @ out.weight.T + out.bias), layer.norm1.weight, layer.norm1.bias)
+    inner = kept[1] * torch.relu(x @ layer.linear1.weight.T + layer.linear1.bias)
+    outer = kept[2] * (inner @ layer.linear2.weight.T + layer.linear2.bias)
+    return layer_norm(x + outer, layer.norm2.weight, layer.norm2.bias)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -45,6 +52,36 @@ def test_layers_equal_the_equations_of_vaswani(training):
         for layer, states in zip(backbone.layers, backbone(tokens).layers, strict=True):
             x = encoder_layer(layer, x)
             torch.testing.assert_close(states[0], x, rtol=0, atol=1e-9)
+
+
+def test_dropout_is_at_the_four_places_of_torch_s_layer():
+    T, rate = 6, 0.4
+    layer = make(layer_dropout=rate).double().layers[0].train()
+    x = torch.randn(1, T, D, dtype=torch.float64)
+    torch.manual_seed(3)
+    found = layer(x)
+    torch.manual_seed(3)
+    shapes = [(NUM_HEADS, T, T), (1, T, D), (1, T, FF), (1, T, D)]
+    attended, *kept = (dropout(torch.ones(shape).double(), rate, training=True) for shape in shapes)
+    expected = encoder_layer(layer, x[0], attended, [factor[0] for factor in kept])
+    torch.testing.assert_close(found[0], expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_layer_and_its_gradients_equal_those_of_torch(training):
+    ours = make().double().layers[0].train(training)
+    theirs = torch.nn.TransformerEncoderLayer(D, NUM_HEADS, FF, 0.0, batch_first=True).double().train(training)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(3, 7, D, dtype=torch.float64)
+    mask, upstream, given, found = torch.full((7, 7), -math.inf).double().triu(1), torch.randn(3, 7, D).double(), [], []
+    for layer, call in ((ours, {}), (theirs, {"src_mask": mask, "is_causal": True})):
+        given.append(x.clone().requires_grad_())
+        found.append(layer(given[-1], **call))
+        found[-1].backward(upstream)
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-12)
+    torch.testing.assert_close(given[0].grad, given[1].grad, rtol=0, atol=1e-12)
+    for (name, one), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-12, msg=name)
 
 
 def test_positions_are_sines_and_cosines_of_the_paper():
@@ -79,6 +116,10 @@ def test_the_two_dropouts_are_apart():
     backbone = make(dropout=0.3, layer_dropout=0.1)
     assert backbone.dropout.p == 0.3
     assert {m.p for layer in backbone.layers for m in layer.modules() if isinstance(m, torch.nn.Dropout)} == {0.1}
+    torch.manual_seed(1)
+    x = torch.randn(1, 4, D)
+    assert not torch.equal(backbone.layers[0](x), backbone.layers[0](x))
+    assert torch.equal(backbone.eval().layers[0](x), backbone.layers[0](x))
 
 
 @pytest.mark.parametrize(
