@@ -20,7 +20,7 @@ class StackedLSTM(nn.Module):
         d_model: width of every layer.
         num_layers: number of LSTM layers.
         dropout: probability of zeroing a unit of the output of each layer.
-        d_embed: width of the embedding; None for d_model.
+        d_input: width of the input embedding; None for d_model.
         embedding_dropout: probability of zeroing a unit of the embedding; None for that of `dropout`.
         init_range: r: all weights and biases are U(-r, r), those of the embedding, too. None: see Differs.
     Raises: ValueError when a width or num_layers < 1, a dropout is not in [0, 1), or init_range <= 0.
@@ -41,14 +41,14 @@ class StackedLSTM(nn.Module):
         d_model: int = 200,
         num_layers: int = 2,
         dropout: float = 0.2,
-        d_embed: int | None = None,
+        d_input: int | None = None,
         embedding_dropout: float | None = None,
         init_range: float | None = None,
     ):
         super().__init__()
-        d_embed = d_model if d_embed is None else d_embed
+        d_input = d_model if d_input is None else d_input
         embedding_dropout = dropout if embedding_dropout is None else embedding_dropout
-        for name, size in {"d_model": d_model, "num_layers": num_layers, "d_embed": d_embed}.items():
+        for name, size in {"d_model": d_model, "num_layers": num_layers, "d_input": d_input}.items():
             if size < 1:
                 raise ValueError(f"{name} must be at least 1, got {size}")
         for name, rate in {"dropout": dropout, "embedding_dropout": embedding_dropout}.items():
@@ -56,11 +56,11 @@ class StackedLSTM(nn.Module):
                 raise ValueError(f"{name} must be in [0, 1), got {rate}")
         if init_range is not None and init_range <= 0:
             raise ValueError(f"init_range must be more than 0, got {init_range}")
-        self.embedding = nn.Embedding(vocab_size, d_embed)
+        self.embedding = nn.Embedding(vocab_size, d_input)
         self.embedding_dropout, self.dropout = nn.Dropout(embedding_dropout), nn.Dropout(dropout)
         self.layer_dims = (d_model,) * num_layers
-        inputs = (d_embed, *self.layer_dims[:-1])
-        self.layers = nn.ModuleList(self.cell(d_input, d_model, batch_first=True) for d_input in inputs)
+        inputs = (d_input, *self.layer_dims[:-1])
+        self.layers = nn.ModuleList(self.cell(width, d_model, batch_first=True) for width in inputs)
         if init_range is None:
             nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         else:

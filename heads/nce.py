@@ -119,10 +119,16 @@ class NoiseContrastiveSoftmax(nn.Module):
             'unigram', log q + lnZ.
     Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, num_noise < 1, D
         differs from E without a projection, or init_bias is 'unigram' and there is no bias.
-    Source: Gutmann and Hyvarinen (2010); Mnih and Teh (2012), arXiv:1206.6426; Stonesjtu/Pytorch-NCE (shared noise,
-        alias sampling, lnZ = 9).
-    Differs: lnZ is log V by default. Perplexity is always computed with the normalised softmax. As in the authors'
-        code, a noise word that equals the target is not left out.
+    Source: Gutmann and Hyvarinen (2010); Mnih and Teh (2012), arXiv:1206.6426; Stonesjtu/Pytorch-NCE, nce.py and
+        index_linear.py at commit 3221e45 of December 2017, which its logs are of, and nce/nce_loss.py and
+        nce/index_linear.py of 2019 (shared noise, alias sampling, lnZ).
+    Differs: perplexity is always computed with the normalised softmax. lnZ is log V by default, as in the authors' code
+        of 2019; in that of 2017 it is 9. By default W is Xavier-uniform and b has torch's Linear default. The authors'
+        start of 2017 is W in U(-0.1, 0.1) and b = 0 (init_range 0.1), that of 2019 W in U(-1/sqrt(E), 1/sqrt(E)) and b
+        = log q + lnZ (init_range and init_bias 'unigram'), with which a facet of zeros scores every word as the noise
+        does. All tokens share their noise words, as by default in the code of 2019; in that of 2017 each token has its
+        own. q has the lower limit of 2019, which 2017 has not. As in the authors' code, a noise word that equals the
+        target is not left out.
     """
 
     def __init__(

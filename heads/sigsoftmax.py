@@ -6,8 +6,10 @@ from torch import nn
 
 from harness.distributions import (
     LOGIT_MAPS,
+    Compat,
     Mixture,
     facet_map,
+    log_epsilon,
     output_layer,
     start_as_embedding_,
     uniform_output_,
@@ -33,6 +35,8 @@ class SigSoftmax(nn.Module):
         start: the initialisation. 'xavier': matrices are Xavier-uniform; 'embedding': W is a copy of the input
             embedding, U the identity, and biases are zero. Because of the sigmoid this is not equal to a pretrained
             softmax.
+        compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the code of the multi-facet poster does in every row.
+            None for log p.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
     Raises: ValueError when D differs from E without a projection or with start 'embedding', start 'embedding' has an
@@ -52,10 +56,12 @@ class SigSoftmax(nn.Module):
         bias: bool = True,
         tie_weights: bool = False,
         start: Literal["xavier", "embedding"] = "xavier",
+        compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
+        self.log_epsilon = log_epsilon(compat)
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         if start == "embedding":
@@ -67,5 +73,11 @@ class SigSoftmax(nn.Module):
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component with the logit map of SigSoftmax."""
         facet_BTE = self.facet(hidden.layers[-1])
-        phi = LOGIT_MAPS["sigsoftmax"]
-        return Mixture(facet_BTE[:, :, None], None, self.output.weight, self.output.bias, logit_map=phi)
+        return Mixture(
+            facet_BTE[:, :, None],
+            None,
+            self.output.weight,
+            self.output.bias,
+            logit_map=LOGIT_MAPS["sigsoftmax"],
+            log_epsilon=self.log_epsilon,
+        )

@@ -6,8 +6,10 @@ from torch import nn
 
 from harness.distributions import (
     BinaryLogLoss,
+    Compat,
     Mixture,
     facet_map,
+    log_epsilon,
     output_layer,
     start_as_embedding_,
     uniform_output_,
@@ -31,6 +33,8 @@ class Softmax(nn.Module):
         loss: the training loss: 'nll', or 'binary', a binary cross-entropy of every word (BinaryLogLoss).
         start: the initialisation. 'embedding': W is a copy of the input embedding, U the identity, and biases are zero,
             so that a pretrained model with tied weights starts unchanged; 'xavier': see Differs.
+        compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the code of the multi-facet poster does in every row.
+            None for log p.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
     Raises: ValueError when D differs from E without a projection or with start 'embedding', start 'embedding' has an
@@ -49,10 +53,12 @@ class Softmax(nn.Module):
         tie_weights: bool = False,
         loss: Literal["nll", "binary"] = "nll",
         start: Literal["xavier", "embedding"] = "xavier",
+        compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
+        self.log_epsilon = log_epsilon(compat)
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
@@ -65,4 +71,5 @@ class Softmax(nn.Module):
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component."""
         facet_BTE = self.facet(hidden.layers[-1])
-        return self.distribution(facet_BTE[:, :, None], None, self.output.weight, self.output.bias)
+        weight, bias = self.output.weight, self.output.bias
+        return self.distribution(facet_BTE[:, :, None], None, weight, bias, log_epsilon=self.log_epsilon)

@@ -52,7 +52,7 @@ CELLS = {StackedLSTM: (lstm_cell, 2), StackedGRU: (gru_cell, 1)}
 
 
 @stacks
-@pytest.mark.parametrize("params", [{}, {"d_embed": E}, {"num_layers": 1}], ids=str)
+@pytest.mark.parametrize("params", [{}, {"d_input": E}, {"num_layers": 1}], ids=str)
 def test_layers_equal_the_cell_equations(stack, params):
     torch.manual_seed(0)
     backbone = stack(V, **{"d_model": D, "num_layers": L, "dropout": 0.0, **params}).double()
@@ -77,7 +77,7 @@ def test_layers_equal_the_cell_equations(stack, params):
 @stacks
 def test_a_second_segment_continues_from_the_carried_state(stack):
     torch.manual_seed(0)
-    backbone = stack(V, d_model=D, d_embed=E, num_layers=L).double().eval()
+    backbone = stack(V, d_model=D, d_input=E, num_layers=L).double().eval()
     tokens = torch.tensor([[1, 4, 8, 0], [2, 2, 5, 7]])
     whole, first = backbone(tokens), backbone(tokens[:, :3])
     second = backbone(tokens[:, 3:], first.state)
@@ -91,7 +91,7 @@ def test_parameters_by_formula(stack, gates):
     backbone = stack(V, d_model=D, num_layers=L)
     assert sum(p.numel() for p in backbone.parameters()) == V * D + L * (gates * D * (D + D) + 2 * gates * D)
     # an embedding of width e: the first layer has g d (e + d) + 2 g d
-    backbone = stack(V, d_model=D, d_embed=E, num_layers=L)
+    backbone = stack(V, d_model=D, d_input=E, num_layers=L)
     layers = gates * D * (E + D) + gates * D * (D + D) + L * 2 * gates * D
     assert sum(p.numel() for p in backbone.parameters()) == V * E + layers
     assert (backbone.embedding.embedding_dim, backbone.layer_dims) == (E, (D, D))
@@ -106,7 +106,7 @@ def assert_fills(weight, bound):
 @stacks
 def test_without_a_range_the_embedding_is_uniform_and_layers_start_as_in_torch(stack):
     torch.manual_seed(0)
-    backbone = stack(400, d_model=100, d_embed=50)
+    backbone = stack(400, d_model=100, d_input=50)
     assert_fills(backbone.embedding.weight, 0.1)
     for layer in backbone.layers:
         for parameter in layer.parameters():
@@ -117,7 +117,7 @@ def test_without_a_range_the_embedding_is_uniform_and_layers_start_as_in_torch(s
 @stacks
 def test_a_range_is_that_of_all_weights_and_biases(stack):
     torch.manual_seed(0)
-    backbone = stack(400, d_model=100, d_embed=50, init_range=0.03)
+    backbone = stack(400, d_model=100, d_input=50, init_range=0.03)
     parameters = list(backbone.parameters())
     assert len(parameters) == 1 + 2 * 4
     for parameter in parameters:
@@ -184,7 +184,7 @@ def test_a_gru_has_the_parameters_of_the_lstm():
     [
         ({"d_model": 0}, "d_model must be at least 1, got 0"),
         ({"num_layers": 0}, "num_layers must be at least 1, got 0"),
-        ({"d_embed": 0}, "d_embed must be at least 1, got 0"),
+        ({"d_input": 0}, "d_input must be at least 1, got 0"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
         ({"dropout": -0.1}, r"dropout must be in \[0, 1\), got -0.1"),
         ({"embedding_dropout": 1.0}, r"embedding_dropout must be in \[0, 1\), got 1.0"),
@@ -205,7 +205,7 @@ def test_bad_parameters_are_refused(stack, params, sentence):
     ],
 )
 def test_a_head_that_needs_equal_widths_says_so(head, params, sentence):
-    backbone = ComponentSpec(name="gru", params={"d_model": D, "d_embed": E})
+    backbone = ComponentSpec(name="gru", params={"d_model": D, "d_input": E})
     with pytest.raises(ValueError, match=sentence):
         build(backbone, ComponentSpec(name=head, params=params), vocab_size=V, seed=1)
     tied = {"tie_weights": True, "projection": True}

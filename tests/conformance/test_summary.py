@@ -89,6 +89,7 @@ def test_every_other_choice_of_a_parameter_is_a_variant():
         "gate=constant",
         "gate=static",
         "loss=binary",
+        "init_bias=uniform",
     ]
 
 

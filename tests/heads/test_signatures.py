@@ -93,6 +93,7 @@ HEAD_SIGNATURES = {
         "bias: bool = True",
         "tie_weights: bool = False",
         "start: Literal['xavier', 'embedding'] = 'xavier'",
+        COMPAT,
         *START,
     ],
     "softmax": [
@@ -101,6 +102,7 @@ HEAD_SIGNATURES = {
         "tie_weights: bool = False",
         "loss: Literal['nll', 'binary'] = 'nll'",
         "start: Literal['xavier', 'embedding'] = 'xavier'",
+        COMPAT,
         *START,
     ],
 }
@@ -108,7 +110,7 @@ RECURRENT = [
     "d_model: int = 200",
     "num_layers: int = 2",
     "dropout: float = 0.2",
-    "d_embed: int | None = None",
+    "d_input: int | None = None",
     "embedding_dropout: float | None = None",
     "init_range: float | None = None",
 ]

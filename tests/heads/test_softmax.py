@@ -134,3 +134,19 @@ def test_rank_of_the_log_probabilities_is_d_plus_one_and_one_more_with_a_bias(bi
     head = make(vocab_size=40, bias=bias).double()
     hidden = Hidden((torch.randn(1, 60, E, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),))
     assert torch.linalg.matrix_rank(head(hidden).log_probs()[0], rtol=1e-10).item() == rank
+
+
+def test_the_published_epsilon_is_added_to_the_probability_when_asked_for():
+    hidden = Hidden((torch.randn(1, 3, E, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),))
+    plain, added = (make(compat=compat).double() for compat in (None, {"log_epsilon": 1e-3}))
+    added.load_state_dict(plain.state_dict())
+    expected = (plain(hidden).log_probs().exp() + 1e-3).log()
+    torch.testing.assert_close(added(hidden).log_probs(), expected, rtol=0, atol=1e-12)
+    targets = torch.tensor([[0, 2, 1]])
+    picked = expected.gather(-1, targets[..., None])[..., 0]
+    torch.testing.assert_close(added(hidden).mean_nll(targets), -picked.mean(), rtol=0, atol=1e-12)
+
+
+def test_an_epsilon_that_is_no_probability_is_refused():
+    with pytest.raises(ValueError, match="compat: expected a log_epsilon between 0 and 1"):
+        make(compat={"log_epsilon": 0.0})

@@ -28,6 +28,8 @@ VARIANTS = [
     ("mos", {"num_mixtures": 3, "logit_map": "sigsoftmax"}),
     ("mos", {"num_mixtures": 3, "tie_weights": True, "bias": False}),
     ("mos", {"num_mixtures": 3, "compat": {"log_epsilon": 1e-3}}),
+    ("softmax", {"compat": {"log_epsilon": 1e-3}}),
+    ("sigsoftmax", {"compat": {"log_epsilon": 1e-3}}),
 ]
 
 

@@ -103,7 +103,7 @@ def test_the_id_of_a_plateau_is_pinned(ids, schedule):
         ("- softmax", "- softmax: {bias: true, projection: false, tie_weights: false}"),
         ("num_mixtures: 2", "dropout: 0, num_mixtures: 2, activation: tanh"),
         ("- softmax", "- softmax: {init_range: null, init_bias: zero}"),
-        ("d_model: 8", "d_model: 8, d_embed: null, embedding_dropout: null, init_range: null"),
+        ("d_model: 8", "d_model: 8, d_input: null, embedding_dropout: null, init_range: null"),
         ("clip: 0.001", "clip: 0.001, weight_decay: 0, eval_batch_size: 10, betas: [0.9, 0.999], schedule: null"),
         ("seeds: [1, 2]", "seeds: [1, 2]\nresources: {cpus: 2, gpus: 0.5}"),
         ("seeds: [1, 2]", "seeds: [1, 2]\ntable: {baseline: softmax}"),

@@ -34,7 +34,7 @@ REFUSED = {
         [("mos: {num_mixtures: [2, 15]}", "own")],
         "match: {params: softmax, vary: d_modl}",
         "12:32: match.vary: neither head 'own' nor backbone 'lstm' has a width 'd_modl'; did you mean 'd_model'? "
-        "(widths are whole numbers named d_...; head 'own': d_latent; backbone 'lstm': d_model)",
+        "(widths are whole numbers named d_...; head 'own': d_latent; backbone 'lstm': d_model, d_input)",
     ),
     "both have it": (
         [("mos: {num_mixtures: [2, 15]}", "clash")],
@@ -45,19 +45,19 @@ REFUSED = {
         [("mos: {num_mixtures: [2, 15]}", "own")],
         "match: {params: softmax, vary: rate}",
         "12:32: match.vary: neither head 'own' nor backbone 'lstm' has a width 'rate' "
-        "(widths are whole numbers named d_...; head 'own': d_latent; backbone 'lstm': d_model)",
+        "(widths are whole numbers named d_...; head 'own': d_latent; backbone 'lstm': d_model, d_input)",
     ),
     "a number of layers": (
         [],
         "match: {params: softmax, vary: num_layers}",
         "12:32: match.vary: neither head 'mos' nor backbone 'lstm' has a width 'num_layers' "
-        "(widths are whole numbers named d_...; head 'mos': d_embed; backbone 'lstm': d_model)",
+        "(widths are whole numbers named d_...; head 'mos': d_embed; backbone 'lstm': d_model, d_input)",
     ),
     "a number that changes no total": (
         [("mos: {num_mixtures: [2, 15]}", "nce")],
         "match: {params: softmax, vary: num_noise}",
         "12:32: match.vary: neither head 'nce' nor backbone 'lstm' has a width 'num_noise' "
-        "(widths are whole numbers named d_...; head 'nce': none; backbone 'lstm': d_model)",
+        "(widths are whole numbers named d_...; head 'nce': none; backbone 'lstm': d_model, d_input)",
     ),
     "a list": (
         [("d_model: 250", "d_model: [250, 120]")],
@@ -101,7 +101,7 @@ def test_where_no_width_is_near_enough_the_nearest_is_named_with_its_count(probl
     assert problems(text) == [
         "12:8: match: no d_model brings mos(num_mixtures=15) on lstm(d_model=8, num_layers=1, dropout=0.1) and "
         "markov(vocab_size=12, num_tokens=4000, branching=3) within 0.5 % of softmax's 780 parameters: "
-        "the nearest found, 5, has 897 (+15 %); other widths to vary: d_embed"
+        "the nearest found, 5, has 897 (+15 %); other widths to vary: d_embed, d_input"
     ]
 
 
@@ -122,7 +122,7 @@ def test_where_no_width_can_be_built_the_constructors_reason_is_told(problems):
     text = matched_suite(("mos: {num_mixtures: [2, 15]}", "unset"), match="match: {params: 1000, vary: d_latent}\n")
     assert problems(text.replace("  - softmax\n", "")) == [
         f"11:8: match: no value of d_latent is possible for unset {ON}: d_latent must be left out, got 250; "
-        "other widths to vary: d_model"
+        "other widths to vary: d_model, d_input"
     ]
 
 
@@ -132,7 +132,8 @@ def test_where_one_width_can_be_built_the_others_reason_is_told(problems):
     assert problems(text) == [
         f"12:8: match: no d_embed brings mos(num_mixtures=3, tie_weights=True) {ON} within 0.5 % of softmax's "
         "3,007,000 parameters: the nearest found, 250, has 1,946,000 (-35.3 %), and no other can be built: "
-        "tie_weights: the embedding has width 250, d_embed is 500; they must be equal; other widths to vary: d_model"
+        "tie_weights: the embedding has width 250, d_embed is 500; they must be equal; "
+        "other widths to vary: d_model, d_input"
     ]
 
 
@@ -155,7 +156,7 @@ def test_every_combination_without_a_width_is_named(problems):
         (
             ("match.params=softmax", "match.vary=dropout"),
             "--set match.vary=dropout: match.vary: neither head 'mos' nor backbone 'lstm' has a width 'dropout' "
-            "(widths are whole numbers named d_...; head 'mos': d_embed; backbone 'lstm': d_model)",
+            "(widths are whole numbers named d_...; head 'mos': d_embed; backbone 'lstm': d_model, d_input)",
         ),
         (
             ("match.params=softmax", "match.vary.x=1"),

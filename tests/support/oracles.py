@@ -117,14 +117,14 @@ def log_gate(p: dict[str, Tensor], x: Tensor | list, num_mixtures: int) -> list[
     return log_softmax(linear(p, "prior", x)) if num_mixtures > 1 else [zeros(())]
 
 
-def softmax_head(layers, t, p, logit_map=LOGIT_MAPS["identity"], **_):
-    """log_softmax(phi(W f + b)); phi is the identity for a softmax."""
-    return mixture(p, [[facet(p, layers[-1][t])]], [zeros(())], logit_map)
+def softmax_head(layers, t, p, logit_map=LOGIT_MAPS["identity"], compat=None, **_):
+    """log_softmax(phi(W f + b)); phi is the identity for a softmax. With an epsilon, log( softmax + e )."""
+    return mixture(p, [[facet(p, layers[-1][t])]], [zeros(())], logit_map, compat)
 
 
-def sigsoftmax_head(layers, t, p, **_):
+def sigsoftmax_head(layers, t, p, *, compat=None, **_):
     """exp(z_x) sigmoid(z_x) / sum (Kanai 2018, section 3.3)."""
-    return softmax_head(layers, t, p, sigsoftmax_logit)
+    return softmax_head(layers, t, p, sigsoftmax_logit, compat)
 
 
 def gss_head(layers, t, p, *, c=-1.5, k=2.5, **_):

@@ -169,7 +169,8 @@ def test_the_backbones_dropout_masks_are_the_same_under_every_head():
     zeroed = {}
     for head in (SOFTMAX, mos):
         built, seen = model(backbone, head), []
-        built.backbone.dropout.register_forward_hook(lambda m, a, output, seen=seen: seen.append(output == 0))
+        for dropout in (built.backbone.embedding_dropout, built.backbone.dropout):
+            dropout.register_forward_hook(lambda m, a, output, seen=seen: seen.append(output == 0))
         optimizer = torch.optim.SGD(built.parameters(), lr=0.0)
         segments = training_segments(tokens(83), batch_size=4, seq_len=5)
         epoch = Epoch(number=1, segments=segments, seed=1)
