@@ -87,7 +87,13 @@ def test_a_head_of_logits_on_an_embedding_by_hand(own):
 
 @pytest.mark.parametrize(
     ("changes", "copies"),
-    [({}, 0), ({"momentum": 0.9}, 1), ({"optimizer": "adam"}, 2), ({"optimizer": "adamw", "clip": 0.5}, 2)],
+    [
+        ({}, 0),
+        ({"momentum": 0.9}, 1),
+        ({"optimizer": "adam"}, 2),
+        ({"optimizer": "adamw", "clip": 0.5}, 2),
+        ({"optimizer": "adamw_huggingface"}, 2),
+    ],
 )
 def test_weights_and_optimizer_by_formula(changes, copies):
     memory = planned("softmax", "gpt2", **changes)
