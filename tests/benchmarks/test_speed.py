@@ -21,18 +21,6 @@ def compared(**changes) -> Comparison:
     return Comparison(**{**given, **changes})
 
 
-@pytest.mark.parametrize("kind", ["head", "step", "eval"])
-def test_every_head_is_measured_by_every_implementation_that_can(kind):
-    found = speed.measure(kind, compared())
-    counts = {each.cell: len(each.values) for each in found.cells}
-    assert len(counts) == len(ALL_HEADS) * (len(IMPLEMENTATIONS) - 1) * len(WAYS)
-    for cell, count in counts.items():
-        missing = cell.impl in ("liger", "cce") or (cell.impl == "torch" and cell.head in ("mfs", "sigsoftmax"))
-        if cell.impl != "torch" or hasattr(torch.nn.functional, "linear_cross_entropy"):
-            assert count == (0 if missing else 2), cell
-    assert [(rate.precision, rate.route, len(rate.gflops)) for rate in found.products] == [(*way, 2) for way in WAYS]
-
-
 def test_a_wrong_loss_is_refused_before_anything_is_timed(monkeypatch):
     def wrong(mixture, targets):
         return 1.001 * baselines.target_only(mixture, targets)

@@ -1,21 +1,29 @@
 """The tiny suite in a folder, run or not."""
 
+import json
 import shutil
 from types import SimpleNamespace
 
 import commands
 import pytest
+from filelock import FileLock
 
 
 @pytest.fixture(scope="session")
-def first_run(tmp_path_factory):
-    """The suite run once in a process of its own: its folder, exit code and output."""
-    folder = tmp_path_factory.mktemp("first")
-    (folder / "suites").mkdir()
-    (folder / "suites" / "tiny.yaml").write_text(commands.SUITE)
-    process = commands.started(folder, "run", "suites/tiny.yaml", "--executor", "inline")
-    out, err = process.communicate(timeout=commands.PATIENCE)
-    return SimpleNamespace(folder=folder, code=process.returncode, out=out, err=err)
+def first_run(request, tmp_path_factory):
+    """The suite run once in a process of its own, for all test processes: its folder, exit code and output. Tests that
+    change anything in it take a copy (`finished`).
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if hasattr(request.config, "workerinput") else base) / "first"
+    with FileLock(folder.with_suffix(".lock")):
+        if not (end := folder.with_suffix(".json")).exists():
+            (folder / "suites").mkdir(parents=True)
+            (folder / "suites" / "tiny.yaml").write_text(commands.SUITE)
+            process = commands.started(folder, "run", "suites/tiny.yaml", "--executor", "inline")
+            out, err = process.communicate(timeout=commands.PATIENCE)
+            end.write_text(json.dumps({"code": process.returncode, "out": out, "err": err}))
+    return SimpleNamespace(folder=folder, **json.loads(end.read_text()))
 
 
 @pytest.fixture

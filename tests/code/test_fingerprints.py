@@ -169,7 +169,7 @@ OTHERS = {
     *("__init__.py", "errors.py", "printable.py", "registry.py"),
     *(f"code/{name}.py" for name in ("__init__", "fingerprints", "source_code")),
     *(f"containment/{name}.py" for name in ("__init__", "calls", "shared_state")),
-    *(f"machine/{name}.py" for name in ("__init__", "environment", "files")),
+    *(f"machine/{name}.py" for name in ("__init__", "environment", "files", "stop_request")),
     *(f"records/{name}.py" for name in ("__init__", "certificate", "contents", "metrics", "plausible", "record")),
     *(f"records/{name}.py" for name in ("sealed", "store", "token_nll")),
     *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks", "fitted", "progress_report", "saving")),

@@ -2,7 +2,7 @@
 
     make fuzz       5,000 suites and 5,000 records, another sequence every time; a failure is shown in its smallest form
 
-`make test` does the same with 300 of each, the same ones every time (tests/security/test_fuzz.py).
+`make test` does the same with 100 of each, the same ones every time (tests/security/test_fuzz.py).
 """
 
 import argparse

@@ -153,12 +153,13 @@ class Place:
         paths = [str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment |= WITHOUT_GPU
         environment |= {"PYTHONPATH": os.pathsep.join(paths), "HARNESS_TEST_MARKS": str(self.marks), **(env or {})}
-        given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **popen}
+        heeded = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        given = {**pipes, "text": True, "preexec_fn": heeded, **popen}
         return subprocess.Popen(
             [sys.executable, *map(str, arguments)],
             cwd=self.folder,
             env=environment,
-            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
             **given,
         )
 

@@ -183,7 +183,7 @@ def _context(entry: Entry) -> str:
 
 
 def _title(group: Group) -> str:
-    """'ptb(boundary=sos_eos), 40 epochs, context 35', and what tells the group from others of that title."""
+    """'ptb(boundary=sos_eos), 40 epochs, context 35', and what distinguishes the group from others of that title."""
     train, said = group.train, [str(group.corpus)]
     said.append("not trained" if not train.epochs else f"{train.epochs:g} epoch{'s' * (train.epochs != 1)}")
     said.append(f"context {train.seq_len}")

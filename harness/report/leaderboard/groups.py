@@ -150,7 +150,7 @@ def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
     for each in finished:
         together.setdefault(canonical(_conditions(each)), []).append(each)
     made = [_group(trials) for _, trials in sorted(together.items())]
-    return tuple(sorted(_told_apart(made), key=lambda group: (str(group.corpus), group.train.epochs, group.apart)))
+    return tuple(sorted(_distinguished(made), key=lambda group: (str(group.corpus), group.train.epochs, group.apart)))
 
 
 def _disagreeing(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> tuple[str, ...]:
@@ -180,20 +180,20 @@ def _conditions(finished: Finished) -> dict[str, object]:
     }
 
 
-def _told_apart(made: list[Group]) -> list[Group]:
+def _distinguished(made: list[Group]) -> list[Group]:
     """The groups; among those whose titles would be the same each names the settings and the text that differ."""
     alike: dict[str, list[Group]] = {}
     for group in made:
         said = group.train.model_dump(include=set(TITLED))
         key = canonical({**said, "corpus": str(group.corpus), "pretrained": group.pretrained, "compat": group.compat})
         alike.setdefault(key, []).append(group)
-    told = []
+    named = []
     for together in alike.values():
         known = [_untitled(group) for group in together]
         differing = [name for name in known[0] if len({each[name] for each in known}) > 1]
         for group, each in zip(together, known, strict=True):
-            told.append(replace(group, apart=tuple(f"{name}={each[name]}" for name in differing)))
-    return told
+            named.append(replace(group, apart=tuple(f"{name}={each[name]}" for name in differing)))
+    return named
 
 
 def _untitled(group: Group) -> dict[str, str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import mutations
 import pytest
 
-META = Path(__file__).parent
-ROOT = META.parents[1]
+ROOT = Path(__file__).parents[2]
+META = ROOT / "tests" / "meta"
 PLANTED = '''\
 """A head's stand-in."""
 
