@@ -63,6 +63,18 @@ def product_fraction(measured: Measurement, head: str, way: Way) -> float | None
     return None if took is None or rate is None else measured.gflop(head) / took * 1e3 / rate
 
 
+def alone_fraction(measured: Measurement, head: str, way: Way) -> float | None:
+    """Return the time of the matrix products of our step, computed alone, as a fraction of the time of the step."""
+    cell = Cell(head, OURS, *way)
+    return quotient(measured.alone(cell), measured.medians().get(cell))
+
+
+def worst_alone_fraction(measured: Measurement, head: str) -> float | None:
+    """Return the smallest `alone_fraction` of the routes of float32 products."""
+    found = (alone_fraction(measured, head, way) for way in ways(measured) if way[0] == "fp32")
+    return min((each for each in found if each is not None), default=None)
+
+
 def against_fastest(measured: Measurement) -> dict[Cell, tuple[float, str]]:
     """Return for each of our cells its time divided by that of the fastest baseline, and the name of this baseline.
 

@@ -51,7 +51,10 @@ class ProductRate(_Record):
 
 
 class Measurement(_Record):
-    """The measurement of one comparison."""
+    """The measurement of one comparison.
+
+    backbone: of whole steps. products_alone: the milliseconds of all matrix products of our step, computed alone.
+    """
 
     kind: Kind
     setting: str
@@ -70,10 +73,16 @@ class Measurement(_Record):
     contended: tuple[str, ...] = ()
     cells: tuple[CellValues, ...]
     products: tuple[ProductRate, ...] = ()
+    backbone: str = "transformer_encoder"
+    products_alone: tuple[CellValues, ...] = ()
 
     def medians(self) -> dict[Cell, float]:
         """Return the median of every cell that was measured, in milliseconds or MiB."""
         return {each.cell: statistics.median(each.values) for each in self.cells if each.values}
+
+    def alone(self, cell: Cell) -> float | None:
+        """Return the median milliseconds of the matrix products of a cell's step, computed alone."""
+        return next((statistics.median(each.values) for each in self.products_alone if each.cell == cell), None)
 
     def rate(self, precision: str, route: str) -> float | None:
         """Return the median GFLOP/s of the chunk's products in the same measurement."""
@@ -89,9 +98,10 @@ class Measurement(_Record):
 
     @property
     def file_name(self) -> str:
-        """'head_ptb_n700.json', with '_t2' for two threads."""
+        """'head_ptb_n700.json', with '_t2' for two threads and '_lstm' for this backbone."""
         threads = "" if self.threads == 1 else f"_t{self.threads}"
-        return f"{self.kind}_{self.setting}_n{self.tokens}{threads}{'_graph' if self.graph else ''}.json"
+        backbone = "" if self.backbone == "transformer_encoder" else f"_{self.backbone}"
+        return f"{self.kind}_{self.setting}_n{self.tokens}{backbone}{threads}{'_graph' if self.graph else ''}.json"
 
 
 def about(setting: Setting, device: torch.device, threads: int) -> dict:
@@ -101,6 +111,7 @@ def about(setting: Setting, device: torch.device, threads: int) -> dict:
         "tokens": setting.tokens,
         "width": setting.width,
         "vocab": setting.vocab,
+        "backbone": setting.backbone,
         "device": environment.device_name(device),
         "device_type": device.type,
         "threads": threads,

@@ -24,6 +24,7 @@ class Setting:
         heads: the heads that are measured by default.
         gpu_tokens: the number of tokens on a GPU, if it differs.
         num_layers, num_heads: the sizes of the GPT-2 whose inference is measured, if the setting has one.
+        backbone: of whole steps, one of BACKBONE_SIZES.
     """
 
     name: str
@@ -34,8 +35,13 @@ class Setting:
     gpu_tokens: int | None = None
     num_layers: int | None = None
     num_heads: int | None = None
+    backbone: str = "transformer_encoder"
 
 
+BACKBONE_SIZES = {  # as in suites/: of Benka et al. (2021), and of the language models that the LSTM suites reproduce
+    "transformer_encoder": {"num_layers": 4, "num_heads": 4, "d_ff": 200, "dropout": 0.2},
+    "lstm": {"num_layers": 2, "dropout": 0.2},
+}
 ALL_HEADS = ("softmax", "mos2", "mos3", "mos5", "mos10", "mos15", "mfs", "sigsoftmax")
 SETTINGS = {
     setting.name: setting
@@ -74,13 +80,17 @@ NAMED_HEADS = {
 }
 
 
-def setting_of(name: str, device: torch.device, tokens: int | None = None) -> Setting:
+def setting_of(
+    name: str, device: torch.device, tokens: int | None = None, backbone: str = "transformer_encoder"
+) -> Setting:
     """Return a setting by its name, with another number of tokens if it is given. Raises ExecutionError."""
+    if backbone not in BACKBONE_SIZES:
+        raise ExecutionError(f"--backbone {backbone}: expected {', '.join(BACKBONE_SIZES)}")
     if name not in SETTINGS:
         raise ExecutionError(f"--setting {name}: expected {', '.join(SETTINGS)}")
     found = SETTINGS[name]
     on_gpu = found.gpu_tokens if device.type == "cuda" else None
-    return replace(found, tokens=tokens or on_gpu or found.tokens)
+    return replace(found, tokens=tokens or on_gpu or found.tokens, backbone=backbone)
 
 
 def component(name: str) -> tuple[str, dict]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -11,6 +12,7 @@ from benchmarks.machine import high_load
 from benchmarks.measurement import CellValues, Kind, Measurement, about, unsteady
 from benchmarks.rounds import chunk_products, interleaved, product_rate
 from benchmarks.settings import Setting
+from benchmarks.step_products import recorded
 from benchmarks.workloads import Evaluated, HeadPass, Inference, Step, Workload, expected_loss
 from harness.errors import ExecutionError
 from harness.kernels.products import Precision, Route
@@ -43,7 +45,7 @@ def measure(kind: Kind, compared: Comparison, report: Callable[[str], None] = la
     setting, device = compared.setting, compared.device
     fields = about(setting, device, compared.threads)
     contended = high_load(fields["load_average"], compared.threads)
-    calls, lacking = {}, {}
+    calls, lacking, alone = {}, {}, {}
     with environment.torch_threads(compared.threads):
         for head in compared.heads:
             workload = WORKLOADS[kind](setting, head, device)
@@ -53,10 +55,13 @@ def measure(kind: Kind, compared: Comparison, report: Callable[[str], None] = la
                 prepared = _attempt(cell, lambda: _checked(cell, workload, call, compared.graph), lacking)  # noqa: B023
                 if prepared is not None:
                     calls[cell] = prepared
+                if kind == "step" and cell.impl == OURS and device.type == "cpu":
+                    alone[_Alone(cell)] = _products_alone(cell, call, device)
         for way in compared.ways:
             calls[way] = chunk_products(setting, *way, device)
-        taken = interleaved(calls, compared.rounds, device, report)
+        taken = interleaved({**calls, **alone}, compared.rounds, device, report)
     rates = [product_rate(setting, *way, device, taken.pop(way)) for way in compared.ways]
+    products_alone = [_values(key.cell, taken.pop(key), "") for key in alone]
     cells = [_values(cell, taken.get(cell, ()), lacking.get(cell, "")) for cell in (*taken, *lacking)]
     return Measurement(
         kind=kind,
@@ -66,7 +71,25 @@ def measure(kind: Kind, compared: Comparison, report: Callable[[str], None] = la
         contended=(*contended, *unsteady(rates)),
         cells=tuple(cells),
         products=tuple(rates),
+        products_alone=tuple(products_alone),
     )
+
+
+class _Alone(NamedTuple):
+    """What is timed: the matrix products of a cell's step."""
+
+    cell: Cell
+
+
+def _products_alone(cell: Cell, call: Callable[[], object], device: torch.device) -> Callable[[], object]:
+    """Return a function that computes the products of a step, by the same routes as the step."""
+    multiply = recorded(call)
+
+    def timed() -> None:
+        with arithmetic(cell, device):
+            multiply()
+
+    return timed
 
 
 def _contestants(compared: Comparison, head: str, workload: Workload, lacking: dict[Cell, str]):

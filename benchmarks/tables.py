@@ -23,6 +23,7 @@ UNITS = {"head": "ms", "step": "ms", "eval": "ms", "inference": "ms", "memory": 
 # Printed by the multi-facet poster for GPT-2 small, table 1 (results/published/chang2022.csv): ms over its softmax's 84
 PRINTED_OVER_SOFTMAX = {"poster-mos3": 130 / 84, "mfs-inputs": 138 / 84}
 WHOLE_STEPS = "bf16, tf32: baselines run under autocast or in tf32 as a whole, ours keeps the backbone in float32."
+ALONE = "products alone"
 Row = list[str]
 
 
@@ -30,8 +31,9 @@ def title(measured: Measurement) -> str:
     """Return the title of a table, with a flag if the machine was shared."""
     sizes = f"{measured.setting}: N = {measured.tokens:,}, d = {measured.width}, V = {measured.vocab:,}"
     graph = ", CUDA graph" if measured.graph else ""
+    backbone = f", {measured.backbone}" if measured.kind == "step" else ""
     flag = f" (CONTENDED: {'; '.join(measured.contended)})" if measured.contended else ""
-    return f"{KIND_TITLES[measured.kind]}, {sizes}{graph}, {UNITS[measured.kind]}{flag}"
+    return f"{KIND_TITLES[measured.kind]}{backbone}, {sizes}{graph}, {UNITS[measured.kind]}{flag}"
 
 
 def rows(measured: Measurement) -> list[Row]:
@@ -43,6 +45,10 @@ def rows(measured: Measurement) -> list[Row]:
             cells = [Cell(head, impl, *way) for head in heads]
             if any(cell in medians for cell in cells):
                 found.append([impl, " ".join(way), *(_entry(measured, medians, cell) for cell in cells)])
+    for way in figures.ways(measured):
+        cells = [Cell(head, OURS, *way) for head in heads]
+        if any(measured.alone(cell) is not None for cell in cells):
+            found.append([ALONE, " ".join(way), *(_alone(measured, cell) for cell in cells)])
     return found
 
 
@@ -51,6 +57,8 @@ def derived(measured: Measurement) -> list[str]:
     found = _lacking(measured)
     if any(figures.base(measured, head) is not None for head in figures.heads(measured)):
         found.append(f"x = {PUBLISHED} {' '.join(BASE_WAY)} of the same head / this.")
+    if measured.products_alone:
+        found.append(f"{ALONE}: all matrix products of our step, computed one after the other; (fraction of our step).")
     if measured.kind == "memory":
         slopes = _by_way(measured, lambda way: figures.memory_slope(measured, OURS, way))
         found += [f"Growth with K, ours, in N d floats (4 bytes) a component: {slopes}."] if slopes else []
@@ -78,9 +86,14 @@ def provenance(measured: Measurement) -> str:
     )
 
 
+def _order(measured: Measurement) -> tuple:
+    sizes = (-len(measured.setting), measured.setting, measured.tokens)
+    return KINDS.index(measured.kind), measured.backbone != "transformer_encoder", *sizes, measured.graph
+
+
 def markdown(measurements: list[Measurement]) -> str:
     """Return all tables of one device, ordered by kind, and the targets."""
-    ordered = sorted(measurements, key=lambda m: (KINDS.index(m.kind), -len(m.setting), m.setting, m.tokens, m.graph))
+    ordered = sorted(measurements, key=_order)
     parts = [
         f"# Benchmarks on {ordered[0].device}\n\nMade by `harness bench table` from the records in results/bench.\n"
     ]
@@ -134,9 +147,18 @@ def _entry(measured: Measurement, medians: dict[Cell, float], cell: Cell) -> str
     if cell not in medians:
         return "-"
     value = medians[cell]
-    shown = f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3g}"
+    shown = _shown(value)
     base = figures.base(measured, cell.head)
     return shown if base is None or value <= 0 else f"{shown} ({base / value:.2f}x)"
+
+
+def _alone(measured: Measurement, cell: Cell) -> str:
+    took, fraction = measured.alone(cell), figures.alone_fraction(measured, cell.head, (cell.precision, cell.route))
+    return "-" if took is None or fraction is None else f"{_shown(took)} ({fraction:.2f})"
+
+
+def _shown(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3g}"
 
 
 def _lacking(measured: Measurement) -> list[str]:

@@ -4,7 +4,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from benchmarks.cells import OURS, PUBLISHED, TARGET_ONLY
-from benchmarks.figures import BAND, against_fastest, base, best, linearity, product_fraction, quotient, ways, worst
+from benchmarks.figures import (
+    BAND,
+    against_fastest,
+    base,
+    best,
+    linearity,
+    product_fraction,
+    quotient,
+    ways,
+    worst,
+    worst_alone_fraction,
+)
 from benchmarks.measurement import Kind, Measurement
 
 LEAST, MOST = "at least", "at most"
@@ -19,6 +30,7 @@ class Where(NamedTuple):
     tokens: int | None = None
     device_type: str = "cpu"
     graph: bool | None = None
+    backbone: str | None = "transformer_encoder"
 
     def __contains__(self, measured: Measurement) -> bool:
         return all(wanted in (None, getattr(measured, name)) for name, wanted in self._asdict().items())
@@ -89,6 +101,10 @@ def _against_fastest(m: Measurement) -> float | None:
     return worst(ratio for ratio, _ in against_fastest(m).values())
 
 
+def _alone(head: str) -> Figure:
+    return lambda m: worst_alone_fraction(m, head)
+
+
 def _float32(of: Callable[..., float | None], *given: str) -> Figure:
     """Return a number for our fastest float32 route of the largest mixture."""
 
@@ -99,6 +115,10 @@ def _float32(of: Callable[..., float | None], *given: str) -> Figure:
     return figure
 
 
+_PRODUCTS_OF_A_STEP = [
+    Target("Softmax, products alone / ours, worse fp32 route", LEAST, 0.8, _alone("softmax")),
+    Target("MoS-5, products alone / ours, worse fp32 route", LEAST, 0.8, _alone("mos5")),
+]
 TARGETS = {
     Where("head", "ptb", 700): [
         Target("MoS-10, published / ours, both on torch's route", LEAST, 1.8, _default_route("mos10")),
@@ -114,7 +134,9 @@ TARGETS = {
     Where("step", "ptb", 700): [
         Target("MoS-15 ours / Softmax published, fp32", MOST, 4.2, _over_published_softmax("mos15", "fp32")),
         Target("MoS-5 ours, bf16 products / Softmax published", MOST, 1.0, _over_published_softmax("mos5", "bf16")),
+        *_PRODUCTS_OF_A_STEP,
     ],
+    Where("step", "ptb", 700, backbone="lstm"): _PRODUCTS_OF_A_STEP,
     Where("eval", "ptb", 700): [Target("MoS-10, published / ours", LEAST, 3.0, _published_over_ours("mos10", "fp32"))],
     Where("head", "ptb", None, "cuda", True): [
         Target("MoS-15, bf16, ms", MOST, 0.6, _milliseconds("mos15", "bf16")),

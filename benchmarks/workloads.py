@@ -2,14 +2,14 @@
 inference.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from benchmarks.baselines import EPSILON, Evaluation
 from benchmarks.cells import loss, token_losses
-from benchmarks.settings import Setting, head, inputs
+from benchmarks.settings import BACKBONE_SIZES, Setting, head, inputs
 from harness.distributions import Mixture
 from harness.errors import ExecutionError
 from harness.kernels import products, reference
@@ -19,9 +19,8 @@ from harness.registry import BACKBONES
 from harness.training.optimization import make_optimizer
 from harness.training.step import EagerStep
 
-# Sizes of Benka et al. (2021), as in suites/. The learning rate is small, so weights hardly change between rounds.
+# As in suites/, but the learning rate is small, so weights hardly change between rounds.
 SEQ_LEN = 35
-BACKBONE = {"num_layers": 4, "num_heads": 4, "d_ff": 200, "dropout": 0.2}
 TRAIN = TrainSpec(optimizer="sgd", lr=0.01, epochs=1, batch_size=20, seq_len=SEQ_LEN, clip=0.25)
 
 
@@ -77,14 +76,15 @@ class Evaluated(HeadPass):
 
 
 class Step:
-    """The training step of the harness, with the Transformer of Benka et al. and random tokens."""
+    """The training step of the harness, with the backbone of the setting and random tokens."""
 
     def __init__(self, setting: Setting, name: str, device: torch.device):
         if setting.tokens % SEQ_LEN or setting.name == "gpt2-small":
             sizes = f"setting {setting.name} of {setting.tokens} tokens"
             raise ExecutionError(f"bench step: {sizes}: expected ptb, wt2 or tiny and a multiple of {SEQ_LEN} tokens")
         torch.manual_seed(0)
-        backbone = BACKBONES.get("transformer_encoder")(setting.vocab, d_model=setting.width, **BACKBONE)
+        sizes = BACKBONE_SIZES[setting.backbone]
+        backbone = BACKBONES.get(setting.backbone)(setting.vocab, d_model=setting.width, **sizes)
         self.model = _Measured(backbone, head(name, setting, device)).to(device)
         self.optimizer = make_optimizer(self.model.parameters(), TRAIN)
         shape = (setting.tokens // SEQ_LEN, SEQ_LEN)
@@ -143,7 +143,7 @@ class _Measured(LanguageModel):
 
     evaluation: Evaluation | None = None
 
-    def forward(self, tokens_BT: Tensor, state: None = None) -> tuple["_Loss", None]:
+    def forward(self, tokens_BT: Tensor, state: Any = None) -> tuple["_Loss", Any]:
         """Like LanguageModel.forward."""
         distribution, state = super().forward(tokens_BT, state)
         return _Loss(distribution, self.evaluation), state

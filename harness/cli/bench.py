@@ -29,6 +29,7 @@ Impl = Annotated[
 ]
 Precision = Annotated[str, typer.Option(help="Of products: fp32, bf16, on a GPU also tf32; separated by commas.")]
 RouteName = Annotated[str, typer.Option("--route", help="Of float32 products on the CPU: default, onednn or both.")]
+BackboneName = Annotated[str, typer.Option("--backbone", help="Of whole steps: transformer_encoder or lstm.")]
 Rounds = Annotated[int, typer.Option(min=1, help="The number of timed rounds, after one round of warm-up.")]
 Threads = Annotated[int, typer.Option(min=1, help="The number of torch threads.")]
 Compile = Annotated[
@@ -65,6 +66,7 @@ class _Options:
     rounds: int = 7
     compile_too: bool = False
     graph: bool = False
+    backbone: str = "transformer_encoder"
 
 
 def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, usual_heads: str = ""):
@@ -77,6 +79,7 @@ def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, us
         impl: Impl = "",
         precision: Precision = "fp32,bf16",
         route: RouteName = "both",
+        backbone: BackboneName = "transformer_encoder",
         rounds: Rounds = 7,
         threads: Threads = 1,
         device: Device = Device.auto,
@@ -94,8 +97,10 @@ def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, us
 
         options = _Options(
             setting=setting, tokens=tokens, heads=heads, impl=impl, precision=precision, route=route, threads=threads,
-            device=device, rounds=rounds, compile_too=compile_too, graph=graph,
+            device=device, rounds=rounds, compile_too=compile_too, graph=graph, backbone=backbone,
         )  # fmt: skip
+        if backbone != "transformer_encoder" and kind != "step":
+            raise ExecutionError(f"--backbone {backbone}: only whole steps have a backbone (harness bench step)")
         compared = _comparison(options)
         _refuse_load(threads, strict)
         measured = speed.measure(kind, compared, _progress)
@@ -198,7 +203,7 @@ def _comparison(options: _Options) -> "Comparison":
     device = resolve_device(options.device.value)
     if options.graph and device.type != "cuda":
         raise ExecutionError("--graph: CUDA graphs need a GPU; leave out --graph")
-    sizes = setting_of(options.setting, device, options.tokens)
+    sizes = setting_of(options.setting, device, options.tokens, options.backbone)
     heads = _listed(options.heads) or sizes.heads
     for name in heads:
         component(name)

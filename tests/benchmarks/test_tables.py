@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks import tables
 from benchmarks.measurement import save
+from benchmarks.targets import outcomes
 from harness.errors import ExecutionError
 
 FP32, BF16 = ("fp32", "default"), ("bf16", "default")
@@ -57,6 +58,20 @@ def test_a_step_says_what_runs_in_less_than_float32(measured):
     cells = {("softmax", impl, *way): (50.0,) for impl in ("ours", "published") for way in (FP32, BF16)}
     assert tables.derived(measured(cells, {FP32: (1.0,)}, kind="step"))[-1] == tables.WHOLE_STEPS
     assert tables.WHOLE_STEPS not in tables.derived(measured(cells, {FP32: (1.0,)}))
+
+
+def test_a_step_has_a_row_of_its_products_alone_and_their_part_of_its_time(measured):
+    cells = {("softmax", "ours", *FP32): (50.0, 60.0, 55.0), ("mos5", "ours", *FP32): (200.0,)}
+    alone = measured({("softmax", "ours", *FP32): (43.0, 44.0, 48.0)}).cells
+    found = measured(cells, {FP32: (1.0,)}, kind="step", backbone="lstm", products_alone=alone)
+    assert tables.rows(found)[1:] == [
+        ["ours", "fp32 default", "55.0", "200"],
+        ["products alone", "fp32 default", "44.0 (0.80)", "-"],  # 44 / 55
+    ]
+    assert tables.title(found).startswith("Whole training step, lstm, ptb")
+    assert found.file_name == "step_ptb_n700_lstm.json"
+    aims = {target.text: (value, target.met(value)) for target, value in outcomes(found)}
+    assert aims == {"Softmax, products alone / ours, worse fp32 route": (44 / 55, True)}
 
 
 def test_inference_stands_beside_what_the_poster_prints(measured):
