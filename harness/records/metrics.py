@@ -187,7 +187,7 @@ _ALL = (
     _count(
         "params_total",
         "params",
-        "Parameters of the model; a shared matrix counts once. 0 for n-grams, which have none.",
+        "Parameters of the model; a shared matrix counts once.",
         unit="parameters",
         mlflow="params/total",
         table="always",
