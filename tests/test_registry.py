@@ -119,3 +119,13 @@ def test_a_package_that_lies_elsewhere_is_refused(package, monkeypatch, tmp_path
     monkeypatch.setattr(harness.registry.harness, "__file__", str(tmp_path / "site" / "harness" / "__init__.py"))
     with pytest.raises(HarnessError, match="is not ours"):
         harness.registry.ZOO.names()
+
+
+def test_an_entry_that_is_not_listed_has_no_name_for_suites(package):
+    (package / "cat.py").write_text(animal("cat"))
+    (package / "yeti.py").write_text(animal("yeti").replace("('yeti')", "('yeti', listed=False)"))
+    zoo = harness.registry.ZOO
+    assert zoo.names() == ["cat"]
+    assert zoo.get("yeti") is not zoo.listed("cat")
+    with pytest.raises(UnknownComponent, match="the animal 'yeti' belongs to trials of `ngrams`"):
+        zoo.listed("yeti")

@@ -187,7 +187,7 @@ _ALL = (
     _count(
         "params_total",
         "params",
-        "Parameters of the model; a shared matrix counts once. 0 for n-grams, which have none.",
+        "Parameters of the model; a shared matrix counts once.",
         unit="parameters",
         mlflow="params/total",
         table="always",
@@ -204,7 +204,7 @@ _ALL = (
     ),
     _of_ngrams("stored_ngrams", "n-grams", "Different n-grams, of all orders, that were counted.", kind="count"),
     _of_ngrams("cache_window", "cache tokens", "The last tokens of the scored text that the cache counts."),
-    _of_ngrams("cache_weight", "cache weight", "Share of the cache in a probability.", digits=3, whole=False),
+    _of_ngrams("cache_weight", "cache weight", "Share of the cache in a probability.", digits=3, whole=False, high=1),
     *_time(
         "train",
         "Median time of a training batch: forward, backward and update.",

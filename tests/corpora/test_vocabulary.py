@@ -1,8 +1,10 @@
 """Vocabularies and counting rules, on texts of a line or two."""
 
+from dataclasses import replace
+
 import pytest
 
-from harness.corpora.vocabulary import encode, encode_splits, line_tokens, vocabulary
+from harness.corpora.vocabulary import encode, encode_splits, line_end, line_tokens, vocabulary
 from harness.errors import CorpusError
 
 LINES = [["the", "cat"], [], ["sat"]]
@@ -62,3 +64,13 @@ def test_split_of_fewer_than_two_tokens_is_refused(split):
     splits = {"train": ["a", "a"], "valid": ["a", "a"], "test": ["a", "a"], split: ["a"]}
     with pytest.raises(CorpusError, match=f"^here: the {split} split has 1 tokens; at least 2 are needed$"):
         encode_splits(splits, ("a",), "here")
+
+
+def test_the_end_of_a_line_is_a_word_of_corpora_with_lines_only():
+    lines = [["a", "b"], ["a"]]
+    tokens = line_tokens(lines, "sos_eos")
+    symbols = vocabulary(tokens)
+    corpus = encode_splits(dict.fromkeys(("train", "valid", "test"), tokens), symbols, where="here")
+    assert symbols[line_end(corpus)] == "<eos>"
+    assert line_end(replace(corpus, symbols=None)) is None
+    assert line_end(replace(corpus, symbols=("a", "b", "<sos>", "c"))) is None

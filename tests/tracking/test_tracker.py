@@ -102,7 +102,7 @@ def test_the_table_of_runs_shows_the_best_epochs_perplexity_not_the_curves_last_
 
 def test_metrics_have_the_groups_that_the_charts_are_sorted_into():
     groups = {name.partition("/")[0] for name in [*MLFLOW_NAMES, *CURVES.values()]}
-    assert groups == {"valid", "test", "time", "params", "memory", "train"}
+    assert groups == {"valid", "test", "time", "params", "ngrams", "memory", "train"}
     assert not set(CURVES.values()) & set(MLFLOW_NAMES)
 
 
