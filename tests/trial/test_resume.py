@@ -74,7 +74,7 @@ LSTM, SOFTMAX = EVERY_BACKBONE[0], "[softmax]"
 ADAM = "{optimizer: adam, lr: 0.01, epochs: 3, batch_size: 4, seq_len: 7}"
 OPTIMISERS = {
     "sgd": "{optimizer: sgd, lr: 1.0, momentum: 0.9, clip: 0.25, epochs: 3, batch_size: 4, seq_len: 7}",
-    "plateau": "{optimizer: adam, lr: 0.3, schedule: {plateau: {factor: 0.5}}, epochs: 5, batch_size: 4, seq_len: 7}",
+    "plateau": "{optimizer: adam, lr: 0.5, schedule: {plateau: {factor: 0.5}}, epochs: 5, batch_size: 4, seq_len: 7}",
     "adamw": "{optimizer: adamw, lr: 0.01, weight_decay: 0.1, epochs: 3, batch_size: 4, seq_len: 7}",
     "shuffled": "{optimizer: adam, lr: 0.01, shuffle: true, epochs: 3, batch_size: 4, seq_len: 7}",
     "bf16": "{optimizer: adam, lr: 0.01, precision: bf16, epochs: 3, batch_size: 4, seq_len: 7}",
@@ -100,7 +100,7 @@ def test_resume_bit_exact_for_every_way_of_training(name, tmp_path, monkeypatch)
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]", OPTIMISERS[name])).trials
     whole = run(spec, setting(tmp_path / "whole", ENDS), lambda progress: None)
     same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[3, 16, 31]))
-    assert len({point.lr for point in whole.curve[:4]}) == (3 if name == "plateau" else 1)  # falls around the last
+    assert len({point.lr for point in whole.curve[:4]}) == (2 if name == "plateau" else 1)  # it falls once
 
 
 def test_resume_bit_exact_from_the_ends_of_epochs(tmp_path, monkeypatch):
