@@ -1,6 +1,5 @@
 """The README's promises that a test can keep: its head conforms and trains, its commands and suites exist."""
 
-import csv
 import re
 import sys
 from pathlib import Path
@@ -48,34 +47,6 @@ def test_the_head_of_the_readme_trains_over_its_grid(cosine, tiny_suite, tmp_pat
     assert [(r.spec.head.params["sharpness"], r.status) for r in records] == [(5.0, "ok"), (10.0, "ok")]
 
 
-def example() -> list[list[str]]:
-    """The rows of the example table, made from the committed table of all columns."""
-    with (ROOT / "results" / "tables" / "embedded_mixtures.csv").open(encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
-    rows = [["head", "K", "params", "test ppl", "vs softmax", "ms/batch", "seeds"]]
-    for line in lines:
-        change = [float(line[f"vs softmax{end}"] or "nan") for end in ("", " low", " high")]
-        rows.append(
-            [
-                line["head"],
-                line["K"] or "-",
-                f"{int(line['params']):,}",
-                f"{float(line['test ppl']):.2f} ± {float(line['test ppl sd']):.2f}",
-                "{:+.1f} % [{:+.1f}, {:+.1f}]".format(*change) if line["vs softmax"] else "-",
-                f"{float(line['train ms/batch']):.1f}",
-                line["n"],
-            ]
-        )
-    return rows
-
-
-def test_the_example_table_is_made_of_the_committed_one():
-    (shown,) = re.findall(r"<!-- embedded_mixtures table -->\n(.*?)\n<!-- end", README, flags=re.DOTALL)
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()]
-    assert [cells[0], *cells[2:]] == example()
-    assert set("".join(cells[1])) <= set(":-")
-
-
 GROUND_TRUTHS = ROOT / "results" / "tables" / "ground_truth.md"
 
 
@@ -108,7 +79,6 @@ def test_every_suite_of_ground_truths_says_its_cost_and_has_a_number_to_reproduc
 
 def test_every_plot_of_the_readme_is_there():
     plots = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
-    assert plots
     assert [plot for plot in plots if not (ROOT / plot).is_file()] == []
 
 

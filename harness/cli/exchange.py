@@ -13,13 +13,15 @@ from harness.records import timings, token_nll
 def export(
     file: Annotated[Path, typer.Argument(help="The file to write, for example records.zip.")],
     suite: Annotated[list[str], typer.Option("--suite", metavar="NAME", help="Only this suite. Repeatable.")] = [],  # noqa: B006
+    trial: Annotated[list[str], typer.Option("--trial", metavar="ID", help="Only this trial. Repeatable.")] = [],  # noqa: B006
     results: Results = RESULTS,
     no_token_nll: Annotated[
         bool, typer.Option("--no-token-nll", help="Leave out the scores of test tokens, which are the largest part.")
     ] = False,
 ) -> None:
     """Write the records, timings and token scores of finished trials into one file. Weights are not included."""
-    written = exporter.export_records(results, file, suites=tuple(suite), token_nll=not no_token_nll, warn=warn)
+    chosen = {"suites": tuple(suite), "trials": tuple(trial)}
+    written = exporter.export_records(results, file, **chosen, token_nll=not no_token_nll, warn=warn)
     names = {timings.FILE_NAME: "timings", token_nll.FILE_NAME: "scores of tokens"}
     beside = [f"{written.beside[name]} {what}" for name, what in names.items() if name in written.beside]
     say(f"{written.trials} records of {written.suites} suites, {', '.join(beside)}: {file}")

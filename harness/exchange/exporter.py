@@ -41,6 +41,7 @@ def export_records(
     place: Path,
     *,
     suites: tuple[str, ...] = (),
+    trials: tuple[str, ...] = (),
     token_nll: bool = True,
     warn: Callable[[str], None] = lambda sentence: None,
 ) -> Exported:
@@ -51,28 +52,29 @@ def export_records(
         results: the results folder.
         place: the file to write. It must not exist.
         suites: only these suites; () for all.
+        trials: only the trials with these ids; () for all.
         token_nll: include the scores of tokens, which are by far the largest part.
         warn: receives a sentence for each file that does not verify. Such a file is left out.
 
     Raises:
-        RecordError: there is no record to write, a suite has no records, or they are too large for one file.
+        RecordError: there is no record to write, a suite or trial has no record, or they are too large for one file.
         StorageError: the file exists already or cannot be written.
     """
-    folders = _folders(results, suites)
+    folders = _of_trials(_folders(results, suites), trials)
     if place.exists():
         raise StorageError(f"{place} exists already; name another file, or remove it")
     beside = [name for name in BESIDE if token_nll or name != TOKEN_NLL_FILE]
     try:
         with atomically(place) as file, new(file) as archive:
-            trials = _add_trials(archive, folders, beside, warn)
-            if not trials:
+            written = _add_trials(archive, folders, beside, warn)
+            if not written:
                 raise RecordError(f"{results / 'runs'} holds no record that verifies")
-            manifest = Manifest(harness=harness.__version__, trials=trials)
+            manifest = Manifest(harness=harness.__version__, trials=written)
             add(archive, MANIFEST, manifest.model_dump_json(indent=1).encode())
     except zipfile.LargeZipFile as cause:
         raise RecordError(TOO_LARGE) from cause
-    counts = {name: sum(name in trial.files for trial in trials) for name in beside}
-    return Exported(trials=len(trials), suites=len({trial.suite for trial in trials}), beside=counts)
+    counts = {name: sum(name in trial.files for trial in written) for name in beside}
+    return Exported(trials=len(written), suites=len({trial.suite for trial in written}), beside=counts)
 
 
 def _add_trials(
@@ -102,6 +104,16 @@ def _folders(results: Path, suites: tuple[str, ...]) -> list[Path]:
             others = f"{nearest(suite, known)} (known: {', '.join(known) or 'none'})"
             raise RecordError(f"{runs} holds no records of a suite '{suite}'{others}")
     return [each for each in trials if not suites or each.parent.name in suites]
+
+
+def _of_trials(folders: list[Path], trials: tuple[str, ...]) -> list[Path]:
+    """The folders of some trials. Raises RecordError when one has no record there."""
+    for trial in trials:
+        if trial not in {each.name for each in folders}:
+            raise RecordError(
+                f"no record of a trial '{trial}' among the {len(folders)} that --suite and --results choose"
+            )
+    return [each for each in folders if not trials or each.name in trials]
 
 
 def _files(folder: Path, beside: list[str], warn: Callable[[str], None]) -> dict[str, bytes]:

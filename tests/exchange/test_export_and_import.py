@@ -46,6 +46,17 @@ def test_what_is_exported_and_imported_is_the_same_files(there, sent, here, harn
     assert len(files(here)) == 7
 
 
+def test_one_trial_is_exported_alone_and_an_unknown_one_is_refused(there, here, tmp_path, harness):
+    _, two, *_ = planned(tmp_path)
+    assert harness("export", tmp_path / "two.zip", "--trial", two.id, "--results", there).code == 0
+    harness("import", tmp_path / "two.zip", "--results", here)
+    assert {path.split("/")[2] for path in files(here)} == {two.id}
+    done = harness("export", tmp_path / "other.zip", "--trial", "0123456789ab", "--results", there)
+    assert done.code == 2
+    assert done.err == "no record of a trial '0123456789ab' among the 3 that --suite and --results choose\n"
+    assert not (tmp_path / "other.zip").exists()
+
+
 def test_an_import_says_how_many_records_are_not_certified(tmp_path, here, harness):
     one, two, three, _ = planned(tmp_path)
     keep(tmp_path / "older", record_of(one, certificate=None))

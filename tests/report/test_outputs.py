@@ -16,13 +16,10 @@ from harness.report.outputs import Trials
 
 ROOT = Path(__file__).parent.parent.parent
 COMMITTED = {  # trials ok and planned, counted by hand
-    "tables/embedded_mixtures.md": (32, 32),
-    "tables/embedded_mixtures.csv": (32, 32),
-    "tables/embedded_mixtures.tex": (32, 32),
-    "reports/embedded_mixtures.html": (32, 32),
-    "tables/gpt2_tiny_heads.md": (10, 10),
-    "tables/gpt2_tiny_heads.csv": (10, 10),
-    "tables/gpt2_tiny_heads.tex": (10, 10),
+    "tables/ground_truth_ngrams.md": (3, 3),
+    "tables/ground_truth_ngrams.csv": (3, 3),
+    "tables/ground_truth_ngrams.tex": (3, 3),
+    "reports/ground_truth_ngrams.html": (3, 3),
 }
 COMMANDS = ("table", "report", "leaderboard")
 
@@ -170,19 +167,19 @@ def test_a_file_that_does_not_say_is_replaced_by_finished_suites_only(call, proj
 
 
 def test_a_fresh_clone_keeps_the_committed_table_and_page(tmp_path, harness):
-    for path in ("tables", "reports", "plots"):
+    for path in ("tables", "reports"):
         shutil.copytree(ROOT / "results" / path, tmp_path / path)
     before = bundles.files(tmp_path)
-    suite = ROOT / "suites" / "embedded_mixtures.yaml"
+    suite = ROOT / "suites" / "ground_truth_ngrams.yaml"
     done = harness("table", suite, "--results", tmp_path)
     assert done.code == 1
     assert done.err == (
-        f"{tmp_path}/tables/embedded_mixtures.md is not replaced: it is made of 32 finished trials, and the new one "
+        f"{tmp_path}/tables/ground_truth_ngrams.md is not replaced: it is made of 3 finished trials, and the new one "
         "would be made of 0; nothing was written; --overwrite replaces it\n"
     )
-    assert "0/8: 8 not run" in done.out
-    import_records(ROOT / "results" / "records" / "embedded_mixtures.zip", tmp_path)
-    shutil.rmtree(next((tmp_path / "runs" / "embedded_mixtures").glob("*/record.json")).parent)
+    assert "not run" in done.out
+    import_records(ROOT / "results" / "records" / "ground_truth_ngrams.zip", tmp_path)
+    shutil.rmtree(next((tmp_path / "runs" / "ground_truth_ngrams").glob("*/record.json")).parent)
     assert harness("report", suite, "--results", tmp_path).code == 1
     after = bundles.files(tmp_path)
     assert {path: after[path] for path in before} == before
