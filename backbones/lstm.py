@@ -59,9 +59,10 @@ class StackedLSTM(nn.Module):
             raise ValueError(f"init_range must be more than 0, got {init_range}")
         self.embedding = nn.Embedding(vocab_size, d_input)
         self.embedding_dropout, self.dropout = Dropout(embedding_dropout), Dropout(dropout)
+        self.layers = nn.ModuleList(
+            self.cell(d_model if index else d_input, d_model, batch_first=True) for index in range(num_layers)
+        )
         self.layer_dims = (d_model,) * num_layers
-        inputs = (d_input, *self.layer_dims[:-1])
-        self.layers = nn.ModuleList(self.cell(width, d_model, batch_first=True) for width in inputs)
         if init_range is None:
             nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         else:

@@ -35,12 +35,14 @@ COMPONENT_PACKAGES = frozenset({"heads", "backbones"})
 HARNESS = Path(harness.__file__).parent
 NUMERIC = (
     "distributions.py",
+    "dropout.py",
     "model.py",
     "protocols.py",
     "random_streams.py",
     "corpora/*.py",
     "kernels/*.py",
     "machine/proofs.py",
+    "training/adamw.py",
     "training/averaging.py",
     "training/cuda_graph.py",
     "training/data_parallel.py",
@@ -49,6 +51,7 @@ NUMERIC = (
     "training/loop.py",
     "training/optimization.py",
     "training/parts.py",
+    "training/schedules.py",
     "training/step.py",
     "trial/conditions.py",
     "trial/sources.py",

@@ -32,7 +32,7 @@ CONTENT = hashlib.sha256(b"markov-1/12/400/0/3").hexdigest()
 GOLDEN_JSON = (
     '{"backbone":{"name":"last_tokens","params":{}},'
     '"corpus":{"content":"%s","name":"markov","params":{"branching":3,"num_tokens":400,"vocab_size":12}},'
-    '"head":%s,"schema":1,"seed":0,'
+    '"head":%s,"schema":2,"seed":0,'
     '"train":{"batch_size":1,"epochs":0,"eval_batch_size":1,"lr":1,"optimizer":"sgd","seq_len":1000}}'
 )
 

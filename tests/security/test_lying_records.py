@@ -52,7 +52,7 @@ LIES = {  # what is changed in a record -> what is said of it
     "nothing measured": (top(metrics={}), "it is ok and has no valid_ppl"),
     "no context": (without("context_tokens"), "it is ok and has no context_tokens"),
     "no state": (without("state_carried"), "it is ok and has no state_carried"),
-    "parameters below 0": (metrics(params_total=-1), "params_total is -1, expected 1 to 1e+15"),
+    "parameters below 0": (metrics(params_total=-1), "params_total is -1, expected 0 to 1e+15"),
     "half a parameter": (metrics(params_head=0.5), "params_head is 0.5, expected a whole number"),
     "more in the head than in all": (metrics(params_head=781), "params_head is 781, more than params_total, 780"),
     "a best epoch after the last": (metrics(best_epoch=99.5), "best_epoch is 99.5, expected one of 2 epochs"),

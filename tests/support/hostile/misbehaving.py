@@ -66,7 +66,7 @@ CHANGING = {
     "random seed": lambda module: torch.manual_seed(torch.initial_seed() + 1),  # another seed than the present one
     "autocast": lambda module: torch.autocast("cpu").__enter__(),
     "anomaly mode": lambda module: torch.autograd.set_detect_anomaly(True),
-    "oneDNN": lambda module: torch._C._set_mkldnn_enabled(False),
+    "oneDNN": lambda module: torch._C._set_mkldnn_enabled(not torch._C._get_mkldnn_enabled()),
     "flushing of denormals": lambda module: torch.set_flush_denormal(True),
 }
 # These are compared less often: where a model is built, and at the end of a trial.
