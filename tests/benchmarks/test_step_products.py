@@ -79,7 +79,7 @@ def test_products_of_a_whole_step_with_the_lstm():
     step = Step(replace(TINY, backbone="lstm"), "softmax", CPU)
     found = operations(recorded(lambda: step.run(None)))
     N, d, V, L = TINY.tokens, TINY.width, TINY.vocab, 2
-    # without oneDNN, torch leaves out the gradient of the first state, which is zero in this step
+    # without oneDNN, torch leaves out the gradient of the first state, which is constant
     left_out = 0 if torch.backends.mkldnn.enabled else 2 * L * (N // SEQ_LEN) * 4 * d * d
     # four gates, each of the input and of the state; dW has 8 columns more, for the bias
     assert found == 3 * 2 * N * (L * 8 * d * d + V * d) + 2 * N * V * 8 - left_out
