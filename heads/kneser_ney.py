@@ -50,8 +50,8 @@ class KneserNey(nn.Module):
 
     A line is a sentence: all tokens up to the end of the line before count as one <eos>, repeated. If tokens are not
     the words of lines, the context goes on. The cache reads the last W tokens of the text that is scored, of all lines
-    and with <eos>, or fewer at its start. W is one of WINDOWS, at most L, and l a number in (0, 1): those
-    with the lowest perplexity of the validation split.
+    and with <eos>; at its start there are fewer, and their number stands for W. W is one of WINDOWS, at most L, and l a
+    number in (0, 1): those with the lowest perplexity of the validation split.
 
     The state dict has the training text: an n-gram model is its text. The tables are computed again when it is loaded.
 
@@ -66,7 +66,7 @@ class KneserNey(nn.Module):
         CONFIRMED in the papers, but by the printed perplexity of Penn Treebank.
     Differs: no n-gram is left out. At a lower order an n-gram at the start of a line has a = 1, because only <eos>
         stands before it. With its number of occurrences instead, and one <eos> before a line, as other programs have
-        it, order 5 has 141.19 on Penn Treebank instead of 141.18.
+        it, order 5 has 141.19 on Penn Treebank instead of 141.17.
     """
 
     def __init__(self, dims: HeadDims, embedding: nn.Embedding, *, order: int = 5, cache: bool = False):

@@ -21,9 +21,12 @@ class Plateau(Strict):
     reference: Literal["best", "previous"] = "best"
 
     def __str__(self) -> str:
-        rule = f", unless perplexity improves by {self.threshold:g}" if self.threshold else ""
-        than = " on the previous epoch" if self.reference == "previous" else ""
-        return f"plateau, lr times {self.factor:.4g}{rule}{than}"
+        previous, rule = self.reference == "previous", ""
+        if self.threshold:
+            rule = f", unless perplexity improves by {self.threshold:g}{' on the previous epoch' if previous else ''}"
+        elif previous:
+            rule = ", unless the loss is below that of the previous epoch"
+        return f"plateau, lr times {self.factor:.4g}{rule}"
 
 
 class StepDecay(Strict):
@@ -37,7 +40,8 @@ class StepDecay(Strict):
 
 
 class Warmup(Strict):
-    """Raise the learning rate from 0 over `steps` training steps; then keep it, or let it fall to 0 at the last step.
+    """Raise the learning rate from 0 over `steps` training steps; then keep it, or let it fall to 0 until the end of
+    training.
 
     Args:
         steps: training steps, not epochs. 0: no rise.

@@ -185,7 +185,7 @@ class Training:
     def _validate(self, epoch: int) -> None:
         """Score the weights after an epoch, or their average if there is one; keep them if they are the best so far.
 
-        Raises: Diverged; Interrupted, with all parts as they were before.
+        Raises: Diverged; Interrupted, with all parts as they were before, except the clock of evaluation.
         """
         generators = self.parts["generators"]
         drawn = generators.state_dict()

@@ -40,6 +40,10 @@ WAYS = {
     "plateau, lr times 0.5, unless perplexity improves by 1 on the previous epoch": {
         "plateau": {"factor": 0.5, "threshold": 1.0, "reference": "previous"}
     },
+    "plateau, lr times 0.5, unless perplexity improves by 1": {"plateau": {"factor": 0.5, "threshold": 1.0}},
+    "plateau, lr times 0.5, unless the loss is below that of the previous epoch": {
+        "plateau": {"factor": 0.5, "reference": "previous"}
+    },
     "lr times 0.5 after epoch 4 and every later one": {"step": {"after": 4, "factor": 0.5}},
     "warm-up of 100 steps": {"warmup": {"steps": 100}},
     "warm-up of 100 steps, cosine decay to 0": {"warmup": {"steps": 100, "decay": "cosine"}},
