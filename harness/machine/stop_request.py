@@ -50,7 +50,8 @@ class StopRequest:
     def deferring(self) -> Iterator[None]:
         """Within it the first signal is a request. Afterwards the signals are handled as before, the request first.
 
-        Raises: after a request, what the former handler raises, or else Interrupted.
+        Raises: after a request, what the former handler raises, or else Interrupted. An exception of the block is its
+        `__context__`.
         """
         listened = bool(self._former)
         if not listened:
@@ -74,7 +75,7 @@ class StopRequest:
             signal.raise_signal(self._signal)
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        if self._deferring and not self.asked:
+        if self._deferring and self._signal is None:
             self.asked, self._signal = True, number
         elif callable(former := self._former[number]):
             former(number, frame)

@@ -60,8 +60,12 @@ def write(made: Table, results: Path, *, overwrite: bool = False) -> list[Path]:
 
 
 def _name(study: Study, row: Row) -> str:
-    """'zaremba: softmax(init_range=0.1)'."""
-    return f"{study.suite.name.removeprefix(f'{GROUND_TRUTH}_')}: {row.head}"
+    """'zaremba: softmax, ptb, 13 epochs'. The head has parameters where several rows have it."""
+    trial = row.trials[0]
+    alike = [each for each in study.rows if each.trials[0].head.name == trial.head.name]
+    parts = [row.head if len(alike) > 1 else trial.head.name, row.corpus]
+    parts += [f"{trial.train.epochs:g} epochs"] if trial.train.epochs else []
+    return f"{study.suite.name.removeprefix(f'{GROUND_TRUTH}_')}: {', '.join(parts)}"
 
 
 def _line(study: Study, row: Row, numbers: list[Reproduction]) -> Line:

@@ -45,7 +45,11 @@ def failure_as_status(trial: TrialContext) -> Iterator[None]:
     except (StorageError, CorpusError) as fault:
         trial.log.error("interrupted: %s", fault)
         raise
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
+        fault = interruption.__context__
+        if isinstance(fault, StorageError):
+            trial.log.error("interrupted: the process was asked to end, and the trial is not saved: %s", fault)
+            raise fault from None
         trial.log.error("interrupted: the process was asked to end")
         raise
     except Exception as error:

@@ -98,6 +98,13 @@ def test_a_request_by_a_call_raises_at_the_end_of_the_block():
         stop.check()
 
 
+def test_the_first_signal_after_a_call_does_not_end_the_block(number):
+    stop, done = StopRequest(), []
+    with pytest.raises(Ended):
+        within(stop, stop.ask, lambda: signal.raise_signal(number), lambda: done.append(True))
+    assert done == [True]
+
+
 def test_another_thread_sets_no_handler():
     handler, seen = signal.getsignal(signal.SIGTERM), []
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from harness import plan
+from harness.errors import StorageError
 from harness.kernels import probe, products
 from harness.kernels.products import Products
 from harness.plan.specs import MeasureSpec
@@ -14,6 +15,8 @@ from harness.records import metrics, store, token_nll
 from harness.registry import HEADS
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.evaluation import Score
+from harness.training.saving import Saving
+from harness.training.step import EagerStep
 from harness.trial.log import LOG_NAME
 from harness.trial.run import run
 from harness.trial.setting import Setting
@@ -129,6 +132,24 @@ def test_ctrl_c_is_not_swallowed(tiny_suite, tmp_path, monkeypatch):
     monkeypatch.setattr(HEADS.get("softmax"), "forward", interrupted)
     with pytest.raises(KeyboardInterrupt):
         execute(plan.load(tiny_suite).trials[0], tmp_path)
+
+
+def test_a_trial_that_cannot_be_saved_when_it_is_asked_to_stop_says_so(tiny_suite, tmp_path, monkeypatch):
+    def full(self, *_):
+        raise StorageError("no space left")
+
+    def begin(self):
+        signal.raise_signal(signal.SIGINT)
+        return begun(self)
+
+    begun = EagerStep.begin_epoch
+    monkeypatch.setattr(EagerStep, "begin_epoch", begin)
+    monkeypatch.setattr(Saving, "save", full)
+    spec = plan.load(tiny_suite).trials[0]
+    with pytest.raises(StorageError, match="no space left"):
+        execute(spec, tmp_path)
+    log = (store.folder(tmp_path / "runs", spec.id) / LOG_NAME).read_text()
+    assert "interrupted: the process was asked to end, and the trial is not saved: no space left" in log
 
 
 @pytest.mark.parametrize(("proven", "allowed"), [("onednn", "bf16"), ("default", "ieee")])

@@ -9,8 +9,9 @@ from harness.report.evidence.gather import Evidence
 from harness.report.evidence.printed_numbers import PrintedCell
 from harness.report.evidence.table_rows import Row
 
-Answer = Literal["yes", "no", "not run", "not run in full", "failed"]
-WORST_FIRST: tuple[Answer, ...] = ("no", "failed", "not run in full", "not run", "yes")
+Answer = Literal["yes", "no", "yes so far", "no so far", "not run", "not run in full", "failed"]
+WORST_FIRST: tuple[Answer, ...] = ("no", "no so far", "failed", "not run in full", "not run", "yes so far", "yes")
+YES, NO = ("yes", "yes so far"), ("no", "no so far")
 NO_CAUSE = "cause not known"
 
 
@@ -23,7 +24,7 @@ class Reproduction:
         metric: its name in words: 'test ppl', 'valid ppl after epoch 3'.
         values: ours, of each seed that is ok.
         seeds: how many seeds are planned.
-        finished: whether any trial has a record.
+        finished: how many of them have a record.
         changed: whether the suite was changed by --set.
     """
 
@@ -31,19 +32,21 @@ class Reproduction:
     metric: str
     values: tuple[float, ...]
     seeds: int
-    finished: bool
+    finished: int
     changed: bool
 
     @property
     def answer(self) -> Answer:
-        """'yes' if the mean over seeds is within the tolerance, else 'no'. 'not run' without a finished trial, 'failed'
-        if trials have finished and none is ok. A changed suite is another one: it is 'not run in full'.
+        """'yes' if the mean over seeds is within the tolerance, else 'no'; 'so far' while seeds are missing. 'not run'
+        without a finished trial, 'failed' if trials have finished and none is ok. A changed suite is another one: it is
+        'not run in full'.
         """
         if not self.values:
             return "failed" if self.finished else "not run"
         if self.changed:
             return "not run in full"
-        return "yes" if abs(self.difference) <= self.printed.tolerance else "no"
+        complete, so_far = YES if abs(self.difference) <= self.printed.tolerance else NO
+        return complete if self.finished == self.seeds else so_far
 
     @property
     def mean(self) -> float | None:
@@ -64,9 +67,9 @@ class Reproduction:
         """'test ppl within 2 % of 114.5 (one run is printed): yes, +0.42 %, 3 of 3 seeds'."""
         printed, why = self.printed, f" ({self.printed.reason})" if self.printed.reason else ""
         found = f"{self.metric} within {printed.tolerance:g} % of {printed.value}{why}: {self.answer}"
-        if self.answer in ("yes", "no"):
+        if self.answer in (*YES, *NO):
             found += f", {self.difference:+.2f} %, {len(self.values)} of {self.seeds} seeds"
-        return found + (f"; {printed.differs or NO_CAUSE}" if self.answer == "no" else "")
+        return found + (f"; {printed.differs or NO_CAUSE}" if self.answer in NO else "")
 
 
 def of_row(row: Row, evidence: Evidence) -> list[Reproduction]:
@@ -88,7 +91,7 @@ def together(found: list[Reproduction]) -> Answer:
 
 def furthest(found: list[Reproduction]) -> float | None:
     """Of several differences the largest, in percent; None where no number has an answer."""
-    known = [each.difference for each in found if each.answer in ("yes", "no")]
+    known = [each.difference for each in found if each.answer in (*YES, *NO)]
     return max(known, key=abs, default=None)
 
 
@@ -99,7 +102,7 @@ def in_short(found: list[Reproduction]) -> str:
     answer, difference = together(found), furthest(found)
     if difference is None:
         return answer
-    within = sum(each.answer == "yes" for each in found)
+    within = sum(each.answer in YES for each in found)
     several = f"{within} of {len(found)}, at most " if len(found) > 1 else ""
     return f"{answer} ({several}{difference:+.2f} %)"
 
@@ -111,7 +114,7 @@ def _of_cell(cell: PrintedCell, row: Row, evidence: Evidence) -> Reproduction:
         metric=label if cell.epoch is None else f"{label} after epoch {cell.epoch}",
         values=tuple(_values(cell, row)),
         seeds=len(row.trials),
-        finished=bool(row.records),
+        finished=len(row.records),
         changed=bool(evidence.suite.overrides),
     )
 

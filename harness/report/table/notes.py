@@ -58,7 +58,7 @@ def _training(suite: Suite) -> list[str]:
         return notes
     settings = trained[0].train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT))
     if "schedule" in settings:
-        settings["schedule"] = str(suite.trials[0].train.schedule.way)
+        settings["schedule"] = str(trained[0].train.schedule.way)
     if "precision" in settings:
         settings["precision"] += " (products with the output matrix, in training)"
     texts = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
