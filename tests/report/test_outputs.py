@@ -16,10 +16,10 @@ from harness.report.outputs import Trials
 
 ROOT = Path(__file__).parent.parent.parent
 COMMITTED = {  # trials ok and planned, counted by hand
-    "tables/ground_truth_ngrams.md": (3, 3),
-    "tables/ground_truth_ngrams.csv": (3, 3),
-    "tables/ground_truth_ngrams.tex": (3, 3),
-    "reports/ground_truth_ngrams.html": (3, 3),
+    "tables/ground_truth_ngrams.md": (9, 9),
+    "tables/ground_truth_ngrams.csv": (9, 9),
+    "tables/ground_truth_ngrams.tex": (9, 9),
+    "reports/ground_truth_ngrams.html": (9, 9),
 }
 COMMANDS = ("table", "report", "leaderboard")
 
@@ -174,7 +174,7 @@ def test_a_fresh_clone_keeps_the_committed_table_and_page(tmp_path, harness):
     done = harness("table", suite, "--results", tmp_path)
     assert done.code == 1
     assert done.err == (
-        f"{tmp_path}/tables/ground_truth_ngrams.md is not replaced: it is made of 3 finished trials, and the new one "
+        f"{tmp_path}/tables/ground_truth_ngrams.md is not replaced: it is made of 9 finished trials, and the new one "
         "would be made of 0; nothing was written; --overwrite replaces it\n"
     )
     assert "not run" in done.out
