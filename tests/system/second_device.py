@@ -29,7 +29,6 @@ NAME, V = "second", 11
 SMALL = {
     "gpt2": {"d_model": 8, "num_heads": 2},
     "lstm": {"d_model": 8},
-    "gru": {"d_model": 8},
     "transformer_encoder": {"d_model": 8, "num_heads": 2},
 }
 LAYERS = {"doc": 2, "doc_poster": 3}  # that a head reads, where it reads more than one

@@ -5,7 +5,7 @@ Covered: forward pass, lean loss or the head's own, backward pass (in a thread o
 optimiser's state, two steps; losses and probabilities in evaluation. Not covered, since these tensors hold no numbers
 and the device is no CUDA device: what evaluation finds; checkpoints; the corpus on its way to the device; branches for
 CUDA alone (Triton's kernels, products of bfloat16 summed in float32, the capturable optimiser, CUDA graphs, events for
-timing); the fused update itself, of which torch knows no sizes.
+timing); the fused update itself, of which torch knows no sizes; the backbone gru, whose cell torch has not there.
 """
 
 import json
@@ -43,7 +43,8 @@ def found():
 def test_every_backbone_and_head_takes_steps_with_all_tensors_on_the_device(found):
     outcomes = found["outcomes"]
     assert (found["backbones"], found["heads"]) == (BACKBONES.names(), HEADS.names())
-    expected = {f"{backbone}, {head}, fp32" for backbone in BACKBONES.names() for head in HEADS.names()}
+    tried = set(BACKBONES.names()) - {"gru"}  # torch's fake tensors have no GRU; all but its cell is the code of lstm
+    expected = {f"{backbone}, {head}, fp32" for backbone in tried for head in HEADS.names()}
     assert expected <= outcomes.keys()
     assert {case: said for case, said in outcomes.items() if "," in case and said != "ok"} == {}
 
