@@ -105,6 +105,13 @@ def _alone(head: str) -> Figure:
     return lambda m: worst_alone_fraction(m, head)
 
 
+def _products_of_a_step(backbone: str) -> list[Target]:
+    return [
+        Target(f"{backbone}, {name}, products alone / ours, worse fp32 route", LEAST, 0.8, _alone(head))
+        for name, head in (("Softmax", "softmax"), ("MoS-5", "mos5"))
+    ]
+
+
 def _float32(of: Callable[..., float | None], *given: str) -> Figure:
     """Return a number for our fastest float32 route of the largest mixture."""
 
@@ -115,10 +122,6 @@ def _float32(of: Callable[..., float | None], *given: str) -> Figure:
     return figure
 
 
-_PRODUCTS_OF_A_STEP = [
-    Target("Softmax, products alone / ours, worse fp32 route", LEAST, 0.8, _alone("softmax")),
-    Target("MoS-5, products alone / ours, worse fp32 route", LEAST, 0.8, _alone("mos5")),
-]
 TARGETS = {
     Where("head", "ptb", 700): [
         Target("MoS-10, published / ours, both on torch's route", LEAST, 1.8, _default_route("mos10")),
@@ -134,9 +137,9 @@ TARGETS = {
     Where("step", "ptb", 700): [
         Target("MoS-15 ours / Softmax published, fp32", MOST, 4.2, _over_published_softmax("mos15", "fp32")),
         Target("MoS-5 ours, bf16 products / Softmax published", MOST, 1.0, _over_published_softmax("mos5", "bf16")),
-        *_PRODUCTS_OF_A_STEP,
+        *_products_of_a_step("Transformer"),
     ],
-    Where("step", "ptb", 700, backbone="lstm"): _PRODUCTS_OF_A_STEP,
+    Where("step", "ptb", 700, backbone="lstm"): _products_of_a_step("LSTM"),
     Where("eval", "ptb", 700): [Target("MoS-10, published / ours", LEAST, 3.0, _published_over_ours("mos10", "fp32"))],
     Where("head", "ptb", None, "cuda", True): [
         Target("MoS-15, bf16, ms", MOST, 0.6, _milliseconds("mos15", "bf16")),
