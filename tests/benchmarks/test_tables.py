@@ -71,7 +71,7 @@ def test_a_step_has_a_row_of_its_products_alone_and_their_part_of_its_time(measu
     assert tables.title(found).startswith("Whole training step, lstm, ptb")
     assert found.file_name == "step_ptb_n700_lstm.json"
     aims = {target.text: (value, target.met(value)) for target, value in outcomes(found)}
-    assert aims == {"Transformer, Softmax, products alone / ours, worse fp32 route": (44 / 55, True)}
+    assert aims == {"LSTM, Softmax, products alone / ours, worse fp32 route": (44 / 55, True)}
 
 
 def test_inference_stands_beside_what_the_poster_prints(measured):
