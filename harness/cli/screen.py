@@ -15,7 +15,7 @@ from rich.text import Text
 
 from harness.conformance import Summary
 from harness.diagnostics.facets import Position
-from harness.execution.planned import PlannedTrial
+from harness.execution.planned import PlannedSuite, PlannedTrial
 from harness.printable import printable
 from harness.records.metrics import METRICS
 from harness.report.diff.contexts import Context
@@ -46,6 +46,28 @@ def step_memory(planned: list[PlannedTrial], device: str) -> Table:
     for trial in planned:
         sizes = _parts(trial.memory) if trial.memory else {}
         cells = [f"{sizes[part] / 2**20:,.1f}" if sizes else "-" for part in parts]
+        rows[str(trial.spec.corpus), str(trial.spec.backbone), str(trial.spec.head)] = cells
+    for about, cells in rows.items():
+        shown.add_row(*map(_shown, [*about, *cells]))
+    return shown
+
+
+def times(planned: PlannedSuite, device: str) -> Table:
+    """A row for each model: milliseconds of a training step and of a batch of evaluation, minutes of a trial. With a
+    baseline also the time of a step against the baseline's, and the epochs that fit into the baseline's time.
+    """
+    shown = Table("corpus", "backbone", "head", title=f"time on this machine, one trial at a time, {device}")
+    baseline = planned.suite.table.baseline
+    against = [] if baseline is None else [f"step / {baseline}'s", f"epochs in {baseline}'s time"]
+    for column in ("ms/step", "ms/eval batch", "minutes a trial", *against):
+        shown.add_column(column, justify="right")
+    rows = {}
+    for trial in planned.trials:
+        cells = ["-"] * (3 + len(against))
+        if trial.time is not None:
+            cells[:3] = [f"{trial.time.train_ms:.1f}", f"{trial.time.eval_ms:.1f}", f"{trial.time.minutes:.1f}"]
+            if (ratio := planned.step_ratio(trial)) is not None:
+                cells[3:] = [f"{ratio:.2f}", f"{trial.spec.train.epochs / ratio:.2f}"]
         rows[str(trial.spec.corpus), str(trial.spec.backbone), str(trial.spec.head)] = cells
     for about, cells in rows.items():
         shown.add_row(*map(_shown, [*about, *cells]))
@@ -155,8 +177,8 @@ def history_of_suites(rows: Iterable[SuiteHistory]) -> Table:
     for row in rows:
         counts = [f"{count} {status}" for status, count in row.records.items()]
         counts += [f"{row.interrupted} interrupted"] if row.interrupted else []
-        wall = "-" if row.wall_minutes is None else _span(row.wall_minutes)
-        about = [_span(row.device_minutes), wall, row.finished or "-", ", ".join(row.devices), decimal(row.bytes)]
+        wall = "-" if row.wall_minutes is None else span(row.wall_minutes)
+        about = [span(row.device_minutes), wall, row.finished or "-", ", ".join(row.devices), decimal(row.bytes)]
         shown.add_row(*map(_shown, [row.suite, ", ".join(counts) or "none", *about]))
     shown.caption = "device time: training, summed over trials; wall time: from the first start to the last end"
     return shown
@@ -174,7 +196,7 @@ def history_of_trials(rows: Iterable[TrialHistory]) -> Table:
     return shown
 
 
-def _span(minutes: float) -> str:
+def span(minutes: float) -> str:
     """'2 h 05 min', '5.2 min'."""
     return f"{minutes:.1f} min" if minutes < 60 else f"{int(minutes // 60)} h {int(minutes % 60):02} min"
 

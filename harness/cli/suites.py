@@ -36,7 +36,7 @@ from harness.cli.options import (
     warn,
 )
 from harness.corpora.download import DEFAULT_DATA
-from harness.execution.planned import planned, with_memory
+from harness.execution.planned import planned, with_memory, with_times
 from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import RunOptions, all_ok, results_option, run_suite
 from harness.machine.environment import resolve_device
@@ -107,16 +107,27 @@ def plan(
     memory: Annotated[
         bool, typer.Option("--memory", help="Compute the peak memory of a training step; some seconds for each model.")
     ] = False,
-    device: Annotated[Device, typer.Option(help="The device of --memory; auto: a GPU if there is one.")] = Device.auto,
+    time: Annotated[
+        bool,
+        typer.Option("--time", help="Time 20 training steps of each row: the minutes of a trial here."),
+    ] = False,
+    device: Annotated[
+        Device, typer.Option(help="The device of --memory and --time; auto: a GPU if there is one.")
+    ] = Device.auto,
     as_json: Json = False,
 ) -> None:
-    """Show what would run: trial ids, parameter counts, and what is finished. Nothing is downloaded or trained."""
+    """Show what would run: trial ids, parameter counts, and what is finished.
+
+    Nothing is downloaded or trained, but by --time.
+    """
     read = planning.load(suite, tuple(overrides))
     found = planned(read, results, tuple(only), warn, *results_option(results))
     if memory:
         found = with_memory(found, resolve_device(device.value), warn)
+    if time:
+        found = with_times(found, data, resolve_device(device.value), warn)
     if as_json:
-        print(json.dumps(found.as_json(memory=memory), indent=1))
+        print(json.dumps(found.as_json(memory=memory, time=time), indent=1))
         return
     console.print(screen.trials(found.trials))
     say(str(found))
@@ -126,6 +137,9 @@ def plan(
         say(f"parameters matched: {read.match}")
     if memory:
         console.print(screen.step_memory(found.trials, str(resolve_device(device.value))))
+    if time:
+        console.print(screen.times(found, str(resolve_device(device.value))))
+        say(f"to run, one trial after the other: {screen.span(found.minutes_to_run)}")
 
 
 def table(

@@ -9,6 +9,8 @@ import torch
 
 from harness import plan
 from harness.code.fingerprints import is_outdated
+from harness.kernels import probe
+from harness.machine import environment
 from harness.plan.specs import Suite, TrialSpec
 from harness.records import store
 from harness.records.contents import of_suite
@@ -16,6 +18,10 @@ from harness.records.record import TrialRecord
 from harness.report import retraining
 from harness.report.evidence import printed_numbers
 from harness.training.step_memory import StepMemory, plan_trials
+from harness.trial.exclusive_times import BUSY_CORES
+from harness.trial.planned_times import PlannedTime, planned_times
+from harness.trial.setting import Setting
+from harness.trial.sources import fetch_sources
 
 OUTDATED = "outdated"  # the state of a trial that is 'ok' and whose code has changed since
 
@@ -30,6 +36,7 @@ class PlannedTrial:
         params_total: parameters of the whole model.
         params_head: parameters of the head.
         memory: of a training step at its peak; None when it was not asked for or cannot be computed.
+        time: of the whole trial on this machine; None when it was not asked for or cannot be measured.
     """
 
     spec: TrialSpec
@@ -38,6 +45,7 @@ class PlannedTrial:
     params_total: int
     params_head: int
     memory: StepMemory | None = None
+    time: PlannedTime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +66,34 @@ class PlannedSuite:
         outdated = sum(trial.state == OUTDATED for trial in self.trials)
         return f"{len(self.trials)} trials, {missing} to run" + (f", {outdated} outdated" if outdated else "")
 
-    def as_json(self, *, memory: bool) -> dict[str, Any]:
-        """The content of `harness plan --json`, with the memory of a training step if `memory`."""
-        entries = [_entry(trial) | ({"memory": _bytes(trial.memory)} if memory else {}) for trial in self.trials]
+    @property
+    def minutes_to_run(self) -> float:
+        """The minutes of the trials that have no record, one after the other, of those whose time is known."""
+        return sum(trial.time.minutes for trial in self.trials if trial.time is not None and not trial.finished)
+
+    def step_ratio(self, trial: PlannedTrial) -> float | None:
+        """The time of a trial's training step divided by that of the first row of the baseline, on the same corpus and
+        backbone. None without a baseline, or where a time is not known.
+        """
+        spec, baseline = trial.spec, self.suite.table.baseline
+        of_baseline = (
+            other.time.train_ms
+            for other in self.trials
+            if other.spec.head.name == baseline
+            and (other.spec.corpus, other.spec.backbone) == (spec.corpus, spec.backbone)
+            and other.time is not None
+        )
+        theirs = next(of_baseline, None)
+        return trial.time.train_ms / theirs if theirs and trial.time is not None and trial.time.train_ms else None
+
+    def as_json(self, *, memory: bool, time: bool) -> dict[str, Any]:
+        """The content of `harness plan --json`, with the memory and the time of trials where these are asked for."""
+        entries = [
+            _entry(trial)
+            | ({"memory": _bytes(trial.memory)} if memory else {})
+            | ({"time": _milliseconds(trial.time)} if time else {})
+            for trial in self.trials
+        ]
         return {"suite": self.suite.name, "version": self.suite.version, "trials": entries}
 
 
@@ -104,6 +137,45 @@ def with_memory(planned: PlannedSuite, device: torch.device, warn: Callable[[str
     return replace(planned, trials=[replace(trial, memory=found.get(trial.spec.id)) for trial in planned.trials])
 
 
+def with_times(planned: PlannedSuite, data: Path, device: torch.device, warn: Callable[[str], None]) -> PlannedSuite:
+    """The same plan with the time that each trial would take on this machine. Corpora are read, and downloaded where
+    they are missing; some batches of each model are run, and nothing is written.
+
+    Args:
+        data: folder of the corpora's files.
+        warn: called with a sentence for each model that cannot be timed.
+    Raises: CorpusError when a corpus cannot be read or downloaded.
+    """
+    suite = planned.suite
+    trained = [
+        trial.spec for trial in planned.trials if not trial.spec.is_ngram and trial.spec.train.data_parallel == 1
+    ]
+    rows = {_row(spec): spec for spec in reversed(trained)}  # the first of each row
+    fetch_sources(rows.values(), data)
+    if (busy := environment.busy_cores()) >= BUSY_CORES:
+        warn(f"other programs use {busy:.1f} cores of this machine: times are longer than on a quiet one")
+    setting = Setting(
+        suite=suite.name,
+        runs=Path(),
+        data=data.resolve(),
+        device=str(device),
+        executor="inline",
+        threads=suite.resources.cpus,
+        route=probe.chosen_route() if device.type == "cpu" else "default",
+        contents=suite.contents,
+    )
+    found, unknown = planned_times(list(reversed(rows.values())), setting)
+    for sentence in unknown:
+        warn(sentence)
+    times = {row: found.get(spec.id) for row, spec in rows.items()}
+    return replace(planned, trials=[replace(trial, time=times.get(_row(trial.spec))) for trial in planned.trials])
+
+
+def _row(spec: TrialSpec) -> tuple[str, str, str, str]:
+    """Trials that differ in nothing but their seed take the same time."""
+    return str(spec.corpus), str(spec.backbone), str(spec.head), str(spec.train)
+
+
 def _state(record: TrialRecord | None, *, interrupted: bool) -> str:
     if record is None:
         return "interrupted" if interrupted else "missing"
@@ -115,6 +187,10 @@ def _entry(trial: PlannedTrial) -> dict[str, Any]:
     components = {kind: getattr(spec, kind).model_dump() for kind in ("corpus", "backbone", "head")}
     counts = {"params_total": trial.params_total, "params_head": trial.params_head}
     return {"id": spec.id, **components, "seed": spec.seed, **counts, "state": trial.state}
+
+
+def _milliseconds(time: PlannedTime | None) -> dict[str, float] | None:
+    return None if time is None else {**asdict(time), "minutes": time.minutes}
 
 
 def _bytes(memory: StepMemory | None) -> dict[str, int] | None:

@@ -5,10 +5,7 @@ timed for some batches of each kind, by the code that trials evaluate and train 
 batches of all rounds, so that a machine that becomes slower affects all models equally. No file is written or changed.
 """
 
-import gc
-import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,30 +16,21 @@ from harness.corpora.corpus import Corpus
 from harness.errors import Damaged
 from harness.machine import environment
 from harness.model import LanguageModel, build, components
-from harness.plan.eval_spec import EvalSpec
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
-from harness.training.clocks import WARMUP_BATCHES, Clock, quartiles
-from harness.training.cuda_graph import graphed
-from harness.training.epoch import Epoch, segments_of, train_epoch
-from harness.training.evaluation import evaluate
-from harness.training.optimization import make_optimizer
-from harness.training.step import EagerStep
+from harness.training.clocks import quartiles
+from harness.trial import laps
 from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.inference import inference_laps, inference_segments
 from harness.trial.setting import Setting
 from harness.trial.sources import load_planned
 
 ROUNDS = 3
-SECONDS = 0.2  # of timed batches of one kind, in each round and of each model, ..
-MIN_BATCHES = 2  # .. and at least so many
-WARMUP_SECONDS = 1.0  # after which the warm-up of slow batches ends: what only first batches do takes less than that
+SECONDS = 0.2  # of timed batches of one kind, in each round and of each model
 BUSY_CORES = 0.5  # of other work on the machine, from which times do not count as exclusive
 LOOKS = 3  # measurements of the other work, a second each: earlier processes may still be ending
-
-Laps = Callable[[int], list[float]]  # so many batches -> milliseconds of each
 
 
 @dataclass(slots=True)
@@ -89,8 +77,8 @@ def timed(found: list[TrialRecord], setting: Setting) -> tuple[list[Timing], lis
 
 def _timing(taken: _Taken, about: dict[str, Any]) -> Timing:
     metrics: dict[str, float] = {}
-    for kind, laps in taken.milliseconds.items():
-        metrics |= quartiles(kind, laps)
+    for kind, of_kind in taken.milliseconds.items():
+        metrics |= quartiles(kind, of_kind)
     return Timing(
         trial=taken.record.id,
         weights_sha256=taken.record.weights_sha256,
@@ -123,7 +111,7 @@ def _rounds(together: list[_Taken], setting: Setting, sentences: list[str]) -> l
             except Exception as error:  # of any kind: the trial has its record
                 sentences.append(_failed(each, error))
                 together.remove(each)
-            _release()
+            laps.release()
     return together
 
 
@@ -136,8 +124,8 @@ def _visit(taken: _Taken, corpus: Corpus, setting: Setting) -> None:
         )
         taken.initial = not _with_own_weights(model, taken.record, setting)
         kinds = _kinds(model.to(device), corpus, taken.record, setting.measure.inference_batch)
-        for kind, laps in kinds.items():
-            taken.milliseconds.setdefault(kind, []).extend(_warm(laps))
+        for kind, of_kind in kinds.items():
+            taken.milliseconds.setdefault(kind, []).extend(laps.warm(of_kind, seconds=SECONDS))
 
 
 def _with_own_weights(model: LanguageModel, record: TrialRecord, setting: Setting) -> bool:
@@ -152,74 +140,20 @@ def _with_own_weights(model: LanguageModel, record: TrialRecord, setting: Settin
     return True
 
 
-def _kinds(model: LanguageModel, corpus: Corpus, record: TrialRecord, inference_batch: int | None) -> dict[str, Laps]:
+def _kinds(
+    model: LanguageModel, corpus: Corpus, record: TrialRecord, inference_batch: int | None
+) -> dict[str, laps.Laps]:
     """What is timed of a trial, in the order in which it has to be timed."""
     spec, device = record.spec, next(model.parameters()).device
-    kinds: dict[str, Laps] = {"eval": lambda number: _evaluation(model, corpus, spec.train.evaluation, number)}
+    kinds: dict[str, laps.Laps] = {"eval": laps.evaluation(model, corpus, spec.train.evaluation)}
     if inference_batch is not None:
         segments = inference_segments(corpus.test, spec.train.evaluation, batch=inference_batch, device=device)
         if segments:
             kinds["inference"] = lambda number: inference_laps(model, segments, number)
     if spec.train.epochs:
-        kinds["train"] = _training(model, corpus, record)
+        lr = record.curve[-1].lr if record.curve else spec.train.lr  # the last one that the trial had
+        kinds["train"] = laps.training(model, corpus, spec, lr=lr)
     return kinds
-
-
-def _evaluation(model: LanguageModel, corpus: Corpus, spec: EvalSpec, number: int) -> list[float]:
-    """Milliseconds of so many batches of the test split, from its start; repeated where there are fewer."""
-    clock = Clock(next(model.parameters()).device)
-    while (left := number - len(clock.milliseconds)) > 0:
-        part = spec.model_copy(update={"eval_batches": min(left, spec.eval_batches or left)})
-        evaluate(model, corpus.test, part, uncounted_id=corpus.uncounted_id, clock=clock)
-    return clock.milliseconds
-
-
-def _training(model: LanguageModel, corpus: Corpus, record: TrialRecord) -> Laps:
-    """Steps of the first epoch and the next ones, at the last learning rate that the trial had."""
-    spec, device = record.spec, next(model.parameters()).device
-    train = spec.train.model_copy(update={"lr": record.curve[-1].lr}) if record.curve else spec.train
-    segments = segments_of(corpus, train, device)
-    eager = EagerStep(model, make_optimizer(model.parameters(), train), train)
-    step = graphed(eager, segments[0], log=lambda reason: None)
-    done = 0
-
-    def laps(number: int) -> list[float]:
-        """Milliseconds of the next so many steps."""
-        nonlocal done
-        clock = Clock(device)
-        while number:
-            epoch, first = divmod(done, len(segments))
-            steps = min(first + number, len(segments))
-            part = Epoch(
-                number=epoch + 1,
-                segments=segments,
-                seed=spec.seed,
-                shuffle=train.shuffle,
-                first=first,
-                steps=steps,
-            )
-            train_epoch(step, part, clock)
-            done, number = done + steps - first, number - (steps - first)
-        return clock.milliseconds
-
-    return laps
-
-
-def _warm(laps: Laps) -> list[float]:
-    """Milliseconds of batches after warm-up: as many as fit into SECONDS."""
-    began = time.perf_counter()
-    for _ in range(WARMUP_BATCHES):
-        (latest,) = laps(1)
-        if time.perf_counter() - began > WARMUP_SECONDS:
-            break
-    return laps(max(MIN_BATCHES, round(1e3 * SECONDS / latest)))
-
-
-def _release() -> None:
-    """Free the GPU memory of a model before the next one is built."""
-    if torch.cuda.is_available():
-        gc.collect()
-        torch.cuda.empty_cache()
 
 
 def _name(taken: _Taken) -> str:

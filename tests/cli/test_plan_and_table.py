@@ -7,6 +7,8 @@ import shutil
 import pytest
 from commands import files, planned, table_rows
 
+from harness.trial import exclusive_times, laps
+
 
 def test_plan_json_is_json_alone_of_the_documented_form(fresh, harness):
     done = harness("plan", "suites/tiny.yaml", "--json")
@@ -64,6 +66,48 @@ def test_plan_for_people_shows_every_trial_with_its_counts(finished, harness):
 def test_plan_only_shows_the_chosen(fresh, harness):
     chosen = planned(harness, "--only", "head=mos,seed=2")
     assert [(trial["head"]["name"], trial["seed"]) for trial in chosen] == [("mos", 2)]
+
+
+@pytest.fixture
+def known_times(monkeypatch):
+    """A step of softmax takes 60 ms, one of two mixtures 150 ms; an evaluation 30 ms."""
+    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 0.0)
+    milliseconds = {"softmax": 60.0, "mos": 150.0}
+    monkeypatch.setattr(laps, "evaluation", lambda *about: lambda number: [30.0] * number)
+    monkeypatch.setattr(
+        laps, "training", lambda model, corpus, spec, lr: lambda number: [milliseconds[spec.head.name]] * number
+    )
+
+
+def test_plan_with_times_shows_minutes_and_what_fits_into_the_time_of_the_baseline(finished, harness, known_times):
+    before = files(finished)
+    plan = json.loads(harness("plan", "suites/tiny.yaml", "--time", "--json").out)
+    # 400 tokens in 4 columns: 99 targets, 15 steps an epoch. 40 tokens in 10 columns of 4: one batch, of 2 validations
+    # and 2 tests
+    assert [trial["time"]["steps"] for trial in plan["trials"]] == [30] * 4
+    assert plan["trials"][0]["time"] == {
+        "train_ms": 60.0, "eval_ms": 30.0, "steps": 30, "evaluations": 4, "minutes": (30 * 60 + 4 * 30) / 60_000,
+    }  # fmt: skip
+    assert "time" not in json.loads(harness("plan", "suites/tiny.yaml", "--json").out)["trials"][0]
+    lines = [re.split("[│|]", line) for line in harness("plan", "suites/tiny.yaml", "--time").out.splitlines()]
+    cells = [[cell.strip() for cell in line[4:-1]] for line in lines if len(line) == 10 and "lstm" in line[2]]
+    # 2 epochs of 60 ms a step are 0.8 epochs of 150 ms a step
+    timed = [row for row in cells if row[0] in ("60.0", "150.0")]
+    assert timed == [["60.0", "30.0", "0.0", "1.00", "2.00"], ["150.0", "30.0", "0.1", "2.50", "0.80"]]
+    assert files(finished) == before
+
+
+def test_the_time_of_all_trials_is_of_those_that_have_no_record(finished, harness, known_times):
+    assert "to run, one trial after the other: 0.0 min" in harness("plan", "suites/tiny.yaml", "--time").out
+    again = harness("plan", "suites/tiny.yaml", "--time", "--set", "train.epochs=200")
+    # 2 * (3,000 * (60 + 150) + 2 * 202 * 30) ms, 200 validations and 2 tests
+    assert "to run, one trial after the other: 21.4 min" in again.out
+
+
+def test_a_busy_machine_is_said_beside_the_times(finished, harness, known_times, monkeypatch):
+    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 1.25)
+    err = harness("plan", "suites/tiny.yaml", "--time").err
+    assert err == "warning: other programs use 1.2 cores of this machine: times are longer than on a quiet one\n"
 
 
 def test_table_only_shows_those_rows_and_leaves_the_file_whole(finished, harness):

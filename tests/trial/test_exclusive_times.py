@@ -16,7 +16,7 @@ from harness.plan.specs import MeasureSpec
 from harness.records import store
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.step import EagerStep
-from harness.trial import exclusive_times
+from harness.trial import exclusive_times, laps
 from harness.trial.conditions import with_exact_route
 from harness.trial.exclusive_times import timed
 from harness.trial.run import run
@@ -51,7 +51,7 @@ def laps_of(monkeypatch, *durations: list[float]):
     """Let each turn, one after the other, have trained batches of so many milliseconds after warm-up."""
     left = iter(durations)
     monkeypatch.setattr(exclusive_times, "_kinds", lambda *arguments: {"train": None})
-    monkeypatch.setattr(exclusive_times, "_warm", lambda laps: next(left))
+    monkeypatch.setattr(laps, "warm", lambda timed, seconds: next(left))
 
 
 def test_models_take_turns_in_rounds_within_their_corpus(ran, monkeypatch):
@@ -78,14 +78,14 @@ def test_a_timing_is_of_the_batches_of_all_rounds(ran, monkeypatch):
 
 
 def test_the_weights_timed_are_those_of_the_record(ran, monkeypatch):
-    seen, evaluate = set(), exclusive_times.evaluate
+    seen, evaluate = set(), laps.evaluate
 
     def looked(model, tokens, spec, **more):
         seen.add(weights_sha256(model.state_dict()))
         assert torch.equal(tokens, tokens_of(ran.records[0]))
         return evaluate(model, tokens, spec, **more)
 
-    monkeypatch.setattr(exclusive_times, "evaluate", looked)
+    monkeypatch.setattr(laps, "evaluate", looked)
     (timing,), said = timed(ran.records[:1], ran.setting)
     assert seen == {ran.records[0].weights_sha256}
     assert (timing.initial, said) == (False, [])
@@ -98,7 +98,7 @@ def tokens_of(record):
 
 @pytest.mark.parametrize("harm", ["gone", "damaged", "another's"])
 def test_without_its_weights_a_model_is_timed_with_initial_ones_and_says_so(ran, harm, monkeypatch):
-    record, seen, evaluate = ran.records[0], set(), exclusive_times.evaluate
+    record, seen, evaluate = ran.records[0], set(), laps.evaluate
     place = store.folder(ran.setting.runs, record.id) / BEST
     kept = place.read_bytes()
     other = store.folder(ran.setting.runs, ran.records[1].id) / BEST
@@ -107,7 +107,7 @@ def test_without_its_weights_a_model_is_timed_with_initial_ones_and_says_so(ran,
         seen.add(weights_sha256(model.state_dict()))
         return evaluate(model, *arguments, **more)
 
-    monkeypatch.setattr(exclusive_times, "evaluate", looked)
+    monkeypatch.setattr(laps, "evaluate", looked)
     place.unlink()
     try:
         if harm != "gone":
@@ -206,10 +206,17 @@ def test_what_was_never_trained_is_timed_in_evaluation_only(ran):
     assert (timing.batches, said) == (0, [])
 
 
-def test_steps_go_on_from_epoch_to_epoch_at_the_rate_of_the_last_one(ran, monkeypatch):
-    record = ran.records[0]
+def test_training_is_timed_at_the_last_rate_of_the_trial(ran, monkeypatch):
+    record, rates = ran.records[0], []
     point = record.curve[-1].model_copy(update={"lr": 0.125})
     made = record.model_copy(update={"curve": (*record.curve[:-1], point)})
+    monkeypatch.setattr(laps, "training", lambda model, corpus, spec, lr: rates.append(lr) or (lambda n: [1.0] * n))
+    timed([made], ran.setting)
+    assert rates == [0.125] * 3
+
+
+def test_steps_go_on_from_epoch_to_epoch_at_one_rate(ran, monkeypatch):
+    record = ran.records[0]
     corpus = exclusive_times.load_planned(record.spec, Path("no data"), {})
     model = build(record.spec.backbone, record.spec.head, vocab_size=12, seed=1)
     begun, shapes, rates = [], [], set()
@@ -222,10 +229,10 @@ def test_steps_go_on_from_epoch_to_epoch_at_the_rate_of_the_last_one(ran, monkey
         return advance(step, inputs, targets, state)
 
     monkeypatch.setattr(EagerStep, "advance", stepped)
-    laps = exclusive_times._training(model, corpus, made)
+    timed_steps = laps.training(model, corpus, record.spec, lr=0.125)
     # 400 tokens in 4 columns of 100: 99 targets, 14 segments of 7 and one of 1 an epoch
     epoch = [7] * 14 + [1]
-    assert [len(laps(number)) for number in (1, 15, 16)] == [1, 15, 16]
+    assert [len(timed_steps(number)) for number in (1, 15, 16)] == [1, 15, 16]
     assert shapes == epoch + epoch + [7, 7]
     assert begun == [0, 15, 30]
     assert rates == {0.125}
@@ -238,10 +245,10 @@ def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran
     model.register_forward_pre_hook(lambda module, arguments: widths.append(arguments[0].shape[1]))
     # 40 test tokens in 5 columns: 39 targets make columns of 8, a segment of 7 and one of 1
     evaluation = spec.train.evaluation.model_copy(update={"eval_batch_size": 5})
-    assert len(exclusive_times._evaluation(model, corpus, evaluation, 3)) == 3
+    assert len(laps.evaluation(model, corpus, evaluation)(3)) == 3
     assert widths == [7, 1, 7]
     widths.clear()
-    assert len(exclusive_times._evaluation(model, corpus, evaluation.model_copy(update={"eval_batches": 1}), 3)) == 3
+    assert len(laps.evaluation(model, corpus, evaluation.model_copy(update={"eval_batches": 1}))(3)) == 3
     assert widths == [7, 7, 7]
 
 
@@ -254,14 +261,13 @@ def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran
     ],
 )
 def test_warm_up_is_left_out_and_slow_batches_are_few(monkeypatch, step_seconds, warm_ups, number):
-    monkeypatch.setattr(exclusive_times, "SECONDS", 0.2)
     now, asked = [0.0], []
-    monkeypatch.setattr(exclusive_times.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(laps.time, "perf_counter", lambda: now[0])
 
-    def laps(count: int) -> list[float]:
+    def batches(count: int) -> list[float]:
         asked.append(count)
         now[0] += step_seconds * count
         return [1e3 * step_seconds] * count
 
-    assert len(exclusive_times._warm(laps)) == number
+    assert len(laps.warm(batches, seconds=0.2)) == number
     assert asked == [1] * warm_ups + [number]
