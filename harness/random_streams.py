@@ -5,9 +5,9 @@ of the backbone, so their results can be compared in pairs.
 
 Streams: 'backbone' and 'head' for initialisation; 'output' within 'head' for the output matrix and its bias, so that
 all heads with an output matrix of one shape start with the same one; 'data' for the order of segments or blocks;
-'dropout' for the masks; 'python' and 'numpy' for plug-ins that draw from these generators. The dropout stream starts
-again at every step, because the number of the step is part of its name. The backbone runs first in a step, so its masks
-are the same under every head.
+'columns' for where the columns of the training stream begin; 'dropout' for the masks; 'python' and 'numpy' for plug-ins
+that draw from these generators. The dropout stream starts again at every step, because the number of the step is part
+of its name. The backbone runs first in a step, so its masks are the same under every head.
 """
 
 import hashlib

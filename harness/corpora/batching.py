@@ -70,12 +70,14 @@ def training_segments(
     seq_len: int,
     batching: Literal["stream", "blocks"] = "stream",
     device: torch.device | None = None,
+    shift: int = 0,
 ) -> Segments:
     """Cut a training split into segments.
 
     'stream': the split is cut into `batch_size` contiguous columns, and tokens that remain at the end are dropped. The
     columns are cut into segments of `seq_len` targets; the last one may be shorter. Segment s+1 continues segment s in
-    every column. `shuffled` shuffles segments.
+    every column. `shuffled` shuffles segments. With `shift` the first column begins at that token, and the last one
+    ends before it: after the end of the split it goes on with the beginning.
 
     'blocks': the split is cut into blocks of `seq_len` tokens without overlap, and tokens that remain at the end are
     dropped. The first token of each block is not a target. A segment has `batch_size` blocks, and blocks that do not
@@ -83,6 +85,7 @@ def training_segments(
 
     Args:
         device: the device of the segments; None for the device of the tokens.
+        shift: of a stream, in tokens.
     """
     device = tokens_N.device if device is None else device
     if batching == "blocks":
@@ -91,10 +94,15 @@ def training_segments(
         return Segments(lambda rows: _shifted(rows_RL[rows]).to(device), num_blocks, batch_size)
     length = len(tokens_N) // batch_size
     columns_BL = tokens_N[: batch_size * length].view(batch_size, length)
+    first_B = shift + length * torch.arange(batch_size, device=tokens_N.device)
 
     def cut(units: Tensor | slice) -> Segment:
         begin = int(units.start if isinstance(units, slice) else units[0]) * seq_len
-        return _shifted(columns_BL[:, begin : begin + seq_len + 1]).to(device)
+        end = min(begin + seq_len + 1, length)
+        if not shift:
+            return _shifted(columns_BL[:, begin:end]).to(device)
+        place_BL = first_B[:, None] + torch.arange(begin, end, device=tokens_N.device)
+        return _shifted(tokens_N[place_BL % (batch_size * length)]).to(device)
 
     return Segments(cut, -(-max(length - 1, 0) // seq_len))
 

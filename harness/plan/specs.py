@@ -76,6 +76,9 @@ class TrainSpec(Strict):
             last eval_stride tokens, and the others are context. None: seq_len, no overlap. For backbones without state.
         eval_batches: the number of batches of a split that are scored, from its start; None for all.
         shuffle: read the segments in a random order in each epoch, without carried state.
+        shift_columns: begin the columns of the training stream at a token that the seed chooses, not at the first token
+            of the split, so that seeds differ in their segments, too. The last column goes on with the beginning of the
+            split after its end. For batching 'stream'.
         accumulation: the number of equal parts, by rows, in which a worker computes its batch of an update, one after
             the other. The update is the same except for rounding, if there is no dropout and the head's loss is a mean
             over tokens. A loss that couples rows is computed for each part separately: the balance term of doc, and the
@@ -109,6 +112,7 @@ class TrainSpec(Strict):
     eval_stride: Annotated[int, Field(ge=1)] | None = None
     eval_batches: Annotated[int, Field(ge=1)] | None = None
     shuffle: bool = False
+    shift_columns: bool = False
     batching: Literal["stream", "blocks"] = "stream"
     accumulation: Annotated[int, Field(ge=1)] = 1
     data_parallel: Annotated[int, Field(ge=1)] = 1
@@ -141,6 +145,8 @@ class TrainSpec(Strict):
             raise ValueError(f"eval_stride must be at most seq_len = {self.seq_len}, got {self.eval_stride}")
         if self.batching == "blocks" and self.eval_stride is not None:
             raise ValueError("eval_stride belongs to batching: stream; blocks do not overlap")
+        if self.batching == "blocks" and self.shift_columns:
+            raise ValueError("shift_columns belongs to batching: stream; blocks have no columns")
         if self.batching == "blocks" and self.seq_len < 2:
             raise ValueError(
                 f"seq_len must be at least 2 for blocks, whose first token is no target, got {self.seq_len}"

@@ -81,10 +81,17 @@ def train_epoch(
     return mean_loss
 
 
-def segments_of(corpus: Corpus, train: TrainSpec, device: torch.device) -> Segments:
-    """The segments of an epoch, in the order of the text."""
+def segments_of(corpus: Corpus, train: TrainSpec, device: torch.device, *, seed: int) -> Segments:
+    """The segments of an epoch, in the order of the text.
+
+    Args:
+        seed: the trial's, for where the columns begin with `shift_columns`: within the length of a column, from the
+            stream 'columns'.
+    """
+    length = len(corpus.train) // train.batch_size
+    shift = stream_seed(seed, "columns") % length if train.shift_columns and length else 0
     sizes = {"batch_size": train.batch_size, "seq_len": train.seq_len}
-    return training_segments(corpus.train, **sizes, batching=train.batching, device=device)
+    return training_segments(corpus.train, **sizes, batching=train.batching, device=device, shift=shift)
 
 
 def steps_of(epoch: int, epochs: float, segments: int) -> int:

@@ -68,7 +68,7 @@ class Training:
         self.model, self.corpus, self.train, self.seed, self.hooks = model, corpus, train, seed, hooks
         self.fitted, self.clocks, self.saving = hooks.fitted, hooks.clocks, hooks.saving
         self.optimizer = make_optimizer(model.parameters(), train)
-        self.segments = segments_of(corpus, train, next(model.parameters()).device)
+        self.segments = segments_of(corpus, train, next(model.parameters()).device, seed=seed)
         self.schedule = make_schedule(self.optimizer, train, segments=len(self.segments))
         self.averaging = make_averaging(model, train)
         self.parts: dict[str, Stateful] = {

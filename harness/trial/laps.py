@@ -39,7 +39,7 @@ def evaluation(model: LanguageModel, corpus: Corpus, spec: EvalSpec) -> Laps:
 def training(model: LanguageModel, corpus: Corpus, spec: TrialSpec, *, lr: float) -> Laps:
     """Steps of the first epoch and the next ones, at a constant learning rate. Each call continues after the last."""
     device, train = next(model.parameters()).device, spec.train.model_copy(update={"lr": lr})
-    segments = segments_of(corpus, train, device)
+    segments = segments_of(corpus, train, device, seed=spec.seed)
     eager = EagerStep(model, make_optimizer(model.parameters(), train), train)
     step = graphed(eager, segments[0], log=lambda reason: None)
     done = 0

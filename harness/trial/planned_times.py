@@ -75,7 +75,7 @@ def planned_times(specs: list[TrialSpec], setting: Setting) -> tuple[dict[str, P
         for _ in range(ROUNDS):
             for model in list(models):
                 try:
-                    _visit(model, on_device, setting)
+                    _turn(model, on_device, setting)
                 except Exception as error:  # of the model, of any kind; the others are timed
                     sentences.append(f"{model.spec} cannot be timed: {first_line(error)}")
                     models.remove(model)
@@ -84,7 +84,7 @@ def planned_times(specs: list[TrialSpec], setting: Setting) -> tuple[dict[str, P
     return found, sentences
 
 
-def _visit(model: _Model, corpus: Corpus, setting: Setting) -> None:
+def _turn(model: _Model, corpus: Corpus, setting: Setting) -> None:
     """One model's turn."""
     spec = model.spec
     with contained(components(spec)), conditions(spec, setting):
@@ -98,7 +98,7 @@ def _visit(model: _Model, corpus: Corpus, setting: Setting) -> None:
 
 def _time(model: _Model, corpus: Corpus) -> PlannedTime:
     train, device = model.spec.train, corpus.train.device
-    segments, epochs = len(segments_of(corpus, train, device)), math.ceil(train.epochs)
+    segments, epochs = len(segments_of(corpus, train, device, seed=model.spec.seed)), math.ceil(train.epochs)
     valid, test = (sum(1 for _ in scored_segments(split, train.evaluation)) for split in (corpus.valid, corpus.test))
     return PlannedTime(
         train_ms=statistics.median(model.train) if model.train else 0.0,

@@ -54,6 +54,26 @@ def test_training_segments_continue_each_other_in_every_column(length, batch_siz
         assert segments[0].inputs[:, 0].tolist() == [row * column for row in range(batch_size)]
 
 
+def test_shifted_columns_begin_at_the_given_token_and_the_last_goes_on_with_the_first_tokens():
+    # 11 tokens in 2 columns of 5, from token 3 on: 3..7, and 8, 9, 0, 1, 2; token 10 is dropped as without a shift
+    first, second = training_segments(torch.arange(11), batch_size=2, seq_len=3, shift=3)
+    assert first.inputs.tolist() == [[3, 4, 5], [8, 9, 0]]
+    assert first.targets.tolist() == [[4, 5, 6], [9, 0, 1]]
+    assert (second.inputs.tolist(), second.targets.tolist()) == ([[6], [1]], [[7], [2]])
+
+
+@settings(deadline=None, max_examples=200)
+@given(**SIZES, shift=st.integers(0, 300))
+def test_with_any_shift_each_token_of_the_columns_is_read_once(length, batch_size, seq_len, shift):
+    sizes = {"batch_size": batch_size, "seq_len": seq_len}
+    still, moved = (list(training_segments(torch.arange(length), **sizes, shift=each)) for each in (0, shift))
+    assert [segment.inputs.shape for segment in moved] == [segment.inputs.shape for segment in still]
+    whole = batch_size * (length // batch_size)
+    for before, after in zip(still, moved, strict=True):
+        assert torch.equal(after.inputs, (before.inputs + shift) % whole)
+        assert torch.equal(after.targets, (before.targets + shift) % whole)
+
+
 def test_evaluation_pads_the_last_column_with_weight_0():
     # 7 tokens, 6 targets, 4 columns of ceil(6 / 4) = 2: 8 places, of which the last 2 only pad.
     (segment,) = evaluation_segments(torch.arange(1, 8), batch_size=4, seq_len=5)
@@ -163,6 +183,11 @@ def test_no_training_split_is_copied_whole(batching):
     segments = training_segments(ENDLESS, batch_size=4, seq_len=1000, batching=batching)
     assert len(segments) == 250_000_000
     assert segments[123_456_789].inputs.shape == (4, 1000 if batching == "stream" else 999)
+
+
+def test_no_training_split_is_copied_whole_to_shift_its_columns():
+    segments = training_segments(ENDLESS, batch_size=4, seq_len=1000, shift=10**11)
+    assert segments[123_456_789].inputs.shape == (4, 1000)
 
 
 @pytest.mark.parametrize(

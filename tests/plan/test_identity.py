@@ -134,6 +134,7 @@ def test_id_does_not_depend_on_how_the_trial_is_written(ids, replacement):
         ("clip: 0.001", "clip: 0.001, momentum: 0.1"),
         ("clip: 0.001", "clip: 0.001, eval_batch_size: 11"),
         ("clip: 0.001", "clip: 0.001, shuffle: true"),
+        ("clip: 0.001", "clip: 0.001, shift_columns: true"),
         ("clip: 0.001", "clip: 0.001, precision: bf16"),
         ("clip: 0.001", "clip: 0.001, precision: tf32"),
         ("clip: 0.001", "clip: 0.001, schedule: {plateau: {factor: 0.5}}"),

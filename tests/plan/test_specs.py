@@ -109,6 +109,7 @@ def test_settings_of_another_optimizer_are_refused(settings, message):
         ("momentum", 1),
         ("eval_batch_size", 0),
         ("shuffle", 1),
+        ("shift_columns", "yes"),
         ("precision", "fp16"),
         ("precision", 32),
         ("cuda_graph", True),
@@ -127,6 +128,11 @@ def test_settings_of_another_optimizer_are_refused(settings, message):
 def test_value_outside_its_bounds_or_type_is_refused(name, value):
     with pytest.raises(ValidationError, match=name):
         TrainSpec(**{**SGD, name: value})
+
+
+def test_blocks_have_no_columns_to_shift():
+    with pytest.raises(ValidationError, match="shift_columns belongs to batching: stream; blocks have no columns"):
+        TrainSpec(**SGD, batching="blocks", shift_columns=True)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
 from harness.training.clocks import Clock
-from harness.training.epoch import Diverged, Epoch, train_epoch
+from harness.training.epoch import Diverged, Epoch, segments_of, train_epoch
 from harness.training.loop import Training
 from harness.training.optimization import make_optimizer
 from harness.training.step import EagerStep, detached
@@ -51,6 +51,17 @@ def fitted(tmp_path, train, **kwargs):
     done = training(model(**kwargs), train, tmp_path, report=reports.append)
     done.fit()
     return done.model, done.fitted, reports, done.clocks
+
+
+def test_shifted_columns_begin_where_the_seed_says_and_only_where_it_is_asked_for():
+    text, starts = Corpus(vocab_size=80, train=torch.arange(83), valid=tokens(31), test=tokens(29)), {}
+    for seed in range(1, 9):
+        (first, *_) = segments_of(text, spec(shift_columns=True), CPU, seed=seed)
+        starts[seed] = first.inputs[:, 0].tolist()
+        assert starts[seed][0] == stream_seed(seed, "columns") % 20  # 83 // 4 tokens are a column
+        assert starts[seed] == [(starts[seed][0] + 20 * row) % 80 for row in range(4)]
+        assert segments_of(text, spec(), CPU, seed=seed)[0].inputs[:, 0].tolist() == [0, 20, 40, 60]
+    assert len({start[0] for start in starts.values()}) > 4
 
 
 def test_sgd_epochs_equal_a_hand_written_loop_with_carried_state_and_clipping(tmp_path):

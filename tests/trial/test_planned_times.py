@@ -71,7 +71,7 @@ def test_steps_and_evaluations_are_those_of_the_whole_trial(specs, setting):
     assert found[made[0].id].train_ms > 0
 
 
-def test_a_model_that_fails_is_named_and_the_others_are_timed(specs, setting, monkeypatch):
+def test_a_planned_model_that_fails_is_named_and_the_others_are_timed(specs, setting, monkeypatch):
     build = planned_times.build
 
     def fails(backbone, head, **more):

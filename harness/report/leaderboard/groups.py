@@ -41,6 +41,7 @@ COMPARED = frozenset(  # settings of `train` that say how a model is trained, an
         "reset_momentum",
         "betas",
         "eps",
+        "shift_columns",
         "shuffle",
         "accumulation",
         "data_parallel",
