@@ -15,7 +15,8 @@ from rich.text import Text
 
 from harness.conformance import Summary
 from harness.diagnostics.facets import Position
-from harness.execution.planned import PlannedTrial
+from harness.execution.planned import LaterTrials, PlannedTrial
+from harness.plan.tuning import point_text
 from harness.printable import printable
 from harness.records.metrics import METRICS
 from harness.report.diff.contexts import Context
@@ -26,13 +27,24 @@ from harness.report.history import SuiteHistory, TrialHistory
 from harness.training.step_memory import StepMemory
 
 
-def trials(planned: list[PlannedTrial]) -> Table:
-    """A row for each planned trial: what it is, its parameter counts, its state."""
-    shown = Table("trial", "corpus", "backbone", "head", "seed", "params", "head params", "state")
+def trials(planned: list[PlannedTrial], later: Iterable[LaterTrials] = (), title: str | None = None) -> Table:
+    """A row for each planned trial: what it is, its parameter counts, its state; and for trials without an id yet.
+
+    Trials of a tuned suite have a column with their point.
+    """
+    tuned = any(trial.point for trial in planned) or bool(later := list(later))
+    shown = Table("trial", "corpus", "backbone", "head", *["point"] * tuned, "seed", title=title)
+    for name in ("params", "head params", "state"):
+        shown.add_column(name)
     for trial in planned:
         spec = trial.spec
-        about = [spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), str(spec.seed)]
-        shown.add_row(*map(_shown, [*about, f"{trial.params_total:,}", f"{trial.params_head:,}", trial.state]))
+        about = [spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), *[point_text(trial.point)] * tuned]
+        counts = [f"{trial.params_total:,}", f"{trial.params_head:,}"]
+        shown.add_row(*map(_shown, [*about, str(spec.seed), *counts, trial.state]))
+    for each in later:
+        name, state = ("no point", "tuning failed") if each.lost else ("after tuning", "missing")
+        seeds = ", ".join(map(str, each.seeds))
+        shown.add_row(*map(_shown, [name, each.corpus, each.backbone, each.head, "-", seeds, "-", "-", state]))
     return shown
 
 

@@ -36,9 +36,10 @@ from harness.cli.options import (
     warn,
 )
 from harness.corpora.download import DEFAULT_DATA
+from harness.execution.options import RunOptions, results_option
 from harness.execution.planned import planned, with_memory
 from harness.execution.progress.reporter import Reporter
-from harness.execution.run_suite import RunOptions, all_ok, results_option, run_suite
+from harness.execution.run_suite import all_ok, run_suite
 from harness.machine.environment import resolve_device
 from harness.plan.comparison import Shape
 from harness.report import study
@@ -118,14 +119,16 @@ def plan(
     if as_json:
         print(json.dumps(found.as_json(memory=memory), indent=1))
         return
-    console.print(screen.trials(found.trials))
+    if read.tuning is not None:
+        console.print(screen.trials(found.tuning, title="stage 1: tuning"))
+    console.print(screen.trials(found.trials, found.later, "stage 2: the table" if found.tuning else None))
     say(str(found))
     for sentence in found.outdated:
         say(sentence)
     if read.match is not None:
         say(f"parameters matched: {read.match}")
     if memory:
-        console.print(screen.step_memory(found.trials, str(resolve_device(device.value))))
+        console.print(screen.step_memory(found.models, str(resolve_device(device.value))))
 
 
 def table(

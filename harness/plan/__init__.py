@@ -5,6 +5,7 @@ Planning starts no trial, downloads no file and allocates no model.
 
 from harness.plan.load import load
 from harness.plan.selection import select
-from harness.plan.specs import ComponentSpec, Suite, TrainSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.suite import Suite
 
 __all__ = ["ComponentSpec", "Suite", "TrainSpec", "TrialSpec", "load", "select"]

@@ -14,7 +14,8 @@ from harness.errors import HarnessError, SuiteError
 from harness.machine.files import read_bounded
 from harness.plan.identity import plain
 from harness.plan.reader import value_of
-from harness.plan.specs import Suite, TrialSpec
+from harness.plan.specs import TrialSpec
+from harness.plan.suite import Suite
 from harness.records.metrics import METRICS
 from harness.registry import nearest
 
