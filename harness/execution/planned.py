@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from harness.code.fingerprints import is_outdated
+from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
-from harness.plan.suite import Suite
 from harness.plan.tuning import Point, epochs_text
 from harness.plan.two_stages import chosen_rows, chosen_trials, everything, first_stage
 from harness.records import store

@@ -21,7 +21,7 @@ from harness.execution.options import RESULTS, RunOptions
 from harness.execution.progress.reporter import Reporter
 from harness.execution.stage import Stage, pending, report
 from harness.execution.tuning_stage import tune
-from harness.plan.suite import Suite
+from harness.plan.loaded_suite import Suite
 from harness.plan.two_stages import chosen_rows, chosen_trials
 from harness.records import choices
 from harness.records.record import TrialRecord

@@ -8,8 +8,8 @@ from harness.execution.driver import Execution, tidy_finished, without_weights
 from harness.execution.options import RunOptions, results_option
 from harness.execution.progress.reporter import Reporter
 from harness.execution.resources import Resources
+from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
-from harness.plan.suite import Suite
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.report import retraining

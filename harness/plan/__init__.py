@@ -4,8 +4,8 @@ Planning starts no trial, downloads no file and allocates no model.
 """
 
 from harness.plan.load import load
+from harness.plan.loaded_suite import Suite
 from harness.plan.selection import select
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.plan.suite import Suite
 
 __all__ = ["ComponentSpec", "Suite", "TrainSpec", "TrialSpec", "load", "select"]

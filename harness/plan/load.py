@@ -14,11 +14,11 @@ from harness.plan.components import MAX_TRIALS, Component, components
 from harness.plan.construction import Construction
 from harness.plan.expansion import Combination, combinations, ngram_trials, trials
 from harness.plan.identity import starting_content
+from harness.plan.loaded_suite import Suite
 from harness.plan.matching import matched
 from harness.plan.parameters import sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
 from harness.plan.specs import DECIDES_NO_RESULT
-from harness.plan.suite import Suite
 from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 

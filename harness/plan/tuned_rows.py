@@ -11,11 +11,11 @@ from harness.plan.components import MAX_TRIALS, Component
 from harness.plan.construction import Construction
 from harness.plan.expansion import Combination, trials
 from harness.plan.identity import canonical
+from harness.plan.loaded_suite import Candidate, TunedRow, Tuning
 from harness.plan.parameters import checked, parameters, sentence
 from harness.plan.reader import Source
 from harness.plan.short_training import shortened
 from harness.plan.specs import TrainSpec, TrialSpec
-from harness.plan.suite import Candidate, TunedRow, Tuning
 from harness.plan.suite_file import SuiteFile
 from harness.plan.tuning import Point, point_text, points
 

@@ -5,10 +5,10 @@ A suite without `tune` has one stage, the trials of its table.
 
 from collections.abc import Mapping
 
+from harness.plan.loaded_suite import Choice, Suite, TunedRow
 from harness.plan.run_options import MeasureSpec
 from harness.plan.selection import select
 from harness.plan.specs import TrialSpec
-from harness.plan.suite import Choice, Suite, TunedRow
 
 
 def first_stage(suite: Suite, rows: list[int] | None = None) -> Suite:

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import RecordError
-from harness.plan.suite import Choice, Suite, TunedRow
+from harness.plan.loaded_suite import Choice, Suite, TunedRow
 from harness.plan.tuning import point_text
 from harness.plan.two_stages import choose, first_stage, with_choices
 from harness.records import sealed, store
@@ -80,10 +80,12 @@ def stored(found: Iterable[Choice], row: TunedRow) -> Choice | None:
 
 def of_records(row: TunedRow, records: dict[str, TrialRecord]) -> Choice | None:
     """The choice that the records of a row's tuning trials give; None while some of them are missing."""
-    return choose(
-        row,
-        {trial: record.metrics["valid_ppl"] if record.status == "ok" else None for trial, record in records.items()},
-    )
+    return choose(row, {trial: perplexity(record) for trial, record in records.items()})
+
+
+def perplexity(record: TrialRecord) -> float | None:
+    """The validation perplexity by which a tuning trial is compared; None if the trial failed."""
+    return record.metrics["valid_ppl"] if record.status == "ok" else None
 
 
 def completed(suite: Suite, results: Path, warn: Callable[[str], None]) -> Suite:
@@ -113,7 +115,8 @@ def completed(suite: Suite, results: Path, warn: Callable[[str], None]) -> Suite
 
 
 def _other(before: Choice, now: Choice, place: Path) -> str:
+    one, other = (point_text(each.point) or "no point" for each in (before, now))
     return (
-        f"{before.row}: the stored choice is {point_text(before.point) or 'none'}, and the records of the tuning trials now give "
-        f"{point_text(now.point) or 'none, because all of them failed'}; the stored one is used; remove {place} to use the other one"
+        f"{before.row}: the stored choice is {one}, and the records of the tuning trials now give {other}; "
+        f"the stored one is used; remove {place} to use the other one"
     )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from harness.errors import RecordError
 from harness.plan.comparison import Shape
+from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
-from harness.plan.suite import Suite
 from harness.plan.two_stages import chosen_trials
 from harness.records.choices import completed
 from harness.records.metrics import METRICS

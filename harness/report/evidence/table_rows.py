@@ -6,9 +6,9 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import places, resolved
 from harness.plan.specs import ComponentSpec, TrialSpec, value_text
-from harness.plan.suite import Suite
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 from harness.report.evidence.versions import NOTHING_CHANGED, Changed, left_out

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from harness.plan.suite import Candidate, Suite
+from harness.plan.loaded_suite import Candidate, Suite
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.table_rows import Row
 from harness.report.figures.style import axes, legend, logarithmic, style

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
+from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrialSpec, value_text
-from harness.plan.suite import Suite
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report.evidence.findings import Findings

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.plan.comparison import Shape
-from harness.plan.suite import Suite
+from harness.plan.loaded_suite import Suite
 from harness.report import outputs
 from harness.report.evidence.findings import Findings
 from harness.report.table import formats

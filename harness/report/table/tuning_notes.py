@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from harness.plan.loaded_suite import Choice, Suite, TunedRow, Tuning
 from harness.plan.specs import value_text
-from harness.plan.suite import Choice, Suite, TunedRow, Tuning
 from harness.plan.tuning import Axis
 from harness.plan.two_stages import row_labels
 from harness.report.evidence.findings import Findings
