@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from harness import plan
-from harness.plan.specs import Suite, TrialSpec
+from harness.plan.loaded_suite import Suite
+from harness.plan.specs import TrialSpec
 from harness.records import store, timings, token_nll
 from harness.records.record import Contents, CurvePoint, Environment, TrialRecord
 from harness.records.timings import Timing

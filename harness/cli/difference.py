@@ -12,6 +12,7 @@ from harness.cli import screen
 from harness.cli.options import RESULTS, Data, Json, Only, Results, Set, console, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
+from harness.plan.two_stages import chosen_trials
 from harness.report import study
 from harness.report.diff import pairs
 from harness.report.diff.difference import difference
@@ -39,7 +40,7 @@ def diff(
         compared = [("", *pairs.of_trials(results, a, b))]
     else:
         found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
-        chosen = {trial.id for trial in planning.select(found.suite.trials, tuple(only))}
+        chosen = {trial.id for trial in chosen_trials(found.suite, tuple(only))}
         rows = [row for row in found.rows if chosen & {trial.id for trial in row.trials}]
         compared = pairs.of_heads(rows, found.evidence, a, b)
     differences = [difference(one, other, data, top=top, within=within) for within, one, other in compared]

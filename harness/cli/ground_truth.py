@@ -28,8 +28,8 @@ from harness.cli.options import (
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.execution import ground_truths
+from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
-from harness.execution.run_suite import RunOptions
 
 SUITES = Path("suites")
 

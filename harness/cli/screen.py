@@ -15,7 +15,9 @@ from rich.text import Text
 
 from harness.conformance import Summary
 from harness.diagnostics.facets import Position
-from harness.execution.planned import PlannedSuite, PlannedTrial
+from harness.execution.planned import LaterTrials, PlannedTrial
+from harness.execution.suite_times import RowTime
+from harness.plan.tuning import point_text
 from harness.printable import printable
 from harness.records.metrics import METRICS
 from harness.report.diff.contexts import Context
@@ -26,13 +28,24 @@ from harness.report.history import SuiteHistory, TrialHistory
 from harness.training.step_memory import StepMemory
 
 
-def trials(planned: list[PlannedTrial]) -> Table:
-    """A row for each planned trial: what it is, its parameter counts, its state."""
-    shown = Table("trial", "corpus", "backbone", "head", "seed", "params", "head params", "state")
+def trials(planned: list[PlannedTrial], later: Iterable[LaterTrials] = (), title: str | None = None) -> Table:
+    """A row for each planned trial: what it is, its parameter counts, its state; and for trials without an id yet.
+
+    Trials of a tuned suite have a column with their point.
+    """
+    tuned = any(trial.point for trial in planned) or bool(later := list(later))
+    shown = Table("trial", "corpus", "backbone", "head", *["point"] * tuned, "seed", title=title)
+    for name in ("params", "head params", "state"):
+        shown.add_column(name)
     for trial in planned:
         spec = trial.spec
-        about = [spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), str(spec.seed)]
-        shown.add_row(*map(_shown, [*about, f"{trial.params_total:,}", f"{trial.params_head:,}", trial.state]))
+        about = [spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), *[point_text(trial.point)] * tuned]
+        counts = [f"{trial.params_total:,}", f"{trial.params_head:,}"]
+        shown.add_row(*map(_shown, [*about, str(spec.seed), *counts, trial.state]))
+    for each in later:
+        name, state = ("no point", "tuning failed") if each.lost else ("after tuning", "missing")
+        seeds = ", ".join(map(str, each.seeds))
+        shown.add_row(*map(_shown, [name, each.corpus, each.backbone, each.head, "-", seeds, "-", "-", state]))
     return shown
 
 
@@ -52,25 +65,22 @@ def step_memory(planned: list[PlannedTrial], device: str) -> Table:
     return shown
 
 
-def times(planned: PlannedSuite, device: str) -> Table:
-    """A row for each model: milliseconds of a training step and of a batch of evaluation, minutes of a trial. With a
-    baseline also the time of a step against the baseline's, and the epochs that fit into the baseline's time.
+def times(rows: list[RowTime], baseline: str | None, device: str) -> Table:
+    """A row for each row of the suite: milliseconds of a training step and of a batch of evaluation, minutes of a trial
+    of the table. With a baseline also the time of a step against its step, and the epochs that fit into its time.
     """
     shown = Table("corpus", "backbone", "head", title=f"time on this machine, one trial at a time, {device}")
-    baseline = planned.suite.table.baseline
     against = [] if baseline is None else [f"step / {baseline}'s", f"epochs in {baseline}'s time"]
     for column in ("ms/step", "ms/eval batch", "minutes a trial", *against):
         shown.add_column(column, justify="right")
-    rows = {}
-    for trial in planned.trials:
+    for row in rows:
         cells = ["-"] * (3 + len(against))
-        if trial.time is not None:
-            cells[:3] = [f"{trial.time.train_ms:.1f}", f"{trial.time.eval_ms:.1f}", f"{trial.time.minutes:.1f}"]
-            if (ratio := planned.step_ratio(trial)) is not None:
-                cells[3:] = [f"{ratio:.2f}", f"{trial.spec.train.epochs / ratio:.2f}"]
-        rows[str(trial.spec.corpus), str(trial.spec.backbone), str(trial.spec.head)] = cells
-    for about, cells in rows.items():
-        shown.add_row(*map(_shown, [*about, *cells]))
+        if row.time is not None:
+            milliseconds = (f"{row.time.train_ms:.1f}", f"{row.time.eval_ms:.1f}")
+            cells[:3] = [*milliseconds, f"{row.time.minutes(row.epochs):.1f}"]
+        if row.ratio:
+            cells[3:] = [f"{row.ratio:.2f}", f"{row.epochs / row.ratio:.2f}"]
+        shown.add_row(*map(_shown, [row.corpus, row.backbone, row.head, *cells]))
     return shown
 
 

@@ -36,9 +36,11 @@ from harness.cli.options import (
     warn,
 )
 from harness.corpora.download import DEFAULT_DATA
-from harness.execution.planned import planned, with_memory, with_times
+from harness.execution.options import RunOptions, results_option
+from harness.execution.planned import planned, with_memory
 from harness.execution.progress.reporter import Reporter
-from harness.execution.run_suite import RunOptions, all_ok, results_option, run_suite
+from harness.execution.run_suite import all_ok, run_suite
+from harness.execution.suite_times import suite_times
 from harness.machine.environment import resolve_device
 from harness.plan.comparison import Shape
 from harness.report import study
@@ -108,8 +110,7 @@ def plan(
         bool, typer.Option("--memory", help="Compute the peak memory of a training step; some seconds for each model.")
     ] = False,
     time: Annotated[
-        bool,
-        typer.Option("--time", help="Time 20 training steps of each row: the minutes of a trial here."),
+        bool, typer.Option("--time", help="Time 20 training steps of each row: the minutes of a trial here.")
     ] = False,
     device: Annotated[
         Device, typer.Option(help="The device of --memory and --time; auto: a GPU if there is one.")
@@ -124,22 +125,25 @@ def plan(
     found = planned(read, results, tuple(only), warn, *results_option(results))
     if memory:
         found = with_memory(found, resolve_device(device.value), warn)
-    if time:
-        found = with_times(found, data, resolve_device(device.value), warn)
+    times = suite_times(found, data, resolve_device(device.value), warn) if time else None
     if as_json:
-        print(json.dumps(found.as_json(memory=memory, time=time), indent=1))
+        measured = {} if times is None else {"times": [row.as_json() for row in times]}
+        print(json.dumps({**found.as_json(memory=memory), **measured}, indent=1))
         return
-    console.print(screen.trials(found.trials))
+    if read.tuning is not None:
+        console.print(screen.trials(found.tuning, title="stage 1: tuning"))
+    console.print(screen.trials(found.trials, found.later, "stage 2: the table" if found.tuning else None))
     say(str(found))
     for sentence in found.outdated:
         say(sentence)
     if read.match is not None:
         say(f"parameters matched: {read.match}")
     if memory:
-        console.print(screen.step_memory(found.trials, str(resolve_device(device.value))))
-    if time:
-        console.print(screen.times(found, str(resolve_device(device.value))))
-        say(f"to run, one trial after the other: {screen.span(found.minutes_to_run)}")
+        console.print(screen.step_memory(found.models, str(resolve_device(device.value))))
+    if times is not None:
+        console.print(screen.times(times, read.table.baseline, str(resolve_device(device.value))))
+        minutes = sum(row.minutes_to_run for row in times)
+        say(f"to run, one trial after the other: {screen.span(minutes)}")
 
 
 def table(

@@ -4,6 +4,7 @@
     <suite>/<trial id>/record.json       the same bytes as in the results folder
     <suite>/<trial id>/timing.json       the same, if the trial has this file
     <suite>/<trial id>/test_nll.npz      the same, if the trial has this file
+    <suite>/tuning.json                  the points that tuning has chosen, of a suite with `tune`
 
 Nothing in a file is trusted when it is read. The size of the archive's index is checked before the index is read. Each
 name must be one of those above, and each size must be the one in the manifest. Names are never used as paths: the
@@ -27,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness.errors import RecordError
 from harness.machine.files import opened_bounded
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
-from harness.records import store, timings, token_nll
+from harness.records import choices, store, timings, token_nll
 from harness.records.record import TrialRecord
 
 SCHEMA = 1
@@ -73,11 +74,16 @@ class Trial(_Frozen):
 
 
 class Manifest(_Frozen):
-    """The content of an archive."""
+    """The content of an archive.
+
+    Args:
+        tuning: suite -> the file of its choices. It is left out if there is none, as in archives of older versions.
+    """
 
     kind: Literal["records of output-head-harness"] = "records of output-head-harness"
     schema_version: int = SCHEMA
     harness: str
+    tuning: dict[Annotated[str, Field(pattern=SUITE_NAME)], Member] = Field(default_factory=dict)
     trials: Annotated[tuple[Trial, ...], Field(min_length=1, max_length=MAX_MEMBERS)]
 
 
@@ -91,18 +97,27 @@ class Bundle:
 
     def content(self, trial: Trial, name: str) -> bytes:
         """Read a file of a trial. Raises RecordError when its size or its checksum is not that of the manifest."""
-        member = trial.files[name]
+        return self._member(trial.path(name), trial.files[name])
+
+    def choices(self, suite: str) -> bytes:
+        """Read the choices of a suite. Raises as `content` does."""
+        return self._member(choices_path(suite), self.manifest.tuning[suite])
+
+    def _member(self, path: str, member: Member) -> bytes:
         with _refused(self.place):
-            content = _read(self.archive, trial.path(name), member.size)
+            content = _read(self.archive, path, member.size)
         if hashlib.sha256(content).hexdigest() != member.sha256:
-            raise RecordError(
-                f"{self.place}: {trial.path(name)} does not have the checksum of the manifest; the file is damaged"
-            )
+            raise RecordError(f"{self.place}: {path} does not have the checksum of the manifest; the file is damaged")
         return content
 
     def source(self, trial: Trial, name: str) -> Path:
         """The origin of a file of a trial, for messages."""
         return self.place / trial.suite / trial.id / name
+
+
+def choices_path(suite: str) -> str:
+    """The name of the file of a suite's choices in an archive."""
+    return f"{suite}/{choices.FILE_NAME}"
 
 
 def new(file: BinaryIO) -> zipfile.ZipFile:
@@ -191,15 +206,23 @@ def _manifest(archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo], place
 def _check_members(manifest: Manifest, infos: dict[str, zipfile.ZipInfo]) -> None:
     """Check that the members are exactly the files of the manifest, regular and of the same sizes."""
     expected = {trial.path(name): (trial, name) for trial in manifest.trials for name in trial.files}
-    odd = sorted(infos.keys() ^ (expected.keys() | {MANIFEST}))
+    of_suites = {choices_path(suite): member for suite, member in manifest.tuning.items()}
+    odd = sorted(infos.keys() ^ (expected.keys() | of_suites.keys() | {MANIFEST}))
     if odd:
         raise ValueError(f"'{odd[0]}' is only in one of the archive and its manifest")
     for path, (trial, name) in expected.items():
         if store.FILE_NAME not in trial.files:
             raise ValueError(f"trial {trial.id} has no {store.FILE_NAME}")
         _check_member(infos[path], FILES[name])
-        if infos[path].file_size != trial.files[name].size:
-            raise ValueError(f"'{path}' has another size than its manifest says")
+        _check_size(infos[path], trial.files[name])
+    for path, member in of_suites.items():
+        _check_member(infos[path], choices.MAX_BYTES)
+        _check_size(infos[path], member)
+
+
+def _check_size(about: zipfile.ZipInfo, member: Member) -> None:
+    if about.file_size != member.size:
+        raise ValueError(f"'{about.filename}' has another size than its manifest says")
 
 
 def _check_member(about: zipfile.ZipInfo, max_bytes: int) -> None:

@@ -8,10 +8,21 @@ from pathlib import Path
 
 import harness
 from harness.errors import RecordError, StorageError
-from harness.exchange.bundle import BESIDE, FILES, MANIFEST, Manifest, Trial, add, check_beside, new
+from harness.exchange.bundle import (
+    BESIDE,
+    FILES,
+    MANIFEST,
+    Manifest,
+    Member,
+    Trial,
+    add,
+    check_beside,
+    choices_path,
+    new,
+)
 from harness.machine.files import atomically
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
-from harness.records import sealed, store
+from harness.records import choices, sealed, store
 from harness.records.token_nll import FILE_NAME as TOKEN_NLL_FILE
 from harness.registry import nearest
 
@@ -45,8 +56,8 @@ def export_records(
     token_nll: bool = True,
     warn: Callable[[str], None] = lambda sentence: None,
 ) -> Exported:
-    """Write the verified records of a results folder into one file, with their timings and scores of tokens, but
-    without weights, logs and checkpoints. The same records give the same bytes.
+    """Write the verified records of a results folder into one file, with their timings and scores of tokens, and the
+    choices of suites with `tune`, but without weights, logs and checkpoints. The same records give the same bytes.
 
     Args:
         results: the results folder.
@@ -69,8 +80,10 @@ def export_records(
             written = _add_trials(archive, folders, beside, warn)
             if not written:
                 raise RecordError(f"{results / 'runs'} holds no record that verifies")
-            manifest = Manifest(harness=harness.__version__, trials=written)
-            add(archive, MANIFEST, manifest.model_dump_json(indent=1).encode())
+            tuning = _add_choices(archive, results, sorted({trial.suite for trial in written}), warn)
+            manifest = Manifest(harness=harness.__version__, trials=written, tuning=tuning)
+            unused = set() if tuning else {"tuning"}
+            add(archive, MANIFEST, manifest.model_dump_json(indent=1, exclude=unused).encode())
     except zipfile.LargeZipFile as cause:
         raise RecordError(TOO_LARGE) from cause
     counts = {name: sum(name in trial.files for trial in written) for name in beside}
@@ -89,6 +102,23 @@ def _add_trials(
         if members:
             trials.append(Trial(suite=suite, id=trial, files=members))
     return tuple(trials)
+
+
+def _add_choices(
+    archive: zipfile.ZipFile, results: Path, suites: list[str], warn: Callable[[str], None]
+) -> dict[str, Member]:
+    """Write the choices of suites with `tune` into an archive, and return what the manifest says of them."""
+    found = {}
+    for suite in suites:
+        place = store.runs_folder(results, suite) / choices.FILE_NAME
+        try:
+            content = sealed.read(place, choices.MAX_BYTES)
+            if content is not None:
+                choices.parsed(content, suite, place)
+                found[suite] = add(archive, choices_path(suite), content)
+        except RecordError as damaged:
+            warn(str(damaged))
+    return found
 
 
 def _folders(results: Path, suites: tuple[str, ...]) -> list[Path]:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from harness.code.fingerprints import is_outdated
 from harness.errors import RecordError, StorageError
-from harness.exchange.bundle import BESIDE, FILES, Bundle, Trial, check_beside, opened
+from harness.exchange.bundle import BESIDE, FILES, Bundle, Trial, check_beside, choices_path, opened
 from harness.machine.files import write_atomically
-from harness.records import agreement, sealed, store
+from harness.plan.loaded_suite import Choice
+from harness.records import agreement, choices, sealed, store
 from harness.records.contents import KnownContents
 from harness.records.record import TrialRecord
 
@@ -62,7 +63,7 @@ class Imported:
 
 
 def import_records(place: Path, results: Path, *, replacing: bool = False) -> Imported:
-    """Write the records of a file, with their timings and scores of tokens, into a results folder.
+    """Write the records of a file, with their timings, scores of tokens and choices of tuning, into a results folder.
 
     When the results folder already has a record, only missing files beside it are written. A record of the results
     folder that does not verify is renamed and replaced.
@@ -78,12 +79,15 @@ def import_records(place: Path, results: Path, *, replacing: bool = False) -> Im
             command writes the others.
     """
     with opened(place) as bundle:
-        imported = _checked(bundle)
+        imported, made = _checked(bundle), _choices(bundle)
         if not replacing:
             _refuse_conflicts(bundle, results)
+            _refuse_other_choices(made, results)
         for trial in bundle.manifest.trials:
             kind = _write(bundle, trial, store.runs_folder(results, trial.suite), replacing=replacing)
             imported = replace(imported, **{kind: getattr(imported, kind) + 1})
+        for suite, found in made.items():
+            choices.save(store.runs_folder(results, suite), found)
         return replace(imported, differing=tuple(_differing(bundle, results)))
 
 
@@ -107,6 +111,35 @@ def _checked(bundle: Bundle) -> Imported:
         warnings=tuple(warnings),
         other_code=_of_other_code(bundle),
     )
+
+
+def _choices(bundle: Bundle) -> dict[str, tuple[Choice, ...]]:
+    """The choices of each suite of an archive. Raises RecordError when they contradict records of the archive."""
+    made, tuned = {}, {}
+    for trial in bundle.manifest.trials:
+        if (record := _record(bundle, trial)).tuning:
+            tuned[trial.suite, trial.id] = choices.perplexity(record)
+    for suite in bundle.manifest.tuning:
+        place = bundle.place / choices_path(suite)
+        made[suite] = choices.parsed(bundle.choices(suite), suite, place)
+        for choice in made[suite]:
+            for trial, ppl in choice.valid_ppl.items():
+                if tuned.get((suite, trial), ppl) != ppl:
+                    raise RecordError(f"{place}: the choice of '{choice.row}' contradicts the record of trial {trial}")
+    return made
+
+
+def _refuse_other_choices(made: dict[str, tuple[Choice, ...]], results: Path) -> None:
+    """Raise RecordError when the results folder has another choice of the same tuning trials."""
+    for suite, found in made.items():
+        here = choices.readable(store.runs_folder(results, suite), lambda damage: None)
+        for choice in found:
+            before = [each for each in here if each.valid_ppl.keys() == choice.valid_ppl.keys()]
+            if before and before[0].trial != choice.trial:
+                raise RecordError(
+                    f"{results / 'runs' / choices_path(suite)} holds another choice of '{choice.row}'; nothing was "
+                    "imported; --replace imports the choice with its records"
+                )
 
 
 def _of_other_code(bundle: Bundle) -> int:

@@ -6,9 +6,11 @@ from typing import Literal
 
 from harness import plan
 from harness.errors import ExecutionError, FewerTrialsError
+from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
-from harness.execution.run_suite import RunOptions, all_ok, run_suite
-from harness.plan.specs import GROUND_TRUTH, Suite
+from harness.execution.run_suite import all_ok, run_suite
+from harness.plan.loaded_suite import Suite
+from harness.plan.specs import GROUND_TRUTH
 from harness.report import ground_truth, study
 from harness.report.evidence.reproduced import Answer, together
 from harness.report.study import Study

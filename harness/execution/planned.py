@@ -1,27 +1,24 @@
 """What `harness run` would do with a suite: its trials with their parameter counts and their state."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from harness import plan
 from harness.code.fingerprints import is_outdated
-from harness.kernels import probe
-from harness.machine import environment
-from harness.plan.specs import Suite, TrialSpec
+from harness.plan.loaded_suite import Suite
+from harness.plan.specs import TrialSpec
+from harness.plan.tuning import Point, epochs_text
+from harness.plan.two_stages import chosen_rows, chosen_trials, everything, first_stage
 from harness.records import store
+from harness.records.choices import completed
 from harness.records.contents import of_suite
 from harness.records.record import TrialRecord
 from harness.report import retraining
 from harness.report.evidence import printed_numbers
 from harness.training.step_memory import StepMemory, plan_trials
-from harness.trial.exclusive_times import BUSY_CORES
-from harness.trial.planned_times import PlannedTime, planned_times
-from harness.trial.setting import Setting
-from harness.trial.sources import fetch_sources
 
 OUTDATED = "outdated"  # the state of a trial that is 'ok' and whose code has changed since
 
@@ -36,7 +33,7 @@ class PlannedTrial:
         params_total: parameters of the whole model.
         params_head: parameters of the head.
         memory: of a training step at its peak; None when it was not asked for or cannot be computed.
-        time: of the whole trial on this machine; None when it was not asked for or cannot be measured.
+        point: the values of the keys that are tuned; {} without `tune`.
     """
 
     spec: TrialSpec
@@ -45,7 +42,26 @@ class PlannedTrial:
     params_total: int
     params_head: int
     memory: StepMemory | None = None
-    time: PlannedTime | None = None
+    point: Point = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaterTrials:
+    """A row whose trials have no ids yet: they depend on the point that tuning will choose.
+
+    Args:
+        corpus, backbone, head: without what is tuned.
+        seeds: those of the suite.
+        first: the id of the first tuning trial of the row.
+        lost: every tuning trial of the row failed, so these trials will not be trained.
+    """
+
+    corpus: str
+    backbone: str
+    head: str
+    seeds: tuple[int, ...]
+    first: str
+    lost: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,48 +69,45 @@ class PlannedSuite:
     """The selected trials of a suite.
 
     Args:
+        trials: those of the table.
         outdated: a sentence with a command for each file of code that has changed since trials were made.
+        tuning: the tuning trials of a suite with `tune`.
+        later: the trials of the table that have no id yet, because no point is chosen for their row: one for each row,
+            with the seeds for which it stands.
     """
 
     suite: Suite
     trials: list[PlannedTrial]
     outdated: list[str]
+    tuning: list[PlannedTrial] = field(default_factory=list)
+    later: list[LaterTrials] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """For example '8 trials, 3 to run, 1 outdated'."""
-        missing = sum(not trial.finished for trial in self.trials)
-        outdated = sum(trial.state == OUTDATED for trial in self.trials)
-        return f"{len(self.trials)} trials, {missing} to run" + (f", {outdated} outdated" if outdated else "")
+        """For example '8 trials, 3 to run, 1 outdated'; of a suite with `tune` the same for both stages."""
+        if self.suite.tuning is None:
+            return _counts(self.trials)
+        spec, final = self.suite.tuning.spec, self.suite.tuning.rows[0].candidates[0].finals[0]
+        later = sum(len(each.seeds) for each in self.later)
+        after = f", {later} more after tuning" if later else ""
+        return (
+            f"stage 1, tuning: {_counts(self.tuning)}, {spec.budget} each; "
+            f"stage 2, the table: {_counts(self.trials)}{after}, {epochs_text(final.train.epochs)} each"
+        )
 
     @property
-    def minutes_to_run(self) -> float:
-        """The minutes of the trials that have no record, one after the other, of those whose time is known."""
-        return sum(trial.time.minutes for trial in self.trials if trial.time is not None and not trial.finished)
+    def models(self) -> list[PlannedTrial]:
+        """Trials with every model of the table; for a row without a point, one of its tuning trials."""
+        stand_ins = {each.first for each in self.later}
+        return [*self.trials, *(trial for trial in self.tuning if trial.spec.id in stand_ins)]
 
-    def step_ratio(self, trial: PlannedTrial) -> float | None:
-        """The time of a trial's training step divided by that of the first row of the baseline, on the same corpus and
-        backbone. None without a baseline, or where a time is not known.
-        """
-        spec, baseline = trial.spec, self.suite.table.baseline
-        of_baseline = (
-            other.time.train_ms
-            for other in self.trials
-            if other.spec.head.name == baseline
-            and (other.spec.corpus, other.spec.backbone) == (spec.corpus, spec.backbone)
-            and other.time is not None
-        )
-        theirs = next(of_baseline, None)
-        return trial.time.train_ms / theirs if theirs and trial.time is not None and trial.time.train_ms else None
-
-    def as_json(self, *, memory: bool, time: bool) -> dict[str, Any]:
-        """The content of `harness plan --json`, with the memory and the time of trials where these are asked for."""
-        entries = [
-            _entry(trial)
-            | ({"memory": _bytes(trial.memory)} if memory else {})
-            | ({"time": _milliseconds(trial.time)} if time else {})
-            for trial in self.trials
-        ]
-        return {"suite": self.suite.name, "version": self.suite.version, "trials": entries}
+    def as_json(self, *, memory: bool) -> dict[str, Any]:
+        """The content of `harness plan --json`, with the memory of a training step if `memory`."""
+        entries = [_entry(trial) | ({"memory": _bytes(trial.memory)} if memory else {}) for trial in self.trials]
+        made = {"suite": self.suite.name, "version": self.suite.version, "trials": entries}
+        if self.suite.tuning is None:
+            return made
+        later = [asdict(each) for each in self.later]
+        return {**made, "tuning": [_entry(trial) for trial in self.tuning], "after_tuning": later}
 
 
 def planned(
@@ -108,20 +121,55 @@ def planned(
     Raises: SuiteError when a printed table or a condition of `only` is unknown.
     """
     printed_numbers.load(suite)
-    specs = plan.select(suite.trials, only)
-    ids, runs = [spec.id for spec in specs], store.runs_folder(results, suite.name)
+    suite = completed(suite, results, warn)
+    specs, tuning, later, points = chosen_trials(suite, only), (), [], {}
+    if suite.tuning is not None:
+        points = suite.tuning.points
+        rows = chosen_rows(suite, only)
+        tuning, later = first_stage(suite, rows).trials, _later(suite, rows)
+    both = suite.model_copy(update={"trials": (*tuning, *specs)})
+    ids, runs = [spec.id for spec in both.trials], store.runs_folder(results, suite.name)
     records, damaged = store.load_all(runs, ids)
-    records, misfits = of_suite(records, suite)
+    records, misfits = of_suite(records, both)
     for sentence in (*damaged, *misfits):
         warn(sentence)
     interrupted = store.interrupted(runs, ids)
-    trials = []
-    for spec in specs:
-        state = _state(records.get(spec.id), interrupted=spec.id in interrupted)
-        total, head = suite.params[spec.id]
-        finished = spec.id in records
-        trials.append(PlannedTrial(spec=spec, state=state, finished=finished, params_total=total, params_head=head))
-    return PlannedSuite(suite=suite, trials=trials, outdated=retraining.sentences(suite, specs, records, *options))
+
+    def states(stage: Iterable[TrialSpec]) -> list[PlannedTrial]:
+        return [
+            PlannedTrial(
+                spec=spec,
+                state=_state(records.get(spec.id), interrupted=spec.id in interrupted),
+                finished=spec.id in records,
+                params_total=suite.params[spec.id][0],
+                params_head=suite.params[spec.id][1],
+                point=points.get(spec.id, {}),
+            )
+            for spec in stage
+        ]
+
+    whole = suite.model_copy(update={"trials": everything(suite)})
+    outdated = retraining.sentences(whole, both.trials, records, *options)
+    return PlannedSuite(suite=suite, trials=states(specs), tuning=states(tuning), later=later, outdated=outdated)
+
+
+def _later(suite: Suite, rows: Iterable[int]) -> list[LaterTrials]:
+    found = []
+    for row in rows:
+        first, choice = suite.tuning.rows[row].candidates[0], suite.tuning.choices[row]
+        if choice is None or choice.trial is None:
+            made_of = {kind: str(suite.compared(kind, first.trial)) for kind in ("backbone", "head")}
+            seeds, lost = tuple(trial.seed for trial in first.finals), choice is not None
+            found.append(
+                LaterTrials(corpus=str(first.trial.corpus), **made_of, seeds=seeds, first=first.trial.id, lost=lost)
+            )
+    return found
+
+
+def _counts(trials: list[PlannedTrial]) -> str:
+    missing = sum(not trial.finished for trial in trials)
+    outdated = sum(trial.state == OUTDATED for trial in trials)
+    return f"{len(trials)} trials, {missing} to run" + (f", {outdated} outdated" if outdated else "")
 
 
 def with_memory(planned: PlannedSuite, device: torch.device, warn: Callable[[str], None]) -> PlannedSuite:
@@ -130,50 +178,14 @@ def with_memory(planned: PlannedSuite, device: torch.device, warn: Callable[[str
     Args:
         warn: called with a sentence for each model whose memory cannot be computed.
     """
-    trained = tuple(trial.spec for trial in planned.trials if not trial.spec.is_ngram)
+    trained = tuple(trial.spec for trial in planned.models if not trial.spec.is_ngram)
     found, unknown = plan_trials(trained, device)
     for sentence in unknown:
         warn(f"the memory of a training step cannot be computed: {sentence}")
-    return replace(planned, trials=[replace(trial, memory=found.get(trial.spec.id)) for trial in planned.trials])
-
-
-def with_times(planned: PlannedSuite, data: Path, device: torch.device, warn: Callable[[str], None]) -> PlannedSuite:
-    """The same plan with the time that each trial would take on this machine. Corpora are read, and downloaded where
-    they are missing; some batches of each model are run, and nothing is written.
-
-    Args:
-        data: folder of the corpora's files.
-        warn: called with a sentence for each model that cannot be timed.
-    Raises: CorpusError when a corpus cannot be read or downloaded.
-    """
-    suite = planned.suite
-    trained = [
-        trial.spec for trial in planned.trials if not trial.spec.is_ngram and trial.spec.train.data_parallel == 1
+    measured = [
+        [replace(each, memory=found.get(each.spec.id)) for each in of] for of in (planned.trials, planned.tuning)
     ]
-    rows = {_row(spec): spec for spec in reversed(trained)}  # the first of each row
-    fetch_sources(rows.values(), data)
-    if (busy := environment.busy_cores()) >= BUSY_CORES:
-        warn(f"other programs use {busy:.1f} cores of this machine: times are longer than on a quiet one")
-    setting = Setting(
-        suite=suite.name,
-        runs=Path(),
-        data=data.resolve(),
-        device=str(device),
-        executor="inline",
-        threads=suite.resources.cpus,
-        route=probe.chosen_route() if device.type == "cpu" else "default",
-        contents=suite.contents,
-    )
-    found, unknown = planned_times(list(reversed(rows.values())), setting)
-    for sentence in unknown:
-        warn(sentence)
-    times = {row: found.get(spec.id) for row, spec in rows.items()}
-    return replace(planned, trials=[replace(trial, time=times.get(_row(trial.spec))) for trial in planned.trials])
-
-
-def _row(spec: TrialSpec) -> tuple[str, str, str, str]:
-    """Trials that differ in nothing but their seed take the same time."""
-    return str(spec.corpus), str(spec.backbone), str(spec.head), str(spec.train)
+    return replace(planned, trials=measured[0], tuning=measured[1])
 
 
 def _state(record: TrialRecord | None, *, interrupted: bool) -> str:
@@ -186,11 +198,8 @@ def _entry(trial: PlannedTrial) -> dict[str, Any]:
     spec = trial.spec
     components = {kind: getattr(spec, kind).model_dump() for kind in ("corpus", "backbone", "head")}
     counts = {"params_total": trial.params_total, "params_head": trial.params_head}
-    return {"id": spec.id, **components, "seed": spec.seed, **counts, "state": trial.state}
-
-
-def _milliseconds(time: PlannedTime | None) -> dict[str, float] | None:
-    return None if time is None else {**asdict(time), "minutes": time.minutes}
+    entry = {"id": spec.id, **components, "seed": spec.seed, **counts, "state": trial.state}
+    return {**entry, "point": trial.point} if trial.point else entry
 
 
 def _bytes(memory: StepMemory | None) -> dict[str, int] | None:

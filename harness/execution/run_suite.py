@@ -11,71 +11,26 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from harness import plan
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, FewerTrialsError, StorageError
-from harness.execution.driver import Execution, run_trials, tidy_finished, without_weights
+from harness.execution.driver import Execution, run_trials
 from harness.execution.exclusive_pass import time_rows
+from harness.execution.options import RESULTS, RunOptions
 from harness.execution.progress.reporter import Reporter
-from harness.execution.resources import LOCAL, Resources
-from harness.plan.specs import Suite, TrialSpec
-from harness.records import store
+from harness.execution.stage import Stage, pending, report
+from harness.execution.tuning_stage import tune
+from harness.plan.loaded_suite import Suite
+from harness.plan.two_stages import chosen_rows, chosen_trials
+from harness.records import choices
 from harness.records.record import TrialRecord
-from harness.report import retraining, study
+from harness.report import study
 from harness.report.evidence import printed_numbers
 from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.study import Study
 from harness.tracking.description import description
 from harness.tracking.safe_tracker import SafeTracker
-from harness.trial.setting import Setting
-
-RESULTS = Path("results")
-SHOWN = 5  # how many trials a warning names
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """The options of `harness run`.
-
-    Args:
-        overrides: changes of the suite as of --set, for example ('train.epochs=2',).
-        only: conditions as of --only, for example ('head=mos,seed=1',); () runs all trials.
-        executor: 'ray' runs several trials at the same time, 'inline' one after the other in this process.
-        address: 'local', or the address of a Ray cluster.
-        device: 'auto' uses a GPU if there is one.
-        cpus_per_trial: CPU cores and torch threads of a trial; None: as the suite says.
-        gpus_per_trial: GPUs of a trial, or a share of one; None: as the suite says.
-        retry_failed: run failed trials again.
-        force: run finished trials again.
-        keep: use finished trials although their code has changed since.
-        shared: other programs use this machine, so the times are marked as shared.
-        fail_fast: stop at the first trial that fails.
-        tracking: write to MLflow.
-        timing: True: time the rows again; False: do not time them; None: as the suite says, once.
-        overwrite: also replace a table that was made of more finished trials.
-    """
-
-    overrides: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    executor: Literal["ray", "inline"] = "ray"
-    address: str = LOCAL
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    cpus_per_trial: int | None = None
-    gpus_per_trial: float | None = None
-    retry_failed: bool = False
-    force: bool = False
-    keep: bool = False
-    shared: bool = False
-    fail_fast: bool = False
-    tracking: bool = True
-    timing: bool | None = None
-    overwrite: bool = False
-
-    def __post_init__(self) -> None:
-        if self.force and self.keep:
-            raise ExecutionError("--force trains finished trials again and --keep keeps them: use only one of the two")
 
 
 def run_suite(
@@ -104,11 +59,14 @@ def run_suite(
         KeyboardInterrupt, after the table of the finished trials is written.
     """
     options = replace(options or RunOptions(), **changes)
-    run = _prepare(_loaded(suite, options.overrides), _results(results), options, reporter or Reporter())
-    before = run.study()
-    todo = _pending(run, before.records)
-    execution = _execution(run, todo, Path(data or os.environ.get("HARNESS_DATA") or DEFAULT_DATA))
+    folders = _results(results), Path(data or os.environ.get("HARNESS_DATA") or DEFAULT_DATA)
+    run = _prepare(_loaded(suite, options.overrides), *folders, options, reporter or Reporter())
     tracking = SafeTracker(run.results if options.tracking else None, run.reporter.warn)
+    run = _tuned(run, tracking)
+    before = run.study()
+    found = pending(run, before.records)
+    report(run, found)
+    todo, execution = found.todo, run.execution(found.todo)
     view = run.reporter.progress(todo)
     try:
         finished = run_trials(todo, execution, view, tracking) if todo else {}
@@ -137,35 +95,25 @@ def load_study(suite: str | Path | Suite, *, results: str | Path | None = None, 
 
 
 def all_ok(found: Study, only: tuple[str, ...] = ()) -> bool:
-    """Whether every trial of the study, or every one that `only` selects, has a record with the status 'ok'."""
-    records = found.records
-    return all(spec.id in records and records[spec.id].status == "ok" for spec in plan.select(found.suite.trials, only))
+    """Whether every trial of the study, or every one that `only` selects, has a record with the status 'ok'.
 
-
-def results_option(results: Path) -> list[str]:
-    """The option that names the results folder in a command; nothing for the default folder."""
-    return [] if results == RESULTS else ["--results", str(results)]
+    Of a suite with `tune`, a point must be chosen for each of these rows. A tuning trial may fail.
+    """
+    suite, records = found.suite, found.records
+    if suite.tuning is not None and not all(suite.tuning.of_table(row) for row in chosen_rows(suite, only)):
+        return False
+    return all(spec.id in records and records[spec.id].status == "ok" for spec in chosen_trials(suite, only))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """One call of run_suite.
+class _Run(Stage):
+    """One call of run_suite: the stage of the suite's table.
 
     Args:
-        trials: those that the options select.
         printed: the printed numbers of the suite.
     """
 
-    suite: Suite
-    trials: tuple[TrialSpec, ...]
     printed: PrintedNumbers
-    results: Path
-    options: RunOptions
-    reporter: Reporter
-
-    @property
-    def runs(self) -> Path:
-        return store.runs_folder(self.results, self.suite.name)
 
     def study(self) -> Study:
         """Read the records as they are now."""
@@ -184,73 +132,35 @@ def _results(given: str | Path | None) -> Path:
     return Path(given or os.environ.get("HARNESS_RESULTS") or RESULTS)
 
 
-def _prepare(suite: Suite, results: Path, options: RunOptions, reporter: Reporter) -> _Run:
-    printed = printed_numbers.load(suite)
-    trials = plan.select(suite.trials, tuple(options.only))
-    return _Run(suite=suite, trials=trials, printed=printed, results=results, options=options, reporter=reporter)
-
-
-def _pending(run: _Run, records: Mapping[str, TrialRecord]) -> list[TrialSpec]:
-    """The trials to run. Reports what is wrong with those that are finished, and removes their temporary files."""
-    options, ids = run.options, [spec.id for spec in run.trials]
-    found = {trial: records[trial] for trial in ids if trial in records}
-    outdated = []
-    if not (options.force or options.keep):
-        outdated = retraining.sentences(run.suite, run.trials, found, *results_option(run.results))
-    for sentence in outdated:
-        run.reporter.problem(sentence)
-    todo = store.pending(run.trials, found, retry_failed=options.retry_failed, force=options.force)
-    finished = {trial: found[trial] for trial in found.keys() - {spec.id for spec in todo}}
-    tidy_finished(run.runs, finished)
-    if lost := without_weights(run.runs, finished):
-        run.reporter.warn(_lost_weights(lost))
-    if not todo:
-        what = "nothing else to run" if outdated else "nothing to run"
-        run.reporter.say(f"{what}: all {len(ids)} trials have a record")
-    if failed := sum(record.status != "ok" for record in finished.values()):
-        run.reporter.say(f"failed: {failed} of these trials; --retry-failed runs them again")
-    return todo
-
-
-def _lost_weights(trials: list[str]) -> str:
-    more = f" and {len(trials) - SHOWN} more" if len(trials) > SHOWN else ""
-    which = f"{len(trials)} finished trial{'s' * (len(trials) > 1)} ({', '.join(trials[:SHOWN])}{more})"
-    return (
-        f"the weights, best.pt, are missing or damaged of {which}. Records and tables do not need them; "
-        "inspect, sample and exclusive times do. --force with --only trains such a trial again"
+def _prepare(suite: Suite, results: Path, data: Path, options: RunOptions, reporter: Reporter) -> _Run:
+    return _Run(
+        suite=suite,
+        trials=chosen_trials(suite, tuple(options.only)),
+        printed=printed_numbers.load(suite),
+        results=results,
+        data=data,
+        options=options,
+        reporter=reporter,
     )
 
 
-def _execution(run: _Run, todo: list[TrialSpec], data: Path) -> Execution:
-    suite, options = run.suite, run.options
-    gpus = suite.resources.gpus if options.gpus_per_trial is None else options.gpus_per_trial
-    setting = Setting(
-        suite=suite.name,
-        runs=run.runs,
-        data=data.resolve(),
-        device="cuda" if options.gpus_per_trial and options.device == "auto" else options.device,
-        executor=options.executor,
-        shared=options.shared,
-        checkpoint=suite.checkpoint,
-        timeout=suite.timeout,
-        measure=suite.measure,
-        memory_gib=suite.resources.memory_gib,
-        fresh=options.force,
-        replaces=store.digests(run.runs, [spec.id for spec in todo]),  # also of records that do not fit the suite
-        contents=suite.contents,
-    )
-    return Execution(
-        setting=setting,
-        resources=Resources(cpus=options.cpus_per_trial or suite.resources.cpus, gpus=gpus),
-        address=options.address,
-        fail_fast=options.fail_fast,
-    )
+def _tuned(run: _Run, tracking: SafeTracker) -> _Run:
+    """The run with the trials of the suite's table, after the tuning trials of a suite with `tune` were run."""
+    if run.suite.tuning is None:
+        return run
+    try:
+        goes_on = tune(run, tracking)
+    except KeyboardInterrupt:
+        _publish(run, run.study(), None)
+        raise
+    suite = choices.completed(run.suite, run.results, run.reporter.warn)
+    return replace(run, suite=suite, trials=chosen_trials(suite, tuple(run.options.only)) if goes_on else ())
 
 
 def _time(run: _Run, execution: Execution, records: Mapping[str, TrialRecord]) -> bool:
     """Time the rows if the options or the suite ask for it; True when rows were timed."""
     options = run.options
-    if not (run.suite.measure.exclusive if options.timing is None else options.timing):
+    if not run.trials or not (run.suite.measure.exclusive if options.timing is None else options.timing):
         return False
     setting = replace(execution.setting, fresh=options.force or bool(options.timing))
     return time_rows(run.trials, replace(execution, setting=setting), records, run.reporter)
@@ -259,6 +169,8 @@ def _time(run: _Run, execution: Execution, records: Mapping[str, TrialRecord]) -
 def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:
     """Show and write the table, and describe the suite in MLflow. Files that cannot be written are problems."""
     run.reporter.say(found.table())
+    if not found.rows:
+        return  # no row is tuned yet
     try:
         table, *others = found.write_table(run.options.overwrite)
         run.reporter.say(f"table: {', '.join([str(table), *(path.suffix for path in others)])}")

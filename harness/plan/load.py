@@ -9,14 +9,17 @@ from pydantic import ValidationError
 from harness.containment.calls import marked_signals
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError
+from harness.plan import tuned_rows, tuning_checks
 from harness.plan.components import MAX_TRIALS, Component, components
 from harness.plan.construction import Construction
 from harness.plan.expansion import Combination, combinations, ngram_trials, trials
 from harness.plan.identity import starting_content
+from harness.plan.loaded_suite import Suite
 from harness.plan.matching import matched
 from harness.plan.parameters import sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
-from harness.plan.specs import DECIDES_NO_RESULT, OF_TRAINING, NgramSuiteFile, Suite, SuiteFile
+from harness.plan.specs import DECIDES_NO_RESULT
+from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
 MAX_DIGITS = 9  # of a list index in --set; a longer number is read as a key
@@ -42,6 +45,9 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     else:
         construction.check([fact.vocab_size for fact in facts], backbones, heads)
     problems += wrong_facts + construction.problems
+    if file is not None:
+        complete = not (wrong_backbones or wrong_heads)
+        problems += tuning_checks.problems(file, backbones, heads, source, complete=complete)
     if file is not None and not problems:
         problems += _combination_problems(file, heads, facts, source)
     contents, wrong_contents = _contents(backbones, source) if not problems else ([], [])
@@ -145,7 +151,8 @@ def _known_keys(place: Place) -> list[str]:
     schema = SuiteFile.model_json_schema()
     node = schema
     for part in place:
-        node = node.get("items", {}) if isinstance(part, int) else node.get("properties", {}).get(part, {})
+        named = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
+        node = node.get("items", {}) if isinstance(part, int) else named
         for option in [node, *node.get("anyOf", [])]:
             if "$ref" in option:
                 node = schema["$defs"][option["$ref"].rpartition("/")[2]]
@@ -204,8 +211,13 @@ def _expanded(
     source: Source,
 ) -> Suite:
     """Return the suite with its trials: those of the combinations, then the n-grams."""
-    weights = {str(each.backbone.spec): each.content for each in combined if each.content is not None}
-    expanded, origins = trials(combined, file.train, file.seeds, source)
+    expanded, tuning = {}, None
+    if file.tune is None:
+        expanded, origins = trials(combined, file.train, file.seeds, source)
+    else:
+        tuned = tuned_rows.expand(file, combined, source)
+        tuning, origins = tuned.tuning, tuned.origins
+    weights = {str(each.backbone.spec): each.content for each in origins.values() if each.content is not None}
     ngrams = ngram_trials(file.ngrams, texts, source)
     return Suite(
         name=file.name,
@@ -224,6 +236,7 @@ def _expanded(
         settled={trial_id: each.settled for trial_id, each in origins.items() if each.settled},
         match=file.match,
         core_minutes=file.core_minutes,
+        tuning=tuning,
     )
 
 

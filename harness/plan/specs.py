@@ -1,16 +1,12 @@
-"""The types of a plan: the keys of a suite file, and the trials that it expands to. Frozen; unknown keys are errors."""
+"""The types of a plan: components, how a trial is trained, and a trial. Frozen; unknown keys are errors."""
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from harness.kernels.products import Precision
-from harness.plan.comparison import MatchSpec, TableSpec
 from harness.plan.eval_spec import EvalSpec
-from harness.plan.ngrams import NGRAM_BACKBONE, NgramList
-from harness.plan.reader import Source
-from harness.plan.run_options import CheckpointSpec, MeasureSpec, Resources, TimeoutSpec
+from harness.plan.ngrams import NGRAM_BACKBONE
 from harness.plan.strict import Strict
 from harness.plan.train_parts import Schedule
 
@@ -190,94 +186,3 @@ class TrialSpec(Strict):
 SUITE_NAME = "^[a-z0-9][a-z0-9_-]{0,63}$"
 LEADERBOARD, GROUND_TRUTH = "leaderboard", "ground_truth"  # tables of several suites: results/tables/leaderboard.md
 TRIAL_ID = "^[0-9a-f]{12}$"
-
-
-class SuiteFile(Strict):
-    """The keys of a suite file. Components are checked against the registries in harness/plan/components.py.
-
-    Args:
-        core_minutes: how long all trials take on one core of a CPU, as far as it is known. It changes nothing in a run;
-            `harness reproduce` leaves out long suites by it.
-    """
-
-    name: Annotated[str, Field(pattern=SUITE_NAME)]
-    version: Annotated[int, Field(ge=1)]
-    core_minutes: Annotated[float, Field(gt=0)] | None = None
-    corpora: Annotated[list[Any], Field(min_length=1)]
-    backbones: Annotated[list[Any], Field(min_length=1)]
-    heads: Annotated[list[Any], Field(min_length=1)]
-    train: TrainSpec
-    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
-    ngrams: NgramList = Field(default_factory=list)
-    resources: Resources = Resources()
-    checkpoint: CheckpointSpec = CheckpointSpec()
-    timeout: TimeoutSpec = TimeoutSpec()
-    measure: MeasureSpec = MeasureSpec()
-    table: TableSpec = TableSpec()
-    match: MatchSpec | None = None
-
-    @field_validator("name")
-    @classmethod
-    def _its_table_is_its_own(cls, name: str) -> str:
-        if name in (LEADERBOARD, GROUND_TRUTH):
-            raise ValueError(f"must not be '{name}', which is the name of a table of several suites")
-        return name
-
-
-class NgramSuiteFile(SuiteFile):
-    """The keys of a suite file of n-grams only: without backbones, heads, seeds and settings of training."""
-
-    backbones: Annotated[list[Any], Field(max_length=0)] = Field(default_factory=list)
-    heads: Annotated[list[Any], Field(max_length=0)] = Field(default_factory=list)
-    seeds: Annotated[list[int], Field(max_length=0)] = Field(default_factory=list)
-    train: TrainSpec = COUNTED
-    ngrams: Annotated[NgramList, Field(min_length=1)]
-
-
-OF_TRAINING = frozenset({"backbones", "heads", "seeds", "train"})  # keys that a suite of n-grams only does not have
-
-
-class Suite(Strict):
-    """A suite that was read and checked, with its trials in the order of the file.
-
-    Args:
-        overrides: the changes by --set, as strings (key, value, value in the file or None). They are part of the title
-            and the file name of the table.
-        source: the suite file, for messages.
-        counting: the counting rule of each corpus. The key is str(corpus).
-        contents: the content hash of each corpus, with the key str(corpus), and the identity of the weights that each
-            backbone starts from, with the key str(backbone).
-        params: trial id -> numbers of parameters (total, head).
-        settled: trial id -> the integers that the head's constructor chose for parameters that are None.
-        match: the comparison at equal numbers of parameters that chose the trials' widths, or None.
-        core_minutes: how long all trials take on one core of a CPU; None: not known.
-    """
-
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
-
-    name: str
-    version: int
-    trials: tuple[TrialSpec, ...]
-    resources: Resources
-    checkpoint: CheckpointSpec
-    timeout: TimeoutSpec
-    measure: MeasureSpec
-    table: TableSpec
-    overrides: tuple[tuple[str, str, str | None], ...]
-    source: Source
-    counting: dict[str, str]
-    contents: dict[str, str]
-    params: dict[str, tuple[int, int]]
-    match: MatchSpec | None = None
-    core_minutes: float | None = None
-    settled: dict[str, dict[str, int]] = Field(default_factory=dict)
-
-    def compared(self, spec: ComponentSpec) -> ComponentSpec:
-        """Return a backbone or head without the width that matching chose. It identifies rows of a table."""
-        vary = self.match.vary if self.match is not None else None
-        return ComponentSpec(name=spec.name, params={k: value for k, value in spec.params.items() if k != vary})
-
-    @property
-    def path(self) -> Path:
-        """The suite file."""
-        return self.source.path

@@ -9,8 +9,9 @@ from typing import Any
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import HarnessError, RecordError
 from harness.plan.identity import Identified, starting_content, trial_id
+from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import checked, parameters, places
-from harness.plan.specs import ComponentSpec, Suite, TrialSpec
+from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.records.record import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 

@@ -69,7 +69,11 @@ class Contents(_Frozen):
 
 
 class TrialRecord(_Frozen):
-    """A finished trial: its settings, how it ended, what was measured (raw numbers; the units are in their names)."""
+    """A finished trial: its settings, how it ended, what was measured (raw numbers; the units are in their names).
+
+    Args:
+        tuning: it is a tuning trial of its suite, and belongs to no table.
+    """
 
     schema_version: int = SCHEMA
     suite: str
@@ -83,6 +87,7 @@ class TrialRecord(_Frozen):
     contents: Contents | None = None  # None in the first records, and where the plan did not know them
     certificate: Certificate | None = None  # None in older records, and where the trial ended before it was measured
     code: Fingerprints | None = None  # None in records made before code was recorded
+    tuning: bool = False
 
     @property
     def id(self) -> str:

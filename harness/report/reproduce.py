@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.errors import SuiteError
+from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import resolved
 from harness.plan.selection import Facts, facts_of, matching
-from harness.plan.specs import ComponentSpec, Suite, TrialSpec, value_text
+from harness.plan.specs import ComponentSpec, TrialSpec, value_text
 from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report.evidence.table_rows import Row
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from harness.code import fingerprints
 from harness.errors import SuiteError
+from harness.plan.loaded_suite import Suite
 from harness.plan.selection import facts_of, matching
-from harness.plan.specs import Suite, TrialSpec
+from harness.plan.specs import TrialSpec
 from harness.records.record import TrialRecord
 from harness.report import reproduce
 from harness.report.evidence.versions import changed

@@ -12,10 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import plan
 from harness.errors import RecordError
 from harness.plan.comparison import Shape
-from harness.plan.specs import Suite, TrialSpec
+from harness.plan.loaded_suite import Suite
+from harness.plan.specs import TrialSpec
+from harness.plan.two_stages import chosen_trials
+from harness.records.choices import completed
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
 from harness.report import outputs
@@ -71,8 +73,8 @@ class Study:
 
         Columns: id; corpus, backbone and head, with the labels of the table; seed; status: that of the record, or
         'interrupted' (a checkpoint but no record) or 'missing'; every metric of harness.records.metrics; every
-        parameter of the components as 'corpus.<name>', 'backbone.<name>' and 'head.<name>'. A value that a trial does
-        not have is NaN.
+        parameter of the components as 'corpus.<name>', 'backbone.<name>' and 'head.<name>'; settings of training that
+        were tuned as 'train.<name>'. A value that a trial does not have is NaN.
         """
         import pandas as pd  # here: it takes a second to import
 
@@ -98,8 +100,10 @@ class Study:
         Args:
             overwrite: also replace a table that was made of more finished trials.
             shape: how rows are laid out; None: as the suite says.
-        Raises: FewerTrialsError, StorageError.
+        Raises: RecordError where no row is tuned yet; FewerTrialsError, StorageError.
         """
+        if not self.rows:
+            raise RecordError(f"no row of the suite is tuned yet; `harness run {self.suite.path}` does it")
         return suite_table.write(self.suite, self._table(shape), self.results, shape, overwrite=overwrite)
 
     def write_report(self, overwrite: bool = False, only: Sequence[str] = ()) -> list[Path]:
@@ -116,7 +120,7 @@ class Study:
         from harness.report.figures import plots  # here: matplotlib and jinja2 take a second to import
         from harness.report.page import document
 
-        chosen = {trial.id for trial in plan.select(self.suite.trials, tuple(only))}
+        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
         if not chosen & self.records.keys():
             path = self.suite.path
             raise RecordError(f"{self.evidence.runs} has no record of these trials; `harness run {path}` makes them")
@@ -138,7 +142,7 @@ class Study:
         return suite_table.build(self.findings, shape)
 
     def _chosen(self, table: Table, only: Sequence[str]) -> Table:
-        chosen = plan.select(self.suite.trials, tuple(only))
+        chosen = chosen_trials(self.suite, tuple(only))
         return suite_table.of_trials(table, {trial.id for trial in chosen})
 
     def _line(self, trial: TrialSpec, row: Row) -> dict[str, object]:
@@ -155,11 +159,12 @@ class Study:
             "status": missing if record is None else record.status,
             **({} if record is None else record.metrics),
             **parameters,
+            **row.tuned,
         }
 
 
 def load(suite: Suite, results: Path, *, warn: Callable[[str], None], printed: PrintedNumbers | None = None) -> Study:
-    """Read the records, timings and printed numbers of a suite.
+    """Read the records, timings and printed numbers of a suite, and the points that its tuning has chosen.
 
     Args:
         results: the results folder.
@@ -167,4 +172,4 @@ def load(suite: Suite, results: Path, *, warn: Callable[[str], None], printed: P
         printed: the printed numbers of the suite where they are loaded already; None: load them.
     Raises: SuiteError where the suite names a printed table that is not known.
     """
-    return Study(evidence=gather(suite, results, warn, printed), results=results)
+    return Study(evidence=gather(completed(suite, results, warn), results, warn, printed), results=results)

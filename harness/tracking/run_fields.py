@@ -79,6 +79,7 @@ def tags(record: TrialRecord) -> dict[str, str]:
         "torch": environment.torch,
         "executor": environment.executor,
         "message": record.message,
+        "stage": "tuning" if record.tuning else "",
     }
     return {name: printable(value)[:MAX_TAG] for name, value in values.items() if value}
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from harness.plan.specs import CheckpointSpec
+from harness.plan.run_options import CheckpointSpec
 from harness.training.checkpoint import Checkpoint, Checkpoints, NoCheckpoints, Position, SessionInfo
 from harness.training.parts import Stateful
 

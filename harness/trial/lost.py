@@ -41,6 +41,7 @@ def give_up(
             message=sentence(message),
             contents=setting.contents_of(spec),
             code=session.code,
+            tuning=setting.tuning,
         )
         with trial_log(folder) as log:
             log.error("%s: %s", status, message)

@@ -120,6 +120,7 @@ def record_of(trial: TrialContext) -> TrialRecord:
         contents=setting.contents_of(trial.spec),
         certificate=outcome.certificate,
         code=trial.session.code,
+        tuning=setting.tuning,
     )
     record = store.measured(record)
     trial.log.info("%s %s", record.status, record.metrics)

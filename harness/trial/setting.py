@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from harness.kernels.products import Route
-from harness.plan.specs import CheckpointSpec, MeasureSpec, TimeoutSpec, TrialSpec
+from harness.plan.run_options import CheckpointSpec, MeasureSpec, TimeoutSpec
+from harness.plan.specs import TrialSpec
 from harness.records.record import Contents
 
 
@@ -36,6 +37,7 @@ class Setting:
             that a worker reads must have it.
         driver: name of the run that the trial belongs to; deaths of workers are counted within a run.
         retries: attempts that this run has made before and given up.
+        tuning: the trials are tuning trials of their suite, noted in the record.
     """
 
     suite: str
@@ -56,6 +58,7 @@ class Setting:
     contents: dict[str, str] = field(default_factory=dict)
     driver: str = field(default_factory=lambda: uuid.uuid4().hex)
     retries: int = 0
+    tuning: bool = False
 
     def contents_of(self, spec: TrialSpec) -> Contents | None:
         """The contents that a trial reads, for its record; None when the plan has none for its corpus."""

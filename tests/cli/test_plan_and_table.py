@@ -81,14 +81,16 @@ def known_times(monkeypatch):
 
 def test_plan_with_times_shows_minutes_and_what_fits_into_the_time_of_the_baseline(finished, harness, known_times):
     before = files(finished)
-    plan = json.loads(harness("plan", "suites/tiny.yaml", "--time", "--json").out)
-    # 400 tokens in 4 columns: 99 targets, 15 steps an epoch. 40 tokens in 10 columns of 4: one batch, of 2 validations
-    # and 2 tests
-    assert [trial["time"]["steps"] for trial in plan["trials"]] == [30] * 4
-    assert plan["trials"][0]["time"] == {
-        "train_ms": 60.0, "eval_ms": 30.0, "steps": 30, "evaluations": 4, "minutes": (30 * 60 + 4 * 30) / 60_000,
-    }  # fmt: skip
-    assert "time" not in json.loads(harness("plan", "suites/tiny.yaml", "--json").out)["trials"][0]
+    softmax, mos = json.loads(harness("plan", "suites/tiny.yaml", "--time", "--json").out)["times"]
+    # 400 tokens in 4 columns: 99 targets, 15 steps of 7. 40 tokens in 10 columns of 4: one batch, of 2 validations and
+    # 2 tests
+    measured = {"train_ms": 60.0, "eval_ms": 30.0, "steps": 15, "valid_batches": 1, "test_batches": 1}
+    assert softmax["time"] == {**measured, "minutes": (30 * 60 + 4 * 30) / 60_000}
+    assert [(row["head"], row["epochs"], row["step_ratio"], row["minutes_to_run"]) for row in (softmax, mos)] == [
+        ("softmax", 2.0, 1.0, 0.0),
+        ("mos(num_mixtures=2)", 2.0, 2.5, 0.0),
+    ]
+    assert "times" not in json.loads(harness("plan", "suites/tiny.yaml", "--json").out)
     lines = [re.split("[│|]", line) for line in harness("plan", "suites/tiny.yaml", "--time").out.splitlines()]
     cells = [[cell.strip() for cell in line[4:-1]] for line in lines if len(line) == 10 and "lstm" in line[2]]
     # 2 epochs of 60 ms a step are 0.8 epochs of 150 ms a step

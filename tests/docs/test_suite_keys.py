@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from harness.plan.specs import SuiteFile
+from harness.plan.suite_file import SuiteFile
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ from harness import plan
 from harness.errors import ExecutionError, SuiteError
 from harness.execution import run_suite as running
 from harness.execution.progress.reporter import Reporter
+from harness.records import store
 
 QUIET = harness.RunOptions(executor="inline", device="cpu", tracking=False)
 
@@ -58,8 +59,8 @@ def test_without_a_terminal_the_progress_is_plain_lines(first):
 
 def test_a_second_run_trains_nothing_and_reads_the_records_once(first, monkeypatch):
     suite, results, _, study = first
-    reads, load = [], running.store.load_all
-    monkeypatch.setattr(running.store, "load_all", lambda *given: reads.append(given) or load(*given))
+    reads, load = [], store.load_all
+    monkeypatch.setattr(store, "load_all", lambda *given: reads.append(given) or load(*given))
     tables, printed = [], running.printed_numbers.load
     monkeypatch.setattr(running.printed_numbers, "load", lambda given: tables.append(given) or printed(given))
     again = harness.run_suite(suite, results=results, options=QUIET)

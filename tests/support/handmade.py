@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from harness.code.fingerprints import Fingerprints
-from harness.plan.specs import CheckpointSpec, ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.run_options import CheckpointSpec
+from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.records.certificate import Certificate
 from harness.records.record import CurvePoint, Environment, TrialRecord
 from harness.training.checkpoint import Checkpoints, SessionInfo

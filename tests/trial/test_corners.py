@@ -14,7 +14,7 @@ from harness.errors import CorpusError, ExecutionError
 from harness.execution import inline
 from harness.execution.resources import Resources
 from harness.execution.rounds import Watcher, in_rounds
-from harness.plan.specs import TimeoutSpec
+from harness.plan.run_options import TimeoutSpec
 from harness.records import store
 from harness.registry import HEADS
 from harness.training.checkpoint import Checkpoints

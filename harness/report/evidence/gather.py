@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.code.fingerprints import UNKNOWN, harness_code
 from harness.errors import RecordError
-from harness.plan.specs import Suite
+from harness.plan.loaded_suite import Suite
 from harness.records import store, timings, token_nll
 from harness.records.contents import of_suite
 from harness.records.record import TrialRecord

@@ -13,8 +13,9 @@ import harness
 from harness.errors import HarnessError, SuiteError
 from harness.machine.files import read_bounded
 from harness.plan.identity import plain
+from harness.plan.loaded_suite import Suite
 from harness.plan.reader import value_of
-from harness.plan.specs import Suite, TrialSpec
+from harness.plan.specs import TrialSpec
 from harness.records.metrics import METRICS
 from harness.registry import nearest
 

@@ -2,12 +2,13 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import places, resolved
-from harness.plan.specs import ComponentSpec, Suite, TrialSpec, value_text
+from harness.plan.specs import ComponentSpec, TrialSpec, value_text
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 from harness.report.evidence.versions import NOTHING_CHANGED, Changed, left_out
@@ -25,6 +26,7 @@ class Row:
         interrupted: seeds of trials that have a checkpoint and no record.
         left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
         changed: seeds of ok records whose code has changed since.
+        tuned: keys of the space of `tune` -> their chosen values; {} without `tune`.
     """
 
     corpus: str
@@ -37,6 +39,7 @@ class Row:
     interrupted: frozenset[int] = frozenset()
     left_out: frozenset[int] = frozenset()
     changed: frozenset[int] = frozenset()
+    tuned: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def group(self) -> tuple[str, str]:
@@ -136,14 +139,17 @@ class Row:
 def rows(
     suite: Suite, records: dict[str, TrialRecord], interrupted: Container[str] = (), outdated: Changed = NOTHING_CHANGED
 ) -> list[Row]:
-    """The rows of a suite, in the order of its file. In a matched suite the chosen width does not distinguish rows.
+    """The rows of a suite, in the order of its file. What matching and tuning chose does not distinguish rows.
 
     Args:
         interrupted: ids of trials that have a checkpoint.
         outdated: the changed components of trials whose code has changed since; see harness.report.evidence.versions.
     """
-    compared = [(trial.corpus, suite.compared(trial.backbone), suite.compared(trial.head)) for trial in suite.trials]
-    corpora, backbones, heads = zip(*compared, strict=True)
+    compared = [
+        (trial.corpus, suite.compared("backbone", trial), suite.compared("head", trial)) for trial in suite.trials
+    ]
+    corpora, backbones, heads = zip(*compared, strict=True) if compared else ((), (), ())  # no row is tuned yet
+    points = {} if suite.tuning is None else suite.tuning.points
     labels = {
         "corpus": labels_of(corpora, CORPORA),
         "backbone": labels_of(backbones, BACKBONES),
@@ -164,6 +170,7 @@ def rows(
             interrupted=frozenset(trial.seed for trial in trials if trial.id in interrupted),
             left_out=left_out([records[trial.id] for trial in trials if trial.id in records], outdated),
             changed=frozenset(trial.seed for trial in trials if trial.id in outdated),
+            tuned=points.get(trials[0].id, {}),
         )
         for (corpus, backbone, head), trials in grouped.items()
     ]

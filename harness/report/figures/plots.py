@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -10,7 +11,7 @@ from matplotlib.axes import Axes
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
-from harness.report.figures import panels
+from harness.report.figures import panels, tuning_panel
 from harness.report.figures.style import FAINT, Plot, finished, settings, shown
 
 
@@ -50,7 +51,8 @@ def draw(evidence: Evidence, suite: str, only: Container[str] | None = None) -> 
     lines = [line for line in evidence.rows if not line.is_ngram]
     lines = [line for line in lines if only is None or any(trial.id in only for trial in line.trials)]
     with settings():
-        return tuple(made for kind in KINDS for made in _of_kind(kind, lines, evidence, suite))
+        kinds = (*KINDS, *_of_tuning(evidence))
+        return tuple(made for kind in kinds for made in _of_kind(kind, lines, evidence, suite))
 
 
 def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, bytes], list[Path]]:
@@ -60,6 +62,16 @@ def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, b
         if isinstance(plot, Plot):
             files |= {place / f"{plot.name}.svg": plot.svg.encode(), place / f"{plot.name}.png": plot.png}
     return files, [old for old in (*place.glob("*.svg"), *place.glob("*.png")) if old not in files]
+
+
+def _of_tuning(evidence: Evidence) -> list[Kind]:
+    """A kind for each range of a tuned suite."""
+    keys = tuning_panel.keys(evidence.suite)
+    names = {key: key.removeprefix("train.") for key in keys}
+    return [
+        Kind(f"tuning_{name}", f"Validation perplexity by {name}, tuning", _group, partial(tuning_panel.draw, key))
+        for key, name in names.items()
+    ]
 
 
 def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str) -> list[Plot | LeftOut]:

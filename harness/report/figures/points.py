@@ -57,7 +57,8 @@ def by_mixtures(lines: Sequence[Row], printed: PrintedNumbers) -> list[Series]:
         mixtures = params.get("num_mixtures")
         if not line.values(METRIC) or isinstance(mixtures, bool) or not isinstance(mixtures, int):
             continue
-        others = {name: value for name, value in params.items() if name != "num_mixtures"}
+        tuned = {key.removeprefix("head.") for key in line.tuned if key.startswith("head.")}
+        others = {name: value for name, value in params.items() if name not in tuned | {"num_mixtures"}}
         key = f"{head.name} {canonical(others)}"
         entries.setdefault(key, {})[mixtures] = line
         heads[key] = ComponentSpec(name=head.name, params={k: v for k, v in head.params.items() if k in others})

@@ -111,7 +111,7 @@ class Group:
 
 
 def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], int, list[str]]:
-    """Read all records below a results folder.
+    """Read all records below a results folder, except those of tuning trials.
 
     Args:
         warn: called with a sentence for each file that does not verify, each record that is not of its trial, and each
@@ -127,7 +127,7 @@ def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], 
         timed, more = timings.load_all(runs, verified)
         for warning in (*warnings, *more):
             warn(warning)
-        for record in verified.values():
+        for record in (each for each in verified.values() if not each.tuning):
             try:
                 contents = known.of(record)
             except RecordError as misfit:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from harness.plan.specs import Suite
+from harness.plan.loaded_suite import Suite
 from harness.report.evidence.table_rows import Row
 
 

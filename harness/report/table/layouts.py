@@ -9,6 +9,7 @@ from harness.report.evidence.table_rows import Row, reduction
 from harness.report.evidence.versions import OUTDATED_MARK
 from harness.report.table.columns import EMPTY, Quantity, quantities
 from harness.report.table.content import Cell, Column, Line
+from harness.report.table.tuned_columns import with_tuned
 
 MAX_NAME = 30  # of a corpus, as a header or in many lines
 OF_THE_MODEL = ("counts", "size", "cost")
@@ -25,7 +26,9 @@ class Layout:
 
 def lay_out(findings: Findings, shape: Shape) -> Layout:
     """Arrange the rows of a suite."""
-    return _SHAPES[shape](findings, quantities(findings))
+    if not findings.lines:
+        return Layout([], [], [])  # no row is tuned yet
+    return _SHAPES[shape](findings, with_tuned(quantities(findings), findings))
 
 
 def one_size(findings: Findings) -> bool:

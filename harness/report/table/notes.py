@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable
 
+from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import parameters
-from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, Suite, TrialSpec, value_text
+from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrialSpec, value_text
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.table_rows import shown
-from harness.report.table import caveats, time_notes
+from harness.report.table import caveats, time_notes, tuning_notes
 
 LEGEND = "What the columns, marks and tests mean: docs/tables.md and docs/statistics.md."
 NGRAMS = (
@@ -32,6 +33,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_counting(suite, records),
         *of_shape,
         *_matched(suite),
+        *tuning_notes.notes(findings),
         *_heads(suite),
         *_machines(records),
         *time_notes.notes(findings),
@@ -62,6 +64,7 @@ def _training(suite: Suite) -> list[str]:
     if "precision" in settings:
         settings["precision"] += " (products with the output matrix, in training)"
     texts = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
+    texts |= dict.fromkeys(tuning_notes.tuned_settings(suite), "tuned")
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in trained))
     return [f"Training: {', '.join(f'{name} {text}' for name, text in texts.items())}; seeds {seeds}.", *notes]
 
@@ -79,7 +82,7 @@ def _backbones(suite: Suite, records: list[TrialRecord]) -> list[str]:
 
 def _backbone(suite: Suite, trial: TrialSpec) -> str:
     varied = suite.match is not None and suite.match.vary in parameters(BACKBONES.get(trial.backbone.name))
-    label = _label(suite.compared(trial.backbone), BACKBONES)
+    label = _label(suite.compared("backbone", trial), BACKBONES)
     return f"{label}{f', {suite.match.vary} as in its column' if varied else ''}"
 
 
@@ -99,6 +102,8 @@ def _context(record: TrialRecord) -> str:
 
 def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
     """How the tokens of each corpus are counted, and perplexities that depend on the text only."""
+    if not suite.trials:
+        return []  # no row is tuned yet
     train, notes = suite.trials[0].train, []
     first = "block" if train.batching == "blocks" else "split"
     part = f", of the first {train.eval_batches} batches of a split" if train.eval_batches is not None else ""
@@ -123,7 +128,7 @@ def _matched(suite: Suite) -> list[str]:
 def _heads(suite: Suite) -> list[str]:
     """'Every mos: num_mixtures=3.': what all entries of one head share, because labels show only what differs."""
     entries: dict[str, dict[str, ComponentSpec]] = {}
-    for spec in (suite.compared(trial.head) for trial in suite.trials):
+    for spec in (suite.compared("head", trial) for trial in suite.trials):
         entries.setdefault(spec.name, {})[str(spec)] = spec
     notes = []
     for name, specs in entries.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.plan.comparison import Shape
-from harness.plan.specs import Suite
+from harness.plan.loaded_suite import Suite
 from harness.report import outputs
 from harness.report.evidence.findings import Findings
 from harness.report.table import formats
@@ -88,7 +88,14 @@ def _title(suite: Suite) -> str:
         number = before is not None and re.fullmatch(
             r"[0-9]{1,19}(\.[0-9]{1,19})?", before
         )  # the value in the file may be anything
-        fewer = key == "train.epochs" and number and suite.trials[0].train.epochs < float(before)
+        fewer = key == "train.epochs" and number and _epochs(suite) < float(before)
         instead = f" instead of {before}" if before is not None else ""
         changes.append(f"{'SHORTENED' if fewer else 'CHANGED'}: {key} = {value}{instead}")
     return "; ".join([f"{suite.name}, version {suite.version}", *changes])
+
+
+def _epochs(suite: Suite) -> float:
+    """The training epochs of the trials of the table; of a tuned suite they are known before a point is chosen."""
+    if suite.tuning is None:
+        return suite.trials[0].train.epochs
+    return suite.tuning.rows[0].candidates[0].finals[0].train.epochs

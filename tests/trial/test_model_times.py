@@ -8,8 +8,8 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.trial import laps, planned_times
-from harness.trial.planned_times import PlannedTime
+from harness.trial import laps, model_times
+from harness.trial.model_times import ModelTime
 from harness.trial.setting import Setting
 
 CORPUS = (
@@ -31,9 +31,17 @@ def setting(tmp_path):
     return Setting(suite="small", runs=tmp_path / "runs", data=Path("no data"), device="cpu", executor="inline")
 
 
-def test_minutes_are_those_of_all_steps_and_all_evaluations():
-    time = PlannedTime(train_ms=60.0, eval_ms=30.0, steps=1_000, evaluations=100)
-    assert time.minutes == pytest.approx(1.05)  # (60,000 + 3,000) / 60,000
+@pytest.mark.parametrize(
+    ("epochs", "milliseconds"),
+    [
+        (2, 2_000 * 60 + (2 * 40 + 2 * 10) * 30),
+        (2.25, 2_250 * 60 + (3 * 40 + 2 * 10) * 30),
+        (0, (40 + 2 * 10) * 30),  # an untrained model is validated, too
+    ],
+)
+def test_minutes_are_those_of_all_steps_and_all_evaluations(epochs, milliseconds):
+    time = ModelTime(train_ms=60.0, eval_ms=30.0, steps=1_000, valid_batches=40, test_batches=10)
+    assert time.minutes(epochs) == pytest.approx(milliseconds / 60_000)
 
 
 def test_each_model_takes_its_turn_in_each_round_and_its_first_batches_are_left_out(specs, setting, monkeypatch):
@@ -50,7 +58,7 @@ def test_each_model_takes_its_turn_in_each_round_and_its_first_batches_are_left_
 
     monkeypatch.setattr(laps, "training", training)
     monkeypatch.setattr(laps, "evaluation", lambda model, corpus, spec: lambda number: [1e9] + [3.0] * (number - 1))
-    found, unknown = planned_times.planned_times(specs, setting)
+    found, unknown = model_times.model_times(specs, setting)
     first, second = (found[spec.id] for spec in specs)
     assert unknown == []
     assert turns == ["softmax", "mos"] * 4
@@ -60,32 +68,31 @@ def test_each_model_takes_its_turn_in_each_round_and_its_first_batches_are_left_
     assert (first.eval_ms, second.eval_ms) == (3.0, 3.0)
 
 
-def test_steps_and_evaluations_are_those_of_the_whole_trial(specs, setting):
-    train = specs[0].train.model_copy(update={"epochs": 2.4, "eval_batch_size": 5})
+def test_steps_and_batches_are_counted_by_the_code_that_trains_and_evaluates(specs, setting):
+    train = specs[0].train.model_copy(update={"eval_batch_size": 5})
     made = [specs[0].model_copy(update={"train": train})]
-    found, _ = planned_times.planned_times(made, setting)
-    # 15 + 15 + round(0.4 * 15) steps; 40 tokens in 5 columns: 39 targets, columns of 8, two segments: 3 times
-    # validation, twice test
-    assert found[made[0].id].steps == 36
-    assert found[made[0].id].evaluations == 3 * 2 + 2 * 2
-    assert found[made[0].id].train_ms > 0
+    time = model_times.model_times(made, setting)[0][made[0].id]
+    # 99 targets in segments of 7; 40 tokens in 5 columns: 39 targets, columns of 8, a segment of 7 and one of 1
+    assert (time.steps, time.valid_batches, time.test_batches) == (15, 2, 2)
+    assert time.train_ms > 0
+    assert time.eval_ms > 0
 
 
 def test_a_planned_model_that_fails_is_named_and_the_others_are_timed(specs, setting, monkeypatch):
-    build = planned_times.build
+    build = model_times.build
 
     def fails(backbone, head, **more):
         if head.name == "softmax":
             raise MemoryError("no room\nand more")
         return build(backbone, head, **more)
 
-    monkeypatch.setattr(planned_times, "build", fails)
-    found, unknown = planned_times.planned_times(specs, setting)
+    monkeypatch.setattr(model_times, "build", fails)
+    found, unknown = model_times.model_times(specs, setting)
     assert list(found) == [specs[1].id]
     assert unknown == [f"{specs[0]} cannot be timed: MemoryError: no room"]
 
 
 def test_nothing_is_written(specs, setting, tmp_path):
     before = sorted(tmp_path.rglob("*"))
-    planned_times.planned_times(specs, setting)
+    model_times.model_times(specs, setting)
     assert sorted(tmp_path.rglob("*")) == before

@@ -1,4 +1,4 @@
-"""How long the trials of a plan would take on this machine. Some steps of each model are timed; nothing is written.
+"""How long models take on this machine, before they are trained: some steps of each are timed; nothing is written.
 
 The models of a corpus take turns, in rounds, as in an exclusive pass (harness/trial/exclusive_times.py), so that a
 machine that becomes slower affects all of them equally. Each model has its initial weights.
@@ -27,26 +27,30 @@ EVALUATIONS = 2  # timed batches of evaluation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTime:
-    """What a trial would take, from the medians of its timed batches.
+class ModelTime:
+    """How long a model takes, by the medians of its timed batches.
 
     Args:
-        train_ms: milliseconds of a training step.
+        train_ms: milliseconds of a training step; 0 for a model that is not trained.
         eval_ms: milliseconds of a batch of evaluation.
-        steps: training steps of the whole trial.
-        evaluations: batches of evaluation: a validation after each epoch, and two tests (of the last and
-            of the best weights).
+        steps: training steps of an epoch.
+        valid_batches, test_batches: batches of an evaluation of these splits.
     """
 
     train_ms: float
     eval_ms: float
     steps: int
-    evaluations: int
+    valid_batches: int
+    test_batches: int
 
-    @property
-    def minutes(self) -> float:
-        """Of the whole trial, without starting a process and reading the corpus."""
-        return (self.steps * self.train_ms + self.evaluations * self.eval_ms) / 60_000
+    def minutes(self, epochs: float) -> float:
+        """Of a whole trial: its steps, a validation after each epoch, and two tests (of the last and of the best
+        weights). Starting a process and reading the corpus are not included.
+        """
+        last = math.ceil(epochs)
+        steps = sum(steps_of(epoch, epochs, self.steps) for epoch in range(1, last + 1))
+        evaluations = max(last, 1) * self.valid_batches + 2 * self.test_batches
+        return (steps * self.train_ms + evaluations * self.eval_ms) / 60_000
 
 
 @dataclass(slots=True)
@@ -58,7 +62,7 @@ class _Model:
     eval: list[float] = field(default_factory=list)
 
 
-def planned_times(specs: list[TrialSpec], setting: Setting) -> tuple[dict[str, PlannedTime], list[str]]:
+def model_times(specs: list[TrialSpec], setting: Setting) -> tuple[dict[str, ModelTime], list[str]]:
     """Time some batches of each trial's model.
 
     Args:
@@ -96,13 +100,13 @@ def _turn(model: _Model, corpus: Corpus, setting: Setting) -> None:
             model.train += laps.training(built, corpus, spec, lr=spec.train.lr)(1 + STEPS)[1:]
 
 
-def _time(model: _Model, corpus: Corpus) -> PlannedTime:
-    train, device = model.spec.train, corpus.train.device
-    segments, epochs = len(segments_of(corpus, train, device, seed=model.spec.seed)), math.ceil(train.epochs)
+def _time(model: _Model, corpus: Corpus) -> ModelTime:
+    train = model.spec.train
     valid, test = (sum(1 for _ in scored_segments(split, train.evaluation)) for split in (corpus.valid, corpus.test))
-    return PlannedTime(
+    return ModelTime(
         train_ms=statistics.median(model.train) if model.train else 0.0,
         eval_ms=statistics.median(model.eval),
-        steps=sum(steps_of(epoch, train.epochs, segments) for epoch in range(1, epochs + 1)),
-        evaluations=max(epochs, 1) * valid + 2 * test,
+        steps=len(segments_of(corpus, train, corpus.train.device, seed=model.spec.seed)),
+        valid_batches=valid,
+        test_batches=test,
     )

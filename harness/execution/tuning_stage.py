@@ -1,0 +1,57 @@
+"""The first stage of a suite with `tune`: run the tuning trials, and store the point that is chosen for each row."""
+
+from dataclasses import replace
+
+from harness.execution.driver import run_trials
+from harness.execution.stage import Stage, pending
+from harness.plan.two_stages import chosen_rows, first_stage
+from harness.records import choices, store
+from harness.records.contents import of_suite
+from harness.records.record import TrialRecord
+from harness.tracking.safe_tracker import SafeTracker
+
+
+def tune(table: Stage, tracking: SafeTracker) -> bool:
+    """Run the tuning trials without a record, of the rows that the options select, and store the choices.
+
+    A choice that is stored is kept unless tuning trials of its row were run now.
+
+    Args:
+        table: the second stage.
+    Returns: whether the second stage may follow: not if --fail-fast has ended this one.
+    Raises: as run_trials does; KeyboardInterrupt.
+    """
+    rows = chosen_rows(table.suite, table.options.only)
+    stage = replace(table, suite=first_stage(table.suite), trials=first_stage(table.suite, rows).trials, tuning=True)
+    found = pending(stage, records := _records(stage))
+    if found.todo:
+        stage.reporter.say(
+            f"tuning: {len(found.todo)} of {len(stage.trials)} trials to run, then the trials of the table"
+        )
+        view = stage.reporter.progress(found.todo)
+        try:
+            records |= run_trials(found.todo, stage.execution(found.todo), view, tracking)
+        finally:
+            stage.reporter.totals(view)
+    _store(stage, [table.suite.tuning.rows[row] for row in rows], records, {spec.id for spec in found.todo})
+    return not stage.options.fail_fast or all(spec.id in records for spec in stage.trials)
+
+
+def _records(stage: Stage) -> dict[str, TrialRecord]:
+    found, damaged = store.load_all(stage.runs, [spec.id for spec in stage.trials])
+    found, misfits = of_suite(found, stage.suite)
+    for sentence in (*damaged, *misfits):
+        stage.reporter.warn(sentence)
+    return found
+
+
+def _store(stage: Stage, rows: list, records: dict[str, TrialRecord], trained: set[str]) -> None:
+    kept = choices.readable(stage.runs, stage.reporter.warn)
+    made = [
+        now
+        for row in rows
+        if (now := choices.of_records(row, records)) is not None
+        and (choices.stored(kept, row) is None or not trained.isdisjoint(now.valid_ppl))
+    ]
+    if made:
+        choices.save(stage.runs, made)

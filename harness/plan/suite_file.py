@@ -1,0 +1,58 @@
+"""The keys of a suite file. Components are checked against the registries in harness/plan/components.py."""
+
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from harness.plan.comparison import MatchSpec, TableSpec
+from harness.plan.ngrams import NgramList
+from harness.plan.run_options import CheckpointSpec, MeasureSpec, Resources, TimeoutSpec
+from harness.plan.specs import COUNTED, GROUND_TRUTH, LEADERBOARD, SUITE_NAME, TrainSpec
+from harness.plan.strict import Strict
+from harness.plan.tuning import TuneSpec
+
+
+class SuiteFile(Strict):
+    """The keys of a suite file. Components are checked against the registries in harness/plan/components.py.
+
+    Args:
+        core_minutes: how long all trials take on one core of a CPU, as far as it is known. It changes nothing in a run;
+            `harness reproduce` leaves out long suites by it.
+    """
+
+    name: Annotated[str, Field(pattern=SUITE_NAME)]
+    version: Annotated[int, Field(ge=1)]
+    core_minutes: Annotated[float, Field(gt=0)] | None = None
+    corpora: Annotated[list[Any], Field(min_length=1)]
+    backbones: Annotated[list[Any], Field(min_length=1)]
+    heads: Annotated[list[Any], Field(min_length=1)]
+    train: TrainSpec
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
+    ngrams: NgramList = Field(default_factory=list)
+    resources: Resources = Resources()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    timeout: TimeoutSpec = TimeoutSpec()
+    measure: MeasureSpec = MeasureSpec()
+    table: TableSpec = TableSpec()
+    match: MatchSpec | None = None
+    tune: TuneSpec | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _its_table_is_its_own(cls, name: str) -> str:
+        if name in (LEADERBOARD, GROUND_TRUTH):
+            raise ValueError(f"must not be '{name}', which is the name of a table of several suites")
+        return name
+
+
+class NgramSuiteFile(SuiteFile):
+    """The keys of a suite file of n-grams only: without backbones, heads, seeds and settings of training."""
+
+    backbones: Annotated[list[Any], Field(max_length=0)] = Field(default_factory=list)
+    heads: Annotated[list[Any], Field(max_length=0)] = Field(default_factory=list)
+    seeds: Annotated[list[int], Field(max_length=0)] = Field(default_factory=list)
+    train: TrainSpec = COUNTED
+    ngrams: Annotated[NgramList, Field(min_length=1)]
+
+
+OF_TRAINING = frozenset({"backbones", "heads", "seeds", "train"})  # keys that a suite of n-grams only does not have

@@ -1,0 +1,156 @@
+"""The key `tune` of a suite: what is tried for every row before its trials are trained, and the drawing of the points.
+
+Every row gets the same points. So a row that needs another learning rate than the others is not behind because of it,
+and no row had more attempts than another one.
+"""
+
+import itertools
+import math
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from harness.plan.specs import value_text
+from harness.plan.strict import Strict
+
+Point = dict[str, Any]  # key of the space -> its value, in the order of the suite file
+WAYS = ("log_uniform", "uniform", "choice")
+DIGITS = 4  # of a value that is drawn from a range
+EXPECTED = f"a list, or a mapping with one of {', '.join(WAYS)}"
+
+
+class Axis(Strict):
+    """The values of one key of `tune.space`: exactly one of these.
+
+    Args:
+        log_uniform: [low, high], above 0: the logarithm of the value is uniform.
+        uniform: [low, high].
+        choice: one of these values is drawn for each point, each with the same probability.
+        grid: every one of these values, with every other point. In a suite file it is a plain list.
+    """
+
+    log_uniform: list[Annotated[float, Field(gt=0)]] | None = None
+    uniform: list[float] | None = None
+    choice: Annotated[list[Any], Field(min_length=1)] | None = None
+    grid: Annotated[list[Any], Field(min_length=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_list(cls, given: Any) -> Any:
+        if isinstance(given, list):
+            return {"grid": given}
+        if not isinstance(given, dict) or "grid" in given:
+            raise ValueError(f"expected {EXPECTED}")
+        return given
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Axis":
+        given = [name for name in (*WAYS, "grid") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"expected {EXPECTED}, got {' and '.join(given) or 'none'}")
+        if self.range is not None and not (len(self.range) == 2 and self.range[0] < self.range[1]):
+            raise ValueError(f"{given[0]} needs [low, high] with low < high, got {self.range}")
+        return self
+
+    @property
+    def range(self) -> list[float] | None:
+        """Lowest and highest value of a continuous axis; None for a list of values."""
+        return self.uniform if self.log_uniform is None else self.log_uniform
+
+    @property
+    def listed(self) -> list[Any]:
+        """The values of `choice` or of a grid; [] for a continuous axis."""
+        return self.choice or self.grid or []
+
+    def at(self, u: float) -> Any:
+        """Return the value for a number 0 <= u < 1; not of a grid.
+
+            log_uniform: exp(log low + u (log high - log low))
+            uniform:     low + u (high - low)
+            choice:      value number floor(u n) of n, from 0
+
+        Values of a range are rounded to DIGITS significant digits, so that the last bit of exp, which differs between
+        machines, does not change the id of a trial.
+        """
+        if self.choice is not None:
+            return self.choice[math.floor(u * len(self.choice))]
+        low, high = self.range
+        if self.log_uniform is not None:
+            value = math.exp(math.log(low) + u * (math.log(high) - math.log(low)))
+        else:
+            value = low + u * (high - low)
+        return min(max(rounded(value, DIGITS), low), high)
+
+
+class TuneSpec(Strict):
+    """An equal tuning budget: every row is trained shortly with the same points, and its best point is used.
+
+    Args:
+        trials: the number of points that are drawn, for each combination of the grids; None if all axes are grids.
+        epochs: of each tuning trial. Schedules are shortened with it (harness/plan/short_training.py).
+        seed: of the drawing, and of the tuning trials.
+        space: 'train.<setting>', 'head.<parameter>' or 'backbone.<parameter>' -> its values.
+    """
+
+    trials: Annotated[int, Field(ge=1, le=1024)] | None = None
+    epochs: Annotated[float, Field(gt=0)]
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    space: Annotated[dict[str, Axis], Field(min_length=1)]
+
+    @property
+    def budget(self) -> str:
+        """The length of a tuning trial: '2 epochs'."""
+        return epochs_text(self.epochs)
+
+    @model_validator(mode="after")
+    def _trials_of_drawn_axes(self) -> "TuneSpec":
+        drawn = [key for key, axis in self.space.items() if axis.grid is None]
+        if drawn and self.trials is None:
+            raise ValueError(f"the key 'trials' is missing: how many points are drawn for {', '.join(drawn)}")
+        if not drawn and self.trials is not None:
+            raise ValueError("'trials' must be left out: the space has lists only, which are tried completely")
+        return self
+
+
+def points(tune: TuneSpec) -> list[Point]:
+    """Return all points of the space, with all keys: for each combination of the grids the same drawn points.
+
+    The drawn points are the first of a scrambled Sobol sequence, with one dimension for each axis that is not a grid,
+    in the order of the suite file.
+
+    Source: Sobol (1967); Owen (1998) for scrambling; scipy.stats.qmc.Sobol.
+    """
+    drawn = [key for key, axis in tune.space.items() if axis.grid is None]
+    grids = {key: axis.grid for key, axis in tune.space.items() if axis.grid is not None}
+    numbers = _sobol(len(drawn), tune.trials, tune.seed) if drawn else [()]
+    found = []
+    for cell in itertools.product(*grids.values()):
+        for each in numbers:
+            values = dict(zip(grids, cell, strict=True))
+            values |= {key: tune.space[key].at(float(u)) for key, u in zip(drawn, each, strict=True)}
+            found.append({key: values[key] for key in tune.space})
+    return found
+
+
+def epochs_text(epochs: float) -> str:
+    """Return '1 epoch', '0.5 epochs'."""
+    return f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
+
+
+def point_text(point: Point) -> str:
+    """Return 'lr 7.312, head.dropout 0.2'; settings of `train` without its name."""
+    return ", ".join(f"{key.removeprefix('train.')} {value_text(value)}" for key, value in point.items())
+
+
+def rounded(value: float, digits: int) -> float:
+    """Return a number rounded to so many significant digits."""
+    return float(f"{value:.{digits}g}")
+
+
+def _sobol(dimensions: int, number: int, seed: int) -> np.ndarray:
+    """The first points of the sequence, (number, dimensions). It is drawn in powers of two, as its balance asks for."""
+    from scipy.stats import qmc  # here: it takes a second to import
+
+    sequence = qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
+    return sequence.random_base2(math.ceil(math.log2(number)))[:number]

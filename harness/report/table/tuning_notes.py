@@ -1,0 +1,89 @@
+"""The notes under a table on tuning: the budget, values at the end of their range, and rows without a point."""
+
+from collections.abc import Iterator
+
+from harness.plan.loaded_suite import Choice, Suite, TunedRow, Tuning
+from harness.plan.specs import value_text
+from harness.plan.tuning import Axis
+from harness.plan.two_stages import row_labels
+from harness.report.evidence.findings import Findings
+
+NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
+FEWEST = 3  # values of a list, of which one is at an end and one is not
+Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its choice
+
+
+def notes(findings: Findings) -> list[str]:
+    """How the settings of the rows were chosen. Without `tune`, a table with a baseline says that they were not."""
+    suite = findings.evidence.suite
+    tuning = suite.tuning
+    if tuning is None:
+        trained = any(not trial.is_ngram for trial in suite.trials)
+        return [NOT_TUNED] if suite.table.baseline is not None and trained else []
+    named = list(zip(row_labels(suite), tuning.rows, tuning.choices, strict=True))
+    return [_budget(tuning), *_edges(tuning, named), *_without_point(named)]
+
+
+def tuned_settings(suite: Suite) -> list[str]:
+    """The settings of `train` that are tuned: their values differ between rows."""
+    space = [] if suite.tuning is None else suite.tuning.spec.space
+    return [key.removeprefix("train.") for key in space if key.startswith("train.")]
+
+
+def _budget(tuning: Tuning) -> str:
+    """'Tuned: up to 8 trials of 2 epochs a row, seed 0, lr log-uniform in [0.5, 20]; ...'."""
+    spec, numbers = tuning.spec, [len(row.candidates) for row in tuning.rows]
+    most = f"{max(numbers)} trial{'s' * (max(numbers) > 1)}"
+    fewer = "" if min(numbers) == max(numbers) else " (fewer where a key does not apply)"
+    space = "; ".join(f"{key.removeprefix('train.')} {_values(axis)}" for key, axis in spec.space.items())
+    return (
+        f"Tuned with the same points for every row: {most} of {spec.budget} a row{fewer}, seed {spec.seed}; "
+        f"{space}. The point with the lowest validation perplexity is used."
+    )
+
+
+def _values(axis: Axis) -> str:
+    if axis.range is not None:
+        low, high = axis.range
+        return f"{'log-uniform' if axis.log_uniform is not None else 'uniform'} in [{low:g}, {high:g}]"
+    return f"{'one of' if axis.choice is not None else 'each of'} {value_text(axis.listed)}"
+
+
+def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
+    """The rows whose best point is the lowest or highest one that was tried: a better one may lie beyond."""
+    found = [
+        f"{name}: {text}"
+        for name, row, choice in rows
+        if choice is not None
+        for text in [", ".join(_edge(tuning, row, choice))]
+        if text
+    ]
+    return (
+        [f"Chosen at the end of what was tried, so a wider range may be better: {'; '.join(found)}."] if found else []
+    )
+
+
+def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
+    """'lr 19.2, the highest', for each key whose value is the lowest or the highest that the row was trained with.
+
+    The values of a `choice` have no order. Of a list, numbers have one if there are at least FEWEST.
+    """
+    for key, value in choice.point.items():
+        axis, tried = tuning.spec.space[key], [each.point[key] for each in row.candidates]
+        numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in tried)
+        several = len(set(map(value_text, tried))) >= (2 if axis.range is not None else FEWEST)
+        if axis.choice is None and numbers and several and value in (min(tried), max(tried)):
+            end = "lowest" if value == min(tried) else "highest"
+            yield f"{key.removeprefix('train.')} {value:g}, the {end}"
+
+
+def _without_point(rows: list[Named]) -> list[str]:
+    waiting = [name for name, _, choice in rows if choice is None]
+    failed = [name for name, _, choice in rows if choice is not None and choice.trial is None]
+    return [
+        *(
+            [f"Not in the table, because not all of their tuning trials are finished: {'; '.join(waiting)}."]
+            * bool(waiting)
+        ),
+        *([f"Not in the table, because all of their tuning trials failed: {'; '.join(failed)}."] * bool(failed)),
+    ]
