@@ -36,11 +36,12 @@ from harness.cli.options import (
     warn,
 )
 from harness.corpora.download import DEFAULT_DATA
+from harness.errors import ExecutionError
 from harness.execution.options import RunOptions, results_option
 from harness.execution.planned import planned, with_memory
 from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import all_ok, run_suite
-from harness.execution.suite_times import suite_times
+from harness.execution.suite_times import reference, save_ratios, suite_times
 from harness.machine.environment import resolve_device
 from harness.plan.comparison import Shape
 from harness.report import study
@@ -112,6 +113,9 @@ def plan(
     time: Annotated[
         bool, typer.Option("--time", help="Time 20 training steps of each row: the minutes of a trial here.")
     ] = False,
+    save: Annotated[
+        bool, typer.Option("--save", help="With --time: write the file of ratios that `match: {time: ...}` reads.")
+    ] = False,
     device: Annotated[
         Device, typer.Option(help="The device of --memory and --time; auto: a GPU if there is one.")
     ] = Device.auto,
@@ -121,11 +125,15 @@ def plan(
 
     Nothing is downloaded or trained, but by --time.
     """
-    read = planning.load(suite, tuple(overrides))
+    read = planning.load(suite, tuple(overrides), equal_time=not time)
+    if save and not (time and read.match is not None and read.match.time is not None):
+        raise ExecutionError("--save belongs to --time, and to a suite with `match: {time: HEAD}`")
     found = planned(read, results, tuple(only), warn, *results_option(results))
     if memory:
         found = with_memory(found, resolve_device(device.value), warn)
     times = suite_times(found, data, resolve_device(device.value), warn) if time else None
+    if save:
+        save_ratios(read, times, resolve_device(device.value))
     if as_json:
         measured = {} if times is None else {"times": [row.as_json() for row in times]}
         print(json.dumps({**found.as_json(memory=memory), **measured}, indent=1))
@@ -137,11 +145,11 @@ def plan(
     for sentence in found.outdated:
         say(sentence)
     if read.match is not None:
-        say(f"parameters matched: {read.match}")
+        say(f"{read.match.kind} matched: {read.match}")
     if memory:
         console.print(screen.step_memory(found.models, str(resolve_device(device.value))))
     if times is not None:
-        console.print(screen.times(times, read.table.baseline, str(resolve_device(device.value))))
+        console.print(screen.times(times, reference(read), str(resolve_device(device.value))))
         minutes = sum(row.minutes_to_run for row in times)
         say(f"to run, one trial after the other: {screen.span(minutes)}")
 

@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 
-from harness.execution.planned import PlannedSuite, PlannedTrial
+from harness.errors import ExecutionError
+from harness.execution.planned import PlannedSuite
 from harness.kernels import probe
 from harness.machine import environment
+from harness.machine.files import write_atomically
+from harness.plan.budgets import StepRatio, StepRatios, ratios_file
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
 from harness.trial.exclusive_times import BUSY_CORES
@@ -17,6 +20,7 @@ from harness.trial.model_times import ModelTime, model_times
 from harness.trial.setting import Setting
 from harness.trial.sources import fetch_sources
 
+RATIO_DIGITS = 3
 Key = tuple[str, str, str]  # corpus, backbone, head, without what is tuned
 
 
@@ -25,18 +29,16 @@ class RowTime:
     """How long the trials of a row take.
 
     Args:
-        spec: one of its trials; its model was timed.
         epochs: of a trial of the table.
         time: None where the model could not be timed.
-        ratio: the time of a training step divided by that of the baseline, on the same corpus and backbone. None
-            without a baseline.
+        ratio: the time of a training step divided by that of the reference (`reference`), on the same corpus and
+            backbone; None without one.
         to_run: the epochs of each trial that has no record, of both stages.
     """
 
     corpus: str
     backbone: str
     head: str
-    spec: TrialSpec
     epochs: float
     time: ModelTime | None
     ratio: float | None
@@ -65,27 +67,58 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
     """
     suite = planned.suite
     timed = [each for each in planned.models if not each.spec.is_ngram and each.spec.train.data_parallel == 1]
-    first: dict[Key, PlannedTrial] = {}
+    specs: dict[Key, TrialSpec] = {}  # the first trial of each row
     for each in timed:
-        first.setdefault(_key(suite, each.spec), each)
-    specs = [each.spec for each in first.values()]
-    fetch_sources(specs, data)
+        specs.setdefault(_key(suite, each.spec), each.spec)
+    fetch_sources(specs.values(), data)
     if (busy := environment.busy_cores()) >= BUSY_CORES:
         warn(f"other programs use {busy:.1f} cores of this machine: times are longer than on a quiet one")
-    found, unknown = model_times(specs, _setting(suite, data, device))
+    found, unknown = model_times(list(specs.values()), _setting(suite, data, device))
     for sentence in unknown:
         warn(sentence)
+    ratios = _ratios(specs, found, reference(suite))
     return [
         RowTime(
             **dict(zip(("corpus", "backbone", "head"), key, strict=True)),
-            spec=each.spec,
-            epochs=_epochs_of_table(suite, each.spec),
-            time=found.get(each.spec.id),
-            ratio=_ratio(each.spec, specs, found, suite.table.baseline),
+            epochs=_epochs_of_table(suite, spec),
+            time=found.get(spec.id),
+            ratio=ratios.get(key),
             to_run=_to_run(planned, key),
         )
-        for key, each in first.items()
+        for key, spec in specs.items()
     ]
+
+
+def reference(suite: Suite) -> str | None:
+    """The head of ratio 1: that of `match.time`, or the baseline; None without both."""
+    return suite.match.time if suite.match is not None and suite.match.time is not None else suite.table.baseline
+
+
+def save_ratios(suite: Suite, rows: list[RowTime], device: torch.device) -> Path:
+    """Write the file of ratios beside the suite, which `match.time` reads. Trials get their ids by it, so an existing
+    file is not replaced.
+
+    Raises: ExecutionError when there is one, or a row has no ratio; StorageError.
+    """
+    path = ratios_file(suite.path)
+    if path.exists():
+        raise ExecutionError(f"{path} exists, and the ids of trials depend on it; delete it to measure again")
+    if unknown := [row.head for row in rows if not row.ratio]:
+        raise ExecutionError(f"{', '.join(unknown)} could not be timed, so {path.name} is not written")
+    measured = {
+        "device": environment.device_name(device),
+        "threads": suite.resources.cpus,
+        "torch": str(torch.__version__),
+        "commit": environment.commit(),
+        "taken": environment.now(),
+    }
+    ratios = tuple(
+        StepRatio(corpus=row.corpus, backbone=row.backbone, head=row.head, step_ratio=round(row.ratio, RATIO_DIGITS))
+        for row in rows
+    )
+    content = StepRatios(time=suite.match.time, measured=measured, rows=ratios)
+    write_atomically(path, f"{content.model_dump_json(indent=1)}\n".encode())
+    return path
 
 
 def _setting(suite: Suite, data: Path, device: torch.device) -> Setting:
@@ -112,19 +145,14 @@ def _epochs_of_table(suite: Suite, spec: TrialSpec) -> float:
     return finals.get(spec.id, spec).train.epochs
 
 
-def _ratio(spec: TrialSpec, specs: list[TrialSpec], found: dict[str, ModelTime], baseline: str | None) -> float | None:
-    """The first row of the baseline on the same corpus and backbone counts."""
-    base = next(
-        (
-            found[other.id]
-            for other in specs
-            if (other.head.name, other.corpus, other.backbone.name) == (baseline, spec.corpus, spec.backbone.name)
-            and other.id in found
-        ),
-        None,
-    )
-    own = found.get(spec.id)
-    return own.train_ms / base.train_ms if own is not None and base is not None and base.train_ms else None
+def _ratios(specs: dict[Key, TrialSpec], found: dict[str, ModelTime], name: str | None) -> dict[Key, float]:
+    """The ratio of each row to the first row of the head `name` with the same corpus and backbone."""
+    times = {key: found[spec.id].train_ms for key, spec in specs.items() if spec.id in found}
+    bases: dict[tuple[str, str], float] = {}
+    for key, milliseconds in times.items():
+        if name in (specs[key].head.name, key[2]):
+            bases.setdefault(key[:2], milliseconds)
+    return {key: milliseconds / bases[key[:2]] for key, milliseconds in times.items() if bases.get(key[:2])}
 
 
 def _to_run(planned: PlannedSuite, key: Key) -> tuple[float, ...]:

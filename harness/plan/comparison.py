@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from harness.plan.strict import Strict
 
@@ -47,7 +47,10 @@ def _head_or_number(value: Any) -> Any:
 
 
 class MatchSpec(Strict):
-    """A comparison at equal numbers of parameters: every trial gets the width at which its total number meets a target.
+    """A comparison at equal numbers of parameters, or at equal training time.
+
+    Numbers of parameters: every trial gets the width at which its total number meets a target. Training time: every
+    head gets the epochs that take as long as those of a named head (harness/plan/budgets.py).
 
     Args:
         params: the target: a number, or a head, which is not changed. With a head, the target is its total number of
@@ -55,12 +58,30 @@ class MatchSpec(Strict):
             'softmax(projection=True)', or by its name if only one head of the suite has this name.
         vary: the parameter that is changed: an integer parameter of the head or the backbone whose name begins with d_
             (d_model, d_ff, d_embed, d_gate).
-    Source: Parthiban et al. (2021), main table 5.
+        time: the head whose training time all heads get, written in the same way.
+    Source: Parthiban et al. (2021), main table 5, for equal numbers of parameters.
     """
 
-    params: Annotated[int | str, BeforeValidator(_head_or_number)]
-    vary: str
+    params: Annotated[int | str, BeforeValidator(_head_or_number)] | None = None
+    vary: str | None = None
+    time: str | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "MatchSpec":
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if given in (["params"], ["vary"]):
+            raise ValueError(f"the key '{'vary' if given == ['params'] else 'params'}' is missing")
+        if given not in (["params", "vary"], ["time"]):
+            raise ValueError(f"expected params and vary, or time alone, got {', '.join(given) or 'none of them'}")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """What is equal: 'parameters' or 'training time'."""
+        return "parameters" if self.time is None else "training time"
 
     def __str__(self) -> str:
+        if self.time is not None:
+            return f"the epochs of each head take as long as those of {self.time}"
         target = f"{self.params:,}" if isinstance(self.params, int) else f"{self.params}'s"
         return f"totals agree with {target} within {100 * TOLERANCE:g} %, by {self.vary}"

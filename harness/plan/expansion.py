@@ -22,6 +22,7 @@ class Combination:
         content: the identity of the weights that the backbone starts from; None for random weights.
         params: the numbers of parameters (total, head).
         settled: the integers that the head's constructor chose for parameters that are None.
+        train: how it is trained.
     """
 
     corpus: Component
@@ -31,6 +32,7 @@ class Combination:
     head: Component
     params: tuple[int, int]
     settled: dict[str, int]
+    train: TrainSpec
 
     @property
     def model(self) -> tuple[int, str, str]:
@@ -39,15 +41,17 @@ class Combination:
 
 
 def combinations(
-    corpora: list[Component],
-    facts: list[CorpusFacts],
-    backbones: list[Component],
-    contents: list[str | None],
+    texts: list[tuple[Component, CorpusFacts, TrainSpec]],
+    bodies: list[tuple[Component, str | None]],
     heads: list[Component],
     construction: Construction,
 ) -> list[Combination]:
-    """Return all combinations corpora x backbones x heads, with the parameter counts of `construction`."""
-    each_corpus, each_backbone = zip(corpora, facts, strict=True), zip(backbones, contents, strict=True)
+    """Return all combinations corpora x backbones x heads, with the parameter counts of `construction`.
+
+    Args:
+        texts: the corpora, each with how models are trained on it.
+        bodies: the backbones, each with the identity of the weights that it starts from.
+    """
     return [
         Combination(
             corpus=corpus,
@@ -57,13 +61,14 @@ def combinations(
             head=head,
             params=construction.params[model := (fact.vocab_size, str(backbone.spec), str(head.spec))],
             settled=construction.settled[model],
+            train=train,
         )
-        for (corpus, fact), (backbone, content), head in itertools.product(each_corpus, each_backbone, heads)
+        for (corpus, fact, train), (backbone, content), head in itertools.product(texts, bodies, heads)
     ]
 
 
 def trials(
-    combined: list[Combination], train: TrainSpec, seeds: list[int], source: Source
+    combined: list[Combination], seeds: list[int], source: Source
 ) -> tuple[dict[str, TrialSpec], dict[str, Combination]]:
     """Return all trials, combinations x seeds, and the combination of each trial. The keys of both are the trials' ids.
 
@@ -77,13 +82,13 @@ def trials(
                 corpus=Identified(corpus.spec, corpus.cls, each.facts.content),
                 backbone=Identified(backbone.spec, backbone.cls, each.content),
                 head=Identified(head.spec, head.cls),
-                train=train,
+                train=each.train,
                 seed=seed,
             ),
             corpus=corpus.spec,
             backbone=backbone.spec,
             head=head.spec,
-            train=train,
+            train=each.train,
             seed=seed,
         )
         if trial.id in found:

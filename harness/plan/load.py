@@ -10,24 +10,28 @@ from harness.containment.calls import marked_signals
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError
 from harness.plan import tuned_rows, tuning_checks
+from harness.plan.budgets import in_equal_time, in_tokens
 from harness.plan.components import MAX_TRIALS, Component, components
 from harness.plan.construction import Construction
 from harness.plan.expansion import Combination, combinations, ngram_trials, trials
 from harness.plan.identity import starting_content
 from harness.plan.loaded_suite import Suite
-from harness.plan.matching import matched
+from harness.plan.matching import matched, reference_head
 from harness.plan.parameters import sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
-from harness.plan.specs import DECIDES_NO_RESULT
+from harness.plan.specs import DECIDES_NO_RESULT, TrainSpec
 from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
 MAX_DIGITS = 9  # of a list index in --set; a longer number is read as a key
 
 
-def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
+def load(path: Path, overrides: tuple[str, ...] = (), *, equal_time: bool = True) -> Suite:
     """Return the suite of a file, with overrides from the command line ('train.epochs=2') applied.
 
+    Args:
+        equal_time: give each head its epochs by `match.time`. False: all have the epochs of the suite, so that their
+            steps can be timed.
     Raises: SuiteError with every problem as 'file:line:column: path: what is wrong'. No trial was started.
     """
     data, source = read(path)
@@ -54,9 +58,13 @@ def load(path: Path, overrides: tuple[str, ...] = ()) -> Suite:
     problems += wrong_contents
     if problems:
         raise SuiteError(_in_file_order(problems))
-    combined = combinations(corpora, facts, backbones, contents, heads, construction)
-    if file.match is not None:
+    texts, bodies = _trained(file, corpora, facts, source), list(zip(backbones, contents, strict=True))
+    combined = combinations(texts, bodies, heads, construction)
+    if file.match is not None and file.match.time is None:
         combined = matched(file.match, combined, source)
+    elif file.match is not None:
+        reference_head(file.match.time, combined, ("match", "time"), source)
+        combined = in_equal_time(file.match.time, combined, source) if equal_time else combined
     return _expanded(file, combined, list(zip(corpora, facts, strict=True)), settings, source)
 
 
@@ -181,13 +189,32 @@ def _contents(backbones: list[Component], source: Source) -> tuple[list[str | No
     return contents, problems
 
 
+def _trained(
+    file: SuiteFile, corpora: list[Component], facts: list[CorpusFacts], source: Source
+) -> list[tuple[Component, CorpusFacts, TrainSpec]]:
+    """Return each corpus with its facts, and with how models are trained on it: for epochs or for a number of tokens.
+
+    Raises: SuiteError when a number of tokens does not fit a corpus.
+    """
+    found, problems, tokens = [], [], file.train.tokens
+    for corpus, fact in zip(corpora, facts, strict=True):
+        train = file.train.with_epochs(file.train.epochs or 0.0)
+        try:
+            found.append((corpus, fact, train if tokens is None else in_tokens(tokens, train, fact)))
+        except ValueError as error:
+            problems.append(source.problem(("train", "tokens"), f"{corpus.spec}: {error}"))
+    if problems:
+        raise SuiteError(problems)
+    return found
+
+
 def _combination_problems(
     file: SuiteFile, heads: list[Component], facts: list[CorpusFacts], source: Source
 ) -> list[str]:
     problems = []
     counted = [fact.num_tokens["train"] for fact in facts if fact.num_tokens is not None]
     smallest = min(counted, default=None)
-    if file.train.epochs and smallest is not None and smallest < 2 * file.train.batch_size:
+    if file.train.epochs != 0 and smallest is not None and smallest < 2 * file.train.batch_size:
         message = (
             f"{file.train.batch_size} rows need {2 * file.train.batch_size} training tokens, the corpus has {smallest}"
         )
@@ -213,7 +240,7 @@ def _expanded(
     """Return the suite with its trials: those of the combinations, then the n-grams."""
     expanded, tuning = {}, None
     if file.tune is None:
-        expanded, origins = trials(combined, file.train, file.seeds, source)
+        expanded, origins = trials(combined, file.seeds, source)
     else:
         tuned = tuned_rows.expand(file, combined, source)
         tuning, origins = tuned.tuning, tuned.origins

@@ -91,7 +91,8 @@ class Suite(Strict):
             backbone starts from, with the key str(backbone).
         params: trial id -> numbers of parameters (total, head).
         settled: trial id -> the integers that the head's constructor chose for parameters that are None.
-        match: the comparison at equal numbers of parameters that chose the trials' widths, or None.
+        match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
+            None without it.
         core_minutes: how long all trials take on one core of a CPU; None: not known.
         tuning: of a suite with `tune`; None without it.
     """

@@ -13,9 +13,10 @@ from harness.plan.components import Component
 from harness.plan.construction import count, embedding_width
 from harness.plan.expansion import Combination
 from harness.plan.parameters import is_width, parameters, resolved
-from harness.plan.reader import Source
+from harness.plan.reader import Place, Source
 from harness.registry import nearest
 
+PARAMS = ("match", "params")
 MAX_WIDTH = 2**16
 MAX_GAP = 64  # the largest gap between two widths that can be built: the number of attention heads must divide a width
 MAX_BUILDS = 500  # the limit for one search: if most widths cannot be built, the search must end
@@ -29,9 +30,9 @@ def matched(match: MatchSpec, combined: list[Combination], source: Source) -> li
     Raises: SuiteError if the reference head or the width is not unique, or with every combination for which no width
         is within the tolerance.
     """
-    references = _references(match, combined)
+    references = _references(match.params, combined)
     others = [each for each in combined if str(each.head.spec) not in references]
-    problems = _reference_problems(match, references, combined, source)
+    problems = _head_problems(match.params, references, combined, PARAMS, source)
     problems += _width_problems(match, others, source) + _repeated_problems(match, combined, source)
     if problems:
         raise SuiteError(list(dict.fromkeys(problems)))
@@ -155,29 +156,37 @@ def _owners(vary: str, combination: Combination) -> list[str]:
     return [kind for kind in ("head", "backbone") if vary in _widths(getattr(combination, kind))]
 
 
-def _references(match: MatchSpec, combined: list[Combination]) -> list[str]:
-    """Return the heads, as the plan prints them, that `params` may mean: the one with this text, or all with this
+def reference_head(name: str, combined: list[Combination], place: Place, source: Source) -> None:
+    """Raise SuiteError unless a name, or the text of a head as the plan prints it, means exactly one head."""
+    if problems := _head_problems(name, _references(name, combined), combined, place, source):
+        raise SuiteError(problems)
+
+
+def _references(name: int | str, combined: list[Combination]) -> list[str]:
+    """Return the heads, as the plan prints them, that a name may mean: the one with this text, or all with this
     name.
     """
     names = {str(each.head.spec): each.head.spec.name for each in combined}
-    return [match.params] if match.params in names else [text for text in names if names[text] == match.params]
+    return [name] if name in names else [text for text in names if names[text] == name]
 
 
-def _reference_problems(
-    match: MatchSpec, references: list[str], combined: list[Combination], source: Source
+def _head_problems(
+    name: int | str, references: list[str], combined: list[Combination], place: Place, source: Source
 ) -> list[str]:
-    """Return a problem unless `params` is a number or names exactly one head."""
-    if isinstance(match.params, int) or len(references) == 1:
+    """Return a problem unless the name is a number or names exactly one head."""
+    if isinstance(name, int) or len(references) == 1:
         return []
     if references:
         texts = ", ".join(f"'{text}'" for text in references)
-        message = f"'{match.params}' names several heads of this suite; expected one of {texts}, or a number"
+        message = f"'{name}' names several heads of this suite; expected one of {texts}" + (
+            ", or a number" if place == PARAMS else ""
+        )
     else:
         heads = {str(each.head.spec): each.head.spec.name for each in combined}
         texts = ", ".join(f"'{text}'" for text in heads)
-        near = nearest(match.params, [*heads, *heads.values()])
-        message = f"'{match.params}' is not a head of this suite{near or f' (it has: {texts})'}"
-    return [source.problem(("match", "params"), message)]
+        near = nearest(name, [*heads, *heads.values()])
+        message = f"'{name}' is not a head of this suite{near or f' (it has: {texts})'}"
+    return [source.problem(place, message)]
 
 
 def _width_problems(match: MatchSpec, others: list[Combination], source: Source) -> list[str]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from harness.plan.comparison import MatchSpec, TableSpec
 from harness.plan.ngrams import NgramList
@@ -10,6 +10,32 @@ from harness.plan.run_options import CheckpointSpec, MeasureSpec, Resources, Tim
 from harness.plan.specs import COUNTED, GROUND_TRUTH, LEADERBOARD, SUITE_NAME, TrainSpec
 from harness.plan.strict import Strict
 from harness.plan.tuning import TuneSpec
+
+
+class TrainFile(TrainSpec):
+    """The key `train` of a suite: the settings of TrainSpec, with either of two ways to say how long.
+
+    Args:
+        epochs: as in TrainSpec.
+        tokens: the number of targets to train on, in all epochs together. It becomes epochs of each corpus
+            (harness/plan/budgets.py).
+    """
+
+    epochs: Annotated[float, Field(ge=0, le=50_000)] | None = None
+    tokens: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "TrainFile":
+        if self.epochs is None and self.tokens is None:
+            raise ValueError("the key 'epochs' is missing, or 'tokens' in its place")
+        if self.epochs is not None and self.tokens is not None:
+            raise ValueError("expected either epochs or tokens, got both")
+        return self
+
+    def with_epochs(self, epochs: float) -> TrainSpec:
+        """Return the settings of a trial of so many epochs."""
+        given = self.model_dump(exclude_unset=True, exclude={"epochs", "tokens"})
+        return TrainSpec(**given, epochs=epochs)
 
 
 class SuiteFile(Strict):
@@ -26,7 +52,7 @@ class SuiteFile(Strict):
     corpora: Annotated[list[Any], Field(min_length=1)]
     backbones: Annotated[list[Any], Field(min_length=1)]
     heads: Annotated[list[Any], Field(min_length=1)]
-    train: TrainSpec
+    train: TrainFile
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
     ngrams: NgramList = Field(default_factory=list)
     resources: Resources = Resources()
@@ -51,7 +77,7 @@ class NgramSuiteFile(SuiteFile):
     backbones: Annotated[list[Any], Field(max_length=0)] = Field(default_factory=list)
     heads: Annotated[list[Any], Field(max_length=0)] = Field(default_factory=list)
     seeds: Annotated[list[int], Field(max_length=0)] = Field(default_factory=list)
-    train: TrainSpec = COUNTED
+    train: TrainFile = TrainFile(**COUNTED.model_dump(exclude_unset=True))
     ngrams: Annotated[NgramList, Field(min_length=1)]
 
 

@@ -85,7 +85,7 @@ def _candidate(
     file: SuiteFile, each: Combination, point: Point, origins: dict[str, Combination], source: Source
 ) -> Candidate:
     """Return a point of a row with its trials, and add these to `origins`."""
-    at_point, train = _combination(each, point, source), _train(file.train, point, source)
+    at_point, train = _combination(each, point, source), _train(each.train, point, source)
     if file.match is not None and at_point.params != each.params:
         message = f"{point_text(point)} changes the number of parameters of {each.head.spec}, which `match` fixes"
         raise SuiteError([source.problem(SPACE, message)])
@@ -100,7 +100,7 @@ def _candidate(
 def _trials(
     combination: Combination, train: TrainSpec, seeds: list[int], source: Source
 ) -> tuple[tuple[TrialSpec, ...], dict[str, Combination]]:
-    found, origins = trials([combination], train, seeds, source)
+    found, origins = trials([replace(combination, train=train)], seeds, source)
     return tuple(found.values()), origins
 
 

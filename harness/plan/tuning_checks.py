@@ -36,7 +36,7 @@ def problems(
     if tune.seed in file.seeds:
         message = f"the seed {tune.seed} is one of `seeds`; expected another one, so that tuning sees no trial of them"
         found.append(source.problem(("tune", "seed"), message))
-    if tune.epochs > file.train.epochs:
+    if file.train.epochs is not None and tune.epochs > file.train.epochs:
         message = f"expected at most train.epochs = {file.train.epochs:g}, got {tune.epochs:g}"
         found.append(source.problem(("tune", "epochs"), message))
     for key in tune.space:
@@ -58,7 +58,7 @@ def _of_train(file: SuiteFile, key: str, source: Source) -> list[str]:
     refusal = _refusal(name) or (None if name in known else f"unknown setting '{name}' of train{nearest(name, known)}")
     if refusal is not None:
         return [source.problem((*SPACE, key), refusal, at_key=True)]
-    given, found = file.train.model_dump(mode="json", exclude_defaults=True), []
+    given, found = file.train.with_epochs(1).model_dump(mode="json", exclude_defaults=True), []
     for within, value in _values(file.tune, key):
         try:
             TrainSpec.model_validate_json(json.dumps({**given, name: value}))

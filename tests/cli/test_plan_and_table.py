@@ -112,6 +112,35 @@ def test_a_busy_machine_is_said_beside_the_times(finished, harness, known_times,
     assert err == "warning: other programs use 1.2 cores of this machine: times are longer than on a quiet one\n"
 
 
+def test_saved_ratios_give_each_head_the_time_of_the_named_one(finished, harness, known_times):
+    timed = ("suites/tiny.yaml", "--set", "match.time=softmax")
+    refused = harness("plan", *timed)
+    assert (refused.code, refused.out) == (2, "")
+    assert "`harness plan suites/tiny.yaml --time --save` writes it" in refused.err
+    saved = harness("plan", *timed, "--time", "--save")
+    assert saved.code == 0
+    found = json.loads((finished / "suites" / "tiny.times.json").read_text())
+    assert found["time"] == "softmax"
+    assert [(row["head"], row["step_ratio"]) for row in found["rows"]] == [
+        ("softmax", 1.0),
+        ("mos(num_mixtures=2)", 2.5),
+    ]
+    # 2 epochs of 60 ms a step are 0.8 epochs of 150 ms a step: softmax is as before, the mixture has new trials
+    done = harness("plan", *timed)
+    assert "training time matched: the epochs of each head take as long as those of softmax" in done.out
+    assert "4 trials, 2 to run" in done.out
+    again = harness("plan", *timed, "--time", "--save")
+    assert (again.code, "delete it to measure again" in again.err) == (2, True)
+
+
+@pytest.mark.parametrize("options", [("--save",), ("--time", "--save")])
+def test_ratios_are_saved_only_where_they_are_measured_and_asked_for(finished, harness, options):
+    before = files(finished)
+    done = harness("plan", "suites/tiny.yaml", *options)
+    assert (done.code, done.err) == (2, "--save belongs to --time, and to a suite with `match: {time: HEAD}`\n")
+    assert files(finished) == before
+
+
 def test_table_only_shows_those_rows_and_leaves_the_file_whole(finished, harness):
     place = finished / "results" / "tables" / "tiny.md"
     whole = place.read_text()

@@ -69,7 +69,7 @@ MISTAKES = {
     "text for number": (("0.01", "'0.01'"), '10:30: train.lr: expected a valid number, got "0.01"'),
     "bool for int": (("version: 1", "version: true"), "2:10: version: expected a valid integer, got true"),
     "missing section": (("seeds: [1, 2]\n", ""), "1:1: the key 'seeds' is missing"),
-    "missing key": (("epochs: 2, ", ""), "10:8: train: the key 'epochs' is missing"),
+    "missing key": (("epochs: 2, ", ""), "10:8: train: the key 'epochs' is missing, or 'tokens' in its place"),
     "missing parameter": (
         ("vocab_size: 12, ", ""),
         "4:5: corpora.0.markov: corpus 'markov' needs the parameter 'vocab_size'",

@@ -97,7 +97,10 @@ def _counts(findings: Findings) -> list[Quantity]:
 def _sizes(findings: Findings) -> list[Quantity]:
     """Counts and settings. Numbers of parameters are the plan's, which knows them before a trial has run."""
     match, lines, found = findings.evidence.suite.match, findings.lines, []
-    if match is not None:
+    if match is not None and match.time is not None:
+        epochs = [Cell(text=f"{each:g}", value=each) for each in (line.trials[0].train.epochs for line in lines)]
+        found.append(_numbers("epochs (matched)", epochs, "size", rows=_all(findings)))
+    elif match is not None:
         widths = [line.head_params.get(match.vary, line.backbone_params.get(match.vary)) for line in lines]
         found.append(_numbers(f"{match.vary} (matched)", map(_whole, widths), "size", rows=_all(findings)))
     counts = {

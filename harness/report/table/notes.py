@@ -64,6 +64,8 @@ def _training(suite: Suite) -> list[str]:
     if "precision" in settings:
         settings["precision"] += " (products with the output matrix, in training)"
     texts = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
+    if suite.match is not None and suite.match.time is not None:
+        texts["epochs"] = "as in its column"
     texts |= dict.fromkeys(tuning_notes.tuned_settings(suite), "tuned")
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in trained))
     return [f"Training: {', '.join(f'{name} {text}' for name, text in texts.items())}; seeds {seeds}.", *notes]
@@ -122,7 +124,9 @@ _OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the proce
 
 
 def _matched(suite: Suite) -> list[str]:
-    return [] if suite.match is None else [f"Parameters matched: {suite.match}, within each corpus and backbone."]
+    if suite.match is None:
+        return []
+    return [f"{suite.match.kind.capitalize()} matched: {suite.match}, within each corpus and backbone."]
 
 
 def _heads(suite: Suite) -> list[str]:
