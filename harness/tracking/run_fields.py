@@ -79,7 +79,7 @@ def tags(record: TrialRecord) -> dict[str, str]:
         "torch": environment.torch,
         "executor": environment.executor,
         "message": record.message,
-        "stage": "tuning" if record.tuning else "",
+        "stage": "tuning" if record.tuning else "table",
     }
     return {name: printable(value)[:MAX_TAG] for name, value in values.items() if value}
 

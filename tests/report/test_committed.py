@@ -10,6 +10,7 @@ import pytest
 
 from harness import plan
 from harness.exchange.importer import import_records
+from harness.plan.two_stages import everything
 from harness.report import study
 
 ROOT = Path(__file__).parent.parent.parent
@@ -50,8 +51,9 @@ def test_there_are_records_tables_and_pages():
 
 @pytest.mark.parametrize("name", SUITES)
 def test_every_committed_record_is_ok_and_of_a_trial_that_its_suite_plans(name, studies):
-    runs = studies[name].evidence.runs
-    assert {path.parent.name for path in runs.glob("*/record.json")} == set(studies[name].records)
+    runs, suite = studies[name].evidence.runs, studies[name].suite
+    tuning = {trial.id for trial in everything(suite)} - {trial.id for trial in suite.trials}  # these may fail
+    assert {path.parent.name for path in runs.glob("*/record.json")} == set(studies[name].records) | tuning
     assert {record.status for record in studies[name].records.values()} == {"ok"}
 
 

@@ -1,0 +1,226 @@
+"""A suite with `tune`, run for real: two stages, continued anywhere, and what is stored, shown and exchanged."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import harness
+from harness.errors import RecordError
+from harness.exchange.exporter import export_records
+from harness.exchange.importer import import_records
+from harness.execution.progress.reporter import Reporter
+from harness.execution.run_suite import all_ok
+from harness.records import choices, store
+from harness.report.leaderboard import all_suites
+
+SUITE = """\
+name: tuned
+version: 1
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1}}]
+heads: [softmax, {mos: {num_mixtures: 2}}]
+train: {optimizer: sgd, lr: 1.0, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [1]
+tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1.0, 1.0e+30]}}
+measure: {exclusive: false}
+table: {baseline: softmax}
+"""
+QUIET = {"executor": "inline", "device": "cpu", "tracking": False}
+
+
+class Run:
+    """The suite in a folder, and what its commands print."""
+
+    def __init__(self, folder: Path):
+        self.suite, self.results = folder / "suites" / "tuned.yaml", folder / "results"
+        self.suite.parent.mkdir(exist_ok=True)
+        self.suite.write_text(SUITE)
+        self.shown, self.warned = "", ""
+
+    def __call__(self, **options):
+        out, err = io.StringIO(), io.StringIO()
+        reporter = Reporter(Console(file=out, width=200), Console(file=err, width=200, soft_wrap=True))
+        try:
+            return harness.run_suite(self.suite, results=self.results, reporter=reporter, **{**QUIET, **options})
+        finally:
+            self.shown, self.warned = out.getvalue(), err.getvalue()
+
+    @property
+    def runs(self) -> Path:
+        return store.runs_folder(self.results, "tuned")
+
+    def records(self) -> dict[str, tuple[int, bytes]]:
+        """Trial id -> time of writing and content of its record."""
+        return {
+            path.parent.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in self.runs.glob("*/record.json")
+        }
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The suite after one interruption within each stage; the tests read its results."""
+    made = Run(tmp_path_factory.mktemp("tuned"))
+    made(only=("head=softmax,seed=9",))  # as if it was ended between the stages
+    assert len(made.records()) == 3
+    assert "Not in the table, because not all of their tuning trials are finished: mos(num_mixtures=2)." in made.shown
+    made(only=("head=softmax",))
+    assert len(made.records()) == 4
+    made()
+    return made
+
+
+@pytest.fixture
+def copied(run, tmp_path):
+    """The same results in a folder that a test may change."""
+    made = Run(tmp_path)
+    shutil.copytree(run.results, made.results)
+    return made
+
+
+def test_both_stages_have_records_and_only_the_second_is_in_the_table(run):
+    study = harness.load_study(run.suite, results=run.results)
+    assert len(run.records()) == 8
+    assert len(study.records) == 2
+    assert [(record.spec.seed, record.tuning) for record in study.records.values()] == [(1, False)] * 2
+    tuning = [trial for row in study.suite.tuning.rows for trial in row.tuning_trials]
+    kept = {trial.id: store.load(run.runs, trial.id) for trial in tuning}
+    assert all(record.tuning and record.spec.seed == 9 for record in kept.values())
+    assert [kept[trial.id].status for trial in tuning if trial.train.lr == 1e30] == ["diverged"] * 2
+    assert not list(run.runs.glob(f"{tuning[0].id}/test_nll.npz"))
+    assert all_ok(study)
+
+
+def test_the_point_with_the_lowest_validation_perplexity_is_trained(run):
+    study = harness.load_study(run.suite, results=run.results)
+    for row, line in zip(study.suite.tuning.rows, study.rows, strict=True):
+        found = {each.trial.id: store.load(run.runs, each.trial.id) for each in row.candidates}
+        ok = [each for each in row.candidates if found[each.trial.id].status == "ok"]
+        best = min(ok, key=lambda each: found[each.trial.id].metrics["valid_ppl"])
+        assert line.trials[0].train.lr == best.point["train.lr"] < 1e30
+        assert line.tuned == best.point
+    stored = json.loads((run.runs / choices.FILE_NAME).read_text())["choices"]
+    assert [len(each["valid_ppl"]) for each in stored] == [3, 3]
+    assert [list(each["valid_ppl"].values())[2] for each in stored] == [None, None]
+
+
+def test_a_second_run_has_nothing_to_run_and_leaves_every_file(copied):
+    before = {path: path.read_bytes() for path in copied.results.rglob("*") if path.is_file()}
+    study = copied()
+    assert "nothing to run: all 2 trials have a record" in copied.shown
+    assert "failed" not in copied.shown  # a diverged point is no failure of the suite
+    assert {path: path.read_bytes() for path in copied.results.rglob("*") if path.is_file()} == before
+    assert all_ok(study)
+
+
+def test_the_table_has_the_chosen_values_and_the_budget(run):
+    text = (run.results / "tables" / "tuned.md").read_text()
+    assert "lr (tuned)" in text
+    assert "lr tuned, epochs 2" in text
+    assert "3 trials of 1 epoch a row, seed 9; lr each of [0.5, 1.0, 1e+30]" in text
+    assert "not tuned per head" not in text
+
+
+def test_the_tuning_trials_are_not_on_the_leaderboard(run):
+    board = all_suites.load(run.results, pytest.fail)
+    (group,) = board.groups
+    assert {record.spec.seed for entry in group.entries for record in entry.row.records.values()} == {1}
+
+
+def test_the_page_and_the_frame_have_what_was_chosen(run):
+    study = harness.load_study(run.suite, results=run.results)
+    assert list(study.frame()["train.lr"]) == [line.tuned["train.lr"] for line in study.rows]
+    page, *_ = study.write_report()
+    assert "lr (tuned)" in page.read_text()
+
+
+def test_an_export_brings_both_stages_and_the_choice(run, tmp_path):
+    export_records(run.results, tmp_path / "records.zip")
+    there = tmp_path / "there"
+    imported = import_records(tmp_path / "records.zip", there)
+    assert imported.new == 8
+    ours, theirs = (harness.load_study(run.suite, results=results) for results in (run.results, there))
+    assert theirs.table() == ours.table()
+    assert (there / "runs/tuned/tuning.json").read_bytes() == (run.runs / "tuning.json").read_bytes()
+    assert import_records(tmp_path / "records.zip", there).known == 8
+
+
+def test_the_stored_choice_is_used_when_the_tuning_records_are_gone(copied):
+    before = harness.load_study(copied.suite, results=copied.results).table()
+    for path in copied.runs.glob("*/record.json"):
+        if store.load(copied.runs, path.parent.name).tuning:
+            path.unlink()
+    assert harness.load_study(copied.suite, results=copied.results).table() == before
+
+
+def other_choice(run: Run) -> str:
+    """Change the stored choice of softmax to its other point, as if its tuning trials had ended in another way."""
+    stored = choices.load(run.runs)
+    suite = harness.load_study(run.suite, results=run.results).suite
+    one, other, _ = suite.tuning.rows[0].candidates
+    was = next(each for each in stored if one.trial.id in each.valid_ppl)
+    new = other if was.trial == one.trial.id else one
+    ppl = {**was.valid_ppl, new.trial.id: 1.5}
+    choices.save(run.runs, [was.model_copy(update={"trial": new.trial.id, "point": new.point, "valid_ppl": ppl})])
+    return f"{new.point['train.lr']:g}"
+
+
+def test_records_that_contradict_the_stored_choice_are_a_warning_that_says_what_to_do(copied, capsys):
+    lr = other_choice(copied)
+    study = harness.load_study(copied.suite, results=copied.results)
+    assert f"{study.rows[0].tuned['train.lr']:g}" == lr
+    warning = capsys.readouterr().err
+    assert "softmax lstm markov: the stored choice is lr" in warning
+    assert f"remove {copied.runs / 'tuning.json'} to use the other one" in warning
+
+
+def test_an_import_refuses_another_choice_unless_it_replaces(copied, run, tmp_path):
+    other_choice(copied)
+    export_records(run.results, tmp_path / "records.zip")
+    before = (copied.runs / "tuning.json").read_bytes()
+    with pytest.raises(RecordError, match="holds another choice of 'softmax lstm markov'; nothing was imported"):
+        import_records(tmp_path / "records.zip", copied.results)
+    assert (copied.runs / "tuning.json").read_bytes() == before
+    import_records(tmp_path / "records.zip", copied.results, replacing=True)
+    assert choices.load(copied.runs) == choices.load(run.runs)
+
+
+def test_an_export_whose_choice_contradicts_its_records_is_refused(copied, tmp_path):
+    other_choice(copied)
+    export_records(copied.results, tmp_path / "records.zip")
+    with pytest.raises(RecordError, match="the choice of 'softmax lstm markov' contradicts the record of trial"):
+        import_records(tmp_path / "records.zip", tmp_path / "there")
+    assert not (tmp_path / "there" / "runs").exists()
+
+
+def test_a_damaged_choice_does_not_count(copied, capsys):
+    place = copied.runs / "tuning.json"
+    before = harness.load_study(copied.suite, results=copied.results).table()
+    place.write_text(place.read_text().replace('"row": "softmax', '"row": "sofmax'))
+    assert harness.load_study(copied.suite, results=copied.results).table() == before  # from the records
+    assert "the checksum does not fit the content" in capsys.readouterr().err
+    copied()
+    assert choices.load(copied.runs)
+
+
+def test_tuning_trials_that_are_run_again_choose_again(copied):
+    other_choice(copied)
+    copied(only=("head=softmax,seed=9",), force=True)
+    study = harness.load_study(copied.suite, results=copied.results)
+    assert 1.5 not in [ppl for each in choices.load(copied.runs) for ppl in each.valid_ppl.values()]
+    assert all_ok(study)
+
+
+def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):
+    run = Run(tmp_path)
+    run.suite.write_text(SUITE.replace("[0.5, 1.0, 1.0e+30]", "[1.0e+30, 2.0e+30]"))
+    study = run(only=("head=softmax",))
+    assert study.rows == []
+    assert not all_ok(study, ("head=softmax",))
+    assert "Not in the table, because all of their tuning trials failed: softmax." in run.shown
+    assert not (run.results / "tables").exists()
+    with pytest.raises(RecordError, match="no row of the suite is tuned yet"):
+        study.write_table()

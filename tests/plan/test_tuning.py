@@ -1,0 +1,247 @@
+"""The key `tune`: the points that are drawn, the trials of both stages, and what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+from handmade import changed
+from pydantic import ValidationError
+from scipy.stats import qmc
+
+from harness import plan
+from harness.errors import SuiteError
+from harness.plan.short_training import shortened
+from harness.plan.specs import TrainSpec
+from harness.plan.train_parts import Schedule
+from harness.plan.tuning import TuneSpec, points
+from harness.plan.two_stages import choose, chosen_rows, chosen_trials, first_stage, row_labels, with_choices
+
+SPACE = "train.lr: {log_uniform: [0.5, 20]}, head.dropout: {choice: [0, 0.2]}"
+
+
+def tuned(tune: str = f"{{trials: 5, epochs: 1, seed: 7, space: {{{SPACE}}}}}", *replacements) -> str:
+    """A suite with softmax and mos, two seeds and two epochs."""
+    return changed(*replacements) + f"tune: {tune}\n"
+
+
+def test_a_range_is_drawn_from_scrambled_sobol_points():
+    tune = TuneSpec(trials=6, epochs=1, seed=3, space={"train.lr": {"log_uniform": [0.5, 20.0]}})
+    (us,) = qmc.Sobol(1, scramble=True, rng=np.random.default_rng(3)).random_base2(3).T  # eight; six of them are used
+    expected = [math.exp(math.log(0.5) + u * (math.log(20) - math.log(0.5))) for u in us[:6]]
+    drawn = [point["train.lr"] for point in points(tune)]
+    assert drawn == pytest.approx(expected, rel=5e-4)  # four significant digits
+    assert [f"{value:.4g}" for value in drawn] == [f"{value:.4g}" for value in expected]
+    assert len(set(drawn)) == 6
+
+
+def test_each_axis_that_is_no_list_is_a_dimension():
+    space = {
+        "train.clip": {"uniform": [1.0, 3.0]},
+        "train.momentum": [0.0, 0.9],
+        "head.gate": {"choice": ["a", "b", "c"]},
+    }
+    us = qmc.Sobol(2, scramble=True, rng=np.random.default_rng(0)).random_base2(2)
+    found = points(TuneSpec(trials=4, epochs=1, space=space))
+    assert [list(point) for point in found] == [list(space)] * 8
+    assert [point["train.momentum"] for point in found] == [0.0] * 4 + [0.9] * 4
+    for cell in (found[:4], found[4:]):  # every cell of the grid has the same points
+        assert [point["train.clip"] for point in cell] == pytest.approx(1 + 2 * us[:, 0], rel=5e-4)
+        assert [point["head.gate"] for point in cell] == ["abc"[int(3 * u)] for u in us[:, 1]]
+
+
+def test_lists_alone_are_a_grid_that_is_tried_completely():
+    found = points(TuneSpec(epochs=1, space={"train.lr": [1, 2], "head.dropout": [0, 0.1, 0.2]}))
+    assert [tuple(point.values()) for point in found] == [(1, 0), (1, 0.1), (1, 0.2), (2, 0), (2, 0.1), (2, 0.2)]
+
+
+def test_a_drawn_number_stays_within_its_range():
+    tune = TuneSpec(trials=64, epochs=1, space={"train.lr": {"uniform": [1.00004, 1.00006]}})
+    assert {point["train.lr"] for point in points(tune)} <= {1.00004, 1.00006}  # four digits would be 1.000
+
+
+def test_all_rows_have_the_same_points_without_what_does_not_apply(write):
+    suite = plan.load(write(tuned()))
+    softmax, mos = suite.tuning.rows
+    assert [each.point["train.lr"] for each in softmax.candidates] == [
+        each.point["train.lr"] for each in mos.candidates
+    ]
+    assert {key for each in softmax.candidates for key in each.point} == {"train.lr"}
+    assert len(mos.candidates) == 5
+    for each in mos.candidates:
+        assert (each.trial.train.lr, each.trial.head.params["dropout"]) == tuple(each.point.values())
+        assert (each.trial.seed, each.trial.train.epochs) == (7, 1)
+        assert [(trial.seed, trial.train.epochs) for trial in each.finals] == [(1, 2), (2, 2)]
+    assert suite.trials == ()
+
+
+def test_points_that_are_equal_without_a_key_are_tried_once(write):
+    suite = plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.1, 0.2], head.dropout: [0, 0.1, 0.2]}}")))
+    assert [len(row.candidates) for row in suite.tuning.rows] == [2, 6]
+
+
+def test_a_trial_of_the_table_is_the_one_that_a_suite_with_these_values_has(write):
+    suite = plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.03], head.dropout: [0.25]}}")))
+    finals = [trial for row in suite.tuning.rows for trial in row.candidates[0].finals]
+    by_hand = plan.load(write(changed(("lr: 0.01", "lr: 0.03"), ("num_mixtures: 2", "num_mixtures: 2, dropout: 0.25"))))
+    assert [trial.id for trial in finals] == [trial.id for trial in by_hand.trials]
+    assert all(suite.params[trial.id] == by_hand.params[trial.id] for trial in finals)
+
+
+def test_a_suite_without_tune_has_its_trials_as_before(write):
+    suite = plan.load(write(changed()))
+    assert suite.tuning is None
+    assert len(suite.trials) == 4
+
+
+@pytest.fixture
+def suite(write):
+    """Two rows with five points each."""
+    return plan.load(write(tuned()))
+
+
+def test_the_lowest_perplexity_is_chosen_and_the_first_of_equal_ones(suite):
+    row = suite.tuning.rows[0]
+    ids = [trial.id for trial in row.tuning_trials]
+    found = dict(zip(ids, [9.0, None, 8.0, 8.0, 8.5], strict=True))
+    assert choose(row, found).trial == ids[2]
+    assert choose(row, found).point == row.candidates[2].point
+    assert choose(row, {trial: ppl for trial, ppl in found.items() if trial != ids[4]}) is None
+    lost = choose(row, dict.fromkeys(ids))
+    assert (lost.trial, lost.point) == (None, {})
+
+
+def test_the_trials_of_the_table_are_those_of_the_chosen_points(suite):
+    row = suite.tuning.rows[1]
+    ids = [trial.id for trial in row.tuning_trials]
+    choice = choose(row, dict(zip(ids, [9.0, 7.0, 8.0, 8.0, 8.5], strict=True)))
+    completed = with_choices(suite, [None, choice])
+    assert completed.trials == row.candidates[1].finals
+    assert completed.compared("head", completed.trials[0]).params == {"num_mixtures": 2}
+    assert with_choices(suite, [choose(row, dict.fromkeys(ids)), None]).trials == ()
+    assert row_labels(suite) == ["softmax", "mos(num_mixtures=2)"]
+
+
+def test_a_condition_selects_the_tuning_of_its_rows(suite):
+    assert chosen_rows(suite, ()) == [0, 1]
+    assert chosen_rows(suite, ("head=mos,seed=2",)) == [1]
+    assert chosen_rows(suite, ("seed=2",)) == [0, 1]
+    assert chosen_rows(suite, ("seed=7",)) == [0, 1]
+    assert [trial.head.name for trial in first_stage(suite, [0]).trials] == ["softmax"] * 5
+    choices = [choose(row, {trial.id: 9.0 for trial in row.tuning_trials}) for row in suite.tuning.rows]
+    completed = with_choices(suite, choices)
+    assert [(each.head.name, each.seed) for each in chosen_trials(completed, ("seed=2",))] == [
+        ("softmax", 2),
+        ("mos", 2),
+    ]
+    assert chosen_trials(completed, ("seed=7",)) == ()
+    with pytest.raises(SuiteError, match="no trial has 'haed'"):
+        chosen_trials(completed, ("haed=mos",))
+
+
+REFUSED = {
+    "{trials: 2, epochs: 3, space: {train.lr: {uniform: [1, 2]}}}": [
+        "27: tune.epochs: expected at most train.epochs = 2, got 3",
+    ],
+    "{trials: 2, epochs: 1, seed: 2, space: {train.lr: {uniform: [1, 2]}}}": [
+        "36: tune.seed: the seed 2 is one of `seeds`",
+    ],
+    "{epochs: 1, space: {train.lr: {uniform: [1, 2]}}}": ["7: tune: the key 'trials' is missing: how many"],
+    "{trials: 2, epochs: 1, space: {train.lr: [1]}}": ["7: tune: 'trials' must be left out"],
+    "{epochs: 1, space: {}}": ["26: tune.space: must not be empty"],
+    "{epochs: 1, space: {lr: [1], train.lrr: [1], head.drop: [0]}}": [
+        "27: tune.space.lr: unknown key 'lr'; expected train.<setting>, head.<parameter> or backbone.<parameter>",
+        "36: tune.space.train.lrr: unknown setting 'lrr' of train; did you mean 'lr'?",
+        "52: tune.space.head.drop: no head of this suite has a parameter 'drop'",
+    ],
+    "{epochs: 1, space: {train.epochs: [1], train.seq_len: [5], train.cuda_graph: [off]}}": [
+        "27: tune.space.train.epochs: epochs cannot be tuned: every trial of a table has the same budget",
+        "46: tune.space.train.seq_len: seq_len cannot be tuned: perplexities of different values do not compare",
+        "66: tune.space.train.cuda_graph: cuda_graph cannot be tuned: it changes no result",
+    ],
+    "{epochs: 1, space: {train.lr: [1, x, -1], head.dropout: [0, high]}}": [
+        "41: tune.space.train.lr.1: expected a valid number, got \"x\"",
+        "44: tune.space.train.lr.2: expected greater than 0, got -1",
+        "67: tune.space.head.dropout.1: expected a valid number, got \"high\" (for mos)",
+    ],
+    "{trials: 2, epochs: 1, space: {train.lr: {uniform: [2, 1]}, train.clip: {log_uniform: [1]}, train.momentum: 1}}": [
+        "48: tune.space.train.lr: uniform needs [low, high] with low < high, got [2.0, 1.0]",
+        "79: tune.space.train.clip: log_uniform needs [low, high] with low < high, got [1.0]",
+        "115: tune.space.train.momentum: expected a list, or a mapping with one of log_uniform, uniform, choice",
+    ],
+    "{trials: 2, epochs: 1, space: {train.lr: {unifrom: [1, 2]}}}": [
+        "49: tune.space.train.lr.unifrom: unknown key 'unifrom'; did you mean 'uniform'?",
+    ],
+    "{trials: 2, epochs: 1, space: {train.batch_size: {uniform: [2, 9]}}}": [
+        "67: tune.space.train.batch_size.uniform.0: expected a valid integer, got 2.0; give whole numbers as a"
+        " list or a choice"
+    ],
+    "{epochs: 1, space: {head.num_mixtures: [2, 3]}}": [
+        "heads.1.mos.num_mixtures: num_mixtures is given here and tuned in tune.space",
+    ],
+    "{epochs: 1, space: {head.dropout: [0.5, 1.5]}}": [
+        "26: tune.space: mos(num_mixtures=2, dropout=1.5): dropout must be in [0, 1), got 1.5",
+    ],
+    "{epochs: 1, space: {train.momentum: [0.9]}}": ["momentum belongs to sgd, and the optimizer is adam"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tune", REFUSED)
+def test_what_is_wrong_is_said_with_its_place_and_all_at_once(tune, problems):
+    found = problems(tuned(tune))
+    assert len(found) == len(REFUSED[tune])
+    for problem, expected in zip(found, REFUSED[tune], strict=True):
+        assert expected in problem
+        if expected[0].isdigit():
+            assert problem.startswith(f"14:{expected}")
+
+
+def test_a_suite_of_ngrams_only_has_nothing_to_tune(problems):
+    text = "name: n\nversion: 1\ncorpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]\nngrams: [2]\n"
+    (found,) = problems(text + "tune: {epochs: 1, space: {train.lr: [1]}}\n")
+    assert found == "5:1: tune: a suite of n-grams only has nothing to tune"
+
+
+def test_a_tuned_parameter_must_not_change_a_matched_size(problems):
+    found = problems(
+        tuned("{epochs: 1, space: {head.projection: [false, true]}}") + "match: {params: 2000000, vary: d_model}\n"
+    )
+    assert any(
+        "head.projection True changes the number of parameters of softmax, which `match` fixes" in each
+        for each in found
+    )
+
+
+def test_the_space_has_one_way_for_each_key():
+    with pytest.raises(ValidationError, match="expected a list, or a mapping with one of"):
+        TuneSpec(trials=1, epochs=1, space={"train.lr": {"uniform": [1.0, 2.0], "choice": [1]}})
+
+
+def train(epochs: float, **schedule) -> TrainSpec:
+    made = Schedule.model_validate(schedule) if schedule else None
+    return TrainSpec(optimizer="sgd", lr=1.0, epochs=epochs, batch_size=4, seq_len=7, schedule=made)
+
+
+def rate(step, epoch: int) -> float:
+    return step.factor ** max(0, epoch - step.after)
+
+
+@pytest.mark.parametrize(("epochs", "after"), [(20, 7), (13, 5), (6, 2), (3, 1), (2, 1)])
+def test_a_shortened_step_ends_at_the_same_share_of_the_first_rate(epochs, after):
+    whole = train(39.0, step={"after": 14, "factor": 0.9})
+    short = shortened(whole, epochs)
+    assert short.epochs == epochs
+    assert short.schedule.step.after == after  # 14 * epochs / 39, rounded: 7.2, 4.7, 2.2, 1.1, 0.7
+    assert rate(short.schedule.step, epochs) == pytest.approx(0.9**25, rel=1e-4)  # factors have six digits
+
+
+def test_a_shortened_warmup_and_what_has_no_horizon():
+    assert shortened(train(10.0, warmup={"steps": 500, "decay": "cosine"}), 2).schedule.warmup.steps == 100
+    assert shortened(train(10.0, warmup={"steps": 3}), 1).schedule.warmup.steps == 1
+    assert shortened(train(10.0, warmup={"steps": 0}), 1).schedule.warmup.steps == 0
+    plateau = train(10.0, plateau={"factor": 0.25})
+    assert shortened(plateau, 2).schedule == plateau.schedule
+    assert shortened(train(10.0), 2) == train(2.0)
+    late = train(10.0, step={"after": 9, "factor": 0.1})
+    assert shortened(late, 2).schedule.step.after == 1  # a decay remains
+    assert shortened(late, 1).schedule.step == late.schedule.step.model_copy(update={"after": 1})
+    assert shortened(late, 10) is late

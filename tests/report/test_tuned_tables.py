@@ -1,0 +1,139 @@
+"""What a table says of tuning: the chosen values, the budget, values at an end, rows without a point; and the plot."""
+
+import pytest
+from handmade import evidence, tabulated
+
+from harness.plan.two_stages import choose, with_choices
+from harness.report.evidence.printed_numbers import PrintedNumbers
+from harness.report.figures import points, tuning_panel
+from harness.report.figures.plots import LeftOut, draw
+
+SUITE = """\
+name: suite
+version: 1
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1}}]
+heads: [softmax, {mos: {num_mixtures: [2, 3]}}]
+train: {optimizer: sgd, lr: 1.0, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [1, 2]
+tune: {TUNE}
+table: {baseline: softmax}
+"""
+LR = "trials: 4, epochs: 1, seed: 9, space: {train.lr: {log_uniform: [0.5, 20]}}"
+GRID = "epochs: 1, seed: 9, space: {train.lr: [0.5, 1, 2], head.dropout: [0, 0.4]}"
+
+
+@pytest.fixture
+def tuned(suite_of):
+    """A function: the text of `tune`, a validation perplexity for each point of each row -> the completed suite."""
+
+    def make(tune: str, *found: list[float | None] | None):
+        suite = suite_of(SUITE.replace("TUNE", tune))
+        made = [
+            None if ppl is None else choose(row, dict(zip([each.id for each in row.tuning_trials], ppl, strict=True)))
+            for row, ppl in zip(suite.tuning.rows, found, strict=True)
+        ]
+        return with_choices(suite, made)
+
+    return make
+
+
+def by_lr(suite, row: int) -> list[int]:
+    """The points of a row in the order of their learning rate."""
+    candidates = suite.tuning.rows[row].candidates
+    return sorted(range(len(candidates)), key=lambda index: candidates[index].point["train.lr"])
+
+
+def best_at(suite_of, place: int) -> list[float]:
+    """Perplexities of the four points of LR, the lowest at the learning rate of a place in their order."""
+    order = by_lr(suite_of(SUITE.replace("TUNE", LR)), 0)
+    return [9.0 if index == order[place] else 12.0 for index in range(4)]
+
+
+def notes(text: str, beginning: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(f"- {beginning}")]
+
+
+def test_a_value_at_either_end_of_a_range_is_named(tuned, suite_of):
+    suite = tuned(LR, best_at(suite_of, 0), best_at(suite_of, 1), best_at(suite_of, 3))
+    low, high = (suite.tuning.choices[row].point["train.lr"] for row in (0, 2))
+    (note,) = notes(tabulated(suite), "Chosen at the end")
+    assert note.endswith(f": softmax: lr {low:g}, the lowest; mos(num_mixtures=3): lr {high:g}, the highest.")
+
+
+def test_a_value_within_the_range_is_not_named(tuned, suite_of):
+    text = tabulated(tuned(LR, best_at(suite_of, 1), best_at(suite_of, 2), best_at(suite_of, 2)))
+    assert notes(text, "Chosen at the end") == []
+
+
+def test_of_a_list_only_three_or_more_numbers_have_ends(tuned):
+    # softmax: lr 1 of [0.5, 1, 2]; mos: (lr, dropout) in the order (0.5, 0), (0.5, 0.4), (1, 0), ...
+    middle, last = [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1]
+    (note,) = notes(tabulated(tuned(GRID, [9, 1, 9], middle, last)), "Chosen at the end")
+    assert note.endswith(": mos(num_mixtures=3): lr 2, the highest.")  # and nothing on the dropout, 0 or 0.4
+
+
+def test_a_choice_has_no_ends(tuned):
+    tune = "trials: 16, epochs: 1, seed: 9, space: {train.lr: {choice: [0.5, 1, 2]}}"
+    assert notes(tabulated(tuned(tune, [1, 9, 9], [9, 1, 9], [9, 9, 1])), "Chosen at the end") == []
+
+
+def test_the_budget_is_a_note_and_the_chosen_values_are_columns(tuned):
+    suite = tuned(GRID, [9, 9, 1], [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1])
+    text = tabulated(suite)
+    (note,) = notes(text, "Tuned")
+    assert "6 trials of 1 epoch a row (fewer where a key does not apply), seed 9; lr each of [0.5, 1, 2]; " in note
+    header, _, *lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line[:1] == "|"]
+    columns = [header.index(name) for name in ("head", "lr (tuned)", "head.dropout (tuned)")]
+    assert [[line[column] for column in columns] for line in lines] == [
+        ["softmax", "2", "-"],
+        ["mos(num_mixtures=2)", "1", "0"],
+        ["mos(num_mixtures=3)", "2", "0.4"],
+    ]
+    assert "lr tuned, epochs 2" in text
+    assert "not tuned per head" not in text
+
+
+def test_rows_without_a_point_are_named_and_the_others_are_there(tuned):
+    text = tabulated(tuned(GRID, [9, 9, 1], None, [None] * 6))
+    assert "Not in the table, because not all of their tuning trials are finished: mos(num_mixtures=2)." in text
+    assert "Not in the table, because all of their tuning trials failed: mos(num_mixtures=3)." in text
+    assert len([line for line in text.splitlines() if line.startswith("| softmax")]) == 1
+    assert not [line for line in text.splitlines() if line.startswith("| mos")]
+
+
+def test_a_table_with_a_baseline_says_that_nothing_was_tuned(suite_of):
+    untuned = SUITE.replace("tune: {TUNE}\n", "")
+    assert "- Settings not tuned per head" in tabulated(suite_of(untuned))
+    assert "not tuned" not in tabulated(suite_of(untuned.replace("table: {baseline: softmax}\n", "")))
+
+
+def records(suite, record_of):
+    return [record_of(trial, valid_ppl=9.0, test_ppl=8.0, last_valid_ppl=9.0) for trial in suite.trials]
+
+
+def test_values_that_tuning_chose_do_not_part_a_series_over_mixtures(tuned, record_of):
+    suite = tuned(GRID, [9, 9, 1], [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1])  # dropout 0 with K = 2, 0.4 with K = 3
+    found = points.by_mixtures(evidence(suite, records(suite, record_of)).rows, PrintedNumbers((), ()))
+    assert [[point.x for point in series.points] for series in found] == [[2, 3]]
+
+
+def test_the_plot_has_every_tuning_trial_and_the_chosen_one(tuned, record_of):
+    ppl = [12.0, None, 9.0, 10.0]
+    suite = tuned(LR, ppl, [12.0, 11.0, 13.0, 14.0], None)
+    made = evidence(suite, records(suite, record_of))
+    one, other = tuning_panel.tried("train.lr", made.rows, suite)
+    lrs = [each.point["train.lr"] for each in suite.tuning.rows[0].candidates]
+    assert one.places == tuple(sorted((lr, y) for lr, y in zip(lrs, ppl, strict=True) if y is not None))
+    assert (one.failed, one.best, one.single) == ((lrs[1],), (lrs[2], 9.0), True)
+    assert other.best == (lrs[1], 11.0)
+    (plot,) = [each for each in draw(made, "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
+    assert "Each point is one tuning trial of 1 epoch under seed 9" in plot.caption
+    assert "Crosses at the top: trials that failed" in plot.caption
+    assert "softmax" in plot.svg
+
+
+def test_a_list_has_no_plot(tuned, record_of):
+    suite = tuned(GRID, [9, 9, 1], None, None)
+    drawn = draw(evidence(suite, records(suite, record_of)), "suite")
+    assert not [each for each in drawn if "tuning" in each.title]
