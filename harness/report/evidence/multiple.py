@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 RANK_SEEDS = 6  # fewer seeds give no rank, star or verdict: among 2^5 patterns of signs the smallest p is 0.0625
-SIGNIFICANT = 0.05
+SIGNIFICANT = 0.05  # of a comparison with the baseline, and of the best row
+RANK_SIGNIFICANT = 0.025  # of 'behind' where no row is the best; smaller, because a table has verdicts, too
 STARS = ((0.001, "***"), (0.01, "**"), (SIGNIFICANT, "*"))
 
 

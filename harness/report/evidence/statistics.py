@@ -58,7 +58,7 @@ def paired(differences: Sequence[float]) -> MeanDifference:
     n, mean = len(differences), _mean(differences)
     if n == 1:
         return MeanDifference(n=1, mean=mean)
-    return _tested(n, mean, statistics.stdev(differences), n - 1)  # by exact fractions: sd 0 for equal numbers
+    return _tested(n, mean, math.sqrt(_variance(differences)), n - 1)
 
 
 def welch(ours: Sequence[float], theirs: Sequence[float]) -> MeanDifference:
@@ -73,7 +73,7 @@ def welch(ours: Sequence[float], theirs: Sequence[float]) -> MeanDifference:
     n, mean = len(ours), _mean(ours) - _mean(theirs)
     if n == 1:
         return MeanDifference(n=1, mean=mean)
-    one, other = statistics.variance(ours), statistics.variance(theirs)
+    one, other = _variance(ours), _variance(theirs)
     largest = max(one, other)
     share = min(one, other) / largest if largest else 1.0  # the squares of small variances would be 0
     df = (n - 1) * (1 + share) ** 2 / (1 + share**2)
@@ -130,6 +130,12 @@ def _tested(n: int, mean: float, sd: float, df: float) -> MeanDifference:
     reach = error * float(special.stdtrit(df, TWO_SIDED))
     p = 2 * float(special.stdtr(df, -abs(mean) / error)) if error else float(mean == 0)
     return MeanDifference(n=n, mean=mean, sd=sd, df=df, low=mean - reach, high=mean + reach, p_t=p)
+
+
+def _variance(values: Sequence[float]) -> float:
+    """The sample variance; exactly 0 for equal numbers. statistics.variance takes ten times as long, by fractions."""
+    mean = statistics.fmean(values)
+    return 0.0 if min(values) == max(values) else math.fsum((x - mean) ** 2 for x in values) / (len(values) - 1)
 
 
 def _mean(values: Sequence[float]) -> float:
