@@ -10,7 +10,7 @@ import pytest
 from harness import plan
 from harness.code import fingerprints
 from harness.records import store, timings
-from harness.records.record import Contents
+from harness.records.record import Contents, CurvePoint
 from harness.records.timings import Timing
 from harness.report.leaderboard import board
 from harness.report.leaderboard.groups import gather, groups
@@ -91,6 +91,33 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
     (table,) = map(board.table, (group,))
     assert table.lines[0].cells[3].value == 9.25
     assert table.lines[0].cells[3].spread == pytest.approx(0.25 * math.sqrt(2))
+
+
+def test_rows_are_in_the_order_of_validation_never_of_test(finish, found):
+    finish(ppls=[10.0, 12.0, 0, 0], more={"valid_ppl": 9.0})
+    finish(ppls=[0, 0, 8.0, 8.0], more={"valid_ppl": 9.5})
+    (group,) = found()
+    assert [(line["head"], line["valid ppl"]) for line in lines(group)] == [
+        ("softmax", "9.00 ± 0.00"),
+        ("mos(num_mixtures=2)", "9.50 ± 0.00"),
+    ]
+
+
+def test_a_collapsed_row_is_last_and_rows_are_marked_as_in_tables(finish, found):
+    points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=ppl, lr=1.0, seconds=1.0) for n, ppl in ((1, 9), (2, 8))]
+    done = [point.model_copy(update={"valid_ppl": 9.0}) for point in points]
+    finish(ppls=[19.1, 19.1, 0, 0], more={"valid_ppl": 2.0, "unigram_test_ppl": 20.0}, curve=tuple(done))
+    finish(ppls=[0, 0, 18.0, 18.0], more={"valid_ppl": 9.5, "unigram_test_ppl": 20.0}, curve=tuple(points))
+    (group,) = found()
+    assert [(line["head"], line["test ppl"]) for line in lines(group)] == [
+        ("mos(num_mixtures=2)", "18.00 ± 0.00 ↓"),
+        ("softmax", "19.10 ± 0.00 ∅"),
+    ]
+    notes = board.table(group).notes
+    assert any(note.endswith("Trials: mos(num_mixtures=2) 2 of 2.") for note in notes)
+    assert any(note.startswith("∅ collapsed") and note.endswith(": softmax.") for note in notes)
+    rows = board.as_json((group,))[0]["rows"]
+    assert [(row["collapsed"], row["not_converged"]) for row in rows] == [(False, [1, 2]), (True, [])]
 
 
 def test_a_row_with_an_invalid_trial_is_left_out_and_named(finish, found):
