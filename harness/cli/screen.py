@@ -152,7 +152,7 @@ def _metrics(metrics: Iterable[MetricDifference]) -> Table:
         digits = METRICS[each.name].digits
         interval = "-" if each.low is None else f"[{100 * each.low:+.2f}, {100 * each.high:+.2f}] %"
         tests = ["-" if p is None else f"{p:.2g}" for p in (each.p_t, each.p_sign_flip)]
-        more = "-" if each.more_seeds is None else f"{each.more_seeds:,}"
+        more = "-" if each.more_seeds is None else " to ".join(f"{n:,}" for n in dict.fromkeys(each.more_seeds))
         values = (f"{each.a:,.{digits}f}", f"{each.b:,.{digits}f}", f"{100 * each.change:+.2f} %", interval)
         shown.add_row(*map(_shown, (each.name, *values, each.over or "-", *tests, more, str(each.n))))
     return shown

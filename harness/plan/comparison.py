@@ -9,6 +9,7 @@ from harness.plan.strict import Strict
 
 PrintedTableName = Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")]
 Shape = Literal["mixtures", "heads", "corpora"]
+Test = Literal["paired", "welch"]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -25,12 +26,17 @@ class TableSpec(Strict):
         compare: '<paper>/<table>' of results/published, or a list of them: published numbers that are printed beside
             ours. If several have a number for a row, the first is printed.
         baseline: the name of the head that the others are compared with (the column of the reduction), or None.
+        test: of the difference of two heads: the t test of the differences of each seed, or Welch's of the two means.
+        margin: the smallest relative difference of perplexity that is of interest; heads that differ by less are
+            equivalent.
     """
 
     rows: Literal["head"] = "head"
     shape: Shape = "mixtures"
     compare: Annotated[list[PrintedTableName], BeforeValidator(_listed), Field(default_factory=list)]
     baseline: str | None = None
+    test: Test = "paired"
+    margin: Annotated[float, Field(gt=0, lt=1)] = 0.01
 
 
 TOLERANCE = 0.005  # the largest relative difference between the parameter count of a matched trial and the target

@@ -108,6 +108,7 @@ _ALL = (
         mlflow="valid/ppl",
         required=True,
         table="always",
+        leaderboard=True,
     ),
     _perplexity(
         "test_ppl",

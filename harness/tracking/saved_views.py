@@ -13,8 +13,8 @@ PREFIX = "mlflow.sharedViewState."  # of the tag; the key of the view follows, a
 RUNS_VIEW, CURVES_VIEW = "harness-runs", "harness-curves"  # the keys
 COLUMNS = {  # of the table, in their order -> their widths in pixels
     "attributes.`Run Name`": 350,
-    "metrics.`test/ppl`": 105,
     "metrics.`valid/ppl`": 105,
+    "metrics.`test/ppl`": 105,
     "metrics.`time/train_ms_per_batch`": 195,
     "metrics.`time/train_minutes`": 155,
     "metrics.`params/total`": 115,
@@ -29,13 +29,13 @@ COLUMNS = {  # of the table, in their order -> their widths in pixels
 
 
 def tags() -> dict[str, str]:
-    """Tag of an experiment -> a saved view: the runs by test perplexity, and curves, each the mean over seeds."""
+    """Tag of an experiment -> a saved view: the runs by validation perplexity, and curves, each the mean over seeds."""
     columns = {"selectedColumns": list(COLUMNS)[1:], "columnOrder": list(COLUMNS), "columnWidths": COLUMNS}
-    best_first = {"orderByKey": "metrics.`test/ppl`", "orderByAsc": True, "runsHiddenMode": "FIRST_20_RUNS"}
+    best_first = {"orderByKey": "metrics.`valid/ppl`", "orderByAsc": True, "runsHiddenMode": "FIRST_20_RUNS"}
     by_row = [{"mode": "tag", "groupByData": ROW_TAG}]
     means = {"groupBy": {"aggregateFunction": "average", "groupByKeys": by_row}, "useGroupedValuesInCharts": True}
     return {
-        f"{PREFIX}{RUNS_VIEW}": _view("trials, best test perplexity first", {**best_first, **columns}),
+        f"{PREFIX}{RUNS_VIEW}": _view("trials, best validation perplexity first", {**best_first, **columns}),
         f"{PREFIX}{CURVES_VIEW}": _view("curves, means over seeds", {**best_first, **columns, **means}),
     }
 

@@ -137,7 +137,7 @@ def test_two_trials_differ_in_settings_metrics_and_words(harness, finish):
     )
     assert worse["target"] == "man"
     assert worse["b"] - worse["a"] == pytest.approx(2)
-    assert any(note.startswith("one pair: the interval is over blocks") for note in found["notes"])
+    assert any(note.startswith("one pair: nothing is ranked; the interval is over blocks") for note in found["notes"])
 
 
 def test_two_heads_pair_over_their_seeds(harness, finish):

@@ -1,14 +1,26 @@
 """A suite from YAML, and records made by hand: no trial is run for a test of the tables."""
 
+from dataclasses import replace
+
 import handmade
 import pytest
 
 from harness import plan
-from harness.records.record import TrialRecord
+from harness.records.record import CurvePoint, TrialRecord
+from harness.report.evidence.table_rows import rows
 
 ENVIRONMENT = handmade.environment()
 CODE = handmade.code()
-ALWAYS = {"unigram_test_ppl": 11.0, "context_tokens": 7, "state_carried": 1}
+TABLE = """\
+name: suite
+version: 1
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1}}]
+heads: [softmax, {mos: {num_mixtures: [MIXTURES]}}]
+train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [SEEDS]
+"""
+ALWAYS = {"unigram_test_ppl": 1100.0, "context_tokens": 7, "state_carried": 1}
 
 
 @pytest.fixture
@@ -40,5 +52,57 @@ def record_of():
             message=message,
             code=code,
         )
+
+    return make
+
+
+@pytest.fixture
+def table_of(suite_of, record_of):
+    """A function: numbers of heads and planned seeds -> a function: test perplexities by head, of seeds 1, 2 ... ->
+    rows. A perplexity of None: the trial was not run; nan: it diverged. The first head is softmax.
+
+    The rows are made once and given other records, because a simulation asks for thousands of tables.
+    """
+
+    def made_of(heads: int, seeds: int):
+        listed = {"MIXTURES": range(2, heads + 1), "SEEDS": range(1, seeds + 1)}
+        text = TABLE
+        for name, numbers in listed.items():
+            text = text.replace(name, ", ".join(map(str, numbers)))
+        empty = rows(suite_of(text), {})
+        ok = {trial.id: record_of(trial) for row in empty for trial in row.trials}
+        diverged = {trial.id: record_of(trial, "diverged") for row in empty for trial in row.trials}
+
+        def record(trial, ppl):
+            if ppl != ppl:
+                return diverged[trial.id]
+            return ok[trial.id].model_copy(update={"metrics": {**ALWAYS, "test_ppl": ppl}})
+
+        def filled(row, values):
+            pairs = zip(row.trials, values, strict=False)
+            return replace(row, records={trial.seed: record(trial, ppl) for trial, ppl in pairs if ppl is not None})
+
+        def table(*ppl_by_head):
+            return [filled(row, values) for row, values in zip(empty, ppl_by_head, strict=False)]
+
+        return table
+
+    return made_of
+
+
+@pytest.fixture
+def with_curve():
+    """A function: row, validation perplexities by epoch, number of its trials (None: all), learning rates -> the row
+    with this curve in the records of its first trials.
+    """
+
+    def make(row, valid, trials=None, lr=None):
+        points = tuple(
+            CurvePoint(epoch=float(n), train_loss=5.0, valid_ppl=ppl, lr=1.0 if lr is None else lr[n - 1], seconds=2.0)
+            for n, ppl in enumerate(valid, 1)
+        )
+        chosen = list(row.records)[:trials]
+        changed = {seed: row.records[seed].model_copy(update={"curve": points}) for seed in chosen}
+        return replace(row, records={**row.records, **changed})
 
     return make

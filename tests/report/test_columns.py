@@ -124,7 +124,7 @@ def test_notes_say_what_is_scored_after_which_context(suite_of, record_of, setti
     suite = suite_of(SUITE.replace("seq_len: 7", f"seq_len: 7{settings}"))
     markdown = render(suite, record_of(suite.trials[0], state_carried=0))
     rule = "Counting, markov(vocab_size=12, num_tokens=400, branching=3): symbols of a Markov chain"
-    assert notes(markdown, "Counting") == [f"{rule}; {counted} Test ppl of a unigram model: 11.00."]
+    assert notes(markdown, "Counting") == [f"{rule}; {counted} Test ppl of a unigram model: 1100.00."]
     assert notes(markdown, "Backbone") == [f"Backbone: lstm(d_model=8, num_layers=1). Context: {context}"]
     (training,) = notes(markdown, "Training")
     assert "epochs 0.4" in training
@@ -147,4 +147,4 @@ def test_notes_name_a_text_but_not_its_place(suite_of, record_of, tmp_path):
     markdown = render(suite, record_of(suite.trials[0], test_ppl=10.0))
     assert str(tmp_path) not in markdown
     assert notes(markdown, "Counting")[0].startswith("Counting, text(path=novel.txt): ")
-    assert notes(markdown, "Counting")[0].endswith("Test ppl of a unigram model: 11.00.")
+    assert notes(markdown, "Counting")[0].endswith("Test ppl of a unigram model: 1100.00.")

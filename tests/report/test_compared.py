@@ -1,4 +1,4 @@
-"""Rows against their baseline and against the best of their group; and how often that errs on planted data."""
+"""Rows against their baseline: differences, verdicts, stars, and what is not compared."""
 
 import math
 from dataclasses import replace
@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from harness.plan.comparison import TableSpec
 from harness.records.token_nll import TokenScores
-from harness.report.evidence.comparisons import compare, ties
-from harness.report.evidence.statistics import block_interval
+from harness.report.evidence import comparisons
+from harness.report.evidence.blocks import block_interval
+from harness.report.evidence.statistics import sign_flip
 from harness.report.evidence.table_rows import rows
 
 SUITE = """\
@@ -17,30 +19,27 @@ name: suite
 version: 1
 corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
 backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: [2, 5, 10]}}]
+heads: [softmax, {softmax: {projection: true}}, {mos: {num_mixtures: [2, 5]}}]
 train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2, 3, 4, 5, 6, 7, 8]
+seeds: [1, 2]
 """
-SEEDS, HEADS = 8, 4
-SD = 0.005  # of a paired difference, half a per cent
+BASE = np.array([100.0, 101, 102, 103, 104, 105])
+UNIT = np.array([1, -1, 1, -1, 1, -1]) * math.sqrt(5 / 6)  # mean 0, sd 1
+DIVERGED = math.nan
 
 
 @pytest.fixture
-def table(suite_of, record_of):
-    """A function: test perplexities by head in the order of the suite, of seeds 1, 2 ..., None: not run -> rows."""
-    suite, made = suite_of(SUITE), {}
+def table(table_of):
+    return table_of(4, 6)
 
-    def build(*ppl_by_head):
-        found = {}
-        for number, values in enumerate(ppl_by_head):
-            for trial, ppl in zip(suite.trials[SEEDS * number :], values, strict=False):
-                if ppl is not None:
-                    if trial.id not in made:
-                        made[trial.id] = record_of(trial)
-                    found[trial.id] = made[trial.id].model_copy(update={"metrics": {"test_ppl": ppl}})
-        return rows(suite, found)
 
-    return build
+def compare(lines, evidence, baseline="softmax", **declared):
+    return comparisons.compare(lines, TableSpec(baseline=baseline, **declared), evidence)
+
+
+def differing(mean: float, sd: float):
+    """Perplexities whose pairs with BASE have this mean difference, in nats, and this sd."""
+    return BASE * np.exp(mean + sd * UNIT)
 
 
 @pytest.fixture
@@ -59,17 +58,17 @@ def scores(nll) -> TokenScores:
 def test_a_head_is_compared_over_shared_seeds_by_logarithms(table, evidence):
     lines = table([100, 200, 300, None], [90, None, 330, 50])
     assert lines[0].head == "softmax"
-    found = compare(lines, "softmax", evidence)[1]
+    found = compare(lines, evidence)[1]
     assert (found.row, found.baseline, found.seeds) == (lines[1], lines[0], (1, 3))
-    assert found.paired.mean == pytest.approx((math.log(0.9) + math.log(1.1)) / 2)
-    assert found.p_holm == found.paired.p_t
+    assert found.difference.mean == pytest.approx((math.log(0.9) + math.log(1.1)) / 2)
+    assert found.p_holm == found.difference.p_t
     assert found.interval is None
 
 
 def test_what_cannot_be_compared_is_not_there(table, evidence):
     lines = table([100, 200, None], [None, None, 90], [90])
-    assert list(compare(lines, "softmax", evidence)) == [2]  # not the baseline, not a row without a seed of its
-    assert compare(lines, "mixtape", evidence) == {}
+    assert list(compare(lines, evidence)) == [2]  # not the baseline, not a row without a seed of its
+    assert compare(lines, evidence, "mixtape") == {}
 
 
 def with_invalid(line):
@@ -79,22 +78,19 @@ def with_invalid(line):
     return replace(line, records={**found, seed: last.model_copy(update={"status": "invalid"})})
 
 
-def test_an_invalid_row_is_neither_ranked_nor_compared_nor_a_baseline(table, evidence):
+def test_an_invalid_row_is_neither_compared_nor_a_baseline(table, evidence):
     lines = table([100, 101, 102], [90, 91, 92], [1, 1, 1])
-    assert set(compare(lines, "softmax", evidence)) == {1, 2}
-    assert ties(lines, evidence)[2] == "best"
-    cheated = [*lines[:2], with_invalid(lines[2]), *lines[3:]]
-    assert set(compare(cheated, "softmax", evidence)) == {1}
-    assert ties(cheated, evidence) == {1: "best"}
-    assert compare([with_invalid(lines[0]), *lines[1:]], "softmax", evidence) == {}
+    assert set(compare(lines, evidence)) == {1, 2}
+    assert set(compare([*lines[:2], with_invalid(lines[2])], evidence)) == {1}
+    assert compare([with_invalid(lines[0]), *lines[1:]], evidence) == {}
 
 
 def test_holm_is_over_all_comparisons_of_the_table(table, evidence):
     base = np.array([100.0, 101, 102, 103, 104, 105])
     shifts = np.array([0.01, 0.012, 0.008, 0.011, 0.009, 0.01])
     lines = table(base, base * np.exp(-shifts), base * np.exp(0.3 * shifts - 0.003), base * np.exp(-2 * shifts))
-    found = compare(lines, "softmax", evidence)
-    raw = [found[i].paired.p_t for i in (1, 2, 3)]
+    found = compare(lines, evidence)
+    raw = [found[i].difference.p_t for i in (1, 2, 3)]
     assert raw[0] == pytest.approx(raw[2])  # t does not depend on the unit
     assert found[1].p_holm == pytest.approx(3 * raw[0])
     assert found[2].p_holm == pytest.approx(raw[1])  # the largest
@@ -108,119 +104,136 @@ def test_a_single_shared_seed_has_an_interval_over_tokens(table, evidence):
     theirs[7] = math.nan
     both = np.arange(5_000) != 7
     evidence.kept |= {lines[1].records[1].id: scores(ours), lines[0].records[1].id: scores(theirs)}
-    found = compare(lines, "softmax", evidence)[1]
+    found = compare(lines, evidence)[1]
     expected = block_interval(ours[both].astype(np.float64) - theirs[both].astype(np.float64))
     assert found.interval == expected
-    assert (found.paired.n, found.p_holm, found.stars) == (1, None, "")
+    assert (found.difference.n, found.p_holm, found.stars) == (1, None, "")
     del evidence.kept[lines[0].records[1].id]
-    assert compare(lines, "softmax", evidence)[1].interval is None
+    assert compare(lines, evidence)[1].interval is None
 
 
 def test_several_shared_seeds_have_no_interval_over_tokens(table, evidence):
     lines = table([100, 101], [90, 92])
     evidence.kept |= {record.id: scores(np.ones(2_000)) for row in lines for record in row.records.values()}
-    assert compare(lines, "softmax", evidence)[1].interval is None
+    assert compare(lines, evidence)[1].interval is None
 
 
 def test_the_first_of_several_rows_of_its_head_is_the_baseline(suite_of, record_of, evidence):
-    suite = suite_of(SUITE.replace("heads: [softmax,", "heads: [softmax, {softmax: {projection: true}},"))
+    suite = suite_of(SUITE)
     found = {trial.id: record_of(trial, test_ppl=100.0 + trial.seed) for trial in suite.trials}
     lines = rows(suite, found)
-    compared = compare(lines, "softmax", evidence)
-    assert sorted(compared) == [1, 2, 3, 4]
+    compared = compare(lines, evidence)
+    assert sorted(compared) == [1, 2, 3]
     assert all(each.baseline is lines[0] for each in compared.values())
 
 
 def test_forged_perplexities_without_a_logarithm_are_left_out(table, evidence):
-    found = compare(table([100, -5, 100], [90, 90, 0]), "softmax", evidence)
-    assert found[1].seeds == (1,)
-    assert ties(table([-1, -1], [0, 0]), evidence) == {}
+    assert compare(table([100, -5, 100], [90, 90, 0]), evidence)[1].seeds == (1,)
 
 
-def test_the_best_and_what_cannot_be_told_from_it(table, evidence):
-    base = np.array([100.0, 101, 102, 103])
-    near, far = base * [1.01, 0.99, 1.012, 1.0], base * [1.05, 1.06, 1.05, 1.04]
-    assert ties(table(far, base, near), evidence) == {1: "best", 2: "tie"}
-    assert ties(table(base), evidence) == {}  # nothing to rank it among
-
-
-def test_without_anything_to_test_with_nothing_is_ranked(table, evidence):
-    assert ties(table([100], [50]), evidence) == {}
-    assert ties(table([100, 100], [None, None, 50]), evidence) == {}
-
-
-def test_what_there_is_nothing_to_test_with_is_a_tie_among_others(table, evidence):
-    untested, worse, best = [None, None, 50], [100, 101, 102], [40, 41, None]
-    assert ties(table(untested, worse, best), evidence) == {0: "tie", 2: "best"}
-
-
-def test_the_best_is_that_over_the_seeds_that_all_have(table, evidence):
-    whole, part = [90, 91, 92, 150], [95, 97, 98]  # over its own seeds the second is ahead: 96.7 and 105.8
-    assert ties(table(whole, part), evidence) == {0: "best"}
-
-
-def test_scores_of_another_text_are_told_of_and_give_no_interval(table, evidence):
-    lines = table([100], [90])
-    ids = [line.records[1].id for line in lines[:2]]
+def test_scores_of_another_text_are_told_of_and_give_no_interval(table_of, evidence):
+    lines = table_of(2, 1)([100], [90])
+    ids = [line.records[1].id for line in lines]
     evidence.kept |= {ids[0]: scores(np.ones(20_000)), ids[1]: scores(np.ones(19_999))}
-    assert compare(lines, "softmax", evidence)[1].interval is None
-    assert ties(lines, evidence) == {}
+    assert compare(lines, evidence)[1].interval is None
     assert all(ids[0] in sentence and "two test splits" in sentence for sentence in evidence.told)
 
 
-def test_one_seed_is_told_apart_by_the_interval_over_tokens(table, evidence):
-    lines = table([100], [90], [91])
-    rng = np.random.default_rng(2)
-    noise = rng.normal(0, 0.1, (2, 20_000))
-    ids = [line.records[1].id for line in lines[:3]]
-    evidence.kept |= {ids[0]: scores(1.1 + noise[0]), ids[1]: scores(np.ones(20_000)), ids[2]: scores(1.0 + noise[1])}
-    assert ties(lines, evidence) == {1: "best", 2: "tie"}
+# verdicts
 
 
-def test_devices_are_not_ranked_together(table, evidence):
-    def on(row, *devices):
-        moved = {
-            seed: record.model_copy(update={"environment": record.environment.model_copy(update={"device": device})})
-            for (seed, record), device in zip(row.records.items(), devices, strict=True)
-        }
-        return replace(row, records=moved)
-
-    one, two, three, four = table([100, 100], [90, 90], [80, 80], [70, 70])
-    assert ties([one, two, three, four], evidence) == {3: "best"}  # equal differences tell the others apart
-    assert ties([one, on(two, "gpu", "gpu"), three, on(four, "gpu", "gpu")], evidence) == {2: "best", 3: "best"}
-    assert ties([one, two, three, on(four, "gpu", "gpu")], evidence) == {2: "best"}
-    assert ties([one, two, three, on(four, "gpu", "a processor")], evidence) == {2: "best"}
-    mixed = [on(three, "gpu", "a processor"), on(four, "gpu", "a processor")]
-    assert ties([one, two, *mixed], evidence) == {1: "best"}
-
-
-def simulated(table, evidence, effects, number: int, seed: int) -> list[dict]:
-    """Comparisons of so many tables: log perplexities of each seed and head with noise of their own, so that all heads
-    of a table are compared with the same noise of the baseline; sd of a paired difference SD.
-    """
-    rng = np.random.default_rng(seed)
-    level = 4.6 + rng.normal(0, 0.02, (number, 1, SEEDS))
-    noise = rng.normal(0, SD / math.sqrt(2), (number, HEADS, SEEDS))
-    ppl = np.exp(level + noise + np.asarray(effects)[:, None])
-    return [compare(table(*values.tolist()), "softmax", evidence) for values in ppl]
+@pytest.mark.parametrize(
+    ("mean", "sd", "expected"),
+    [
+        # 6 seeds: t_{0.975, 5} sd / sqrt(6) = 1.0495 sd, t_{0.95, 5} sd / sqrt(6) = 0.8226 sd; log 1.01 = 0.00995
+        (-0.02, 0.01, "better"),  # 0.02 > 0.0105
+        (0.02, 0.01, "worse"),
+        (0.0, 0.01, "equivalent"),  # 0.0082 < 0.00995
+        (0.0, 0.013, "undecided"),  # 0.0107 > 0.00995
+        (0.015, 0.02, "undecided"),  # 0.015 < 0.021
+        (0.005, 0.001, "equivalent"),  # a difference that is certain, and smaller than the margin
+    ],
+)
+def test_the_verdict_is_by_the_difference_and_the_margin(table_of, evidence, mean, sd, expected):
+    (found,) = compare(table_of(2, 6)(BASE, differing(mean, sd)), evidence).values()
+    assert (found.difference.mean, found.difference.sd) == (pytest.approx(mean, abs=1e-12), pytest.approx(sd))
+    assert found.verdict == expected
 
 
-def test_equal_heads_are_told_apart_as_seldom_as_promised(table, evidence):
-    tables = simulated(table, evidence, [0.0] * HEADS, number=1_000, seed=7)
-    for p in ("p_t", "p_sign_flip"):
-        assert 0.03 <= np.mean([getattr(found[1].paired, p) < 0.05 for found in tables]) <= 0.07
-    assert all(len(found) == HEADS - 1 for found in tables)
-    assert np.mean([any(row.stars for row in found.values()) for found in tables]) <= 0.07
-    uncorrected = [any(row.paired.p_t < 0.05 for row in found.values()) for found in tables]
-    assert np.mean(uncorrected) > 0.09  # what Holm is there for
+def test_the_margin_is_the_suites(table_of, evidence):
+    lines = table_of(2, 6)(BASE, differing(0.0, 0.013))
+    assert [compare(lines, evidence, margin=margin)[1].verdict for margin in (0.01, 0.02)] == [
+        "undecided",
+        "equivalent",
+    ]
 
 
-def test_a_planted_effect_of_one_per_cent_is_found(table, evidence):
-    effects = [0.0, math.log(0.99), 0.0, 0.0]
-    tables = simulated(table, evidence, effects, number=500, seed=8)
-    for p in ("p_t", "p_sign_flip"):
-        assert np.mean([getattr(found[1].paired, p) < 0.05 for found in tables]) > 0.95
-    assert np.mean([bool(found[1].stars) for found in tables]) > 0.95  # among three comparisons, too
-    held = [row.paired.low <= effects[i] <= row.paired.high for found in tables for i, row in found.items()]
-    assert 0.93 <= np.mean(held) <= 0.97  # intervals of 95 %
-    assert np.mean([found[1].paired.sd ** 2 for found in tables]) == pytest.approx(SD**2, rel=0.05)
+def test_equivalence_is_corrected_over_all_comparisons_too(table_of, evidence):
+    # p of one comparison is between 0.05 / 3 and 0.05: t = (0.00995 - 0) / (0.0105 / sqrt(6)) = 2.32, and the quantiles
+    # of 5 degrees of freedom at 0.95 and 0.9833 are 2.015 and 2.91
+    same = differing(0.0, 0.0105)
+    assert compare(table_of(2, 6)(BASE, same), evidence)[1].verdict == "equivalent"
+    found = compare(table_of(4, 6)(BASE, same, same, same), evidence)
+    assert {each.verdict for each in found.values()} == {"undecided"}
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 5])
+def test_below_six_seeds_there_is_neither_verdict_nor_star(table_of, evidence, seeds):
+    (found,) = compare(table_of(2, seeds)(BASE[:seeds], 2 * BASE[:seeds]), evidence).values()
+    assert (found.verdict, found.stars) == ("too few seeds", "")
+
+
+def test_two_diverged_seeds_of_eight_give_no_star(table_of, evidence):
+    base = np.append(BASE, [106, 107])
+    lost = [*differing(-0.05, 0.001), DIVERGED, DIVERGED]
+    for lines in (table_of(2, 8)(base, lost), table_of(2, 8)(lost, base)):
+        (found,) = compare(lines, evidence).values()
+        assert found.p_holm < 1e-6
+        assert (found.verdict, found.stars) == ("undecided: seeds failed", "")
+
+
+def test_seeds_that_have_not_run_leave_it_undecided(table_of, evidence):
+    (found,) = compare(table_of(2, 7)([*BASE, 106], [*differing(-0.05, 0.001), None]), evidence).values()
+    assert (found.verdict, found.stars) == ("undecided: seeds missing", "")
+
+
+def test_rows_that_are_not_converged_have_neither_verdict_nor_star(table_of, evidence, with_curve):
+    base, better = table_of(2, 6)(BASE, differing(-0.05, 0.001))
+    falling = [200.0, 100.0]
+    for lines in ([with_curve(base, falling), better], [base, with_curve(better, falling, trials=4)]):
+        (found,) = compare(lines, evidence).values()
+        assert (found.verdict, found.stars) == ("undecided: not converged", "")
+    (found,) = compare([base, with_curve(better, falling, trials=3)], evidence).values()
+    assert (found.verdict, found.stars) == ("better", "***")
+
+
+def test_a_collapsed_row_has_neither_verdict_nor_star(table_of, evidence):
+    (found,) = compare(table_of(2, 6)(BASE, BASE * 15), evidence).values()
+    assert (found.verdict, found.stars) == ("undecided: collapsed", "")
+
+
+def test_a_row_with_a_compatibility_switch_is_not_compared(suite_of, record_of, evidence):
+    suite = suite_of(SUITE.replace("{softmax: {projection: true}}", "{mos: {compat: {log_epsilon: 1.0e-8}}}"))
+    lines = rows(suite, {trial.id: record_of(trial, test_ppl=100.0) for trial in suite.trials})
+    (switched,) = (index for index, line in enumerate(lines) if line.compat is not None)
+    assert set(compare(lines, evidence)) == {1, 2, 3} - {switched}
+
+
+# the declared test
+
+
+def test_welch_ignores_the_pairs(table_of, evidence):
+    wide = np.array([50.0, 70, 100, 140, 200, 280])
+    lines = table_of(2, 6)(wide, wide * 1.02)
+    pairs, means = compare(lines, evidence)[1], compare(lines, evidence, test="welch")[1]
+    assert (pairs.verdict, means.verdict) == ("worse", "undecided")
+    assert pairs.difference.mean == pytest.approx(means.difference.mean)
+    assert means.p_sign_flip is None
+    logs = [math.log(b / a) for a, b in zip(wide, wide * 1.02, strict=True)]
+    assert pairs.p_sign_flip == sign_flip(logs)[0]
+
+
+def test_the_correlation_over_seeds_is_that_of_log_perplexities(table_of, evidence):
+    e = np.exp([1.0, 2, 3, 4, 5, 6])
+    found = compare(table_of(3, 6)(e, e**2, 100 / e), evidence)
+    assert [found[index].correlation for index in (1, 2)] == [pytest.approx(1), pytest.approx(-1)]

@@ -187,12 +187,13 @@ def test_hostile_text_changes_the_shape_of_no_form(text, form):
     assert all(line.isprintable() for line in lines(text))
 
 
-def test_bold_is_of_the_best_and_of_what_ties_with_it_whatever_they_say():
+def test_only_the_best_is_bold_whatever_the_texts_are():
     cells = (
         Cell(text="1** <b>", value=1.0, rank="best"),
         Cell(text="2", value=2.0, rank="tie"),
-        Cell(text="3", value=3.0),
+        Cell(text="3", value=3.0, rank="behind"),
+        Cell(text="4", value=4.0),
     )
     made = Table(title="t", columns=(Column(name="x"),), lines=tuple(Line(cells=(cell,)) for cell in cells))
     rows = [line.strip("| ") for line in formats.markdown(made).splitlines() if line.startswith("|")][2:]
-    assert rows == [r"**1\*\* &lt;b>**", "**2**", "3"]
+    assert rows == [r"**1\*\* &lt;b>**", "2", "3", "4"]

@@ -7,8 +7,8 @@ import pytest
 
 from harness.errors import RecordError
 from harness.records.token_nll import TokenScores
+from harness.report.evidence.blocks import BLOCK
 from harness.report.evidence.gains import by_frequency, by_position, differences
-from harness.report.evidence.statistics import BLOCK
 
 NAN = math.nan
 

@@ -10,7 +10,7 @@ import pytest
 from harness import plan
 from harness.code import fingerprints
 from harness.records import store, timings
-from harness.records.record import Contents
+from harness.records.record import Contents, CurvePoint
 from harness.records.timings import Timing
 from harness.report.leaderboard import board
 from harness.report.leaderboard.groups import gather, groups
@@ -48,7 +48,7 @@ def finish(tmp_path, results):
             values = {
                 "suite": suite,
                 "spec": spec,
-                "metrics": {**METRICS, "test_ppl": ppl, **dict(more)},
+                "metrics": {**METRICS, "valid_ppl": ppl + 1, "test_ppl": ppl, **dict(more)} if ppl else {},
                 "contents": told,
             }
             if ppl is None:
@@ -89,8 +89,35 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
     assert (best["device"], best["suites"], best["finished"]) == ("a processor", "small", "2026-01-02")
     assert "training" not in best
     (table,) = map(board.table, (group,))
-    assert table.lines[0].cells[2].value == 9.25
-    assert table.lines[0].cells[2].spread == pytest.approx(0.25 * math.sqrt(2))
+    assert table.lines[0].cells[3].value == 9.25
+    assert table.lines[0].cells[3].spread == pytest.approx(0.25 * math.sqrt(2))
+
+
+def test_rows_are_in_the_order_of_validation_never_of_test(finish, found):
+    finish(ppls=[10.0, 12.0, 0, 0], more={"valid_ppl": 9.0})
+    finish(ppls=[0, 0, 8.0, 8.0], more={"valid_ppl": 9.5})
+    (group,) = found()
+    assert [(line["head"], line["valid ppl"]) for line in lines(group)] == [
+        ("softmax", "9.00 ± 0.00"),
+        ("mos(num_mixtures=2)", "9.50 ± 0.00"),
+    ]
+
+
+def test_a_collapsed_row_is_last_and_rows_are_marked_as_in_tables(finish, found):
+    points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=ppl, lr=1.0, seconds=1.0) for n, ppl in ((1, 9), (2, 8))]
+    done = [point.model_copy(update={"valid_ppl": 9.0}) for point in points]
+    finish(ppls=[19.1, 19.1, 0, 0], more={"valid_ppl": 2.0, "unigram_test_ppl": 20.0}, curve=tuple(done))
+    finish(ppls=[0, 0, 18.0, 18.0], more={"valid_ppl": 9.5, "unigram_test_ppl": 20.0}, curve=tuple(points))
+    (group,) = found()
+    assert [(line["head"], line["test ppl"]) for line in lines(group)] == [
+        ("mos(num_mixtures=2)", "18.00 ± 0.00 ↓"),
+        ("softmax", "19.10 ± 0.00 ∅"),
+    ]
+    notes = board.table(group).notes
+    assert any(note.endswith("Trials: mos(num_mixtures=2) 2 of 2.") for note in notes)
+    assert any(note.startswith("∅ collapsed") and note.endswith(": softmax.") for note in notes)
+    rows = board.as_json((group,))[0]["rows"]
+    assert [(row["collapsed"], row["not_converged"]) for row in rows] == [(False, [1, 2]), (True, [])]
 
 
 def test_a_row_with_an_invalid_trial_is_left_out_and_named(finish, found):
@@ -213,7 +240,7 @@ def test_a_record_that_is_not_its_trials_is_named_and_left_out(results, finish, 
     store.save(foreign, store.runs_folder(results, "small"))
     done = harness("leaderboard", "--results", results)
     assert done.err.startswith(f"warning: the record of trial {first.id} is not of that trial")
-    assert re.search(r"softmax +\| lstm +\| +12\.00 +\| 1 ", done.out)
+    assert re.search(r"softmax +\| lstm +\| +13\.00 +\| +12\.00 +\| 1 ", done.out)
 
 
 def test_a_trial_in_two_suites_counts_once_where_its_results_agree(finish, found):
@@ -239,7 +266,7 @@ def test_a_trial_with_other_results_in_a_second_suite_is_in_no_mean_whatever_its
         f"warning: trial {first.id} has different results in {runs / 'forged' / first.id} and "
         f"{runs / 'small' / first.id}: it is left out\n"
     )
-    assert re.search(r"softmax +\| lstm +\| +12\.00 +\| 1 ", done.out)
+    assert re.search(r"softmax +\| lstm +\| +13\.00 +\| +12\.00 +\| 1 ", done.out)
     assert f"Left out: trials of which two suites have different results: {first.id}." in done.out
 
 
@@ -250,7 +277,7 @@ def test_a_trial_that_is_invalid_in_one_suite_does_not_count_by_an_older_record_
     done = harness("leaderboard", "--results", results)
     assert f"trial {first.id} has different results" in done.err
     assert f"Left out: trials of which two suites have different results: {first.id}." in done.out
-    assert re.search(r"softmax +\| lstm +\| +12\.00 +\| 1 ", done.out)
+    assert re.search(r"softmax +\| lstm +\| +13\.00 +\| +12\.00 +\| 1 ", done.out)
 
 
 def test_rows_that_differ_in_how_they_were_trained_say_so(finish, found):

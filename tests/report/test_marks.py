@@ -1,4 +1,4 @@
-"""Comparisons, ties and times in a table, their marks, and the notes on them."""
+"""Comparisons, ranks, convergence and times in a table, their marks, and the notes on them."""
 
 import math
 
@@ -7,6 +7,7 @@ import pytest
 from handmade import findings
 
 from harness.records import token_nll
+from harness.records.record import CurvePoint
 from harness.records.store import folder
 from harness.records.timings import Timing
 from harness.records.token_nll import TokenScores
@@ -54,13 +55,45 @@ def note(notes, start: str) -> str:
 
 def test_comparison_below_six_seeds_has_no_star_however_small_p(suite_of, record_of):
     five = suite_with(suite_of, 5)
-    change = [100.0 * (1 - 0.2 + 0.001 * n) for n in range(6)]
-    lines, _ = built(five, of_heads(five, record_of, [100.0] * 5, change[:5]))
+    base, change = [100.0] * 6, [100.0 * (1 - 0.2 + 0.001 * n) for n in range(6)]
+    lines, notes = built(five, of_heads(five, record_of, base[:5], change[:5], change[:5]))
     assert lines[1]["p (Holm)"].value < 1e-5
     assert (lines[1]["vs softmax"].mark, "*" in lines[1]["vs softmax"].text) == ("", False)
+    assert lines[1]["verdict"].text == "too few seeds"
+    assert note(notes, "Too few seeds") == "Too few seeds to rank: 5. Bold, stars and verdicts need 6 or more."
     six = suite_with(suite_of, 6)
-    lines, _ = built(six, of_heads(six, record_of, [100.0] * 6, change))
+    lines, notes = built(six, of_heads(six, record_of, base, change, change))
     assert (lines[1]["vs softmax"].mark, lines[1]["vs softmax"].text[-4:]) == ("***", " ***")
+    assert [line["verdict"].text for line in lines] == ["-", "better", "better"]
+    assert not any(each.startswith("Too few seeds") for each in notes)
+
+
+def test_a_verdict_is_by_the_declared_test_and_margin_which_a_note_names(suite_of, record_of):
+    text = SUITE.replace("SEEDS", "1, 2, 3, 4, 5, 6").replace("softmax}", "softmax, test: welch, margin: 0.5}")
+    base = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
+    lines, notes = built(suite := suite_of(text), of_heads(suite, record_of, base, [1.3 * ppl for ppl in base]))
+    assert lines[1]["verdict"].text == "equivalent"
+    assert lines[1]["vs softmax"].mark == "***"  # there is a difference, and it is smaller than the margin
+    assert lines[1]["correlation"].text == "+1.00"
+    assert "p (signs)" not in lines[1]
+    assert note(notes, "Comparisons") == (
+        "Comparisons: Welch's t tests over seeds, corrected by Holm's method; smallest difference of interest 50 %."
+    )
+    assert note(notes, "Seeds still needed").startswith(
+        "Seeds still needed to detect a difference of 50 % with 80 % power"
+    )
+
+
+def test_seeds_still_needed_are_a_range_from_five_seeds_on(suite_of, record_of):
+    four, five = suite_with(suite_of, 4), suite_with(suite_of, 5)
+    base, other = [100.0] * 5, [100.0, 101.0, 100.0, 101.0, 100.0]
+    _, notes = built(four, of_heads(four, record_of, base[:4], other[:4]))
+    assert not any(each.startswith("Seeds still needed") for each in notes)
+    _, notes = built(five, of_heads(five, record_of, base, other))
+    # sd ln 1.01 sqrt(0.3) = 0.5477 of the effect; chi-square with 4 degrees of freedom 11.1433 and 0.48442: the sd is
+    # 0.3282 to 1.5739 of the effect, as in G*Power's d = 3.047 and 0.6354: 4 seeds in the first case, and
+    # ((1.960 + 0.842) 1.5739)^2 = 19.4, two more for t: 22 in the second
+    assert note(notes, "Seeds still needed").endswith("mos(num_mixtures=2) 0 to 17.")
 
 
 def test_a_worse_head_has_a_plus(suite_of, record_of):
@@ -90,32 +123,49 @@ def with_scores(suite, record_of, runs, *nats: list[float]):
     return made
 
 
-def test_a_single_seed_has_the_interval_over_blocks_and_says_so(suite_of, record_of, tmp_path):
+def test_a_single_seed_has_the_interval_over_blocks_which_ranks_nothing(suite_of, record_of, tmp_path):
     suite = suite_with(suite_of, 1)
-    made = with_scores(suite, record_of, tmp_path, [4.0] * 3, [3.75] * 3, [4.0, 3.5, 3.75])
+    made = with_scores(suite, record_of, tmp_path, [4.0] * 20, [3.75] * 20, [3.75, 3.25] * 10)
     lines, notes = built(suite, made, runs=tmp_path)
-    # e^-0.25 - 1 = -22.1 %, the same for every block; blocks of 0, -0.5 and -0.25: means from 0 to -0.5, e^-0.5 = 0.607
+    # e^-0.25 - 1 = -22.1 %, the same for every block
     assert lines[1]["vs softmax"].text == "-22.1 % [-22.1, -22.1] §"
     assert lines[1]["vs softmax"].mark == "§"
+    # blocks of -0.25 and -0.75: the mean of 20 drawn is -0.25 - 0.5 X / 20, X binomial, from 6 to 14
     low, high = lines[2]["vs softmax"].interval
-    assert (low, high) == (pytest.approx(100 * math.expm1(-0.5)), pytest.approx(0.0, abs=1e-6))
-    assert note(notes, "§") == "§ one seed: a 95 % interval over blocks of the test text, not over seeds."
+    assert (low, high) == (pytest.approx(100 * math.expm1(-0.6)), pytest.approx(100 * math.expm1(-0.4)))
+    assert [(line["verdict"].text, line["test ppl"].rank) for line in lines[1:]] == [("too few seeds", "")] * 2
+    assert note(notes, "§") == (
+        "§ one seed: a 95 % interval over blocks of the test text, not over seeds. It describes these trained "
+        "models and ranks nothing."
+    )
 
 
-# ties
+def test_fewer_than_20_blocks_have_no_interval(suite_of, record_of, tmp_path):
+    suite = suite_with(suite_of, 1)
+    made = with_scores(suite, record_of, tmp_path, [4.0] * 19, [3.75] * 19)
+    lines, notes = built(suite, made, runs=tmp_path)
+    assert (lines[1]["vs softmax"].text, lines[1]["vs softmax"].interval) == ("-22.1 %", None)
+    assert not any(each.startswith("§") for each in notes)
 
 
-def test_the_best_alone_is_bold_and_no_tie_is_spoken_of(suite_of, record_of):
-    suite = suite_with(suite_of, 3)
-    lines, _ = built(suite, of_heads(suite, record_of, [100.0] * 3, [80.0, 80.1, 80.2], [90.0, 90.1, 90.2]))
-    assert [line["test ppl"].rank for line in lines] == ["", "best", ""]
+# ranks
+
+SPREAD = [0.0, 0.3, -0.3, 0.2, -0.2, 0.1]
+
+
+def test_the_best_has_no_mark_and_the_others_are_behind(suite_of, record_of):
+    suite = suite_with(suite_of, 6)
+    values = [[middle + way * x for x in SPREAD] for middle, way in ((100, 0), (80, 1), (90, -1))]
+    lines, _ = built(suite, of_heads(suite, record_of, *values))
+    assert [line["test ppl"].rank for line in lines] == ["behind", "best", "behind"]
     assert not any("≈" in line["test ppl"].text for line in lines)
 
 
-def test_what_is_not_told_apart_from_the_best_is_a_tie_and_both_carry_the_sign(suite_of, record_of):
-    suite = suite_with(suite_of, 3)
-    lines, _ = built(suite, of_heads(suite, record_of, [100.0] * 3, [80.0, 81.0, 82.0], [82.0, 81.0, 80.5]))
-    assert [line["test ppl"].rank for line in lines] == ["", "best", "tie"]
+def test_what_is_not_distinguishable_from_the_lowest_is_a_tie_and_both_are_marked(suite_of, record_of):
+    suite = suite_with(suite_of, 6)
+    values = [[middle + way * x for x in SPREAD] for middle, way in ((100, 0), (80, 1), (80.05, -1))]
+    lines, _ = built(suite, of_heads(suite, record_of, *values))
+    assert [line["test ppl"].rank for line in lines] == ["behind", "tie", "tie"]
     assert [line["test ppl"].text.endswith(" ≈") for line in lines] == [False, True, True]
 
 
@@ -127,6 +177,57 @@ def test_nothing_is_best_where_each_row_was_measured_on_a_device_of_its_own(suit
     ]
     lines, _ = built(suite, made)
     assert {line["test ppl"].rank for line in lines} == {""}
+
+
+# convergence
+
+
+def curve(*valid: float, lr=None) -> tuple[CurvePoint, ...]:
+    return tuple(
+        CurvePoint(epoch=float(n), train_loss=5.0, valid_ppl=ppl, lr=1.0 if lr is None else lr[n - 1], seconds=2.0)
+        for n, ppl in enumerate(valid, 1)
+    )
+
+
+def test_rows_that_are_not_converged_or_collapsed_are_marked_and_counted(suite_of, record_of):
+    suite = suite_with(suite_of, 6)
+    made = of_heads(suite, record_of, [100.0] * 6, [90.0] * 6, [1200.0] * 6)
+    still, done = curve(100.0, 90.0), curve(90.0, 90.5)
+    made = [
+        record.model_copy(update={"curve": still if record.spec.head.name == "mos" and record.spec.seed < 5 else done})
+        for record in made
+    ]
+    lines, notes = built(suite, made)
+    assert [line["test ppl"].mark for line in lines] == ["", "↓", "∅ ↓"]
+    assert lines[1]["test ppl"].text == "90.00 ± 0.00 ↓"
+    assert [line["verdict"].text for line in lines] == ["-", "undecided: not converged", "undecided: collapsed"]
+    assert {line["vs softmax"].mark for line in lines} == {""}
+    assert note(notes, "↓").endswith(
+        "more than 1 % an epoch. Trials: mos(num_mixtures=2) 4 of 6; mos(num_mixtures=3) 4 of 6."
+    )
+    assert note(notes, "∅").startswith("∅ collapsed: test perplexity is 0.95 of a unigram model's or worse.")
+    assert note(notes, "∅").endswith(": mos(num_mixtures=3).")
+
+
+def test_a_table_of_converged_trials_says_nothing_of_it(suite_of, record_of):
+    suite = suite_with(suite_of, 2)
+    made = [each.model_copy(update={"curve": curve(9.0, 9.1)}) for each in of_heads(suite, record_of, [9.0] * 2)]
+    lines, notes = built(suite, made)
+    assert lines[0]["test ppl"].mark == ""
+    assert not any(each.startswith(("↓", "∅", "Decays")) for each in notes)
+
+
+def test_decays_on_a_plateau_are_counted_by_row(suite_of, record_of):
+    text = SUITE.replace("SEEDS", "1, 2").replace("seq_len: 7", "seq_len: 7, schedule: {plateau: {factor: 0.25}}")
+    suite = suite_of(text)
+    rates = {1: (4.0, 4.0, 1.0), 2: (4.0, 1.0, 0.25)}
+    made = [
+        each.model_copy(update={"curve": curve(9.0, 9.1, 9.2, lr=rates[each.spec.seed] if n < 2 else rates[1])})
+        for n, each in enumerate(of_heads(suite, record_of, [9.0] * 2, [9.0] * 2))
+    ]
+    _, notes = built(suite, made)
+    expected = "Decays of the learning rate on a plateau, by trial: softmax 1 to 2; mos(num_mixtures=2) 1."
+    assert note(notes, "Decays") == expected
 
 
 # times

@@ -21,4 +21,5 @@ def test_an_experiment_has_views_that_mlflows_ui_can_read(suite, results, record
         }
         assert set(state["selectedColumns"]) <= known
         assert state["orderByKey"] in known
+        assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`valid/ppl`", True)  # test chooses nothing
     assert state["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "row"}]

@@ -12,7 +12,13 @@ from harness.report.diff.changes import Change, changes
 from harness.report.diff.contexts import Context, contexts
 from harness.report.diff.metric_pairs import MetricDifference, costs, results
 from harness.report.diff.pairs import Selection, refuse_unlike, token_scores_of
+from harness.report.evidence.blocks import BLOCK, FEWEST_BLOCKS
 from harness.report.evidence.gains import Band, by_frequency, by_position
+
+ONE_PAIR = (
+    "one pair: nothing is ranked; the interval is over blocks of the test text, not over seeds, and is given for "
+    f"{FEWEST_BLOCKS} blocks of {BLOCK:,} tokens or more"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +102,7 @@ def _scores(a: Selection, b: Selection) -> tuple[tuple[TokenScores, TokenScores]
     ours, theirs, kept = found
     of = len(a.records)
     if of == 1:
-        return (ours, theirs), ["one pair: the interval is over blocks of the test text, not over seeds"]
+        return (ours, theirs), [ONE_PAIR]
     return (ours, theirs), [] if kept == of else [
         f"single tokens: over the {kept} of {of} pairs that have token scores"
     ]

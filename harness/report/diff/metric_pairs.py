@@ -11,8 +11,12 @@ from harness.records.record import TrialRecord
 from harness.records.timings import Timing
 from harness.records.token_nll import TokenScores
 from harness.report.diff.pairs import Selection
+from harness.report.evidence.blocks import BLOCK, Interval, block_interval
 from harness.report.evidence.gains import differences
-from harness.report.evidence.statistics import BLOCK, Interval, block_interval, paired
+from harness.report.evidence.power import more_seeds
+from harness.report.evidence.statistics import paired, sign_flip
+
+EFFECT = math.log1p(0.01)  # nats: one per cent of perplexity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +30,8 @@ class MetricDifference:
         low, high: its 95 % interval: a t interval over seeds, or for one pair's test perplexity a bootstrap interval
             over blocks of tokens; None if there is neither.
         over: what the interval was computed over: '8 seeds', '12 blocks of 1,000 tokens', or ''.
-        p_t, p_sign_flip, more_seeds: see harness.report.evidence.statistics.Paired; for perplexities only.
+        p_t, p_sign_flip: of the paired t test and of the sign-flip test; for perplexities only.
+        more_seeds: the range of further seeds that detect a difference of 1 %, see harness.report.evidence.power.
     """
 
     name: str
@@ -39,7 +44,7 @@ class MetricDifference:
     over: str = ""
     p_t: float | None = None
     p_sign_flip: float | None = None
-    more_seeds: int | None = None
+    more_seeds: tuple[int, int] | None = None
 
 
 def results(a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:
@@ -98,12 +103,13 @@ def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str
         both = [(one[name], other[name]) for one, other in pairs if min(one.get(name, 0), other.get(name, 0)) > 0]
         if not both:
             continue
-        test = paired([math.log(theirs) - math.log(ours) for ours, theirs in both])
+        logs = [math.log(theirs) - math.log(ours) for ours, theirs in both]
+        test = paired(logs)
         tests = {"n": test.n, "change": math.expm1(test.mean)}
         if test.sd:
             tests |= {"low": math.expm1(test.low), "high": math.expm1(test.high), "over": f"{test.n} seeds"}
         if test.sd is not None and METRICS[name].unit == "perplexity":
-            tests |= {"p_t": test.p_t, "p_sign_flip": test.p_sign_flip, "more_seeds": test.more_seeds}
+            tests |= {"p_t": test.p_t, "p_sign_flip": sign_flip(logs)[0], "more_seeds": more_seeds(test, EFFECT)}
         yield MetricDifference(
             name=name, a=statistics.fmean(one for one, _ in both), b=statistics.fmean(x for _, x in both), **tests
         )

@@ -15,8 +15,8 @@ from harness.records import token_nll
 from harness.records.record import TrialRecord
 from harness.records.token_nll import TokenScores
 from harness.registry import CORPORA
-from harness.report.evidence.comparisons import shared_seeds
 from harness.report.evidence.gather import Evidence
+from harness.report.evidence.seed_pairs import shared_seeds
 from harness.report.evidence.table_rows import Row
 
 NOT_KNOWN = "an unknown number of"

@@ -1,17 +1,17 @@
-"""The rows of a table compared with the baseline, and with the best row of their group."""
+"""The rows of a table compared with the baseline."""
 
-import math
-import statistics
 from dataclasses import dataclass
-from typing import Literal
 
 from harness.errors import RecordError
+from harness.plan.comparison import TableSpec, Test
+from harness.report.evidence.blocks import Interval, block_interval
 from harness.report.evidence.gains import differences
 from harness.report.evidence.gather import Evidence
-from harness.report.evidence.statistics import Interval, Paired, block_interval, holm, paired, stars, t_test
+from harness.report.evidence.multiple import holm, stars
+from harness.report.evidence.seed_pairs import difference, logarithms, shared_seeds
+from harness.report.evidence.statistics import MeanDifference, correlation, equivalence, sign_flip
 from harness.report.evidence.table_rows import Row
-
-SIGNIFICANT = 0.05
+from harness.report.evidence.verdicts import Obstacle, Verdict, nats, obstacle, verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +20,10 @@ class Compared:
 
     Args:
         seeds: those for which both have a finished trial, in the order of the suite.
-        paired: of the differences of log perplexity over these seeds, row less baseline.
-        p_holm: p of the paired t test, corrected by Holm's method over all comparisons of the table; None for one seed.
-        stars: of p_holm.
+        test: the declared one.
+        difference: of log perplexity over these seeds, row less baseline, with its test.
+        p_holm: p of the t test, corrected by Holm's method over all comparisons of the table; None for one seed.
+        p_equivalent: p of the two one-sided tests against the margin, corrected in the same way; None for one seed.
         interval: of the mean difference in nats, row less baseline, over blocks of the test split; only for a single
             shared seed, if both trials stored their token scores.
     """
@@ -30,100 +31,86 @@ class Compared:
     row: Row
     baseline: Row
     seeds: tuple[int, ...]
-    paired: Paired
+    test: Test
+    difference: MeanDifference
     p_holm: float | None
-    stars: str
+    p_equivalent: float | None
     interval: Interval | None
 
+    @property
+    def verdict(self) -> Verdict:
+        """How the row compares with the baseline, in words."""
+        return verdict(self.difference, self.p_holm, self.p_equivalent, self._hindered)
 
-def compare(lines: list[Row], baseline: str, evidence: Evidence) -> dict[int, Compared]:
-    """Index of a row -> its comparison with the baseline.
+    @property
+    def stars(self) -> str:
+        """The stars of p_holm; '' where the row or the baseline cannot be judged."""
+        return "" if self.p_holm is None or self._hindered else stars(self.p_holm, self.difference.n)
 
-    The baseline of a group is its first row of that head. It is not compared, nor is a row that shares no seed with it.
+    @property
+    def p_sign_flip(self) -> float | None:
+        """p of the sign-flip test of the pairs, not corrected; None for one seed, and where the test is Welch's."""
+        if self.test == "welch" or len(self.seeds) < 2:
+            return None
+        pairs = zip(*self._logarithms, strict=True)
+        return sign_flip([ours - theirs for ours, theirs in pairs])[0]
 
-    Holm's correction and the stars are of the paired t test: a sign-flip test of 8 seeds has no p below 2 / 256, which
-    times ten comparisons is never below 0.05. The p of the sign-flip test is in `paired`, not corrected.
+    @property
+    def correlation(self) -> float | None:
+        """The correlation of both log perplexities over the seeds; None for fewer than three seeds."""
+        return correlation(*self._logarithms)
+
+    @property
+    def _hindered(self) -> Obstacle:
+        return obstacle(self.row) or obstacle(self.baseline)
+
+    @property
+    def _logarithms(self) -> tuple[list[float], list[float]]:
+        return logarithms(self.row, self.seeds), logarithms(self.baseline, self.seeds)
+
+
+def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int, Compared]:
+    """Index of a row -> its comparison with the baseline; none if the suite names no baseline.
+
+    The baseline of a group is its first row of that head. It is not compared, nor is a row that shares no seed with it,
+    nor a row with a compatibility switch.
+
+    Holm's correction and the stars are of the t test: a sign-flip test of 8 seeds has no p below 2 / 256, which times
+    ten comparisons is never below 0.05.
     """
-    baselines: dict[tuple[str, str], Row] = {}
-    for row in lines:
-        if row.trials[0].head.name == baseline:
-            baselines.setdefault(row.group, row)
-    seeds = {
-        index: shared
-        for index, row in enumerate(lines)
-        if row is not (other := baselines.get(row.group)) and other and (shared := shared_seeds(row, other))
-    }
-    tests = {index: pair(lines[index], baselines[lines[index].group], shared) for index, shared in seeds.items()}
-    tested = {index: test.p_t for index, test in tests.items() if test.p_t is not None}
-    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    pairs = _pairs(lines, table.baseline)
+    found = {index: difference(row, other, seeds, table.test) for index, (row, other, seeds) in pairs.items()}
+    tested = {index: each for index, each in found.items() if each.n > 1}
+    margin = nats(table.margin)
+    different = dict(zip(tested, holm([each.p_t for each in tested.values()]), strict=True))
+    equivalent = dict(zip(tested, holm([equivalence(each, margin) for each in tested.values()]), strict=True))
     return {
         index: Compared(
-            row=lines[index],
-            baseline=(other := baselines[lines[index].group]),
-            seeds=seeds[index],
-            paired=test,
-            p_holm=(p := adjusted.get(index)),
-            stars="" if p is None else stars(p, test.n),
-            interval=_interval(lines[index], other, seeds[index], evidence),
+            row=row,
+            baseline=other,
+            seeds=seeds,
+            test=table.test,
+            difference=found[index],
+            p_holm=different.get(index),
+            p_equivalent=equivalent.get(index),
+            interval=_interval(row, other, seeds, evidence),
         )
-        for index, test in tests.items()
+        for index, (row, other, seeds) in pairs.items()
     }
 
 
-def ties(lines: list[Row], evidence: Evidence) -> dict[int, Literal["best", "tie"]]:
-    """Index of a row -> whether it is the best of its group on its device, or a tie: not distinguishable from the best.
-
-    Rows are ranked by mean test perplexity over the seeds that all of them have. A row alone on its device, or with
-    trials on several devices, has no rank.
-
-    Two rows are distinguishable if p of the paired t test is below 0.05 (not corrected, so a tie is declared in doubt)
-    or, for one shared seed, if 0 is outside of the block interval. A row that cannot be tested is a tie. If no row can
-    be tested, none is ranked. N-grams have no rank, because they have no seeds.
-    """
-    places: dict[tuple[str, str, str], list[int]] = {}
-    for index, row in enumerate(lines):
-        devices = {row.records[seed].environment.device for seed in row.ok_seeds}
-        if len(devices) == 1 and _scored(row) and not row.is_ngram:
-            places.setdefault((*row.group, *devices), []).append(index)
-    ranks: dict[int, Literal["best", "tie"]] = {}
-    for indices in places.values():
-        common = set.intersection(*(set(_scored(lines[index])) for index in indices))
-        means = {i: statistics.fmean(lines[i].values("test_ppl", common or _scored(lines[i]))) for i in indices}
-        best = min(indices, key=means.__getitem__)
-        differs = {index: _differs(lines[index], lines[best], evidence) for index in indices if index != best}
-        if any(result is not None for result in differs.values()):
-            ranks |= {best: "best"} | {index: "tie" for index, result in differs.items() if not result}
-    return ranks
-
-
-def shared_seeds(row: Row, other: Row) -> tuple[int, ...]:
-    """The seeds for which both rows have a finished trial with a test perplexity."""
-    theirs = _scored(other)
-    return tuple(seed for seed in _scored(row) if seed in theirs)
-
-
-def pair(row: Row, other: Row, seeds: tuple[int, ...]) -> Paired:
-    """Compare the logarithms of test perplexities, row less other. Raises ValueError when there is no seed."""
-    return paired(_log_differences(row, other, seeds))
-
-
-def _log_differences(row: Row, other: Row, seeds: tuple[int, ...]) -> list[float]:
-    ours, theirs = (each.values("test_ppl", seeds) for each in (row, other))
-    return [math.log(our) - math.log(their) for our, their in zip(ours, theirs, strict=True)]
-
-
-def _scored(row: Row) -> list[int]:
-    """The ok seeds with a test perplexity. A forged one that is not above 0 has no logarithm."""
-    return [seed for seed in row.ok_seeds if row.records[seed].metrics.get("test_ppl", 0) > 0]
-
-
-def _differs(row: Row, best: Row, evidence: Evidence) -> bool | None:
-    """Whether a row is distinguishable from the best one; None if there is nothing to test it with."""
-    seeds = shared_seeds(row, best)
-    if len(seeds) > 1:
-        return t_test(_log_differences(row, best, seeds)) < SIGNIFICANT
-    interval = _interval(row, best, seeds, evidence)
-    return None if interval is None or interval.low is None else not interval.low <= 0 <= interval.high
+def _pairs(lines: list[Row], baseline: str | None) -> dict[int, tuple[Row, Row, tuple[int, ...]]]:
+    """Index of a row that is compared -> the row, the baseline of its group, and their shared seeds."""
+    competing = [(index, row) for index, row in enumerate(lines) if row.compat is None]
+    baselines: dict[tuple[str, str], Row] = {}
+    for _, row in competing:
+        if row.trials[0].head.name == baseline:
+            baselines.setdefault(row.group, row)
+    return {
+        index: (row, other, shared)
+        for index, row in competing
+        if row is not (other := baselines.get(row.group)) and other and (shared := shared_seeds(row, other))
+    }
 
 
 def _interval(row: Row, other: Row, seeds: tuple[int, ...], evidence: Evidence) -> Interval | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.errors import RecordError
 from harness.records.token_nll import TokenScores
-from harness.report.evidence.statistics import BLOCK
+from harness.report.evidence.blocks import BLOCK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

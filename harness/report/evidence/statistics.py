@@ -1,7 +1,8 @@
-"""Tests and intervals for the difference of two heads, in pairs of trials of one seed.
+"""Tests and intervals for the difference of two heads over seeds.
 
-Trials of one seed have the same data order and random streams. A difference is one of log perplexities, which are mean
-nats per token, head minus baseline; as a change of perplexity it is exp(difference) - 1.
+A difference is one of log perplexities, which are mean nats per token, head minus baseline; as a change of perplexity
+it is exp(difference) - 1. Two tests exist: the paired t test takes the difference of each seed, Welch's test takes the
+two means. A suite declares one of them (`table.test`).
 """
 
 import math
@@ -14,176 +15,92 @@ from scipy import special
 
 CONFIDENCE = 0.95
 TWO_SIDED = (1 + CONFIDENCE) / 2
-STAR_SEEDS = 6  # no stars for fewer seeds: among 2^5 patterns of signs the smallest two-sided p is 0.0625
-STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 EXACT_SEEDS = 12  # up to this number, all 2^n patterns of signs are counted
 DRAWN_PATTERNS = 9_999  # the number of drawn patterns, for more seeds
-EFFECT = math.log1p(0.01)  # nats: one per cent of perplexity
-POWER = 0.8
-BLOCK = 1_000  # consecutive scored tokens: long enough that neighbouring blocks are nearly independent
-RESAMPLES = 9_999
-AT_ONCE = 10**6  # blocks drawn at a time, so that memory does not grow with the split
+CORRELATED_SEEDS = 3  # of two seeds every correlation is 1 or -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paired:
-    """The differences of log perplexity over shared seeds, head less baseline, in nats.
+class MeanDifference:
+    """The mean difference of log perplexity over shared seeds, head less baseline, in nats.
 
     Args:
         n: seeds.
-        mean, sd: of the differences; sd is None for one seed.
-        low, high: the 95 % t interval of the mean; None for one seed.
-        p_t: of the two-sided paired t test; None for one seed.
-        p_sign_flip: of the two-sided sign-flip test: the share of patterns of signs under which the mean is as far from
-            0, exact up to EXACT_SEEDS seeds; None for one seed.
-        patterns: the number of patterns in that test: 2^n, or DRAWN_PATTERNS.
-        more_seeds: further seeds needed to detect a difference of 1 % with a power of 80 %, if sd is the true one.
+        mean: the difference of the means, which is the mean of the differences.
+        sd: of a seed's difference: of the pairs, or sqrt(s_1^2 + s_2^2) for Welch's test. None for one seed, as are
+            all below.
+        df: degrees of freedom.
+        low, high: the 95 % t interval of the mean.
+        p_t: of the two-sided t test.
     """
 
     n: int
     mean: float
     sd: float | None = None
+    df: float | None = None
     low: float | None = None
     high: float | None = None
     p_t: float | None = None
-    p_sign_flip: float | None = None
-    patterns: int | None = None
-    more_seeds: int | None = None
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of the mean: sd / sqrt(n); None for one seed."""
+        return None if self.sd is None else self.sd / math.sqrt(self.n)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """A mean over tokens with its 95 % bootstrap interval over blocks of tokens; None if all lie in one block."""
+def paired(differences: Sequence[float]) -> MeanDifference:
+    """The paired t test of the differences over n seeds.
 
-    mean: float
-    low: float | None
-    high: float | None
-    blocks: int
-
-
-def paired(differences: Sequence[float]) -> Paired:
-    """Test the differences over n seeds.
-
-    Interval mean -+ t_{0.975} sd / sqrt(n), of the t distribution with n - 1 degrees of freedom; p as in `t_test`.
+    t = mean / (sd / sqrt(n)) with n - 1 degrees of freedom; interval mean -+ t_{0.975} sd / sqrt(n). If all differences
+    are equal, p is 1 for differences of 0, else 0.
     Raises: ValueError when there is no difference, or one is not a finite number.
     """
     n, mean = len(differences), _mean(differences)
     if n == 1:
-        return Paired(n=1, mean=mean)
-    sd = statistics.stdev(differences)
-    reach = sd / math.sqrt(n) * float(special.stdtrit(n - 1, TWO_SIDED))
-    p_sign_flip, patterns = _sign_flip(differences)
-    return Paired(
-        n=n,
-        mean=mean,
-        sd=sd,
-        low=mean - reach,
-        high=mean + reach,
-        p_t=t_test(differences),
-        p_sign_flip=p_sign_flip,
-        patterns=patterns,
-        more_seeds=max(0, seeds_needed(sd) - n),
-    )
+        return MeanDifference(n=1, mean=mean)
+    return _tested(n, mean, math.sqrt(_variance(differences)), n - 1)
 
 
-def t_test(differences: Sequence[float]) -> float:
-    """p of the two-sided paired t test of two seeds or more.
+def welch(ours: Sequence[float], theirs: Sequence[float]) -> MeanDifference:
+    """Welch's t test of two heads over the same n seeds, which ignores the pairs: ours less theirs.
 
-    t = mean / (sd / sqrt(n)) with n - 1 degrees of freedom. If all differences are equal, p is 1 for differences
-    of 0, else 0.
-    Raises: ValueError as `paired` does.
+    t = mean / sqrt((s_1^2 + s_2^2) / n) with (n - 1) (s_1^2 + s_2^2)^2 / (s_1^4 + s_2^4) degrees of freedom.
+    Raises: ValueError as `paired` does, or when the numbers of seeds differ.
+    Source: Welch (1947), The generalization of Student's problem, Biometrika 34.
     """
-    n, mean = len(differences), _mean(differences)
-    error = statistics.stdev(differences) / math.sqrt(n)  # computed by exact fractions: 0 for equal numbers
-    return 2 * float(special.stdtr(n - 1, -abs(mean) / error)) if error else float(mean == 0)
+    if len(ours) != len(theirs):
+        raise ValueError(f"expected the same seeds of both, got {len(ours)} and {len(theirs)}")
+    n, mean = len(ours), _mean(ours) - _mean(theirs)
+    if n == 1:
+        return MeanDifference(n=1, mean=mean)
+    one, other = _variance(ours), _variance(theirs)
+    largest = max(one, other)
+    share = min(one, other) / largest if largest else 1.0  # the squares of small variances would be 0
+    df = (n - 1) * (1 + share) ** 2 / (1 + share**2)
+    return _tested(n, mean, math.sqrt(one + other), df)
 
 
-def seeds_needed(sd: float, *, effect: float = EFFECT) -> int:
-    """The fewest seeds with which a two-sided paired t test at 5 % finds an effect with a power of 80 %.
+def equivalence(found: MeanDifference, margin: float) -> float:
+    """p of the two one-sided t tests of |difference| < margin, for two seeds or more: the larger of both.
 
-    power(n) = P(T > t_{0.975, n-1}), T of the noncentral t distribution with n - 1 degrees of freedom and noncentrality
-    sqrt(n) effect / sd; the probability that T is below -t is negligible.
+    p = max(P(T > (mean + margin) / error), P(T < (mean - margin) / error)), T of the t distribution with df degrees of
+    freedom. If all differences are equal, p is 0 for a difference within the margin, else 1.
     Args:
-        sd: of the differences, in the unit of `effect`.
+        margin: in nats, above 0.
+    Source: Schuirmann (1987), A comparison of the two one-sided tests procedure ..., J. Pharmacokin. Biopharm. 15.
     """
-    n = max(2, math.floor(((special.ndtri(TWO_SIDED) + special.ndtri(POWER)) * sd / effect) ** 2))
-    while sd and _power(n, effect / sd) < POWER:  # start at the number for a known sd, about two below that of a t test
-        n += 1
-    return n
+    if not found.error:
+        return float(abs(found.mean) >= margin)
+    return float(special.stdtr(found.df, (abs(found.mean) - margin) / found.error))  # the bound that is nearer
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values, in the given order: rejecting those below alpha has a family-wise error of alpha.
+def sign_flip(differences: Sequence[float]) -> tuple[float, int]:
+    """p of the two-sided sign-flip test of two seeds or more, and the number of patterns of signs.
 
-    In ascending order p'_i = max_{j <= i} min(1, (m - j + 1) p_j) of m comparisons, independent or not.
-    Raises: ValueError for a number that is not a probability.
-    Source: Holm (1979), A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6.
-    """
-    if not all(0 <= p <= 1 for p in p_values):
-        raise ValueError(f"expected probabilities, got {list(p_values)}")
-    adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
-    return adjusted
-
-
-def stars(p_adjusted: float, n: int) -> str:
-    """'*' below 0.05, '**' below 0.01, '***' below 0.001; '' with fewer than STAR_SEEDS seeds."""
-    return next((mark for bound, mark in STARS if n >= STAR_SEEDS and p_adjusted < bound), "")
-
-
-def block_interval(
-    differences_N: np.ndarray, *, block: int = BLOCK, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
-    """The mean difference of two trials on one text, with its percentile bootstrap interval over blocks of the text.
-
-    It describes the variation over similar texts, not over seeds. Blocks are drawn with replacement and weighted by
-    their tokens, because the last one may be short. For few blocks the interval is too narrow: in simulations 12 blocks
-    covered the mean in 88 % of cases, 30 in 92 %, 80 in 94 %.
-    Args:
-        differences_N: nats of each scored token, in the order of the text.
-        block: tokens of a block.
-    Raises: ValueError when there is no difference, or one is not a finite number.
+    p is the share of patterns under which the mean is as far from 0, exact up to EXACT_SEEDS seeds; of more seeds,
+    DRAWN_PATTERNS patterns are drawn.
     """
     from scipy import stats  # here: it takes as long to import as everything else that a command needs except torch
-
-    sums_B, counts_B = block_sums(differences_N, block=block)
-    blocks, mean = len(sums_B), float(sums_B.sum() / counts_B.sum())
-    if blocks == 1:
-        return Interval(mean=mean, low=None, high=None, blocks=1)
-    drawn = stats.bootstrap(
-        (sums_B, counts_B),
-        lambda sums, counts, axis: sums.sum(axis) / counts.sum(axis),
-        paired=True,
-        n_resamples=resamples,
-        batch=max(1, AT_ONCE // blocks),
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
-    low, high = map(float, drawn.confidence_interval)
-    return Interval(mean=mean, low=low, high=high, blocks=blocks)
-
-
-def block_sums(values_N: np.ndarray, *, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
-    """The sum and the number of values of each block. Raises ValueError as `block_interval` does."""
-    if not len(values_N) or not np.isfinite(values_N).all():
-        raise ValueError("expected finite differences of tokens, one or more")
-    starts_B = np.arange(0, len(values_N), block)
-    sums_B = np.add.reduceat(values_N.astype(np.float64), starts_B)
-    return sums_B, np.diff(starts_B, append=len(values_N))
-
-
-def _mean(differences: Sequence[float]) -> float:
-    if not differences or not all(map(math.isfinite, differences)):
-        raise ValueError(f"expected finite differences, one or more, got {list(differences)}")
-    return statistics.fmean(differences)
-
-
-def _sign_flip(differences: Sequence[float]) -> tuple[float, int]:
-    """p of the test, and the number of patterns of signs."""
-    from scipy import stats  # here: see block_interval
 
     exact = len(differences) <= EXACT_SEEDS
     result = stats.permutation_test(
@@ -197,6 +114,31 @@ def _sign_flip(differences: Sequence[float]) -> tuple[float, int]:
     return float(result.pvalue), 2 ** len(differences) if exact else DRAWN_PATTERNS
 
 
-def _power(n: int, size: float) -> float:
-    """Power of the two-sided paired t test at 5 %, for an effect of `size` standard deviations."""
-    return 1 - float(special.nctdtr(n - 1, math.sqrt(n) * size, special.stdtrit(n - 1, TWO_SIDED)))
+def correlation(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """Pearson's correlation over seeds. None for fewer than three seeds, or if one head has no spread.
+
+    Pairs reduce the variance of a difference only if it is above 0.
+    """
+    if len(ours) < CORRELATED_SEEDS or min(statistics.stdev(ours), statistics.stdev(theirs)) == 0:
+        return None
+    return statistics.correlation(ours, theirs)
+
+
+def _tested(n: int, mean: float, sd: float, df: float) -> MeanDifference:
+    """The t test and interval of a mean with the standard error sd / sqrt(n)."""
+    error = sd / math.sqrt(n)
+    reach = error * float(special.stdtrit(df, TWO_SIDED))
+    p = 2 * float(special.stdtr(df, -abs(mean) / error)) if error else float(mean == 0)
+    return MeanDifference(n=n, mean=mean, sd=sd, df=df, low=mean - reach, high=mean + reach, p_t=p)
+
+
+def _variance(values: Sequence[float]) -> float:
+    """The sample variance; exactly 0 for equal numbers. statistics.variance takes ten times as long, by fractions."""
+    mean = statistics.fmean(values)
+    return 0.0 if min(values) == max(values) else math.fsum((x - mean) ** 2 for x in values) / (len(values) - 1)
+
+
+def _mean(values: Sequence[float]) -> float:
+    if not values or not all(map(math.isfinite, values)):
+        raise ValueError(f"expected finite differences, one or more, got {list(values)}")
+    return statistics.fmean(values)

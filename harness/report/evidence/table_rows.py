@@ -177,8 +177,10 @@ def rows(
 
 
 def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float | None:
-    """(baseline - head) / baseline of the means of a metric over the seeds that both have; None if they share none."""
-    if baseline is None or row is baseline:
+    """(baseline - head) / baseline of the means of a metric over the seeds that both have; None if they share none,
+    or one has a compatibility switch.
+    """
+    if baseline is None or row is baseline or row.compat is not None or baseline.compat is not None:
         return None
     theirs = {seed for seed in baseline.ok_seeds if metric in baseline.records[seed].metrics}
     shared = [seed for seed in row.ok_seeds if seed in theirs and metric in row.records[seed].metrics]

@@ -1,6 +1,5 @@
 """Draw each kind of plot. A function returns axes and a caption, or a sentence on why there is nothing to show."""
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -9,23 +8,23 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from harness.errors import RecordError
-from harness.report.evidence.gains import Band
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
 from harness.report.figures import points
-from harness.report.figures.points import METRIC, Gain, Point, Series
+from harness.report.figures.points import METRIC, BandOverSeeds, Gain, Point, Series
 from harness.report.figures.style import FAINT, INK, LOOKS, axes, legend, logarithmic, style
 
 MOST = 12  # rows in a plot; of more rows, those with the lowest perplexity
 MOST_GAINS = 6
-PERPLEXITY = "test perplexity"
 RANGE = "from the lowest seed to the highest"
+ON_AXIS = "mean, and range over seeds"  # the one kind of bars and bands
+PERPLEXITY = f"test perplexity\n{ON_AXIS}"
 Drawn = tuple[Axes, str] | str
 
 
 def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
-    """Mean test perplexity against K, 95 % intervals over seeds; the baseline as a band, printed values as stars."""
+    """Mean test perplexity against K, ranges over seeds; the baseline as a band, printed values as stars."""
     found = points.by_mixtures(lines, evidence.printed)
     if not found:
         return "no finished trial's head has num_mixtures"
@@ -47,9 +46,8 @@ def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
     on.set_xticks(counts if len(counts) <= 12 else counts[:: -(-len(counts) // 12)])
     legend(on, entries)
     fewest = min(series.seeds for series in found)
-    bars = "95 % t intervals of the mean over seeds" if fewest > 1 else "95 % intervals of points with several seeds"
     band = f"; the band is that of {reference.head}" if level is not None and level.low < level.high else ""
-    return on, f"Mean test perplexity; bars: {bars}{band}. Each point has {fewest} or more seeds."
+    return on, f"Mean test perplexity; bars {RANGE}{band}. Each point has {fewest} or more seeds."
 
 
 def curves(lines: list[Row], evidence: Evidence) -> Drawn:
@@ -60,7 +58,7 @@ def curves(lines: list[Row], evidence: Evidence) -> Drawn:
     found = {index: series for index in chosen if (series := points.curve(lines[index], evidence.printed)) is not None}
     if max((len(series.points) for series in found.values()), default=0) < 2:
         return "no finished trial has a curve of two epochs"
-    on, entries = axes("epoch", "validation perplexity"), []
+    on, entries = axes("epoch", f"validation perplexity\n{ON_AXIS}"), []
     for index, series in found.items():
         how, at = style(_look(index, chosen, lines)), [point.x for point in series.points]
         (line,) = on.plot(
@@ -141,7 +139,9 @@ def by_position(lines: list[Row], evidence: Evidence) -> Drawn:
     return _gain(lines, evidence, "tokens of the segment before the target", lambda gain: gain.by_position)
 
 
-def _gain(lines: list[Row], evidence: Evidence, label: str, bands_of: Callable[[Gain], tuple[Band, ...]]) -> Drawn:
+def _gain(
+    lines: list[Row], evidence: Evidence, label: str, bands_of: Callable[[Gain], tuple[BandOverSeeds, ...]]
+) -> Drawn:
     reference = _baseline(lines, evidence)
     if reference is None:
         return "the suite names no baseline (table.baseline), or none of its rows is here"
@@ -153,15 +153,13 @@ def _gain(lines: list[Row], evidence: Evidence, label: str, bands_of: Callable[[
         return str(problem)
     if not found:
         return "no row shares a seed with the baseline for which both trials have token scores"
-    on, entries = axes(label, "nats per token"), []
+    on, entries = axes(label, f"nats per token\n{ON_AXIS}"), []
     on.axhline(0, color=INK, linewidth=0.8)
     bands = list(dict.fromkeys(band.label for gain in found for band in bands_of(gain)))
     for place, gain in enumerate(found):
         aside = (place - (len(found) - 1) / 2) * 0.6 / len(found)
         places = [
-            Point(x=bands.index(band.label), y=band.mean, low=band.mean - reach, high=band.mean + reach)
-            for band in bands_of(gain)
-            for reach in [0.0 if math.isnan(band.error) else 1.96 * band.error]
+            Point(x=bands.index(band.label), y=band.mean, low=band.low, high=band.high) for band in bands_of(gain)
         ]
         series = Series(label=lines[gain.row].head, points=tuple(places), seeds=gain.seeds)
         bars = _bars(on, series, _look(gain.row, chosen, lines), aside=aside, line=True)
@@ -170,12 +168,12 @@ def _gain(lines: list[Row], evidence: Evidence, label: str, bands_of: Callable[[
     legend(on, entries)
     return on, (
         f"Nats per test token less those of {reference.head}: below 0 the head is better. Averaged over the shared "
-        f"seeds, {min(gain.seeds for gain in found)} or more. Bars: 95 % intervals over blocks of 1,000 tokens, not "
-        f"over seeds. Below each band: its share of the test tokens.{left}"
+        f"seeds, {min(gain.seeds for gain in found)} or more. Bars {RANGE}. "
+        f"Below each band: its share of the test tokens.{left}"
     )
 
 
-def _shares(on: Axes, bands: tuple[Band, ...], labels: list[str]) -> None:
+def _shares(on: Axes, bands: tuple[BandOverSeeds, ...], labels: list[str]) -> None:
     """The bands on the x axis, each with its share of the tokens."""
     total, tokens = sum(band.tokens for band in bands), {band.label: band.tokens for band in bands}
     shares = [f"{100 * tokens.get(label, 0) / total:.0f} %" for label in labels]

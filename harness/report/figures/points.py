@@ -2,20 +2,19 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from scipy import special
 
 from harness.plan.identity import canonical
 from harness.plan.specs import ComponentSpec
+from harness.records.token_nll import TokenScores
 from harness.report.diff.pairs import mean_scores
 from harness.report.evidence.gains import Band, by_frequency, by_position
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
-from harness.report.evidence.statistics import TWO_SIDED
 from harness.report.evidence.table_rows import Row
 
+BandsOf = Callable[[TokenScores, TokenScores], tuple[Band, ...]]
 METRIC = "test_ppl"  # by the suite's own counting rule, which is that of the paper
 
 
@@ -25,7 +24,7 @@ class Point:
 
     Args:
         x, y: its coordinates; y is a mean over seeds.
-        low, high: the ends of its bar or band; both are y if there is one seed.
+        low, high: the ends of its bar or band, of the lowest seed and of the highest; both are y if there is one.
         printed: y in the paper, if the paper counts tokens in the same way.
     """
 
@@ -48,7 +47,7 @@ class Series:
 def by_mixtures(lines: Sequence[Row], printed: PrintedNumbers) -> list[Series]:
     """Test perplexity against num_mixtures: a series for each head with fixed other parameters.
 
-    Bars are the 95 % t interval of the mean over seeds: mean -+ t_{0.975, n-1} sd / sqrt(n).
+    Bars reach from the lowest seed to the highest.
     """
     entries: dict[str, dict[int, Row]] = {}
     heads: dict[str, ComponentSpec] = {}
@@ -74,7 +73,7 @@ def by_mixtures(lines: Sequence[Row], printed: PrintedNumbers) -> list[Series]:
 
 
 def baseline(line: Row, printed: PrintedNumbers) -> Point | None:
-    """A row's test perplexity with its interval, without x; None without a finished trial."""
+    """A row's mean test perplexity with its range over seeds, without x; None without a finished trial."""
     return _over_seeds(line, math.nan, printed) if line.values(METRIC) else None
 
 
@@ -102,8 +101,7 @@ def at_cost(line: Row, x: float | None, printed: PrintedNumbers) -> Series | Non
     values = line.values(METRIC)
     if not values or x is None:
         return None
-    point = Point(x=x, y=statistics.fmean(values), low=min(values), high=max(values), printed=_printed(line, printed))
-    return Series(label=line.head, points=(point,), seeds=len(values))
+    return Series(label=line.head, points=(_over_seeds(line, x, printed),), seeds=len(values))
 
 
 def front(points: Sequence[Point]) -> list[Point]:
@@ -117,6 +115,17 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BandOverSeeds:
+    """A band of tokens: their number, the mean difference in nats, and those of the lowest and the highest seed."""
+
+    label: str
+    tokens: int
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
     """A row's nats per token less those of the baseline, by bands of tokens: below 0 the row is better.
 
@@ -127,8 +136,8 @@ class Gain:
 
     row: int
     seeds: int
-    by_frequency: tuple[Band, ...]
-    by_position: tuple[Band, ...]
+    by_frequency: tuple[BandOverSeeds, ...]
+    by_position: tuple[BandOverSeeds, ...]
 
 
 def gains(lines: Sequence[Row], chosen: Sequence[int], reference: Row, evidence: Evidence) -> list[Gain]:
@@ -144,18 +153,26 @@ def gains(lines: Sequence[Row], chosen: Sequence[int], reference: Row, evidence:
                 of_both = [evidence.token_scores(line.records[seed].id) for line in (reference, lines[index])]
                 pairs += [of_both] if None not in of_both else []
         if pairs:
-            means = [mean_scores(kept) for kept in zip(*pairs, strict=True)]
-            bands = {"by_frequency": by_frequency(*means), "by_position": by_position(*means)}
-            found.append(Gain(row=index, seeds=len(pairs), **bands))
+            frequency, position = (_over_pairs(bands_of, pairs) for bands_of in (by_frequency, by_position))
+            found.append(Gain(row=index, seeds=len(pairs), by_frequency=frequency, by_position=position))
     return found
+
+
+def _over_pairs(bands_of: BandsOf, pairs: Sequence[Sequence[TokenScores]]) -> tuple[BandOverSeeds, ...]:
+    """The bands of the scores averaged over seeds, with the range over seeds."""
+    each = [bands_of(*pair) for pair in pairs]
+    found = []
+    for band in bands_of(*(mean_scores(kept) for kept in zip(*pairs, strict=True))):
+        seeds = [one.mean for bands in each for one in bands if one.label == band.label]
+        found.append(
+            BandOverSeeds(label=band.label, tokens=band.tokens, mean=band.mean, low=min(seeds), high=max(seeds))
+        )
+    return tuple(found)
 
 
 def _over_seeds(line: Row, x: float, printed: PrintedNumbers) -> Point:
     values = line.values(METRIC)
-    mean, reach = statistics.fmean(values), 0.0
-    if len(values) > 1:
-        reach = statistics.stdev(values) / math.sqrt(len(values)) * float(special.stdtrit(len(values) - 1, TWO_SIDED))
-    return Point(x=x, y=mean, low=mean - reach, high=mean + reach, printed=_printed(line, printed))
+    return Point(x=x, y=statistics.fmean(values), low=min(values), high=max(values), printed=_printed(line, printed))
 
 
 def _printed(line: Row, printed: PrintedNumbers) -> float | None:

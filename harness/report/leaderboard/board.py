@@ -10,13 +10,14 @@ from harness.plan.specs import LEADERBOARD
 from harness.records.contents import facts_of
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.registry import BACKBONES, HEADS
-from harness.report.evidence import versions
+from harness.report.evidence import convergence, versions
 from harness.report.evidence.findings import UNCERTIFIED_MARK
 from harness.report.evidence.table_rows import Row, shown
 from harness.report.evidence.times import time_of
 from harness.report.evidence.versions import OUTDATED_MARK
 from harness.report.leaderboard.groups import Entry, Group
 from harness.report.outputs import Trials
+from harness.report.table import comparison_notes
 from harness.report.table.caveats import UNCERTIFIED
 from harness.report.table.content import NOTHING, Cell, Column, Line, Table
 from harness.report.table.formats import markdown
@@ -24,7 +25,8 @@ from harness.report.table.formats import markdown
 FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
 MEANING = (
-    "Test ppl is of the best epoch by validation; ± is the standard deviation over seeds; n is the number of ok "
+    "Rows are in the order of validation perplexity: test perplexity chooses nothing. Both are of the best epoch by "
+    "validation; ± is the standard deviation over seeds; n is the number of ok "
     "trials, followed by the trials that are not ok. A trial of several suites counts once.",
     "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
     "training began at pretrained weights). Batch sizes and learning rates are those that each suite chose.",
@@ -33,7 +35,7 @@ MEANING = (
 
 
 def table(group: Group) -> Table:
-    """A group as a table, best first."""
+    """A group as a table, lowest validation perplexity first."""
     columns = [Column(name="head"), Column(name="backbone")]
     if any(entry.training for entry in group.entries):
         columns.append(Column(name="training"))
@@ -123,6 +125,8 @@ def _entry(entry: Entry, group: Group) -> dict[str, Any]:
         **{metric.name: _value(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
         "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
         "seeds": row.ok_seeds,
+        "collapsed": convergence.collapsed(row),
+        "not_converged": convergence.unconverged_seeds(row),
         "certified": bool(ppl) and not row.uncertified,
         "outdated": sorted(row.changed),
         "left_out": sorted(row.left_out),
@@ -161,7 +165,8 @@ def _cell(metric: Metric, row: Row, group: Group) -> Cell:
         values = row.values(metric.name)
         spread = statistics.stdev(values) if len(values) > 1 else None
         text = f"{value:.{metric.digits}f}" + ("" if spread is None else f" ± {spread:.{metric.digits}f}")
-        return Cell(text=text, value=value, spread=spread)
+        mark = convergence.marks(row) if metric.name == "test_ppl" else ""
+        return Cell(text=f"{text} {mark}".strip(), value=value, spread=spread, mark=mark)
     shared = metric.timed and not time_of(row, metric.name, group.timings).exclusive
     mark = SHARED if shared else ""
     return Cell(text=f"{value:,.{metric.digits}f} {mark}".strip(), value=value, mark=mark)
@@ -212,6 +217,7 @@ def _notes(group: Group) -> tuple[str, ...]:
             f"Left out: {len(group.invalid)} rows with invalid trials, whose perplexity is not computed from "
             f"probabilities (docs/certificates.md): {names}."
         )
+    notes += comparison_notes.of_convergence([entry.row for entry in group.entries])
     found = [record for entry in group.entries for record in entry.row.records.values()]
     rows = [(f"{each.row.head}, {each.row.backbone}", each.row) for each in group.entries]
     notes += versions.of_rows(rows, versions.changed(found))

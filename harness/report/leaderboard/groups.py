@@ -26,6 +26,7 @@ from harness.records.contents import KnownContents, recomputed
 from harness.records.record import Contents, TrialRecord
 from harness.records.timings import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.report.evidence.convergence import collapsed
 from harness.report.evidence.table_rows import Row, labels_of, shown
 from harness.report.evidence.versions import changed, left_out
 
@@ -256,6 +257,7 @@ def _entry_of(line: list[Finished], backbones: dict[str, str], heads: dict[str, 
     )
 
 
-def _order(entry: Entry) -> tuple[bool, float, str]:
-    values = entry.row.values("test_ppl")
-    return not values, statistics.fmean(values) if values else 0.0, f"{entry.row.backbone} {entry.row.head}"
+def _order(entry: Entry) -> tuple[bool, bool, float, str]:
+    """Lowest mean validation perplexity first; then collapsed rows, then rows without a finished trial."""
+    row, values = entry.row, entry.row.values("valid_ppl")
+    return not values, collapsed(row), statistics.fmean(values) if values else 0.0, f"{row.backbone} {row.head}"

@@ -27,7 +27,10 @@ def notes(findings: Findings, records: list[TrialRecord]) -> list[str]:
     lines, compared = findings.lines, findings.compared.values()
     found = [_compat(line) for line in lines if line.compat is not None]
     if any(each.interval is not None and each.interval.low is not None for each in compared):
-        found.append(f"{BLOCKS_MARK} one seed: a 95 % interval over blocks of the test text, not over seeds.")
+        found.append(
+            f"{BLOCKS_MARK} one seed: a 95 % interval over blocks of the test text, not over seeds. It describes these "
+            "trained models and ranks nothing."
+        )
     if any(cell.weights == "last" for cell in findings.evidence.printed.cells):
         found.append("ours - printed: of the weights after the last epoch, which the paper tested.")
     found += [f"{each}." for record in records for each in record.environment.switched_off]

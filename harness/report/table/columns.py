@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.records.metrics import METRICS, Metric, metrics_of
-from harness.report.evidence import reproduced
+from harness.report.evidence import convergence, reproduced
 from harness.report.evidence.comparisons import Compared
 from harness.report.evidence.findings import BLOCKS_MARK, SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK, Findings, percent
 from harness.report.evidence.printed_numbers import PrintedCell
@@ -136,13 +136,16 @@ def _comparisons(findings: Findings) -> list[Quantity]:
         return []
     each = [findings.compared.get(index) for index in range(len(findings.lines))]
     holm = [compared and compared.p_holm for compared in each]
-    flips = [compared and compared.paired.p_sign_flip for compared in each]
+    flips = [compared and compared.p_sign_flip for compared in each]
     pairs = [compared and len(compared.seeds) for compared in each]
+    verdicts = tuple(EMPTY if compared is None else Cell(text=compared.verdict) for compared in each)
     return [
         _numbers(f"vs {baseline}", map(_against, each), "quality", rows=_all(findings)),
+        Quantity(column=Column(name="verdict"), cells=verdicts, kind="quality"),
         _numbers("p (Holm)", map(_probability, holm), "quality"),
         _numbers("p (signs)", map(_probability, flips), "quality"),
         _numbers("pairs", map(_whole, pairs), "quality"),
+        _numbers("correlation", map(_correlation, each), "quality"),
     ]
 
 
@@ -222,8 +225,12 @@ def _marked(cell: Cell, mark: str) -> Cell:
 
 
 def _ranked(cell: Cell, index: int, findings: Findings) -> Cell:
-    tie = f" {TIE_MARK}" if index in findings.tied else ""
-    return replace(cell, text=cell.text + tie, rank=findings.ranks.get(index, ""))
+    """The test perplexity with its rank, and the marks of a row that is collapsed or not converged."""
+    if cell.value is None:
+        return cell
+    rank, mark = findings.ranks.get(index, ""), convergence.marks(findings.lines[index])
+    tied = replace(cell, text=f"{cell.text} {TIE_MARK}") if rank == "tie" else cell
+    return replace(_marked(tied, mark) if mark else tied, rank=rank)
 
 
 def _state(line: Row) -> Cell:
@@ -242,16 +249,21 @@ def _against(compared: Compared | None) -> Cell:
     """'-1.3 % [-1.9, -0.7] ***': the change of test perplexity, with its interval if there is one."""
     if compared is None:
         return EMPTY
-    paired, blocks = compared.paired, compared.interval
-    change, bounds = percent(paired.mean), (paired.low, paired.high)
+    difference, blocks = compared.difference, compared.interval
+    change, bounds = percent(difference.mean), (difference.low, difference.high)
     mark = compared.stars
-    if paired.low is None and blocks is not None and blocks.low is not None:
+    if difference.low is None and blocks is not None and blocks.low is not None:
         bounds, mark = (blocks.low, blocks.high), BLOCKS_MARK
     if None in bounds:
         return Cell(text=f"{change:+.1f} %", value=change)
     low, high = map(percent, bounds)
     cell = Cell(text=f"{change:+.1f} % [{low:+.1f}, {high:+.1f}]", value=change, interval=(low, high))
     return _marked(cell, mark) if mark else cell
+
+
+def _correlation(compared: Compared | None) -> Cell:
+    found = None if compared is None else compared.correlation
+    return EMPTY if found is None else Cell(text=f"{found:+.2f}", value=found)
 
 
 def _probability(value: float | None) -> Cell:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.report.evidence.verdicts import Rank
+
 NOTHING = "-"  # the text of an empty cell
 
 
@@ -38,7 +40,7 @@ class Cell:
         spread: its standard deviation or other spread, as the column names it; None if it has none.
         interval: low and high of the value's interval; None if it has none.
         mark: the marks at the end of the text, which docs/tables.md explains: '***', '‡'.
-        rank: 'best' of its column, or 'tie': not distinguishable from the best; '' for neither.
+        rank: see harness.report.evidence.ranks; '' for a cell without one. Only the 'best' is bold.
     """
 
     text: str
@@ -46,7 +48,7 @@ class Cell:
     spread: float | None = None
     interval: tuple[float, float] | None = None
     mark: str = ""
-    rank: Literal["", "best", "tie"] = ""
+    rank: Rank | Literal[""] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,8 @@ _LATEX = {
     '"': r"\textquotedbl{}",
     "±": r"$\pm$",
     "≈": r"$\approx$",
+    "↓": r"$\downarrow$",
+    "∅": r"$\emptyset$",
     "†": r"\textdagger{}",
     "‡": r"\textdaggerdbl{}",
     "§": r"\textsection{}",
@@ -37,7 +39,7 @@ _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 
 def markdown(table: Table) -> str:
-    """A title, the table, a list of notes. The best of a column, and ties with it, are bold."""
+    """A title, the table, a list of notes. The best of a column is bold."""
     lines = [[_bold(escaped(cell.text), cell, "**{}**") for cell in line.cells] for line in table.lines]
     drawn = tabulate(
         lines,
@@ -98,8 +100,8 @@ def latex(table: Table) -> str:
 
 
 def _bold(text: str, cell: Cell, form: str) -> str:
-    """Bold if the cell has a rank. Call it after escaping, so that the text cannot end the markup."""
-    return form.format(text) if cell.rank else text
+    """Bold if the cell is the best. Call it after escaping, so that the text cannot end the markup."""
+    return form.format(text) if cell.rank == "best" else text
 
 
 def _cells(table: Table, index: int) -> list[Cell]:

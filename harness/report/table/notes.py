@@ -9,7 +9,7 @@ from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.table_rows import shown
-from harness.report.table import caveats, time_notes, tuning_notes
+from harness.report.table import caveats, comparison_notes, time_notes, tuning_notes
 
 LEGEND = "What the columns, marks and tests mean: docs/tables.md and docs/statistics.md."
 NGRAMS = (
@@ -37,7 +37,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_heads(suite),
         *_machines(records),
         *time_notes.notes(findings),
-        *_more_seeds(findings),
+        *comparison_notes.notes(findings),
         *(f"Printed numbers of {source}." for source in evidence.printed.sources),
         *_reproduced(findings),
         *caveats.notes(findings, records),
@@ -168,13 +168,6 @@ def _reproduced(findings: Findings) -> list[str]:
         for line, numbers in zip(findings.lines, findings.reproduced, strict=True)
         for each in numbers
     ]
-
-
-def _more_seeds(findings: Findings) -> list[str]:
-    """How many seeds the comparisons lack, which in a table of few seeds is most of them."""
-    needed = [(each.row, each.paired.more_seeds) for each in findings.compared.values()]
-    texts = [f"{time_notes.row_name(row, findings.lines)} {more}" for row, more in needed if more is not None]
-    return [f"Seeds still needed to detect a difference of 1 % with 80 % power: {'; '.join(texts)}."] if texts else []
 
 
 def _distinct(records: list[TrialRecord], sentence: Callable[[TrialRecord], str]) -> list[str]:

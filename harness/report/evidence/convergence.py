@@ -1,0 +1,67 @@
+"""Whether the trials of a row are converged, whether they learned more than frequencies, and their decays."""
+
+import statistics
+from itertools import pairwise
+
+from harness.records.record import TrialRecord
+from harness.report.evidence.table_rows import Row
+
+STILL_FALLING = 0.01  # of validation perplexity in an epoch
+COLLAPSED = 0.95  # of the unigram model's perplexity
+NOT_CONVERGED_MARK = "↓"
+COLLAPSED_MARK = "∅"
+NOT_CONVERGED_MEANS = (
+    f"{NOT_CONVERGED_MARK} not converged: the best epoch is the last one, or validation perplexity still fell by more "
+    f"than {100 * STILL_FALLING:g} % an epoch"
+)
+COLLAPSED_MEANS = (
+    f"{COLLAPSED_MARK} collapsed: test perplexity is {COLLAPSED:g} of a unigram model's or worse. Such a row is last, "
+    "never bold, and has no verdict"
+)
+
+
+def not_converged(record: TrialRecord) -> bool:
+    """Whether the best epoch is the last one, or validation perplexity v still fell by more than 1 % an epoch.
+
+    The fall an epoch is 1 - (v_last / v_before)^(1 / (epochs between both)). False for a trial without a curve, which
+    was not trained.
+    """
+    if not record.curve:
+        return False
+    *_, last = record.curve
+    if last is min(record.curve, key=lambda point: point.valid_ppl):  # of equal epochs, the first is the best
+        return True
+    before = record.curve[-2]
+    kept = (last.valid_ppl / before.valid_ppl) ** (1 / (last.epoch - before.epoch))
+    return 1 - kept > STILL_FALLING
+
+
+def unconverged_seeds(row: Row) -> list[int]:
+    """The seeds of the row's numbers whose trials are not converged."""
+    return [seed for seed in row.ok_seeds if not_converged(row.records[seed])]
+
+
+def mostly_unconverged(row: Row) -> bool:
+    """Whether more than half of the row's ok trials are not converged."""
+    return 2 * len(unconverged_seeds(row)) > len(row.ok_seeds)
+
+
+def collapsed(row: Row) -> bool:
+    """Whether the mean test perplexity is 0.95 of the unigram's or worse. Never of n-grams, which are not trained."""
+    metrics = [row.records[seed].metrics for seed in row.ok_seeds]
+    known = [each for each in metrics if "test_ppl" in each and "unigram_test_ppl" in each]
+    if row.is_ngram or not known:
+        return False
+    ours, unigram = (statistics.fmean(each[name] for each in known) for name in ("test_ppl", "unigram_test_ppl"))
+    return ours >= COLLAPSED * unigram
+
+
+def marks(row: Row) -> str:
+    """The marks of a row's perplexity: '', '↓', '∅' or '∅ ↓'."""
+    found = {COLLAPSED_MARK: collapsed(row), NOT_CONVERGED_MARK: bool(unconverged_seeds(row))}
+    return " ".join(mark for mark, applies in found.items() if applies)
+
+
+def decays(record: TrialRecord) -> int:
+    """How often the learning rate was lower at the end of an epoch than at the end of the epoch before."""
+    return sum(after.lr < before.lr for before, after in pairwise(record.curve))

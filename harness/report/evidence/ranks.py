@@ -1,0 +1,100 @@
+"""The ranks of rows: which is the best of its group, and which are behind it."""
+
+import statistics
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from harness.plan.comparison import Test
+from harness.report.evidence.convergence import collapsed
+from harness.report.evidence.multiple import RANK_SEEDS, RANK_SIGNIFICANT, SIGNIFICANT, holm
+from harness.report.evidence.seed_pairs import difference, scored_seeds, shared_seeds
+from harness.report.evidence.statistics import MeanDifference
+from harness.report.evidence.table_rows import Row
+from harness.report.evidence.verdicts import Rank, obstacle
+
+Place = tuple[str, str, str]  # corpus, backbone, device
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The test of two rows, first less second, and its p corrected over all pairs of the table."""
+
+    difference: MeanDifference
+    p_adjusted: float
+
+
+Pairs = dict[tuple[int, int], Pair]  # indices of two rows, in both orders; only of those that can be tested
+
+
+def ranks(lines: list[Row], test: Test) -> dict[int, Rank]:
+    """Index of a row -> its rank among the rows of its corpus, backbone and device; rows without a rank are left out.
+
+    A row without an obstacle (harness.report.evidence.verdicts) is ranked if it has six seeds and another such row is
+    there. Of these rows, the lowest is the one with the lowest mean test perplexity.
+
+    It is 'best' if it is better than every other row of the place: p below 0.05 in each test, corrected by Holm's
+    method over these rows. The others are then 'behind'. So the choice of the row after its results are known is
+    harmless: of equal rows, only one that is better than all others by chance would be called the best.
+
+    Otherwise the lowest row is a 'tie'. Another row is 'behind' if p is below 0.025, corrected over all pairs of rows
+    of the table because any row could have been the lowest, and a 'tie' if not.
+
+    Rows that are not ranked are tested like the others, so that one that may be better prevents a best row; a row that
+    shares fewer than six seeds prevents it, too. Collapsed rows are not tested; they are 'behind'. N-grams, rows of
+    several devices, and rows with a compatibility switch compete with nothing.
+    """
+    places = _places(lines)
+    pairs = _pairs(lines, places, test)
+    found: dict[int, Rank] = {}
+    for indices in places.values():
+        found |= _of_place(indices, lines, pairs)
+    return found
+
+
+def _places(lines: list[Row]) -> dict[Place, list[int]]:
+    """The rows that compete with each other."""
+    places: dict[Place, list[int]] = {}
+    for index, row in enumerate(lines):
+        devices = {row.records[seed].environment.device for seed in row.ok_seeds}
+        if len(devices) == 1 and scored_seeds(row) and not row.is_ngram and row.compat is None:
+            places.setdefault((*row.group, *devices), []).append(index)
+    return places
+
+
+def _pairs(lines: list[Row], places: dict[Place, list[int]], test: Test) -> Pairs:
+    """The tests of each two rows of a place that share six seeds or more and are not collapsed."""
+    tested = {}
+    for indices in places.values():
+        for a, b in combinations([index for index in indices if not collapsed(lines[index])], 2):
+            seeds = shared_seeds(lines[a], lines[b])
+            if len(seeds) >= RANK_SEEDS:
+                tested[a, b] = difference(lines[a], lines[b], seeds, test)
+    adjusted = holm([found.p_t for found in tested.values()])
+    pairs = {}
+    for ((a, b), found), p in zip(tested.items(), adjusted, strict=True):
+        pairs[a, b] = Pair(found, p)
+        pairs[b, a] = Pair(replace(found, mean=-found.mean, low=-found.high, high=-found.low), p)
+    return pairs
+
+
+def _of_place(indices: list[int], lines: list[Row], pairs: Pairs) -> dict[int, Rank]:
+    ranked = [i for i in indices if not obstacle(lines[i]) and len(scored_seeds(lines[i])) >= RANK_SEEDS]
+    if len(ranked) < 2:
+        return {}
+    lowest = min(ranked, key=lambda index: statistics.fmean(lines[index].values("test_ppl")))
+    last = [index for index in indices if collapsed(lines[index])]
+    if _is_best([pairs.get((lowest, other)) for other in indices if other != lowest and other not in last]):
+        return dict.fromkeys([*ranked, *last], "behind") | {lowest: "best"}
+    found: dict[int, Rank] = dict.fromkeys(last, "behind") | {lowest: "tie"}
+    for other in ranked:
+        if other != lowest:
+            pair = pairs.get((lowest, other))
+            found[other] = "behind" if pair is not None and pair.p_adjusted < RANK_SIGNIFICANT else "tie"
+    return found
+
+
+def _is_best(against: list[Pair | None]) -> bool:
+    """Whether a row is better than each of some others. None: there is no test of it."""
+    if any(pair is None or pair.difference.mean >= 0 for pair in against):
+        return False
+    return max(holm([pair.difference.p_t for pair in against])) < SIGNIFICANT

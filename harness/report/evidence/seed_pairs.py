@@ -1,0 +1,32 @@
+"""The seeds that two rows share, and the difference of their test perplexities over these."""
+
+import math
+
+from harness.plan.comparison import Test
+from harness.report.evidence import statistics
+from harness.report.evidence.statistics import MeanDifference
+from harness.report.evidence.table_rows import Row
+
+
+def shared_seeds(row: Row, other: Row) -> tuple[int, ...]:
+    """The seeds for which both rows have a finished trial with a test perplexity."""
+    theirs = scored_seeds(other)
+    return tuple(seed for seed in scored_seeds(row) if seed in theirs)
+
+
+def scored_seeds(row: Row) -> list[int]:
+    """The ok seeds with a test perplexity. A forged one that is not above 0 has no logarithm."""
+    return [seed for seed in row.ok_seeds if row.records[seed].metrics.get("test_ppl", 0) > 0]
+
+
+def logarithms(row: Row, seeds: tuple[int, ...]) -> list[float]:
+    """The log perplexities of some seeds, in nats per token."""
+    return [math.log(value) for value in row.values("test_ppl", seeds)]
+
+
+def difference(row: Row, other: Row, seeds: tuple[int, ...], test: Test) -> MeanDifference:
+    """Compare the log perplexities of shared seeds, row less other. Raises ValueError when there is no seed."""
+    ours, theirs = logarithms(row, seeds), logarithms(other, seeds)
+    if test == "welch":
+        return statistics.welch(ours, theirs)
+    return statistics.paired([our - their for our, their in zip(ours, theirs, strict=True)])

@@ -1,0 +1,65 @@
+"""The words by which tables say how two rows compare, and which rows can be judged at all."""
+
+import math
+from typing import Literal
+
+from harness.report.evidence.convergence import collapsed, mostly_unconverged
+from harness.report.evidence.multiple import RANK_SEEDS, SIGNIFICANT
+from harness.report.evidence.statistics import MeanDifference
+from harness.report.evidence.table_rows import Row
+
+Obstacle = Literal["", "seeds failed", "seeds missing", "collapsed", "not converged"]
+Verdict = Literal[
+    "better",
+    "worse",
+    "equivalent",
+    "undecided",
+    "undecided: seeds failed",
+    "undecided: seeds missing",
+    "undecided: collapsed",
+    "undecided: not converged",
+    "too few seeds",
+]
+Rank = Literal["best", "tie", "behind"]
+
+
+def obstacle(row: Row) -> Obstacle:
+    """Why a row has no rank, star or verdict; '' where nothing prevents it.
+
+    A planned seed failed, or has no finished trial of the row's code; the row is collapsed; or more than half of its
+    trials are not converged. The first that applies is named.
+    """
+    if any(record.status != "ok" for record in row.records.values()):
+        return "seeds failed"
+    if len(row.ok_seeds) < len(row.trials):
+        return "seeds missing"
+    if collapsed(row):
+        return "collapsed"
+    return "not converged" if mostly_unconverged(row) else ""
+
+
+def verdict(
+    found: MeanDifference, p_different: float | None, p_equivalent: float | None, hindered: Obstacle
+) -> Verdict:
+    """How a row compares with the baseline.
+
+    Equivalent: the difference is within the margin (two one-sided tests), even if it is not 0. Otherwise better or
+    worse if there is a difference. Otherwise undecided.
+    Args:
+        p_different, p_equivalent: corrected for the comparisons of the table; None for one seed.
+        hindered: the obstacle of the row or, if it has none, of the baseline.
+    """
+    if found.n < RANK_SEEDS:
+        return "too few seeds"
+    if hindered:
+        return f"undecided: {hindered}"
+    if p_equivalent < SIGNIFICANT:
+        return "equivalent"
+    if p_different < SIGNIFICANT:
+        return "better" if found.mean < 0 else "worse"
+    return "undecided"
+
+
+def nats(margin: float) -> float:
+    """A relative difference of perplexity in nats: log(1 + margin)."""
+    return math.log1p(margin)

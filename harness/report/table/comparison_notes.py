@@ -1,0 +1,86 @@
+"""The notes under a table on its comparisons: the test, too few seeds, trials that are not converged, decays."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from harness.plan.train_parts import Plateau
+from harness.report.evidence import convergence
+from harness.report.evidence.findings import Findings
+from harness.report.evidence.multiple import RANK_SEEDS
+from harness.report.evidence.power import more_seeds
+from harness.report.evidence.table_rows import Row
+from harness.report.evidence.verdicts import nats
+from harness.report.table.time_notes import row_name
+
+TESTS = {"paired": "paired t tests over seeds", "welch": "Welch's t tests over seeds"}
+
+
+def notes(findings: Findings) -> list[str]:
+    """How rows are compared, and what limits the comparisons."""
+    return [*_tests(findings), *_more_seeds(findings), *_too_few(findings.lines), *_training(findings.lines)]
+
+
+def of_convergence(lines: list[Row]) -> list[str]:
+    """A note on the rows that have trials that are not converged, and one on collapsed rows."""
+    falling = {name: row for name, row in _named(lines) if convergence.unconverged_seeds(row)}
+    last = [name for name, row in _named(lines) if convergence.collapsed(row)]
+    counts = [
+        f"{name} {len(convergence.unconverged_seeds(row))} of {len(row.ok_seeds)}" for name, row in falling.items()
+    ]
+    found = [f"{convergence.NOT_CONVERGED_MEANS}. Trials: {'; '.join(counts)}."] if falling else []
+    return found + ([f"{convergence.COLLAPSED_MEANS}: {'; '.join(last)}."] if last else [])
+
+
+def _tests(findings: Findings) -> list[str]:
+    table = findings.evidence.suite.table
+    if not findings.compared:
+        return []
+    return [
+        f"Comparisons: {TESTS[table.test]}, corrected by Holm's method; smallest difference of interest "
+        f"{100 * table.margin:g} %."
+    ]
+
+
+def _more_seeds(findings: Findings) -> list[str]:
+    """How many seeds the comparisons lack, which in a table of few seeds is most of them."""
+    margin, texts = findings.evidence.suite.table.margin, []
+    for each in findings.compared.values():
+        if (needed := more_seeds(each.difference, nats(margin))) is not None:
+            texts.append(f"{row_name(each.row, findings.lines)} {_range(needed)}")
+    if not texts:
+        return []
+    return [
+        f"Seeds still needed to detect a difference of {100 * margin:g} % with 80 % power (for the 95 % interval of "
+        f"the spread): {'; '.join(texts)}."
+    ]
+
+
+def _too_few(lines: list[Row]) -> list[str]:
+    """A note where rows could be ranked, but too few seeds are planned."""
+    rows = Counter(row.group for row in lines if not row.is_ngram)
+    planned = max((len(row.trials) for row in lines if rows[row.group] > 1 and not row.is_ngram), default=RANK_SEEDS)
+    if planned >= RANK_SEEDS:
+        return []
+    return [f"Too few seeds to rank: {planned}. Bold, stars and verdicts need {RANK_SEEDS} or more."]
+
+
+def _training(lines: list[Row]) -> list[str]:
+    """What the curves show: trials that are not converged, and how often a plateau lowered the learning rate."""
+    lowered = []
+    for name, row in _named(lines):
+        schedule = row.trials[0].train.schedule
+        curves = [row.records[seed] for seed in row.ok_seeds if row.records[seed].curve]
+        if schedule is not None and isinstance(schedule.way, Plateau) and curves:
+            lowered.append(f"{name} {_range([convergence.decays(record) for record in curves])}")
+    found = of_convergence(lines)
+    return [*found, f"Decays of the learning rate on a plateau, by trial: {'; '.join(lowered)}."] if lowered else found
+
+
+def _named(lines: list[Row]) -> list[tuple[str, Row]]:
+    """The trained rows with their names in notes."""
+    return [(row_name(row, lines), row) for row in lines if not row.is_ngram]
+
+
+def _range(numbers: Iterable[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

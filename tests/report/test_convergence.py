@@ -1,0 +1,73 @@
+"""Which trials are not converged, which rows are collapsed, and how often a learning rate decayed."""
+
+import math
+
+import pytest
+
+from harness.report.evidence.convergence import (
+    collapsed,
+    decays,
+    marks,
+    mostly_unconverged,
+    not_converged,
+    unconverged_seeds,
+)
+
+
+@pytest.fixture
+def row(table_of):
+    return table_of(2, 4)([100.0] * 4)[0]
+
+
+@pytest.mark.parametrize(
+    ("valid", "expected"),
+    [
+        ([], False),  # not trained
+        ([100.0], True),  # the only epoch is the last
+        ([100.0, 99.9], True),  # the best is the last, however small the step
+        ([100.0, 90.0, 90.0], False),  # of equal epochs the first is the best
+        ([100.0, 90.0, 91.0], False),
+        ([80.0, 100.0, 98.9], True),  # not the best, and still falling by 1.1 %
+        ([80.0, 100.0, 99.1], False),  # by 0.9 %
+    ],
+)
+def test_a_trial_is_not_converged_while_validation_falls(row, with_curve, valid, expected):
+    assert not_converged(with_curve(row, valid).records[1]) is expected
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(2.5, True), (3.0, False)])
+def test_a_fall_is_counted_by_epoch(row, with_curve, epoch, expected):
+    # 0.8 % in half an epoch is 1.6 % in a whole one
+    record = with_curve(row, [80.0, 100.0, 99.2]).records[1]
+    last = record.curve[-1].model_copy(update={"epoch": epoch})
+    assert not_converged(record.model_copy(update={"curve": (*record.curve[:-1], last)})) is expected
+
+
+def test_most_is_more_than_half_of_the_ok_trials(row, with_curve):
+    falling = [100.0, 50.0]
+    assert unconverged_seeds(with_curve(row, falling, trials=2)) == [1, 2]
+    assert [mostly_unconverged(with_curve(row, falling, trials=n)) for n in (0, 2, 3, 4)] == [False, False, True, True]
+
+
+# the unigram model of these records has 1100
+@pytest.mark.parametrize(("ppl", "expected"), [(1044.9, False), (1045.1, True), (5000.0, True)])
+def test_a_row_near_the_unigram_is_collapsed(table_of, ppl, expected):
+    (row,) = table_of(2, 2)([ppl - 1, ppl + 1])
+    assert collapsed(row) is expected
+    assert marks(row) == ("∅" if expected else "")
+
+
+def test_collapsed_is_of_the_mean_over_finished_trials(table_of):
+    one, other, none = table_of(3, 3)([1100.0, 900.0, 900.0], [math.nan, 1050.0, None], [math.nan] * 3)
+    assert [collapsed(row) for row in (one, other, none)] == [False, True, False]
+
+
+def test_both_marks_of_a_row(table_of, with_curve):
+    (row,) = table_of(2, 2)([2000.0, 2000.0])
+    assert marks(with_curve(row, [100.0, 50.0], trials=1)) == "∅ ↓"
+
+
+def test_decays_are_epochs_with_a_lower_rate_than_the_one_before(row, with_curve):
+    rates = [20.0, 20.0, 5.0, 5.0, 1.25]
+    assert decays(with_curve(row, [9.0] * 5, lr=rates).records[1]) == 2
+    assert decays(row.records[1]) == 0
