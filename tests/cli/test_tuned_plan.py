@@ -1,0 +1,91 @@
+"""`harness plan` of a suite with `tune`: both stages, before and after points are chosen."""
+
+import json
+
+import pytest
+
+from harness import plan
+from harness.plan.two_stages import choose
+from harness.records import choices
+
+SUITE = """\
+name: tuned
+version: 1
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1}}]
+heads: [softmax, {mos: {num_mixtures: 2}}]
+train: {optimizer: sgd, lr: 1.0, epochs: 3, batch_size: 4, seq_len: 7}
+seeds: [1, 2]
+tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1.0], head.dropout: [0, 0.25]}}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """The path of the suite: two points of softmax, four of mos."""
+    place = tmp_path / "tuned.yaml"
+    place.write_text(SUITE)
+    return place
+
+
+def stages(harness, *arguments) -> dict:
+    done = harness("plan", *arguments, "--json")
+    assert (done.code, done.err) == (0, "")
+    return json.loads(done.out)
+
+
+def test_before_tuning_the_trials_of_the_table_have_no_ids(suite, tmp_path, harness):
+    found = stages(harness, suite, "--results", tmp_path)
+    assert [(trial["head"]["name"], trial["point"]) for trial in found["tuning"]] == [
+        ("softmax", {"train.lr": 0.5}),
+        ("softmax", {"train.lr": 1.0}),
+        *(("mos", {"train.lr": lr, "head.dropout": dropout}) for lr in (0.5, 1.0) for dropout in (0, 0.25)),
+    ]
+    assert {(trial["seed"], trial["state"]) for trial in found["tuning"]} == {(9, "missing")}
+    assert found["trials"] == []
+    assert [(each["head"], each["seeds"]) for each in found["after_tuning"]] == [
+        ("softmax", [1, 2]),
+        ("mos(num_mixtures=2)", [1, 2]),
+    ]
+    done = harness("plan", suite, "--results", tmp_path)
+    assert "after tuning" in done.out
+    assert done.out.splitlines()[-1] == (
+        "stage 1, tuning: 6 trials, 6 to run, 1 epoch each; "
+        "stage 2, the table: 0 trials, 0 to run, 4 more after tuning, 3 epochs each"
+    )
+
+
+def test_a_chosen_row_has_ids_and_another_one_has_not(suite, tmp_path, harness):
+    row = plan.load(suite).tuning.rows[0]
+    ids = [trial.id for trial in row.tuning_trials]
+    choices.save(tmp_path / "runs" / "tuned", [choose(row, dict(zip(ids, [9.0, 8.0], strict=True)))])
+    found = stages(harness, suite, "--results", tmp_path)
+    assert [trial["id"] for trial in found["trials"]] == [trial.id for trial in row.candidates[1].finals]
+    assert [each["head"] for each in found["after_tuning"]] == ["mos(num_mixtures=2)"]
+    last = harness("plan", suite, "--results", tmp_path).out.splitlines()[-1]
+    assert "stage 2, the table: 2 trials, 2 to run, 2 more after tuning, 3 epochs each" in last
+
+
+def test_a_condition_selects_rows_in_both_stages(suite, tmp_path, harness):
+    found = stages(harness, suite, "--results", tmp_path, "--only", "head=mos,seed=1")
+    assert len(found["tuning"]) == 4
+    assert [each["head"] for each in found["after_tuning"]] == ["mos(num_mixtures=2)"]
+    done = harness("plan", suite, "--results", tmp_path, "--only", "head=moc")
+    assert done.code == 2
+    assert done.err.splitlines()[0] == "--only head=moc: no trial of the suite meets this condition"
+
+
+def test_the_memory_of_a_row_without_a_point_is_that_of_a_tuning_trial(suite, tmp_path, harness):
+    done = harness("plan", suite, "--results", tmp_path, "--memory", "--device", "cpu")
+    (_, table) = done.out.split("memory of a training step")
+    assert "softmax" in table
+    assert "mos" in table
+
+
+def test_a_set_changes_the_budget(suite, tmp_path, harness):
+    found = stages(harness, suite, "--results", tmp_path, "--set", "tune.epochs=2")
+    other = stages(harness, suite, "--results", tmp_path)
+    assert {trial["id"] for trial in found["tuning"]}.isdisjoint(trial["id"] for trial in other["tuning"])
+    done = harness("plan", suite, "--results", tmp_path, "--set", "tune.epochs=4")
+    assert done.code == 2
+    assert done.err.splitlines()[0] == "--set tune.epochs=4: tune.epochs: expected at most train.epochs = 3, got 4"
