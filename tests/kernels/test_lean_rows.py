@@ -98,7 +98,7 @@ def test_the_cpu_widens_what_it_sums_by_pieces(monkeypatch, cached, dtype, place
     monkeypatch.setattr(rows, "CACHED", cached)
     block = torch.randint(9, (8, 2, 5), generator=torch.Generator().manual_seed(0))
     with Summed() as summed:
-        _, found = rows._exponentiate_(block.to(dtype).as_subclass(place), torch.float32)
+        _, found = rows.exponentiate_(block.to(dtype).as_subclass(place), torch.float32)
     assert found.dtype == torch.float32
     expected = (2.0 ** (block - block.amax(-1, keepdim=True))).sum(-1).log()
     torch.testing.assert_close(found.as_subclass(torch.Tensor), expected, rtol=0, atol=1e-6)
@@ -107,7 +107,7 @@ def test_the_cpu_widens_what_it_sums_by_pieces(monkeypatch, cached, dtype, place
 
 def test_one_token_is_summed_too(monkeypatch):
     monkeypatch.setattr(rows, "CACHED", 1)
-    _, log_sum = rows._exponentiate_(torch.ones(1, 1, 300, dtype=torch.bfloat16), torch.float32)
+    _, log_sum = rows.exponentiate_(torch.ones(1, 1, 300, dtype=torch.bfloat16), torch.float32)
     assert log_sum.item() == pytest.approx(math.log(300), rel=1e-6)
 
 
