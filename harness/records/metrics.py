@@ -148,6 +148,26 @@ _ALL = (
         "The summed loss behind test_ppl, divided by the words and <eos> only: <sos> is scored but not counted.",
         mlflow="test/ppl_standard",
     ),
+    Metric(
+        name="test_calibration_error",
+        label="ECE",
+        description="Expected calibration error of the test split, in 15 bins by the largest probability.",
+        kind="score",
+        digits=4,
+        direction="lower",
+        mlflow="test/calibration_error",
+        high=1,
+    ),
+    Metric(
+        name="test_entropy",
+        label="entropy",
+        description="Mean entropy of the predicted distributions on the test split.",
+        kind="score",
+        unit="nats",
+        digits=3,
+        mlflow="test/entropy",
+        low=-1e-4,  # 0, with room for rounding
+    ),
     _perplexity(
         "last_valid_ppl",
         "valid ppl, last epoch",
