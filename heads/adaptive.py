@@ -79,7 +79,7 @@ class Clustered:
     def _within(self, c: int, h_nD: Tensor) -> Tensor:
         """(n, V_c) the logits of the words of a cluster, in at least float32."""
         narrow, words = self.layers.tail[c]
-        return _wide(linear(linear(h_nD, narrow.weight), words.weight))
+        return _wide(linear(narrow(h_nD), words.weight))
 
 
 @HEADS.register("adaptive")

@@ -121,7 +121,6 @@ def statistics(case: HeadCase) -> dict[str, float] | str:
     if not isinstance(distribution, HasStatistics):
         return "none"
     found, log_probs = distribution.statistics(), distribution.log_probs()
-    log_probs = log_probs.log_softmax(-1)  # without a log_epsilon they are normalised already
     errors = {
         "top": found.top_logp - log_probs.amax(-1),
         "the top word": log_probs.gather(-1, found.top[..., None])[..., 0] - log_probs.amax(-1),

@@ -43,6 +43,7 @@ def test_rows_equal_their_formulas(layout, log_epsilon, with_prior):
     share = [p_k / total for p_k in p]
     torch.testing.assert_close(found.nll, -total.log(), rtol=0, atol=1e-12)
     torch.testing.assert_close(found.share, torch.stack(share, dim=1), rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.normaliser, torch.stack(normaliser, dim=1).log(), rtol=0, atol=1e-12)
     rest = [share[k] * others[k] / normaliser[k] for k in range(K)]
     torch.testing.assert_close(found.rest, torch.stack(rest, dim=1), rtol=0, atol=1e-12)
     for block, members in zip(blocks, facets, strict=True):
@@ -51,6 +52,8 @@ def test_rows_equal_their_formulas(layout, log_epsilon, with_prior):
             k = component[f]
             expected = (share[k] / normaliser[k])[:, None] * row[f]
             torch.testing.assert_close(found.scale[:, f, None] * block[:, i], expected, rtol=0, atol=1e-12)
+            alone = row[f] / normaliser[k][:, None]
+            torch.testing.assert_close(found.unit[:, f, None] * block[:, i], alone, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

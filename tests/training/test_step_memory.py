@@ -130,8 +130,9 @@ def test_what_a_backbone_keeps_grows_with_the_rows(backbone):
 @pytest.mark.parametrize("name", sorted(HEADS.names()))
 def test_every_head_has_a_plan(name):
     memory = planned(name, "transformer_encoder", optimizer="adam", precision="bf16")
-    assert memory.weights > 4 * 2 * V * 16
-    assert memory.optimizer >= 2 * 4 * 2 * V * 16
+    matrices = 1 if name == "adaptive" else 2  # of V x 16 floats; most rows of its matrices are narrow
+    assert memory.weights > 4 * matrices * V * 16
+    assert memory.optimizer >= 2 * 4 * matrices * V * 16
     assert memory.total > memory.weights + memory.optimizer + memory.backbone
 
 
