@@ -229,6 +229,52 @@ def test_a_switch_adds_or_removes_its_parameter(name, params, widths):
         assert of.head.output.in_features == params.get("d_embed", widths[1])
 
 
+def z_term_by_loops(d):
+    """The mean over tokens and components of (log sum_x exp phi(z_k[x]))^2, of a Mixture or of Logits."""
+    if not hasattr(d, "facets_NFE"):
+        return oracles.mean([oracles.log_sum_exp(list(z)) ** 2 for z in d.z_BTV.flatten(0, 1)])
+    squares = []
+    for facets in d.facets_NFE:
+        first = 0
+        for P in d.partitions:
+            owners = [facets[first + x % P] for x in range(V)]
+            first += P
+            bias = [0.0] * V if d.bias_V is None else d.bias_V
+            u = [d.logit_map(oracles.dot(owners[x], d.weight_VE[x]) + bias[x]) for x in range(V)]
+            squares.append(oracles.log_sum_exp(u) ** 2)
+    return oracles.mean(squares)
+
+
+Z_VARIANTS = [variant for variant in VARIANTS if variant[0] != "adaptive"]  # its own: tests/heads/test_adaptive.py
+
+
+@pytest.mark.parametrize(("name", "params", "widths"), Z_VARIANTS, ids=str)
+def test_the_z_loss_of_every_head_and_its_gradients_equal_the_loops(name, params, widths):
+    of = case(name, params, widths)
+    losses = []
+    for z_loss in (0.0, 0.3):
+        distribution = of.head(of.hidden)
+        distribution.z_loss = z_loss
+        torch.manual_seed(2)
+        losses.append(distribution.training_loss(TARGETS))
+    expected = 0.3 * z_term_by_loops(of.head(of.hidden))
+    torch.testing.assert_close(losses[1] - losses[0], expected, rtol=0, atol=1e-9)
+    assert_same(gradients(losses[1] - losses[0], of.inputs), gradients(expected, of.inputs))
+
+
+@pytest.mark.parametrize(("name", "params", "widths"), [v for v in VARIANTS if "compat" not in v[1]], ids=str)
+def test_statistics_equal_the_loops(name, params, widths):
+    of = case(name, params, widths)
+    found = of.head(of.hidden).statistics()
+    for b, row in enumerate(of.logp):
+        for t, words in enumerate(row):
+            entropy = -sum(word.exp() * word for word in words)
+            assert found.entropy[b, t].item() == pytest.approx(entropy.item(), abs=1e-9)
+            best = max(words, key=lambda word: word.item())
+            assert words[found.top[b, t]].item() == pytest.approx(best.item(), abs=1e-9)
+            assert found.top_logp[b, t].item() == pytest.approx(best.item(), abs=1e-9)
+
+
 def grid():
     """Logits on and far off both sides of every bend of the variants below."""
     return torch.linspace(-31, 33, 50, dtype=torch.float64)

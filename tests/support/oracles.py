@@ -129,7 +129,7 @@ def log_gate(p: dict[str, Tensor], x: Tensor | list, num_mixtures: int) -> list[
 
 
 def softmax_head(layers, t, p, logit_map=None, compat=None, softcap=None, **_):
-    """log_softmax(phi(W f + b)); phi is the identity or a soft cap for a softmax. With an epsilon, log( softmax + e )."""
+    """log_softmax(phi(W f + b)); phi is the identity or a soft cap for softmax. With an epsilon, log(softmax + e)."""
     phi = logit_map_of(softcap) if logit_map is None else logit_map
     return mixture(p, [[facet(p, layers[-1][t])]], [zeros(())], phi, compat)
 
