@@ -65,7 +65,7 @@ def refuse_weightless(weight: Tensor) -> None:
     asked while a CUDA graph is recorded.
     """
     recorded = weight.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not weight.is_meta and not recorded and len(weight) and not weight.any():
+    if not weight.is_meta and not recorded and weight.numel() and not weight.any():
         raise ValueError("the weights of all tokens are 0: a mean needs a token of another weight")
 
 
