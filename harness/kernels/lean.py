@@ -42,7 +42,7 @@ from harness.kernels.layout import Layout
 from harness.kernels.log_normalisers import fused_nll
 from harness.kernels.logit_maps import LeanMap
 from harness.kernels.products import Products
-from harness.kernels.rows import Rows, spread
+from harness.kernels.rows import Rows, spread, tokens_at_once
 
 
 class _Chunk(NamedTuple):
@@ -156,8 +156,12 @@ class Lean:
         blocks = [buffers.logits(i, part, facets_nFE[:, part.facets]) for i, part in parts]
         if self.logit_map is None:
             return blocks, None
-        rooms = zip(blocks, buffers.slopes, strict=True)
-        return blocks, [self.logit_map.map_(block, room[: len(block)]) for block, room in rooms]
+        slopes = [room[: len(block)] for block, room in zip(blocks, buffers.slopes, strict=True)]
+        for block, slope in zip(blocks, slopes, strict=True):
+            tokens = tokens_at_once(block)
+            for part, beside in zip(block.split(tokens), slope.split(tokens), strict=True):
+                self.logit_map.map_(part, beside)
+        return blocks, slopes
 
     def _targets(self, tokens: slice, facets_nFE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(n, K, E) the facets that score the targets, (n, E) the targets' rows of W, (n, K) the targets' logits z."""

@@ -57,11 +57,11 @@ class Bend:
         """The constant c: the buffer gets (u - c) / ln 2."""
         return self.c
 
-    def map_(self, block: Tensor, beside: Tensor) -> Tensor:
-        """Replace (c - z) / ln 2 by (u - c) / ln 2 in `block`; write phi'(z) to `beside` and return it."""
+    def map_(self, block: Tensor, beside: Tensor) -> None:
+        """Replace (c - z) / ln 2 by (u - c) / ln 2 in `block`; write phi'(z) to `beside`."""
         torch.ops.aten.softplus.out(block, math.log(2), LINEAR_FROM, out=beside)  # softplus(c - z) / ln 2
         block.add_(beside, alpha=self.k - 1).neg_()
-        return beside.neg_().exp2_().mul_(1 - self.k).add_(self.k)
+        beside.neg_().exp2_().mul_(1 - self.k).add_(self.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +105,14 @@ class SoftCap:
         """-c: u + c = 2 c sigmoid(2 z / c) needs no subtraction."""
         return -self.c
 
-    def map_(self, block: Tensor, beside: Tensor) -> Tensor:
-        """Replace 2 z / c by (u + c) / ln 2 in `block`; write phi'(z) to `beside` and return it.
+    def map_(self, block: Tensor, beside: Tensor) -> None:
+        """Replace 2 z / c by (u + c) / ln 2 in `block`; write phi'(z) to `beside`.
 
         The sigmoid is used because torch computes it six times as fast as tanh.
         """
         block.sigmoid_()
         torch.ops.aten.sigmoid_backward.grad_input(block.new_full((), 4.0), block, grad_input=beside)
         block.mul_(2 * self.c * LOG2_E)
-        return beside
 
 
 LeanMap = Bend | SoftCap

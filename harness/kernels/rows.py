@@ -91,14 +91,20 @@ def exponentiate_(block: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     if block.dtype == dtype:
         largest = _largest(block)
         return largest, block.sub_(largest[..., None]).exp2_().sum(-1).log_()
-    tokens = len(block) if block.is_cuda else max(1, CACHED // block[0].numel())
     found = []
-    for part in block.split(tokens):
+    for part in block.split(tokens_at_once(block)):
         wide = part.to(dtype)
         found.append(exponentiate_(wide, dtype))
         part.copy_(wide)
     largest, log_sum = (torch.cat(pieces) for pieces in zip(*found, strict=True))
     return largest, log_sum
+
+
+def tokens_at_once(block: Tensor) -> int:
+    """How many tokens of a block several operations are done on, one after the other: on the CPU those whose logits fit
+    in its cache.
+    """
+    return len(block) if block.is_cuda else max(1, CACHED // block[0].numel())
 
 
 def _largest(block: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from harness.kernels import reference
 from harness.kernels.buffers import Buffers
-from harness.kernels.rows import LOG_2, exponentiate_, normalisers, spread
+from harness.kernels.rows import LOG_2, exponentiate_, normalisers, spread, tokens_at_once
 
 if TYPE_CHECKING:
     from harness.distributions import Mixture
@@ -49,16 +49,18 @@ def lean(given: "Lean") -> Statistics:
     found = []
     with given.own_types():
         buffers = Buffers(given)
-        room_nV = given.facets_NFE.new_empty(buffers.tokens, len(given.weight_VE), dtype=given.wide)
+        single = given.layout.partitions == (1,)
+        at_once = tokens_at_once(buffers.blocks[0]) if single else buffers.tokens
+        room_nV = given.facets_NFE.new_empty(min(at_once, buffers.tokens), len(given.weight_VE), dtype=given.wide)
         for start in range(0, len(given.facets_NFE), buffers.tokens):
             tokens = slice(start, start + buffers.tokens)
             blocks, _ = given.mapped_logits(given.facets_NFE[tokens].to(given.wide), buffers)
-            if given.layout.partitions == (1,):
-                chunk = _of_softmax(blocks[0][:, 0].to(given.wide), room_nV[: len(blocks[0])])
+            if single:
+                found += [_of_softmax(part_n1V, room_nV[: len(part_n1V)]) for part_n1V in blocks[0].split(at_once)]
             else:
-                chunk = _of_mixture(given, tokens, blocks, room_nV[: len(blocks[0])])
-            found.append(chunk._replace(log_normaliser=chunk.log_normaliser + given.level))
-    return joined(found)
+                found.append(_of_mixture(given, tokens, blocks, room_nV[: len(blocks[0])]))
+    whole = joined(found)
+    return whole._replace(log_normaliser=whole.log_normaliser + given.level)
 
 
 def by_reference(mixture: "Mixture") -> Statistics:
@@ -78,8 +80,9 @@ def joined(chunks: list[Statistics]) -> Statistics:
     return Statistics(*(torch.cat(values) for values in zip(*chunks, strict=True)))
 
 
-def _of_softmax(block_nV: Tensor, room_nV: Tensor) -> Statistics:
-    """One component, from its logits u / ln 2, which are overwritten."""
+def _of_softmax(block_n1V: Tensor, room_nV: Tensor) -> Statistics:
+    """One component, from its logits u / ln 2, which are overwritten, as is the room."""
+    block_nV = block_n1V[:, 0].to(room_nV.dtype)
     largest_n, top_n = _largest(block_nV)
     block_nV.sub_(largest_n[:, None]).clamp_(min=LOWEST)
     torch.exp2(block_nV, out=room_nV)

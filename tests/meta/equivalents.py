@@ -93,7 +93,7 @@ EQUIVALENT = [
     Equivalent("", "2 ** 19", SPEED),
     Equivalent("Products.addmm_", "out.shape[1]", SAME_AXIS),
     Equivalent("combine_rows_", "target_nK.shape[1]", SAME_AXIS),
-    Equivalent("exponentiate_", "block[0].numel()", "all tokens have as many logits"),
+    Equivalent("tokens_at_once", "block[0].numel()", "all tokens have as many logits"),
     Equivalent(
         "normalisers",
         "len(partitions) == log_sum_nF.shape[1]",
