@@ -86,7 +86,7 @@ def test_every_cell_of_the_zero_shot_table_is_as_printed():
     expected = {
         (
             corpus,
-            f"tie_weights=true;bias=false;backbone.size={size};backbone.weights=pretrained",
+            f"tie_weights=true;bias=false;start=embedding;backbone.size={size};backbone.weights=pretrained",
             "test_bits_per_character" if corpus in ("enwik8", "text8") else "test_ppl_word",
             value,
         )
