@@ -1,7 +1,7 @@
-"""The distributions that heads return, and the two layers that most heads consist of.
+"""The distributions that heads return, and by import from harness.output_layers the layers that most heads consist of.
 
-Every head of the papers but Mixtape returns a `Mixture`. A head that is no mixture of softmaxes over one output matrix
-returns `Logits`.
+Most heads of the papers return a `Mixture`. A head that is no mixture of softmaxes over one output matrix returns
+`Logits`, or a distribution of its own.
 
 Shape letters: see harness/protocols.py.
 """
@@ -10,14 +10,42 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from harness import kernels
-from harness.protocols import HeadDims
-from harness.random_streams import substream
+from harness.output_layers import (
+    facet_map,
+    output_layer,
+    output_width,
+    start_as_embedding_,
+    uniform_output_,
+    xavier_uniform_,
+)
 
-LOGIT_MAPS, Bend = kernels.LOGIT_MAPS, kernels.Bend
-weighted_mean = kernels.weighted_mean
+__all__ = [
+    "LOGIT_MAPS",
+    "Bend",
+    "BinaryLogLoss",
+    "Compat",
+    "Logits",
+    "Mixture",
+    "SoftCap",
+    "Statistics",
+    "facet_map",
+    "linear",
+    "log_epsilon",
+    "log_prior",
+    "logit_map_of",
+    "output_layer",
+    "output_width",
+    "start_as_embedding_",
+    "statistics_of",
+    "uniform_output_",
+    "weighted_mean",
+    "xavier_uniform_",
+]
+LOGIT_MAPS, Bend, SoftCap, Statistics = kernels.LOGIT_MAPS, kernels.Bend, kernels.SoftCap, kernels.Statistics
+weighted_mean, statistics_of = kernels.weighted_mean, kernels.statistics_of
 # A product x W^T + b in the precision that the suite sets. For heads that multiply by the output matrix in their own
 # code.
 linear = kernels.linear
@@ -40,116 +68,16 @@ def log_epsilon(compat: Compat | None) -> float | None:
     return epsilon
 
 
-def facet_map(dims: HeadDims, *, projection: bool) -> nn.Module:
-    """Return the layer that makes the one facet of a single softmax: f = U h + a with `projection`, else
-    f = h; U has the shape (E, D).
+def logit_map_of(softcap: float | None, logit_map: str = "identity") -> Callable[[Tensor], Tensor]:
+    """Return the logit map of a head's options: that with the name, or SoftCap(softcap).
 
-    Raises: ValueError when D differs from E and there is no projection.
+    Raises: ValueError when softcap is not a finite number above 0, or is given beside another map than the identity.
     """
-    d_top = dims.layer_dims[-1]
-    if d_top != dims.d_embed and not projection:
-        raise ValueError(
-            f"projection: the top layer has width {d_top}, the output embedding {dims.d_embed}; set projection to true"
-        )
-    return nn.Linear(d_top, dims.d_embed) if projection else nn.Identity()
-
-
-def output_width(dims: HeadDims, d_embed: int | None, *, tie_weights: bool) -> int:
-    """Return E, the width of a head's output embedding: `d_embed`, or if it is None the width of the backbone's.
-
-    Raises: ValueError when d_embed < 1, or weights are tied and the width differs from the embedding's.
-    """
-    width = dims.d_embed if d_embed is None else d_embed
-    if width < 1:
-        raise ValueError(f"d_embed must be at least 1, got {width}")
-    if tie_weights and width != dims.d_embed:
-        raise ValueError(f"tie_weights: the embedding has width {dims.d_embed}, d_embed is {width}; they must be equal")
-    return width
-
-
-def output_layer(
-    dims: HeadDims, embedding: nn.Embedding, *, bias: bool, tie_weights: bool, width: int | None = None
-) -> nn.Linear:
-    """Return the output layer: matrix W (V, E) and bias b (V,). With `tie_weights` W is the backbone's input embedding.
-
-    An own W is Xavier-uniform, and b has the default of torch's Linear, U(-1/sqrt(E), 1/sqrt(E)). Both are drawn from a
-    stream of their own, 'output': under one seed all heads start with the same W and b if V and E are the same. The
-    other draws of a head do not depend on the output layer.
-
-    Args:
-        width: E; None for the width of the backbone's embedding.
-    """
-    with substream("output"):
-        output = nn.Linear(dims.d_embed if width is None else width, dims.vocab_size, bias=bias)
-    with substream("output"):  # from its start, so that W is the same with and without b
-        nn.init.xavier_uniform_(output.weight)
-    if tie_weights:
-        output.weight = embedding.weight
-    return output
-
-
-def xavier_uniform_(*layers: nn.Module | None) -> None:
-    """Initialise the matrices of linear layers, in the given order, by torch's Xavier-uniform rule.
-
-    For the layers of a head except its output layer, which `output_layer` initialises. Modules without a matrix are
-    left out, as is None. Biases keep the default of torch's Linear. A head calls this as the last step of its
-    constructor, because the order of random draws decides the initial weights.
-    """
-    for layer in layers:
-        if isinstance(layer, nn.Linear):
-            nn.init.xavier_uniform_(layer.weight)
-
-
-def uniform_output_(output: nn.Linear, init_range: float | None, init_bias: str = "zero") -> None:
-    """Initialise an output layer by the options of a head: W is U(-r, r), r = `init_range`; without it nothing is done.
-
-    If W is tied, this sets the embedding. The draws are from the stream of `output_layer`, so W and b are the same
-    under all heads of one seed, V, E and r, tied or not. A head calls this after every other initialisation.
-
-    Args:
-        init_bias: 'uniform' for b in U(-r, r); else b is 0.
-    Raises: ValueError when init_range <= 0, or b is to be uniform and there is no init_range or no b.
-    """
-    if init_bias == "uniform" and (init_range is None or output.bias is None):
-        raise ValueError("init_bias: 'uniform' needs an init_range, and a head with a bias")
-    if init_range is None:
-        return
-    if init_range <= 0:
-        raise ValueError(f"init_range must be more than 0, got {init_range}")
-    with substream("output"):
-        nn.init.uniform_(output.weight, -init_range, init_range)
-        if init_bias == "uniform":
-            nn.init.uniform_(output.bias, -init_range, init_range)
-        elif output.bias is not None:
-            nn.init.zeros_(output.bias)
-
-
-def start_as_embedding_(
-    embedding: nn.Embedding, facet: nn.Module, output: nn.Linear, init_range: float | None = None
-) -> None:
-    """Initialise a head so that it computes what a pretrained model with tied weights computes.
-
-    W becomes a copy of the input embedding, the facet layer becomes the identity, and biases become zero. A head calls
-    this as the last step of its constructor.
-
-    Args:
-        init_range: the option of the head; it contradicts this start.
-    Raises: ValueError when the facet layer's input and output have different widths, or init_range is given.
-    """
-    if init_range is not None:
-        raise ValueError("init_range: start 'embedding' makes W a copy of the input embedding; give one of the two")
-    with torch.no_grad():
-        if isinstance(facet, nn.Linear):
-            if facet.in_features != facet.out_features:
-                widths = f"{facet.in_features} to {facet.out_features}"
-                raise ValueError(
-                    f"start: 'embedding' needs a top layer of the width of the embedding, the projection maps {widths}"
-                )
-            nn.init.eye_(facet.weight)
-            nn.init.zeros_(facet.bias)
-        output.weight.copy_(embedding.weight)
-        if output.bias is not None:
-            nn.init.zeros_(output.bias)
+    if softcap is None:
+        return LOGIT_MAPS[logit_map]
+    if logit_map != "identity":
+        raise ValueError(f"softcap: the logit map is {logit_map} already; give one of the two")
+    return SoftCap(softcap)
 
 
 class Mixture:
@@ -174,6 +102,11 @@ class Mixture:
         log_epsilon: if it is a number, log p(x) becomes log(p(x) + epsilon). Published code computes this; such
             "probabilities" sum to 1 + V epsilon. None: exact log-probabilities.
         aux_loss: () a tensor that is added to the training loss only.
+    Attributes:
+        z_loss: beta; the training loss has beta mean_k (log Z_k)^2 in addition, a mean over tokens as mean_nll. Z_k =
+            sum_x exp(phi(z_k[x])) is the normaliser of component k. The mean over components has no gradient for the
+            prior, so the term does not move weight from one component to another. Training sets it (`train.z_loss`);
+            de Brebisson and Vincent (2016), arXiv:1604.08859; Chowdhery et al. (2022), arXiv:2204.02311, section 5.
     Raises: ValueError when the numbers of facets, prior weights and partitions do not agree, or when there are more
         partitions than words.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; partitions: Chang and McCallum's multi-facet softmax;
@@ -205,6 +138,7 @@ class Mixture:
         self.log_prior_NK = None if log_prior_BTK is None else log_prior_BTK.reshape(B * T, K)
         self.weight_VE, self.bias_V = weight_VE, bias_V
         self.partitions, self.logit_map, self.log_epsilon, self.aux_loss = partitions, logit_map, log_epsilon, aux_loss
+        self.z_loss = 0.0
 
     def part(self, tokens: slice) -> "Mixture":
         """Return the Mixture of a range of the N = B T tokens, as a batch of one row, without the auxiliary loss."""
@@ -219,8 +153,16 @@ class Mixture:
         )
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
-        """() mean_nll + aux_loss."""
-        return self.mean_nll(targets_BT, weight_BT) + self.aux_loss
+        """() mean_nll + z-loss + aux_loss."""
+        weight_N = None if weight_BT is None else weight_BT.reshape(-1)
+        return kernels.mean_nll(self, targets_BT.reshape(-1), weight_N, z_loss=self.z_loss) + self.aux_loss
+
+    def z_term(self, weight_BT: Tensor | None = None) -> Tensor | float:
+        """() the z-loss alone, for a training loss that is no mean_nll; 0 without it."""
+        if self.z_loss == 0:
+            return 0.0
+        squares_N = kernels.log_normaliser(self).square().mean(1)
+        return self.z_loss * weighted_mean(squares_N.view(self.shape), weight_BT)
 
     def mean_nll(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() nats: sum(weight * nll) / sum(weight); the plain mean without weights."""
@@ -234,6 +176,12 @@ class Mixture:
     def log_probs(self) -> Tensor:
         """(B, T, V) log-probabilities in nats, normalised over V (but see `log_epsilon`)."""
         return kernels.log_probs(self).view(*self.shape, -1)
+
+    def statistics(self) -> Statistics:
+        """Log-normalisers, entropy and the most probable word, without gradients, at the cost of `nll`. They are of the
+        distribution without `log_epsilon`.
+        """
+        return Statistics(*(values.unflatten(0, self.shape) for values in kernels.statistics(self)))
 
 
 class BinaryLogLoss(Mixture):
@@ -251,26 +199,31 @@ class BinaryLogLoss(Mixture):
     MAX_PROBABILITY = 1 - 1e-7
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
-        """() the mean binary cross-entropy, averaged in the same way as mean_nll, plus aux_loss."""
+        """() the mean binary cross-entropy, averaged in the same way as mean_nll, plus z-loss and aux_loss."""
         logp_BTV = self.log_probs()
         others_BTV = torch.log1p(-logp_BTV.exp().clamp(max=self.MAX_PROBABILITY))
         at = targets_BT[..., None]
         loss_BT = (others_BTV.gather(-1, at) - logp_BTV.gather(-1, at)).squeeze(-1) - others_BTV.sum(-1)
-        return weighted_mean(loss_BT, weight_BT) + self.aux_loss
+        return weighted_mean(loss_BT, weight_BT) + self.z_term(weight_BT) + self.aux_loss
 
 
 class Logits:
     """A distribution that is given by its logits: log p = log_softmax(z). For heads that are not a Mixture.
 
     Shapes: z (B, T, V). The softmax is computed in at least float32, also for logits of a narrower type.
+    Attributes:
+        z_loss: as that of Mixture, with one component.
     """
 
     def __init__(self, z_BTV: Tensor, *, aux_loss: Tensor | float = 0.0):
-        self.z_BTV, self.aux_loss = z_BTV, aux_loss
+        self.z_BTV, self.aux_loss, self.z_loss = z_BTV, aux_loss, 0.0
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
-        """() mean_nll + aux_loss."""
-        return self.mean_nll(targets_BT, weight_BT) + self.aux_loss
+        """() mean_nll + z-loss + aux_loss."""
+        loss = self.mean_nll(targets_BT, weight_BT) + self.aux_loss
+        if self.z_loss:
+            loss = loss + self.z_loss * weighted_mean(self._wide().logsumexp(-1).square(), weight_BT)
+        return loss
 
     def mean_nll(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() nats: sum(weight * nll) / sum(weight); the plain mean without weights."""
@@ -282,4 +235,13 @@ class Logits:
 
     def log_probs(self) -> Tensor:
         """(B, T, V) nats, normalised over V."""
-        return self.z_BTV.to(torch.promote_types(self.z_BTV.dtype, torch.float32)).log_softmax(-1)
+        return self._wide().log_softmax(-1)
+
+    @torch.no_grad()
+    def statistics(self) -> Statistics:
+        """Log-normaliser, entropy and the most probable word, without gradients."""
+        return statistics_of(self.log_probs(), self._wide().logsumexp(-1, keepdim=True))
+
+    def _wide(self) -> Tensor:
+        """(B, T, V) the logits in at least float32."""
+        return self.z_BTV.to(torch.promote_types(self.z_BTV.dtype, torch.float32))

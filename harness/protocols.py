@@ -147,3 +147,23 @@ class TokenDistribution(Protocol):
     def log_probs(self) -> Tensor:
         """(B, T, V) log-probabilities in nats, normalised over V."""
         ...
+
+
+@runtime_checkable
+class TakesZLoss(Protocol):
+    """An optional attribute of a TokenDistribution, which `train: {z_loss: ...}` needs.
+
+    Training sets it before it calls `training_loss`, which then adds z_loss times the mean over tokens of (log Z)^2. Z
+    is the normaliser of the softmax. A distribution of several softmaxes says which of them count.
+    """
+
+    z_loss: float
+
+
+@runtime_checkable
+class HasStatistics(Protocol):
+    """An optional method of a TokenDistribution, which `measure: {calibration: true}` needs."""
+
+    def statistics(self) -> Any:
+        """Return harness.distributions.Statistics of each position, without gradients."""
+        ...

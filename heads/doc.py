@@ -10,6 +10,7 @@ from harness.distributions import (
     Mixture,
     log_epsilon,
     log_prior,
+    logit_map_of,
     output_layer,
     output_width,
     uniform_output_,
@@ -52,9 +53,10 @@ class DirectOutputConnection(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, there is no
-        component, a number of components or lambda is negative, more layers are named than the backbone has, dropout is
-        not in [0, 1), or weights are tied and E is not the width of the embedding.
+        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). None: z.
+    Raises: ValueError when softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b, there
+        is no component, a number of components or lambda is negative, more layers are named than the backbone has,
+        dropout is not in [0, 1), or weights are tied and E is not the width of the embedding.
     Source: Takase et al. (2018), arXiv:1808.10143, sections 3 and 4; nttcslab-nlp/doc_lm, main.py and model.py (dropout
         0.6, lambda 0.001, components (15, 5)). The paper's form of the balance loss was written from memory and NOT
         CONFIRMED in the paper.
@@ -78,6 +80,7 @@ class DirectOutputConnection(nn.Module):
         compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
+        softcap: float | None = None,
     ):
         super().__init__()
         if not 0 <= dropout < 1:
@@ -86,7 +89,8 @@ class DirectOutputConnection(nn.Module):
             raise ValueError(f"balance_weight must be at least 0, got {balance_weight}")
         self.counts = _from_top(components, len(dims.layer_dims))
         self.num_components = sum(self.counts)
-        self.balance, self.balance_weight, self.log_epsilon = balance, balance_weight, log_epsilon(compat)
+        self.balance, self.balance_weight = balance, balance_weight
+        self.phi, self.log_epsilon = logit_map_of(softcap), log_epsilon(compat)
         width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.latents = nn.ModuleList(
             nn.Linear(d_layer, count * width)
@@ -116,6 +120,7 @@ class DirectOutputConnection(nn.Module):
             log_prior_BTJ,
             self.output.weight,
             self.output.bias,
+            logit_map=self.phi,
             log_epsilon=self.log_epsilon,
             aux_loss=balance,
         )

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer, uniform_output_
+from harness.distributions import Compat, Mixture, log_epsilon, log_prior, logit_map_of, output_layer, uniform_output_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -28,8 +28,9 @@ class DirectOutputConnectionPoster(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is a copy of
             the input embedding, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, num_mixtures < 1 or
-        the backbone has fewer layers.
+        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). None: z.
+    Raises: ValueError when softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b,
+        num_mixtures < 1 or the backbone has fewer layers.
     Source: Chang and McCallum's multi-facet softmax, the poster's table 1; laksh-ag/Multi-facet_softmax,
         gpt2_model/modeling_gpt2_multi.py, `individual_hidden_states` (3 facets, 3 layers, window 0).
     Differs: the mixture is computed in log space. If D_l = E, A_k is initialised as the identity plus noise of at most
@@ -48,6 +49,7 @@ class DirectOutputConnectionPoster(nn.Module):
         compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
+        softcap: float | None = None,
     ):
         super().__init__()
         if num_mixtures < 1:
@@ -57,7 +59,8 @@ class DirectOutputConnectionPoster(nn.Module):
                 f"num_mixtures: {num_mixtures} layers are read, but the backbone has {len(dims.layer_dims)}"
             )
         read = dims.layer_dims[-num_mixtures:]
-        self.num_mixtures, self.log_epsilon = num_mixtures, log_epsilon(compat)
+        self.num_mixtures = num_mixtures
+        self.phi, self.log_epsilon = logit_map_of(softcap), log_epsilon(compat)
         self.facets = nn.ModuleList(nn.Linear(d_layer, dims.d_embed) for d_layer in read)
         self.prior = nn.Linear(sum(read), num_mixtures) if num_mixtures > 1 else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
@@ -76,4 +79,4 @@ class DirectOutputConnectionPoster(nn.Module):
         facets_BTKE = torch.stack([facet(h) for facet, h in zip(self.facets, read, strict=True)], dim=2)
         log_prior_BTK = None if self.prior is None else log_prior(self.prior(torch.cat(read, dim=-1)))
         weight, bias = self.output.weight, self.output.bias
-        return Mixture(facets_BTKE, log_prior_BTK, weight, bias, log_epsilon=self.log_epsilon)
+        return Mixture(facets_BTKE, log_prior_BTK, weight, bias, logit_map=self.phi, log_epsilon=self.log_epsilon)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.distributions import Compat, Mixture, log_epsilon, log_prior, output_layer, uniform_output_
+from harness.distributions import Compat, Mixture, log_epsilon, log_prior, logit_map_of, output_layer, uniform_output_
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -46,8 +46,10 @@ class MultiFacetSoftmax(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is a copy of
             the input embedding, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, a number is too
-        small, there are more partitions than words, or the backbone has fewer layers than num_input_layers.
+        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). None: z.
+    Raises: ValueError when softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b, a
+        number is too small, there are more partitions than words, or the backbone has fewer layers than
+        num_input_layers.
     Source: Chang and McCallum's multi-facet softmax, the poster's figure 2 and table 1;
         laksh-ag/Multi-facet_softmax, gpt2_model/modeling_gpt2_multi.py (mode `even_last_2`).
     Differs: the mixture is computed in log space. The unused second layer after L_h is left out, and there is no gate
@@ -71,6 +73,7 @@ class MultiFacetSoftmax(nn.Module):
         compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
+        softcap: float | None = None,
     ):
         super().__init__()
         if num_input_layers is None:
@@ -88,7 +91,7 @@ class MultiFacetSoftmax(nn.Module):
                 f"num_input_layers: {num_input_layers} are read, but the backbone has {len(dims.layer_dims)}"
             )
         self.num_input_layers, self.window, self.norm_inputs = num_input_layers, window, norm_inputs
-        self.log_epsilon = log_epsilon(compat)
+        self.phi, self.log_epsilon = logit_map_of(softcap), log_epsilon(compat)
         d_top, d_block = dims.layer_dims[-1], (window + 1) * sum(dims.layer_dims[-num_input_layers:])
         d_query = d_top if d_block == d_top else d_top + dims.d_embed
         self.block = None if d_block == d_top else nn.Linear(d_block, dims.d_embed)
@@ -126,6 +129,7 @@ class MultiFacetSoftmax(nn.Module):
             self.output.weight,
             self.output.bias,
             partitions=self.partitions,
+            logit_map=self.phi,
             log_epsilon=self.log_epsilon,
         )
 

@@ -5,7 +5,15 @@ from typing import Literal
 import torch
 from torch import nn
 
-from harness.distributions import Mixture, log_prior, output_layer, output_width, uniform_output_, xavier_uniform_
+from harness.distributions import (
+    Mixture,
+    log_prior,
+    logit_map_of,
+    output_layer,
+    output_width,
+    uniform_output_,
+    xavier_uniform_,
+)
 from harness.dropout import Dropout
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
@@ -29,8 +37,10 @@ class MixtureOfContexts(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, num_mixtures or
-        d_embed < 1, dropout is not in [0, 1), or weights are tied and E is not the width of the embedding.
+        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). None: z.
+    Raises: ValueError when softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b,
+        num_mixtures or d_embed < 1, dropout is not in [0, 1), or weights are tied and E is not the width of the
+        embedding.
     Source: Yang et al. (2018), arXiv:1711.03953, section 3.2; quettabit/awd-lstm-lmkit, moc.py.
     Differs: dropout and initialisation (Xavier-uniform matrices) are those of our `mos`, so that the two heads differ
         only in what is mixed.
@@ -49,6 +59,7 @@ class MixtureOfContexts(nn.Module):
         d_embed: int | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
+        softcap: float | None = None,
     ):
         super().__init__()
         if num_mixtures < 1:
@@ -56,7 +67,7 @@ class MixtureOfContexts(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         d_top = dims.layer_dims[-1]
-        self.num_mixtures = num_mixtures
+        self.num_mixtures, self.phi = num_mixtures, logit_map_of(softcap)
         width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.latent = nn.Linear(d_top, num_mixtures * width)
         self.dropout = Dropout(dropout)
@@ -72,4 +83,4 @@ class MixtureOfContexts(nn.Module):
         if self.prior is not None:
             prior_BTK = log_prior(self.prior(h_BTD)).exp().to(facets_BTKE.dtype)
             facets_BTKE = prior_BTK[:, :, None] @ facets_BTKE
-        return Mixture(facets_BTKE, None, self.output.weight, self.output.bias)
+        return Mixture(facets_BTKE, None, self.output.weight, self.output.bias, logit_map=self.phi)

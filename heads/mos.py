@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from harness.distributions import (
-    LOGIT_MAPS,
     BinaryLogLoss,
     Compat,
     Mixture,
     log_epsilon,
     log_prior,
+    logit_map_of,
     output_layer,
     output_width,
     uniform_output_,
@@ -48,9 +48,11 @@ class MixtureOfSoftmaxes(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-    Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, num_mixtures or
-        d_embed < 1, dropout is not in [0, 1), a prior bias is set for a gate that is not learned, or weights are tied
-        and E is not the width of the embedding.
+        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). Not with
+            'sigsoftmax'. None: z.
+    Raises: ValueError when softcap <= 0 or given with 'sigsoftmax', init_range <= 0, init_bias is 'uniform' without
+        init_range or without b, num_mixtures or d_embed < 1, dropout is not in [0, 1), a prior bias is set for a gate
+        that is not learned, or weights are tied and E is not the width of the embedding.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; zihangdai/mos, model.py; Benka et al. (2021) and
         ChrisBenka/Transformer_MOS, whose settings (dropout per position, untied Xavier-uniform W) are used here. MoSS:
         Kanai et al. (2018), section 3.4. Gates: Orhan's note on degeneracy (constant), the multi-facet code (static).
@@ -77,6 +79,7 @@ class MixtureOfSoftmaxes(nn.Module):
         compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
+        softcap: float | None = None,
     ):
         super().__init__()
         if num_mixtures < 1:
@@ -87,7 +90,7 @@ class MixtureOfSoftmaxes(nn.Module):
             raise ValueError(f"prior_bias is possible for gate 'learned' only, got gate '{gate}'")
         d_top = dims.layer_dims[-1]
         self.num_mixtures, self.activation = num_mixtures, activation
-        self.phi, self.log_epsilon = LOGIT_MAPS[logit_map], log_epsilon(compat)
+        self.phi, self.log_epsilon = logit_map_of(softcap, logit_map), log_epsilon(compat)
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
         width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.latent = nn.Linear(d_top, num_mixtures * width)

@@ -74,13 +74,16 @@ class NoiseContrastive(Mixture):
         self.noise, self.num_noise, self.log_normaliser = noise, num_noise, log_normaliser
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
-        """() the NCE loss with new noise words, averaged like mean_nll. Raises RuntimeError without token counts."""
+        """() the NCE loss with new noise words, averaged like mean_nll, plus the z-loss.
+
+        Raises: RuntimeError without token counts.
+        """
         if self.noise is None:
             raise RuntimeError(
                 "nce needs HeadDims.token_counts: its noise distribution is the unigram of the training split"
             )
         loss_N = self.contrast(targets_BT.reshape(-1), self.noise.sample(self.num_noise))
-        return weighted_mean(loss_N.view(self.shape), weight_BT)
+        return weighted_mean(loss_N.view(self.shape), weight_BT) + self.z_term(weight_BT)
 
     def contrast(self, targets_N: Tensor, noise_words: Tensor) -> Tensor:
         """(N,) the NCE loss of each token against the given noise words."""

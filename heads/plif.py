@@ -74,7 +74,8 @@ class PiecewiseLinearSoftmax(nn.Module):
         delta = 2 * self.bound / self.num_pieces
         slope_M = functional.softplus(self.raw_slope.double())
         height_M = delta * (slope_M.cumsum(0) - slope_M)  # phi at the knots
-        piece = ((z + self.bound) / delta).clamp(0, self.num_pieces - 1).long()
+        # a NaN has any piece: the value is NaN, and training ends as diverged
+        piece = ((z + self.bound) / delta).nan_to_num().clamp(0, self.num_pieces - 1).long()
         knot = piece.to(z.dtype) * delta - self.bound
         slope, height = (_looked_up(table_M.to(z.dtype), piece) for table_M in (slope_M, height_M))
         return (z - knot) * slope + height

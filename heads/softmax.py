@@ -1,4 +1,4 @@
-"""Softmax: the plain output layer."""
+"""Softmax: the plain output layer, also with a matrix of low rank and with capped logits."""
 
 from typing import Literal
 
@@ -10,7 +10,9 @@ from harness.distributions import (
     Mixture,
     facet_map,
     log_epsilon,
+    logit_map_of,
     output_layer,
+    output_width,
     start_as_embedding_,
     uniform_output_,
     xavier_uniform_,
@@ -23,13 +25,18 @@ from harness.registry import HEADS
 class Softmax(nn.Module):
     """Softmax: the top hidden state, or an affine map of it, is multiplied by the output matrix.
 
-    f = h, or U h + a with `projection`;    log p = log_softmax(W f + b)
+    f = h, or U h + a with `projection`;    log p = log_softmax(phi(W f + b))
+    phi(z) = z, or c tanh(z / c) with c = `softcap`
 
-    Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E).
+    With `projection` and `d_embed` = r the logits are those of the matrix W U, of rank r: the low-rank softmax, the
+    control for the rank of the log-probabilities.
+    Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E), U (E, D).
     Args:
         projection: apply an affine map D -> E before the output matrix (the multi-facet poster's "Softmax" row).
         bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
+        d_embed: E; None for the width of the backbone's embedding.
+        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). None: z.
         loss: the training loss: 'nll', or 'binary', a binary cross-entropy of every word (BinaryLogLoss).
         start: the initialisation. 'embedding': W is a copy of the input embedding, U the identity, and biases are zero,
             so that a pretrained model with tied weights starts unchanged; 'xavier': see Differs.
@@ -38,8 +45,10 @@ class Softmax(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
     Raises: ValueError when D differs from E without a projection or with start 'embedding', start 'embedding' has an
-        init_range, init_range <= 0, or init_bias is 'uniform' without init_range or without b.
-    Source: the usual log-linear output layer; the baseline of Benka et al. (2021).
+        init_range, init_range <= 0, init_bias is 'uniform' without init_range or without b, d_embed < 1, weights are
+        tied or copied and E is not the width of the embedding, or softcap <= 0.
+    Source: the usual log-linear output layer; the baseline of Benka et al. (2021). Low rank: Yang et al. (2018),
+        arXiv:1711.03953, section 2.2. Soft cap: Bello et al. (2016), arXiv:1611.09940; Gemma 2, arXiv:2408.00118.
     Differs: W is Xavier-uniform unless it is tied, as in the code of Benka et al.; biases have torch's Linear default.
     """
 
@@ -56,12 +65,15 @@ class Softmax(nn.Module):
         compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
+        d_embed: int | None = None,
+        softcap: float | None = None,
     ):
         super().__init__()
-        self.log_epsilon = log_epsilon(compat)
+        self.phi, self.log_epsilon = logit_map_of(softcap), log_epsilon(compat)
+        width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
-        self.facet = facet_map(dims, projection=projection)
-        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        self.facet = facet_map(dims, projection=projection, width=width)
+        self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
         if start == "embedding":
             start_as_embedding_(embedding, self.facet, self.output, init_range)
         else:
@@ -72,4 +84,6 @@ class Softmax(nn.Module):
         """Map (B, T, D) top states to a Mixture of one component."""
         facet_BTE = self.facet(hidden.layers[-1])
         weight, bias = self.output.weight, self.output.bias
-        return self.distribution(facet_BTE[:, :, None], None, weight, bias, log_epsilon=self.log_epsilon)
+        return self.distribution(
+            facet_BTE[:, :, None], None, weight, bias, logit_map=self.phi, log_epsilon=self.log_epsilon
+        )

@@ -22,7 +22,12 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("containment",),
     ("registry",),
     ("dropout",),
-    ("protocols", "distributions", "kernels"),  # kernels evaluate a Mixture, and a Mixture calls the kernels
+    (
+        "protocols",
+        "output_layers",
+        "distributions",
+        "kernels",
+    ),  # kernels evaluate a Mixture, and a Mixture calls the kernels
     ("corpora",),
     ("model",),
     ("plan",),

@@ -7,13 +7,17 @@ import torch
 from torch import nn
 
 from harness.distributions import (
+    LOGIT_MAPS,
     Compat,
     Logits,
     Mixture,
+    SoftCap,
     facet_map,
     log_epsilon,
+    logit_map_of,
     output_layer,
     output_width,
+    start_as_embedding_,
     xavier_uniform_,
 )
 from harness.protocols import HeadDims
@@ -132,3 +136,44 @@ def test_an_output_layer_leaves_a_tied_embedding_alone():
 def test_a_facet_without_words_is_refused():
     with pytest.raises(ValueError, match=r"partitions \(1, 4\) are more than the 3 words"):
         Mixture(torch.zeros(1, 1, 5, 2), torch.zeros(1, 1, 2), torch.zeros(3, 2), partitions=(1, 4))
+
+
+@pytest.mark.parametrize("kind", ["mixture", "logits", "another map"])
+@pytest.mark.parametrize("grad", [True, False])
+def test_weights_that_are_all_0_have_no_mean(kind, grad):
+    facets = torch.ones(1, 2, 1, 3, requires_grad=True)
+    made = {
+        "mixture": lambda: Mixture(facets, None, torch.ones(4, 3)),
+        "another map": lambda: Mixture(facets, None, torch.ones(4, 3), logit_map=lambda z: 2 * z),
+        "logits": lambda: Logits(facets[:, :, 0]),
+    }[kind]()
+    targets = torch.zeros(1, 2, dtype=torch.long)
+    with torch.set_grad_enabled(grad):
+        for loss in (made.mean_nll, made.training_loss):
+            with pytest.raises(ValueError, match="the weights of all tokens are 0"):
+                loss(targets, torch.zeros(1, 2))
+            assert loss(targets, torch.tensor([[0.0, 1.0]])).isfinite()
+
+
+def test_a_soft_cap_is_the_only_map():
+    assert logit_map_of(None)(torch.ones(1)).item() == 1
+    assert logit_map_of(None, "sigsoftmax") is LOGIT_MAPS["sigsoftmax"]
+    assert logit_map_of(3.0) == SoftCap(3.0)
+    with pytest.raises(ValueError, match="the logit map is sigsoftmax already; give one of the two"):
+        logit_map_of(3.0, "sigsoftmax")
+    with pytest.raises(ValueError, match="softcap must be a finite number above 0, got 0"):
+        logit_map_of(0.0)
+
+
+def test_a_facet_map_has_the_width_that_is_asked_for():
+    assert tuple(facet_map(DIMS, projection=True, width=3).weight.shape) == (3, 4)
+    assert isinstance(facet_map(DIMS, projection=False, width=4), nn.Identity)
+    with pytest.raises(ValueError, match="the top layer has width 4, the output embedding 3; set projection to true"):
+        facet_map(DIMS, projection=False, width=3)
+
+
+def test_a_matrix_of_another_width_is_no_copy_of_the_embedding():
+    embedding = nn.Embedding(7, 5)
+    output = output_layer(DIMS, embedding, bias=True, tie_weights=False, width=2)
+    with pytest.raises(ValueError, match="copies the input embedding, which has width 5, the output matrix 2"):
+        start_as_embedding_(embedding, nn.Identity(), output)

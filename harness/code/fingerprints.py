@@ -37,6 +37,7 @@ NUMERIC = (
     "distributions.py",
     "dropout.py",
     "model.py",
+    "output_layers.py",
     "protocols.py",
     "random_streams.py",
     "corpora/*.py",

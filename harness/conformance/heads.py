@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from harness.conformance.require import require, require_all_trained, require_equal_counts
 from harness.containment.calls import calling
 from harness.containment.shared_state import TORCH
-from harness.protocols import HeadDims, Hidden, TokenDistribution
+from harness.protocols import HasStatistics, HeadDims, Hidden, TokenDistribution
 from harness.random_streams import seeded
 
 B, T, V, D, NUM_LAYERS = 2, 4, 13, 6, 3
@@ -115,6 +115,23 @@ def agreement(case: HeadCase) -> dict[str, float]:
     return worst
 
 
+def statistics(case: HeadCase) -> dict[str, float] | str:
+    """If the distribution has statistics, they agree with log_probs to 1e-12 in float64."""
+    distribution = case.build()(case.hidden())
+    if not isinstance(distribution, HasStatistics):
+        return "none"
+    found, log_probs = distribution.statistics(), distribution.log_probs()
+    errors = {
+        "top": found.top_logp - log_probs.amax(-1),
+        "the top word": log_probs.gather(-1, found.top[..., None])[..., 0] - log_probs.amax(-1),
+        "entropy": found.entropy + (log_probs.exp() * log_probs).sum(-1),
+    }
+    worst = {name: error.abs().max().item() for name, error in errors.items()}
+    for name, error in worst.items():
+        require(error <= 1e-12, f"{name} of the statistics differs from log_probs by {error:.1e}")
+    return worst
+
+
 def gradients(case: HeadCase) -> dict[str, float]:
     """Gradients of mean_nll equal autograd's through log_probs to 1e-9, and finite differences to 1e-6, in float64."""
     head, targets, weight = case.build(), case.targets(), case.weight()
@@ -171,6 +188,7 @@ HEAD_CHECKS = {
     "other widths": other_widths,
     "probabilities sum to 1": normalised,
     "nll, mean_nll and log_probs agree": agreement,
+    "statistics": statistics,
     "gradients": gradients,
     "same seed, same output": reproducible,
     "every parameter is trained": trains_every_parameter,

@@ -2,18 +2,17 @@
 sums.
 """
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from harness.kernels.layout import Slice
+from harness.kernels.logit_maps import LOG2_E
 
 if TYPE_CHECKING:
     from harness.kernels.lean import Lean
 
-LOG2_E = math.log2(math.e)
 # The size of a chunk of logits on the CPU. More rows are not faster. With fewer rows the additions to dW take a larger
 # part of the time, and with small chunks the number of calls does.
 CHUNK_ROWS, LEAST_BYTES, MOST_BYTES = 256, 4 * 2**20, 64 * 2**20
@@ -43,14 +42,14 @@ class Gradients(NamedTuple):
 class Buffers:
     """The output matrix in the type of the products, and a buffer for the logits of `tokens` tokens. Chunks share it.
 
-    The buffer holds scale (W h + o). For the identity, scale = 1 / ln 2 and o = b, the bias. For a phi that bends at c,
-    scale = -1 / ln 2 and o = b - c. If the products have the type of W, the matrix is W itself and o is added to the
-    products. If W has to be rounded, the matrix is [W, o, o', 0], where o' is the rounding error of o. The number of
-    tokens in a chunk depends only on sizes and never on a timing, so results are reproducible bit for bit.
+    The buffer holds scale (W h + o). For the identity, scale = 1 / ln 2 and o = b, the bias. Another logit map has its
+    own scale, and its offset is added to b. If the products have the type of W, the matrix is W itself and o is added
+    to the products. If W has to be rounded, the matrix is [W, o, o', 0], where o' is the rounding error of o. The
+    number of tokens in a chunk depends only on sizes and never on a timing, so results are reproducible bit for bit.
     """
 
     def __init__(self, lean: "Lean"):
-        self.products, self.scale = lean.products, LOG2_E if lean.bend is None else -LOG2_E
+        self.products, self.scale = lean.products, LOG2_E if lean.logit_map is None else lean.logit_map.scale
         self.matrix_VC, self.offset_V = lean.weight_VE, _offset(lean)
         if lean.products.dtype(lean.facets_NFE) != lean.weight_VE.dtype:
             self.matrix_VC, self.offset_V = _rounded(lean, self.offset_V), None
@@ -59,7 +58,7 @@ class Buffers:
         self.rows_rC = self.matrix_VC.new_zeros(self.tokens * F, _padded(E + NUM_ONES, ALIGNMENT))
         alignment = ALIGNMENT if self.matrix_VC.is_cuda else 1
         self.blocks = [self._room(part, alignment) for part in lean.layout.slices]
-        self.slopes = [torch.empty_like(block) for block in self.blocks] if lean.bend is not None else None
+        self.slopes = [torch.empty_like(block) for block in self.blocks] if lean.logit_map is not None else None
 
     def logits(self, i: int, part: Slice, facets_nsE: Tensor) -> Tensor:
         """(n, s, V_s) the scaled logits of slice i, which is `part`."""
@@ -125,10 +124,11 @@ def tokens_per_chunk(matrix_VC: Tensor, num_mixtures: int) -> int:
 
 
 def _offset(lean: "Lean") -> Tensor | None:
-    """(V,) o: b, or b - c for a phi that bends at c; None for zero."""
-    if lean.bend is None or lean.bend.c == 0:
+    """(V,) o: b, plus the offset of the logit map; None for zero."""
+    offset = 0.0 if lean.logit_map is None else lean.logit_map.offset
+    if offset == 0:
         return lean.bias_V
-    return (lean.weight_VE.new_zeros(len(lean.weight_VE)) if lean.bias_V is None else lean.bias_V) - lean.bend.c
+    return (lean.weight_VE.new_zeros(len(lean.weight_VE)) if lean.bias_V is None else lean.bias_V) + offset
 
 
 def _rounded(lean: "Lean", offset_V: Tensor | None) -> Tensor:

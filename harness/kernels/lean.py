@@ -18,7 +18,10 @@ narrow matrices are scaled:
 
 with w the weight of the token, q = w r exp(shift - A) and t = w r (1 - exp(u[x] - A)) phi'(z[x]). The factor
 1 - exp(u[x] - A) is computed from the sum over the other words, so no digits are lost if the probability of the target
-is near 1. There are three products, 6 N K V E operations. The products give logits in units of ln 2, because exp2 is
+is near 1. A weight beta of the z-loss adds beta mean_k A_nk^2 to L_n, and g exp(u_nk[v] - A_nk) phi'(z_nk[v]) to
+G_nk[v], with g = 2 beta A_nk / K. Then q has r + g for r, and t has r (1 - exp(u[x] - A)) - g exp(u[x] - A).
+
+There are three products, 6 N K V E operations. They give logits in units of ln 2, because exp2 is
 four times as fast as exp. Letters: see harness/protocols.py; n is the number of tokens of a chunk.
 
 Source: chunks of tokens and gradients in the forward pass: Liger's fused linear cross entropy (linkedin/Liger-Kernel).
@@ -37,22 +40,23 @@ from harness.kernels import devices
 from harness.kernels.buffers import Buffers, Gradients, Needs, Sums
 from harness.kernels.layout import Layout
 from harness.kernels.log_normalisers import fused_nll
-from harness.kernels.logit_maps import LINEAR_FROM, Bend
+from harness.kernels.logit_maps import LeanMap
 from harness.kernels.products import Products
-from harness.kernels.rows import Rows
+from harness.kernels.rows import Rows, spread, tokens_at_once
 
 
 class _Chunk(NamedTuple):
     """A chunk after the exponentials and before the gradients.
 
-    own_nKE: the facets that score the targets. slope_nK: phi' at the targets. slopes: phi' of all logits, in the shapes
-    of `blocks`. Both are None if phi is the identity.
+    own_nKE: the facets that score the targets. target_nK: their mapped logits, less the map's level. slope_nK: phi' at
+    the targets. slopes: phi' of all logits, in the shapes of `blocks`. Both are None if phi is the identity.
     """
 
     tokens: slice
     facets_nFE: Tensor
     own_nKE: Tensor
     target_weight_nE: Tensor
+    target_nK: Tensor
     blocks: list[Tensor]
     slopes: list[Tensor] | None
     slope_nK: Tensor | None
@@ -64,50 +68,62 @@ class Lean:
     """A mixture and its targets, ready to be evaluated.
 
     Args:
-        bend: phi; None for the identity.
+        targets_N: None for statistics, which need no target.
+        logit_map: phi; None for the identity.
         products: the precision and route of the products.
+        z_loss: beta, the weight of the z-loss in `gradients`.
         The others are those of Mixture.
     """
 
-    targets_N: Tensor
+    targets_N: Tensor | None
     facets_NFE: Tensor
     log_prior_NK: Tensor | None
     weight_VE: Tensor
     bias_V: Tensor | None
     layout: Layout
-    bend: Bend | None
+    logit_map: LeanMap | None
     log_epsilon: float | None
     products: Products
+    z_loss: float = 0.0
 
     def nll(self) -> Tensor:
         """(N,) nats. 2 N K V E operations."""
         log_sum_exp = devices.log_sum_exp_kernel(self.facets_NFE.device)
-        if log_sum_exp is not None and self.bend is None and self.wide == torch.float32:
-            with self._own_types():
+        if log_sum_exp is not None and self.logit_map is None and self.wide == torch.float32:
+            with self.own_types():
                 return fused_nll(self, log_sum_exp)
-        with self._own_types():
+        with self.own_types():
             buffers, nll_N = Buffers(self), self._nll_N()
             for tokens in self._chunks(buffers.tokens):
                 nll_N[tokens] = self._exponentials(tokens, buffers).rows.nll
         return nll_N
 
     def gradients(self, weight_N: Tensor, needs: Needs) -> tuple[Tensor, Gradients]:
-        """(N,) nats, and the gradients of sum_n weight_n nll_n. 6 N K V E operations if all gradients are needed."""
-        with self._own_types():
-            buffers, nll_N = Buffers(self), self._nll_N()
+        """(N,) L_n = nll_n + beta mean_k A_nk^2, and the gradients of sum_n weight_n L_n. 6 N K V E operations if all
+        gradients are needed.
+        """
+        with self.own_types():
+            buffers, loss_N = Buffers(self), self._nll_N()
             sums = Sums(self, buffers, needs)
             for tokens in self._chunks(buffers.tokens):
                 chunk = self._exponentials(tokens, buffers)
-                nll_N[tokens] = chunk.rows.nll
+                loss_N[tokens] = chunk.rows.nll
+                if self.z_loss:
+                    loss_N[tokens] += self.z_loss * (chunk.rows.normaliser + self.level).square().mean(1)
                 self._differentiate(chunk, weight_N[tokens, None], buffers, sums)
-        return nll_N, sums.gradients
+        return loss_N, sums.gradients
 
     @property
     def wide(self) -> torch.dtype:
         """The type of statistics and sums: the type of the facets, but at least float32."""
         return torch.promote_types(self.facets_NFE.dtype, torch.float32)
 
-    def _own_types(self) -> torch.autocast:
+    @property
+    def level(self) -> float:
+        """What the mapped logits of the blocks are below the exact ones."""
+        return 0.0 if self.logit_map is None else self.logit_map.level
+
+    def own_types(self) -> torch.autocast:
         """Switch off torch.autocast, because types are chosen here."""
         return torch.autocast(self.facets_NFE.device.type, enabled=False)
 
@@ -122,19 +138,30 @@ class Lean:
         """Compute the logits of a chunk, 2 N K V E operations, and from them everything except the gradients."""
         facets_nFE = self.facets_NFE[tokens].to(self.wide)
         own_nKE, weight_nE, target_nK = self._targets(tokens, facets_nFE)
-        parts = self.layout.slices
-        blocks = [buffers.logits(i, part, facets_nFE[:, part.facets]) for i, part in enumerate(parts)]
-        slopes = slope_nK = None
-        if self.bend is not None:
-            slopes = [_bend_(b, slope[: len(b)], self.bend) for b, slope in zip(blocks, buffers.slopes, strict=True)]
-            slope_nK = self.bend.slope(target_nK)
-            target_nK = self.bend(target_nK) - self.bend.c
+        blocks, slopes = self.mapped_logits(facets_nFE, buffers)
+        slope_nK = None
+        if self.logit_map is not None:
+            slope_nK = self.logit_map.slope(target_nK)
+            target_nK = self.logit_map(target_nK) - self.level
         self._take_out(self.targets_N[tokens], blocks)
         prior_nK = None if self.log_prior_NK is None else self.log_prior_NK[tokens]
-        facets = [range(part.first, part.last) for part in parts]
+        facets = [range(part.first, part.last) for part in self.layout.slices]
         combine_rows_ = devices.row_kernel(facets_nFE.device)
         rows = combine_rows_(blocks, facets, self.layout.component, target_nK, prior_nK, self.log_epsilon)
-        return _Chunk(tokens, facets_nFE, own_nKE, weight_nE, blocks, slopes, slope_nK, rows)
+        return _Chunk(tokens, facets_nFE, own_nKE, weight_nE, target_nK, blocks, slopes, slope_nK, rows)
+
+    def mapped_logits(self, facets_nFE: Tensor, buffers: Buffers) -> tuple[list[Tensor], list[Tensor] | None]:
+        """Return (u - level) / ln 2 for each slice, and phi' in the same shapes; None for the identity."""
+        parts = enumerate(self.layout.slices)
+        blocks = [buffers.logits(i, part, facets_nFE[:, part.facets]) for i, part in parts]
+        if self.logit_map is None:
+            return blocks, None
+        slopes = [room[: len(block)] for block, room in zip(blocks, buffers.slopes, strict=True)]
+        for block, slope in zip(blocks, slopes, strict=True):
+            tokens = tokens_at_once(block)
+            for part, beside in zip(block.split(tokens), slope.split(tokens), strict=True):
+                self.logit_map.map_(part, beside)
+        return blocks, slopes
 
     def _targets(self, tokens: slice, facets_nFE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(n, K, E) the facets that score the targets, (n, E) the targets' rows of W, (n, K) the targets' logits z."""
@@ -161,7 +188,10 @@ class Lean:
 
     def _differentiate(self, chunk: _Chunk, weight_n1: Tensor, buffers: Buffers, sums: Sums) -> None:
         """Compute the gradients of a chunk, 4 N K V E operations, and add them to `sums`."""
-        rest_nK, scale_nF = weight_n1 * chunk.rows.rest, weight_n1 * chunk.rows.scale
+        rest_nK, scale_nF = chunk.rows.rest, chunk.rows.scale
+        if self.z_loss:
+            rest_nK, scale_nF = self._with_z_loss(chunk)
+        rest_nK, scale_nF = weight_n1 * rest_nK, weight_n1 * scale_nF
         if sums.log_prior is not None:
             sums.log_prior[chunk.tokens] = -weight_n1 * chunk.rows.share
         if chunk.slopes is not None:
@@ -172,6 +202,14 @@ class Lean:
             sums.facets[chunk.tokens] = self._facet_gradient(chunk, rest_nK[..., None], scale_nF, buffers)
         if sums.matrix is not None:
             self._add_matrix_gradient(chunk, rest_nK[..., None], scale_nF, buffers, sums)
+
+    def _with_z_loss(self, chunk: _Chunk) -> tuple[Tensor, Tensor]:
+        """(n, K) r (1 - p[x]) - g p[x] and (n, F) the factors of the exponentials, with g = 2 beta A / K."""
+        rows, K = chunk.rows, len(self.layout.partitions)
+        pull_nK = 2 * self.z_loss / K * (rows.normaliser + self.level)
+        own_nK = (chunk.target_nK - rows.normaliser).exp()
+        pull_nF = spread(pull_nK, list(self.layout.partitions))
+        return rows.rest - pull_nK * own_nK, rows.scale + pull_nF * rows.unit
 
     def _facet_gradient(self, chunk: _Chunk, rest_nK1: Tensor, scale_nF: Tensor, buffers: Buffers) -> Tensor:
         """(n, F, E) dH = q o (E W) - t o W[x]."""
@@ -202,10 +240,3 @@ class Lean:
     def _owners(self, tokens: slice) -> Tensor:
         """(n, K, E) an index for gather and scatter along the facets: the facet that scores the target."""
         return self.layout.owners(self.targets_N[tokens])[..., None].expand(-1, -1, self.weight_VE.shape[1])
-
-
-def _bend_(block: Tensor, beside: Tensor, bend: Bend) -> Tensor:
-    """Replace (c - z) / ln 2 by (phi(z) - c) / ln 2 in `block`; write phi'(z) to `beside` and return it."""
-    torch.ops.aten.softplus.out(block, math.log(2), LINEAR_FROM, out=beside)  # softplus(c - z) / ln 2
-    block.add_(beside, alpha=bend.k - 1).neg_()
-    return beside.neg_().exp2_().mul_(1 - bend.k).add_(bend.k)

@@ -7,7 +7,7 @@ of the products. Only gradients have larger errors: they are products of exponen
 rounded.
 
 In training with bfloat16 two more things are rounded: the bias, which is multiplied by a rounded 1 / ln 2, and the
-logits after a bend. Such cases have twice the bound.
+logits after a logit map. Such cases have twice the bound.
 """
 
 import math
@@ -19,17 +19,17 @@ import torch
 from torch import Tensor
 
 from harness.distributions import Mixture, log_prior
-from harness.kernels import Bend, devices, reference_only
+from harness.kernels import Bend, SoftCap, devices, reference_only
 from harness.kernels.devices import Kernels
-from harness.kernels.logit_maps import identity
+from harness.kernels.logit_maps import LeanMap, identity
 from harness.kernels.products import Precision, Products, using
 
+LN_2 = math.log(2)
 # The bound on the relative error of float32 sums: some hundred roundings of 2^-24. For comparison: one missing word of
 # 8,209 makes an error of 1e-4.
 SUMS = 1e-5
 # The relative error of a product's inputs. Tensor cores may truncate to tf32; bfloat16 is rounded to nearest.
 ROUNDING: dict[Precision, float] = {"fp32": SUMS, "tf32": 2.0**-10, "bf16": 2.0**-8}
-LN_2 = math.log(2)
 NLL = "a token's nll"
 NAMES = ("the facets", "the prior", "the output matrix", "the bias")
 
@@ -43,13 +43,13 @@ class Case:
     V: int
     E: int
     partitions: tuple[int, ...] = (1,)
-    bend: Bend | None = None
+    logit_map: LeanMap | None = None
     bias: bool = False
     log_epsilon: float | None = None
 
     def rounded(self, precision: Precision) -> bool:
         """Whether the logits themselves are rounded."""
-        return precision == "bf16" and (self.bias or self.bend is not None)
+        return precision == "bf16" and (self.bias or self.logit_map is not None)
 
 
 CASES = (
@@ -60,8 +60,11 @@ CASES = (
     Case("partitions 1, 3 with an epsilon", N=5, V=46, E=8, partitions=(1, 3), log_epsilon=0.01),
     # more than one step of the kernels, an incomplete step, several shares of the vocabulary
     Case("many words", N=3, V=8_209, E=70),
-    Case("a bend", N=11, V=41, E=9, partitions=(1, 1), bend=Bend(c=0.0, k=2.0)),
-    Case("a bend with partitions and bias", N=11, V=43, E=9, partitions=(2, 1), bend=Bend(c=0.5, k=1.5), bias=True),
+    Case("a bend", N=11, V=41, E=9, partitions=(1, 1), logit_map=Bend(c=0.0, k=2.0)),
+    Case(
+        "a bend with partitions and bias", N=11, V=43, E=9, partitions=(2, 1), logit_map=Bend(c=0.5, k=1.5), bias=True
+    ),
+    Case("a soft cap", N=11, V=41, E=9, partitions=(1, 1), logit_map=SoftCap(c=8 * LN_2)),
 )
 
 
@@ -72,7 +75,7 @@ def fault_of_training(device: torch.device, kernels: Kernels) -> str:
 
 def fault_of_evaluation(device: torch.device, kernels: Kernels) -> str:
     """Check the nll of tokens by `kernels.log_sum_exp`. Return what is wrong, or ''."""
-    return _first_fault(device, kernels, _nll, [case for case in CASES if case.bend is None])
+    return _first_fault(device, kernels, _nll, [case for case in CASES if case.logit_map is None])
 
 
 Found = Iterator[tuple[str, Tensor]]  # (name of a quantity, its value)
@@ -146,7 +149,7 @@ def _given(case: Case, device: torch.device, dtype: torch.dtype):
             weight,
             bias,
             partitions=case.partitions,
-            logit_map=identity if case.bend is None else case.bend,
+            logit_map=identity if case.logit_map is None else case.logit_map,
             log_epsilon=case.log_epsilon,
         )
 

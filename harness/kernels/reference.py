@@ -43,12 +43,30 @@ def log_probs(mixture: "Mixture") -> Tensor:
     return plus_epsilon(mixed_NV, mixture.log_epsilon)
 
 
+def log_normaliser(mixture: "Mixture") -> Tensor:
+    """(N, K) nats: log Z_k = logsumexp_v u_k[v]."""
+    return torch.stack([u_NV.logsumexp(-1) for u_NV in _component_logits(mixture)], dim=1)
+
+
 def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
-    """() sum(weight * values) / sum(weight); the plain mean without weights."""
+    """() sum(weight * values) / sum(weight); the plain mean without weights.
+
+    Raises: ValueError when all weights are 0.
+    """
     if weight is None:
         return values.mean()
+    refuse_weightless(weight)
     weight = weight.to(values.dtype)
     return (weight * values).sum() / weight.sum()
+
+
+def refuse_weightless(weight: Tensor) -> None:
+    """Raises ValueError when all weights are 0: there is no mean. On a GPU this waits for the weights, so it is not
+    asked while a CUDA graph is recorded.
+    """
+    recorded = weight.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not weight.is_meta and not recorded and weight.numel() and not weight.any():
+        raise ValueError("the weights of all tokens are 0: a mean needs a token of another weight")
 
 
 def _component_logits(mixture: "Mixture"):

@@ -23,14 +23,18 @@ class Rows(NamedTuple):
     Shapes: nll (n,) in nats.
         share (n, K): the responsibilities p_k / sum_k p_k, or p_k / (p + epsilon) with an epsilon.
         rest (n, K): share times the component's probability of all words except the target.
-        scale (n, F): share / normaliser of the exponentials of each facet's row, so that scale * exponential is share *
-            probability.
+        scale (n, F): share times `unit`, so that scale * exponential is share * probability.
+        normaliser (n, K): A_k, nats.
+        unit (n, F): 1 / normaliser of the exponentials of each facet's row, so that unit * exponential is the
+            probability of a word under the component.
     """
 
     nll: Tensor
     share: Tensor
     rest: Tensor
     scale: Tensor
+    normaliser: Tensor
+    unit: Tensor
 
 
 def combine_rows_(
@@ -45,7 +49,8 @@ def combine_rows_(
 
         R_k = log sum_{f of k} sum_{v != x} exp(u_f[v]);    A_k = log(exp(R_k) + exp(u_k[x]))
         a_k = log pi_k + u_k[x] - A_k;    nll = -logsumexp_k a_k;    share_k = exp(a_k + nll)
-        rest_k = share_k exp(R_k - A_k);    block <- 2^(block - m_f);    scale_f = share_k 2^m_f / exp(A_k)
+        rest_k = share_k exp(R_k - A_k);    block <- 2^(block - m_f);    unit_f = 2^m_f / exp(A_k)
+        scale_f = share_k unit_f
 
     m_f is the largest logit of the row. A row of -inf (there is no word except the target) becomes 0.
     Args:
@@ -60,7 +65,7 @@ def combine_rows_(
     shift_nF, log_sum_nF = (target_nK.new_empty(len(target_nK), len(component)) for _ in range(2))
     for block, members in zip(blocks, facets, strict=True):
         columns = slice(members[0], members[-1] + 1)
-        largest, log_sum_nF[:, columns] = _exponentiate_(block, target_nK.dtype)
+        largest, log_sum_nF[:, columns] = exponentiate_(block, target_nK.dtype)
         shift_nF[:, columns] = LOG_2 * largest
     log_sum_nF += shift_nF
     counts = [component.count(k) for k in range(target_nK.shape[1])]
@@ -72,11 +77,11 @@ def combine_rows_(
     nll_n = nll_of(joint_nK, log_epsilon)
     share_nK = (joint_nK + nll_n[:, None]).exp()
     rest_nK = share_nK * (others_nK - normaliser_nK).exp()
-    scale_nF = _spread(share_nK, counts) * (shift_nF - _spread(normaliser_nK, counts)).exp()
-    return Rows(nll_n, share_nK, rest_nK, scale_nF)
+    unit_nF = (shift_nF - spread(normaliser_nK, counts)).exp()
+    return Rows(nll_n, share_nK, rest_nK, spread(share_nK, counts) * unit_nF, normaliser_nK, unit_nF)
 
 
-def _exponentiate_(block: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def exponentiate_(block: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Replace block by 2^(block - m), computed in `dtype` and then rounded. Return m and the log of the sum, (n, s)
     each.
 
@@ -86,14 +91,20 @@ def _exponentiate_(block: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     if block.dtype == dtype:
         largest = _largest(block)
         return largest, block.sub_(largest[..., None]).exp2_().sum(-1).log_()
-    tokens = len(block) if block.is_cuda else max(1, CACHED // block[0].numel())
     found = []
-    for part in block.split(tokens):
+    for part in block.split(tokens_at_once(block)):
         wide = part.to(dtype)
-        found.append(_exponentiate_(wide, dtype))
+        found.append(exponentiate_(wide, dtype))
         part.copy_(wide)
     largest, log_sum = (torch.cat(pieces) for pieces in zip(*found, strict=True))
     return largest, log_sum
+
+
+def tokens_at_once(block: Tensor) -> int:
+    """How many tokens of a block several operations are done on, one after the other: on the CPU those whose logits fit
+    in its cache.
+    """
+    return len(block) if block.is_cuda else max(1, CACHED // block[0].numel())
 
 
 def _largest(block: Tensor) -> Tensor:
@@ -118,7 +129,7 @@ def plus_epsilon(logp: Tensor, epsilon: float | None) -> Tensor:
     return logp if epsilon is None else torch.logaddexp(logp, torch.full_like(logp, math.log(epsilon)))
 
 
-def _spread(values_nK: Tensor, counts: list[int]) -> Tensor:
+def spread(values_nK: Tensor, counts: list[int]) -> Tensor:
     """(n, F): each component's value, repeated for each of its facets."""
     if sum(counts) == len(counts):
         return values_nK

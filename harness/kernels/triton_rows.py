@@ -49,7 +49,7 @@ def combine_rows_(
     n, K = target_nK.shape
     F = len(component)
     assert all(block.stride(-1) == 1 and block.dtype == dtype and len(block) == n for block in blocks)
-    result = Rows(*(target_nK.new_empty(n, *sizes) for sizes in ((), (K,), (K,), (F,))))
+    result = Rows(*(target_nK.new_empty(n, *sizes) for sizes in ((), (K,), (K,), (F,), (K,), (F,))))
     unit, token_strides, facet_strides = _strides(blocks)
     words, warps = CONFIGURATIONS[dtype]
     with torch.cuda.device_of(target_nK):
@@ -99,6 +99,8 @@ def _combine_rows(
     share_ptr,
     rest_ptr,
     scale_ptr,
+    normaliser_ptr,
+    unit_ptr,
     log_of_epsilon,
     FIRST: tl.constexpr,
     COUNT: tl.constexpr,
@@ -149,11 +151,13 @@ def _combine_rows(
         logp = tl.maximum(logp, log_of_epsilon) + tl.log(1.0 + tl.exp(-tl.abs(logp - log_of_epsilon)))
     share_K = tl.exp(joint_K - logp)
     share_F = tl.sum(tl.where(owned_FK, share_K[None, :], 0.0), axis=1)
-    scale_F = share_F * tl.exp(shift_F * LOG_2 - normaliser_F)
+    unit_F = tl.exp(shift_F * LOG_2 - normaliser_F)
     tl.store(nll_ptr + token, -logp)
     tl.store(share_ptr + token * K + index_K, share_K, mask=index_K < K)
     tl.store(rest_ptr + token * K + index_K, share_K * tl.exp(others_K - normaliser_K), mask=index_K < K)
-    tl.store(scale_ptr + token * len(OWNER) + index_F, scale_F, mask=index_F < len(OWNER))
+    tl.store(scale_ptr + token * len(OWNER) + index_F, share_F * unit_F, mask=index_F < len(OWNER))
+    tl.store(normaliser_ptr + token * K + index_K, normaliser_K, mask=index_K < K)
+    tl.store(unit_ptr + token * len(OWNER) + index_F, unit_F, mask=index_F < len(OWNER))
 
 
 @triton.jit

@@ -68,6 +68,8 @@ class MeasureSpec(Strict):
         token_nll: keep the negative log-likelihood of each token of the test split under the best weights, about 4
             bytes per token. It is used for confidence intervals and to find the tokens on which a head is better
             (harness/records/token_nll.py).
+        calibration: measure the expected calibration error and the mean entropy of the test split under the best
+            weights, in one more pass over it (harness/training/calibration.py).
         exclusive: after training, time one trial of each row again while no other trial of the run is running
             (harness/records/timings.py).
     """
@@ -75,4 +77,5 @@ class MeasureSpec(Strict):
     start: bool = False
     inference_batch: Annotated[int, Field(ge=1)] | None = None
     token_nll: bool = True
+    calibration: bool = False
     exclusive: bool = True

@@ -63,6 +63,8 @@ class TrainSpec(Strict):
         schedule: the schedule of the learning rate; None for a constant rate.
         clip: the largest 2-norm of the whole gradient, or None for no limit.
         weight_decay: torch's weight decay, for every optimizer.
+        z_loss: beta; beta times the mean over tokens of (log Z)^2 is added to the training loss. Z is the normaliser of
+            the softmax; for a mixture it is the mean of the squares over its components. PaLM has 1e-4.
         momentum: for 'sgd' only.
         reset_momentum: begin each epoch with a momentum of zero, as Pytorch-NCE does (Stonesjtu/Pytorch-NCE, main.py,
             makes a new optimizer in each epoch). It needs a momentum.
@@ -100,6 +102,7 @@ class TrainSpec(Strict):
     schedule: Schedule | None = None
     clip: Annotated[float, Field(gt=0)] | None = None
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    z_loss: Annotated[float, Field(ge=0)] = 0.0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     reset_momentum: bool = False
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)

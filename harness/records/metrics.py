@@ -62,6 +62,12 @@ def _perplexity(name: str, label: str, description: str, **more) -> Metric:
     return Metric(name=name, label=label, description=description, **{**settings, **limits, **more})
 
 
+def _score(name: str, label: str, description: str, **more) -> Metric:
+    """A score of the test split."""
+    mlflow = f"test/{name.removeprefix('test_')}"
+    return Metric(name=name, label=label, description=description, kind="score", mlflow=mlflow, **more)
+
+
 def _count(name: str, label: str, description: str, **more) -> Metric:
     settings = {"kind": "count", "digits": 0, "whole": True, "required": True}
     return Metric(name=name, label=label, description=description, **{**settings, **more})
@@ -133,15 +139,10 @@ _ALL = (
         mlflow="test/ppl_byte",
         digits=3,
     ),
-    Metric(
-        name="test_bits_per_character",
-        label="bits/char",
-        description="The summed loss behind test_ppl in bits, divided by the characters of the same text.",
-        kind="score",
-        unit="bits",
-        digits=3,
-        direction="lower",
-        mlflow="test/bits_per_character",
+    _score(
+        *("test_bits_per_character", "bits/char"),
+        "The summed loss behind test_ppl in bits, divided by the characters of the same text.",
+        **{"unit": "bits", "digits": 3, "direction": "lower"},
     ),
     _perplexity(
         "test_ppl_standard",
@@ -149,6 +150,10 @@ _ALL = (
         "The summed loss behind test_ppl, divided by the words and <eos> only: <sos> is scored but not counted.",
         mlflow="test/ppl_standard",
     ),
+    _score(
+        "test_calibration_error", "ECE", "Expected calibration error, in 15 bins.", digits=4, direction="lower", high=1
+    ),
+    _score("test_entropy", "entropy", "Mean entropy of the predicted distributions.", unit="nats", digits=3, low=-1e-4),
     _perplexity(
         "last_valid_ppl",
         "valid ppl, last epoch",

@@ -16,6 +16,7 @@ from harness.errors import ExecutionError
 from harness.kernels import products
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
+from harness.protocols import TakesZLoss
 
 
 class Step(Protocol):
@@ -46,15 +47,21 @@ class Step(Protocol):
 
 
 class SegmentLoss(nn.Module):
-    """A model and its loss of a segment as one module, which DistributedDataParallel can wrap."""
+    """A model and its loss of a segment as one module, which DistributedDataParallel can wrap.
 
-    def __init__(self, model: LanguageModel):
+    Args:
+        z_loss: the weight of the z-loss in the loss (TakesZLoss in harness/protocols.py).
+    """
+
+    def __init__(self, model: LanguageModel, z_loss: float = 0.0):
         super().__init__()
-        self.model = model
+        self.model, self.z_loss = model, z_loss
 
     def forward(self, inputs_BT: Tensor, targets_BT: Tensor, state: Any) -> tuple[Tensor, Any]:
         """() loss, nats a token, and the state to carry."""
         distribution, state = self.model(inputs_BT, state)
+        if self.z_loss:
+            distribution.z_loss = self.z_loss
         with calling(self.model.head_name, "training_loss"):
             return distribution.training_loss(targets_BT), state
 
@@ -67,7 +74,7 @@ class EagerStep:
     gradients are added: the mean over all tokens is the mean of the parts' means. Each part carries its own state.
 
     Args:
-        loss: the model's loss, by default SegmentLoss(model). With several workers it is wrapped in
+        loss: the model's loss, by default SegmentLoss(model, train.z_loss). With several workers it is wrapped in
             DistributedDataParallel, which exchanges the gradients once a step.
     """
 
@@ -75,7 +82,7 @@ class EagerStep:
 
     def __init__(self, model: LanguageModel, optimizer: Optimizer, train: TrainSpec, loss: nn.Module | None = None):
         self.model, self.optimizer, self.train = model, optimizer, train
-        self.loss = SegmentLoss(model) if loss is None else loss
+        self.loss = SegmentLoss(model, train.z_loss) if loss is None else loss
         self.parameters = list(model.parameters())
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.parameters[0].device)
         self.carries = train.batching == "stream" and not train.shuffle
@@ -146,6 +153,18 @@ def moved(state: Any, device: torch.device) -> Any:
     if isinstance(state, tuple):
         return tuple(moved(part, device) for part in state)
     return state.to(device) if isinstance(state, Tensor) else state
+
+
+@torch.no_grad()
+def refuse_z_loss(model: LanguageModel) -> None:
+    """Raises ExecutionError when the distribution of the model's head takes no z-loss."""
+    model.eval()
+    distribution, _ = model(torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device))
+    if not isinstance(distribution, TakesZLoss):
+        raise ExecutionError(
+            f"train.z_loss: {model.head_name} returns a {type(distribution).__name__}, which has no attribute z_loss "
+            "(harness/protocols.py); leave z_loss out"
+        )
 
 
 def refuse_unfit(train: TrainSpec, device: str) -> None:

@@ -153,7 +153,8 @@ def _give_device(model: nn.Module, device: torch.device) -> None:
 class _Counting(TorchDispatchMode):
     """Counts the bytes of all storages that are alive, by what made them, and keeps the counts of the peak.
 
-    A tensor's number, as `.item()` reads it, is 0, and its truth value is `truth`. Views of `tokens` are not counted.
+    A tensor's number, as `.item()` reads it, is 0, and its truth value is `truth`. All entries of a tensor count as
+    different from 0 where `nonzero` asks for their places. Views of `tokens` are not counted.
     """
 
     def __init__(self, tokens: Tensor, *, truth: bool):
@@ -171,7 +172,7 @@ class _Counting(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Every operation of torch comes through here."""
-        from torch._subclasses.fake_tensor import DataDependentOutputException
+        from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
         if func.name().startswith("aten::_fused_") and not func._schema.returns:
             return None  # in place; torch has no rule for its sizes, and would run it on numbers
@@ -181,6 +182,10 @@ class _Counting(TorchDispatchMode):
             if func is not ASKED:
                 raise
             return self._truth if args[0].dtype == torch.bool else 0
+        except DynamicOutputShapeException:
+            if func is not torch.ops.aten.nonzero.default:
+                raise
+            made = args[0].new_empty(args[0].numel(), args[0].dim(), dtype=torch.int64)
         for tensor in tree_leaves(made):
             if isinstance(tensor, Tensor):
                 self._count(tensor.untyped_storage())

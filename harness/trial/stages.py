@@ -13,6 +13,7 @@ from harness.protocols import CountsText
 from harness.records import token_nll
 from harness.records.plausible import most
 from harness.training import evaluation
+from harness.training.calibration import calibration
 from harness.training.checkpoint import weights_sha256
 from harness.training.clocks import peak_memory_mib, reset_peak_memory
 from harness.training.cuda_graph import graphed
@@ -22,7 +23,7 @@ from harness.training.evaluation import Score, TokenNll, references, refuse_stri
 from harness.training.loop import Hooks, Training
 from harness.training.progress_report import Progress
 from harness.training.saving import Saving
-from harness.training.step import refuse_unfit
+from harness.training.step import refuse_unfit, refuse_z_loss
 from harness.trial.certify import certify, segments_to_sample
 from harness.trial.context import Built, TrialContext
 from harness.trial.inference import inference_times
@@ -44,6 +45,8 @@ def build(trial: TrialContext) -> Built:
     trial.outcome.metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
     if spec.train.eval_stride is not None:
         refuse_stride(spec.train.evaluation, state_of(model))  # before an epoch is trained
+    if spec.train.z_loss:
+        refuse_z_loss(model)
     built = Built(model=model, corpus=corpus, on_device=corpus.to(trial.device))
     trial.watch.beat()
     return built
@@ -109,6 +112,9 @@ def evaluate(trial: TrialContext, built: Built) -> TokenNll:
         raise Diverged(
             f"test perplexity is {test.ppl} with the weights of the best epoch, {last.ppl} with those of the last"
         )
+    if trial.setting.measure.calibration:
+        split_N, spec = built.on_device.test, train.evaluation
+        scores |= calibration(built.model, split_N, spec, beat=trial.watch.beat)
     peak = max(peak_memory_mib(trial.device), trial.session.peak_memory_mib)
     trial.outcome.metrics |= {**scores, "peak_memory_mib": peak}
     return tokens

@@ -159,6 +159,36 @@ def test_the_checks_hold_when_python_drops_asserts():
     assert "Nonconforming" in done.stderr
 
 
+class Restated(Logits):
+    """Logits whose statistics are changed by `change`."""
+
+    def statistics(self):
+        found = super().statistics()
+        return found._replace(**self.change(found))
+
+
+class AnotherEntropy(PlainHead):
+    def forward(self, hidden):
+        made = Restated(super().forward(hidden).z_BTV)
+        made.change = lambda found: {"entropy": found.entropy + 1e-9}
+        return made
+
+
+class AnotherTopWord(PlainHead):
+    def forward(self, hidden):
+        made = Restated(super().forward(hidden).z_BTV)
+        made.change = lambda found: {"top": (found.top + 1) % 13}
+        return made
+
+
+def test_a_distribution_without_statistics_is_not_asked_for_them():
+    class Bare(PlainHead):
+        def forward(self, hidden):
+            return object()
+
+    assert HEAD_CHECKS["statistics"](HeadCase(Bare, {})) == "none"
+
+
 @pytest.mark.parametrize(
     ("check", "cls"),
     [
@@ -166,6 +196,8 @@ def test_the_checks_hold_when_python_drops_asserts():
         ("probabilities sum to 1", TooMuchProbability),
         ("probabilities sum to 1", OverflowsFarOut),
         ("nll, mean_nll and log_probs agree", AnotherNll),
+        ("statistics", AnotherEntropy),
+        ("statistics", AnotherTopWord),
         ("gradients", GradientOffByOnePercent),
         ("gradients", GradientOffByOnePercentEverywhere),
         ("gradients", LosesOneInput),

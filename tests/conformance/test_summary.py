@@ -99,7 +99,7 @@ def test_summary_has_the_worst_error_of_each_check_over_all_variants(named):
     assert found.name == "shifted"
     assert found.variants == 2
     assert found.checks == 2 * len(HEAD_CHECKS)
-    assert set(found.worst) == {"probabilities sum to 1", AGREE, "gradients"}
+    assert set(found.worst) == {"probabilities sum to 1", AGREE, "statistics", "gradients"}
     assert found.worst[AGREE] == pytest.approx(8e-13, rel=0.02)
     assert 0 < found.worst["probabilities sum to 1"] <= 1e-5
     assert found.failures == []

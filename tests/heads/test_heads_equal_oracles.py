@@ -30,6 +30,9 @@ VARIANTS = [
     ("softmax", {"loss": "binary"}, EQUAL),
     ("softmax", {"compat": {"log_epsilon": 0.01}}, EQUAL),
     ("softmax", {"projection": True, "loss": "binary", "compat": {"log_epsilon": 0.01}}, UNEQUAL),
+    ("softmax", {"projection": True, "d_embed": 2}, EQUAL),
+    ("softmax", {"softcap": 1.5}, EQUAL),
+    ("softmax", {"softcap": 1.5, "loss": "binary", "compat": {"log_epsilon": 0.01}}, EQUAL),
     ("sigsoftmax", {}, EQUAL),
     ("sigsoftmax", {"bias": False, "tie_weights": True}, EQUAL),
     ("sigsoftmax", {"projection": True}, UNEQUAL),
@@ -58,7 +61,9 @@ VARIANTS = [
     ("mos", {"num_mixtures": 1, "gate": "constant"}, EQUAL),
     ("mos", {"num_mixtures": 2, "loss": "binary"}, EQUAL),
     ("mos", {"num_mixtures": 2, "compat": {"log_epsilon": 0.01}}, EQUAL),
+    ("mos", {"num_mixtures": 2, "softcap": 2.0}, EQUAL),
     ("moc", {}, EQUAL),
+    ("moc", {"num_mixtures": 2, "softcap": 2.0}, EQUAL),
     ("moc", {"num_mixtures": 1}, EQUAL),
     ("moc", {"num_mixtures": 2, "bias": False, "prior_bias": True, "d_embed": 3}, UNEQUAL),
     ("moc", {"num_mixtures": 3, "tie_weights": True}, UNEQUAL),
@@ -71,6 +76,8 @@ VARIANTS = [
     ("doc", {"components": (1,), "balance_weight": 0.5}, EQUAL),
     ("doc", {"components": (0, 1), "balance_weight": 0.5, "balance": "code"}, UNEQUAL),
     ("doc", {"components": (1, 1), "compat": {"log_epsilon": 0.01}}, EQUAL),
+    ("doc", {"components": (1, 1), "softcap": 2.0}, EQUAL),
+    ("doc_poster", {"num_mixtures": 2, "softcap": 2.0}, EQUAL),
     ("doc_poster", {}, ((3, 4, 5, 7), 6)),
     ("doc_poster", {"num_mixtures": 1}, UNEQUAL),
     ("doc_poster", {"num_mixtures": 2, "bias": True, "tie_weights": True}, UNEQUAL),
@@ -88,6 +95,11 @@ VARIANTS = [
     ("mfs", {"num_mixtures": 2, "num_partitions": 2, "window": 1, "norm_inputs": True}, UNEQUAL),
     ("mfs", {"num_mixtures": 2, **TOP, "num_partitions": 3, "bias": True, "tie_weights": True}, EQUAL),
     ("mfs", {"num_mixtures": 2, **TOP, "num_partitions": 2, "compat": {"log_epsilon": 0.01}}, EQUAL),
+    ("mfs", {"num_mixtures": 2, **TOP, "num_partitions": 2, "softcap": 2.0}, EQUAL),
+    ("adaptive", {}, EQUAL),
+    ("adaptive", {"bias": False}, UNEQUAL),
+    ("adaptive", {"cutoffs": (2, 5), "div_value": 2.0}, EQUAL),
+    ("adaptive", {"cutoffs": (1, 2, 7), "div_value": 1.5}, UNEQUAL),
     ("mixtape", {}, EQUAL),
     ("mixtape", {"d_gate": 3, "own_gates": 0.5, "bias": False}, UNEQUAL),
     ("mixtape", {"d_gate": 1, "own_gates": 0.0, "tie_weights": True}, UNEQUAL),
@@ -123,7 +135,8 @@ def build(name, params, widths):
         embedding = nn.Embedding(V, d_embed)
         head = HEADS.get(name)(dims, embedding, **params).eval()
     randomise(head)
-    assert (head.output.weight is embedding.weight) == params.get("tie_weights", False)
+    tied = any(parameter is embedding.weight for parameter in head.parameters())
+    assert tied == params.get("tie_weights", False)
     return head, Hidden(tuple(torch.randn(B, T, D, dtype=torch.float64, requires_grad=True) for D in layer_dims))
 
 
@@ -209,9 +222,57 @@ def test_float32_equals_the_float64_loops_to_1e_5_of_their_scale(name, params, w
 @variants
 def test_a_switch_adds_or_removes_its_parameter(name, params, widths):
     of = case(name, params, widths)
-    switched = {parameter: params[switch] for switch, parameter in SWITCHES.items() if switch in params}
+    places = SWITCHES | {"bias": "layers.head.bias"} if name == "adaptive" else SWITCHES
+    switched = {parameter: params[switch] for switch, parameter in places.items() if switch in params}
     assert switched == {parameter: parameter in of.named for parameter in switched}
-    assert of.head.output.in_features == params.get("d_embed", widths[1])
+    if name != "adaptive":  # it has no matrix of all words
+        assert of.head.output.in_features == params.get("d_embed", widths[1])
+
+
+def z_term_by_loops(d):
+    """The mean over tokens and components of (log sum_x exp phi(z_k[x]))^2, of a Mixture or of Logits."""
+    if not hasattr(d, "facets_NFE"):
+        return oracles.mean([oracles.log_sum_exp(list(z)) ** 2 for z in d.z_BTV.flatten(0, 1)])
+    squares = []
+    for facets in d.facets_NFE:
+        first = 0
+        for P in d.partitions:
+            owners = [facets[first + x % P] for x in range(V)]
+            first += P
+            bias = [0.0] * V if d.bias_V is None else d.bias_V
+            u = [d.logit_map(oracles.dot(owners[x], d.weight_VE[x]) + bias[x]) for x in range(V)]
+            squares.append(oracles.log_sum_exp(u) ** 2)
+    return oracles.mean(squares)
+
+
+Z_VARIANTS = [variant for variant in VARIANTS if variant[0] != "adaptive"]  # its own: tests/heads/test_adaptive.py
+
+
+@pytest.mark.parametrize(("name", "params", "widths"), Z_VARIANTS, ids=str)
+def test_the_z_loss_of_every_head_and_its_gradients_equal_the_loops(name, params, widths):
+    of = case(name, params, widths)
+    losses = []
+    for z_loss in (0.0, 0.3):
+        distribution = of.head(of.hidden)
+        distribution.z_loss = z_loss
+        torch.manual_seed(2)
+        losses.append(distribution.training_loss(TARGETS))
+    expected = 0.3 * z_term_by_loops(of.head(of.hidden))
+    torch.testing.assert_close(losses[1] - losses[0], expected, rtol=0, atol=1e-9)
+    assert_same(gradients(losses[1] - losses[0], of.inputs), gradients(expected, of.inputs))
+
+
+@pytest.mark.parametrize(("name", "params", "widths"), [v for v in VARIANTS if "compat" not in v[1]], ids=str)
+def test_statistics_equal_the_loops(name, params, widths):
+    of = case(name, params, widths)
+    found = of.head(of.hidden).statistics()
+    for b, row in enumerate(of.logp):
+        for t, words in enumerate(row):
+            entropy = -sum(word.exp() * word for word in words)
+            assert found.entropy[b, t].item() == pytest.approx(entropy.item(), abs=1e-9)
+            best = max(words, key=lambda word: word.item())
+            assert words[found.top[b, t]].item() == pytest.approx(best.item(), abs=1e-9)
+            assert found.top_logp[b, t].item() == pytest.approx(best.item(), abs=1e-9)
 
 
 def grid():

@@ -138,3 +138,16 @@ def test_bad_parameters_are_refused(params, message):
 @pytest.mark.parametrize("params", [{"num_pieces": 1}, {"bound": 0.5}, {"noise": 0.0}, {"noise": 0.1}])
 def test_values_at_the_bounds_are_accepted(params):
     assert make(**params).phi(torch.zeros(3)).shape == (3,)
+
+
+def test_nan_logits_give_a_nan_loss_and_not_an_error():
+    # training then ends as diverged; an infinite logit has the outermost piece
+    head = make(bound=1.0)
+    z = torch.tensor([math.nan, 0.25, math.inf, -math.inf])
+    found = head.phi(z)
+    assert found.isnan().tolist() == [True, False, False, False]
+    assert (found[2].item(), found[3].item()) == (math.inf, -math.inf)
+    hidden = Hidden((torch.full((1, 2, E), math.nan),))
+    loss = head(hidden).mean_nll(torch.tensor([[0, 1]]))
+    loss.backward()
+    assert loss.isnan()

@@ -6,8 +6,10 @@ from harness.plan.parameters import parameters
 from harness.registry import BACKBONES, HEADS
 
 COMPAT = "compat: dict[Literal['log_epsilon'], float] | None = None"
+SOFTCAP = "softcap: float | None = None"
 START = ["init_range: float | None = None", "init_bias: Literal['zero', 'uniform'] = 'zero'"]
 HEAD_SIGNATURES = {
+    "adaptive": ["cutoffs: tuple[int, ...] | None = None", "div_value: float = 4.0", "bias: bool = True"],
     "doc": [
         "components: dict[Literal['top', 'second', 'third'], int] | tuple[int, ...] = (15, 5)",
         "dropout: float = 0.0",
@@ -18,8 +20,9 @@ HEAD_SIGNATURES = {
         "d_embed: int | None = None",
         COMPAT,
         *START,
+        SOFTCAP,
     ],
-    "doc_poster": ["num_mixtures: int = 3", "bias: bool = False", "tie_weights: bool = False", COMPAT, *START],
+    "doc_poster": ["num_mixtures: int = 3", "bias: bool = False", "tie_weights: bool = False", COMPAT, *START, SOFTCAP],
     "gss": [
         "c: float = -1.5",
         "k: float = 2.5",
@@ -38,6 +41,7 @@ HEAD_SIGNATURES = {
         "tie_weights: bool = False",
         COMPAT,
         *START,
+        SOFTCAP,
     ],
     "mixtape": [
         "d_gate: int = 32",
@@ -55,6 +59,7 @@ HEAD_SIGNATURES = {
         "tie_weights: bool = False",
         "d_embed: int | None = None",
         *START,
+        SOFTCAP,
     ],
     "mos": [
         "num_mixtures: int = 10",
@@ -69,6 +74,7 @@ HEAD_SIGNATURES = {
         "loss: Literal['nll', 'binary'] = 'nll'",
         COMPAT,
         *START,
+        SOFTCAP,
     ],
     "nce": [
         "num_noise: int = 100",
@@ -104,6 +110,8 @@ HEAD_SIGNATURES = {
         "start: Literal['xavier', 'embedding'] = 'xavier'",
         COMPAT,
         *START,
+        "d_embed: int | None = None",
+        SOFTCAP,
     ],
 }
 RECURRENT = [

@@ -15,7 +15,9 @@ N, V = 4, 11
 SIGMOID = Bend(c=0.0, k=2.0)
 
 
-def lean(width=5, *, partitions=(1,), bias=True, bend=None, precision="fp32", dtype=torch.float32, place=torch.Tensor):
+def lean(
+    width=5, *, partitions=(1,), bias=True, logit_map=None, precision="fp32", dtype=torch.float32, place=torch.Tensor
+):
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape):
@@ -28,7 +30,7 @@ def lean(width=5, *, partitions=(1,), bias=True, bend=None, precision="fp32", dt
         bias_V=normal(V) if bias else None,
         targets_N=torch.tensor([0, 10, 3, 3]),
         layout=Layout(partitions),
-        bend=bend,
+        logit_map=logit_map,
         log_epsilon=None,
         products=Products(precision=precision),
     )
@@ -63,13 +65,13 @@ def test_in_its_own_type_the_matrix_is_w_itself():
 @pytest.mark.parametrize("c", [-1.0, 0.5, 1.0])
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_bend_moves_the_offset(bias, c):
-    made = lean(bias=bias, bend=Bend(c=c, k=3.0))
+    made = lean(bias=bias, logit_map=Bend(c=c, k=3.0))
     assert torch.equal(Buffers(made).offset_V, made.bias_V - c if bias else torch.full((V,), -c))
 
 
 def test_nothing_is_added_where_there_is_nothing_to_add():
     assert Buffers(lean(bias=False)).offset_V is None
-    assert Buffers(lean(bias=False, bend=SIGMOID)).offset_V is None
+    assert Buffers(lean(bias=False, logit_map=SIGMOID)).offset_V is None
 
 
 def test_rows_are_scaled_facets_then_ones_that_the_offset_meets():
@@ -82,7 +84,7 @@ def test_rows_are_scaled_facets_then_ones_that_the_offset_meets():
 
 def test_slopes_have_room_beside_the_logits_where_phi_bends_alone():
     assert Buffers(lean()).slopes is None
-    made = Buffers(lean(partitions=(2,), bend=SIGMOID))
+    made = Buffers(lean(partitions=(2,), logit_map=SIGMOID))
     assert [slope.shape for slope in made.slopes] == [block.shape for block in made.blocks] == [(4, 1, 6), (4, 1, 5)]
 
 

@@ -2,86 +2,16 @@
 
 import pytest
 import torch
-from torch.nn import functional
+from dense_mixtures import CASES, chunks_of, dense_logits, dense_nll, mixture, tensors
 
-from harness.distributions import LOGIT_MAPS, Bend, Mixture, log_prior
-from harness.kernels import buffers
+from harness.distributions import Mixture, log_prior
+from harness.kernels import reference_only
 from harness.kernels.products import Products, using
-
-E = 5
-BEND = Bend(c=-1.5, k=2.5)
-DENSE_MAPS = {
-    "identity": lambda z: z,
-    "sigsoftmax": lambda z: z + functional.logsigmoid(z),
-    "bend": lambda z: z + 1.5 * functional.logsigmoid(z + 1.5),  # logsigmoid(-x) = -softplus(x)
-}
-MAPS = {"identity": LOGIT_MAPS["identity"], "sigsoftmax": LOGIT_MAPS["sigsoftmax"], "bend": BEND}
-# (partitions, logit map, bias, prior, tokens, words): one chunk and several, the last one ragged
-CASES = [
-    ((1,), "identity", True, False, 7, 11),
-    ((1,), "identity", False, False, 600, 23),
-    ((1,), "sigsoftmax", True, False, 300, 31),
-    ((3,), "identity", True, False, 257, 10),
-    ((1, 1, 1), "identity", True, True, 200, 13),
-    ((1, 1, 1, 1, 1), "identity", False, True, 151, 8),
-    ((4, 1, 1), "identity", True, True, 173, 15),
-    ((1, 4, 1), "identity", True, True, 90, 9),
-    ((1, 1, 4), "identity", True, True, 61, 9),
-    ((2, 3), "bend", True, True, 140, 14),
-    ((1, 1), "bend", False, True, 130, 12),
-    ((1, 2), "sigsoftmax", False, True, 129, 7),
-    ((3, 3), "identity", True, True, 100, 3),  # a word a slice
-]
-
-
-def chunks_of(monkeypatch, rows):
-    """Chunks of so many rows, however short."""
-    monkeypatch.setattr(buffers, "LEAST_BYTES", 0)
-    monkeypatch.setattr(buffers, "CHUNK_ROWS", rows)
 
 
 @pytest.fixture(autouse=True)
 def _several_chunks(monkeypatch):
     chunks_of(monkeypatch, 256)
-
-
-def tensors(partitions, with_bias, with_prior, num_tokens, num_words, dtype=torch.float64, level=0.0):
-    generator = torch.Generator().manual_seed(num_tokens)
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
-
-    scores = normal(num_tokens, len(partitions)) if with_prior else None
-    bias = (normal(num_words).detach() + level).requires_grad_() if with_bias else None
-    targets = torch.randint(num_words, (num_tokens,), generator=generator)
-    weights = torch.randint(4, (num_tokens,), generator=generator).to(dtype)  # a quarter of them 0
-    return normal(num_tokens, sum(partitions), E), scores, normal(num_words, E), bias, targets, weights
-
-
-def dense_nll(facets, scores, weight, bias, targets, partitions, logit_map, log_epsilon=None):
-    """(N,) from all N K V probabilities."""
-    num_words, first, components = len(weight), 0, []
-    for num_partitions in partitions:
-        owner = first + torch.arange(num_words) % num_partitions
-        z = torch.einsum("nve,ve->nv", facets[:, owner], weight) + (0 if bias is None else bias)
-        components.append(DENSE_MAPS[logit_map](z).log_softmax(-1))
-        first += num_partitions
-    prior = 0 if scores is None else scores.log_softmax(-1)[..., None]
-    logp = (torch.stack(components, dim=1) + prior).logsumexp(1)
-    p = logp.exp() if log_epsilon is None else logp.exp() + log_epsilon
-    return -p.log()[torch.arange(len(targets)), targets]
-
-
-def mixture(facets, scores, weight, bias, partitions, logit_map, log_epsilon=None):
-    return Mixture(
-        facets[None],
-        None if scores is None else log_prior(scores)[None],
-        weight,
-        bias,
-        partitions=partitions,
-        logit_map=MAPS[logit_map],
-        log_epsilon=log_epsilon,
-    )
 
 
 def gradients(value, inputs):
@@ -99,16 +29,21 @@ def worst(found, expected):
     return max(errors).item()
 
 
-def compared(case, dtype, *, weighted=False, log_epsilon=None, level=0.0):
+def compared(case, dtype, *, weighted=False, log_epsilon=None, level=0.0, z_loss=0.0):
     """(loss and gradients of the lean form, those of the dense one in float64)."""
     partitions, logit_map, *rest = case
     *inputs, targets, weights = tensors(partitions, *rest, dtype=dtype, level=level)
     wide = [None if tensor is None else tensor.detach().double().requires_grad_() for tensor in inputs]
     nll = dense_nll(*wide, targets, partitions, logit_map, log_epsilon)
+    if z_loss:
+        facets, _, weight, bias = wide
+        log_z = dense_logits(facets, weight, bias, partitions, logit_map).logsumexp(-1)
+        nll = nll + z_loss * (log_z**2).mean(1)
     expected = (weights.double() * nll).sum() / weights.double().sum() if weighted else nll.mean()
     expected = [expected.detach(), *gradients(expected, wide)]
     made = mixture(*inputs, partitions, logit_map, log_epsilon)
-    loss = made.mean_nll(targets[None], weights[None] if weighted else None)
+    made.z_loss = z_loss
+    loss = made.training_loss(targets[None], weights[None] if weighted else None)
     return [loss.detach(), *gradients(loss, inputs)], expected
 
 
@@ -130,6 +65,48 @@ def test_an_epsilon_is_differentiated_too(case):
     assert worst(found, expected) < 1e-12
     exact, _ = compared(case, torch.float64)
     assert worst(found, exact) > 1e-3
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_a_z_loss_is_differentiated_in_the_same_pass(case, weighted):
+    found, expected = compared(case, torch.float64, weighted=weighted, z_loss=0.3)
+    assert worst(found, expected) < 1e-12
+    plain, _ = compared(case, torch.float64, weighted=weighted)
+    assert worst(found[:1], plain[:1]) > 1e-2
+
+
+@pytest.mark.parametrize("case", CASES[4:5] + CASES[9:10] + CASES[-2:])
+def test_a_z_loss_with_an_epsilon_and_in_float32(case):
+    assert worst(*compared(case, torch.float64, log_epsilon=0.01, z_loss=0.3)) < 1e-12
+    assert worst(*compared(case, torch.float32, z_loss=0.3)) < 3e-6
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_z_loss_of_the_plain_equations_is_the_same(case):
+    with reference_only():
+        assert worst(*compared(case, torch.float64, weighted=True, z_loss=0.3)) < 1e-12
+
+
+def test_mean_nll_has_no_z_loss():
+    *inputs, targets, _ = tensors((1, 1), True, True, 20, 9)
+    made = mixture(*inputs, (1, 1), "identity")
+    before = made.mean_nll(targets[None])
+    made.z_loss = 5.0
+    assert torch.equal(made.mean_nll(targets[None]), before)
+
+
+def test_the_prior_gets_no_gradient_from_a_z_loss():
+    *inputs, targets, _ = tensors((1, 1), True, True, 20, 9)
+    made = mixture(*inputs, (1, 1), "identity")
+    made.z_loss = 0.7
+    with_z, without = (
+        torch.autograd.grad(loss, inputs[1], retain_graph=True)[0]
+        for loss in (made.training_loss(targets[None]), made.mean_nll(targets[None]))
+    )
+    torch.testing.assert_close(with_z, without, rtol=0, atol=1e-15)
+    (alone,) = torch.autograd.grad(made.z_term(), inputs[1], allow_unused=True, materialize_grads=True)
+    assert not alone.any()
 
 
 @pytest.mark.parametrize("level", [-5000.0, 5000.0])

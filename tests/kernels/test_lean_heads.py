@@ -20,7 +20,7 @@ PARAMS = {
     "mfs": {"num_mixtures": 3, "num_partitions": 4},
     "plif": {"num_pieces": 9},  # with 100,000, float32 falls into other pieces than float64
 }
-LEAN = [name for name in HEADS.names() if name != "mixtape"]  # mixtape's logits are no mixture's
+LEAN = [name for name in HEADS.names() if name not in ("adaptive", "mixtape")]  # they return no mixture
 
 
 VARIANTS = [
@@ -30,6 +30,9 @@ VARIANTS = [
     ("mos", {"num_mixtures": 3, "compat": {"log_epsilon": 1e-3}}),
     ("softmax", {"compat": {"log_epsilon": 1e-3}}),
     ("sigsoftmax", {"compat": {"log_epsilon": 1e-3}}),
+    ("softmax", {"softcap": 2.0}),
+    ("mos", {"num_mixtures": 3, "softcap": 2.0}),
+    ("mfs", {"num_mixtures": 3, "num_partitions": 4, "softcap": 2.0}),
 ]
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from harness.kernels.logit_maps import LOGIT_MAPS, Bend
+from harness.kernels.logit_maps import LOGIT_MAPS, Bend, SoftCap
 
 
 def test_softmax_and_sigsoftmax_have_names():
@@ -31,3 +31,28 @@ def test_its_slope_is_its_derivative(c, k):
     z = torch.linspace(-9, 9, 37, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(Bend(c=c, k=k)(z).sum(), z)
     torch.testing.assert_close(Bend(c=c, k=k).slope(z), slope, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("c", [0.5, 3.0, 30.0])
+def test_a_soft_cap_is_its_formula_and_its_slope_the_derivative(c):
+    z = torch.tensor([-1e4, -40.0, -c, -0.1, 0.0, 1e-8, 0.7, c, 90.0], dtype=torch.float64)
+    expected = [c * math.tanh(x / c) for x in z.tolist()]
+    assert SoftCap(c)(z).tolist() == pytest.approx(expected, rel=1e-15, abs=1e-15)
+    slopes = [1 / math.cosh(min(abs(x) / c, 300)) ** 2 for x in z.tolist()]
+    assert SoftCap(c).slope(z).tolist() == pytest.approx(slopes, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("phi", [Bend(c=-1.5, k=2.5), Bend(c=0.0, k=2.0), SoftCap(2.5), SoftCap(30.0)], ids=str)
+def test_in_the_buffer_a_map_gives_the_mapped_logit_less_its_level_and_the_slope(phi):
+    z = torch.linspace(-9, 9, 37, dtype=torch.float64)
+    block = phi.scale * (z + phi.offset)
+    slope = torch.empty_like(block)
+    phi.map_(block, slope)
+    torch.testing.assert_close(block * math.log(2) + phi.level, phi(z), rtol=0, atol=1e-13)
+    torch.testing.assert_close(slope, phi.slope(z), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("c", [0.0, -1.0, math.inf, math.nan])
+def test_a_soft_cap_needs_a_finite_positive_bound(c):
+    with pytest.raises(ValueError, match="softcap must be a finite number above 0"):
+        SoftCap(c)

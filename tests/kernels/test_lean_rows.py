@@ -43,6 +43,7 @@ def test_rows_equal_their_formulas(layout, log_epsilon, with_prior):
     share = [p_k / total for p_k in p]
     torch.testing.assert_close(found.nll, -total.log(), rtol=0, atol=1e-12)
     torch.testing.assert_close(found.share, torch.stack(share, dim=1), rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.normaliser, torch.stack(normaliser, dim=1).log(), rtol=0, atol=1e-12)
     rest = [share[k] * others[k] / normaliser[k] for k in range(K)]
     torch.testing.assert_close(found.rest, torch.stack(rest, dim=1), rtol=0, atol=1e-12)
     for block, members in zip(blocks, facets, strict=True):
@@ -51,6 +52,8 @@ def test_rows_equal_their_formulas(layout, log_epsilon, with_prior):
             k = component[f]
             expected = (share[k] / normaliser[k])[:, None] * row[f]
             torch.testing.assert_close(found.scale[:, f, None] * block[:, i], expected, rtol=0, atol=1e-12)
+            alone = row[f] / normaliser[k][:, None]
+            torch.testing.assert_close(found.unit[:, f, None] * block[:, i], alone, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -98,7 +101,7 @@ def test_the_cpu_widens_what_it_sums_by_pieces(monkeypatch, cached, dtype, place
     monkeypatch.setattr(rows, "CACHED", cached)
     block = torch.randint(9, (8, 2, 5), generator=torch.Generator().manual_seed(0))
     with Summed() as summed:
-        _, found = rows._exponentiate_(block.to(dtype).as_subclass(place), torch.float32)
+        _, found = rows.exponentiate_(block.to(dtype).as_subclass(place), torch.float32)
     assert found.dtype == torch.float32
     expected = (2.0 ** (block - block.amax(-1, keepdim=True))).sum(-1).log()
     torch.testing.assert_close(found.as_subclass(torch.Tensor), expected, rtol=0, atol=1e-6)
@@ -107,7 +110,7 @@ def test_the_cpu_widens_what_it_sums_by_pieces(monkeypatch, cached, dtype, place
 
 def test_one_token_is_summed_too(monkeypatch):
     monkeypatch.setattr(rows, "CACHED", 1)
-    _, log_sum = rows._exponentiate_(torch.ones(1, 1, 300, dtype=torch.bfloat16), torch.float32)
+    _, log_sum = rows.exponentiate_(torch.ones(1, 1, 300, dtype=torch.bfloat16), torch.float32)
     assert log_sum.item() == pytest.approx(math.log(300), rel=1e-6)
 
 

@@ -93,7 +93,7 @@ EQUIVALENT = [
     Equivalent("", "2 ** 19", SPEED),
     Equivalent("Products.addmm_", "out.shape[1]", SAME_AXIS),
     Equivalent("combine_rows_", "target_nK.shape[1]", SAME_AXIS),
-    Equivalent("_exponentiate_", "block[0].numel()", "all tokens have as many logits"),
+    Equivalent("tokens_at_once", "block[0].numel()", "all tokens have as many logits"),
     Equivalent(
         "normalisers",
         "len(partitions) == log_sum_nF.shape[1]",
@@ -106,12 +106,12 @@ EQUIVALENT = [
     ),
     Equivalent("nll_of", "joint_nK.logsumexp(-1)", SAME_AXIS),
     Equivalent(
-        "_spread",
+        "spread",
         "sum(counts) == len(counts)",
         "a shortcut: each component has one facet then",
     ),
     Equivalent(
-        "_spread",
+        "spread",
         "torch.cat([values_nK[:, k:k + 1].expand(-1, count) for k, count in enumerate(counts)], dim=-1)",
         SAME_AXIS,
     ),

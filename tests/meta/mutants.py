@@ -28,7 +28,7 @@ from mutations import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0"]
-LEAN = ("lean", "buffers", "layout", "rows", "logit_maps", "losses", "products")
+LEAN = ("lean", "buffers", "layout", "rows", "logit_maps", "losses", "products", "token_statistics")
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
 OUTCOMES = {0: "survived", 1: "killed", 2: "killed", -signal.SIGALRM: "timed out"} | {-s: "killed" for s in CRASHES}
 
@@ -67,6 +67,7 @@ def targets() -> list[Target]:
     return [
         *found,
         Target("distributions", "harness/distributions.py", "harness.distributions", every),
+        Target("output_layers", "harness/output_layers.py", "harness.output_layers", every),
         Target("kernels", "harness/kernels/reference.py", "harness.kernels.reference", every),
         *(Target(name, f"harness/kernels/{name}.py", f"harness.kernels.{name}", lean) for name in LEAN),
         Target("oracles", "tests/support/oracles.py", "oracles", loops),

@@ -38,6 +38,7 @@ EVERY_HEAD = [
     "doc_poster",
     "{mfs: {num_partitions: 2, window: 1}}",
     "mixtape",
+    "{adaptive: {cutoffs: [[3, 6]], div_value: 2.0}}",
 ]
 EVERY_BACKBONE = [
     "{lstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",

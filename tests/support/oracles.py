@@ -83,6 +83,17 @@ def plif_logit(z: Tensor, raw_slope: Tensor, bound: float) -> Tensor:
     return (z - (-bound + i * delta)) * slopes[i] + delta * sum(slopes[:i])
 
 
+def softcap_logit(z: Tensor, c: float) -> Tensor:
+    """c tanh(z / c), with tanh by exponentials (Bello 2016)."""
+    up, down = (z / c).exp(), (-z / c).exp()
+    return c * (up - down) / (up + down)
+
+
+def logit_map_of(softcap: float | None, name: str = "identity"):
+    """The map of a name, or the soft cap."""
+    return LOGIT_MAPS[name] if softcap is None else partial(softcap_logit, c=softcap)
+
+
 LOGIT_MAPS = {"identity": lambda z: z, "sigsoftmax": sigsoftmax_logit}
 
 
@@ -117,9 +128,10 @@ def log_gate(p: dict[str, Tensor], x: Tensor | list, num_mixtures: int) -> list[
     return log_softmax(linear(p, "prior", x)) if num_mixtures > 1 else [zeros(())]
 
 
-def softmax_head(layers, t, p, logit_map=LOGIT_MAPS["identity"], compat=None, **_):
-    """log_softmax(phi(W f + b)); phi is the identity for a softmax. With an epsilon, log( softmax + e )."""
-    return mixture(p, [[facet(p, layers[-1][t])]], [zeros(())], logit_map, compat)
+def softmax_head(layers, t, p, logit_map=None, compat=None, softcap=None, **_):
+    """log_softmax(phi(W f + b)); phi is the identity or a soft cap for softmax. With an epsilon, log(softmax + e)."""
+    phi = logit_map_of(softcap) if logit_map is None else logit_map
+    return mixture(p, [[facet(p, layers[-1][t])]], [zeros(())], phi, compat)
 
 
 def sigsoftmax_head(layers, t, p, *, compat=None, **_):
@@ -145,17 +157,18 @@ def mos_head(layers, t, p, *, num_mixtures=10, activation="tanh", logit_map="ide
         log_prior = log_gate(p, h, num_mixtures)
     else:
         log_prior = log_softmax(p["static_prior"]) if gate == "static" else [-log(num_mixtures)] * num_mixtures
-    return mixture(p, [[f] for f in facets], log_prior, LOGIT_MAPS[logit_map], params.get("compat"))
+    phi = logit_map_of(params.get("softcap"), logit_map)
+    return mixture(p, [[f] for f in facets], log_prior, phi, params.get("compat"))
 
 
-def moc_head(layers, t, p, *, num_mixtures=10, **_):
+def moc_head(layers, t, p, *, num_mixtures=10, softcap=None, **_):
     """log_softmax(W sum_k pi_k f_k + b), facets and gate as in mos_head (Yang 2018, section 3.2)."""
     h = layers[-1][t]
     facets = latents(p, "latent", h, num_mixtures)
     prior = [weight.exp() for weight in log_gate(p, h, num_mixtures)]
     _, width = p["output.weight"].shape
     mixed = [sum(prior[k] * facets[k][e] for k in range(num_mixtures)) for e in range(width)]
-    return mixture(p, [[mixed]], [zeros(())])
+    return mixture(p, [[mixed]], [zeros(())], logit_map_of(softcap))
 
 
 def components_from_top(components: tuple[int, ...] | dict[str, int]) -> list[int] | tuple[int, ...]:
@@ -164,19 +177,20 @@ def components_from_top(components: tuple[int, ...] | dict[str, int]) -> list[in
     return components if isinstance(components, tuple) else [components.get(name, 0) for name in names]
 
 
-def doc_head(layers, t, p, *, components=(15, 5), compat=None, **_):
+def doc_head(layers, t, p, *, components=(15, 5), compat=None, softcap=None, **_):
     """log sum_m pi_m softmax(W tanh(A_m h^l(m) + a_m) + b),  pi = softmax(C h^top) (Takase 2018, section 3)."""
     counts = components_from_top(components)
     sources = [(layers[-1 - depth][t], count) for depth, count in enumerate(counts) if count]
     facets = [[f] for i, (h, count) in enumerate(sources) for f in latents(p, f"latents.{i}", h, count)]
-    return mixture(p, facets, log_gate(p, layers[-1][t], sum(counts)), compat=compat)
+    return mixture(p, facets, log_gate(p, layers[-1][t], sum(counts)), logit_map_of(softcap), compat)
 
 
-def doc_poster_head(layers, t, p, *, num_mixtures=3, compat=None, **_):
+def doc_poster_head(layers, t, p, *, num_mixtures=3, compat=None, softcap=None, **_):
     """log sum_k pi_k softmax(W (A_k h^(L-K+k) + a_k)),  pi = softmax(C [h^(L-K+1); ..; h^L] + c) (HEADS.md 2.6)."""
     states = [layer[t] for layer in layers[-num_mixtures:]]
     facets = [[linear(p, f"facets.{k}", h)] for k, h in enumerate(states)]
-    return mixture(p, facets, log_gate(p, [unit for h in states for unit in h], num_mixtures), compat=compat)
+    gate = log_gate(p, [unit for h in states for unit in h], num_mixtures)
+    return mixture(p, facets, gate, logit_map_of(softcap), compat)
 
 
 def mfs_block(layers, t, num_input_layers: int, window: int, norm_inputs: bool) -> list[Tensor]:
@@ -198,7 +212,7 @@ def mfs_head(layers, t, p, *, num_mixtures=3, num_input_layers=3, window=2, num_
         q += [gelu(unit) for unit in linear(p, "block", mfs_block(layers, t, num_input_layers, window, norm_inputs))]
     f = [linear(p, f"facets.{i}", q) for i in range(num_partitions + num_mixtures - 1)]
     facets = [f[:num_partitions], *([single] for single in f[num_partitions:])]
-    return mixture(p, facets, log_gate(p, q, num_mixtures), compat=etc.get("compat"))
+    return mixture(p, facets, log_gate(p, q, num_mixtures), logit_map_of(etc.get("softcap")), etc.get("compat"))
 
 
 def mixtape_head(layers, t, p, *, token_counts, d_gate=32, own_gates=0.1, **_):
@@ -217,7 +231,23 @@ def mixtape_head(layers, t, p, *, token_counts, d_gate=32, own_gates=0.1, **_):
     return log_softmax([sum(gate_of[x][k] * score[x] for k, score in enumerate(scores)) for x in words])
 
 
+def adaptive_head(layers, t, p, *, token_counts, cutoffs=None, **_):
+    """log p_0(x) of a frequent word; log p_0(c) + log p_c(x) of a word of cluster c (Grave 2017, section 4)."""
+    h, words = layers[-1][t], range(len(token_counts))
+    ends = [*(cutoffs or [max(1, len(words) // 4)]), len(words)]
+    by_frequency = sorted(words, key=lambda x: -token_counts[x])  # a stable sort: ties by id
+    first = log_softmax(linear(p, "layers.head", h))
+    logp = dict(zip(by_frequency[: ends[0]], first, strict=False))
+    for c in range(len(ends) - 1):
+        narrow = linear(p, f"layers.tail.{c}.0", h)
+        within = log_softmax(linear(p, f"layers.tail.{c}.1", narrow))
+        members = by_frequency[ends[c] : ends[c + 1]]
+        logp |= {x: first[ends[0] + c] + word for x, word in zip(members, within, strict=True)}
+    return [logp[x] for x in words]
+
+
 HEADS = {
+    "adaptive": adaptive_head,
     "softmax": softmax_head,
     "sigsoftmax": sigsoftmax_head,
     "gss": gss_head,

@@ -11,7 +11,7 @@ from harness.kernels.products import Products
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.protocols import Hidden
-from harness.training.step import EagerStep, detached, refuse_unfit
+from harness.training.step import EagerStep, detached, refuse_unfit, refuse_z_loss
 
 SETTINGS = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 2, "seq_len": 3}
 TOKENS = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -84,6 +84,31 @@ def test_the_loss_is_summed_over_tokens_since_the_epoch_began():
         step(TOKENS[:, :1], TOKENS[:, :1])
         # uniform over 3 words: ln 3 = 1.0986123 nats for each of 6 + 2 tokens
         assert step.loss_sum.item() == pytest.approx(8 * 1.0986123, rel=1e-6)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_z_loss_is_in_the_loss_and_in_the_update(accumulation):
+    step = step_of(z_loss=0.5, accumulation=accumulation)
+    weight = step.model.backbone.embedding.weight
+    with torch.no_grad():
+        weight.copy_(torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [-1.0, 3.0, 1.0]]))
+    rows = weight.detach().double().requires_grad_()
+    log_z = [torch.log(sum(torch.exp(z) for z in rows[x])) for x in TOKENS.flatten()]
+    loss = sum(lz - rows[x, x] + 0.5 * lz**2 for lz, x in zip(log_z, TOKENS.flatten(), strict=True)) / 6
+    (gradient,) = torch.autograd.grad(loss, rows)
+    step.begin_epoch()
+    step(TOKENS, TOKENS)
+    assert step.loss_sum.item() == pytest.approx(6 * loss.item(), rel=1e-6)
+    torch.testing.assert_close(weight.double(), rows - 0.5 * gradient, rtol=0, atol=1e-6)  # lr 0.5
+
+
+def test_a_distribution_that_takes_no_z_loss_is_a_sentence_before_training():
+    refuse_z_loss(step_of().model)
+    backbone = Counting()
+    bare = nn.Module()
+    bare.forward = lambda hidden: object()
+    with pytest.raises(ExecutionError, match=r"train\.z_loss: head returns a object, which has no attribute z_loss"):
+        refuse_z_loss(LanguageModel(backbone, bare))
 
 
 def test_a_carried_state_is_cut_from_the_graph():

@@ -59,7 +59,7 @@ class Curious(Plain):
     """A head whose shapes depend on what tensors hold."""
 
     def forward(self, hidden):
-        (kept,) = (hidden.layers[-1].flatten() > 0).nonzero(as_tuple=True)
+        kept = hidden.layers[-1].flatten().unique()
         return Logits(super().forward(hidden).z_BTV + kept.sum())
 
 
@@ -130,8 +130,9 @@ def test_what_a_backbone_keeps_grows_with_the_rows(backbone):
 @pytest.mark.parametrize("name", sorted(HEADS.names()))
 def test_every_head_has_a_plan(name):
     memory = planned(name, "transformer_encoder", optimizer="adam", precision="bf16")
-    assert memory.weights > 4 * 2 * V * 16
-    assert memory.optimizer >= 2 * 4 * 2 * V * 16
+    matrices = 1 if name == "adaptive" else 2  # of V x 16 floats; most rows of its matrices are narrow
+    assert memory.weights > 4 * matrices * V * 16
+    assert memory.optimizer >= 2 * 4 * matrices * V * 16
     assert memory.total > memory.weights + memory.optimizer + memory.backbone
 
 
@@ -155,7 +156,7 @@ def test_after_planning_tensors_have_content_again():
 
 
 def test_a_head_that_asks_for_content_is_a_sentence(own):
-    with pytest.raises(ValueError, match=r"curious on looked: .*nonzero"):
+    with pytest.raises(ValueError, match=r"curious on looked: .*unique"):
         planned("curious", "looked")
 
 

@@ -137,12 +137,17 @@ def executed(tmp_path, monkeypatch):
     return execute
 
 
-NEW = {"start_valid_ppl", "inference_ms_per_batch", "inference_ms_per_batch_iqr", "inference_batch"}
+NEW = {"test_calibration_error", "test_entropy"} | {
+    "start_valid_ppl",
+    "inference_ms_per_batch",
+    "inference_ms_per_batch_iqr",
+    "inference_batch",
+}
 
 
 def test_measures_are_in_the_record_where_they_are_asked_for(executed):
     plain = executed(None, "seeds=[2]")
-    asked = executed(MeasureSpec(start=True, inference_batch=2))
+    asked = executed(MeasureSpec(start=True, inference_batch=2, calibration=True))
     assert (plain.status, asked.status) == ("ok", "ok"), (plain.message, asked.message)
     assert not NEW & set(plain.metrics)
     assert set(asked.metrics) >= NEW
@@ -153,7 +158,7 @@ def test_measures_are_in_the_record_where_they_are_asked_for(executed):
 def test_measures_change_no_result(executed, tmp_path):
     plain = executed()
     (tmp_path / "runs").rename(tmp_path / "plain")
-    asked = executed(MeasureSpec(start=True, inference_batch=2))
+    asked = executed(MeasureSpec(start=True, inference_batch=2, calibration=True))
     assert plain.id == asked.id
     assert plain.weights_sha256 == asked.weights_sha256
     assert plain.metrics["test_ppl"] == asked.metrics["test_ppl"]

@@ -3,6 +3,8 @@
 import statistics
 from itertools import pairwise
 
+from harness.plan.specs import TrainSpec
+from harness.plan.train_parts import StepDecay, Warmup
 from harness.records.record import TrialRecord
 from harness.report.evidence.table_rows import Row
 
@@ -11,8 +13,8 @@ COLLAPSED = 0.95  # of the unigram model's perplexity
 NOT_CONVERGED_MARK = "↓"
 COLLAPSED_MARK = "∅"
 NOT_CONVERGED_MEANS = (
-    f"{NOT_CONVERGED_MARK} not converged: the best epoch is the last one, or validation perplexity still fell by more "
-    f"than {100 * STILL_FALLING:g} % an epoch"
+    f"{NOT_CONVERGED_MARK} not converged: validation perplexity still fell by more than {100 * STILL_FALLING:g} % an "
+    "epoch, or the best epoch is the last one although the learning rate does not decay to the end"
 )
 COLLAPSED_MEANS = (
     f"{COLLAPSED_MARK} collapsed: test perplexity is {COLLAPSED:g} of a unigram model's or worse. Such a row is last, "
@@ -21,19 +23,29 @@ COLLAPSED_MEANS = (
 
 
 def not_converged(record: TrialRecord) -> bool:
-    """Whether the best epoch is the last one, or validation perplexity v still fell by more than 1 % an epoch.
+    """Whether validation perplexity v still fell by more than 1 % an epoch at the end, or the best epoch is the last one.
 
-    The fall an epoch is 1 - (v_last / v_before)^(1 / (epochs between both)). False for a trial without a curve, which
-    was not trained.
+    The fall an epoch is 1 - (v_last / v_before)^(1 / (epochs between both)). Where the schedule lowers the learning rate
+    to the end of training (`step`, or a `decay` after `warmup`), the last epoch is the best one by design, and only the
+    fall counts. False for a trial without a curve, which was not trained.
     """
     if not record.curve:
         return False
     *_, last = record.curve
-    if last is min(record.curve, key=lambda point: point.valid_ppl):  # of equal epochs, the first is the best
+    best = min(record.curve, key=lambda point: point.valid_ppl)  # of equal epochs, the first is the best
+    if last is best and not _decays_to_the_end(record.spec.train):
         return True
+    if len(record.curve) == 1:
+        return last is best
     before = record.curve[-2]
     kept = (last.valid_ppl / before.valid_ppl) ** (1 / (last.epoch - before.epoch))
     return 1 - kept > STILL_FALLING
+
+
+def _decays_to_the_end(train: TrainSpec) -> bool:
+    """Whether the schedule has a fixed horizon at which the learning rate is lowest."""
+    way = None if train.schedule is None else train.schedule.way
+    return isinstance(way, StepDecay) or (isinstance(way, Warmup) and way.decay != "none")
 
 
 def unconverged_seeds(row: Row) -> list[int]:

@@ -14,10 +14,11 @@ from harness.errors import HarnessError, SuiteError
 from harness.machine.files import read_bounded
 from harness.plan.identity import plain
 from harness.plan.loaded_suite import Suite
+from harness.plan.parameters import resolved
 from harness.plan.reader import value_of
 from harness.plan.specs import TrialSpec
 from harness.records.metrics import METRICS
-from harness.registry import nearest
+from harness.registry import HEADS, nearest
 
 MAX_BYTES = 4 * 1024**2
 SOURCE = ("paper", "title", "year")
@@ -74,13 +75,17 @@ class PrintedCell:
             return None
 
     def fits(self, trial: TrialSpec, params: dict[str, object]) -> bool:
-        """Whether the cell is of a trial's corpus, backbone and head.
+        """Whether the cell is of a trial's corpus, backbone and head. Parameters of the head that the cell does not
+        name have to be at their defaults.
 
         Args:
             params: the values of all their parameters, defaults included, named as in a cell.
         """
-        same = (trial.corpus.name, trial.backbone.name, trial.head.name) == (self.corpus, self.backbone, self.head)
-        return same and all(plain(params.get(name)) == plain(value) for name, value in self.params.items())
+        if (trial.corpus.name, trial.backbone.name, trial.head.name) != (self.corpus, self.backbone, self.head):
+            return False
+        named = {**resolved(HEADS.get(self.head), {}), **self.params}
+        of_head = {name for name in params if "." not in name}
+        return all(plain(params.get(name)) == plain(named.get(name)) for name in of_head | self.params.keys())
 
 
 @dataclass(frozen=True, slots=True)

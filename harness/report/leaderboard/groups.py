@@ -38,6 +38,7 @@ COMPARED = frozenset(  # settings of `train` that say how a model is trained, an
         "batch_size",
         "clip",
         "weight_decay",
+        "z_loss",
         "momentum",
         "reset_momentum",
         "betas",

@@ -1,0 +1,106 @@
+"""Statistics of a token against the dense distribution in float64, over several chunks, at odd sizes."""
+
+import math
+
+import pytest
+import torch
+from dense_mixtures import CASES, chunks_of, dense_logits, mixture, tensors
+
+from harness.distributions import Logits, Mixture, log_prior
+from harness.kernels import reference_only, token_statistics
+
+
+@pytest.fixture(autouse=True)
+def _several_chunks_and_segments(monkeypatch):
+    chunks_of(monkeypatch, 64)
+    monkeypatch.setattr(token_statistics, "SEGMENT", 4)
+
+
+def dense(inputs, partitions, logit_map):
+    """(log Z (N, K), p (N, V)) in float64."""
+    facets, scores, weight, bias = [None if tensor is None else tensor.detach().double() for tensor in inputs]
+    u = dense_logits(facets, weight, bias, partitions, logit_map)
+    prior = torch.ones(1, 1) if scores is None else scores.softmax(-1)
+    return u.logsumexp(-1), (prior[..., None] * u.softmax(-1)).sum(1)
+
+
+def assert_statistics(found, log_z, p, tolerance):
+    entropy = -(p * p.log()).sum(-1)
+    for ours, expected in ((found.log_normaliser, log_z), (found.entropy, entropy), (found.top_logp, p.amax(-1).log())):
+        torch.testing.assert_close(ours.double(), expected, rtol=0, atol=tolerance)
+    at_top = p.gather(-1, found.top[:, None])[:, 0]
+    torch.testing.assert_close(at_top, p.amax(-1), rtol=tolerance, atol=0)
+
+
+def flat(found):
+    return type(found)(*(values.flatten(0, 1) for values in found))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
+@pytest.mark.parametrize("case", CASES)
+def test_statistics_equal_those_of_the_dense_distribution(case, dtype, tolerance):
+    partitions, logit_map, *rest = case
+    *inputs, _, _ = tensors(partitions, *rest, dtype=dtype)
+    found = mixture(*inputs, partitions, logit_map, log_epsilon=0.01).statistics()
+    assert found.entropy.shape == (1, rest[2])
+    assert found.log_normaliser.shape == (1, rest[2], len(partitions))
+    assert not any(values.requires_grad for values in found)
+    assert_statistics(flat(found), *dense(inputs, partitions, logit_map), tolerance)
+
+
+@pytest.mark.parametrize("case", CASES[:1] + CASES[4:9])
+def test_the_plain_equations_give_the_same(case):
+    partitions, logit_map, *rest = case
+    *inputs, _, _ = tensors(partitions, *rest)
+    with reference_only():
+        found = mixture(*inputs, partitions, logit_map, log_epsilon=0.01).statistics()
+    assert_statistics(flat(found), *dense(inputs, partitions, logit_map), 1e-12)
+
+
+def test_a_map_that_the_lean_form_does_not_know_gives_the_same():
+    *inputs, _, _ = tensors((1, 1), True, True, 150, 9)
+    facets, scores, weight, bias = inputs
+    found = Mixture(facets[None], log_prior(scores)[None], weight, bias, logit_map=lambda z: 0.5 * z).statistics()
+    assert_statistics(flat(found), *dense([0.5 * facets, scores, weight, 0.5 * bias], (1, 1), "identity"), 1e-12)
+
+
+def test_logits_give_the_same():
+    *inputs, _, _ = tensors((1,), True, False, 30, 9)
+    log_z, p = dense(inputs, (1,), "identity")
+    facets, _, weight, bias = inputs
+    z = facets[:, 0] @ weight.T + bias
+    assert_statistics(flat(Logits(z[None]).statistics()), log_z, p, 1e-12)
+
+
+@pytest.mark.parametrize("num_words", [1, 3, 4, 5, 8, 11])
+def test_the_largest_value_is_found_at_its_first_place(num_words):
+    generator = torch.Generator().manual_seed(num_words)
+    values = torch.randint(3, (40, num_words), generator=generator).float()  # many ties
+    largest, place = token_statistics._largest(values)
+    for row, m, at in zip(values.tolist(), largest.tolist(), place.tolist(), strict=True):
+        assert (m, at) == (max(row), row.index(max(row)))
+
+
+@pytest.mark.parametrize("num_mixtures", [1, 2])
+def test_certain_and_impossible_words(num_mixtures):
+    # logits 0, -2e4 and -inf: one word is certain, its entropy is 0
+    bias = torch.tensor([-2e4, 0.0, -math.inf])
+    prior = None if num_mixtures == 1 else torch.zeros(1, 1, 2).log_softmax(-1)
+    found = Mixture(torch.zeros(1, 1, num_mixtures, 2), prior, torch.zeros(3, 2), bias).statistics()
+    assert found.top.tolist() == [[1]]
+    assert [found.entropy.item(), found.top_logp.item()] == pytest.approx([0, 0], abs=1e-6)
+    assert found.log_normaliser.abs().max() == 0
+
+
+@pytest.mark.parametrize("num_mixtures", [1, 3])
+def test_equal_words_have_the_entropy_log_v(num_mixtures):
+    prior = None if num_mixtures == 1 else torch.zeros(1, 2, 3).log_softmax(-1)
+    found = Mixture(torch.zeros(1, 2, num_mixtures, 4), prior, torch.ones(50, 4)).statistics()
+    assert found.entropy.flatten().tolist() == pytest.approx([math.log(50)] * 2, rel=1e-6)
+    assert found.top_logp.flatten().tolist() == pytest.approx([-math.log(50)] * 2, rel=1e-6)
+    assert found.top.tolist() == [[0, 0]]
+
+
+def test_no_tokens_have_no_statistics():
+    found = Mixture(torch.zeros(1, 0, 1, 4), None, torch.ones(5, 4)).statistics()
+    assert [tuple(values.shape) for values in found] == [(1, 0, 1), (1, 0), (1, 0), (1, 0)]

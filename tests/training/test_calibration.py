@@ -1,0 +1,111 @@
+"""Calibration error and entropy of a split, against a loop over its tokens."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from harness.distributions import Logits
+from harness.errors import ExecutionError
+from harness.model import LanguageModel
+from harness.plan.specs import TrainSpec
+from harness.protocols import Hidden
+from harness.training.calibration import calibration
+
+V = 5
+
+
+class Bigram(nn.Module):
+    """A backbone whose state for the next token is a row of a table."""
+
+    def __init__(self, table_VV):
+        super().__init__()
+        self.embedding = nn.Embedding.from_pretrained(table_VV)
+
+    def forward(self, tokens, state=None):
+        return Hidden((self.embedding(tokens),))
+
+
+class Identity(nn.Module):
+    def forward(self, hidden):
+        return Logits(hidden.layers[-1])
+
+
+class Bare(nn.Module):
+    """A head whose distribution has no statistics."""
+
+    def forward(self, hidden):
+        return object()
+
+
+def spec(**changes):
+    settings = {"optimizer": "sgd", "lr": 1.0, "epochs": 1, "batch_size": 2, "seq_len": 4, "eval_batch_size": 3}
+    return TrainSpec(**{**settings, **changes}).evaluation
+
+
+def model_of(probabilities, head=None):
+    table = torch.tensor(probabilities, dtype=torch.float64).log().float()
+    return LanguageModel(Bigram(table), head or Identity())
+
+
+def by_loop(probabilities, pairs):
+    bins = [[] for _ in range(15)]
+    entropies = []
+    for before, target in pairs:
+        p = probabilities[before]
+        confidence = max(p)
+        place = max(b for b in range(15) if confidence > b / 15 - 1e-9 and confidence > b / 15)
+        bins[place].append((confidence, p.index(confidence) == target))
+        entropies.append(-sum(x * math.log(x) for x in p))
+    total = sum(map(len, bins))
+    error = sum(abs(sum(right for _, right in b) - sum(c for c, _ in b)) for b in bins) / total
+    return error, sum(entropies) / total
+
+
+def random_table():
+    generator = torch.Generator().manual_seed(0)
+    return (3 * torch.randn(V, V, generator=generator, dtype=torch.float64)).softmax(-1).tolist()
+
+
+@pytest.mark.parametrize("settings", [{}, {"seq_len": 7, "eval_batch_size": 1}, {"batching": "blocks"}], ids=str)
+def test_the_error_and_the_entropy_equal_a_loop_over_the_scored_tokens(settings):
+    tokens = torch.randint(V, (60,), generator=torch.Generator().manual_seed(1))
+    pairs = list(zip(tokens[:-1].tolist(), tokens[1:].tolist(), strict=True))
+    if settings.get("batching") == "blocks":
+        pairs = [pair for i, pair in enumerate(pairs, start=1) if i % 4]  # the first token of a block is no target
+    error, entropy = by_loop(random_table(), pairs)
+    found = calibration(model_of(random_table()), tokens, spec(**settings))
+    assert found == {
+        "test_calibration_error": pytest.approx(error, abs=1e-6),
+        "test_entropy": pytest.approx(entropy, abs=1e-6),
+    }
+
+
+def test_by_hand():
+    # always word 1 with probability 0.8; the targets are 1, 1, 0, 1: right in 3 of 4, so |0.75 - 0.8|
+    table = [[0.05, 0.8, 0.05, 0.05, 0.05]] * V
+    found = calibration(model_of(table), torch.tensor([4, 1, 1, 0, 1]), spec(eval_batch_size=1))
+    assert found["test_calibration_error"] == pytest.approx(0.05, abs=1e-6)
+    assert found["test_entropy"] == pytest.approx(-0.8 * math.log(0.8) - 0.2 * math.log(0.05), abs=1e-6)
+
+
+@pytest.mark.parametrize(("p", "same_bin"), [(0.39, True), (0.41, False)])
+def test_a_bin_is_a_fifteenth_wide(p, same_bin):
+    # rows with confidence p and 0.36, one right and one wrong; 6/15 = 0.4 divides the bins
+    table = [[p, *[(1 - p) / 4] * 4], [0.36, *[0.16] * 4], *[[0.2] * 5] * 3]
+    found = calibration(model_of(table), torch.tensor([0, 0, 1, 2]), spec(eval_batch_size=1, eval_batches=1))
+    # the tokens' contexts are 0, 0, 1: confidences p, p, 0.36; right, wrong, wrong
+    expected = abs(1 - 2 * p - 0.36) / 3 if same_bin else (abs(1 - 2 * p) + 0.36) / 3
+    assert found["test_calibration_error"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_every_segment_is_a_sign_of_life():
+    beats = []
+    calibration(model_of(random_table()), torch.zeros(25, dtype=torch.long), spec(), beat=lambda: beats.append(1))
+    assert len(beats) == 2
+
+
+def test_a_distribution_without_statistics_is_a_sentence():
+    with pytest.raises(ExecutionError, match=r"measure\.calibration: head returns a object, which has no method"):
+        calibration(model_of(random_table(), Bare()), torch.zeros(25, dtype=torch.long), spec())
