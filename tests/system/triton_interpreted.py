@@ -94,6 +94,13 @@ def check(layout, dtype, num_tokens=3, multiple=8, log_epsilon=None, rounding=30
         torch.testing.assert_close(row, exponential, rtol=stored + 30 * FLOAT32, atol=1e-37)
         scaled = row * result.scale[:, [f]].double()
         torch.testing.assert_close(scaled, products[f], rtol=stored + rounding + 30 * FLOAT32, atol=1e-30)
+        k = component[f]
+        alone = row * result.unit[:, [f]].double()
+        torch.testing.assert_close(
+            alone, products[f] / share[:, [k]], rtol=stored + rounding + 30 * FLOAT32, atol=1e-30
+        )
+        shift = LOG_2 * logits[f].amax(1) - result.unit[:, f].double().log()
+        torch.testing.assert_close(result.normaliser[:, k].double(), shift, rtol=0, atol=rounding)
     for block, whole in zip(blocks, wholes, strict=True):
         assert whole[..., block.shape[-1] :].isnan().all()
 
