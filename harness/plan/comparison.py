@@ -25,7 +25,8 @@ class TableSpec(Strict):
             and head, with columns for each corpus. 'corpora': rows for each corpus, with one column for each head.
         compare: '<paper>/<table>' of results/published, or a list of them: published numbers that are printed beside
             ours. If several have a number for a row, the first is printed.
-        baseline: the name of the head that the others are compared with (the column of the reduction), or None.
+        baseline: the head that the others are compared with (the column of the reduction), or None. It is written as
+            the plan prints it, 'softmax(projection=True)', or by its name: then the first head of this name.
         test: of the difference of two heads: the t test of the differences of each seed, or Welch's of the two means.
         margin: the smallest relative difference of perplexity that is of interest; heads that differ by less are
             equivalent.

@@ -223,7 +223,7 @@ def _combination_problems(
     if gpus and (gpus if gpus > 1 else 1) != workers:
         message = f"{gpus:g} GPUs do not fit train.data_parallel {workers}: expected one GPU for each worker, or none"
         problems.append(source.problem(("resources", "gpus"), message))
-    names = [head.spec.name for head in heads]
+    names = [name for head in heads for name in dict.fromkeys((head.spec.name, str(head.spec)))]
     if file.table.baseline is not None and file.table.baseline not in names:
         message = f"'{file.table.baseline}' is not a head of this suite{nearest(file.table.baseline, names)}"
         problems.append(source.problem(("table", "baseline"), message))

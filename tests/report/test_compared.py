@@ -118,6 +118,24 @@ def test_several_shared_seeds_have_no_interval_over_tokens(table, evidence):
     assert compare(lines, evidence)[1].interval is None
 
 
+def test_the_baseline_may_be_written_as_the_plan_prints_it(suite_of, record_of, evidence):
+    several = "heads: [{softmax: {projection: [false, true]}}, {mos: {num_mixtures: 2}}]"
+    text = f"""\
+name: suite
+version: 1
+corpora: [{{markov: {{vocab_size: 12, num_tokens: 400, branching: 3}}}}]
+backbones: [{{lstm: {{d_model: 8, num_layers: 1}}}}]
+{several}
+train: {{optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}}
+seeds: [1, 2]
+table: {{baseline: softmax(projection=True)}}
+"""
+    suite = suite_of(text)
+    lines = rows(suite, {trial.id: record_of(trial, test_ppl=90.0 + trial.seed) for trial in suite.trials})
+    found = compare(lines, evidence, baseline=suite.table.baseline)
+    assert {index: each.baseline.head for index, each in found.items()} == dict.fromkeys((0, 2), lines[1].head)
+
+
 def test_the_first_of_several_rows_of_its_head_is_the_baseline(suite_of, record_of, evidence):
     suite = suite_of(SUITE)
     found = {trial.id: record_of(trial, test_ppl=100.0 + trial.seed) for trial in suite.trials}

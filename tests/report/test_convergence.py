@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from harness.plan.train_parts import Schedule
 from harness.report.evidence.convergence import (
     collapsed,
     decays,
@@ -41,6 +42,26 @@ def test_a_fall_is_counted_by_epoch(row, with_curve, epoch, expected):
     record = with_curve(row, [80.0, 100.0, 99.2]).records[1]
     last = record.curve[-1].model_copy(update={"epoch": epoch})
     assert not_converged(record.model_copy(update={"curve": (*record.curve[:-1], last)})) is expected
+
+
+@pytest.mark.parametrize(
+    ("schedule", "valid", "expected"),
+    [
+        ({"step": {"after": 2, "factor": 0.5}}, [100.0, 90.0, 89.5], False),  # the best is the last by design
+        ({"step": {"after": 2, "factor": 0.5}}, [100.0, 90.0, 89.0], True),  # falling by 1.1 %
+        ({"step": {"after": 3, "factor": 0.5}}, [100.0, 90.0, 89.5], True),  # three epochs: it never decays
+        ({"warmup": {"steps": 10, "decay": "cosine"}}, [100.0, 90.0, 89.5], False),
+        ({"warmup": {"steps": 10}}, [100.0, 90.0, 89.5], True),
+        ({"plateau": {"factor": 0.5}}, [100.0, 90.0, 89.5], True),
+        ({"step": {"after": 1, "factor": 0.5}}, [100.0], True),  # of one epoch nothing is known
+    ],
+)
+def test_the_last_epoch_may_be_the_best_where_the_rate_decays_to_the_end(row, with_curve, schedule, valid, expected):
+    record = with_curve(row, valid).records[1]
+    train = record.spec.train.model_copy(update={"schedule": Schedule(**schedule), "epochs": 3.0})
+    assert (
+        not_converged(record.model_copy(update={"spec": record.spec.model_copy(update={"train": train})})) is expected
+    )
 
 
 def test_most_is_more_than_half_of_the_ok_trials(row, with_curve):

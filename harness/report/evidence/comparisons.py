@@ -104,7 +104,7 @@ def _pairs(lines: list[Row], baseline: str | None) -> dict[int, tuple[Row, Row, 
     competing = [(index, row) for index, row in enumerate(lines) if row.compat is None]
     baselines: dict[tuple[str, str], Row] = {}
     for _, row in competing:
-        if row.trials[0].head.name == baseline:
+        if row.has_head(baseline):
             baselines.setdefault(row.group, row)
     return {
         index: (row, other, shared)

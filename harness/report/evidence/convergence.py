@@ -23,11 +23,11 @@ COLLAPSED_MEANS = (
 
 
 def not_converged(record: TrialRecord) -> bool:
-    """Whether validation perplexity v still fell by more than 1 % an epoch at the end, or the best epoch is the last one.
+    """Whether validation perplexity v still fell by more than 1 % an epoch, or the best epoch is the last one.
 
-    The fall an epoch is 1 - (v_last / v_before)^(1 / (epochs between both)). Where the schedule lowers the learning rate
-    to the end of training (`step`, or a `decay` after `warmup`), the last epoch is the best one by design, and only the
-    fall counts. False for a trial without a curve, which was not trained.
+    The fall an epoch is 1 - (v_last / v_before)^(1 / (epochs between both)). Where the schedule lowers the learning
+    rate to the end of training (`step`, or a `decay` after `warmup`), the last epoch is the best one by design, and
+    only the fall counts. False for a trial without a curve, which was not trained.
     """
     if not record.curve:
         return False
@@ -36,7 +36,7 @@ def not_converged(record: TrialRecord) -> bool:
     if last is best and not _decays_to_the_end(record.spec.train):
         return True
     if len(record.curve) == 1:
-        return last is best
+        return True
     before = record.curve[-2]
     kept = (last.valid_ppl / before.valid_ppl) ** (1 / (last.epoch - before.epoch))
     return 1 - kept > STILL_FALLING
@@ -45,7 +45,9 @@ def not_converged(record: TrialRecord) -> bool:
 def _decays_to_the_end(train: TrainSpec) -> bool:
     """Whether the schedule has a fixed horizon at which the learning rate is lowest."""
     way = None if train.schedule is None else train.schedule.way
-    return isinstance(way, StepDecay) or (isinstance(way, Warmup) and way.decay != "none")
+    if isinstance(way, StepDecay):
+        return way.after < train.epochs
+    return isinstance(way, Warmup) and way.decay != "none"
 
 
 def unconverged_seeds(row: Row) -> list[int]:

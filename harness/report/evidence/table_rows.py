@@ -23,6 +23,7 @@ class Row:
         trials: the planned trials, one for each seed.
         records: their verified records, by seed.
         params_total, params_head: parameter counts.
+        written_head: the head as the suite gives it, without what is matched or tuned: 'softmax(projection=True)'.
         interrupted: seeds of trials that have a checkpoint and no record.
         left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
         changed: seeds of ok records whose code has changed since.
@@ -36,6 +37,7 @@ class Row:
     records: dict[int, TrialRecord]
     params_total: int
     params_head: int
+    written_head: str = ""
     interrupted: frozenset[int] = frozenset()
     left_out: frozenset[int] = frozenset()
     changed: frozenset[int] = frozenset()
@@ -45,6 +47,10 @@ class Row:
     def group(self) -> tuple[str, str]:
         """Corpus and backbone: heads are compared within a group."""
         return self.corpus, self.backbone
+
+    def has_head(self, name: str | None) -> bool:
+        """Whether its head is meant by a name as in `table.baseline`: 'softmax', or 'softmax(projection=True)'."""
+        return name in (self.trials[0].head.name, self.written_head)
 
     @property
     def is_ngram(self) -> bool:
@@ -163,6 +169,7 @@ def rows(
             corpus=labels["corpus"][corpus],
             backbone=labels["backbone"][backbone],
             head=labels["head"][head],
+            written_head=head,
             trials=tuple(trials),
             records={trial.seed: records[trial.id] for trial in trials if trial.id in records},
             params_total=suite.params[trials[0].id][0],

@@ -219,7 +219,7 @@ def _printed(on: Axes, places: Sequence[Point], entries: list[tuple[Artist, str]
 
 
 def _baseline(lines: Sequence[Row], evidence: Evidence) -> Row | None:
-    return next((line for line in lines if line.trials[0].head.name == evidence.suite.table.baseline), None)
+    return next((line for line in lines if line.has_head(evidence.suite.table.baseline)), None)
 
 
 def _chosen(lines: list[Row], evidence: Evidence, most: int) -> tuple[list[int], str]:

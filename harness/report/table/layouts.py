@@ -162,7 +162,7 @@ def _label(rows: list[Row], kind: str) -> Cell:
 def _baseline(findings: Findings) -> str | None:
     """The label of the first row of the baseline; None if the suite names none."""
     baseline = findings.evidence.suite.table.baseline
-    return next((row.head for row in findings.lines if row.trials[0].head.name == baseline), None)
+    return next((row.head for row in findings.lines if row.has_head(baseline)), None)
 
 
 def _reduction(row: Row, reference: Row | None, metric: str) -> Cell:
