@@ -45,6 +45,7 @@ NUMERIC = (
     "machine/proofs.py",
     "training/adamw.py",
     "training/averaging.py",
+    "training/calibration.py",
     "training/cuda_graph.py",
     "training/data_parallel.py",
     "training/epoch.py",

@@ -203,7 +203,7 @@ def test_rows_that_are_not_converged_or_collapsed_are_marked_and_counted(suite_o
     assert [line["verdict"].text for line in lines] == ["-", "undecided: not converged", "undecided: collapsed"]
     assert {line["vs softmax"].mark for line in lines} == {""}
     assert note(notes, "↓").endswith(
-        "more than 1 % an epoch. Trials: mos(num_mixtures=2) 4 of 6; mos(num_mixtures=3) 4 of 6."
+        "the learning rate does not decay to the end. Trials: mos(num_mixtures=2) 4 of 6; mos(num_mixtures=3) 4 of 6."
     )
     assert note(notes, "∅").startswith("∅ collapsed: test perplexity is 0.95 of a unigram model's or worse.")
     assert note(notes, "∅").endswith(": mos(num_mixtures=3).")
