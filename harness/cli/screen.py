@@ -65,9 +65,12 @@ def step_memory(planned: list[PlannedTrial], device: str) -> Table:
     return shown
 
 
-def times(rows: list[RowTime], baseline: str | None, device: str) -> Table:
+def times(rows: list[RowTime], baseline: str | None, device: str, *, matched: bool) -> Table:
     """A row for each row of the suite: milliseconds of a training step and of a batch of evaluation, minutes of a trial
     of the table. With a baseline also the time of a step against its step, and the epochs that fit into its time.
+
+    Args:
+        matched: the rows have these epochs already, by `match.time`.
     """
     shown = Table("corpus", "backbone", "head", title=f"time on this machine, one trial at a time, {device}")
     against = [] if baseline is None else [f"step / {baseline}'s", f"epochs in {baseline}'s time"]
@@ -79,7 +82,7 @@ def times(rows: list[RowTime], baseline: str | None, device: str) -> Table:
             milliseconds = (f"{row.time.train_ms:.1f}", f"{row.time.eval_ms:.1f}")
             cells[:3] = [*milliseconds, f"{row.time.minutes(row.epochs):.1f}"]
         if row.ratio:
-            cells[3:] = [f"{row.ratio:.2f}", f"{row.epochs / row.ratio:.2f}"]
+            cells[3:] = [f"{row.ratio:.2f}", f"{row.epochs if matched else row.epochs / row.ratio:.2f}"]
         shown.add_row(*map(_shown, [row.corpus, row.backbone, row.head, *cells]))
     return shown
 

@@ -125,9 +125,9 @@ def plan(
 
     Nothing is downloaded or trained, but by --time.
     """
-    read = planning.load(suite, tuple(overrides), equal_time=not time)
-    if save and not (time and read.match is not None and read.match.time is not None):
-        raise ExecutionError("--save belongs to --time, and to a suite with `match: {time: HEAD}`")
+    read = planning.load(suite, tuple(overrides), equal_time=not save)
+    if save and not (time and not only and read.match is not None and read.match.time is not None):
+        raise ExecutionError("--save belongs to --time without --only, and to a suite with `match: {time: HEAD}`")
     found = planned(read, results, tuple(only), warn, *results_option(results))
     if memory:
         found = with_memory(found, resolve_device(device.value), warn)
@@ -149,7 +149,8 @@ def plan(
     if memory:
         console.print(screen.step_memory(found.models, str(resolve_device(device.value))))
     if times is not None:
-        console.print(screen.times(times, reference(read), str(resolve_device(device.value))))
+        matched = read.match is not None and read.match.time is not None and not save
+        console.print(screen.times(times, reference(read), str(resolve_device(device.value)), matched=matched))
         minutes = sum(row.minutes_to_run for row in times)
         say(f"to run, one trial after the other: {screen.span(minutes)}")
 

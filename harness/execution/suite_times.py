@@ -1,4 +1,4 @@
-"""How long a suite would take on this machine (`harness plan --time`). Nothing is written."""
+"""How long a suite would take on this machine (`harness plan --time`), and the file of ratios for `match.time`."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -12,15 +12,16 @@ from harness.execution.planned import PlannedSuite
 from harness.kernels import probe
 from harness.machine import environment
 from harness.machine.files import write_atomically
-from harness.plan.budgets import StepRatio, StepRatios, ratios_file
+from harness.plan.budgets import StepRatio, StepRatios, of_step, ratios_file
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
+from harness.plan.two_stages import everything
 from harness.trial.exclusive_times import BUSY_CORES
 from harness.trial.model_times import ModelTime, model_times
 from harness.trial.setting import Setting
 from harness.trial.sources import fetch_sources
 
-RATIO_DIGITS = 3
+RATIO_DIGITS = 3  # significant ones
 Key = tuple[str, str, str]  # corpus, backbone, head, without what is tuned
 
 
@@ -98,13 +99,16 @@ def save_ratios(suite: Suite, rows: list[RowTime], device: torch.device) -> Path
     """Write the file of ratios beside the suite, which `match.time` reads. Trials get their ids by it, so an existing
     file is not replaced.
 
-    Raises: ExecutionError when there is one, or a row has no ratio; StorageError.
+    Raises: ExecutionError when there is one, or a row was not timed; StorageError.
     """
     path = ratios_file(suite.path)
     if path.exists():
         raise ExecutionError(f"{path} exists, and the ids of trials depend on it; delete it to measure again")
-    if unknown := [row.head for row in rows if not row.ratio]:
-        raise ExecutionError(f"{', '.join(unknown)} could not be timed, so {path.name} is not written")
+    trained = [spec for spec in everything(suite) if not spec.is_ngram]
+    timed = {(row.corpus, row.backbone, row.head) for row in rows if row.ratio}
+    if unknown := sorted({key for spec in trained if (key := _key(suite, spec)) not in timed}):
+        names = "; ".join(", ".join(key) for key in unknown)
+        raise ExecutionError(f"{path.name} is not written, because these rows have no time: {names}")
     measured = {
         "device": environment.device_name(device),
         "threads": suite.resources.cpus,
@@ -113,12 +117,16 @@ def save_ratios(suite: Suite, rows: list[RowTime], device: torch.device) -> Path
         "taken": environment.now(),
     }
     ratios = tuple(
-        StepRatio(corpus=row.corpus, backbone=row.backbone, head=row.head, step_ratio=round(row.ratio, RATIO_DIGITS))
+        StepRatio(corpus=row.corpus, backbone=row.backbone, head=row.head, step_ratio=_rounded(row.ratio))
         for row in rows
     )
-    content = StepRatios(time=suite.match.time, measured=measured, rows=ratios)
+    content = StepRatios(time=suite.match.time, train=of_step(trained[0].train), measured=measured, rows=ratios)
     write_atomically(path, f"{content.model_dump_json(indent=1)}\n".encode())
     return path
+
+
+def _rounded(ratio: float) -> float:
+    return float(f"{ratio:.{RATIO_DIGITS}g}")
 
 
 def _setting(suite: Suite, data: Path, device: torch.device) -> Setting:

@@ -1,4 +1,4 @@
-"""The settings of a short training that stands for a longer one: its schedule is scaled to its epochs."""
+"""The settings of a training of other epochs, mostly fewer: its schedule is scaled to its epochs."""
 
 import math
 
@@ -9,7 +9,7 @@ from harness.plan.tuning import rounded
 DIGITS = 6  # of a scaled factor
 
 
-def shortened(train: TrainSpec, epochs: float) -> TrainSpec:
+def rescaled(train: TrainSpec, epochs: float) -> TrainSpec:
     """Return the settings for a training of other epochs, with r = epochs / train.epochs:
 
     step     after -> round(r after), at least 1; and factor -> factor^(D / d), with D decays in the whole training

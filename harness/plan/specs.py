@@ -10,6 +10,8 @@ from harness.plan.ngrams import NGRAM_BACKBONE
 from harness.plan.strict import Strict
 from harness.plan.train_parts import Schedule
 
+MAX_EPOCHS = 50_000  # a record of more epochs would exceed the size limit
+
 
 class ComponentSpec(Strict):
     """A corpus, backbone or head: its name and the parameters that the suite sets.
@@ -96,7 +98,7 @@ class TrainSpec(Strict):
 
     optimizer: Literal["sgd", "adam", "adamw", "adamw_huggingface"]
     lr: Annotated[float, Field(gt=0)]
-    epochs: Annotated[float, Field(ge=0, le=50_000)]  # a record of more epochs would exceed the size limit
+    epochs: Annotated[float, Field(ge=0, le=MAX_EPOCHS)]
     batch_size: Annotated[int, Field(ge=1)]
     seq_len: Annotated[int, Field(ge=1)]
     schedule: Schedule | None = None

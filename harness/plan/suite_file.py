@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from harness.plan.comparison import MatchSpec, TableSpec
 from harness.plan.ngrams import NgramList
 from harness.plan.run_options import CheckpointSpec, MeasureSpec, Resources, TimeoutSpec
-from harness.plan.specs import COUNTED, GROUND_TRUTH, LEADERBOARD, SUITE_NAME, TrainSpec
+from harness.plan.specs import COUNTED, GROUND_TRUTH, LEADERBOARD, MAX_EPOCHS, SUITE_NAME, TrainSpec
 from harness.plan.strict import Strict
 from harness.plan.tuning import TuneSpec
 
@@ -21,7 +21,7 @@ class TrainFile(TrainSpec):
             (harness/plan/budgets.py).
     """
 
-    epochs: Annotated[float, Field(ge=0, le=50_000)] | None = None
+    epochs: Annotated[float, Field(ge=0, le=MAX_EPOCHS)] | None = None
     tokens: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ from harness.plan.identity import canonical
 from harness.plan.loaded_suite import Candidate, TunedRow, Tuning
 from harness.plan.parameters import checked, parameters, sentence
 from harness.plan.reader import Source
-from harness.plan.short_training import shortened
+from harness.plan.short_training import rescaled
 from harness.plan.specs import TrainSpec, TrialSpec
 from harness.plan.suite_file import SuiteFile
 from harness.plan.tuning import Point, point_text, points
@@ -89,7 +89,10 @@ def _candidate(
     if file.match is not None and at_point.params != each.params:
         message = f"{point_text(point)} changes the number of parameters of {each.head.spec}, which `match` fixes"
         raise SuiteError([source.problem(SPACE, message)])
-    (short,), _ = _trials(at_point, shortened(train, file.tune.epochs), [file.tune.seed], source)
+    if file.tune.epochs > train.epochs:
+        message = f"{each.head.spec} is trained for {train.epochs:g} epochs, got {file.tune.epochs:g} for its tuning"
+        raise SuiteError([source.problem(("tune", "epochs"), message)])
+    (short,), _ = _trials(at_point, rescaled(train, file.tune.epochs), [file.tune.seed], source)
     finals, of_finals = _trials(at_point, train, file.seeds, source)
     if short.id in origins:
         raise SuiteError([each.head.problem(source, f"the row of '{short}' is in the suite twice")])

@@ -129,15 +129,23 @@ def test_saved_ratios_give_each_head_the_time_of_the_named_one(finished, harness
     done = harness("plan", *timed)
     assert "training time matched: the epochs of each head take as long as those of softmax" in done.out
     assert "4 trials, 2 to run" in done.out
+    (mos,) = json.loads(harness("plan", *timed, "--time", "--only", "head=mos", "--json").out)["times"]
+    assert (mos["epochs"], mos["step_ratio"]) == (0.8, None)  # of what was chosen, there is no softmax to divide by
     again = harness("plan", *timed, "--time", "--save")
     assert (again.code, "delete it to measure again" in again.err) == (2, True)
 
 
-@pytest.mark.parametrize("options", [("--save",), ("--time", "--save")])
+@pytest.mark.parametrize(
+    "options",
+    [("--save",), ("--time", "--save"), ("--time", "--save", "--set", "match.time=softmax", "--only", "head=softmax")],
+)
 def test_ratios_are_saved_only_where_they_are_measured_and_asked_for(finished, harness, options):
     before = files(finished)
     done = harness("plan", "suites/tiny.yaml", *options)
-    assert (done.code, done.err) == (2, "--save belongs to --time, and to a suite with `match: {time: HEAD}`\n")
+    assert (done.code, done.err) == (
+        2,
+        "--save belongs to --time without --only, and to a suite with `match: {time: HEAD}`\n",
+    )
     assert files(finished) == before
 
 

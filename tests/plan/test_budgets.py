@@ -11,6 +11,10 @@ from harness.plan.budgets import ratios_file
 
 TIMED = SMALL.replace("epochs: 2", "epochs: 6") + "match: {time: softmax}\n"
 CORPUS = "markov(vocab_size=12, num_tokens=400, branching=3)"
+STEP = {
+    "optimizer": "adam", "batch_size": 4, "seq_len": 7, "batching": "stream", "accumulation": 1, "data_parallel": 1,
+    "precision": "fp32",
+}  # fmt: skip
 HEADS = {"softmax": "softmax", "mos": "mos(num_mixtures=2)"}
 BACKBONE = "lstm(d_model=8, num_layers=1, dropout=0.1)"
 
@@ -37,7 +41,7 @@ def ratios(path, time="softmax", **by_head):
         }
         for head, ratio in by_head.items()
     ]
-    content = {"time": time, "measured": {"device": "a processor", "threads": 1}, "rows": rows}
+    content = {"time": time, "train": STEP, "measured": {"device": "a processor", "threads": 1}, "rows": rows}
     ratios_file(path).write_text(json.dumps(content))
 
 
@@ -90,6 +94,48 @@ def test_one_of_epochs_and_tokens_is_given(suite, train, message):
     assert problem.startswith("small.yaml:10:")
 
 
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        # 400 // 150 = 2 blocks, less than a batch of 4
+        (
+            "tokens: 400, batching: blocks, seq_len: 150",
+            "batch_size 4 and seq_len 150 make no batch of its 400 training tokens",
+        ),
+        ("tokens: 39600000", "39600000 tokens are 100000 epochs of this corpus; expected at most 50,000"),
+    ],
+)
+def test_a_number_of_tokens_that_fits_no_training_is_one_problem(suite, train, message):
+    text = SMALL.replace("epochs: 2", train)
+    text = text.replace("batch_size: 4, seq_len: 7", "batch_size: 4") if "seq_len: 150" in train else text
+    (problem,) = problems_of(suite(text))
+    assert problem.endswith(f"train.tokens: {CORPUS}: {message}")
+
+
+def test_a_schedule_with_a_horizon_is_scaled_to_the_epochs_of_each_head(suite):
+    path = suite(TIMED.replace("epochs: 6", "epochs: 10, schedule: {step: {after: 6, factor: 0.5}}"))
+    ratios(path, softmax=1.0, mos=2.0)
+    schedules = {trial.head.name: trial.train.schedule.step for trial in load(path).trials}
+    assert (schedules["softmax"].after, schedules["softmax"].factor) == (6, 0.5)
+    # 10 epochs have 4 decays, 5 have 2 of them after the third: 0.5^4 = 0.25^2
+    assert (schedules["mos"].after, schedules["mos"].factor) == (3, 0.25)
+
+
+def test_tuning_is_not_longer_than_the_training_of_any_head(suite):
+    tune = "tune: {trials: 2, epochs: 4, space: {train.lr: {log_uniform: [0.01, 0.1]}}}\n"
+    path = suite(TIMED + tune)
+    ratios(path, softmax=1.0, mos=2.0)
+    assert len(found := problems_of(path)) == 1
+    assert found[0].endswith("tune.epochs: mos(num_mixtures=2) is trained for 3 epochs, got 4 for its tuning")
+
+
+def test_ratios_of_another_step_are_refused(suite):
+    path = suite(TIMED.replace("batch_size: 4", "batch_size: 8"))
+    ratios(path, softmax=1.0, mos=2.0)
+    (problem,) = problems_of(path)
+    assert "match.time: small.times.json was measured with another batch_size; delete it, then " in problem
+
+
 def test_each_head_gets_the_epochs_of_the_named_heads_time(suite):
     path = suite(TIMED)
     ratios(path, softmax=1.0, mos=2.4)
@@ -114,9 +160,12 @@ def test_without_its_file_the_suite_says_which_command_writes_it(suite):
     [
         ("{", "small.times.json: "),
         ("[]", "small.times.json: "),
-        ('{"time": "softmax", "measured": {}, "rows": [{"corpus": "a"}]}', "small.times.json: "),
-        ('{"time": "mos", "measured": {}, "rows": []}', "small.times.json has the ratios to mos; "),
-        ('{"time": "softmax", "measured": {}, "rows": []}', f"small.times.json has no ratio of {CORPUS}, "),
+        ('{"time": "softmax", "train": {}, "measured": {}, "rows": [{"corpus": "a"}]}', "small.times.json: "),
+        ('{"time": "mos", "train": {}, "measured": {}, "rows": []}', "small.times.json has the ratios to mos; "),
+        (
+            json.dumps({"time": "softmax", "train": STEP, "measured": {}, "rows": []}),
+            f"small.times.json has no ratio of {CORPUS}, ",
+        ),
     ],
 )  # fmt: skip
 def test_a_file_that_does_not_fit_is_refused(suite, content, message):

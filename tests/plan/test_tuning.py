@@ -10,7 +10,7 @@ from scipy.stats import qmc
 
 from harness import plan
 from harness.errors import SuiteError
-from harness.plan.short_training import shortened
+from harness.plan.short_training import rescaled
 from harness.plan.specs import TrainSpec
 from harness.plan.train_parts import Schedule
 from harness.plan.tuning import TuneSpec, points
@@ -228,20 +228,20 @@ def rate(step, epoch: int) -> float:
 @pytest.mark.parametrize(("epochs", "after"), [(20, 7), (13, 5), (6, 2), (3, 1), (2, 1)])
 def test_a_shortened_step_ends_at_the_same_share_of_the_first_rate(epochs, after):
     whole = train(39.0, step={"after": 14, "factor": 0.9})
-    short = shortened(whole, epochs)
+    short = rescaled(whole, epochs)
     assert short.epochs == epochs
     assert short.schedule.step.after == after  # 14 * epochs / 39, rounded: 7.2, 4.7, 2.2, 1.1, 0.7
     assert rate(short.schedule.step, epochs) == pytest.approx(0.9**25, rel=1e-4)  # factors have six digits
 
 
 def test_a_shortened_warmup_and_what_has_no_horizon():
-    assert shortened(train(10.0, warmup={"steps": 500, "decay": "cosine"}), 2).schedule.warmup.steps == 100
-    assert shortened(train(10.0, warmup={"steps": 3}), 1).schedule.warmup.steps == 1
-    assert shortened(train(10.0, warmup={"steps": 0}), 1).schedule.warmup.steps == 0
+    assert rescaled(train(10.0, warmup={"steps": 500, "decay": "cosine"}), 2).schedule.warmup.steps == 100
+    assert rescaled(train(10.0, warmup={"steps": 3}), 1).schedule.warmup.steps == 1
+    assert rescaled(train(10.0, warmup={"steps": 0}), 1).schedule.warmup.steps == 0
     plateau = train(10.0, plateau={"factor": 0.25})
-    assert shortened(plateau, 2).schedule == plateau.schedule
-    assert shortened(train(10.0), 2) == train(2.0)
+    assert rescaled(plateau, 2).schedule == plateau.schedule
+    assert rescaled(train(10.0), 2) == train(2.0)
     late = train(10.0, step={"after": 9, "factor": 0.1})
-    assert shortened(late, 2).schedule.step.after == 1  # a decay remains
-    assert shortened(late, 1).schedule.step == late.schedule.step.model_copy(update={"after": 1})
-    assert shortened(late, 10) is late
+    assert rescaled(late, 2).schedule.step.after == 1  # a decay remains
+    assert rescaled(late, 1).schedule.step == late.schedule.step.model_copy(update={"after": 1})
+    assert rescaled(late, 10) is late

@@ -89,7 +89,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Rows that compare, by their mean test perplexity; those without an ok trial last.
+    """Rows that compare, by their mean validation perplexity; those without an ok trial last.
 
     Args:
         invalid: rows that are left out, since the certificate of a trial failed.
