@@ -133,6 +133,29 @@ def test_the_plot_has_every_tuning_trial_and_the_chosen_one(tuned, record_of):
     assert "softmax" in plot.svg
 
 
+MIXED = (
+    "trials: 2, epochs: 1, seed: 9, space: "
+    "{train.lr: {log_uniform: [0.5, 20]}, train.weight_decay: [0, 1.0e+30], head.dropout: [0, 0.4]}"
+)
+
+
+def test_a_list_beside_a_range_leaves_no_trial_out_of_the_plot(tuned, record_of):
+    # softmax: (weight_decay 0, lr a), (0, b), (1e30, a), (1e30, b); mos has each cell of the lists for both dropouts
+    lost = [13.0, 14.0, 9.0, 10.0, None, None, None, None]
+    suite = tuned(MIXED, [12.0, None, 200.0, None], lost, None)
+    made = evidence(suite, records(suite, record_of))
+    a, b = (each.point["train.lr"] for each in suite.tuning.rows[0].candidates[:2])
+    one, other = tuning_panel.tried("train.lr", made.rows, suite)
+    assert one.places == ((a, 12.0), (a, 200.0))
+    assert (one.failed, one.best, one.single) == ((b, b), (a, 12.0), False)
+    assert other.places == tuple(sorted([(a, 13.0), (b, 14.0), (a, 9.0), (b, 10.0)]))
+    assert (other.failed, other.best) == (tuple(sorted([a, a, b, b])), (a, 9.0))
+    axes, _ = tuning_panel.draw("train.lr", made.rows, made)
+    crosses = [sorted(line.get_xdata()) for line in axes.lines if line.get_marker() == "x"]
+    assert crosses == [sorted([a, b, b]), sorted([a, a, b, b])]  # 200 is above the ceiling, ten times 9
+    assert [each for each in draw(made, "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
+
+
 def test_a_list_has_no_plot(tuned, record_of):
     suite = tuned(GRID, [9, 9, 1], None, None)
     drawn = draw(evidence(suite, records(suite, record_of)), "suite")
