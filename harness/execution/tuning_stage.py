@@ -51,7 +51,7 @@ def _store(stage: Stage, rows: list, records: dict[str, TrialRecord], trained: s
         now
         for row in rows
         if (now := choices.of_records(row, records)) is not None
-        and (choices.stored(kept, row) is None or not trained.isdisjoint(now.valid_ppl))
+        and (choices.stored(kept, row, stage.reporter.warn) is None or not trained.isdisjoint(now.valid_ppl))
     ]
     if made:
         choices.save(stage.runs, made)

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import RecordError
+from harness.plan.identity import canonical
 from harness.plan.loaded_suite import Choice, Suite, TunedRow
 from harness.plan.tuning import point_text
 from harness.plan.two_stages import choose, first_stage, with_choices
@@ -72,10 +73,23 @@ def save(runs: Path, made: Iterable[Choice]) -> None:
     sealed.save(Tuning(suite=runs.name, choices=tuple(kept.values())), runs / FILE_NAME)
 
 
-def stored(found: Iterable[Choice], row: TunedRow) -> Choice | None:
-    """The choice that was made of a row's tuning trials; None if there is none."""
+def stored(found: Iterable[Choice], row: TunedRow, warn: Callable[[str], None]) -> Choice | None:
+    """The choice that was made of a row's tuning trials; None if there is none.
+
+    Args:
+        warn: called with a sentence if the choice is not one of the row's points at these perplexities: it does not
+            count then.
+    """
     trials = {trial.id for trial in row.tuning_trials}
-    return next((each for each in found if each.valid_ppl.keys() == trials), None)
+    kept = next((each for each in found if each.valid_ppl.keys() == trials), None)
+    if kept is None:
+        return None
+    made = choose(row, kept.valid_ppl)
+    if (kept.trial, canonical(kept.point)) == (made.trial, canonical(made.point)):
+        return made
+    stored_one, expected = (f"{each.trial} with {point_text(each.point) or 'no point'}" for each in (kept, made))
+    warn(f"{FILE_NAME}, {made.row}: the stored choice does not count: it is trial {stored_one}, expected {expected}")
+    return None
 
 
 def of_records(row: TunedRow, records: dict[str, TrialRecord]) -> Choice | None:
@@ -96,7 +110,7 @@ def completed(suite: Suite, results: Path, warn: Callable[[str], None]) -> Suite
 
     Args:
         warn: called with a sentence for each record that does not count, and for each row whose records now give
-            another choice than the stored one; and if the stored choices do not verify.
+            another choice than the stored one; and if the stored choices do not verify, or are not of the plan.
     """
     if suite.tuning is None:
         return suite
@@ -107,7 +121,7 @@ def completed(suite: Suite, results: Path, warn: Callable[[str], None]) -> Suite
         warn(sentence)
     kept, choices = readable(runs, warn), []
     for row in suite.tuning.rows:
-        before, now = stored(kept, row), of_records(row, records)
+        before, now = stored(kept, row, warn), of_records(row, records)
         if before is not None and now is not None and before.trial != now.trial:
             warn(_other(before, now, runs / FILE_NAME))
         choices.append(before or now)

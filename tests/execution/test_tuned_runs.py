@@ -14,7 +14,7 @@ from harness.exchange.exporter import export_records
 from harness.exchange.importer import import_records
 from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import all_ok
-from harness.records import choices, store
+from harness.records import choices, sealed, store
 from harness.report.leaderboard import all_suites
 
 SUITE = """\
@@ -192,6 +192,45 @@ def test_an_export_whose_choice_contradicts_its_records_is_refused(copied, tmp_p
     other_choice(copied)
     export_records(copied.results, tmp_path / "records.zip")
     with pytest.raises(RecordError, match="the choice of 'softmax lstm markov' contradicts the record of trial"):
+        import_records(tmp_path / "records.zip", tmp_path / "there")
+    assert not (tmp_path / "there" / "runs").exists()
+
+
+def forged(run: Run, **changes) -> None:
+    """Replace the stored choice of softmax by one with a valid checksum that the plan does not give."""
+    made = [
+        each.model_copy(update=changes if each.row.startswith("softmax") else {}) for each in choices.load(run.runs)
+    ]
+    sealed.save(choices.Tuning(suite="tuned", choices=tuple(made)), run.runs / choices.FILE_NAME)
+
+
+@pytest.mark.parametrize("point", [{"train.momentum": 0.5}, {"train.lr": 7.5}, {}])
+def test_a_stored_point_that_is_not_of_its_trial_does_not_count(copied, point, tmp_path, capsys):
+    before = harness.load_study(copied.suite, results=copied.results).table()
+    forged(copied, point=point)
+    export_records(copied.results, tmp_path / "records.zip")
+    there = tmp_path / "there"
+    import_records(tmp_path / "records.zip", there)
+    for results in (copied.results, there):
+        capsys.readouterr()
+        assert harness.load_study(copied.suite, results=results).table() == before  # the choice that the records give
+        warned = capsys.readouterr().err
+        assert warned.count("\n") == 1
+        assert "tuning.json, softmax lstm markov: the stored choice does not count: it is trial" in warned
+    assert all_ok(copied())
+    assert choices.load(copied.runs)[0].point.keys() == {"train.lr"}
+
+
+@pytest.mark.parametrize("ppl", [0.0, -3.0])
+def test_a_perplexity_of_0_or_less_is_refused_in_a_stored_choice_and_in_an_import(copied, ppl, tmp_path, monkeypatch):
+    was = next(each for each in choices.load(copied.runs) if each.row.startswith("softmax"))
+    forged(copied, valid_ppl={**was.valid_ppl, was.trial: ppl})
+    with pytest.raises(RecordError, match=r"tuning\.json: no valid tuning"):
+        choices.load(copied.runs)
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr(choices, "parsed", lambda *arguments: ())
+        export_records(copied.results, tmp_path / "records.zip")
+    with pytest.raises(RecordError, match=r"tuning\.json: no valid tuning"):
         import_records(tmp_path / "records.zip", tmp_path / "there")
     assert not (tmp_path / "there" / "runs").exists()
 
