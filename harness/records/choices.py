@@ -22,6 +22,7 @@ from harness.records.record import TrialRecord
 SCHEMA = 1
 FILE_NAME = "tuning.json"
 MAX_BYTES = 16 * 1024**2
+EXPECTED = ("ok", "diverged")  # statuses of a tuning trial; with any other one its row had fewer attempts than others
 
 
 class Tuning(BaseModel):
@@ -102,6 +103,18 @@ def perplexity(record: TrialRecord) -> float | None:
     return record.metrics["valid_ppl"] if record.status == "ok" else None
 
 
+def tuning_records(suite: Suite, results: Path, warn: Callable[[str], None]) -> dict[str, TrialRecord]:
+    """The records of the tuning trials of a suite, by id; {} without `tune`. `warn` is called as by `completed`."""
+    if suite.tuning is None:
+        return {}
+    first = first_stage(suite)
+    records, damaged = store.load_all(store.runs_folder(results, suite.name), [trial.id for trial in first.trials])
+    records, misfits = of_suite(records, first)
+    for sentence in (*damaged, *misfits):
+        warn(sentence)
+    return records
+
+
 def completed(suite: Suite, results: Path, warn: Callable[[str], None]) -> Suite:
     """Return a suite with the trials of its table. Every command that has a results folder uses a suite like this.
 
@@ -114,11 +127,7 @@ def completed(suite: Suite, results: Path, warn: Callable[[str], None]) -> Suite
     """
     if suite.tuning is None:
         return suite
-    runs, first = store.runs_folder(results, suite.name), first_stage(suite)
-    records, damaged = store.load_all(runs, [trial.id for trial in first.trials])
-    records, misfits = of_suite(records, first)
-    for sentence in (*damaged, *misfits):
-        warn(sentence)
+    runs, records = store.runs_folder(results, suite.name), tuning_records(suite, results, warn)
     kept, choices = readable(runs, warn), []
     for row in suite.tuning.rows:
         before, now = stored(kept, row, warn), of_records(row, records)

@@ -153,7 +153,8 @@ def test_the_stored_choice_is_used_when_the_tuning_records_are_gone(copied):
     for path in copied.runs.glob("*/record.json"):
         if store.load(copied.runs, path.parent.name).tuning:
             path.unlink()
-    assert harness.load_study(copied.suite, results=copied.results).table() == before
+    after = harness.load_study(copied.suite, results=copied.results).table()
+    assert after == before.replace("1 diverged", "1 of unknown status")
 
 
 def other_choice(run: Run) -> str:
@@ -243,6 +244,30 @@ def test_a_damaged_choice_does_not_count(copied, capsys):
     assert "the checksum does not fit the content" in capsys.readouterr().err
     copied()
     assert choices.load(copied.runs)
+
+
+def fail(run: Run, head: str, lr: float, status: str) -> None:
+    """Save another record of a tuning trial, one that failed, and forget the choices."""
+    kept = [store.load(run.runs, path.parent.name) for path in run.runs.glob("*/record.json")]
+    (was,) = [each for each in kept if each.tuning and (each.spec.head.name, each.spec.train.lr) == (head, lr)]
+    changes = {"status": status, "metrics": {}, "certificate": None, "weights_sha256": None, "message": "it failed"}
+    store.save(was.model_copy(update=changes), run.runs)
+    (run.runs / choices.FILE_NAME).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("status", ["oom", "error", "timeout"])
+def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failure_of_the_run(copied, status):
+    worse = {0.5, 1.0} - {harness.load_study(copied.suite, results=copied.results).rows[1].tuned["train.lr"]}
+    fail(copied, "mos", *worse, status)
+    study = copied()
+    assert not all_ok(study)
+    assert all_ok(study, ("head=softmax",))
+    assert "softmax: 1 diverged of 3; mos(num_mixtures=2): " in study.table()
+    assert f"1 {status}" in study.table()
+    assert "failed: 1 of the tuning trials; --retry-failed runs them again" in copied.shown
+    again = copied(retry_failed=True)
+    assert all_ok(again)
+    assert "softmax: 1 diverged of 3; mos(num_mixtures=2): 1 diverged of 3." in again.table()
 
 
 def test_tuning_trials_that_are_run_again_choose_again(copied):

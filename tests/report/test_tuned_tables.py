@@ -102,6 +102,21 @@ def test_rows_without_a_point_are_named_and_the_others_are_there(tuned):
     assert not [line for line in text.splitlines() if line.startswith("| mos")]
 
 
+def test_tuning_trials_that_are_not_ok_are_counted_by_status(tuned, record_of):
+    suite = tuned(GRID, [9, 9, 1], [9, None, 1, None, 9, None], [None, 9, 1, 9, 9, 9])
+    two, three = (suite.tuning.rows[row].tuning_trials for row in (1, 2))
+    failed = [record_of(two[1], "diverged"), record_of(two[3], "oom"), record_of(two[5], "diverged")]
+    made = {each.id: each for each in (*failed, record_of(three[1], valid_ppl=9.0))}
+    (note,) = notes(tabulated(suite, tuning=made), "Tuning trials that are not ok")
+    assert note.endswith(
+        ": mos(num_mixtures=2): 2 diverged, 1 oom of 6; mos(num_mixtures=3): 1 of unknown status of 6."
+    )
+    waiting = tuned(GRID, [9, 9, 1], None, [9] * 6)
+    (note,) = notes(tabulated(waiting, tuning=made), "Tuning trials that are not ok")
+    assert note.endswith(": mos(num_mixtures=2): 2 diverged, 1 oom of 6.")
+    assert notes(tabulated(tuned(GRID, [9, 9, 1], [9] * 6, [9] * 6)), "Tuning trials that are not ok") == []
+
+
 def test_a_table_with_a_baseline_says_that_nothing_was_tuned(suite_of):
     untuned = SUITE.replace("tune: {TUNE}\n", "")
     assert "- Settings not tuned per head" in tabulated(suite_of(untuned))

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.code.fingerprints import UNKNOWN, harness_code
 from harness.errors import RecordError
 from harness.plan.loaded_suite import Suite
-from harness.records import store, timings, token_nll
+from harness.records import choices, store, timings, token_nll
 from harness.records.contents import of_suite
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
@@ -30,6 +30,7 @@ class Evidence:
         records: the records that verify, by trial id.
         timings: of exclusive passes, by trial id.
         interrupted: ids of trials that have a checkpoint and no record.
+        tuning: the records of the tuning trials of a suite with `tune`, by trial id.
         unscored: ids of ok trials without token scores, if the suite asks for them.
         printed: the numbers of papers that the suite compares with.
         warn: called with a sentence for each file that does not verify and is therefore not used.
@@ -47,6 +48,7 @@ class Evidence:
     outdated: Changed = field(default_factory=dict)
     harness_code: str = UNKNOWN
     unscored: frozenset[str] = frozenset()
+    tuning: dict[str, TrialRecord] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -96,6 +98,7 @@ def gather(suite: Suite, results: Path, warn: Callable[[str], None], printed: Pr
         unscored=frozenset(ok - scored if suite.measure.token_nll else ()),
         outdated=changed(found.values()),
         harness_code=harness_code().sha256,
+        tuning=choices.tuning_records(suite, results, lambda told_by_completed: None),
     )
 
 
