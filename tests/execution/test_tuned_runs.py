@@ -270,6 +270,16 @@ def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failur
     assert "softmax: 1 diverged of 3; mos(num_mixtures=2): 1 diverged of 3." in again.table()
 
 
+def test_a_table_says_of_a_row_that_its_tuning_trials_are_of_earlier_code(copied):
+    for path in copied.runs.glob("*/record.json"):
+        was = store.load(copied.runs, path.parent.name)
+        if was.tuning and was.spec.head.name == "mos":
+            store.save(was.model_copy(update={"code": was.code.model_copy(update={"head": "a" * 64})}), copied.runs)
+    text = harness.load_study(copied.suite, results=copied.results).table()
+    assert "- ¶ mos(num_mixtures=2): tuned before heads/mos.py changed, so the present code may choose" in text
+    assert text.count("¶") == 1
+
+
 def test_tuning_trials_that_are_run_again_choose_again(copied):
     other_choice(copied)
     copied(only=("head=softmax,seed=9",), force=True)

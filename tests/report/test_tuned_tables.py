@@ -1,5 +1,6 @@
 """What a table says of tuning: the chosen values, the budget, values at an end, rows without a point; and the plot."""
 
+import handmade
 import pytest
 from handmade import evidence, tabulated
 
@@ -115,6 +116,23 @@ def test_tuning_trials_that_are_not_ok_are_counted_by_status(tuned, record_of):
     (note,) = notes(tabulated(waiting, tuning=made), "Tuning trials that are not ok")
     assert note.endswith(": mos(num_mixtures=2): 2 diverged, 1 oom of 6.")
     assert notes(tabulated(tuned(GRID, [9, 9, 1], [9] * 6, [9] * 6)), "Tuning trials that are not ok") == []
+
+
+def test_rows_that_were_tuned_by_other_code_are_named(tuned, record_of):
+    suite = tuned(GRID, [9, 9, 1], [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1])
+    here, old = handmade.code(), handmade.code(head="a" * 64)
+    of_row = [here] * 3, [old] * 6, [here, old, here, here, here, here]
+    made = [
+        record_of(trial, code=code, valid_ppl=9.0)
+        for row, codes in zip(suite.tuning.rows, of_row, strict=True)
+        for trial, code in zip(row.tuning_trials, codes, strict=True)
+    ]
+    outdated = {each.id: ("head",) for each in made if each.code == old}
+    assert notes(tabulated(suite, tuning={each.id: each for each in made}, outdated=outdated), "¶") == [
+        "- ¶ mos(num_mixtures=2): tuned before heads/mos.py changed, so the present code may choose another point.",
+        "- ¶ mos(num_mixtures=3): tuned by 2 versions of heads/mos.py, so the present code may choose another point.",
+    ]
+    assert notes(tabulated(suite, tuning={each.id: each for each in made[:3]}), "¶") == []
 
 
 def test_a_table_with_a_baseline_says_that_nothing_was_tuned(suite_of):

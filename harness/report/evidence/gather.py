@@ -34,7 +34,7 @@ class Evidence:
         unscored: ids of ok trials without token scores, if the suite asks for them.
         printed: the numbers of papers that the suite compares with.
         warn: called with a sentence for each file that does not verify and is therefore not used.
-        outdated: the trials whose code has changed since, see harness.report.evidence.versions.
+        outdated: the trials, tuning trials too, whose code has changed since, see harness.report.evidence.versions.
         harness_code: the hash of the present code of the harness.
     """
 
@@ -87,6 +87,7 @@ def gather(suite: Suite, results: Path, warn: Callable[[str], None], printed: Pr
         warn(warning)
     ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
     scored = {trial_id for trial_id in ok if _has_scores(runs, found[trial_id], warn)}
+    tuning = choices.tuning_records(suite, results, lambda told_by_completed: None)
     return Evidence(
         suite=suite,
         runs=runs,
@@ -96,9 +97,9 @@ def gather(suite: Suite, results: Path, warn: Callable[[str], None], printed: Pr
         printed=printed_numbers.load(suite) if printed is None else printed,
         warn=warn,
         unscored=frozenset(ok - scored if suite.measure.token_nll else ()),
-        outdated=changed(found.values()),
+        outdated=changed((*found.values(), *tuning.values())),
         harness_code=harness_code().sha256,
-        tuning=choices.tuning_records(suite, results, lambda told_by_completed: None),
+        tuning=tuning,
     )
 
 

@@ -1,5 +1,5 @@
-"""The notes under a table on tuning: the budget, values at the end of their range, tuning trials that are not ok, and
-rows without a point.
+"""The notes under a table on tuning: the budget, values at the end of their range, tuning trials that are not ok or
+of earlier code, and rows without a point.
 """
 
 from collections import Counter
@@ -9,6 +9,7 @@ from harness.plan.loaded_suite import Choice, Suite, TunedRow, Tuning
 from harness.plan.specs import value_text
 from harness.plan.tuning import Axis
 from harness.plan.two_stages import row_labels
+from harness.report.evidence import versions
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
 
@@ -25,7 +26,15 @@ def notes(findings: Findings) -> list[str]:
         trained = any(not trial.is_ngram for trial in suite.trials)
         return [NOT_TUNED] if suite.table.baseline is not None and trained else []
     named = list(zip(row_labels(suite), tuning.rows, tuning.choices, strict=True))
-    return [_budget(tuning), *_edges(tuning, named), *_not_ok(named, findings.evidence), *_without_point(named)]
+    found = findings.evidence.tuning
+    tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row, _ in named]
+    return [
+        _budget(tuning),
+        *_edges(tuning, named),
+        *_not_ok(named, findings.evidence),
+        *versions.of_tuning(tried, findings.evidence.outdated),
+        *_without_point(named),
+    ]
 
 
 def tuned_settings(suite: Suite) -> list[str]:
