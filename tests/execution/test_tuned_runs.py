@@ -298,3 +298,25 @@ def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):
     assert not (run.results / "tables").exists()
     with pytest.raises(RecordError, match="no row of the suite is tuned yet"):
         study.write_table()
+
+
+def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp_path):
+    run = Run(tmp_path)
+    first = SUITE.replace("epochs: 1, seed: 9", "epochs: 2, seed: 9").replace(", 1.0e+30", "")
+    run.suite.write_text(first)
+    run(only=("head=softmax",))
+    was = {path.parent.name for path in run.runs.glob("*/record.json") if store.load(run.runs, path.parent.name).tuning}
+    run.suite.write_text(first.replace("seed: 9", "seed: 5").replace("seeds: [1]", "seeds: [9]"))
+    study = run(only=("head=softmax",))
+    (record,) = study.records.values()
+    assert record.id in was
+    assert not record.tuning
+    assert (run.runs / record.id / "test_nll.npz").is_file()
+    assert f"the record of trial {record.id} does not count: it was made as a tuning trial" in run.warned
+    (group,) = all_suites.load(run.results, pytest.fail).groups
+    (entry,) = group.entries
+    assert set(entry.row.records) == {1, 9}
+    run.suite.write_text(first)  # back: the record of the table also counts for tuning
+    run(only=("head=softmax",))
+    assert "does not count" not in run.warned
+    assert "trials to run" not in run.shown
