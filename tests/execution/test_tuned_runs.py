@@ -9,12 +9,14 @@ import pytest
 from rich.console import Console
 
 import harness
+from harness.cli import screen
 from harness.errors import RecordError
 from harness.exchange.exporter import export_records
 from harness.exchange.importer import import_records
 from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import all_ok
 from harness.records import choices, sealed, store
+from harness.report import history
 from harness.report.leaderboard import all_suites
 
 SUITE = """\
@@ -320,3 +322,13 @@ def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp
     run(only=("head=softmax",))
     assert "does not count" not in run.warned
     assert "trials to run" not in run.shown
+
+
+def test_the_history_tells_tuning_trials_from_those_of_the_table(run):
+    rows = history.of_trials(run.results, "tuned", pytest.fail)
+    assert sorted((row.seed, row.tuning) for row in rows) == [(1, False)] * 2 + [(9, True)] * 6
+    assert {row.token_scores for row in rows if row.tuning} == {None}
+    out = io.StringIO()
+    Console(file=out, width=250).print(screen.history_of_trials(rows))
+    lines = [line for line in out.getvalue().splitlines() if any(row.id in line for row in rows)]
+    assert [sum(word in line for line in lines) for word in ("ok, tuning", "diverged, tuning", "tuning")] == [4, 2, 6]
