@@ -198,13 +198,14 @@ def history_of_suites(rows: Iterable[SuiteHistory]) -> Table:
 
 
 def history_of_trials(rows: Iterable[TrialHistory]) -> Table:
-    """A row for each trial that has a record."""
+    """A row for each trial that has a record; the status of a tuning trial is like 'ok, tuning'."""
     names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
     shown = Table(*names, "token scores")
     kept = {True: "kept", False: "no token scores", None: "-"}
     for row in rows:
         measured = [f"{value:.2f}" if value is not None else "-" for value in (row.test_ppl, row.minutes)]
-        about = [row.id, row.head, row.backbone, row.corpus, str(row.seed), row.status]
+        status = f"{row.status}, tuning" if row.tuning else row.status
+        about = [row.id, row.head, row.backbone, row.corpus, str(row.seed), status]
         shown.add_row(*map(_shown, [*about, *measured, row.device, row.finished, kept[row.token_scores]]))
     return shown
 

@@ -97,12 +97,22 @@ def load_study(suite: str | Path | Suite, *, results: str | Path | None = None, 
 def all_ok(found: Study, only: tuple[str, ...] = ()) -> bool:
     """Whether every trial of the study, or every one that `only` selects, has a record with the status 'ok'.
 
-    Of a suite with `tune`, a point must be chosen for each of these rows. A tuning trial may fail.
+    Of a suite with `tune`, a point must be chosen for each of these rows. A tuning trial may diverge, and not fail in
+    another way.
     """
     suite, records = found.suite, found.records
-    if suite.tuning is not None and not all(suite.tuning.of_table(row) for row in chosen_rows(suite, only)):
-        return False
-    return all(spec.id in records and records[spec.id].status == "ok" for spec in chosen_trials(suite, only))
+    return _all_tuned(found, only) and all(
+        spec.id in records and records[spec.id].status == "ok" for spec in chosen_trials(suite, only)
+    )
+
+
+def _all_tuned(found: Study, only: tuple[str, ...]) -> bool:
+    tuning, records = found.suite.tuning, found.evidence.tuning
+    rows = [] if tuning is None else chosen_rows(found.suite, only)
+    statuses = {
+        records[spec.id].status for row in rows for spec in tuning.rows[row].tuning_trials if spec.id in records
+    }
+    return all(tuning.of_table(row) for row in rows) and statuses <= set(choices.EXPECTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

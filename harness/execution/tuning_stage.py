@@ -5,8 +5,7 @@ from dataclasses import replace
 from harness.execution.driver import run_trials
 from harness.execution.stage import Stage, pending
 from harness.plan.two_stages import chosen_rows, first_stage
-from harness.records import choices, store
-from harness.records.contents import of_suite
+from harness.records import choices
 from harness.records.record import TrialRecord
 from harness.tracking.safe_tracker import SafeTracker
 
@@ -23,7 +22,7 @@ def tune(table: Stage, tracking: SafeTracker) -> bool:
     """
     rows = chosen_rows(table.suite, table.options.only)
     stage = replace(table, suite=first_stage(table.suite), trials=first_stage(table.suite, rows).trials, tuning=True)
-    found = pending(stage, records := _records(stage))
+    found = pending(stage, records := choices.tuning_records(stage.suite, stage.results, stage.reporter.warn))
     if found.todo:
         stage.reporter.say(
             f"tuning: {len(found.todo)} of {len(stage.trials)} trials to run, then the trials of the table"
@@ -33,16 +32,10 @@ def tune(table: Stage, tracking: SafeTracker) -> bool:
             records |= run_trials(found.todo, stage.execution(found.todo), view, tracking)
         finally:
             stage.reporter.totals(view)
+    if failed := sum(records[spec.id].status not in choices.EXPECTED for spec in stage.trials if spec.id in records):
+        stage.reporter.say(f"failed: {failed} of the tuning trials; --retry-failed runs them again")
     _store(stage, [table.suite.tuning.rows[row] for row in rows], records, {spec.id for spec in found.todo})
     return not stage.options.fail_fast or all(spec.id in records for spec in stage.trials)
-
-
-def _records(stage: Stage) -> dict[str, TrialRecord]:
-    found, damaged = store.load_all(stage.runs, [spec.id for spec in stage.trials])
-    found, misfits = of_suite(found, stage.suite)
-    for sentence in (*damaged, *misfits):
-        stage.reporter.warn(sentence)
-    return found
 
 
 def _store(stage: Stage, rows: list, records: dict[str, TrialRecord], trained: set[str]) -> None:
@@ -51,7 +44,7 @@ def _store(stage: Stage, rows: list, records: dict[str, TrialRecord], trained: s
         now
         for row in rows
         if (now := choices.of_records(row, records)) is not None
-        and (choices.stored(kept, row) is None or not trained.isdisjoint(now.valid_ppl))
+        and (choices.stored(kept, row, stage.reporter.warn) is None or not trained.isdisjoint(now.valid_ppl))
     ]
     if made:
         choices.save(stage.runs, made)

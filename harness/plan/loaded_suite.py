@@ -1,7 +1,7 @@
 """A suite that was read and checked: its trials, and the points that are tried where it is tuned."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -51,7 +51,7 @@ class Choice(Strict):
     row: str
     trial: str | None
     point: Point
-    valid_ppl: dict[str, float | None]
+    valid_ppl: dict[str, Annotated[float, Field(gt=0)] | None]
 
 
 class Tuning(Strict):

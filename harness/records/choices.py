@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import RecordError
+from harness.plan.identity import canonical
 from harness.plan.loaded_suite import Choice, Suite, TunedRow
 from harness.plan.tuning import point_text
 from harness.plan.two_stages import choose, first_stage, with_choices
@@ -21,6 +22,7 @@ from harness.records.record import TrialRecord
 SCHEMA = 1
 FILE_NAME = "tuning.json"
 MAX_BYTES = 16 * 1024**2
+EXPECTED = ("ok", "diverged")  # statuses of a tuning trial; with any other one its row had fewer attempts than others
 
 
 class Tuning(BaseModel):
@@ -72,10 +74,23 @@ def save(runs: Path, made: Iterable[Choice]) -> None:
     sealed.save(Tuning(suite=runs.name, choices=tuple(kept.values())), runs / FILE_NAME)
 
 
-def stored(found: Iterable[Choice], row: TunedRow) -> Choice | None:
-    """The choice that was made of a row's tuning trials; None if there is none."""
+def stored(found: Iterable[Choice], row: TunedRow, warn: Callable[[str], None]) -> Choice | None:
+    """The choice that was made of a row's tuning trials; None if there is none.
+
+    Args:
+        warn: called with a sentence if the choice is not one of the row's points at these perplexities: it does not
+            count then.
+    """
     trials = {trial.id for trial in row.tuning_trials}
-    return next((each for each in found if each.valid_ppl.keys() == trials), None)
+    kept = next((each for each in found if each.valid_ppl.keys() == trials), None)
+    if kept is None:
+        return None
+    made = choose(row, kept.valid_ppl)
+    if (kept.trial, canonical(kept.point)) == (made.trial, canonical(made.point)):
+        return made
+    stored_one, expected = (f"{each.trial} with {point_text(each.point) or 'no point'}" for each in (kept, made))
+    warn(f"{FILE_NAME}, {made.row}: the stored choice does not count: it is trial {stored_one}, expected {expected}")
+    return None
 
 
 def of_records(row: TunedRow, records: dict[str, TrialRecord]) -> Choice | None:
@@ -88,6 +103,18 @@ def perplexity(record: TrialRecord) -> float | None:
     return record.metrics["valid_ppl"] if record.status == "ok" else None
 
 
+def tuning_records(suite: Suite, results: Path, warn: Callable[[str], None]) -> dict[str, TrialRecord]:
+    """The records of the tuning trials of a suite, by id; {} without `tune`. `warn` is called as by `completed`."""
+    if suite.tuning is None:
+        return {}
+    first = first_stage(suite)
+    records, damaged = store.load_all(store.runs_folder(results, suite.name), [trial.id for trial in first.trials])
+    records, misfits = of_suite(records, first)
+    for sentence in (*damaged, *misfits):
+        warn(sentence)
+    return records
+
+
 def completed(suite: Suite, results: Path, warn: Callable[[str], None]) -> Suite:
     """Return a suite with the trials of its table. Every command that has a results folder uses a suite like this.
 
@@ -96,18 +123,14 @@ def completed(suite: Suite, results: Path, warn: Callable[[str], None]) -> Suite
 
     Args:
         warn: called with a sentence for each record that does not count, and for each row whose records now give
-            another choice than the stored one; and if the stored choices do not verify.
+            another choice than the stored one; and if the stored choices do not verify, or are not of the plan.
     """
     if suite.tuning is None:
         return suite
-    runs, first = store.runs_folder(results, suite.name), first_stage(suite)
-    records, damaged = store.load_all(runs, [trial.id for trial in first.trials])
-    records, misfits = of_suite(records, first)
-    for sentence in (*damaged, *misfits):
-        warn(sentence)
+    runs, records = store.runs_folder(results, suite.name), tuning_records(suite, results, warn)
     kept, choices = readable(runs, warn), []
     for row in suite.tuning.rows:
-        before, now = stored(kept, row), of_records(row, records)
+        before, now = stored(kept, row, warn), of_records(row, records)
         if before is not None and now is not None and before.trial != now.trial:
             warn(_other(before, now, runs / FILE_NAME))
         choices.append(before or now)

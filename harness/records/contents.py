@@ -65,14 +65,21 @@ class KnownContents:
 
 def of_suite(found: dict[str, TrialRecord], suite: Suite) -> tuple[dict[str, TrialRecord], list[str]]:
     """The records with the settings of the suite's trials, by id, and a sentence for each other record: it has the id
-    of a trial and the settings of another.
+    of a trial and the settings of another, or it was made as a tuning trial and the suite plans it for its table. Such
+    a record has no scores of tokens and is not on the leaderboard.
     """
+    tuning = set() if suite.tuning is None else {trial.id for row in suite.tuning.rows for trial in row.tuning_trials}
     fitting, sentences = {}, []
     for trial in suite.trials:
         record = found.get(trial.id)
         if record is None:
             continue
-        if record.spec == trial or _has_id(record.spec, trial, suite):
+        if record.tuning and trial.id not in tuning:
+            sentences.append(
+                f"the record of trial {trial.id} does not count: it was made as a tuning trial, and is now one of the "
+                "table; `harness run` trains it as such"
+            )
+        elif record.spec == trial or _has_id(record.spec, trial, suite):
             fitting[trial.id] = record
         else:
             sentences.append(f"the record of trial {trial.id} does not count: it is of {record.spec}, not of {trial}")

@@ -18,7 +18,9 @@ class TrialHistory:
     Args:
         minutes: of training; None if it was not trained.
         finished: when it finished, as in its record.
-        token_scores: whether its token scores are stored; None if the trial is not ok.
+        token_scores: whether its token scores are stored; None if the trial is not ok, or is a tuning trial,
+            which keeps none.
+        tuning: it is a tuning trial, and belongs to no table.
     """
 
     id: str
@@ -32,6 +34,7 @@ class TrialHistory:
     device: str
     finished: str
     token_scores: bool | None
+    tuning: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +105,9 @@ def of_trials(results: Path, suite: str, warn: Callable[[str], None]) -> list[Tr
             device=record.environment.device,
             finished=record.environment.finished,
             token_scores=(store.folder(runs, record.id) / token_nll.FILE_NAME).is_file()
-            if record.status == "ok"
+            if record.status == "ok" and not record.tuning
             else None,
+            tuning=record.tuning,
         )
         for record in found.values()
     ]

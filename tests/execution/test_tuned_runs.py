@@ -9,12 +9,14 @@ import pytest
 from rich.console import Console
 
 import harness
+from harness.cli import screen
 from harness.errors import RecordError
 from harness.exchange.exporter import export_records
 from harness.exchange.importer import import_records
 from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import all_ok
-from harness.records import choices, store
+from harness.records import choices, sealed, store
+from harness.report import history
 from harness.report.leaderboard import all_suites
 
 SUITE = """\
@@ -153,7 +155,8 @@ def test_the_stored_choice_is_used_when_the_tuning_records_are_gone(copied):
     for path in copied.runs.glob("*/record.json"):
         if store.load(copied.runs, path.parent.name).tuning:
             path.unlink()
-    assert harness.load_study(copied.suite, results=copied.results).table() == before
+    after = harness.load_study(copied.suite, results=copied.results).table()
+    assert after == before.replace("1 diverged", "1 of unknown status")
 
 
 def other_choice(run: Run) -> str:
@@ -196,6 +199,45 @@ def test_an_export_whose_choice_contradicts_its_records_is_refused(copied, tmp_p
     assert not (tmp_path / "there" / "runs").exists()
 
 
+def forged(run: Run, **changes) -> None:
+    """Replace the stored choice of softmax by one with a valid checksum that the plan does not give."""
+    made = [
+        each.model_copy(update=changes if each.row.startswith("softmax") else {}) for each in choices.load(run.runs)
+    ]
+    sealed.save(choices.Tuning(suite="tuned", choices=tuple(made)), run.runs / choices.FILE_NAME)
+
+
+@pytest.mark.parametrize("point", [{"train.momentum": 0.5}, {"train.lr": 7.5}, {}])
+def test_a_stored_point_that_is_not_of_its_trial_does_not_count(copied, point, tmp_path, capsys):
+    before = harness.load_study(copied.suite, results=copied.results).table()
+    forged(copied, point=point)
+    export_records(copied.results, tmp_path / "records.zip")
+    there = tmp_path / "there"
+    import_records(tmp_path / "records.zip", there)
+    for results in (copied.results, there):
+        capsys.readouterr()
+        assert harness.load_study(copied.suite, results=results).table() == before  # the choice that the records give
+        warned = capsys.readouterr().err
+        assert warned.count("\n") == 1
+        assert "tuning.json, softmax lstm markov: the stored choice does not count: it is trial" in warned
+    assert all_ok(copied())
+    assert choices.load(copied.runs)[0].point.keys() == {"train.lr"}
+
+
+@pytest.mark.parametrize("ppl", [0.0, -3.0])
+def test_a_perplexity_of_0_or_less_is_refused_in_a_stored_choice_and_in_an_import(copied, ppl, tmp_path, monkeypatch):
+    was = next(each for each in choices.load(copied.runs) if each.row.startswith("softmax"))
+    forged(copied, valid_ppl={**was.valid_ppl, was.trial: ppl})
+    with pytest.raises(RecordError, match=r"tuning\.json: no valid tuning"):
+        choices.load(copied.runs)
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr(choices, "parsed", lambda *arguments: ())
+        export_records(copied.results, tmp_path / "records.zip")
+    with pytest.raises(RecordError, match=r"tuning\.json: no valid tuning"):
+        import_records(tmp_path / "records.zip", tmp_path / "there")
+    assert not (tmp_path / "there" / "runs").exists()
+
+
 def test_a_damaged_choice_does_not_count(copied, capsys):
     place = copied.runs / "tuning.json"
     before = harness.load_study(copied.suite, results=copied.results).table()
@@ -204,6 +246,40 @@ def test_a_damaged_choice_does_not_count(copied, capsys):
     assert "the checksum does not fit the content" in capsys.readouterr().err
     copied()
     assert choices.load(copied.runs)
+
+
+def fail(run: Run, head: str, lr: float, status: str) -> None:
+    """Save another record of a tuning trial, one that failed, and forget the choices."""
+    kept = [store.load(run.runs, path.parent.name) for path in run.runs.glob("*/record.json")]
+    (was,) = [each for each in kept if each.tuning and (each.spec.head.name, each.spec.train.lr) == (head, lr)]
+    changes = {"status": status, "metrics": {}, "certificate": None, "weights_sha256": None, "message": "it failed"}
+    store.save(was.model_copy(update=changes), run.runs)
+    (run.runs / choices.FILE_NAME).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("status", ["oom", "error", "timeout"])
+def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failure_of_the_run(copied, status):
+    worse = {0.5, 1.0} - {harness.load_study(copied.suite, results=copied.results).rows[1].tuned["train.lr"]}
+    fail(copied, "mos", *worse, status)
+    study = copied()
+    assert not all_ok(study)
+    assert all_ok(study, ("head=softmax",))
+    assert "softmax: 1 diverged of 3; mos(num_mixtures=2): " in study.table()
+    assert f"1 {status}" in study.table()
+    assert "failed: 1 of the tuning trials; --retry-failed runs them again" in copied.shown
+    again = copied(retry_failed=True)
+    assert all_ok(again)
+    assert "softmax: 1 diverged of 3; mos(num_mixtures=2): 1 diverged of 3." in again.table()
+
+
+def test_a_table_says_of_a_row_that_its_tuning_trials_are_of_earlier_code(copied):
+    for path in copied.runs.glob("*/record.json"):
+        was = store.load(copied.runs, path.parent.name)
+        if was.tuning and was.spec.head.name == "mos":
+            store.save(was.model_copy(update={"code": was.code.model_copy(update={"head": "a" * 64})}), copied.runs)
+    text = harness.load_study(copied.suite, results=copied.results).table()
+    assert "- ¶ mos(num_mixtures=2): tuned before heads/mos.py changed, so the present code may choose" in text
+    assert text.count("¶") == 1
 
 
 def test_tuning_trials_that_are_run_again_choose_again(copied):
@@ -224,3 +300,35 @@ def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):
     assert not (run.results / "tables").exists()
     with pytest.raises(RecordError, match="no row of the suite is tuned yet"):
         study.write_table()
+
+
+def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp_path):
+    run = Run(tmp_path)
+    first = SUITE.replace("epochs: 1, seed: 9", "epochs: 2, seed: 9").replace(", 1.0e+30", "")
+    run.suite.write_text(first)
+    run(only=("head=softmax",))
+    was = {path.parent.name for path in run.runs.glob("*/record.json") if store.load(run.runs, path.parent.name).tuning}
+    run.suite.write_text(first.replace("seed: 9", "seed: 5").replace("seeds: [1]", "seeds: [9]"))
+    study = run(only=("head=softmax",))
+    (record,) = study.records.values()
+    assert record.id in was
+    assert not record.tuning
+    assert (run.runs / record.id / "test_nll.npz").is_file()
+    assert f"the record of trial {record.id} does not count: it was made as a tuning trial" in run.warned
+    (group,) = all_suites.load(run.results, pytest.fail).groups
+    (entry,) = group.entries
+    assert set(entry.row.records) == {1, 9}
+    run.suite.write_text(first)  # back: the record of the table also counts for tuning
+    run(only=("head=softmax",))
+    assert "does not count" not in run.warned
+    assert "trials to run" not in run.shown
+
+
+def test_the_history_tells_tuning_trials_from_those_of_the_table(run):
+    rows = history.of_trials(run.results, "tuned", pytest.fail)
+    assert sorted((row.seed, row.tuning) for row in rows) == [(1, False)] * 2 + [(9, True)] * 6
+    assert {row.token_scores for row in rows if row.tuning} == {None}
+    out = io.StringIO()
+    Console(file=out, width=250).print(screen.history_of_trials(rows))
+    lines = [line for line in out.getvalue().splitlines() if any(row.id in line for row in rows)]
+    assert [sum(word in line for line in lines) for word in ("ok, tuning", "diverged, tuning", "tuning")] == [4, 2, 6]

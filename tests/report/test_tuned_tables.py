@@ -1,5 +1,6 @@
 """What a table says of tuning: the chosen values, the budget, values at an end, rows without a point; and the plot."""
 
+import handmade
 import pytest
 from handmade import evidence, tabulated
 
@@ -102,6 +103,38 @@ def test_rows_without_a_point_are_named_and_the_others_are_there(tuned):
     assert not [line for line in text.splitlines() if line.startswith("| mos")]
 
 
+def test_tuning_trials_that_are_not_ok_are_counted_by_status(tuned, record_of):
+    suite = tuned(GRID, [9, 9, 1], [9, None, 1, None, 9, None], [None, 9, 1, 9, 9, 9])
+    two, three = (suite.tuning.rows[row].tuning_trials for row in (1, 2))
+    failed = [record_of(two[1], "diverged"), record_of(two[3], "oom"), record_of(two[5], "diverged")]
+    made = {each.id: each for each in (*failed, record_of(three[1], valid_ppl=9.0))}
+    (note,) = notes(tabulated(suite, tuning=made), "Tuning trials that are not ok")
+    assert note.endswith(
+        ": mos(num_mixtures=2): 2 diverged, 1 oom of 6; mos(num_mixtures=3): 1 of unknown status of 6."
+    )
+    waiting = tuned(GRID, [9, 9, 1], None, [9] * 6)
+    (note,) = notes(tabulated(waiting, tuning=made), "Tuning trials that are not ok")
+    assert note.endswith(": mos(num_mixtures=2): 2 diverged, 1 oom of 6.")
+    assert notes(tabulated(tuned(GRID, [9, 9, 1], [9] * 6, [9] * 6)), "Tuning trials that are not ok") == []
+
+
+def test_rows_that_were_tuned_by_other_code_are_named(tuned, record_of):
+    suite = tuned(GRID, [9, 9, 1], [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1])
+    here, old = handmade.code(), handmade.code(head="a" * 64)
+    of_row = [here] * 3, [old] * 6, [here, old, here, here, here, here]
+    made = [
+        record_of(trial, code=code, valid_ppl=9.0)
+        for row, codes in zip(suite.tuning.rows, of_row, strict=True)
+        for trial, code in zip(row.tuning_trials, codes, strict=True)
+    ]
+    outdated = {each.id: ("head",) for each in made if each.code == old}
+    assert notes(tabulated(suite, tuning={each.id: each for each in made}, outdated=outdated), "¶") == [
+        "- ¶ mos(num_mixtures=2): tuned before heads/mos.py changed, so the present code may choose another point.",
+        "- ¶ mos(num_mixtures=3): tuned by 2 versions of heads/mos.py, so the present code may choose another point.",
+    ]
+    assert notes(tabulated(suite, tuning={each.id: each for each in made[:3]}), "¶") == []
+
+
 def test_a_table_with_a_baseline_says_that_nothing_was_tuned(suite_of):
     untuned = SUITE.replace("tune: {TUNE}\n", "")
     assert "- Settings not tuned per head" in tabulated(suite_of(untuned))
@@ -131,6 +164,29 @@ def test_the_plot_has_every_tuning_trial_and_the_chosen_one(tuned, record_of):
     assert "Each point is one tuning trial of 1 epoch under seed 9" in plot.caption
     assert "Crosses at the top: trials that failed" in plot.caption
     assert "softmax" in plot.svg
+
+
+MIXED = (
+    "trials: 2, epochs: 1, seed: 9, space: "
+    "{train.lr: {log_uniform: [0.5, 20]}, train.weight_decay: [0, 1.0e+30], head.dropout: [0, 0.4]}"
+)
+
+
+def test_a_list_beside_a_range_leaves_no_trial_out_of_the_plot(tuned, record_of):
+    # softmax: (weight_decay 0, lr a), (0, b), (1e30, a), (1e30, b); mos has each cell of the lists for both dropouts
+    lost = [13.0, 14.0, 9.0, 10.0, None, None, None, None]
+    suite = tuned(MIXED, [12.0, None, 200.0, None], lost, None)
+    made = evidence(suite, records(suite, record_of))
+    a, b = (each.point["train.lr"] for each in suite.tuning.rows[0].candidates[:2])
+    one, other = tuning_panel.tried("train.lr", made.rows, suite)
+    assert one.places == ((a, 12.0), (a, 200.0))
+    assert (one.failed, one.best, one.single) == ((b, b), (a, 12.0), False)
+    assert other.places == tuple(sorted([(a, 13.0), (b, 14.0), (a, 9.0), (b, 10.0)]))
+    assert (other.failed, other.best) == (tuple(sorted([a, a, b, b])), (a, 9.0))
+    axes, _ = tuning_panel.draw("train.lr", made.rows, made)
+    crosses = [sorted(line.get_xdata()) for line in axes.lines if line.get_marker() == "x"]
+    assert crosses == [sorted([a, b, b]), sorted([a, a, b, b])]  # 200 is above the ceiling, ten times 9
+    assert [each for each in draw(made, "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
 
 
 def test_a_list_has_no_plot(tuned, record_of):

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.code.fingerprints import UNKNOWN, harness_code
 from harness.errors import RecordError
 from harness.plan.loaded_suite import Suite
-from harness.records import store, timings, token_nll
+from harness.records import choices, store, timings, token_nll
 from harness.records.contents import of_suite
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
@@ -30,10 +30,11 @@ class Evidence:
         records: the records that verify, by trial id.
         timings: of exclusive passes, by trial id.
         interrupted: ids of trials that have a checkpoint and no record.
+        tuning: the records of the tuning trials of a suite with `tune`, by trial id.
         unscored: ids of ok trials without token scores, if the suite asks for them.
         printed: the numbers of papers that the suite compares with.
         warn: called with a sentence for each file that does not verify and is therefore not used.
-        outdated: the trials whose code has changed since, see harness.report.evidence.versions.
+        outdated: the trials, tuning trials too, whose code has changed since, see harness.report.evidence.versions.
         harness_code: the hash of the present code of the harness.
     """
 
@@ -47,6 +48,7 @@ class Evidence:
     outdated: Changed = field(default_factory=dict)
     harness_code: str = UNKNOWN
     unscored: frozenset[str] = frozenset()
+    tuning: dict[str, TrialRecord] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -85,6 +87,7 @@ def gather(suite: Suite, results: Path, warn: Callable[[str], None], printed: Pr
         warn(warning)
     ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
     scored = {trial_id for trial_id in ok if _has_scores(runs, found[trial_id], warn)}
+    tuning = choices.tuning_records(suite, results, lambda sentence: None)  # `completed` has given them
     return Evidence(
         suite=suite,
         runs=runs,
@@ -94,8 +97,9 @@ def gather(suite: Suite, results: Path, warn: Callable[[str], None], printed: Pr
         printed=printed_numbers.load(suite) if printed is None else printed,
         warn=warn,
         unscored=frozenset(ok - scored if suite.measure.token_nll else ()),
-        outdated=changed(found.values()),
+        outdated=changed((*found.values(), *tuning.values())),
         harness_code=harness_code().sha256,
+        tuning=tuning,
     )
 
 

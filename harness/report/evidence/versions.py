@@ -54,6 +54,28 @@ def of_rows(named: Iterable[tuple[str, "Row"]], outdated: Changed) -> list[str]:
     return [f"{OUTDATED_MARK} {'; '.join(of)}: {note}" for note, of in names.items()]
 
 
+def of_tuning(named: Iterable[tuple[str, list[TrialRecord]]], outdated: Changed) -> list[str]:
+    """A note on each row whose tuning trials are of several versions, or of another version than the present code.
+
+    Args:
+        named: the records of the tuning trials of each row, with the row's name.
+    """
+    names: dict[str, list[str]] = {}
+    for name, records in named:
+        since = {kind for record in records for kind in outdated.get(record.id, ())}
+        versions = list(dict.fromkeys(version for record in records if (version := _version(record)) is not None))
+        if differing := _differing(versions, since):
+            spec = records[0].spec
+            kinds = [list(KINDS)[at] for at in differing]
+            files = ", ".join(str(fingerprints.code_of(kind, getattr(spec, kind).name)) for kind in kinds)
+            made = f"by {len(versions)} versions of {files}" if len(versions) > 1 else f"before {files} changed"
+            names.setdefault(made, []).append(name)
+    return [
+        f"{OUTDATED_MARK} {'; '.join(of)}: tuned {made}, so the present code may choose another point."
+        for made, of in names.items()
+    ]
+
+
 def of_harness(records: Iterable[TrialRecord], here: str) -> list[str]:
     """A note on records made by another version of the harness itself, and one on records without a version."""
     ok = [record for record in records if record.status == "ok"]

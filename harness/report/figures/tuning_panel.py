@@ -45,12 +45,12 @@ def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
         choice, candidates = suite.tuning.choices[index], suite.tuning.rows[index].candidates
         if key not in candidates[0].point:
             continue
-        ppl = {each.point[key]: choice.valid_ppl[each.trial.id] for each in candidates}
+        ppl = [(each.point[key], choice.valid_ppl[each.trial.id]) for each in candidates]  # values may be equal
         found.append(
             Tried(
                 label=line.head,
-                places=tuple(sorted((x, y) for x, y in ppl.items() if y is not None)),
-                failed=tuple(sorted(x for x, y in ppl.items() if y is None)),
+                places=tuple(sorted((x, y) for x, y in ppl if y is not None)),
+                failed=tuple(sorted(x for x, y in ppl if y is None)),
                 best=(choice.point[key], choice.valid_ppl[choice.trial]),
                 single=_only(key, candidates),
             )
@@ -75,7 +75,7 @@ def draw(key: str, lines: list[Row], evidence: Evidence) -> tuple[Axes, str] | s
         x, y = zip(*within, strict=True)
         (line,) = on.plot(x, y, color=how.colour, marker=how.marker, linestyle=how.line if row.single else "")
         on.plot(*row.best, "o", color=how.colour, markersize=11, fillstyle="none")
-        above = [*row.failed, *(value for value, _ in row.places if value not in x)]
+        above = [*row.failed, *(place[0] for place in row.places if place not in within)]
         if above:
             at_top = [0.98 - 0.03 * index] * len(above)
             on.plot(above, at_top, "x", color=how.colour, transform=on.get_xaxis_transform())

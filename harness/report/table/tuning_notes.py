@@ -1,12 +1,17 @@
-"""The notes under a table on tuning: the budget, values at the end of their range, and rows without a point."""
+"""The notes under a table on tuning: the budget, values at the end of their range, tuning trials that are not ok or
+of earlier code, and rows without a point.
+"""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from harness.plan.loaded_suite import Choice, Suite, TunedRow, Tuning
 from harness.plan.specs import value_text
 from harness.plan.tuning import Axis
 from harness.plan.two_stages import row_labels
+from harness.report.evidence import versions
 from harness.report.evidence.findings import Findings
+from harness.report.evidence.gather import Evidence
 
 NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
 FEWEST = 3  # values of a list, of which one is at an end and one is not
@@ -21,7 +26,15 @@ def notes(findings: Findings) -> list[str]:
         trained = any(not trial.is_ngram for trial in suite.trials)
         return [NOT_TUNED] if suite.table.baseline is not None and trained else []
     named = list(zip(row_labels(suite), tuning.rows, tuning.choices, strict=True))
-    return [_budget(tuning), *_edges(tuning, named), *_without_point(named)]
+    found = findings.evidence.tuning
+    tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row, _ in named]
+    return [
+        _budget(tuning),
+        *_edges(tuning, named),
+        *_not_ok(named, findings.evidence),
+        *versions.of_tuning(tried, findings.evidence.outdated),
+        *_without_point(named),
+    ]
 
 
 def tuned_settings(suite: Suite) -> list[str]:
@@ -75,6 +88,28 @@ def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
         if axis.choice is None and numbers and several and value in (min(tried), max(tried)):
             end = "lowest" if value == min(tried) else "highest"
             yield f"{key.removeprefix('train.')} {value:g}, the {end}"
+
+
+def _not_ok(rows: list[Named], evidence: Evidence) -> list[str]:
+    """'Tuning trials that are not ok, ...: mos(num_mixtures=2): 2 diverged, 1 oom of 8.'"""
+    found = []
+    for name, row, choice in rows:
+        statuses = Counter(_statuses(row, choice, evidence))
+        counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
+        found += [f"{name}: {counts} of {len(row.candidates)}"] if statuses else []
+    return [f"Tuning trials that are not ok, so that they cannot be chosen: {'; '.join(found)}."] if found else []
+
+
+def _statuses(row: TunedRow, choice: Choice | None, evidence: Evidence) -> Iterator[str]:
+    """Of the row's tuning trials that failed. The stored choice says that they did, also without their records."""
+    for trial in row.tuning_trials:
+        record = evidence.tuning.get(trial.id)
+        if choice is not None and choice.valid_ppl[trial.id] is not None:
+            continue
+        if record is not None and record.status != "ok":
+            yield record.status
+        elif choice is not None:
+            yield "of unknown status"
 
 
 def _without_point(rows: list[Named]) -> list[str]:
