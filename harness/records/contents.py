@@ -79,7 +79,8 @@ def of_suite(found: dict[str, TrialRecord], suite: Suite) -> tuple[dict[str, Tri
                 f"the record of trial {trial.id} does not count: it was made as a tuning trial, and is now one of the "
                 "table; `harness run` trains it as such"
             )
-        elif record.spec == trial or _has_id(record.spec, trial, suite):
+            continue
+        if record.spec == trial or _has_id(record.spec, trial, suite):
             fitting[trial.id] = record
         else:
             sentences.append(f"the record of trial {trial.id} does not count: it is of {record.spec}, not of {trial}")

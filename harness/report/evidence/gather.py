@@ -87,7 +87,7 @@ def gather(suite: Suite, results: Path, warn: Callable[[str], None], printed: Pr
         warn(warning)
     ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
     scored = {trial_id for trial_id in ok if _has_scores(runs, found[trial_id], warn)}
-    tuning = choices.tuning_records(suite, results, lambda sentence: None)  # `completed` has given them
+    tuning = choices.tuning_records(suite, results, lambda sentence: None)  # completed() has warned
     return Evidence(
         suite=suite,
         runs=runs,
