@@ -15,6 +15,7 @@ from harness.report.table import suite_table
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5, 10]}"))
 PPL = {"softmax": 100.0, 2: 9.5, 5: 88.0, 10: None}  # as text 9.5 sorts after 88, and what is missing comes last
+MARKS = " ≈↓∅"  # of ties, and of rows that are not converged or collapsed
 HOSTILE = (
     "</script><script>document.title = 'obeyed'; fetch('http://127.0.0.1:9/')</script><img src='http://127.0.0.1:9/x'>"
 )
@@ -112,11 +113,11 @@ def test_a_column_sorts_by_number_upwards_and_downwards_with_what_is_missing_las
     index, header = _column(opened, "test ppl")
     shown = ["11.00 ± 0.71", "89.50 ± 0.71", "101.50 ± 0.71"]
     header.find_element("tag name", "button").click()
-    cells = [cell.removesuffix(" ≈") for cell in _cells(opened, index)]
+    cells = [cell.rstrip(MARKS) for cell in _cells(opened, index)]
     assert cells == [*shown, "-"]
     assert header.get_attribute("aria-sort") == "ascending"
     header.find_element("tag name", "button").click()
-    assert [cell.removesuffix(" ≈") for cell in _cells(opened, index)] == [*reversed(shown), "-"]
+    assert [cell.rstrip(MARKS) for cell in _cells(opened, index)] == [*reversed(shown), "-"]
     assert header.get_attribute("aria-sort") == "descending"
 
 
