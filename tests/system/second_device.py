@@ -129,7 +129,7 @@ def main() -> None:
     backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=Backend())
     kernels.DEVICES = (*kernels.DEVICES, NAME)  # the lean evaluation runs there, as on a GPU
     lean, calls = kernels._lean, []
-    kernels._lean = lambda mixture: calls.append(mixture) or lean(mixture)
+    kernels._lean = lambda *arguments: calls.append(arguments) or lean(*arguments)
     heads = HEADS.names()
     cases = [(backbone, head, "fp32") for backbone in SMALL for head in heads] + [("lstm", h, "bf16") for h in heads]
     found = {}
