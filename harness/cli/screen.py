@@ -107,6 +107,7 @@ def summaries(rows: list[Summary]) -> Table:
     for row in rows:
         errors = [f"{row.worst[check]:.0e}" if check in row.worst else "-" for check in measured]
         succeeded = f"{row.checks - len(row.failures)} of {row.checks}" if row.checks else "none"
+        succeeded += f", {row.not_run} not run" if row.not_run else ""
         shown.add_row(row.name, str(row.variants), succeeded, *errors, f"{row.seconds:.1f}")
     return shown
 
