@@ -17,6 +17,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -209,6 +210,7 @@ def _line(cause: Exception, place: Path) -> str:
     return f" (line {lines[-1]})" if lines else ""
 
 
+@cache
 def _misfit(cls: type, given: tuple[str, ...] | None) -> str:
     """Return what is wrong with the signature of a constructor; '' if it takes the given arguments, and the others by
     keyword only.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.filesize import decimal
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from harness.conformance import Summary
@@ -202,7 +202,7 @@ def history_of_suites(rows: Iterable[SuiteHistory]) -> Table:
 def history_of_trials(rows: Iterable[TrialHistory]) -> Table:
     """A row for each trial that has a record; the status of a tuning trial is like 'ok, tuning'."""
     names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
-    shown = Table(*names, "token scores", "disk")
+    shown = Table(*names, Column("token scores", no_wrap=True), Column("disk", no_wrap=True))
     kept = {True: "kept", False: "no token scores", None: "-"}
     for row in rows:
         measured = [f"{value:.2f}" if value is not None else "-" for value in (row.test_ppl, row.minutes)]

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.errors import StorageError
@@ -51,7 +52,7 @@ def prune(results: Path, found: Iterable[Unneeded], warn: Callable[[str], None])
     Raises: StorageError when an archive cannot be written. Then no trial of that archive was removed.
     """
     trials, removed, archives, kept = 0, 0, [], []
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     for each in found:
         runs = store.runs_folder(results, each.suite)
         for number, ids in enumerate(_portions(each.unplanned), start=1):

@@ -68,7 +68,7 @@ def test_records_that_no_suite_plans_are_exported_and_then_removed(place, old, h
     assert "removed: 2 trials, " in done.out
     (archive,) = (place / "results" / "pruned").glob("*.zip")
     assert f"exported: results/pruned/{archive.name}" in done.out
-    assert re.fullmatch(r"small-\d{8}-\d{6}-1\.zip", archive.name)
+    assert re.fullmatch(r"small-\d{8}-\d{6}-\d{6}-1\.zip", archive.name)
     import_records(archive, tmp_path / "there")
     of_old = {path: content for path, content in before.items() if path.split("/")[2] in old}
     kept = {path: content for path, content in of_old.items() if path.split("/")[3] in bundle.FILES}
@@ -287,7 +287,7 @@ def test_many_trials_are_exported_in_portions(place, old, harness, monkeypatch):
     assert archived(place) == old
 
 
-TUNE = "tune: {space: {train.lr: {log_uniform: [0.001, 0.1]}}, trials: 2, epochs: 1, seed: 1}\n"
+TUNE = "tune: {space: {train.lr: {log_uniform: [0.001, 0.1]}}, trials: 2, epochs: 1, seed: 3}\n"
 
 
 def test_a_tuned_suite_plans_its_tuning_trials_and_the_trials_at_each_point(place, harness):
