@@ -26,6 +26,7 @@ from harness.report import history
 
 SHARE = 0.6  # of the time that would spread the signals evenly: a machine that is less busy now must not finish before
 INTERRUPTED = 143  # exit code after SIGTERM
+BEGIN = (1, 0)  # epoch and steps done, before the first step
 
 
 def main() -> None:
@@ -44,8 +45,13 @@ def main() -> None:
         (trial,) = trials_of(undisturbed)
         pause = SHARE * 60 * trial.minutes / (given.times + 1)
         print(f"undisturbed: {trial.minutes:.2f} minutes of training, test ppl {trial.test_ppl}", flush=True)
-        for number in range(1, given.times + 1):
+        number, before = 0, BEGIN
+        while number < given.times:
             where = interrupt(command(given.suite, disturbed, *options), disturbed, pause)
+            if where == before:  # the machine is busy: the session has made no step, and counts as none
+                pause *= 2
+                continue
+            number, before = number + 1, where
             print(f"interruption {number}: saved in epoch {where[0]}, {where[1]} steps done", flush=True)
         finish(started(command(given.suite, disturbed, *options)))
         expected, found = (results_of(next((each / "runs").iterdir())) for each in (undisturbed, disturbed))
@@ -78,7 +84,7 @@ def interrupt(arguments: list[str], results: Path, pause: float) -> tuple[int, i
         sys.exit(f"expected exit code {INTERRUPTED} after SIGTERM, got {process.returncode}: {err.decode()}")
     newest = max(results.glob("runs/*/*/checkpoint-*.pt"), default=None)
     if newest is None:
-        sys.exit("SIGTERM came before the first step: no checkpoint was saved; train more epochs")
+        return BEGIN
     _, epoch, step, _ = newest.stem.split("-")
     return int(epoch), int(step)
 
