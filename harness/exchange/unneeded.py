@@ -120,8 +120,14 @@ def _unneeded(
         suite=suite,
         file=file,
         unplanned={trial: bytes_below(store.folder(runs, trial)) for trial in sorted(unplanned)},
-        checkpoints={trial: sum(each.stat().st_size for each in of) for trial, of in checkpoints.items() if of},
-        temporary={
-            each: bytes_below(each) if each in folders else each.lstat().st_size for each in (*temporary, *folders)
-        },
+        checkpoints={trial: sum(map(_size, of)) for trial, of in checkpoints.items() if of},
+        temporary={**{each: _size(each) for each in temporary}, **{each: bytes_below(each) for each in folders}},
     )
+
+
+def _size(place: Path) -> int:
+    """The size of a file; 0 if a running trial has removed it meanwhile."""
+    try:
+        return place.lstat().st_size
+    except FileNotFoundError:
+        return 0

@@ -266,6 +266,9 @@ def test_killed_while_a_folder_is_removed_the_rest_of_it_goes_next_time(place, o
     runs = place / "results" / "runs" / "small"
     (runs / old[0]).rename(runs / f".pruned-{old[0]}-1")  # as the process leaves it that is killed in rmtree
     assert f"{old[0]}" not in harness("runs", "small").out
+    for command in ("leaderboard", "doctor"):
+        done = harness(command)
+        assert old[0] not in done.out + done.err
     assert harness("runs", "--prune", "--yes").code == 0
     assert archived(place) == [old[1]]
     assert folders(place) == ids(place, "softmax")
