@@ -107,8 +107,8 @@ class Mixture:
             sum_x exp(phi(z_k[x])) is the normaliser of component k. The mean over components has no gradient for the
             prior, so the term does not move weight from one component to another. Training sets it (`train.z_loss`);
             de Brebisson and Vincent (2016), arXiv:1604.08859; Chowdhery et al. (2022), arXiv:2204.02311, section 5.
-    Raises: ValueError when the numbers of facets, prior weights and partitions do not agree, or when there are more
-        partitions than words.
+    Raises: ValueError when a tensor has another shape than this, when the numbers of facets, prior weights and
+        partitions do not agree, or when there are more partitions than words.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; partitions: Chang and McCallum's multi-facet softmax;
         sigsoftmax: Kanai et al. (2018), arXiv:1805.10829.
     Differs: the mixture is computed in log space. The authors' code computes log(p + 1e-8); `log_epsilon` gives that.
@@ -126,6 +126,7 @@ class Mixture:
         log_epsilon: float | None = None,
         aux_loss: Tensor | float = 0.0,
     ):
+        _require_shapes(facets_BTFE, log_prior_BTK, weight_VE, bias_V)
         B, T, F, E = facets_BTFE.shape
         K = 1 if log_prior_BTK is None else log_prior_BTK.shape[-1]
         partitions = (1,) * K if partitions is None else partitions
@@ -213,9 +214,12 @@ class Logits:
     Shapes: z (B, T, V). The softmax is computed in at least float32, also for logits of a narrower type.
     Attributes:
         z_loss: as that of Mixture, with one component.
+    Raises: ValueError when z has another number of dimensions.
     """
 
     def __init__(self, z_BTV: Tensor, *, aux_loss: Tensor | float = 0.0):
+        if z_BTV.dim() != 3:
+            raise ValueError(f"logits must be (B, T, V), got {tuple(z_BTV.shape)}")
         self.z_BTV, self.aux_loss, self.z_loss = z_BTV, aux_loss, 0.0
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
@@ -245,3 +249,22 @@ class Logits:
     def _wide(self) -> Tensor:
         """(B, T, V) the logits in at least float32."""
         return self.z_BTV.to(torch.promote_types(self.z_BTV.dtype, torch.float32))
+
+
+def _require_shapes(
+    facets_BTFE: Tensor, log_prior_BTK: Tensor | None, weight_VE: Tensor, bias_V: Tensor | None
+) -> None:
+    """Raise ValueError with the expected shape of the first argument of a Mixture that has another one."""
+    facets, weight = tuple(facets_BTFE.shape), tuple(weight_VE.shape)
+    if len(facets) != 4:
+        hint = "; for one facet add .unsqueeze(2)" if len(facets) == 3 else ""
+        raise ValueError(f"facets must be (B, T, K, E), got {facets}{hint}")
+    if log_prior_BTK is not None and (log_prior_BTK.dim() != 3 or tuple(log_prior_BTK.shape[:2]) != facets[:2]):
+        found = tuple(log_prior_BTK.shape)
+        raise ValueError(f"the log prior must be (B, T, K) with B, T = {facets[:2]} as the facets have, got {found}")
+    if len(weight) != 2 or weight[1] != facets[3]:
+        raise ValueError(f"the output matrix must be (V, E) with E = {facets[3]} as the facets have, got {weight}")
+    if bias_V is not None and tuple(bias_V.shape) != weight[:1]:
+        raise ValueError(
+            f"the output bias must be (V,) = {weight[:1]} as the output matrix has, got {tuple(bias_V.shape)}"
+        )

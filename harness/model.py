@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from harness.containment.calls import calling
 from harness.containment.shared_state import TORCH
-from harness.protocols import HeadDims, TokenDistribution
+from harness.protocols import HeadDims, TokenDistribution, require_distribution, require_hidden
 from harness.random_streams import own_generators, seeded
 from harness.registry import BACKBONES, HEADS
 
@@ -47,11 +47,18 @@ class LanguageModel(nn.Module):
         return f"{self.head_name} on {self.backbone_name}"
 
     def forward(self, tokens_BT: Tensor, state: Any = None) -> tuple[TokenDistribution, Any]:
-        """Map (B, T) token ids and the carried state to the distribution of the next token and the new state."""
+        """Map (B, T) token ids and the carried state to the distribution of the next token and the new state.
+
+        Raises: TypeError when a component returns something else than its protocol says, and what the components raise.
+        """
         with calling(self.backbone_name, "forward") as before:
             hidden = self.backbone(tokens_BT, state)
+        require_hidden(hidden, self.backbone_name)
         with calling(self.head_name, "forward", before=before):
-            return self.head(hidden), hidden.state
+            distribution = self.head(hidden)
+        if not hasattr(distribution, "training_loss"):  # the whole check takes 10 us; `harness check` makes it
+            require_distribution(distribution, self.head_name)
+        return distribution, hidden.state
 
     def train(self, mode: bool = True) -> "LanguageModel":
         """Like Module.train. The call is checked because a component may define its own `train`."""

@@ -149,6 +149,38 @@ class TokenDistribution(Protocol):
         ...
 
 
+def require_distribution(found: Any, who: str) -> None:
+    """Check what a head's forward has returned.
+
+    Raises: TypeError, with `who` and what to return instead, unless it has the members of a TokenDistribution.
+    """
+    if isinstance(found, TokenDistribution):
+        return
+    members = ("training_loss", "mean_nll", "nll", "log_probs", "aux_loss")
+    missing = [name for name in members if not hasattr(found, name)]
+    without = f" without {', '.join(missing)}" if len(missing) < len(members) else ""
+    raise TypeError(
+        f"{who} returned {_described(found)}{without} from forward; return Logits(z) or Mixture(...) "
+        "of harness.distributions"
+    )
+
+
+def require_hidden(found: Any, who: str) -> None:
+    """Check what a backbone's forward has returned. Raises: TypeError, with `who` and what to return instead."""
+    if not isinstance(found, Hidden):
+        raise TypeError(
+            f"{who} returned {_described(found)} from forward; return Hidden((states,), state) of harness.protocols"
+        )
+
+
+def _described(value: Any) -> str:
+    """'a Tensor of shape (2, 4, 13)', 'a tuple', 'None'."""
+    if value is None:
+        return "None"
+    shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
+    return f"a {type(value).__name__}{shape}"
+
+
 @runtime_checkable
 class TakesZLoss(Protocol):
     """An optional attribute of a TokenDistribution, which `train: {z_loss: ...}` needs.

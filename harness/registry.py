@@ -4,13 +4,20 @@ A component of this project registers itself with the decorator `register`. The 
 module of the package, so worker processes need no set-up. Other distributions name their components in the entry-point
 groups `harness.heads` and `harness.backbones`. These plug-ins are listed without importing them, and imported when a
 component is looked up by its name.
+
+A file that cannot be imported, or that registers nothing, and a name that is registered twice are one warning each, to
+the logger of this module. Only looking up a name that is then unknown or not unique is an error.
 """
 
 import difflib
 import importlib
 import inspect
+import logging
 import pkgutil
+import sys
+import traceback
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -18,6 +25,9 @@ import harness
 from harness.containment.calls import calling, first_line, marked_signals
 from harness.containment.shared_state import TORCH
 from harness.errors import BrokenComponent, ComponentError, DuplicateComponent, HarnessError, UnknownComponent
+from harness.printable import sentence
+
+LOG = logging.getLogger(__name__)
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -33,13 +43,17 @@ class Registry:
         kind: the word for an entry in messages: 'head', 'backbone', 'corpus'.
         package: the package whose modules register entries of this kind.
         group: the entry-point group of plug-ins from other distributions, or None.
+        given: the names of the constructor's arguments that the harness gives. Its other parameters are keyword-only.
     """
 
-    def __init__(self, kind: str, package: str, group: str | None = None):
-        self.kind, self.package, self.group = kind, package, group
+    def __init__(self, kind: str, package: str, group: str | None = None, given: tuple[str, ...] | None = None):
+        self.kind, self.package, self.group, self.given = kind, package, group, given
         self._classes: dict[str, type] = {}
+        self._modules: dict[str, str] = {}  # name -> the module that registered it
         self._unlisted: set[str] = set()
         self._plugins: dict[str, EntryPoint] = {}
+        self._twice: dict[str, tuple[str, str]] = {}  # name -> the second module that registered it, a sentence
+        self._faults: list[str] = []
         self._discovered = False
 
     def register(self, name: str, *, listed: bool = True) -> Callable[[type], type]:
@@ -47,16 +61,21 @@ class Registry:
 
         Args:
             listed: whether a suite may name it. An entry that is not listed is of trials that the harness makes.
-        Raises: DuplicateComponent, with both places, when the decorator finds that the name is used already.
+        Raises: DuplicateComponent, with both places, when a name is used already and the package's modules have all
+            been imported. While they are imported, a second class is left out, and looking up the name is an error.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"register needs a name: write .register('name') above the class, got {name!r}")
 
         def add(cls: type) -> type:
-            taken = self._classes.get(name)
+            taken, module = self._classes.get(name), inspect.currentframe().f_back.f_globals["__name__"]
             if taken is not None and _place(taken) != _place(cls):
-                raise DuplicateComponent(
-                    f"{self.kind} '{name}' is registered twice: in {_place(taken)} and in {_place(cls)}"
-                )
-            self._classes[name] = cls
+                message = self._both(name, f"in {_place(taken)}", f"in {_place(cls)}")
+                if self._discovered:
+                    raise DuplicateComponent(message)
+                self._twice[name] = module, message
+                return cls
+            self._classes[name], self._modules[name] = cls, module
             if not listed:
                 self._unlisted.add(name)
             return cls
@@ -66,16 +85,21 @@ class Registry:
     def get(self, name: str) -> type:
         """Return the class called `name`, listed or not.
 
-        Raises: UnknownComponent with the nearest match and the known names; BrokenComponent, with its cause chained,
-        when a plug-in of that name cannot be imported.
+        Raises: UnknownComponent with the nearest match, the known names, and the files that cannot be used;
+        DuplicateComponent when several places register the name; BrokenComponent when the class does not take the
+        arguments that the harness gives, or, with its cause chained, when a plug-in of that name cannot be imported.
         """
         self._discover()
-        if name in self._classes:
-            return self._classes[name]
-        if name in self._plugins:
-            return self._load(name)
+        if name in self._twice:
+            raise DuplicateComponent(self._twice[name][1])
+        if name in self._classes or name in self._plugins:
+            found = self._classes[name] if name in self._classes else self._load(name)
+            if wrong := _misfit(found, self.given):
+                raise BrokenComponent(f"{self.kind} '{name}' of {self.origin(name)}: {wrong}")
+            return found
         known = self.names()
-        raise UnknownComponent(f"unknown {self.kind} '{name}'{nearest(name, known)} (known: {', '.join(known)})")
+        others = f"{nearest(name, known)} (known: {', '.join(known)})"
+        raise UnknownComponent("; ".join([f"unknown {self.kind} '{name}'{others}", *self._faults]))
 
     def listed(self, name: str) -> type:
         """Return the class called `name`, if a suite may name it. Raises as `get` does."""
@@ -89,12 +113,17 @@ class Registry:
         self._discover()
         return sorted({*self._classes, *self._plugins} - self._unlisted)
 
+    def faults(self) -> tuple[str, ...]:
+        """Return a sentence for each file of the package that cannot be used, or that registers nothing."""
+        self._discover()
+        return tuple(self._faults)
+
     def origin(self, name: str) -> str:
         """Return where an entry comes from: 'heads/mos.py', or the distribution and entry point of a plug-in."""
         self._discover()
         if name in self._plugins:
             return _plugin_place(self._plugins[name])
-        return _place(self.get(name))
+        return _place(self._classes[name] if name in self._classes else self.get(name))
 
     def module(self, name: str) -> str:
         """Return the name of the module that defines an entry. A plug-in's module is not imported.
@@ -125,29 +154,86 @@ class Registry:
             taken = self._classes.get(entry.name)
             other = self._plugins.get(entry.name)
             if taken is not None or (other is not None and other.value != entry.value):
-                first = _place(taken) if taken is not None else _plugin_place(other)
-                raise DuplicateComponent(
-                    f"{self.kind} '{entry.name}' is registered twice: in {first} and by {_plugin_place(entry)}"
-                )
-            self._plugins[entry.name] = entry
+                first = f"in {_place(taken)}" if taken is not None else f"by {_plugin_place(other)}"
+                self._twice[entry.name] = entry.module, self._both(entry.name, first, f"by {_plugin_place(entry)}")
+            else:
+                self._plugins[entry.name] = entry
         self._discovered = True
+        for message in (*self._faults, *(message for _, message in self._twice.values())):
+            LOG.warning("%s", sentence(message))
 
     def _import(self, module: str) -> None:
+        """Import a module of the package. If it fails, nothing of it stays registered."""
+        place = Path(importlib.util.find_spec(module).origin)
         try:
-            with marked_signals(), calling(module, "its import", TORCH):
+            with marked_signals(), calling(_relative(place), "its import", TORCH):
                 importlib.import_module(module)
-        except HarnessError:
-            raise
         except Exception as cause:
-            where = importlib.util.find_spec(module).origin
-            raise BrokenComponent(f"{where} cannot be imported: {first_line(cause)}") from cause
+            reason = str(cause) if isinstance(cause, ComponentError) else first_line(cause) + _line(cause, place)
+            self._faults.append(f"{_relative(place)} cannot be imported: {reason}")
+            sys.modules.pop(module, None)
+            self._forget()
+        else:
+            registered = {*self._modules.values(), *(second for second, _ in self._twice.values())}
+            if self.given is not None and module not in registered and not place.name.startswith("_"):
+                decorator = f"@{self.kind.upper()}S.register('{place.stem}')"
+                self._faults.append(
+                    f"{_relative(place)} registers no {self.kind}: write {decorator} above its class "
+                    "(a file of helper functions needs a name that begins with _)"
+                )
+
+    def _forget(self) -> None:
+        """Remove what was registered by modules whose import has failed; Python does not keep such modules."""
+        for name in [name for name, module in self._modules.items() if module not in sys.modules]:
+            self._classes.pop(name, None)
+            del self._modules[name]
+        self._twice = {name: both for name, both in self._twice.items() if both[0] in sys.modules}
+
+    def _both(self, name: str, first: str, second: str) -> str:
+        return f"{self.kind} '{name}' is registered twice: {first} and {second}; give one of them another name"
 
 
 def _place(cls: type) -> str:
     """Return 'heads/mos.py' for a class of this project, and the path of the file for any other class."""
-    path = Path(inspect.getfile(cls))
+    return _relative(Path(inspect.getfile(cls)))
+
+
+def _relative(path: Path) -> str:
+    """Return the path of a file of this project from its root, and any other path unchanged."""
     root = Path(harness.__file__).parent.parent
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
+def _line(cause: Exception, place: Path) -> str:
+    """Return ' (line 12)', where a file raised; '' if it did not, or if the message of `cause` has it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(cause.__traceback__) if frame.filename == str(place)]
+    return f" (line {lines[-1]})" if lines else ""
+
+
+@cache
+def _misfit(cls: type, given: tuple[str, ...] | None) -> str:
+    """Return what is wrong with the signature of a constructor; '' if it takes the given arguments, and the others by
+    keyword only.
+    """
+    if given is None:
+        return ""
+    try:
+        signature = inspect.signature(cls).replace(return_annotation=inspect.Signature.empty)
+    except (TypeError, ValueError):
+        return ""  # it has no signature; this is reported where its parameters are read
+    kinds, parameters = inspect.Parameter, list(signature.parameters.values())
+    if any(each.kind is kinds.VAR_POSITIONAL for each in parameters):
+        return ""
+    positional = [each for each in parameters if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    first = ", ".join(("self", *given))
+    if len(positional) < len(given):
+        found = ", ".join(filter(None, ("self", str(signature)[1:-1])))
+        return f"its constructor must begin with ({first}), and is ({found})"
+    extra = positional[len(given) :]
+    if not extra:
+        return ""
+    others = ", ".join(map(str, [*extra, *parameters[len(positional) :]]))
+    return f"its parameter '{extra[0].name}' must be keyword-only: write ({first}, *, {others})"
 
 
 def _plugin_place(entry: EntryPoint) -> str:
@@ -171,6 +257,6 @@ def _refuse_foreign(package) -> None:
         )
 
 
-HEADS = Registry("head", package="heads", group="harness.heads")
-BACKBONES = Registry("backbone", package="backbones", group="harness.backbones")
+HEADS = Registry("head", package="heads", group="harness.heads", given=("dims", "embedding"))
+BACKBONES = Registry("backbone", package="backbones", group="harness.backbones", given=("vocab_size",))
 CORPORA = Registry("corpus", package="harness.corpora")

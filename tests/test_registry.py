@@ -7,7 +7,7 @@ import pytest
 
 import harness.registry
 from harness.errors import BrokenComponent, DuplicateComponent, HarnessError, UnknownComponent
-from harness.registry import HEADS, Registry
+from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 
 
 @pytest.fixture
@@ -18,7 +18,9 @@ def package(tmp_path, monkeypatch):
     (folder / "__init__.py").write_text("__distribution__ = 'output-head-harness'\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(harness.registry.harness, "__file__", str(tmp_path / "harness" / "__init__.py"))
-    monkeypatch.setattr(harness.registry, "ZOO", Registry("animal", "zoo", group="harness.zoo"), raising=False)
+    monkeypatch.setattr(
+        harness.registry, "ZOO", Registry("animal", "zoo", group="harness.zoo", given=()), raising=False
+    )
     yield folder
     for module in [m for m in sys.modules if m.partition(".")[0] == "zoo"]:
         del sys.modules[module]
@@ -53,17 +55,126 @@ def test_an_unknown_name_gives_the_nearest_and_the_known_ones(package):
         harness.registry.ZOO.get("zebre")
 
 
-def test_a_name_taken_twice_names_both_places(package):
+@pytest.mark.parametrize("second", ["tiger", "bear"])
+def test_a_name_taken_twice_is_one_warning_and_no_other_name_suffers(package, caplog, second):
     (package / "cat.py").write_text(animal("cat"))
-    (package / "tiger.py").write_text(animal("cat"))
-    with pytest.raises(DuplicateComponent, match=r"'cat' is registered twice: in zoo/cat.py and in zoo/tiger.py"):
-        harness.registry.ZOO.names()
+    (package / f"{second}.py").write_text(animal("cat") + animal("other", "Other"))
+    first, last = sorted(["cat", second])  # modules are imported in this order
+    sentence = (
+        f"animal 'cat' is registered twice: in zoo/{first}.py and in zoo/{last}.py; give one of them another name"
+    )
+    zoo = harness.registry.ZOO
+    assert zoo.names() == ["cat", "other"]
+    assert caplog.messages == [sentence]
+    assert zoo.get("other").__name__ == "Other"
+    with pytest.raises(DuplicateComponent) as caught:
+        zoo.get("cat")
+    assert str(caught.value) == sentence
 
 
-def test_a_module_of_ours_that_cannot_be_imported_is_named_with_its_cause(package):
-    (package / "cat.py").write_text("import no_such_library\n")
-    with pytest.raises(BrokenComponent, match=r"cat\.py cannot be imported: ModuleNotFoundError.*no_such_library"):
-        harness.registry.ZOO.names()
+def test_a_name_taken_after_all_modules_were_imported_is_refused_at_once(package):
+    (package / "cat.py").write_text(animal("cat"))
+    zoo = harness.registry.ZOO
+    ours = zoo.get("cat")
+    with pytest.raises(DuplicateComponent, match=r"'cat' is registered twice: in zoo/cat\.py and in "):
+
+        @zoo.register("cat")
+        class Other:
+            pass
+
+    assert zoo.get("cat") is ours
+
+
+BROKEN = {  # content of a file -> why it cannot be imported
+    "import no_such_library\n": "ModuleNotFoundError: No module named 'no_such_library' (line 1)",
+    "x = 1\ndef f(\n": "SyntaxError: '(' was never closed (dog.py, line 2)",
+    animal("dog") + "x = y\n": "NameError: name 'y' is not defined (line 6)",
+    animal("dog").replace("('dog')", ""): "TypeError: register needs a name: write .register('name') above the class,",
+    animal("dog") + "import torch\ntorch.set_default_dtype(torch.float64)\n": (
+        "zoo/dog.py changed the default dtype (torch.float32 to torch.float64) in its import;"
+    ),
+    "import sys\nsys.exit(3)\n": "zoo/dog.py raised SystemExit: 3 in its import",
+}
+
+
+@pytest.mark.parametrize("content", BROKEN)
+def test_a_module_that_cannot_be_imported_is_one_warning_and_is_named_where_a_name_is_unknown(package, caplog, content):
+    (package / "cat.py").write_text(animal("cat"))
+    (package / "dog.py").write_text(content)
+    zoo = harness.registry.ZOO
+    assert zoo.names() == ["cat"]
+    assert zoo.names() == ["cat"]
+    (sentence,) = caplog.messages
+    assert sentence.startswith(f"zoo/dog.py cannot be imported: {BROKEN[content]}")
+    assert zoo.get("cat").__name__ == "Animal"
+    with pytest.raises(UnknownComponent) as caught:
+        zoo.get("dog")
+    assert str(caught.value).endswith(f"(known: cat); {sentence}")
+
+
+@pytest.mark.parametrize("importer", ["ant", "eel"])  # it is imported before the broken module, and after it
+def test_a_module_that_imports_a_broken_one_does_not_bring_its_names(package, importer):
+    (package / "dog.py").write_text(animal("dog") + "x = y\n")
+    (package / f"{importer}.py").write_text(animal(importer) + "import zoo.cat\nimport zoo.dog\n")
+    (package / "cat.py").write_text(animal("cat"))
+    zoo = harness.registry.ZOO
+    assert zoo.names() == ["cat"]
+    assert [sentence.split()[0] for sentence in sorted(zoo.faults())] == sorted(["zoo/dog.py", f"zoo/{importer}.py"])
+
+
+def test_a_broken_module_does_not_take_a_name_from_another(package):
+    (package / "ant.py").write_text(animal("cat") + "x = y\n")
+    (package / "cat.py").write_text(animal("cat"))
+    (package / "dog.py").write_text(animal("cat") + "x = y\n")
+    zoo = harness.registry.ZOO
+    assert zoo.get("cat").__module__ == "zoo.cat"
+    assert len(zoo.faults()) == 2
+
+
+def test_a_module_that_registers_nothing_is_one_warning(package, caplog):
+    (package / "cat.py").write_text(animal("cat"))
+    (package / "dog.py").write_text("from zoo.cat import Animal\n\nclass Dog(Animal):\n    pass\n")
+    (package / "_legs.py").write_text("LEGS = 4\n")
+    assert harness.registry.ZOO.names() == ["cat"]
+    sentence = (
+        "zoo/dog.py registers no animal: write @ANIMALS.register('dog') above its class "
+        "(a file of helper functions needs a name that begins with _)"
+    )
+    assert caplog.messages == [sentence]
+    with pytest.raises(UnknownComponent, match=r"unknown animal 'dog'.*; zoo/dog\.py registers no animal"):
+        harness.registry.ZOO.get("dog")
+
+
+def test_every_module_of_ours_registers_something():
+    assert HEADS.faults() == BACKBONES.faults() == CORPORA.faults() == ()
+
+
+@pytest.mark.parametrize(
+    ("signature", "wrong"),
+    [
+        ("self, d, size: int = 3", "its parameter 'size' must be keyword-only: write (self, dims, *, size: int = 3)"),
+        (
+            "self, dims, size, legs=4, *, fur=True",
+            "its parameter 'size' must be keyword-only: write (self, dims, *, size, legs=4, fur=True)",
+        ),
+        ("self, *, dims", "its constructor must begin with (self, dims), and is (self, *, dims)"),
+        ("self) -> (None", "its constructor must begin with (self, dims), and is (self)"),
+        ("self, dims, *, size: int", None),
+        ("self, dims, **more", None),
+        ("self, *everything", None),
+    ],
+)
+def test_a_constructor_takes_what_it_is_given_and_the_rest_by_keyword(package, monkeypatch, signature, wrong):
+    (package / "cat.py").write_text(animal("cat").replace("    pass", f"    def __init__({signature}):\n        pass"))
+    zoo = harness.registry.ZOO
+    monkeypatch.setattr(zoo, "given", ("dims",))
+    assert zoo.names() == ["cat"]
+    if wrong is None:
+        assert zoo.get("cat").__name__ == "Animal"
+        return
+    with pytest.raises(BrokenComponent) as caught:
+        zoo.get("cat")
+    assert str(caught.value) == f"animal 'cat' of zoo/cat.py: {wrong}"
 
 
 def test_plugins_are_listed_without_importing_and_loaded_when_asked_for(package, monkeypatch):
@@ -90,8 +201,9 @@ def test_a_broken_plugin_fails_only_when_asked_for_and_keeps_its_cause(package, 
 def test_a_plugin_with_a_name_of_ours_is_refused(package, monkeypatch):
     (package / "cat.py").write_text(animal("cat"))
     offer(monkeypatch, ("cat", "outside:Cat"))
+    assert harness.registry.ZOO.names() == ["cat"]
     with pytest.raises(DuplicateComponent, match=r"in zoo/cat.py and by plug-in .*outside:Cat"):
-        harness.registry.ZOO.names()
+        harness.registry.ZOO.get("cat")
 
 
 def test_a_plugin_that_also_uses_the_decorator_is_one_entry(package, monkeypatch):

@@ -1,5 +1,6 @@
 """The command line: it parses options, calls a function of another package, and sets the exit code."""
 
+import logging
 import signal
 import sys
 
@@ -20,7 +21,7 @@ from harness.cli import (
     tracking,
     verification,
 )
-from harness.cli.options import errors
+from harness.cli.options import errors, warn
 from harness.errors import HarnessError, SuiteError
 from harness.printable import sentence
 
@@ -59,11 +60,19 @@ app.add_typer(
 )
 
 
+class _Warnings(logging.Handler):
+    """Shows the warnings of the registries about files in heads/ and backbones/ that cannot be used."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warn(record.getMessage())
+
+
 def main() -> None:
     """Run the command line. A user's mistake is one sentence on standard error and exit code 2, never a traceback.
     Ctrl-C gives exit code 130, and SIGTERM 143.
     """
     terminated = []
+    logging.getLogger("harness.registry").handlers = [_Warnings()]
 
     def on_sigterm(*_) -> None:
         terminated.append(True)

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli import screen
-from harness.cli.options import Json, console
+from harness.cli.options import Json, console, say
 from harness.conformance import conformance, summary
-from harness.errors import BrokenComponent, ExecutionError
+from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError
 from harness.plan.parameters import parameters
 from harness.plan.reader import assignment
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
@@ -52,8 +52,10 @@ def check(
     for outcome in outcomes:
         verdict = "ok  " if outcome.ok else "FAIL"
         console.print(f"{verdict}  {outcome}", highlight=False, markup=False, soft_wrap=True)
+        if outcome.not_run:
+            say(f"      {outcome.not_run} later checks were not run: this failure explains them")
     failed = sum(not outcome.ok for outcome in outcomes)
-    console.print(f"{kind} {name}: {len(outcomes) - failed} of {len(outcomes)} checks passed", highlight=False)
+    say(f"{kind} {name}: {len(outcomes) - failed} of {len(outcomes)} checks passed")
     raise typer.Exit(1 if failed else 0)
 
 
@@ -69,9 +71,9 @@ def _check_all(names: list[str]) -> int:
 
 
 def _component(registry: Registry, name: str) -> dict[str, Any]:
-    """The entry of a component. A broken plug-in has an entry that says why it cannot be imported."""
+    """The entry of a component. That of a component that cannot be used says why."""
     try:
         shown = [str(parameter) for parameter in parameters(registry.get(name)).values()]
-    except BrokenComponent as error:
+    except (BrokenComponent, DuplicateComponent) as error:
         shown = [f"broken: {error}"]
     return {"name": name, "from": registry.origin(name), "parameters": shown}

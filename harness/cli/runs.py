@@ -1,14 +1,17 @@
-"""`harness runs`: what has been run, and how long it took."""
+"""`harness runs`: what has been run, how long it took, how large it is; and what of it can be removed."""
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 
 from harness.cli import screen
 from harness.cli.options import RESULTS, Json, Results, console, say, warn
 from harness.errors import ExecutionError
+from harness.exchange import pruning, unneeded
 from harness.registry import nearest
 from harness.report import history
 
@@ -17,8 +20,51 @@ def runs(
     suite: Annotated[str | None, typer.Argument(help="The name of a suite: show its trials one by one.")] = None,
     results: Results = RESULTS,
     as_json: Json = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove what no suite needs any more; its records are exported first.")
+    ] = False,
+    suite_files: Annotated[
+        list[Path],
+        typer.Option(
+            "--suite", metavar="FILE", help="With --prune: a suite file or folder beside ./suites. Repeatable."
+        ),
+    ] = [],  # noqa: B006
+    yes: Annotated[bool, typer.Option("--yes", help="With --prune: do not ask.")] = False,
 ) -> None:
-    """List the suites in the results folder and the time they took. Only records are read, no suite files."""
+    """List the suites in the results folder, the time they took and their size. Only records are read, no suite files.
+
+    With --prune, remove records of trials that no suite file plans, checkpoints of finished trials and temporary files.
+    """
+    if not prune:
+        if suite_files or yes:
+            raise ExecutionError("harness runs: --suite and --yes belong to --prune")
+        _show(suite, results, as_json)
+        return
+    if as_json:
+        raise ExecutionError("harness runs --prune has no --json")
+    _prune(results, unneeded.find(results, unneeded.suite_files(suite_files), suite, warn), yes=yes)
+
+
+def _prune(results: Path, found: list[unneeded.Unneeded], *, yes: bool) -> None:
+    """Show what would be removed, ask, and remove it."""
+    if not found:
+        say("nothing to prune")
+        return
+    console.print(screen.unneeded(found))
+    if any(each.unplanned for each in found):
+        say(f"The records are exported to {results / pruning.FOLDER} first; their weights and logs are not.")
+        say("Runs with --set make trials that no suite file plans.")
+    if not (yes or typer.confirm("Remove all this?")):
+        raise ExecutionError("nothing was removed")
+    done = pruning.prune(results, found, warn)
+    for sentence in done.kept:
+        warn(sentence)
+    for archive in done.archives:
+        say(f"exported: {archive}")
+    say(f"removed: {done.trials} trials, {decimal(done.bytes)} in all")
+
+
+def _show(suite: str | None, results: Path, as_json: bool) -> None:
     known = history.suites(results)
     if suite is not None and suite not in known:
         others = f"{nearest(suite, known)} (there are: {', '.join(known)})" if known else ""

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.filesize import decimal
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from harness.conformance import Summary
 from harness.diagnostics.facets import Position
+from harness.exchange.unneeded import Unneeded
 from harness.execution.planned import LaterTrials, PlannedTrial
 from harness.execution.suite_times import RowTime
 from harness.plan.tuning import point_text
@@ -107,6 +108,7 @@ def summaries(rows: list[Summary]) -> Table:
     for row in rows:
         errors = [f"{row.worst[check]:.0e}" if check in row.worst else "-" for check in measured]
         succeeded = f"{row.checks - len(row.failures)} of {row.checks}" if row.checks else "none"
+        succeeded += f", {row.not_run} not run" if row.not_run else ""
         shown.add_row(row.name, str(row.variants), succeeded, *errors, f"{row.seconds:.1f}")
     return shown
 
@@ -200,13 +202,24 @@ def history_of_suites(rows: Iterable[SuiteHistory]) -> Table:
 def history_of_trials(rows: Iterable[TrialHistory]) -> Table:
     """A row for each trial that has a record; the status of a tuning trial is like 'ok, tuning'."""
     names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
-    shown = Table(*names, "token scores")
+    shown = Table(*names, Column("token scores", no_wrap=True), Column("disk", no_wrap=True))
     kept = {True: "kept", False: "no token scores", None: "-"}
     for row in rows:
         measured = [f"{value:.2f}" if value is not None else "-" for value in (row.test_ppl, row.minutes)]
         status = f"{row.status}, tuning" if row.tuning else row.status
         about = [row.id, row.head, row.backbone, row.corpus, str(row.seed), status]
-        shown.add_row(*map(_shown, [*about, *measured, row.device, row.finished, kept[row.token_scores]]))
+        stored = [kept[row.token_scores], decimal(row.bytes)]
+        shown.add_row(*map(_shown, [*about, *measured, row.device, row.finished, *stored]))
+    return shown
+
+
+def unneeded(rows: Iterable[Unneeded]) -> Table:
+    """A row for each suite: what `harness runs --prune` removes, and how large it is."""
+    shown = Table("suite", "suite file", "records not planned", "checkpoints of finished trials", "temporary files")
+    for row in rows:
+        sizes = [row.unplanned, row.checkpoints, row.temporary]
+        about = [f"{len(of)}, {decimal(sum(of.values()))}" if of else "-" for of in sizes]
+        shown.add_row(*map(_shown, [row.suite, str(row.file or "none"), *about]))
     return shown
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.conformance.require import require, require_all_trained, require_equal_counts
+from harness.conformance.require import require, require_all_trained, require_equal_counts, require_module
 from harness.containment.calls import calling
 from harness.containment.shared_state import TORCH
-from harness.protocols import Backbone, Hidden
+from harness.protocols import Backbone, require_hidden
 from harness.random_streams import seeded
 
 B, T, V = 2, 6, 11
@@ -31,6 +31,7 @@ class BackboneCase:
         with seeded(0, "conformance", "backbone"):
             with calling(f"backbone {self.cls.__name__}", "its constructor", TORCH):
                 backbone = self.cls(V, **self.params)
+            require_module(backbone)
             return backbone.to(dtype).eval()
 
     def tokens(self) -> Tensor:
@@ -46,7 +47,7 @@ def shapes(case: BackboneCase) -> str:
     num_rows = backbone.embedding.num_embeddings
     require(num_rows == V, f"the embedding has {num_rows} rows for V={V}")
     hidden = backbone(case.tokens())
-    require(isinstance(hidden, Hidden), f"returned a {type(hidden).__name__}")
+    require_hidden(hidden, "the backbone")
     found = [tuple(layer.shape) for layer in hidden.layers]
     expected = [(B, T, width) for width in backbone.layer_dims]
     require(found == expected, f"layers have shapes {found}, layer_dims promise {expected}")

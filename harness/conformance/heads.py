@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.conformance.require import require, require_all_trained, require_equal_counts
+from harness.conformance.require import require, require_all_trained, require_equal_counts, require_module
 from harness.containment.calls import calling
 from harness.containment.shared_state import TORCH
-from harness.protocols import HasStatistics, HeadDims, Hidden, TokenDistribution
+from harness.protocols import HasStatistics, HeadDims, Hidden, TokenDistribution, require_distribution
 from harness.random_streams import seeded
 
 B, T, V, D, NUM_LAYERS = 2, 4, 13, 6, 3
@@ -39,6 +39,7 @@ class HeadCase:
             embedding = nn.Embedding(V, D)
             with calling(f"head {self.cls.__name__}", "its constructor", TORCH):
                 head = self.cls(dims, embedding, **self.params)
+            require_module(head)
             return head.to(dtype).eval()
 
     def hidden(self, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> Hidden:
@@ -58,16 +59,14 @@ class HeadCase:
 
 def shapes(case: HeadCase) -> str:
     """The head returns a TokenDistribution, and its methods return tensors of the documented shapes."""
-    distribution = case.build()(case.hidden())
-    require(isinstance(distribution, TokenDistribution), f"returned a {type(distribution).__name__}")
-    found = {
-        "nll": (distribution.nll(case.targets()).shape, (B, T)),
-        "mean_nll": (distribution.mean_nll(case.targets()).shape, ()),
-        "training_loss": (distribution.training_loss(case.targets()).shape, ()),
-        "log_probs": (distribution.log_probs().shape, (B, T, V)),
-    }
-    for name, (shape, expected) in found.items():
-        require(shape == expected, f"{name} has shape {tuple(shape)}, expected {expected}")
+    distribution, targets = case.build()(case.hidden()), case.targets()
+    require_distribution(distribution, "the head")
+    # the words first: with too few of them, the others find no target
+    shape = tuple(distribution.log_probs().shape)
+    require(shape == (B, T, V), f"log_probs has shape {shape}, expected {(B, T, V)}, V = {V} words")
+    for name, expected in {"nll": (B, T), "mean_nll": (), "training_loss": ()}.items():
+        shape = tuple(getattr(distribution, name)(targets).shape)
+        require(shape == expected, f"{name} has shape {shape}, expected {expected}")
     return f"(B, T, V) = {(B, T, V)}"
 
 

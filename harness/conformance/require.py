@@ -1,5 +1,7 @@
 """Functions that raise Nonconforming if a condition does not hold. Unlike `assert` they also work under `python -O`."""
 
+from typing import Any
+
 from torch import nn
 
 MAX_NAMES = 20  # the largest number of parameters that are listed by name
@@ -13,6 +15,12 @@ def require(condition: bool, message: str) -> None:
     """Raise Nonconforming unless the condition holds."""
     if not condition:
         raise Nonconforming(message)
+
+
+def require_module(built: Any) -> None:
+    """Require that what a constructor has made is a module of torch."""
+    name = type(built).__name__
+    require(isinstance(built, nn.Module), f"{name} is no module of torch: write class {name}(nn.Module)")
 
 
 def count(module: nn.Module) -> int:

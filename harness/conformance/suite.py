@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args, get_origin
 
 from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
@@ -16,6 +16,9 @@ from harness.plan.parameters import REQUIRED, Parameter, checked, parameters
 from harness.registry import BACKBONES, HEADS, nearest
 
 MAX_PARAMETERS = 200_000_000  # of a variant: with gradients in float64 they take 3 GB
+DEFAULTS = "defaults"  # the first variant
+CONSTRUCTION = "construction"
+EXPLAINS = (CONSTRUCTION, "shapes")  # without these, the failures of other checks say nothing new
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class Outcome:
         ok: whether the check passed.
         detail: what was found or what is wrong.
         errors: numerical errors by name.
+        not_run: how many later checks were not run, because this failure explains them.
     """
 
     check: str
@@ -33,6 +37,7 @@ class Outcome:
     ok: bool
     detail: str
     errors: dict[str, float] = field(default_factory=dict)
+    not_run: int = 0
 
     def __str__(self) -> str:
         return f"{self.check} [{self.variant}]: {self.detail}"
@@ -44,42 +49,92 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
     The variants are: the defaults; then, one parameter at a time, the other value of every boolean parameter and every
     other choice of a parameter with fixed choices. Variants with more than MAX_PARAMETERS are left out.
 
+    After a failure that explains others (EXPLAINS), the other checks of the variant are not run; of the defaults, also
+    no other variant.
+
     Args:
         given: values of parameters for all variants. A parameter without a default must be given.
     Returns: the kind of the component, 'head' or 'backbone', and an outcome for each check of each variant.
     Raises: UnknownComponent when neither a head nor a backbone has that name; ExecutionError when a required
         parameter is not given, or a given one does not fit.
     """
-    if name in HEADS.names():
-        kind, cls, case, checks = "head", HEADS.get(name), HeadCase, HEAD_CHECKS
-    elif name in BACKBONES.names():
-        kind, cls, case, checks = "backbone", BACKBONES.get(name), BackboneCase, BACKBONE_CHECKS
-    else:
-        known = [*HEADS.names(), *BACKBONES.names()]
-        raise UnknownComponent(f"unknown head or backbone '{name}'{nearest(name, known)} (known: {', '.join(known)})")
-    base = _base(name, parameters(cls), given or {})
-    outcomes = []
-    who = f"{kind} '{name}'"
+    component = _component(name)
+    known = parameters(component.cls)
+    variants = list(_variants(known, _base(name, known, given or {})))
+    outcomes: list[Outcome] = []
     with torch_threads(1):
-        for variant, params in _variants(parameters(cls), base):
-            try:
-                with contained(who), calling(who, "its constructor", TORCH):
-                    size = _num_parameters(case(cls, params)) if kind == "backbone" else 0
-                    if size > MAX_PARAMETERS and variant != "defaults":
-                        detail = f"left out: {size:,} parameters; check this variant alone with --set"
-                        outcomes.append(Outcome("construction", variant, True, detail))
-                        continue
-                    case(cls, params).build()
-            except ValueError as refusal:
-                if variant == "defaults":
-                    raise ExecutionError(f"'{name}' cannot be built: {refusal}") from refusal
-                outcomes.append(Outcome("construction", variant, True, f"refused: {refusal}"))
-                continue
-            except Exception as error:  # any exception of a constructor is a failed check
-                outcomes.append(Outcome("construction", variant, False, first_line(error)))
-                continue
-            outcomes += [_outcome(title, variant, check, case(cls, params), who) for title, check in checks.items()]
-    return kind, outcomes
+        for variant, params in variants:
+            found = component.outcomes(variant, params)
+            failed = variant == DEFAULTS and found[-1].not_run > 0
+            others = (len(variants) - 1) * len(component.checks) if failed else 0
+            outcomes += [*found[:-1], replace(found[-1], not_run=found[-1].not_run + others)]
+            if failed:
+                break
+    return component.kind, outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class _Component:
+    """A head or a backbone that is checked.
+
+    Args:
+        case: HeadCase or BackboneCase.
+        checks: their names and functions.
+    """
+
+    name: str
+    kind: str
+    cls: type
+    case: type
+    checks: dict[str, Callable[[Any], Any]]
+
+    def outcomes(self, variant: str, params: dict[str, Any]) -> list[Outcome]:
+        """Construct the component with these parameters, then run its checks."""
+        refusal = self._construction(variant, params)
+        if refusal is not None:
+            return [refusal]
+        outcomes = []
+        for number, (title, check) in enumerate(self.checks.items(), start=1):
+            outcomes.append(_outcome(title, variant, check, self.case(self.cls, params), self.who))
+            if title in EXPLAINS and not outcomes[-1].ok:
+                return [*outcomes[:-1], replace(outcomes[-1], not_run=len(self.checks) - number)]
+        return outcomes
+
+    @property
+    def who(self) -> str:
+        """In messages: "head 'mos'"."""
+        return f"{self.kind} '{self.name}'"
+
+    def _construction(self, variant: str, params: dict[str, Any]) -> Outcome | None:
+        """The outcome of a variant that cannot be built, or that is left out; None for others.
+
+        Raises: ExecutionError when the constructor refuses the defaults.
+        """
+        case = self.case(self.cls, params)
+        try:
+            with contained(self.who), calling(self.who, "its constructor", TORCH):
+                size = _num_parameters(case) if self.kind == "backbone" else 0
+                if size > MAX_PARAMETERS and variant != DEFAULTS:
+                    detail = f"left out: {size:,} parameters; check this variant alone with --set"
+                    return Outcome(CONSTRUCTION, variant, True, detail)
+                case.build()
+        except ValueError as refusal:
+            if variant == DEFAULTS:
+                raise ExecutionError(f"'{self.name}' cannot be built: {refusal}") from refusal
+            return Outcome(CONSTRUCTION, variant, True, f"refused: {refusal}")
+        except Exception as error:  # any exception of a constructor is a failed check
+            return Outcome(CONSTRUCTION, variant, False, first_line(error), not_run=len(self.checks))
+        return None
+
+
+def _component(name: str) -> _Component:
+    if name in HEADS.names():
+        return _Component(name, "head", HEADS.get(name), HeadCase, HEAD_CHECKS)
+    if name in BACKBONES.names():
+        return _Component(name, "backbone", BACKBONES.get(name), BackboneCase, BACKBONE_CHECKS)
+    known = [*HEADS.names(), *BACKBONES.names()]
+    what = f"unknown head or backbone '{name}'{nearest(name, known)} (known: {', '.join(known)})"
+    raise UnknownComponent("; ".join((what, *HEADS.faults(), *BACKBONES.faults())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +144,7 @@ class Summary:
     Args:
         worst: the largest error of each check that measures one, over all variants and number types.
         failures: one sentence for each failed check.
+        not_run: the number of checks that were not run, because a failure explains them.
         seconds: the time that the checks took.
     """
 
@@ -98,6 +154,7 @@ class Summary:
     worst: dict[str, float]
     failures: list[str]
     seconds: float
+    not_run: int = 0
 
 
 def summary(name: str) -> Summary:
@@ -113,14 +170,16 @@ def summary(name: str) -> Summary:
             worst[outcome.check] = max(worst.get(outcome.check, 0.0), *outcome.errors.values())
     variants = len({outcome.variant for outcome in outcomes})
     failures = [str(outcome) for outcome in outcomes if not outcome.ok]
-    return Summary(name, variants, len(outcomes), worst, failures, time.perf_counter() - started)
+    not_run = sum(outcome.not_run for outcome in outcomes)
+    return Summary(name, variants, len(outcomes), worst, failures, time.perf_counter() - started, not_run)
 
 
 def _base(name: str, known: dict[str, Parameter], given: dict[str, Any]) -> dict[str, Any]:
     missing = [key for key, parameter in known.items() if parameter.default is REQUIRED and key not in given]
     unknown = [key for key in given if key not in known]
     if missing or unknown:
-        what = f"needs --set {missing[0]}=..." if missing else f"has no parameter '{unknown[0]}'"
+        needed = f"needs --set {missing[0]}=..., because it has no default" if missing else ""
+        what = needed or f"has no parameter '{unknown[0]}'"
         raise ExecutionError(f"'{name}' {what} (it takes: {', '.join(map(str, known.values()))})")
     values = {}
     for key, value in given.items():
@@ -132,7 +191,7 @@ def _base(name: str, known: dict[str, Parameter], given: dict[str, Any]) -> dict
 
 
 def _variants(known: dict[str, Parameter], base: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield "defaults", base
+    yield DEFAULTS, base
     for name, parameter in known.items():
         options: tuple[Any, ...] = ()
         if parameter.annotation is bool:

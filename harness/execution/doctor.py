@@ -191,7 +191,8 @@ def ray() -> Finding:
 def unfinished(results: Path) -> Finding:
     """Interrupted trials, and temporary folders of drivers that no longer run."""
     runs = results / "runs"
-    trials = [each for each in runs.glob("*/*/") if any(each.glob("*.pt")) and not (each / FILE_NAME).exists()]
+    folders = [each for each in runs.glob("*/*/") if not each.name.startswith(".")]
+    trials = [each for each in folders if any(each.glob("*.pt")) and not (each / FILE_NAME).exists()]
     notes = [
         f"{number} of the trials of {suite} were started and have no record: `harness run` continues them"
         for suite, number in sorted(Counter(each.parent.name for each in trials).items())

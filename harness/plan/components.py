@@ -86,7 +86,9 @@ def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict
     for name, parameter in known.items():
         if name not in params:
             if parameter.default is REQUIRED:
-                problems.append(source.problem(place, f"{owner} needs the parameter '{name}'", at_key=True))
+                problems.append(
+                    source.problem(place, f"{owner} needs the parameter '{name}', which has no default", at_key=True)
+                )
             continue
         values = axis(parameter, params[name])
         if not values:

@@ -20,6 +20,7 @@ class TrialHistory:
         finished: when it finished, as in its record.
         token_scores: whether its token scores are stored; None if the trial is not ok, or is a tuning trial,
             which keeps none.
+        bytes: size of all files in the trial's folder.
         tuning: it is a tuning trial, and belongs to no table.
     """
 
@@ -34,6 +35,7 @@ class TrialHistory:
     device: str
     finished: str
     token_scores: bool | None
+    bytes: int
     tuning: bool = False
 
 
@@ -65,13 +67,13 @@ def suites(results: Path) -> list[str]:
     """The names of the folders below results/runs that hold trials, sorted."""
     runs = results / "runs"
     folders = [place for place in runs.iterdir() if place.is_dir()] if runs.is_dir() else []
-    return sorted(place.name for place in folders if _trial_ids(place))
+    return sorted(place.name for place in folders if trial_ids(place))
 
 
 def of_suite(results: Path, suite: str, warn: Callable[[str], None]) -> SuiteHistory:
     """The history of a suite. Records that do not verify are not used; `warn` is called with a sentence for each."""
     runs, found = _found(results, suite, warn)
-    begun = store.interrupted(runs, _trial_ids(runs)) - found.keys()
+    begun = store.interrupted(runs, trial_ids(runs)) - found.keys()
     starts, ends = (
         [moment(getattr(record.environment, name)) for record in found.values()] for name in ("started", "finished")
     )
@@ -85,7 +87,7 @@ def of_suite(results: Path, suite: str, warn: Callable[[str], None]) -> SuiteHis
         wall_minutes=(max(ends) - min(starts)).total_seconds() / 60 if starts and ends else None,
         finished=max(ends).isoformat(timespec="seconds") if ends else None,
         devices=tuple(sorted({record.environment.device for record in found.values()})),
-        bytes=_bytes(runs),
+        bytes=bytes_below(runs),
     )
 
 
@@ -107,6 +109,7 @@ def of_trials(results: Path, suite: str, warn: Callable[[str], None]) -> list[Tr
             token_scores=(store.folder(runs, record.id) / token_nll.FILE_NAME).is_file()
             if record.status == "ok" and not record.tuning
             else None,
+            bytes=bytes_below(store.folder(runs, record.id)),
             tuning=record.tuning,
         )
         for record in found.values()
@@ -116,17 +119,18 @@ def of_trials(results: Path, suite: str, warn: Callable[[str], None]) -> list[Tr
 
 def _found(results: Path, suite: str, warn: Callable[[str], None]) -> tuple[Path, dict[str, TrialRecord]]:
     runs = store.runs_folder(results, suite)
-    found, warnings = store.load_all(runs, _trial_ids(runs))
+    found, warnings = store.load_all(runs, trial_ids(runs))
     for warning in warnings:
         warn(warning)
     return runs, found
 
 
-def _trial_ids(runs: Path) -> list[str]:
+def trial_ids(runs: Path) -> list[str]:
+    """The ids of the trials that have a folder in that of a suite, sorted."""
     return sorted(place.name for place in runs.iterdir() if place.is_dir() and not place.name.startswith("."))
 
 
-def _bytes(folder: Path) -> int:
+def bytes_below(folder: Path) -> int:
     """The size of all files below a folder. Links are not followed; files that are removed meanwhile are left out."""
     total = 0
     for place, _, names in os.walk(folder):

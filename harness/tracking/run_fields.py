@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from harness.errors import BrokenComponent, UnknownComponent
+from harness.errors import BrokenComponent, DuplicateComponent, UnknownComponent
 from harness.plan.parameters import resolved
 from harness.printable import printable
 from harness.records.metrics import METRICS
@@ -97,7 +97,11 @@ def _settings(record: TrialRecord) -> Iterator[tuple[str, Any]]:
         yield kind, component.name
         try:
             values = resolved(registry.get(component.name), component.params)
-        except (UnknownComponent, BrokenComponent):  # the plug-in of an old record may not be installed any more
+        except (
+            UnknownComponent,
+            BrokenComponent,
+            DuplicateComponent,
+        ):  # the plug-in of an old record may not be installed any more
             values = component.params
         yield from ((f"{kind}.{name}", value) for name, value in values.items())
     yield from ((f"train.{name}", value) for name, value in spec.train.model_dump().items())

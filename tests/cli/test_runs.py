@@ -32,6 +32,15 @@ def test_runs_of_a_suite_shows_its_trials(finished, harness):
     assert all(trial["id"] in out and f"{trial['test_ppl']:.2f}" in out for trial in trials)
 
 
+def test_runs_shows_how_large_each_trial_and_the_suite_is(finished, harness):
+    runs = finished / "results" / "runs" / "tiny"
+    for trial in json.loads(harness("runs", "tiny", "--json").out)["trials"]:
+        assert trial["bytes"] == sum(place.stat().st_size for place in (runs / trial["id"]).iterdir())
+        assert f"{trial['bytes'] / 1000:.1f} kB" in harness("runs", "tiny").out
+    (suite,) = json.loads(harness("runs", "--json").out)["suites"]
+    assert suite["bytes"] == sum(place.stat().st_size for place in runs.rglob("*") if place.is_file())
+
+
 def test_runs_says_of_which_trials_there_are_no_token_scores(finished, harness):
     shown = json.loads(harness("runs", "tiny", "--json").out)["trials"]
     assert [trial["token_scores"] for trial in shown] == [True] * 4

@@ -143,10 +143,46 @@ def test_a_head_that_raises_fails_with_the_first_line_of_what_it_says(named):
             raise KeyError("not today\nnor tomorrow")
 
     named("raises", Raises)
-    failures = summary("raises").failures
-    assert len(failures) == len(HEAD_CHECKS) - 1  # counting does not run it
-    assert failures[0].startswith("shapes [defaults]: KeyError: 'not today")
-    assert all("\n" not in failure for failure in failures)
+    (failure,) = summary("raises").failures
+    assert failure.startswith("shapes [defaults]: KeyError: 'not today")
+    assert "\n" not in failure
+
+
+def test_after_a_failure_that_explains_the_others_they_are_not_run(named):
+    class Raises(Plain):
+        def __init__(self, dims, embedding, *, raises: bool = True, early: bool = False):
+            super().__init__(dims, embedding)
+            self.raises = raises
+            if early:
+                raise KeyError("early")
+
+        def forward(self, hidden):
+            return None if self.raises else super().forward(hidden)
+
+    named("raises", Raises)
+    (outcome,) = conformance("raises")[1]
+    # the other checks of the defaults, and all checks of raises=False and of early=True
+    assert (outcome.check, outcome.ok, outcome.not_run) == ("shapes", False, 3 * len(HEAD_CHECKS) - 1)
+    assert summary("raises").not_run == outcome.not_run
+    (outcome,) = conformance("raises", {"early": True})[1]
+    assert (outcome.check, outcome.ok, outcome.not_run) == ("construction", False, 2 * len(HEAD_CHECKS))
+
+
+def test_a_variant_that_fails_does_not_keep_the_next_from_being_checked(named):
+    class Raises(Plain):
+        def __init__(self, dims, embedding, *, raises: bool = False, other: bool = False):
+            super().__init__(dims, embedding)
+            self.raises = raises
+
+        def forward(self, hidden):
+            return None if self.raises else super().forward(hidden)
+
+    named("raises", Raises)
+    outcomes = conformance("raises")[1]
+    assert [(o.variant, o.check, o.not_run) for o in outcomes if not o.ok] == [
+        ("raises=True", "shapes", len(HEAD_CHECKS) - 1)
+    ]
+    assert [o.check for o in outcomes if o.variant == "other=True"] == list(HEAD_CHECKS)
 
 
 def test_a_head_that_needs_parameters_is_a_failure_that_says_so(named):
@@ -157,7 +193,7 @@ def test_a_head_that_needs_parameters_is_a_failure_that_says_so(named):
     named("needy", Needy)
     found = summary("needy")
     assert (found.variants, found.checks, found.worst) == (0, 0, {})
-    assert found.failures == ["'needy' needs --set width=... (it takes: width: int)"]
+    assert found.failures == ["'needy' needs --set width=..., because it has no default (it takes: width: int)"]
     assert found.seconds > 0
 
 

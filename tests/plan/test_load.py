@@ -72,7 +72,7 @@ MISTAKES = {
     "missing key": (("epochs: 2, ", ""), "10:8: train: the key 'epochs' is missing, or 'tokens' in its place"),
     "missing parameter": (
         ("vocab_size: 12, ", ""),
-        "4:5: corpora.0.markov: corpus 'markov' needs the parameter 'vocab_size'",
+        "4:5: corpora.0.markov: corpus 'markov' needs the parameter 'vocab_size', which has no default",
     ),
     "constructor": (
         ("num_mixtures: 2", "num_mixtures: 0"),

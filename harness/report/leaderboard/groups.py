@@ -26,6 +26,7 @@ from harness.records.contents import KnownContents, recomputed
 from harness.records.record import Contents, TrialRecord
 from harness.records.timings import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.report import history
 from harness.report.evidence.convergence import collapsed
 from harness.report.evidence.table_rows import Row, labels_of, shown
 from harness.report.evidence.versions import changed, left_out
@@ -125,7 +126,7 @@ def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], 
     known, unknown = KnownContents(), set()
     found: dict[str, list[tuple[TrialRecord, Contents, Timing | None]]] = {}
     for runs in sorted({place.parent.parent for place in (results.resolve() / "runs").glob(f"*/*/{store.FILE_NAME}")}):
-        verified, warnings = store.load_all(runs, sorted(place.name for place in runs.iterdir() if place.is_dir()))
+        verified, warnings = store.load_all(runs, history.trial_ids(runs))
         timed, more = timings.load_all(runs, verified)
         for warning in (*warnings, *more):
             warn(warning)

@@ -1,0 +1,313 @@
+"""Mistakes of the author of a head: what `check`, `list`, `plan` and `run` say about a file in heads/."""
+
+import importlib
+import json
+import sys
+
+import pytest
+
+import backbones
+import heads
+from harness.registry import BACKBONES, HEADS
+
+HEAD = '''\
+"""A head of the user's own."""
+
+import torch
+from torch import nn
+
+from harness.distributions import Logits, Mixture
+from harness.registry import HEADS
+
+
+@HEADS.register("mine")
+class Mine(nn.Module):
+    """log p = log_softmax(W h)."""
+
+    def __init__(self, dims, embedding, *, scale: float = 1.0):
+        super().__init__()
+        self.weight = nn.Parameter(scale * torch.randn(dims.vocab_size, dims.layer_dims[-1]))
+
+    def forward(self, hidden):
+        h_BTD = hidden.layers[-1]
+        return Mixture(h_BTD.unsqueeze(2), None, self.weight)
+'''
+RETURNED = "return Mixture(h_BTD.unsqueeze(2), None, self.weight)"
+# what is written instead of a part of the head -> what `harness check mine` says; B, T, V = 2, 4, 13 and E = 6 there
+MISTAKES = {
+    "facets without K": (
+        (RETURNED, "return Mixture(h_BTD, None, self.weight)"),
+        "shapes [defaults]: ValueError: facets must be (B, T, K, E), got (2, 4, 6); for one facet add .unsqueeze(2)",
+    ),
+    "facets of one batch": (
+        (RETURNED, "return Mixture(h_BTD[0], None, self.weight)"),
+        "shapes [defaults]: ValueError: facets must be (B, T, K, E), got (4, 6)",
+    ),
+    "transposed output matrix": (
+        (RETURNED, "return Mixture(h_BTD.unsqueeze(2), None, self.weight.T)"),
+        "ValueError: the output matrix must be (V, E) with E = 6 as the facets have, got (6, 13)",
+    ),
+    "prior of one position": (
+        (RETURNED, "return Mixture(h_BTD.unsqueeze(2), h_BTD[:, 0, :1], self.weight)"),
+        "ValueError: the log prior must be (B, T, K) with B, T = (2, 4) as the facets have, got (2, 1)",
+    ),
+    "bias of another length": (
+        (RETURNED, "return Mixture(h_BTD.unsqueeze(2), None, self.weight, self.weight[0])"),
+        "ValueError: the output bias must be (V,) = (13,) as the output matrix has, got (6,)",
+    ),
+    "a tensor": (
+        (RETURNED, "return h_BTD @ self.weight.T"),
+        "TypeError: the head returned a Tensor of shape (2, 4, 13) from forward; return Logits(z) or Mixture(...) "
+        "of harness.distributions",
+    ),
+    "nothing": (
+        (RETURNED, "Mixture(h_BTD.unsqueeze(2), None, self.weight)"),
+        "TypeError: the head returned None from forward; return Logits(z) or Mixture(...) of harness.distributions",
+    ),
+    "a part of a distribution": (
+        (RETURNED, "d = Logits(h_BTD @ self.weight.T); return type('Part', (), {'nll': d.nll, 'aux_loss': 0.0})()"),
+        "the head returned a Part without training_loss, mean_nll, log_probs from forward; return Logits(z) or",
+    ),
+    "logits of one row": (
+        (RETURNED, "return Logits((h_BTD @ self.weight.T)[0])"),
+        "ValueError: logits must be (B, T, V), got (4, 13)",
+    ),
+    "logits of other words": (
+        (RETURNED, "return Logits(h_BTD)"),
+        "log_probs has shape (2, 4, 6), expected (2, 4, 13), V = 13 words",
+    ),
+    "no module": (("class Mine(nn.Module)", "class Mine"), "Mine is no module of torch: write class Mine(nn.Module)"),
+}
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A function: name and content of a file of a folder that counts as a part of heads/ (or of backbones/), in a
+    process in which the registries have not been asked yet.
+    """
+    packages = {"heads": (heads, HEADS), "backbones": (backbones, BACKBONES)}
+    for folder, (package, registry) in packages.items():
+        registry.names()
+        (tmp_path / folder).mkdir()
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path / folder)])
+        for name in ("_classes", "_modules", "_twice"):
+            monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+        monkeypatch.setattr(registry, "_faults", [])
+
+    def write(name, content, folder="heads"):
+        place = tmp_path / folder / f"{name}.py"
+        place.write_text(content)
+        importlib.invalidate_caches()
+        monkeypatch.setattr(packages[folder][1], "_discovered", False)
+        return place
+
+    before = set(sys.modules)
+    yield write
+    for module in set(sys.modules) - before:
+        if module.startswith(("heads.", "backbones.")):
+            folder, name = module.split(".")
+            del sys.modules[module]
+            vars(packages[folder][0]).pop(name, None)
+
+
+def changed(before, after):
+    assert before in HEAD
+    return HEAD.replace(before, after)
+
+
+def test_the_head_without_a_mistake_passes(own, harness):
+    own("mine", HEAD)
+    done = harness("check", "mine")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith("head mine: 9 of 9 checks passed\n")
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_check_says_what_is_wrong_once_and_stops_there(own, harness, mistake):
+    replaced, expected = MISTAKES[mistake]
+    own("mine", changed(*replaced))
+    done = harness("check", "mine")
+    assert (done.code, done.err) == (1, "")
+    first, not_run, last = done.out.splitlines()
+    assert first.startswith("FAIL  ")
+    assert expected in first
+    assert not_run.strip().endswith("later checks were not run: this failure explains them")
+    assert last == "head mine: 0 of 1 checks passed"
+
+
+def test_a_failure_that_explains_no_other_leaves_the_other_checks(own, harness):
+    own("mine", changed("self.weight = ", "self.unused = nn.Parameter(torch.ones(1))\n        self.weight = "))
+    done = harness("check", "mine")
+    assert done.code == 1
+    assert done.out.splitlines()[-1] == "head mine: 8 of 9 checks passed"
+    assert "FAIL  every parameter is trained [defaults]: Nonconforming: unused gets no gradient" in done.out
+    assert "not run" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("parameter", "expected"),
+    [
+        (
+            "scale: float = 1.0",
+            "its parameter 'scale' must be keyword-only: write (self, dims, embedding, *, scale: float = 1.0)",
+        ),
+        ("scale", "its parameter 'scale' must be keyword-only: write (self, dims, embedding, *, scale)"),
+    ],
+)
+def test_a_parameter_that_no_suite_could_set_is_refused(own, fresh, harness, parameter, expected):
+    place = own("mine", changed("*, scale: float = 1.0", parameter))
+    sentence = f"head 'mine' of {place}: {expected}"
+    assert harness("check", "mine").err == f"{sentence}\n"
+    planned = harness("plan", "suites/tiny.yaml", "--set", "heads=[mine]")
+    assert planned.code == 2
+    assert f"heads.0: {sentence}\n" in planned.err
+    assert f"broken: {sentence}" in {parameter for row in listed(harness) for parameter in row["parameters"]}
+
+
+def test_a_parameter_without_default_must_be_given(own, fresh, harness):
+    own("mine", changed("scale: float = 1.0", "scale: float"))
+    done = harness("check", "mine")
+    assert (done.code, done.err) == (
+        2,
+        "'mine' needs --set scale=..., because it has no default (it takes: scale: float)\n",
+    )
+    assert harness("check", "mine", "--set", "scale=2.0").code == 0
+    done = harness("plan", "suites/tiny.yaml", "--set", "heads=[mine]")
+    assert done.code == 2
+    assert "head 'mine' needs the parameter 'scale', which has no default" in done.err
+
+
+def listed(harness):
+    done = harness("list", "heads", "--json")
+    assert done.code == 0
+    return json.loads(done.out)
+
+
+@pytest.mark.parametrize("command", [("list", "heads"), ("check", "moc"), ("plan", "suites/tiny.yaml")])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (changed("forward(self, hidden):", "forward(self, hidden)"), "cannot be imported: SyntaxError: expected ':'"),
+        (
+            changed("import torch\n", "import torhc\n"),
+            "cannot be imported: ModuleNotFoundError: No module named 'torhc'",
+        ),
+        (changed('@HEADS.register("mine")\n', ""), "registers no head: write @HEADS.register('mine') above its class"),
+    ],
+    ids=["syntax", "import", "unregistered"],
+)
+def test_a_file_that_cannot_be_used_is_one_warning(own, fresh, harness, command, content, reason):
+    place = own("mine", content)
+    done = harness(*command)
+    assert done.code == 0
+    assert done.err.startswith(f"warning: {place} {reason}")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_suite_that_needs_the_head_of_a_broken_file_stops_and_names_the_file(own, fresh, harness, command):
+    place = own("mine", changed("import torch\n", "import torhc\n"))
+    done = harness(command, "suites/tiny.yaml", "--set", "heads=[softmax, mine]")
+    assert done.code == 2
+    reason = f"{place} cannot be imported: ModuleNotFoundError: No module named 'torhc' (line 3)"
+    warning, problem, last = done.err.splitlines()
+    assert warning == f"warning: {reason}"
+    assert "unknown head 'mine'" in problem
+    assert problem.endswith(f"; {reason}")
+    assert last == "1 problem; nothing was run"
+    assert not (fresh / "results").exists()
+    done = harness("check", "mine")
+    assert done.code == 2
+    assert done.err.endswith(f"; {reason}\n")
+
+
+def test_a_suite_without_the_head_of_a_broken_file_runs(own, fresh, run):
+    own("mine", changed("import torch\n", "import torhc\n"))
+    done = run("--only", "head=softmax,seed=1")
+    assert done.code == 0, done.err
+    assert "1 of 1 trial" in done.out
+    assert done.err.count("warning") == 1
+
+
+def test_a_name_that_is_taken_stops_only_suites_that_need_it(own, fresh, harness):
+    place = own("mine", changed('"mine"', '"mos"'))
+    sentence = f"head 'mos' is registered twice: in heads/mos.py and in {place}; give one of them another name"
+    done = harness("plan", "suites/tiny.yaml", "--set", "heads=[softmax, moc]")
+    assert (done.code, done.err) == (0, f"warning: {sentence}\n")
+    done = harness("plan", "suites/tiny.yaml")  # which has mos
+    assert done.code == 2
+    assert sentence in done.err.splitlines()[0]
+    assert harness("check", "mos").err == f"{sentence}\n"
+    (row,) = [row for row in listed(harness) if row["name"] == "mos"]
+    assert row["parameters"] == [f"broken: {sentence}"]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (
+            "facets without K",
+            "ValueError: facets must be (B, T, K, E), got (4, 7, 8); for one facet add .unsqueeze(2)",
+        ),
+        (
+            "a tensor",
+            "TypeError: head mine returned a Tensor of shape (4, 7, 12) from forward; return Logits(z) or Mixture(...) "
+            "of harness.distributions",
+        ),
+    ],
+)
+def test_a_trial_of_a_wrong_head_is_an_error_with_the_same_sentence(own, fresh, run, mistake, message):
+    own("mine", changed(*MISTAKES[mistake][0]))
+    assert run("--set", "heads=[softmax, mine]", "--only", "head=mine,seed=1").code == 1
+    (record,) = (fresh / "results" / "runs" / "tiny").glob("*/record.json")
+    content = json.loads(record.read_text())
+    assert (content["status"], content["message"]) == ("error", message)
+
+
+BACKBONE = '''\
+"""A backbone of the user's own."""
+
+from torch import nn
+
+from harness.protocols import Hidden
+from harness.registry import BACKBONES
+
+
+@BACKBONES.register("own")
+class Own(nn.Module):
+    """The embedding alone."""
+
+    def __init__(self, vocab_size, *, width: int = 8):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.layer_dims = (width,)
+
+    def forward(self, tokens, state=None):
+        return Hidden((self.embedding(tokens),))
+'''
+
+
+def test_a_backbone_that_returns_a_tensor_is_an_error_that_says_what_to_return(own, fresh, harness, run):
+    own("own", BACKBONE, "backbones")
+    assert harness("check", "own").code == 0
+    own("own_too", BACKBONE.replace("Hidden((self.embedding(tokens),))", "self.embedding(tokens)").replace(
+        '"own"', '"own_too"'), "backbones")  # fmt: skip
+    done = harness("check", "own_too")
+    instead = "from forward; return Hidden((states,), state) of harness.protocols"
+    assert f"shapes [defaults]: TypeError: the backbone returned a Tensor of shape (2, 6, 8) {instead}" in done.out
+    assert run("--set", "backbones=[own_too]", "--only", "seed=1,head=softmax").code == 1
+    (record,) = (fresh / "results" / "runs" / "tiny").glob("*/record.json")
+    expected = f"TypeError: backbone own_too returned a Tensor of shape (4, 7, 8) {instead}"
+    assert json.loads(record.read_text())["message"] == expected
+
+
+def test_a_broken_file_in_backbones_is_one_warning_and_named_where_it_is_needed(own, fresh, harness):
+    place = own("own", BACKBONE.replace("import nn", "import nm"), "backbones")
+    done = harness("plan", "suites/tiny.yaml")
+    assert done.code == 0
+    assert done.err.startswith(f"warning: {place} cannot be imported: ImportError: cannot import name 'nm'")
+    assert done.err.count("\n") == 1
+    done = harness("plan", "suites/tiny.yaml", "--set", "backbones=[own]")
+    assert done.code == 2
+    assert "unknown backbone 'own'" in done.err
+    assert f"; {place} cannot be imported: ImportError" in done.err
