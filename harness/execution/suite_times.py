@@ -154,11 +154,14 @@ def _epochs_of_table(suite: Suite, spec: TrialSpec) -> float:
 
 
 def _ratios(specs: dict[Key, TrialSpec], found: dict[str, ModelTime], name: str | None) -> dict[Key, float]:
-    """The ratio of each row to the first row of the head `name` with the same corpus and backbone."""
+    """The ratio of each row to the first row of the head `name` with the same corpus and backbone. The head that the
+    plan prints so comes before others of this name.
+    """
     times = {key: found[spec.id].train_ms for key, spec in specs.items() if spec.id in found}
     bases: dict[tuple[str, str], float] = {}
+    exact = any(key[2] == name for key in specs)
     for key, milliseconds in times.items():
-        if name in (specs[key].head.name, key[2]):
+        if name == (key[2] if exact else specs[key].head.name):
             bases.setdefault(key[:2], milliseconds)
     return {key: milliseconds / bases[key[:2]] for key, milliseconds in times.items() if bases.get(key[:2])}
 

@@ -72,7 +72,9 @@ def test_a_condition_selects_rows_in_both_stages(suite, tmp_path, harness):
     assert [each["head"] for each in found["after_tuning"]] == ["mos(num_mixtures=2)"]
     done = harness("plan", suite, "--results", tmp_path, "--only", "head=moc")
     assert done.code == 2
-    assert done.err.splitlines()[0] == "--only head=moc: no trial of the suite meets this condition"
+    assert (
+        done.err.splitlines()[0] == "--only head=moc: no trial of the suite meets this condition; head is softmax, mos"
+    )
 
 
 def test_the_memory_of_a_row_without_a_point_is_that_of_a_tuning_trial(suite, tmp_path, harness):
