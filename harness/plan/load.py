@@ -264,6 +264,7 @@ def _expanded(
         overrides=tuple(settings),
         source=source,
         counting={str(corpus.spec): facts.counting for corpus, facts in texts},
+        num_tokens={str(corpus.spec): facts.num_tokens for corpus, facts in texts if facts.num_tokens is not None},
         contents={str(corpus.spec): facts.content for corpus, facts in texts} | weights,
         params={trial_id: each.params for trial_id, each in origins.items()} | dict.fromkeys(ngrams, (0, 0)),
         settled={trial_id: each.settled for trial_id, each in origins.items() if each.settled},
