@@ -40,6 +40,7 @@ from harness.cli.options import (
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
+from harness.execution.dry_run import dry_run
 from harness.execution.options import RunOptions, results_option
 from harness.execution.planned import PlannedSuite, planned, with_memory
 from harness.execution.progress.reporter import Reporter
@@ -81,6 +82,10 @@ def run(
         ),
     ] = None,
     overwrite: Overwrite = False,
+    dry: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Train and evaluate one batch of every row in this process, and write nothing."),
+    ] = False,
 ) -> None:
     """Train the trials of a suite that have no record yet, and write its table."""
     options = RunOptions(
@@ -101,6 +106,9 @@ def run(
         overwrite=overwrite,
     )
     reporter = Reporter(console, errors)
+    if dry:
+        read = planning.load(suite, tuple(overrides))
+        raise typer.Exit(0 if dry_run(read, data=data, options=options, reporter=reporter) else 1)
     found = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
     say(f"MLflow UI: {screen.command()} ui {shlex.join([found.suite.name, *results_option(results)])}")
     raise typer.Exit(0 if all_ok(found, options.only) and not reporter.problems else 1)

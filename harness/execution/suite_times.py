@@ -74,7 +74,7 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
     fetch_sources(specs.values(), data)
     if (busy := environment.busy_cores()) >= BUSY_CORES:
         warn(f"other programs use {busy:.1f} cores of this machine: times are longer than on a quiet one")
-    found, unknown = model_times(list(specs.values()), _setting(suite, data, device))
+    found, unknown = model_times(list(specs.values()), setting_alone(suite, data, device))
     for sentence in unknown:
         warn(sentence)
     ratios = _ratios(specs, found, reference(suite))
@@ -129,7 +129,8 @@ def _rounded(ratio: float) -> float:
     return float(f"{ratio:.{RATIO_DIGITS}g}")
 
 
-def _setting(suite: Suite, data: Path, device: torch.device) -> Setting:
+def setting_alone(suite: Suite, data: Path, device: torch.device) -> Setting:
+    """The setting of models that are tried in this process, one after the other, and leave nothing."""
     return Setting(
         suite=suite.name,
         runs=Path(),
