@@ -19,7 +19,7 @@ from harness.training.step_memory import StepMemory
 
 Shown = Iterator[Text | Table]
 MIB = 2**20
-COMPONENTS = ("corpus", "backbone")  # whose parameters are said above the table where their names tell them apart
+COMPONENTS = ("corpus", "backbone")  # their parameters are said above the table where their names are enough in it
 
 
 def trials(planned: list[PlannedTrial], later: Iterable[LaterTrials] = (), title: str | None = None) -> Shown:
