@@ -1,4 +1,4 @@
-"""Try every row of a suite with one batch, before hours are spent (`harness run --dry-run`). Nothing is written."""
+"""Try every row of a suite with one batch, before hours of training (`harness run --dry-run`). Nothing is written."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -170,7 +170,7 @@ def _known_keys(place: Place) -> list[str]:
         for option in [node, *node.get("anyOf", [])]:
             if "$ref" in option:
                 node = schema["$defs"][option["$ref"].rpartition("/")[2]]
-    return list(node.get("properties", {}))
+    return [key for option in [node, *node.get("anyOf", [])] for key in option.get("properties", {})]
 
 
 def _facts(corpora: list[Component], source: Source) -> tuple[list[CorpusFacts], list[str]]:

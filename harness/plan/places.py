@@ -1,5 +1,6 @@
 """Where a suite is: a command takes the path of its file, or its name."""
 
+import os
 from pathlib import Path
 
 from harness.errors import SuiteError
@@ -18,10 +19,12 @@ def suite_file(given: str | Path) -> Path:
     Raises: SuiteError, with the most similar name, when there is neither.
     """
     path = Path(given)
+    if not is_name(given):
+        if not os.path.lexists(path):
+            raise SuiteError([f"{path}: no such file{_similar(path.stem)}"])
+        return path  # that it can be read is another question (harness/plan/reader.py)
     if path.exists() and not path.is_dir():
         return path
-    if not is_name(given):
-        raise SuiteError([f"{path}: no such file{_similar(path.stem)}"])
     named = FOLDER / f"{path.name}{ENDING}"
     if not named.is_file():
         raise SuiteError([f"no suite '{path}': there is no file {path} and no {named}{_similar(path.name)}"])
