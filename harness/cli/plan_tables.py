@@ -66,8 +66,7 @@ def on_top(device: str) -> list[str]:
     where = "in main memory" if device.startswith("cuda") else "on top"
     found = [
         f"{where}: about 400 MiB for the process of each trial (Python, torch, Ray), more with a CUDA build of torch; "
-        "once for a run some 750 MiB for the command itself and Ray's own processes (some 330 MiB with --executor "
-        "inline, which has one process for all)"
+        "under Ray once some 750 MiB for the command itself and Ray's own processes"
     ]
     if device.startswith("cuda"):
         return [*found, "on the GPU: some hundred MiB for the CUDA context of each trial that runs at the same time"]
