@@ -42,6 +42,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("exchange",),
     ("verification",),
     ("conformance",),
+    ("starters",),
     ("cli",),
 )
 LIBRARY_HOMES = {  # a library -> the only places that import it

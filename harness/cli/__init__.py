@@ -15,6 +15,7 @@ from harness.cli import (
     ground_truth,
     leaderboard,
     machine,
+    new,
     report,
     runs,
     suites,
@@ -29,12 +30,14 @@ INTERRUPTED, TERMINATED = 130, 143  # exit codes
 SUMMARY = "Compare language-model output heads on equal terms: suites of trials, records, tables."
 
 COMMANDS = {  # name -> function, example without 'harness'
-    "run": (suites.run, "run suites/quickstart.yaml --set train.epochs=1 --only head=mos,seed=1"),
-    "plan": (suites.plan, "plan suites/ptb_mixtures.yaml --json"),
-    "table": (suites.table, "table suites/quickstart.yaml"),
+    "run": (suites.run, "run quickstart --set train.epochs=1 --only head=mos,seed=1"),
+    "plan": (suites.plan, "plan ptb_mixtures --memory"),
+    "table": (suites.table, "table quickstart"),
     "reproduce": (ground_truth.reproduce, "reproduce --cpus-per-trial 1, or harness reproduce --no-run"),
-    "diff": (difference.diff, "diff softmax mos --suite suites/quickstart.yaml, or harness diff 9b8ba74e 3f2c01aa"),
-    "report": (report.report, "report suites/quickstart.yaml"),
+    "diff": (difference.diff, "diff softmax mos --suite quickstart, or harness diff 9b8ba74e 3f2c01aa"),
+    "report": (report.report, "report quickstart"),
+    "new": (new.new, "new head cosine, or harness new suite mine"),
+    "schema": (new.schema, "schema > suites/schema.json"),
     "list": (components.list_components, "list heads --json"),
     "check": (components.check, "check mos, or harness check --all"),
     "leaderboard": (leaderboard.leaderboard, "leaderboard --corpus ptb"),

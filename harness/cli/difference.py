@@ -24,7 +24,8 @@ def diff(
     a: Annotated[str, typer.Argument(metavar="A", help=f"The first one: {NAMED}")],
     b: Annotated[str, typer.Argument(metavar="B", help="The second one, which is compared with A.")],
     suite: Annotated[
-        Path | None, typer.Option("--suite", help="Compare heads of this suite file, seed by seed.")
+        Path | None,
+        typer.Option("--suite", metavar="SUITE", help="Compare heads of this suite, seed by seed: its file or name."),
     ] = None,
     overrides: Set = [],  # noqa: B006 - typer copies it
     only: Only = [],  # noqa: B006

@@ -7,12 +7,15 @@ import typer
 
 from harness.cli.options import RESULTS, Results, say, warn
 from harness.exchange import exporter, importer
+from harness.plan.places import suite_name
 from harness.records import timings, token_nll
 
 
 def export(
     file: Annotated[Path, typer.Argument(help="The file to write, for example records.zip.")],
-    suite: Annotated[list[str], typer.Option("--suite", metavar="NAME", help="Only this suite. Repeatable.")] = [],  # noqa: B006
+    suite: Annotated[
+        list[str], typer.Option("--suite", metavar="SUITE", help="Only this suite, by its name or file. Repeatable.")
+    ] = [],  # noqa: B006
     trial: Annotated[list[str], typer.Option("--trial", metavar="ID", help="Only this trial. Repeatable.")] = [],  # noqa: B006
     results: Results = RESULTS,
     no_token_nll: Annotated[
@@ -20,7 +23,7 @@ def export(
     ] = False,
 ) -> None:
     """Write the records, timings and token scores of finished trials into one file. Weights are not included."""
-    chosen = {"suites": tuple(suite), "trials": tuple(trial)}
+    chosen = {"suites": tuple(map(suite_name, suite)), "trials": tuple(trial)}
     written = exporter.export_records(results, file, **chosen, token_nll=not no_token_nll, warn=warn)
     names = {timings.FILE_NAME: "timings", token_nll.FILE_NAME: "scores of tokens"}
     beside = [f"{written.beside[name]} {what}" for name, what in names.items() if name in written.beside]

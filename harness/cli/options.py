@@ -23,7 +23,8 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
-SuitePath = Annotated[Path, typer.Argument(help="The suite file, for example suites/quickstart.yaml.")]
+A_SUITE = "The file of a suite, or the name of one in ./suites: quickstart."
+SuitePath = Annotated[Path, typer.Argument(metavar="SUITE", help=A_SUITE)]
 Set = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change the suite: train.epochs=2. Repeatable.")
 ]

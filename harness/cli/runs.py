@@ -12,12 +12,16 @@ from harness.cli import screen
 from harness.cli.options import RESULTS, Json, Results, console, say, warn
 from harness.errors import ExecutionError
 from harness.exchange import pruning, unneeded
+from harness.plan.places import suite_name
 from harness.registry import nearest
 from harness.report import history
 
 
 def runs(
-    suite: Annotated[str | None, typer.Argument(help="The name of a suite: show its trials one by one.")] = None,
+    suite: Annotated[
+        str | None,
+        typer.Argument(metavar="SUITE", help="The name of a suite, or its file: show its trials one by one."),
+    ] = None,
     results: Results = RESULTS,
     as_json: Json = False,
     prune: Annotated[
@@ -66,6 +70,7 @@ def _prune(results: Path, found: list[unneeded.Unneeded], *, yes: bool) -> None:
 
 def _show(suite: str | None, results: Path, as_json: bool) -> None:
     known = history.suites(results)
+    suite = None if suite is None else suite_name(suite)
     if suite is not None and suite not in known:
         others = f"{nearest(suite, known)} (there are: {', '.join(known)})" if known else ""
         raise ExecutionError(f"{results / 'runs'} holds no suite '{suite}'{others}")

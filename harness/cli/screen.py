@@ -1,10 +1,9 @@
-"""The tables that commands print: of `plan`, `list`, `diff` and others."""
+"""The tables that commands print: of `list`, `diff` and others; those of `plan` are in plan_tables.py."""
 
 import math
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,6 @@ from rich.text import Text
 from harness.conformance import Summary
 from harness.diagnostics.facets import Position
 from harness.exchange.unneeded import Unneeded
-from harness.execution.planned import LaterTrials, PlannedTrial
-from harness.execution.suite_times import RowTime
-from harness.plan.tuning import point_text
 from harness.printable import printable
 from harness.records.metrics import METRICS
 from harness.report.diff.contexts import Context
@@ -26,70 +22,6 @@ from harness.report.diff.difference import Difference
 from harness.report.diff.metric_pairs import MetricDifference
 from harness.report.evidence.gains import Band
 from harness.report.history import SuiteHistory, TrialHistory
-from harness.training.step_memory import StepMemory
-
-
-def trials(planned: list[PlannedTrial], later: Iterable[LaterTrials] = (), title: str | None = None) -> Table:
-    """A row for each planned trial: what it is, its parameter counts, its state; and for trials without an id yet.
-
-    Trials of a tuned suite have a column with their point.
-    """
-    tuned = any(trial.point for trial in planned) or bool(later := list(later))
-    shown = Table("trial", "corpus", "backbone", "head", *["point"] * tuned, "seed", title=title)
-    for name in ("params", "head params", "state"):
-        shown.add_column(name)
-    for trial in planned:
-        spec = trial.spec
-        about = [spec.id, str(spec.corpus), str(spec.backbone), str(spec.head), *[point_text(trial.point)] * tuned]
-        counts = [f"{trial.params_total:,}", f"{trial.params_head:,}"]
-        shown.add_row(*map(_shown, [*about, str(spec.seed), *counts, trial.state]))
-    for each in later:
-        name, state = ("no point", "tuning failed") if each.lost else ("after tuning", "missing")
-        seeds = ", ".join(map(str, each.seeds))
-        shown.add_row(*map(_shown, [name, each.corpus, each.backbone, each.head, "-", seeds, "-", "-", state]))
-    return shown
-
-
-def step_memory(planned: list[PlannedTrial], device: str) -> Table:
-    """A row for each model: MiB at the peak of a training step, by part; '-' where they could not be computed."""
-    shown = Table("corpus", "backbone", "head", title=f"memory of a training step at its peak, MiB, {device}")
-    parts = list(next((_parts(trial.memory) for trial in planned if trial.memory), {}))
-    for part in parts:
-        shown.add_column(part, justify="right")
-    rows = {}
-    for trial in planned:
-        sizes = _parts(trial.memory) if trial.memory else {}
-        cells = [f"{sizes[part] / 2**20:,.1f}" if sizes else "-" for part in parts]
-        rows[str(trial.spec.corpus), str(trial.spec.backbone), str(trial.spec.head)] = cells
-    for about, cells in rows.items():
-        shown.add_row(*map(_shown, [*about, *cells]))
-    return shown
-
-
-def times(rows: list[RowTime], baseline: str | None, device: str, *, matched: bool) -> Table:
-    """A row for each row of the suite: milliseconds of a training step and of a batch of evaluation, minutes of a trial
-    of the table. With a baseline also the time of a step against its step, and the epochs that fit into its time.
-
-    Args:
-        matched: the rows have these epochs already, by `match.time`.
-    """
-    shown = Table("corpus", "backbone", "head", title=f"time on this machine, one trial at a time, {device}")
-    against = [] if baseline is None else [f"step / {baseline}'s", f"epochs in {baseline}'s time"]
-    for column in ("ms/step", "ms/eval batch", "minutes a trial", *against):
-        shown.add_column(column, justify="right")
-    for row in rows:
-        cells = ["-"] * (3 + len(against))
-        if row.time is not None:
-            milliseconds = (f"{row.time.train_ms:.1f}", f"{row.time.eval_ms:.1f}")
-            cells[:3] = [*milliseconds, f"{row.time.minutes(row.epochs):.1f}"]
-        if row.ratio:
-            cells[3:] = [f"{row.ratio:.2f}", f"{row.epochs if matched else row.epochs / row.ratio:.2f}"]
-        shown.add_row(*map(_shown, [row.corpus, row.backbone, row.head, *cells]))
-    return shown
-
-
-def _parts(memory: StepMemory) -> dict[str, int]:
-    return {**asdict(memory), "total": memory.total}
 
 
 def components(entries: list[dict[str, Any]]) -> Table:

@@ -2,12 +2,15 @@
 
 import json
 import shlex
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from harness import plan as planning
-from harness.cli import screen
+from harness.cli import plan_tables, screen
 from harness.cli.options import (
     RESULTS,
     Address,
@@ -37,13 +40,16 @@ from harness.cli.options import (
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
+from harness.execution.dry_run import dry_run
 from harness.execution.options import RunOptions, results_option
-from harness.execution.planned import planned, with_memory
+from harness.execution.planned import PlannedSuite, planned, with_memory
 from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import all_ok, run_suite
+from harness.execution.suite_disk import suite_disk
 from harness.execution.suite_times import reference, save_ratios, suite_times
 from harness.machine.environment import resolve_device
 from harness.plan.comparison import Shape
+from harness.plan.two_stages import possible_trials
 from harness.report import study
 from harness.report.table.suite_table import Form
 
@@ -76,6 +82,10 @@ def run(
         ),
     ] = None,
     overwrite: Overwrite = False,
+    dry: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Train and evaluate one batch of every row in this process, and write nothing."),
+    ] = False,
 ) -> None:
     """Train the trials of a suite that have no record yet, and write its table."""
     options = RunOptions(
@@ -96,6 +106,9 @@ def run(
         overwrite=overwrite,
     )
     reporter = Reporter(console, errors)
+    if dry:
+        read = planning.load(suite, tuple(overrides))
+        raise typer.Exit(0 if dry_run(read, data=data, options=options, reporter=reporter) else 1)
     found = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
     say(f"MLflow UI: {screen.command()} ui {shlex.join([found.suite.name, *results_option(results)])}")
     raise typer.Exit(0 if all_ok(found, options.only) and not reporter.problems else 1)
@@ -134,25 +147,41 @@ def plan(
     times = suite_times(found, data, resolve_device(device.value), warn) if time else None
     if save:
         save_ratios(read, times, resolve_device(device.value))
+    disk = suite_disk(found, results)
     if as_json:
         measured = {} if times is None else {"times": [row.as_json() for row in times]}
-        print(json.dumps({**found.as_json(memory=memory), **measured}, indent=1))
+        print(json.dumps({**found.as_json(memory=memory), "disk": disk.as_json(), **measured}, indent=1))
         return
-    if read.tuning is not None:
-        console.print(screen.trials(found.tuning, title="stage 1: tuning"))
-    console.print(screen.trials(found.trials, found.later, "stage 2: the table" if found.tuning else None))
-    say(str(found))
-    for sentence in found.outdated:
-        say(sentence)
-    if read.match is not None:
-        say(f"{read.match.kind} matched: {read.match}")
+    _show_trials(found)
+    _say_all(plan_tables.disk(disk, str(results / "runs" / read.name)))
+    _say_all(plan_tables.conditions(possible_trials(read)))
     if memory:
-        console.print(screen.step_memory(found.models, str(resolve_device(device.value))))
+        _show(plan_tables.step_memory(found.models, str(resolve_device(device.value))))
     if times is not None:
         matched = read.match is not None and read.match.time is not None and not save
-        console.print(screen.times(times, reference(read), str(resolve_device(device.value)), matched=matched))
+        _show(plan_tables.times(times, reference(read), str(resolve_device(device.value)), matched=matched))
         minutes = sum(row.minutes_to_run for row in times)
         say(f"to run, one trial after the other: {screen.span(minutes)}")
+
+
+def _show_trials(found: PlannedSuite) -> None:
+    if found.suite.tuning is not None:
+        _show(plan_tables.trials(found.tuning, title="stage 1: tuning"))
+    _show(plan_tables.trials(found.trials, found.later, "stage 2: the table" if found.tuning else None))
+    say(str(found))
+    _say_all(found.outdated)
+    if (match := found.suite.match) is not None:
+        say(f"{match.kind} matched: {match}")
+
+
+def _show(parts: Iterable[Text | Table]) -> None:
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, Text))
+
+
+def _say_all(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        say(sentence)
 
 
 def table(

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import RESULTS, Results, say, warn
+from harness.plan.places import suite_name
 from harness.tracking.sync import errors_of_mlflow
 from harness.tracking.sync import sync as sync_records
 
@@ -16,7 +17,9 @@ def sync(results: Results = RESULTS) -> None:
 
 
 def ui(
-    suite: Annotated[str | None, typer.Argument(help="Open the runs of this suite.")] = None,
+    suite: Annotated[
+        str | None, typer.Argument(metavar="SUITE", help="Open the runs of this suite: its name, or its file.")
+    ] = None,
     results: Results = RESULTS,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 5000,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
@@ -30,4 +33,5 @@ def ui(
         from harness.tracking.ui import Address, serve
 
     address = Address(host=host, port=port, remote=remote)
-    raise typer.Exit(serve(results, address, suite, lambda link: print(link, flush=True)))
+    name = None if suite is None else suite_name(suite)
+    raise typer.Exit(serve(results, address, name, lambda link: print(link, flush=True)))

@@ -8,7 +8,7 @@ from harness import plan
 from harness.errors import ExecutionError, HarnessError
 from harness.machine.scratch import abandoned_scratch
 from harness.plan import reader
-from harness.plan.two_stages import possible
+from harness.plan.two_stages import possible_trials
 from harness.records import store
 from harness.registry import nearest
 from harness.report import history
@@ -94,7 +94,7 @@ def _planned(files: list[Path], warn: Callable[[str], None]) -> set[str] | None:
     trials: set[str] = set()
     for file in files:
         try:
-            trials |= {trial.id for trial in possible(plan.load(file))}
+            trials |= {trial.id for trial in possible_trials(plan.load(file))}
         except HarnessError as mistake:
             reason = str(mistake).partition("\n")[0]
             warn(f"all records of the suite {file} are kept, because it cannot be read: {reason}")

@@ -48,7 +48,8 @@ def run_suite(
     status and message, and the other trials run. What is wrong with the outcome is in `reporter.problems`.
 
     Args:
-        suite: the path of a suite file, or a suite that was loaded with harness.plan.load.
+        suite: the path of a suite file, the name of one in ./suites, or a suite that was loaded with
+            harness.plan.load.
         results: folder of records, tables and mlflow.db; None: the variable HARNESS_RESULTS, or 'results'.
         data: folder of the corpora's files; None: the variable HARNESS_DATA, or the default folder.
         options: the options of `harness run`.
@@ -132,7 +133,7 @@ class _Run(Stage):
 
 def _loaded(suite: str | Path | Suite, overrides: tuple[str, ...]) -> Suite:
     if not isinstance(suite, Suite):
-        return plan.load(Path(suite), tuple(overrides))
+        return plan.load(suite, tuple(overrides))
     if overrides:
         raise ExecutionError("overrides cannot be applied to a loaded suite: give them to harness.plan.load")
     return suite

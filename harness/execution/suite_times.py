@@ -74,7 +74,7 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
     fetch_sources(specs.values(), data)
     if (busy := environment.busy_cores()) >= BUSY_CORES:
         warn(f"other programs use {busy:.1f} cores of this machine: times are longer than on a quiet one")
-    found, unknown = model_times(list(specs.values()), _setting(suite, data, device))
+    found, unknown = model_times(list(specs.values()), setting_alone(suite, data, device))
     for sentence in unknown:
         warn(sentence)
     ratios = _ratios(specs, found, reference(suite))
@@ -129,7 +129,8 @@ def _rounded(ratio: float) -> float:
     return float(f"{ratio:.{RATIO_DIGITS}g}")
 
 
-def _setting(suite: Suite, data: Path, device: torch.device) -> Setting:
+def setting_alone(suite: Suite, data: Path, device: torch.device) -> Setting:
+    """The setting of models that are tried in this process, one after the other, and leave nothing."""
     return Setting(
         suite=suite.name,
         runs=Path(),
@@ -154,11 +155,14 @@ def _epochs_of_table(suite: Suite, spec: TrialSpec) -> float:
 
 
 def _ratios(specs: dict[Key, TrialSpec], found: dict[str, ModelTime], name: str | None) -> dict[Key, float]:
-    """The ratio of each row to the first row of the head `name` with the same corpus and backbone."""
+    """The ratio of each row to the first row of the head `name` with the same corpus and backbone. The head that the
+    plan prints so comes before others of this name.
+    """
     times = {key: found[spec.id].train_ms for key, spec in specs.items() if spec.id in found}
     bases: dict[tuple[str, str], float] = {}
+    exact = any(key[2] == name for key in specs)
     for key, milliseconds in times.items():
-        if name in (specs[key].head.name, key[2]):
+        if name == (key[2] if exact else specs[key].head.name):
             bases.setdefault(key[:2], milliseconds)
     return {key: milliseconds / bases[key[:2]] for key, milliseconds in times.items() if bases.get(key[:2])}
 

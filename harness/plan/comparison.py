@@ -26,7 +26,8 @@ class TableSpec(Strict):
         compare: '<paper>/<table>' of results/published, or a list of them: published numbers that are printed beside
             ours. If several have a number for a row, the first is printed.
         baseline: the head that the others are compared with (the column of the reduction), or None. It is written as
-            the plan prints it, 'softmax(projection=True)', or by its name: then the first head of this name.
+            the plan prints it, 'softmax(projection=True)', or by its name: then the first head of this name. A suite
+            that does not give it has the plain softmax, if it has one (harness/plan/left_out.py).
         test: of the difference of two heads: the t test of the differences of each seed, or Welch's of the two means.
         margin: the smallest relative difference of perplexity that is of interest; heads that differ by less are
             equivalent.
@@ -34,8 +35,12 @@ class TableSpec(Strict):
 
     rows: Literal["head"] = "head"
     shape: Shape = "mixtures"
-    compare: Annotated[list[PrintedTableName], BeforeValidator(_listed), Field(default_factory=list)]
-    baseline: str | None = None
+    compare: Annotated[
+        list[PrintedTableName],
+        BeforeValidator(_listed, json_schema_input_type=PrintedTableName | list[PrintedTableName]),
+        Field(default_factory=list),
+    ]
+    baseline: str | None = "softmax"
     test: Test = "paired"
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.01
 

@@ -15,9 +15,11 @@ from harness.plan.components import MAX_TRIALS, Component, components
 from harness.plan.construction import Construction
 from harness.plan.expansion import Combination, combinations, ngram_trials, trials
 from harness.plan.identity import starting_content
+from harness.plan.left_out import give_name, with_baseline
 from harness.plan.loaded_suite import Suite
 from harness.plan.matching import matched, reference_head
 from harness.plan.parameters import sentence
+from harness.plan.places import suite_file
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
 from harness.plan.specs import DECIDES_NO_RESULT, TrainSpec
 from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile
@@ -26,17 +28,20 @@ from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 MAX_DIGITS = 9  # of a list index in --set; a longer number is read as a key
 
 
-def load(path: Path, overrides: tuple[str, ...] = (), *, equal_time: bool = True) -> Suite:
+def load(given: str | Path, overrides: tuple[str, ...] = (), *, equal_time: bool = True) -> Suite:
     """Return the suite of a file, with overrides from the command line ('train.epochs=2') applied.
 
     Args:
+        given: the path of the file, or the name of a suite in the folder suites (harness/plan/places.py).
         equal_time: give each head its epochs by `match.time`. False: all have the epochs of the suite, so that their
             steps can be timed.
     Raises: SuiteError with every problem as 'file:line:column: path: what is wrong'. No trial was started.
     """
-    data, source = read(path)
+    data, source = read(path := suite_file(given))
     settings = _settings(data, source, overrides)
+    unnamed = give_name(data, path)
     file, problems = _checked_file(data, source)
+    problems += unnamed
     corpora, wrong_corpora = components(data.get("corpora"), CORPORA, "corpora", source)
     backbones, wrong_backbones = components(data.get("backbones"), BACKBONES, "backbones", source)
     heads, wrong_heads = components(data.get("heads"), HEADS, "heads", source)
@@ -53,6 +58,7 @@ def load(path: Path, overrides: tuple[str, ...] = (), *, equal_time: bool = True
         complete = not (wrong_backbones or wrong_heads)
         problems += tuning_checks.problems(file, backbones, heads, source, complete=complete)
     if file is not None and not problems:
+        file = file.model_copy(update={"table": with_baseline(file.table, heads)})
         problems += _combination_problems(file, heads, facts, source)
     contents, wrong_contents = _contents(backbones, source) if not problems else ([], [])
     problems += wrong_contents
@@ -164,7 +170,7 @@ def _known_keys(place: Place) -> list[str]:
         for option in [node, *node.get("anyOf", [])]:
             if "$ref" in option:
                 node = schema["$defs"][option["$ref"].rpartition("/")[2]]
-    return list(node.get("properties", {}))
+    return [key for option in [node, *node.get("anyOf", [])] for key in option.get("properties", {})]
 
 
 def _facts(corpora: list[Component], source: Source) -> tuple[list[CorpusFacts], list[str]]:
@@ -258,6 +264,7 @@ def _expanded(
         overrides=tuple(settings),
         source=source,
         counting={str(corpus.spec): facts.counting for corpus, facts in texts},
+        num_tokens={str(corpus.spec): facts.num_tokens for corpus, facts in texts if facts.num_tokens is not None},
         contents={str(corpus.spec): facts.content for corpus, facts in texts} | weights,
         params={trial_id: each.params for trial_id, each in origins.items()} | dict.fromkeys(ngrams, (0, 0)),
         settled={trial_id: each.settled for trial_id, each in origins.items() if each.settled},

@@ -89,6 +89,8 @@ class Suite(Strict):
         counting: the counting rule of each corpus. The key is str(corpus).
         contents: the content hash of each corpus, with the key str(corpus), and the identity of the weights that each
             backbone starts from, with the key str(backbone).
+        num_tokens: split -> its number of tokens, of each corpus for which that is known before it is read. The key is
+            str(corpus).
         params: trial id -> numbers of parameters (total, head).
         settled: trial id -> the integers that the head's constructor chose for parameters that are None.
         match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
@@ -111,6 +113,7 @@ class Suite(Strict):
     source: Source
     counting: dict[str, str]
     contents: dict[str, str]
+    num_tokens: dict[str, dict[str, int]] = Field(default_factory=dict)
     params: dict[str, tuple[int, int]]
     match: MatchSpec | None = None
     core_minutes: float | None = None

@@ -31,4 +31,4 @@ def _order_only(value: Any) -> Any:
     return {"order": value} if type(value) is int else value
 
 
-NgramList = list[Annotated[NgramSpec, BeforeValidator(_order_only)]]
+NgramList = list[Annotated[NgramSpec, BeforeValidator(_order_only, json_schema_input_type=int | NgramSpec)]]

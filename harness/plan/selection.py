@@ -7,11 +7,12 @@ from harness.errors import SuiteError
 from harness.plan.identity import plain
 from harness.plan.parameters import resolved
 from harness.plan.reader import value_of
-from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, TrialSpec, value_text
 from harness.registry import BACKBONES, CORPORA, HEADS, nearest
 
 _REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 Facts = dict[str, dict[str, list[Any]]]
+SHOWN = 20  # values of a key that a message or the plan lists
 _RESERVED = {"seed", "id", *_REGISTRIES}  # a parameter of this name needs its component: corpus.seed
 
 
@@ -21,7 +22,8 @@ def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...]) -> tuple[TrialS
     A condition has the form 'head=mos,num_mixtures=2' and is met by trials with all of its values. A key is corpus,
     backbone, head, seed, id, or a parameter of a component (also in the form 'head.dropout').
 
-    Raises: SuiteError when a key is unknown, or no trial meets a condition.
+    Raises: SuiteError when a key is unknown, with the keys there are, or when no trial meets a condition, with the
+        values of the key.
     """
     if not only:
         return trials
@@ -43,12 +45,53 @@ def matching(facts: Facts, condition: str) -> set[str]:
         if not equals:
             raise SuiteError([f"--only {condition}: expected key=value[,key=value ...]"])
         if key not in keys:
-            raise SuiteError([f"--only {condition}: no trial has '{key}'{nearest(key, keys)}"])
+            listed = "; ".join(key_texts(choices(facts)))
+            raise SuiteError([f"--only {condition}: no trial has '{key}'{nearest(key, keys)} (keys: {listed})"])
     wanted = [(key, text, _read(text)) for key, _, text in pairs]
     found = {trial for trial, fact in facts.items() if all(_equal(fact.get(key), *value) for key, *value in wanted)}
     if not found:
-        raise SuiteError([f"--only {condition}: no trial of the suite meets this condition"])
+        reason = _unmet(facts, wanted)
+        raise SuiteError([f"--only {condition}: no trial of the suite meets this condition; {reason}"])
     return found
+
+
+def choices(facts: Facts) -> dict[str, list[str]]:
+    """Return the keys that a condition can use, without `id`, each with its values in the trials as texts.
+
+    'head.dropout' is left out where 'dropout' means the same: where no other component has this parameter.
+    """
+    found: dict[str, dict[str, None]] = {kind: {} for kind in (*_REGISTRIES, "seed")}
+    for fact in facts.values():
+        for key, values in fact.items():
+            kind, _, name = key.partition(".")
+            several = len(fact.get(name, ())) > 1 or name in _RESERVED
+            if key != "id" and (kind not in _REGISTRIES or not name or several):
+                found.setdefault(key, {}).update(dict.fromkeys(map(value_text, values)))
+    return {key: list(values) for key, values in found.items() if values}
+
+
+def key_texts(found: dict[str, list[str]]) -> list[str]:
+    """Return the keys as lines of text: those with several values, one in a line, then those with one value.
+
+    For example 'head: softmax, mos' and 'with one value: corpus: ptb, d_model: 200'.
+    """
+    several = [f"{key}: {_listed(values)}" for key, values in found.items() if len(values) > 1]
+    single = [f"{key}: {values[0]}" for key, values in found.items() if len(values) == 1]
+    return [*several, *([f"with one value: {', '.join(single)}"] if single else [])]
+
+
+def _listed(values: list[str]) -> str:
+    more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+    return ", ".join(values[:SHOWN]) + more
+
+
+def _unmet(facts: Facts, wanted: list[tuple[str, str, list[Any]]]) -> str:
+    """Return why no trial meets a condition: a value that does not occur, with those that do."""
+    for key, text, read in wanted:
+        if not any(_equal(fact.get(key), text, read) for fact in facts.values()):
+            values = dict.fromkeys(value_text(value) for fact in facts.values() for value in fact.get(key, ()))
+            return f"{key} is {_listed(list(values))}"
+    return "each of its values occurs, but not in one trial"
 
 
 def _parts(condition: str) -> list[str]:

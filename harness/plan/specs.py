@@ -10,6 +10,7 @@ from harness.plan.ngrams import NGRAM_BACKBONE
 from harness.plan.strict import Strict
 from harness.plan.train_parts import Schedule
 
+Optimizer = Literal["sgd", "adam", "adamw", "adamw_huggingface"]
 MAX_EPOCHS = 50_000  # a record of more epochs would exceed the size limit
 
 
@@ -96,7 +97,7 @@ class TrainSpec(Strict):
             differ only by rounding, so it is not part of a trial's id.
     """
 
-    optimizer: Literal["sgd", "adam", "adamw", "adamw_huggingface"]
+    optimizer: Optimizer
     lr: Annotated[float, Field(gt=0)]
     epochs: Annotated[float, Field(ge=0, le=MAX_EPOCHS)]
     batch_size: Annotated[int, Field(ge=1)]
@@ -121,7 +122,9 @@ class TrainSpec(Strict):
     cuda_graph: Literal["auto", "on", "off"] = "auto"
     deterministic: Literal["true", "warn", "false"] = "false"
 
-    @field_validator("deterministic", mode="before")
+    @field_validator(
+        "deterministic", mode="before", json_schema_input_type=Literal[True, "true", "warn", False, "false"]
+    )
     @classmethod
     def _yaml_truth(cls, value: Any) -> Any:
         return str(value).lower() if isinstance(value, bool) else value

@@ -44,6 +44,13 @@ class Axis(Strict):
             raise ValueError(f"expected {EXPECTED}")
         return given
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+        """The schema of what a suite file may have: a list, or a mapping without `grid`."""
+        mapping = handler(core_schema)
+        handler.resolve_ref_schema(mapping)["properties"].pop("grid", None)
+        return {"anyOf": [mapping, {"type": "array", "minItems": 1}]}
+
     @model_validator(mode="after")
     def _one_way(self) -> "Axis":
         given = [name for name in (*WAYS, "grid") if getattr(self, name) is not None]

@@ -75,7 +75,7 @@ def chosen_rows(suite: Suite, only: tuple[str, ...]) -> list[int]:
 
     Raises: SuiteError as `select` does.
     """
-    met = {trial.id for trial in select(possible(suite), only)}
+    met = {trial.id for trial in select(possible_trials(suite), only)}
     rows = enumerate(suite.tuning.rows)
     return [index for index, row in rows if not met.isdisjoint(trial.id for trial in _of_row(row))]
 
@@ -87,14 +87,12 @@ def chosen_trials(suite: Suite, only: tuple[str, ...]) -> tuple[TrialSpec, ...]:
 
     Raises: SuiteError as `select` does.
     """
-    if suite.tuning is None:
-        return select(suite.trials, only)
-    met = {trial.id for trial in select(possible(suite), only)}
+    met = {trial.id for trial in select(possible_trials(suite), only)}
     return tuple(trial for trial in suite.trials if trial.id in met)
 
 
-def possible(suite: Suite) -> tuple[TrialSpec, ...]:
-    """Return all trials that a suite may have: of a tuned one, those of both stages, whichever points are chosen."""
+def possible_trials(suite: Suite) -> tuple[TrialSpec, ...]:
+    """All trials that a suite may have; of one with `tune`, whichever points are chosen."""
     if suite.tuning is None:
         return suite.trials
     ngrams = (trial for trial in suite.trials if trial.is_ngram)

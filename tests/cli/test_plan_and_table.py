@@ -14,7 +14,7 @@ def test_plan_json_is_json_alone_of_the_documented_form(fresh, harness):
     done = harness("plan", "suites/tiny.yaml", "--json")
     assert (done.code, done.err) == (0, "")
     plan = json.loads(done.out)
-    assert list(plan) == ["suite", "version", "trials"]
+    assert list(plan) == ["suite", "version", "trials", "disk"]
     assert (plan["suite"], plan["version"], len(plan["trials"])) == ("tiny", 1, 4)
     trial = plan["trials"][3]
     assert re.fullmatch("[0-9a-f]{12}", trial.pop("id"))
@@ -58,9 +58,49 @@ def test_plan_for_people_shows_every_trial_with_its_counts(finished, harness):
     out = harness("plan", "suites/tiny.yaml").out
     for trial in planned(harness):
         (line,) = [line for line in out.splitlines() if trial["id"] in line]
-        cells = [cell.strip() for cell in re.split("[│|]", line)[1:-1]]
-        assert cells[4:] == [str(trial["seed"]), str(trial["params_total"]), str(trial["params_head"]), "ok"]
+        params = {"softmax": "softmax", "mos": "mos(num_mixtures=2)"}[trial["head"]["name"]]
+        counts = [str(trial["params_total"]), str(trial["params_head"])]
+        assert line.split() == [trial["id"], params, str(trial["seed"]), *counts]
+    assert out.splitlines()[:3] == [
+        "corpus: markov(vocab_size=12, num_tokens=400, branching=3)",
+        "backbone: lstm(d_model=8, num_layers=1)",
+        "state: ok",
+    ]
     assert "4 trials, 0 to run" in out
+
+
+def test_plan_shows_a_column_for_what_differs_and_the_parameters_of_several_backbones_once(fresh, harness):
+    path = fresh / "suites" / "tiny.yaml"
+    more = "[{lstm: {d_model: 8, num_layers: 1}}, {gru: {d_model: 8, num_layers: 1}}]"
+    path.write_text(path.read_text().replace("[{lstm: {d_model: 8, num_layers: 1}}]", more))
+    lines = harness("plan", "tiny").out.splitlines()
+    assert "backbone: lstm(d_model=8, num_layers=1)" in lines
+    assert "backbone: gru(d_model=8, num_layers=1)" in lines
+    (header,) = [line for line in lines if line.startswith("trial ")]
+    assert header.split() == ["trial", "backbone", "head", "seed", "params", "head", "params"]
+    rows = [line.split() for line in lines if re.match("[0-9a-f]{12} ", line)]
+    assert [row[1] for row in rows] == ["lstm"] * 4 + ["gru"] * 4
+
+
+def test_plan_prints_the_keys_of_only(fresh, harness):
+    lines = harness("plan", "tiny").out.splitlines()
+    first = lines.index("--only takes KEY=VALUE with these keys, and id:")
+    assert lines[first + 1 : first + 3] == ["  head: softmax, mos", "  seed: 1, 2"]
+    assert lines[first + 3] == "  dropout: 0.2, 0.0"  # the default of each component
+    assert lines[first + 4].startswith("  with one value: corpus: markov, backbone: lstm, ")
+
+
+def test_plan_says_how_much_disk_the_trials_to_run_need(fresh, finished, harness):
+    assert "disk:" not in harness("plan", "tiny").out  # all are finished
+    needed = json.loads(harness("plan", "tiny", "--set", "seeds=[3]", "--json").out)["disk"]
+    # softmax: 96 + 576 + 108 parameters, mos 160 more; 4 bytes each; 40 test tokens of 4 bytes; 32 KiB for the rest
+    params = 780, 780 + 160
+    assert needed["trials"] == 2
+    assert needed["finished"] == 4 * sum(params) + 2 * (4 * 40 + 32 * 1024)
+    # adam: three checkpoints of three times the weights; two epochs have at most two best ones; 32 KiB for the rest
+    assert needed["running"] == 3 * (12 * params[1] + 32 * 1024) + 2 * 4 * params[1] + 32 * 1024
+    out = harness("plan", "tiny", "--set", "seeds=[3]").out
+    assert "disk: 72.7 kB in results/runs/tiny for the finished trials; up to 172.4 kB for one that runs; free: " in out
 
 
 def test_plan_only_shows_the_chosen(fresh, harness):
@@ -91,10 +131,9 @@ def test_plan_with_times_shows_minutes_and_what_fits_into_the_time_of_the_baseli
         ("mos(num_mixtures=2)", 2.0, 2.5, 0.0),
     ]
     assert "times" not in json.loads(harness("plan", "suites/tiny.yaml", "--json").out)
-    lines = [re.split("[│|]", line) for line in harness("plan", "suites/tiny.yaml", "--time").out.splitlines()]
-    cells = [[cell.strip() for cell in line[4:-1]] for line in lines if len(line) == 10 and "lstm" in line[2]]
+    rows = [line.split() for line in harness("plan", "suites/tiny.yaml", "--time").out.splitlines()]
     # 2 epochs of 60 ms a step are 0.8 epochs of 150 ms a step
-    timed = [row for row in cells if row[0] in ("60.0", "150.0")]
+    timed = [row[1:] for row in rows if row[1:2] in (["60.0"], ["150.0"])]
     assert timed == [["60.0", "30.0", "0.0", "1.00", "2.00"], ["150.0", "30.0", "0.1", "2.50", "0.80"]]
     assert files(finished) == before
 

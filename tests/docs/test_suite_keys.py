@@ -32,8 +32,8 @@ def type_text(node: dict[str, Any], section: str = "") -> str:
         return "list of components"
     if "anyOf" in node:
         return " or ".join(type_text(option) for option in node["anyOf"])
-    if "enum" in node:
-        return " or ".join(f"`{value}`" for value in node["enum"])
+    if "enum" in node:  # true, and "true" as a text, are written alike
+        return " or ".join(dict.fromkeys(f"`{str(value).lower()}`" for value in node["enum"]))
     if "const" in node:
         return f"`{node['const']}`"
     kind = node.get("type")

@@ -153,3 +153,22 @@ def test_import_harness_imports_neither_torch_nor_a_terminal_library():
     assert {"run_suite", "load_study", "RunOptions"} <= set(dir(harness))
     with pytest.raises(AttributeError, match="has no attribute 'run_sweet'"):
         harness.run_sweet  # noqa: B018
+
+
+def test_a_suite_of_five_lines_runs_by_its_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "suites").mkdir()
+    lines = [
+        "corpora: [markov: {vocab_size: 12, num_tokens: 8000, branching: 3}]",
+        "backbones: [lstm: {d_model: 8, num_layers: 1}]",
+        "heads: [softmax, mos: {num_mixtures: 2}]",
+        "seeds: [1, 2]",
+        "train: {lr: 1, epochs: 1}",
+    ]
+    (tmp_path / "suites" / "five.yaml").write_text("\n".join(lines))
+    study = harness.run_suite("five", results=tmp_path / "results", options=QUIET, timing=False)
+    assert [record.status for record in study.records.values()] == ["ok"] * 4
+    assert {record.suite for record in study.records.values()} == {"five"}
+    assert study.suite.table.baseline == "softmax"
+    assert "vs softmax" in capsys.readouterr().out
+    assert (tmp_path / "results" / "tables" / "five.md").exists()

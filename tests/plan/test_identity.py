@@ -73,6 +73,25 @@ def test_ids_are_pinned_in_every_version(ids, monkeypatch, schema, index, head, 
     assert ids()[index] == golden
 
 
+# Settings that every suite had to give until they got a default: they are in the hash whatever their value.
+DEFAULTS = {"optimizer": "sgd", "batch_size": 20, "seq_len": 35}
+
+
+@pytest.mark.parametrize("left_out", [[], ["optimizer"], ["batch_size"], ["seq_len"], list(DEFAULTS)])
+def test_a_setting_that_was_once_mandatory_stays_in_the_id_at_its_default(ids, left_out):
+    old = "{optimizer: sgd, lr: 7, epochs: 2, batch_size: 4, seq_len: 7, clip: 0.001}"
+    given = {name: value for name, value in DEFAULTS.items() if name not in left_out}
+    written = ", ".join(f"{name}: {value}" for name, value in {**given, "lr": 7, "epochs": 2}.items())
+    (found, *_) = ids((old, f"{{{written}}}"), ("num_tokens: 400", "num_tokens: 4000"))
+    content = hashlib.sha256(b"markov-1/12/4000/0/3").hexdigest()
+    expected = GOLDEN_JSON.replace('"num_tokens":400', '"num_tokens":4000').replace(
+        '{"batch_size":4,"clip":0.001,"epochs":2,"lr":7,"optimizer":"sgd","seq_len":7}',
+        '{"batch_size":20,"epochs":2,"lr":7,"optimizer":"sgd","seq_len":35}',
+    )
+    assert '"batch_size":20' in expected
+    assert found == hashlib.sha256((expected % (content, SOFTMAX, SCHEMA_VERSION, 1)).encode()).hexdigest()[:12]
+
+
 @pytest.mark.parametrize(
     "schedule",
     [
@@ -113,6 +132,9 @@ def test_the_id_of_a_plateau_is_pinned(ids, schedule):
         ("clip: 0.001", "clip: 0.001, cuda_graph: on"),
         ("clip: 0.001", "clip: 0.001, cuda_graph: off"),
         ("seeds: [1, 2]", "seeds: [1, 2] # a remark"),
+        ("name: small\nversion: 1\n", ""),
+        ("optimizer: sgd, ", ""),
+        ("seeds: [1, 2]", "seeds: [1, 2]\ntable: {baseline: null}"),
     ],
 )
 def test_id_does_not_depend_on_how_the_trial_is_written(ids, replacement):

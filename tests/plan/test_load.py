@@ -141,7 +141,7 @@ def test_one_mistake_is_one_problem_at_its_place(case, problems):
 
 
 def test_every_missing_key_is_named(problems):
-    missing = ["version", "corpora", "backbones", "heads", "train", "seeds"]
+    missing = ["corpora", "backbones", "heads", "train", "seeds"]
     assert problems("name: small\n") == [f"1:1: the key '{key}' is missing" for key in missing]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from harness.errors import SuiteError
 from harness.plan import load, select
+from harness.plan.selection import choices, facts_of, key_texts
 
 SUITE = """\
 name: small
@@ -114,17 +115,53 @@ def test_unknown_key_is_an_error_with_the_nearest_one(trials, only, message):
 
 
 @pytest.mark.parametrize(
-    "only",
+    ("only", "reason"),
     [
-        "head=mixtape",
-        "head=softmax,num_mixtures=2",
-        "seed=7",
-        "head=[",
-        "id=2020-13-45",
-        "seed=",
+        ("head=mixtape", "head is softmax, mos"),
+        ("head=mos,num_mixtures=3,seed=7", "num_mixtures is 10, 2"),
+        ("head=softmax,num_mixtures=2", "each of its values occurs, but not in one trial"),
+        ("seed=7", "seed is 0, 1"),
+        ("head=[", "head is softmax, mos"),
+        ("seed=", "seed is 0, 1"),
     ],
 )
-def test_condition_that_picks_nothing_is_an_error(trials, only):
+def test_condition_that_picks_nothing_is_an_error_with_the_values_there_are(trials, only, reason):
     with pytest.raises(SuiteError) as caught:
         select(trials, ("head=mos", only))
-    assert caught.value.problems == [f"--only {only}: no trial of the suite meets this condition"]
+    assert caught.value.problems == [f"--only {only}: no trial of the suite meets this condition; {reason}"]
+
+
+def test_an_id_that_is_not_there_is_an_error(trials):
+    with pytest.raises(SuiteError, match="--only id=2020-13-45: no trial of the suite meets this condition; id is "):
+        select(trials, ("id=2020-13-45",))
+
+
+def test_an_unknown_key_lists_the_keys_with_their_values(trials):
+    with pytest.raises(SuiteError) as caught:
+        select(trials, ("hed=mos",))
+    message = str(caught.value)
+    assert "(keys: backbone" not in message  # it has one value
+    assert "(keys: head: softmax, mos; seed: 0, 1; " in message
+    assert "; d_model: 8, 6; " in message
+    assert "; num_mixtures: 10, 2; " in message
+    assert "; with one value: corpus: markov, backbone: lstm, " in message
+    assert ", vocab_size: 12, " in message
+
+
+def test_every_choice_is_a_condition_and_they_name_every_trial(trials):
+    found = choices(facts_of(trials))
+    assert found["head.dropout"] == ["0.0", "0.2"]  # the backbone has a dropout, too
+    assert found["dropout"] == ["0.1", "0.0", "0.2"]
+    assert "head.num_mixtures" not in found
+    assert "id" not in found
+    assert found["corpus.seed"] == ["0"]  # 'seed' is the trial's
+    for key, values in found.items():
+        chosen = [select(trials, (f"{key}={value}",)) for value in values]
+        if key in ("head", "seed", "d_model", "corpus"):
+            assert sum(map(len, chosen)) == len(trials)
+
+
+def test_a_key_of_many_values_is_cut(write):
+    many = load(write(SUITE.replace("seeds: [0, 1]", f"seeds: {list(range(30))}"))).trials
+    seeds = ", ".join(map(str, range(20)))
+    assert f"seed: {seeds} and 10 more" in key_texts(choices(facts_of(many)))

@@ -145,6 +145,17 @@ def test_the_first_of_several_rows_of_its_head_is_the_baseline(suite_of, record_
     assert all(each.baseline is lines[0] for each in compared.values())
 
 
+def test_the_head_that_the_plan_prints_so_comes_before_others_of_its_name(suite_of, record_of, evidence):
+    suite = suite_of(
+        SUITE.replace("[softmax, {softmax: {projection: true}},", "[{softmax: {projection: true}}, softmax,")
+    )
+    lines = rows(suite, {trial.id: record_of(trial, test_ppl=90.0 + trial.seed) for trial in suite.trials})
+    assert [row.head for row in lines[:2]] == ["softmax(projection=True)", "softmax"]
+    assert suite.table.baseline == "softmax"
+    found = compare(lines, evidence, baseline=suite.table.baseline)
+    assert {index: each.baseline.head for index, each in found.items()} == dict.fromkeys((0, 2, 3), "softmax")
+
+
 def test_forged_perplexities_without_a_logarithm_are_left_out(table, evidence):
     assert compare(table([100, -5, 100], [90, 90, 0]), evidence)[1].seeds == (1,)
 

@@ -102,7 +102,9 @@ def test_corpora_has_a_line_for_each_quantity_of_a_corpus_and_backbone_and_a_col
 
 
 def test_corpora_without_a_baseline_has_no_reduction(suite_of):
-    table = laid_out(suite_of(SUITE.replace("VOCABS", "12").replace("baseline: softmax, ", "")), "corpora")
+    table = laid_out(
+        suite_of(SUITE.replace("VOCABS", "12").replace("baseline: softmax, ", "baseline: null, ")), "corpora"
+    )
     assert headers(table)[2:] == ["quantity", "softmax", "mos(num_mixtures=2)"]
     assert not [note for note in table.notes if note.startswith("Reduction")]
 

@@ -153,7 +153,7 @@ def test_a_single_shared_seed_has_a_change_and_neither_interval_nor_p(suite_of, 
 
 
 def test_without_a_baseline_nothing_is_compared(suite_of, record_of):
-    suite = suite_of(SUITE.replace("table: {baseline: softmax}\n", ""))
+    suite = suite_of(SUITE.replace("table: {baseline: softmax}\n", "table: {baseline: null}\n"))
     markdown = render(suite, of_softmax(suite, record_of, test_ppl=[80.0]))
     assert not [name for name in cells(markdown)[0] if name.startswith(("vs", "p (", "pairs"))]
     assert "vs " not in markdown

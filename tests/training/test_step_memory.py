@@ -184,6 +184,7 @@ def test_the_command_prints_bytes_or_says_why_not(own, harness, tiny_suite):
     assert list(parts) == ["weights", "gradients", "optimizer", "backbone", "head"]
     table = harness("plan", tiny_suite, "--memory").out
     assert "memory of a training step at its peak, MiB, cpu" in table
+    assert "on top: about 400 MiB for the process of each trial" in table
 
 
 def test_without_the_option_nothing_is_said_of_memory(harness, tiny_suite):

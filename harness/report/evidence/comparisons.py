@@ -10,7 +10,7 @@ from harness.report.evidence.gather import Evidence
 from harness.report.evidence.multiple import holm, stars
 from harness.report.evidence.seed_pairs import difference, logarithms, shared_seeds
 from harness.report.evidence.statistics import MeanDifference, correlation, equivalence, sign_flip
-from harness.report.evidence.table_rows import Row
+from harness.report.evidence.table_rows import Row, of_head
 from harness.report.evidence.verdicts import Obstacle, Verdict, nats, obstacle, verdict
 
 
@@ -103,9 +103,8 @@ def _pairs(lines: list[Row], baseline: str | None) -> dict[int, tuple[Row, Row, 
     """Index of a row that is compared -> the row, the baseline of its group, and their shared seeds."""
     competing = [(index, row) for index, row in enumerate(lines) if row.compat is None]
     baselines: dict[tuple[str, str], Row] = {}
-    for _, row in competing:
-        if row.has_head(baseline):
-            baselines.setdefault(row.group, row)
+    for row in of_head((row for _, row in competing), baseline):
+        baselines.setdefault(row.group, row)
     return {
         index: (row, other, shared)
         for index, row in competing

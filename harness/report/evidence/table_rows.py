@@ -48,10 +48,6 @@ class Row:
         """Corpus and backbone: heads are compared within a group."""
         return self.corpus, self.backbone
 
-    def has_head(self, name: str | None) -> bool:
-        """Whether its head is meant by a name as in `table.baseline`: 'softmax', or 'softmax(projection=True)'."""
-        return name in (self.trials[0].head.name, self.written_head)
-
     @property
     def is_ngram(self) -> bool:
         """Whether it is of an n-gram model, which has no seeds and is compared with nothing."""
@@ -181,6 +177,14 @@ def rows(
         )
         for (corpus, backbone, head), trials in grouped.items()
     ]
+
+
+def of_head(rows: Iterable[Row], name: str | None) -> list[Row]:
+    """The rows that a name as in `table.baseline` means: those of the head that the plan prints so, as 'softmax' or
+    'softmax(projection=True)'; without one, those of all heads of this name.
+    """
+    rows = list(rows)
+    return [row for row in rows if row.written_head == name] or [row for row in rows if row.trials[0].head.name == name]
 
 
 def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float | None:

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.errors import RecordError
 from harness.report.evidence.gather import Evidence
-from harness.report.evidence.table_rows import Row
+from harness.report.evidence.table_rows import Row, of_head
 from harness.report.evidence.times import time_of
 from harness.report.figures import points
 from harness.report.figures.points import METRIC, BandOverSeeds, Gain, Point, Series
@@ -219,7 +219,7 @@ def _printed(on: Axes, places: Sequence[Point], entries: list[tuple[Artist, str]
 
 
 def _baseline(lines: Sequence[Row], evidence: Evidence) -> Row | None:
-    return next((line for line in lines if line.has_head(evidence.suite.table.baseline)), None)
+    return next(iter(of_head(lines, evidence.suite.table.baseline)), None)
 
 
 def _chosen(lines: list[Row], evidence: Evidence, most: int) -> tuple[list[int], str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from harness.plan.comparison import Shape
 from harness.report.evidence.findings import COMPAT_MARK, Findings
-from harness.report.evidence.table_rows import Row, reduction
+from harness.report.evidence.table_rows import Row, of_head, reduction
 from harness.report.evidence.versions import OUTDATED_MARK
 from harness.report.table.columns import EMPTY, Quantity, quantities
 from harness.report.table.content import Cell, Column, Line
@@ -161,8 +161,7 @@ def _label(rows: list[Row], kind: str) -> Cell:
 
 def _baseline(findings: Findings) -> str | None:
     """The label of the first row of the baseline; None if the suite names none."""
-    baseline = findings.evidence.suite.table.baseline
-    return next((row.head for row in findings.lines if row.has_head(baseline)), None)
+    return next((row.head for row in of_head(findings.lines, findings.evidence.suite.table.baseline)), None)
 
 
 def _reduction(row: Row, reference: Row | None, metric: str) -> Cell:

@@ -1,0 +1,212 @@
+"""`harness run --dry-run`: one batch of every row, and nothing that stays."""
+
+import re
+import weakref
+
+import pytest
+import torch
+from commands import files
+from torch import nn
+from torch.nn import functional
+
+from harness import plan
+from harness.distributions import Mixture
+from harness.execution import dry_run
+from harness.model import build
+from harness.plan.two_stages import first_stage
+from harness.registry import CORPORA, HEADS
+from harness.trial import one_batch
+
+SUITE = """\
+name: tried
+corpora: [markov: {vocab_size: 12, num_tokens: 4000, branching: 3}]
+backbones: [lstm: {d_model: 8, num_layers: 1, dropout: 0}]
+heads: [softmax, {mos: {num_mixtures: 2}}]
+seeds: [1, 2]
+train: {lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
+"""
+LINE = re.compile(r"ok    (.+): loss ([0-9.]+) -> ([0-9.]+)")
+
+
+@pytest.fixture
+def tried(tmp_path, monkeypatch, harness):
+    """Writes the suite to suites/tried.yaml of an empty folder and makes a dry run of it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "suites").mkdir()
+
+    def of(text: str, *arguments: str):
+        (tmp_path / "suites" / "tried.yaml").write_text(text)
+        before = files(tmp_path)
+        done = harness("run", "tried", "--dry-run", "--device", "cpu", *arguments)
+        assert files(tmp_path) == before
+        return done
+
+    return of
+
+
+class Broken(nn.Module):
+    """A head whose forward pass fails."""
+
+    def __init__(self, dims, embedding):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(dims.vocab_size, dims.layer_dims[-1]))
+
+    def forward(self, hidden):
+        raise RuntimeError("shapes (3, 4) and (5, 6) do not fit")
+
+
+class NotFinite(Broken):
+    """A head that gives no probabilities after its first update."""
+
+    def forward(self, hidden):
+        return Mixture(hidden.layers[-1].unsqueeze(2) * 1e30, None, self.weight * 1e30 + 1)
+
+
+@pytest.fixture
+def faulty(monkeypatch):
+    HEADS.names()  # discover before the table is changed
+    monkeypatch.setitem(HEADS._classes, "broken", Broken)
+    monkeypatch.setitem(HEADS._classes, "not_finite", NotFinite)
+
+
+def by_hand(tmp_path) -> tuple[float, float]:
+    """The loss of softmax before and after one step of SGD, computed with torch alone."""
+    path = tmp_path / "hand.yaml"
+    path.write_text(SUITE)
+    spec = plan.load(path).trials[0]
+    corpus = CORPORA.get("markov")(**spec.corpus.params).load(tmp_path)
+    model = build(spec.backbone, spec.head, vocab_size=12, seed=1, token_counts=corpus.token_counts)
+    weight, bias = model.head.output.weight, model.head.output.bias
+
+    def loss(inputs, targets):
+        logits = model.backbone(inputs).layers[-1] @ weight.T + bias
+        return functional.cross_entropy(logits.reshape(-1, 12), targets.reshape(-1))
+
+    def batch(tokens, rows):
+        columns = tokens[: len(tokens) // rows * rows].reshape(rows, -1).long()
+        return columns[:, :7], columns[:, 1:8]
+
+    valid = batch(corpus.valid, 10)
+    before = loss(*valid).item()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    loss(*batch(corpus.train, 4)).backward()
+    optimizer.step()
+    return before, loss(*valid).item()
+
+
+def test_the_losses_are_those_of_one_step_by_hand(tried, tmp_path):
+    done = tried(SUITE, "--only", "head=softmax")
+    assert done.code == 0
+    ((label, before, after),) = LINE.findall(done.out)
+    assert label == "softmax, lstm, markov"
+    assert (float(before), float(after)) == pytest.approx(by_hand(tmp_path), abs=0.0006)  # three decimals are shown
+    assert before != after
+
+
+def test_every_row_is_one_line_whatever_its_seeds(tried):
+    more = SUITE.replace("num_layers: 1", "num_layers: [1, 2]").replace("train:", "ngrams: [2]\ntrain:")
+    more = more.replace("vocab_size: 12, num_tokens: 4000", "vocab_size: 500, num_tokens: 20000")
+    done = tried(more)
+    assert done.code == 0
+    labels = [label for label, *_ in LINE.findall(done.out)]
+    backbones = [f"lstm(d_model=8, num_layers={layers}, dropout=0.0)" for layers in (1, 2)]
+    assert labels == [f"{head}, {body}, markov" for body in backbones for head in ("softmax", "mos(num_mixtures=2)")]
+    assert re.search(r"^ok    kneser_ney\(order=2\), last_tokens, markov: loss [0-9.]+, not trained$", done.out, re.M)
+    assert done.out.splitlines()[-1] == "dry run of 5 rows on cpu: 5 ok, 0 failed; nothing was written"
+
+
+def test_a_row_that_fails_is_a_sentence_and_the_others_are_tried(tried, faulty):
+    done = tried(SUITE.replace("[softmax,", "[broken, softmax,"))
+    assert done.code == 1
+    assert done.err == "FAIL  broken, lstm, markov: RuntimeError: shapes (3, 4) and (5, 6) do not fit\n"
+    assert [label for label, *_ in LINE.findall(done.out)] == [
+        "softmax, lstm, markov",
+        "mos(num_mixtures=2), lstm, markov",
+    ]
+    assert "3 rows on cpu: 2 ok, 1 failed" in done.out
+
+
+def test_a_loss_that_is_not_finite_fails(tried, faulty):
+    done = tried(SUITE.replace("[softmax,", "[not_finite, softmax,"))
+    assert done.code == 1
+    assert re.match("FAIL  not_finite, lstm, markov: the (training|validation) loss", done.err)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("train.cuda_graph=on", "train.cuda_graph is on, but the trials run on the CPU"),
+        ("train.precision=tf32", "train.precision is tf32, which only a GPU has"),
+        ("train.eval_stride=3", "train.eval_stride is for backbones without state"),
+    ],
+)
+def test_what_a_trial_would_refuse_is_refused(tried, change, message):
+    done = tried(SUITE, "--set", change)
+    assert done.code == 1
+    assert done.err.count("FAIL") == 2
+    assert message in done.err
+
+
+def test_settings_and_conditions_count(tried):
+    done = tried(SUITE, "--set", "backbones.0.lstm.d_model=[6, 10]", "--only", "head=mos,d_model=10")
+    (label, *_) = (label for label, *_ in LINE.findall(done.out))
+    assert label.startswith("mos(num_mixtures=2), lstm(d_model=10")
+    assert "dry run of 1 row on cpu: 1 ok" in done.out
+    wrong = tried(SUITE, "--only", "head=moc")
+    assert (wrong.code, "no trial of the suite meets this condition" in wrong.err) == (2, True)
+
+
+def test_a_corpus_that_cannot_be_read_fails_its_rows_only(tried, monkeypatch):
+    from harness.errors import CorpusError
+
+    def lost(self, data):
+        raise CorpusError("no such text")
+
+    monkeypatch.setattr(CORPORA.get("embedded"), "load", lost)
+    done = tried(SUITE.replace("corpora: [", "corpora: [embedded, "))
+    assert done.code == 1
+    assert done.err == "FAIL  embedded, 2 rows: no such text\n"
+    assert len(LINE.findall(done.out)) == 2
+
+
+def test_an_untrained_row_is_evaluated_once(tried):
+    done = tried(SUITE, "--set", "train.epochs=0")
+    assert done.code == 0
+    assert len(re.findall(r"loss [0-9.]+, not trained$", done.out, re.M)) == 2
+
+
+def test_the_points_of_a_tuned_suite_are_rows_unless_only_their_learning_rate_differs(tmp_path):
+    path = tmp_path / "tuned.yaml"
+    space = "{train.lr: [0.1, 1], head.dropout: [0, 0.2], train.momentum: [0, 0.9]}"
+    path.write_text(f"{SUITE}tune: {{epochs: 1, seed: 9, space: {space}}}\n")
+    suite = plan.load(path)
+    assert len(first_stage(suite).trials) == 4 + 8
+    rows = dry_run.rows_of(suite, ())
+    assert [(row.head.name, row.head.params.get("dropout"), row.train.momentum) for row in rows] == [
+        ("softmax", None, 0.0),
+        ("softmax", None, 0.9),
+        *(("mos", dropout, momentum) for dropout in (0, 0.2) for momentum in (0.0, 0.9)),
+    ]
+    chosen = dry_run.rows_of(suite, ("head.dropout=0.2",))
+    assert len(chosen) == 2
+
+
+def test_the_memory_of_a_row_is_given_back_before_the_next_is_built(tried, faulty, monkeypatch):
+    alive = []
+
+    def watched(*about, **more):
+        assert [model for model in alive if model() is not None] == []
+        model = build(*about, **more)
+        alive.append(weakref.ref(model))
+        return model
+
+    monkeypatch.setattr(one_batch, "build", watched)
+    done = tried(SUITE.replace("[softmax,", "[softmax, broken, moc,"), "--set", "train.optimizer=adam")
+    assert len(alive) == 4
+    assert (done.out.count("ok    "), done.err.count("FAIL")) == (3, 1), done.err
+
+
+def test_a_data_parallel_row_is_tried_as_one_worker(tried):
+    done = tried(SUITE, "--set", "train.data_parallel=2")
+    assert done.code == 0, done.err
+    assert len(LINE.findall(done.out)) == 2

@@ -1,0 +1,85 @@
+"""What a suite leaves out: its name, and the baseline of its table."""
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.plan import load
+
+MINIMAL = """\
+corpora: [markov: {vocab_size: 12, num_tokens: 4000, branching: 3}]
+backbones: [lstm: {d_model: 8, num_layers: 1}]
+heads: [softmax, mos: {num_mixtures: 2}]
+seeds: [1, 2]
+train: {lr: 1, epochs: 1}
+"""
+
+
+def with_heads(heads: str) -> str:
+    assert "[softmax, mos: {num_mixtures: 2}]" in MINIMAL
+    return MINIMAL.replace("[softmax, mos: {num_mixtures: 2}]", heads)
+
+
+def test_five_lines_are_a_suite(write):
+    suite = load(write(MINIMAL))
+    assert (suite.name, suite.version, len(suite.trials)) == ("suite", 1, 4)
+    train = suite.trials[0].train
+    assert (train.optimizer, train.batch_size, train.seq_len, train.clip) == ("sgd", 20, 35, None)
+    assert suite.table.baseline == "softmax"
+
+
+@pytest.mark.parametrize("written", ["", "name: null\n"])
+def test_the_name_is_that_of_the_file(tmp_path, written):
+    path = tmp_path / "mine_2.yaml"
+    path.write_text(written + MINIMAL)
+    assert load(path).name == "mine_2"
+    path.write_text("name: other\n" + MINIMAL)
+    assert load(path).name == "other"
+    assert load(path, ("name=third",)).name == "third"
+
+
+@pytest.mark.parametrize("name", ["My Suite", "Suite", "a.b", "leaderboard"])
+def test_a_file_name_that_cannot_be_a_name_is_said(tmp_path, name):
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(MINIMAL.replace("lr: 1", "lr: -1"))
+    with pytest.raises(SuiteError) as caught:
+        load(path)
+    first, second = caught.value.problems  # together with the others
+    assert first.startswith(f"{path}:1:1: ")
+    assert name in first
+    assert "greater than 0" in second
+
+
+@pytest.mark.parametrize(
+    ("heads", "baseline"),
+    [
+        ("[softmax, mos]", "softmax"),
+        ("[mos, softmax]", "softmax"),
+        ("[softmax: {projection: true}, softmax]", "softmax"),
+        ("[softmax: {projection: true}, mos]", None),
+        ("[softmax: {projection: [true, false]}]", "softmax(projection=False)"),
+        ("[softmax: {tie_weights: true}, mos]", "softmax(tie_weights=True)"),
+        ("[softmax: {tie_weights: [true, false]}, mos]", None),
+        ("[softmax: {tie_weights: [true, false]}, softmax: {bias: false}]", None),
+        ("[softmax, softmax: {tie_weights: true}, mos]", "softmax"),
+        ("[mos, moc]", None),
+        ("[softmax]", None),
+    ],
+)
+def test_the_baseline_is_the_plain_softmax_where_there_is_one(write, heads, baseline):
+    assert load(write(with_heads(heads))).table.baseline == baseline
+
+
+@pytest.mark.parametrize(("written", "baseline"), [("null", None), ("mos", "mos")])
+def test_a_suite_can_name_another_baseline_or_none(write, written, baseline):
+    assert load(write(f"{MINIMAL}table: {{baseline: {written}}}\n")).table.baseline == baseline
+
+
+def test_other_settings_of_the_table_leave_the_default(write):
+    assert load(write(f"{MINIMAL}table: {{shape: heads}}\n")).table.baseline == "softmax"
+    with pytest.raises(SuiteError, match="'softmax' is not a head of this suite"):
+        load(write(f"{with_heads('[mos, moc]')}table: {{baseline: softmax}}\n"))
+
+
+def test_a_tuned_suite_has_the_softmax_without_what_is_tuned(write):
+    tune = "tune: {epochs: 1, space: {head.dropout: [0, 0.2]}}\n"
+    assert load(write(with_heads("[mos: {num_mixtures: 2}, softmax]") + tune)).table.baseline == "softmax"

@@ -1,0 +1,85 @@
+"""A suite is given by the path of its file, or by its name in the folder suites."""
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.plan import load
+from harness.plan.places import names, suite_file, suite_name
+
+TEXT = """\
+corpora: [markov: {vocab_size: 12, num_tokens: 4000, branching: 3}]
+backbones: [lstm: {d_model: 8, num_layers: 1}]
+heads: [softmax]
+seeds: [1]
+train: {lr: 1, epochs: 1}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """suites/quick.yaml, which has another name within, and suites/plain.yaml, in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "quick.yaml").write_text(f"name: other\n{TEXT}")
+    (tmp_path / "suites" / "plain.yaml").write_text(TEXT)
+    return tmp_path
+
+
+def test_a_name_is_a_file_in_suites(folder):
+    assert suite_file("quick") == suite_file("suites/quick.yaml")
+    assert load("plain").name == "plain"
+    assert [trial.id for trial in load("quick").trials] == [trial.id for trial in load("suites/plain.yaml").trials]
+    assert load("plain").path.as_posix() == "suites/plain.yaml"
+
+
+def test_a_file_comes_before_a_name_and_a_folder_does_not(folder):
+    (folder / "plain").mkdir()  # as a folder of results may be called
+    assert suite_file("plain").as_posix() == "suites/plain.yaml"
+    (folder / "quick").write_text(TEXT)
+    assert suite_file("quick").as_posix() == "quick"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("quik", "no suite 'quik': there is no file quik and no suites/quik.yaml; did you mean 'quick'?"),
+        ("zzz", "no suite 'zzz': there is no file zzz and no suites/zzz.yaml"),
+        ("suites/quik.yaml", "suites/quik.yaml: no such file; did you mean 'quick'?"),
+        ("quick.yaml", "quick.yaml: no such file; did you mean 'quick'?"),
+        ("../quick", "../quick: no such file; did you mean 'quick'?"),
+    ],
+)
+def test_what_is_neither_is_one_sentence(folder, given, message):
+    with pytest.raises(SuiteError) as caught:
+        load(given)
+    assert caught.value.problems == [message]
+
+
+def test_the_name_of_a_suite_is_found_in_its_file(folder):
+    assert suite_name("anything") == "anything"  # results may be of a suite whose file is elsewhere
+    assert suite_name("suites/quick.yaml") == "other"
+    assert suite_name("suites/plain.yaml") == "plain"
+    assert names() == ["plain", "quick"]
+
+
+@pytest.mark.parametrize(
+    "command", [["plan"], ["table"], ["run", "--only", "seed=7"], ["report"], ["diff", "a", "b", "--suite"]]
+)
+def test_every_command_that_takes_a_suite_takes_a_name(folder, harness, command):
+    done = (
+        harness(*command[:1], *command[1:], "plain")
+        if command[0] == "diff"
+        else harness(command[0], "plain", *command[1:])
+    )
+    assert "no such file" not in done.err
+    assert "no suite" not in done.err
+    wrong = harness(*command, "plane") if command[0] == "diff" else harness(command[0], "plane", *command[1:])
+    assert (wrong.code, "no suite 'plane'" in wrong.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["runs", "ui", "export"])
+def test_commands_that_read_records_take_a_file_as_well(folder, harness, command):
+    before = ["export", "new.zip", "--suite"] if command == "export" else [command]
+    named, filed = (harness(*before, given) for given in ("other", "suites/quick.yaml"))
+    assert (named.code, named.err) == (filed.code, filed.err)
+    assert harness(*before, "suites/none.yaml").err.startswith("suites/none.yaml: no such file")

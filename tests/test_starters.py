@@ -1,0 +1,146 @@
+"""`harness new` and `schema`: the files that they write work as they are."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from commands import PATIENCE, WITHOUT_GPU
+
+from harness import plan, starters
+from harness.plan.reader import read
+from harness.plan.schema import schema_text, suite_schema
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    """A copy of the program, to which heads and backbones can be added: a function that runs a command in it."""
+    folder = tmp_path_factory.mktemp("copied")
+    for package in ("harness", "heads", "backbones"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {**os.environ, **WITHOUT_GPU, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def call(*arguments: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "harness.cli", *arguments]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+
+    call.folder = folder
+    return call
+
+
+@pytest.mark.parametrize(("kind", "folder"), [("head", "heads"), ("backbone", "backbones")])
+def test_a_new_component_passes_its_checks_and_the_linter(copied, kind, folder):
+    done = copied("new", kind, "my_own")
+    place = copied.folder / folder / "my_own.py"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{kind} my_own: {place}",
+        "next: harness check my_own, then name it in a suite: - my_own",
+    ]
+    checked = copied("check", "my_own")
+    assert checked.returncode == 0, checked.stdout
+    assert f"{kind} my_own: " in checked.stdout
+    settings = ["--config", str(ROOT / "pyproject.toml")]
+    for command in (["check"], ["format", "--check"]):
+        linted = subprocess.run([sys.executable, "-m", "ruff", *command, *settings, str(place)], capture_output=True)
+        assert linted.returncode == 0, linted.stdout.decode()
+    text = place.read_text()
+    again = copied("new", kind, "my_own")
+    assert (again.returncode, again.stdout) == (2, "")
+    assert f"there is a {kind} 'my_own' already: {folder}/my_own.py" in again.stderr
+    assert place.read_text() == text
+    place.unlink()
+
+
+def test_a_new_suite_is_planned_and_fits_the_schema(empty, harness):
+    done = harness("new", "suite", "mine")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [
+        "suite mine: suites/mine.yaml",
+        "next: harness plan mine, harness run mine --dry-run, harness run mine",
+        "editors complete its keys with the schema: harness schema > suites/schema.json",
+    ]
+    suite = plan.load("mine")
+    assert (suite.name, len(suite.trials), suite.table.baseline) == ("mine", 9, "softmax")
+    assert harness("plan", "mine").code == 0
+    data, _ = read(Path("suites/mine.yaml"))
+    jsonschema.Draft202012Validator(suite_schema()).validate(data)
+
+
+@pytest.mark.parametrize("line", ["tune:", "match:", "table:"])
+def test_what_the_new_suite_has_in_comments_works_too(empty, harness, line):
+    harness("new", "suite", "mine")
+    path = Path("suites/mine.yaml")
+    text = path.read_text()
+    assert f"\n# {line}" in text
+    path.write_text(text.replace(f"\n# {line}", f"\n{line}"))
+    assert harness("plan", "mine").code == 0
+
+
+def test_a_new_suite_can_be_tried(empty, harness):
+    harness("new", "suite", "mine")
+    done = harness("run", "mine", "--dry-run", "--device", "cpu")
+    assert (done.code, done.out.count("ok    ")) == (0, 3), done.err
+
+
+def test_no_suite_is_replaced(empty, harness):
+    harness("new", "suite", "mine")
+    Path("suites/mine.yaml").write_text("mine")
+    done = harness("new", "suite", "mine")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "suites/mine.yaml exists already; choose another name, or remove the file\n"
+    assert Path("suites/mine.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["../mine", "My Suite", "", "-x", "a/b", "leaderboard", "x" * 65, "mine.yaml"])
+def test_a_bad_name_of_a_suite_is_a_sentence(empty, name, harness):
+    done = harness("new", "suite", "--", name)
+    assert (done.code, done.out) == (2, "")
+    assert "cannot be the name of a suite: expected lower-case letters" in done.err
+    assert list(empty.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["head", "backbone"])
+@pytest.mark.parametrize("name", ["../mine", "Mine", "my-own", "1st", "", "class", "true", "null", "_own", "x" * 41])
+def test_a_bad_name_of_a_component_is_a_sentence(empty, monkeypatch, harness, kind, name):
+    monkeypatch.setattr(starters, "PACKAGES", empty)
+    done = harness("new", kind, "--", name)
+    assert (done.code, done.out) == (2, "")
+    assert f"cannot be the name of a {kind}: expected a name of Python" in done.err
+    assert list(empty.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "place"),
+    [
+        ("head", "mos", "heads/mos.py"),
+        ("head", "kneser_ney", "heads/kneser_ney.py"),
+        ("backbone", "gru", "backbones/lstm.py"),
+    ],
+)
+def test_a_name_that_is_taken_is_said(empty, monkeypatch, harness, kind, name, place):
+    monkeypatch.setattr(starters, "PACKAGES", empty)
+    done = harness("new", kind, name)
+    assert (done.code, f"there is a {kind} '{name}' already: {place}" in done.err) == (2, True)
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(empty, harness):
+    Path("suites").write_text("a file")
+    done = harness("new", "suite", "mine")
+    assert (done.code, done.err) == (2, "suites/mine.yaml cannot be written: File exists\n")
+
+
+def test_the_schema_is_printed(harness):
+    done = harness("schema")
+    assert (done.code, done.err, done.out) == (0, "", schema_text())
