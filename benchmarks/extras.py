@@ -66,6 +66,7 @@ class Extras(BaseModel):
 def measure(setting: Setting, rounds: int, report: Callable[[str], None] = lambda line: None) -> Extras:
     """Measure all passes at the sizes of a setting, after a round of warm-up."""
     load, route = environment.load_average(), probe.load_probe().route
+    started, commit = environment.now(), environment.commit()
     calls = {(k, *name): call for k in MIXTURES for name, call in passes(setting, k).items()}
     taken: dict[tuple, list[float]] = {key: [] for key in calls}
     with (
@@ -83,8 +84,8 @@ def measure(setting: Setting, rounds: int, report: Callable[[str], None] = lambd
     return Extras(
         device=environment.device_name(torch.device("cpu")),
         torch=str(torch.__version__),
-        commit=environment.commit(),
-        started=environment.now(),
+        commit=commit,
+        started=started,
         threads=1,
         route=route,
         load_average=round(load, 2),
