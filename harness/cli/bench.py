@@ -1,4 +1,4 @@
-"""`harness bench head|step|eval|inference|memory|plan-memory|sample|table`. What is measured lies in benchmarks/."""
+"""The commands of `harness bench`. What they measure lies in benchmarks/."""
 
 import dataclasses
 from pathlib import Path
@@ -182,6 +182,21 @@ def sample(rounds: Rounds = 5, save: Save = False, results: Results = RESULTS) -
     for flag in measured.contended:
         say(f"CONTENDED: {flag}")
     for place in decoding.save(measured, results) if save else ():
+        say(f"written: {place}")
+
+
+@app.command(epilog="Example: harness bench extras --rounds 15 --save")
+def extras(setting: SettingName = "ptb", rounds: Rounds = 15, save: Save = False, results: Results = RESULTS) -> None:
+    """Measure what a logit map, the z-loss and statistics add to the plain pass, in processor time, on one thread."""
+    from benchmarks import extras as benchmark
+    from benchmarks.settings import setting_of
+    from benchmarks.tables import screen
+
+    measured = benchmark.measure(setting_of(setting, resolve_device("cpu")), rounds, _progress)
+    console.print(screen(benchmark.rows(measured), texts=3))
+    for flag in measured.contended:
+        say(f"CONTENDED: {flag}")
+    for place in benchmark.save(measured, results) if save else ():
         say(f"written: {place}")
 
 

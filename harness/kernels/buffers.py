@@ -58,7 +58,10 @@ class Buffers:
         self.rows_rC = self.matrix_VC.new_zeros(self.tokens * F, _padded(E + NUM_ONES, ALIGNMENT))
         alignment = ALIGNMENT if self.matrix_VC.is_cuda else 1
         self.blocks = [self._room(part, alignment) for part in lean.layout.slices]
-        self.slopes = [torch.empty_like(block) for block in self.blocks] if lean.logit_map is not None else None
+        self.slopes = []
+        if lean.logit_map is not None:
+            size = lean.mapped_at_once(self.blocks)
+            self.slopes = [torch.empty_like(block[:size], dtype=lean.wide) for block in self.blocks]
 
     def logits(self, i: int, part: Slice, facets_nsE: Tensor) -> Tensor:
         """(n, s, V_s) the scaled logits of slice i, which is `part`."""

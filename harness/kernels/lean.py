@@ -48,8 +48,8 @@ from harness.kernels.rows import Rows, spread, tokens_at_once
 class _Chunk(NamedTuple):
     """A chunk after the exponentials and before the gradients.
 
-    own_nKE: the facets that score the targets. target_nK: their mapped logits, less the map's level. slope_nK: phi' at
-    the targets. slopes: phi' of all logits, in the shapes of `blocks`. Both are None if phi is the identity.
+    own_nKE: the facets that score the targets. target_nK: their mapped logits. slope_nK: phi' at the targets; None if
+    phi is the identity. blocks: the exponentials, times phi' if gradients are needed.
     """
 
     tokens: slice
@@ -58,7 +58,6 @@ class _Chunk(NamedTuple):
     target_weight_nE: Tensor
     target_nK: Tensor
     blocks: list[Tensor]
-    slopes: list[Tensor] | None
     slope_nK: Tensor | None
     rows: Rows
 
@@ -95,7 +94,7 @@ class Lean:
         with self.own_types():
             buffers, nll_N = Buffers(self), self._nll_N()
             for tokens in self._chunks(buffers.tokens):
-                nll_N[tokens] = self._exponentials(tokens, buffers).rows.nll
+                nll_N[tokens] = self._exponentials(tokens, buffers, sloped=False).rows.nll
         return nll_N
 
     def gradients(self, weight_N: Tensor, needs: Needs) -> tuple[Tensor, Gradients]:
@@ -106,10 +105,10 @@ class Lean:
             buffers, loss_N = Buffers(self), self._nll_N()
             sums = Sums(self, buffers, needs)
             for tokens in self._chunks(buffers.tokens):
-                chunk = self._exponentials(tokens, buffers)
+                chunk = self._exponentials(tokens, buffers, sloped=self.logit_map is not None)
                 loss_N[tokens] = chunk.rows.nll
                 if self.z_loss:
-                    loss_N[tokens] += self.z_loss * (chunk.rows.normaliser + self.level).square().mean(1)
+                    loss_N[tokens] += self.z_loss * chunk.rows.normaliser.square().mean(1)
                 self._differentiate(chunk, weight_N[tokens, None], buffers, sums)
         return loss_N, sums.gradients
 
@@ -117,11 +116,6 @@ class Lean:
     def wide(self) -> torch.dtype:
         """The type of statistics and sums: the type of the facets, but at least float32."""
         return torch.promote_types(self.facets_NFE.dtype, torch.float32)
-
-    @property
-    def level(self) -> float:
-        """What the mapped logits of the blocks are below the exact ones."""
-        return 0.0 if self.logit_map is None else self.logit_map.level
 
     def own_types(self) -> torch.autocast:
         """Switch off torch.autocast, because types are chosen here."""
@@ -134,34 +128,63 @@ class Lean:
         num_tokens = size if devices.in_sizes_only() else len(self.targets_N)
         return (slice(i, i + size) for i in range(0, num_tokens, size))
 
-    def _exponentials(self, tokens: slice, buffers: Buffers) -> _Chunk:
-        """Compute the logits of a chunk, 2 N K V E operations, and from them everything except the gradients."""
+    def _exponentials(self, tokens: slice, buffers: Buffers, *, sloped: bool) -> _Chunk:
+        """Compute the logits of a chunk, 2 N K V E operations, and from them everything except the gradients.
+
+        sloped: multiply the exponentials by phi'.
+        """
         facets_nFE = self.facets_NFE[tokens].to(self.wide)
         own_nKE, weight_nE, target_nK = self._targets(tokens, facets_nFE)
-        blocks, slopes = self.mapped_logits(facets_nFE, buffers)
+        blocks = self.logits(facets_nFE, buffers)
         slope_nK = None
         if self.logit_map is not None:
             slope_nK = self.logit_map.slope(target_nK)
-            target_nK = self.logit_map(target_nK) - self.level
-        self._take_out(self.targets_N[tokens], blocks)
+            target_nK = self.logit_map(target_nK)
+        rows = self._combined(tokens, blocks, target_nK, buffers.slopes if sloped else [])
+        return _Chunk(tokens, facets_nFE, own_nKE, weight_nE, target_nK, blocks, slope_nK, rows)
+
+    def logits(self, facets_nFE: Tensor, buffers: Buffers) -> list[Tensor]:
+        """Return the scaled logits of each slice, before the map."""
+        return [buffers.logits(i, part, facets_nFE[:, part.facets]) for i, part in enumerate(self.layout.slices)]
+
+    def _combined(self, tokens: slice, blocks: list[Tensor], target_nK: Tensor, room: list[Tensor]) -> Rows:
+        """Replace the logits of a chunk by exponentials, times phi' if there is `room` for it, and combine them.
+
+        With a map, bfloat16 logits are converted to float32, a few tokens at a time, and are rounded again only after
+        the exponentials and phi'.
+        """
+        targets_n, component = self.targets_N[tokens], self.layout.component
         prior_nK = None if self.log_prior_NK is None else self.log_prior_NK[tokens]
         facets = [range(part.first, part.last) for part in self.layout.slices]
-        combine_rows_ = devices.row_kernel(facets_nFE.device)
-        rows = combine_rows_(blocks, facets, self.layout.component, target_nK, prior_nK, self.log_epsilon)
-        return _Chunk(tokens, facets_nFE, own_nKE, weight_nE, target_nK, blocks, slopes, slope_nK, rows)
+        combine_rows_, found = devices.row_kernel(target_nK.device), []
+        size = len(target_nK) if self.logit_map is None else self.mapped_at_once(blocks)
+        for some in (slice(i, i + size) for i in range(0, len(target_nK), size)):
+            logits, few = [block[some] for block in blocks], target_nK[some]
+            slopes = [beside[: len(few)] for beside in room]
+            parts = logits if self.logit_map is None else self.mapped(logits, slopes)
+            self._take_out(targets_n[some], parts)
+            prior = None if prior_nK is None else prior_nK[some]
+            found.append(combine_rows_(parts, facets, component, few, prior, self.log_epsilon))
+            if slopes:
+                for block, part, slope in zip(logits, parts, slopes, strict=True):
+                    torch.mul(part, slope, out=block)
+        return found[0] if len(found) == 1 else Rows(*map(torch.cat, zip(*found, strict=True)))
 
-    def mapped_logits(self, facets_nFE: Tensor, buffers: Buffers) -> tuple[list[Tensor], list[Tensor] | None]:
-        """Return (u - level) / ln 2 for each slice, and phi' in the same shapes; None for the identity."""
-        parts = enumerate(self.layout.slices)
-        blocks = [buffers.logits(i, part, facets_nFE[:, part.facets]) for i, part in parts]
-        if self.logit_map is None:
-            return blocks, None
-        slopes = [room[: len(block)] for block, room in zip(blocks, buffers.slopes, strict=True)]
-        for block, slope in zip(blocks, slopes, strict=True):
-            tokens = tokens_at_once(block)
-            for part, beside in zip(block.split(tokens), slope.split(tokens), strict=True):
-                self.logit_map.map_(part, beside)
-        return blocks, slopes
+    def mapped(self, logits: list[Tensor], slopes: list[Tensor] | None = None) -> list[Tensor]:
+        """Return u / ln 2 in at least float32 for the scaled logits of each slice; write phi' to `slopes`.
+
+        Logits that have this type already are overwritten.
+        """
+        wide = [block.to(self.wide) for block in logits]
+        for block, slope in zip(wide, slopes or [None] * len(wide), strict=True):
+            size = tokens_at_once(block)  # the operations of a map follow each other in the cache
+            for i in range(0, len(block) if self.logit_map is not None else 0, size):
+                self.logit_map.map_(block[i : i + size], None if slope is None else slope[i : i + size])
+        return wide
+
+    def mapped_at_once(self, blocks: list[Tensor]) -> int:
+        """How many tokens are mapped and combined at once: all of a chunk, unless that makes a copy."""
+        return len(blocks[0]) if blocks[0].dtype == self.wide else tokens_at_once(*blocks)
 
     def _targets(self, tokens: slice, facets_nFE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(n, K, E) the facets that score the targets, (n, E) the targets' rows of W, (n, K) the targets' logits z."""
@@ -194,9 +217,7 @@ class Lean:
         rest_nK, scale_nF = weight_n1 * rest_nK, weight_n1 * scale_nF
         if sums.log_prior is not None:
             sums.log_prior[chunk.tokens] = -weight_n1 * chunk.rows.share
-        if chunk.slopes is not None:
-            for block, slope in zip(chunk.blocks, chunk.slopes, strict=True):
-                block.mul_(slope)
+        if chunk.slope_nK is not None:
             rest_nK = rest_nK * chunk.slope_nK
         if sums.facets is not None:
             sums.facets[chunk.tokens] = self._facet_gradient(chunk, rest_nK[..., None], scale_nF, buffers)
@@ -206,7 +227,7 @@ class Lean:
     def _with_z_loss(self, chunk: _Chunk) -> tuple[Tensor, Tensor]:
         """(n, K) r (1 - p[x]) - g p[x] and (n, F) the factors of the exponentials, with g = 2 beta A / K."""
         rows, K = chunk.rows, len(self.layout.partitions)
-        pull_nK = 2 * self.z_loss / K * (rows.normaliser + self.level)
+        pull_nK = 2 * self.z_loss / K * rows.normaliser
         own_nK = (chunk.target_nK - rows.normaliser).exp()
         pull_nF = spread(pull_nK, list(self.layout.partitions))
         return rows.rest - pull_nK * own_nK, rows.scale + pull_nF * rows.unit

@@ -6,8 +6,8 @@ there the facets are ln 2 x.) Therefore the loss must be correct up to the round
 of the products. Only gradients have larger errors: they are products of exponentials and scaled facets, which are
 rounded.
 
-In training with bfloat16 two more things are rounded: the bias, which is multiplied by a rounded 1 / ln 2, and the
-logits after a logit map. Such cases have twice the bound.
+In training with bfloat16 the bias is rounded, too: it is multiplied by a rounded 1 / ln 2. So are the facets for a
+soft cap, which are multiplied by 2 / c. Such cases have twice the bound. The maps themselves are computed in float32.
 """
 
 import math
@@ -49,7 +49,7 @@ class Case:
 
     def rounded(self, precision: Precision) -> bool:
         """Whether the logits themselves are rounded."""
-        return precision == "bf16" and (self.bias or self.logit_map is not None)
+        return precision == "bf16" and (self.bias or isinstance(self.logit_map, SoftCap))
 
 
 CASES = (
@@ -64,7 +64,9 @@ CASES = (
     Case(
         "a bend with partitions and bias", N=11, V=43, E=9, partitions=(2, 1), logit_map=Bend(c=0.5, k=1.5), bias=True
     ),
-    Case("a soft cap", N=11, V=41, E=9, partitions=(1, 1), logit_map=SoftCap(c=8 * LN_2)),
+    Case("a tight soft cap", N=11, V=41, E=9, partitions=(1, 1), logit_map=SoftCap(c=3.0)),
+    Case("the soft cap of Gemma 2", N=13, V=401, E=64, partitions=(1, 1), logit_map=SoftCap(c=30.0)),
+    Case("a soft cap with partitions", N=9, V=53, E=21, partitions=(2, 1), logit_map=SoftCap(c=50.0)),
 )
 
 

@@ -100,11 +100,13 @@ def exponentiate_(block: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return largest, log_sum
 
 
-def tokens_at_once(block: Tensor) -> int:
-    """How many tokens of a block several operations are done on, one after the other: on the CPU those whose logits fit
-    in its cache.
+def tokens_at_once(*blocks: Tensor) -> int:
+    """How many tokens of the blocks several operations are done on, one after the other: on the CPU those whose logits
+    fit in its cache.
     """
-    return len(block) if block.is_cuda else max(1, CACHED // block[0].numel())
+    if blocks[0].is_cuda:
+        return len(blocks[0])
+    return max(1, CACHED // sum(math.prod(block.shape[1:]) for block in blocks))
 
 
 def _largest(block: Tensor) -> Tensor:

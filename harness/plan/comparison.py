@@ -74,7 +74,7 @@ class MatchSpec(Strict):
     Source: Parthiban et al. (2021), main table 5, for equal numbers of parameters.
     """
 
-    params: Annotated[int | str, BeforeValidator(_head_or_number)] | None = None
+    params: Annotated[int | str | None, BeforeValidator(_head_or_number)] = None
     vary: str | None = None
     time: str | None = None
 

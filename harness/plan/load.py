@@ -125,19 +125,31 @@ def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str
     parts = key.split(".")
     if len(parts) > MAX_DEPTH:
         raise SuiteError([f"--set {text}: a key nested more than {MAX_DEPTH} levels deep"])
-    place: Place = tuple(int(part) if part.isdecimal() and len(part) <= MAX_DIGITS else part for part in parts)
-    target = data
-    for depth, part in enumerate(place):
+    target, place = data, ()
+    while parts:
+        length = _length_of_key(target, parts, place)
+        name, parts = ".".join(parts[:length]), parts[length:]
+        part = int(name) if name.isdecimal() and len(name) <= MAX_DIGITS else name
         inside = isinstance(part, int) and isinstance(target, list) and part < len(target)
         if not (inside or (isinstance(target, dict) and isinstance(part, str))):
-            where = ".".join(map(str, place[:depth])) or "the suite"
+            where = ".".join(map(str, place)) or "the suite"
             raise SuiteError([f"--set {text}: {where} has no key '{part}'"])
-        if depth < len(place) - 1:
+        place = (*place, part)
+        if parts:
             target = target[part] if isinstance(target, list) else target.setdefault(part, {})
     before = target[place[-1]] if isinstance(target, list) else target.get(place[-1])
     target[place[-1]] = value
     source.overridden[place] = text
     return key, text.partition("=")[2], None if before is None else str(before)
+
+
+def _length_of_key(target: Any, parts: list[str], place: Place) -> int:
+    """Return how many of the parts are the next key. Keys of tune.space have dots themselves: the longest key that is
+    there counts, and a new key has all of the parts.
+    """
+    lengths = range(len(parts), 1, -1) if isinstance(target, dict) else ()
+    found = next((length for length in lengths if ".".join(parts[:length]) in target), 1)
+    return len(parts) if found == 1 and place == ("tune", "space") and parts[0] not in target else found
 
 
 def _checked_file(data: dict[str, Any], source: Source) -> tuple[SuiteFile | None, list[str]]:

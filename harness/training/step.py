@@ -157,13 +157,25 @@ def moved(state: Any, device: torch.device) -> Any:
 
 @torch.no_grad()
 def refuse_z_loss(model: LanguageModel) -> None:
-    """Raises ExecutionError when the distribution of the model's head takes no z-loss."""
+    """Raises ExecutionError when the distribution of the model's head takes no z-loss, or its training loss is the same
+    with and without it.
+    """
     model.eval()
-    distribution, _ = model(torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device))
+    tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
+    distribution, _ = model(tokens_BT)
+    returned = f"train.z_loss: {model.head_name} returns a {type(distribution).__name__}"
     if not isinstance(distribution, TakesZLoss):
+        raise ExecutionError(f"{returned}, which has no attribute z_loss (harness/protocols.py); leave z_loss out")
+    losses = []
+    for weight in (0.0, 1.0):
+        distribution.z_loss = weight
+        with torch.random.fork_rng():
+            torch.manual_seed(0)  # a loss may draw
+            with calling(model.head_name, "training_loss"):
+                losses.append(distribution.training_loss(tokens_BT).item())
+    if losses[0] == losses[1]:
         raise ExecutionError(
-            f"train.z_loss: {model.head_name} returns a {type(distribution).__name__}, which has no attribute z_loss "
-            "(harness/protocols.py); leave z_loss out"
+            f"{returned}, whose training_loss ignores z_loss (harness/protocols.py); add the term, or leave z_loss out"
         )
 
 

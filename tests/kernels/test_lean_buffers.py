@@ -83,7 +83,7 @@ def test_rows_are_scaled_facets_then_ones_that_the_offset_meets():
 
 
 def test_slopes_have_room_beside_the_logits_where_phi_bends_alone():
-    assert Buffers(lean()).slopes is None
+    assert Buffers(lean()).slopes == []
     made = Buffers(lean(partitions=(2,), logit_map=SIGMOID))
     assert [slope.shape for slope in made.slopes] == [block.shape for block in made.blocks] == [(4, 1, 6), (4, 1, 5)]
 

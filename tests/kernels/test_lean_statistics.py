@@ -11,9 +11,8 @@ from harness.kernels import reference_only, token_statistics
 
 
 @pytest.fixture(autouse=True)
-def _several_chunks_and_segments(monkeypatch):
+def _several_chunks(monkeypatch):
     chunks_of(monkeypatch, 64)
-    monkeypatch.setattr(token_statistics, "SEGMENT", 4)
 
 
 def dense(inputs, partitions, logit_map):

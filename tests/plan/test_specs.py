@@ -146,7 +146,7 @@ def test_match_says_what_was_matched(match, text):
     assert str(MatchSpec(**match)) == text
 
 
-@pytest.mark.parametrize("params", [0, -1, 0.0, -1e6, 0.5, 1e300, 2**63, True, "", [1]])
+@pytest.mark.parametrize("params", [0, -1, 0.0, -1e6, 0.5, 1e300, 2**63, True, "", None, [1]])
 def test_a_target_is_a_name_or_a_positive_whole_number(params):
     with pytest.raises(ValidationError, match="expected the name of a head or a whole number of parameters"):
         MatchSpec(params=params, vary="d_model")

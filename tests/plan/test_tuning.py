@@ -1,5 +1,6 @@
 """The key `tune`: the points that are drawn, the trials of both stages, and what is refused."""
 
+import json
 import math
 
 import numpy as np
@@ -85,6 +86,28 @@ def test_a_trial_of_the_table_is_the_one_that_a_suite_with_these_values_has(writ
     by_hand = plan.load(write(changed(("lr: 0.01", "lr: 0.03"), ("num_mixtures: 2", "num_mixtures: 2, dropout: 0.25"))))
     assert [trial.id for trial in finals] == [trial.id for trial in by_hand.trials]
     assert all(suite.params[trial.id] == by_hand.params[trial.id] for trial in finals)
+
+
+@pytest.mark.parametrize(
+    ("override", "space"),
+    [
+        ("train.lr=[0.5, 0.25]", {"train.lr": [0.5, 0.25]}),
+        ("train.lr.1=0.25", {"train.lr": [0.03, 0.25]}),
+        ("head.dropout=[0, 0.5]", {"train.lr": [0.03, 0.1], "head.dropout": [0, 0.5]}),  # a new key
+    ],
+)
+def test_set_names_a_key_of_the_space_which_has_a_dot_itself(override, space, write):
+    given = plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.03, 0.1]}}")), (f"tune.space.{override}",))
+    in_the_file = plan.load(write(tuned(f"{{epochs: 1, space: {json.dumps(space)}}}")))
+    assert [trial.id for trial in first_stage(given).trials] == [trial.id for trial in first_stage(in_the_file).trials]
+    assert given.tuning.spec.space == in_the_file.tuning.spec.space
+
+
+def test_set_of_an_unknown_setting_in_the_space_is_refused(write):
+    with pytest.raises(SuiteError) as caught:
+        plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.03]}}")), ("tune.space.train.lrr=[1]",))
+    (problem,) = caught.value.problems
+    assert problem.startswith("--set tune.space.train.lrr=[1]: tune.space.train.lrr: unknown setting 'lrr' of train")
 
 
 def test_a_suite_without_tune_has_its_trials_as_before(write):

@@ -1,10 +1,12 @@
 """The eager step: in which precision it multiplies, the state it carries, and what a device cannot do."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
 
-from harness.distributions import Logits
+from harness.distributions import Logits, Mixture
 from harness.errors import ExecutionError
 from harness.kernels import products
 from harness.kernels.products import Products
@@ -109,6 +111,28 @@ def test_a_distribution_that_takes_no_z_loss_is_a_sentence_before_training():
     bare.forward = lambda hidden: object()
     with pytest.raises(ExecutionError, match=r"train\.z_loss: head returns a object, which has no attribute z_loss"):
         refuse_z_loss(LanguageModel(backbone, bare))
+
+
+class OwnLoss(Mixture):
+    """A plug-in's distribution with a training loss of its own; `with_z`: which has the z-loss."""
+
+    with_z = False
+
+    def training_loss(self, targets_BT, weight_BT=None):
+        loss = self.mean_nll(targets_BT) + torch.rand(())  # it draws, as NCE does
+        return loss + self.z_term() if self.with_z else loss
+
+
+@pytest.mark.parametrize("with_z", [False, True])
+def test_a_training_loss_that_ignores_the_z_loss_is_a_sentence_before_training(with_z, monkeypatch):
+    monkeypatch.setattr(OwnLoss, "with_z", with_z)
+    head = nn.Module()
+    head.forward = lambda hidden: OwnLoss(torch.ones(1, 2, 1, 3), None, torch.eye(3))
+    model, before = LanguageModel(Counting(), head), torch.get_rng_state()
+    told = r"train\.z_loss: head returns a OwnLoss, whose training_loss ignores z_loss .*; add the term, or leave"
+    with nullcontext() if with_z else pytest.raises(ExecutionError, match=told):
+        refuse_z_loss(model)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_carried_state_is_cut_from_the_graph():
