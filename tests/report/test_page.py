@@ -260,7 +260,7 @@ PLOT = """<?xml version="1.0"?>
 
 
 def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence):
-    drawn = [Plot(name=name, title=name, caption=f"of {name}", svg=PLOT, png=b"") for name in ("one.a", "two")]
+    drawn = [Plot(name=name, title=name, caption=f"of {name}", svg=PLOT, png=b"", pdf=b"") for name in ("one.a", "two")]
     read = Page(document.render(evidence, suite_table.build(find(evidence)), drawn))
     ids = [tag.attributes["id"] for tag in read.with_("id")]
     assert len(set(ids)) == len(ids)
