@@ -117,6 +117,8 @@ def _against(lines: list[Row], costs: list[float | None], label: str, evidence: 
     at = [series.points[0].x for series in found.values()]
     logarithmic(on.xaxis, min(at), max(at))
     if label == "parameters":
+        if on.get_xscale() == "linear":
+            on.xaxis.set_major_locator(MaxNLocator(5))
         on.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g} M" if value >= 1e6 else f"{value / 1e3:g} k")
     legend(on, entries)
     return on, f"{caption}{left}"

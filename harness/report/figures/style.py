@@ -110,7 +110,7 @@ def axes(x: str, y: str) -> Axes:
 def legend(on: Axes, entries: Sequence[tuple[Artist, str]]) -> None:
     """Draw the legend below the axes; the figure grows with it."""
     labels = [shown(label) for _, label in entries]
-    columns = 2 if max(map(len, labels)) <= 26 else 1
+    columns = 2 if max(map(len, labels)) <= 21 else 1
     on.figure.set_figheight(HEIGHT + LEGEND_LINE * -(-len(labels) // columns))
     on.figure.legend([artist for artist, _ in entries], labels, loc="outside lower left", ncols=columns)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from harness.report.table.content import Cell, Column, Line, Table
 
-LABELS = ("head", "quantity", "suite", "target", "backbone", "corpus", "training")  # what a row is: the first names it
-MAIN = ("rank", "test ppl", "vs", "verdict", "n", "printed test ppl", "ours - printed test ppl", "reproduced")
+LABELS = ("head", "quantity", "backbone", "corpus", "training")  # what a row is: the first names it
+MAIN = ("test ppl", "vs", "rank", "seeds", "verdict", "n", "printed test ppl", "ours - printed test ppl", "reproduced")
 ALSO = ("valid ppl", "params", "K", "#S", "#I", "#P", "train ms/batch")  # in sight on a desktop
 
 
@@ -49,7 +49,8 @@ def arranged(table: Table) -> Arranged:
     names = [column.name for column in table.columns]
     labels = [names.index(label) for label in LABELS if label in names] or [0]
     others = [index for index in range(len(names)) if index not in labels]
-    others.sort(key=lambda index: _importance(names[index]))  # columns of equal importance stay in their order
+    if "test ppl" in names:
+        others.sort(key=lambda index: _importance(names[index]))  # columns of equal importance stay in their order
     return Arranged(
         title=table.title,
         first=table.columns[labels[0]],

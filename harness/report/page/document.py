@@ -31,6 +31,7 @@ _VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
 }
 
 _MEANINGS = {metric.label: metric.description for metric in METRICS.values()} | {
+    "seeds": "Trials that are finished and ok, each of another seed.",
     "n": "Trials that are finished and ok, of those that are planned.",
     "rank": "By mean validation perplexity, so that the test split chooses nothing.",
 }
@@ -56,12 +57,14 @@ def render(
     plots: Sequence[Plot | LeftOut],
     sections: Sequence[Section] = (),
     links: Mapping[str, str] | None = None,
+    plot_folder: str = "",
 ) -> str:
     """The page of a suite: a summary, its table with the details of each row, plots, failed trials, notes, and further
     tables. The same arguments and logs of failed trials give the same bytes.
 
     Args:
         links: names of other pages and files -> their places, relative to the page.
+        plot_folder: the place of the files of the plots, with a slash at its end; '' if the page does not link to them.
     """
     by_trial: dict[str, RowDetails] = {}
     for one in row_details(evidence.rows, evidence):
@@ -72,6 +75,7 @@ def render(
         title=table.title,
         summary=summary(evidence, list(shown.values())),
         links=links,
+        plot_folder=plot_folder,
         table=table,
         behind=behind,
         plots=[plot for plot in plots if isinstance(plot, Plot)],
@@ -173,9 +177,8 @@ def _page(**content: object) -> str:
     script = (here / "page.js").read_text(encoding="utf-8")
     style = (here / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    search = any(section.searched for section in content["sections"])
     return environment.get_template("page.html").render(
-        **content, search=search, box=(WIDTH, HEIGHT), script=Markup(script), style=Markup(style), script_hash=digest
+        **content, box=(WIDTH, HEIGHT), script=Markup(script), style=Markup(style), script_hash=digest
     )
 
 

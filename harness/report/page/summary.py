@@ -26,26 +26,33 @@ def summary(evidence: Evidence, lines: Sequence[Row]) -> dict[str, list[tuple[st
     }
 
 
-def _result(lines: Sequence[Row]) -> list[str]:
+def lowest(lines: Sequence[Row]) -> list[tuple[Row, int]]:
+    """The row with the lowest mean test perplexity of each corpus and backbone, and of how many rows it is that."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in lines:
         if row.values("test_ppl"):
             groups.setdefault(row.group, []).append(row)
-    sentences = []
-    for (corpus, backbone), found in list(groups.items())[:MOST]:
-        row = min(found, key=lambda each: statistics.fmean(each.values("test_ppl")))
-        where = f"on {corpus}" + ("" if row.is_ngram else f" with {backbone}")
-        lowest = f"Lowest mean test perplexity of {len(found)} rows" if len(found) > 1 else "Test perplexity"
-        sentences.append(f"{lowest} {where}: {row.head}, {_mean(row)}.")
-    more = len(groups) - MOST
-    return sentences + ([f"{more} more corpora and backbones are in the table."] if more > 0 else [])
+    means = {id(row): statistics.fmean(row.values("test_ppl")) for rows in groups.values() for row in rows}
+    return [(min(rows, key=lambda row: means[id(row)]), len(rows)) for rows in groups.values()]
 
 
-def _mean(row: Row) -> str:
-    """'88.58 ± 0.31 (3 seeds)'."""
+def mean_and_place(row: Row) -> str:
+    """'mos(num_mixtures=15), 88.58 ± 0.31 (3 seeds), on ptb with lstm'."""
     values = row.values("test_ppl")
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
     seeds = "" if row.is_ngram else f" ({len(values)} seed{'s' * (len(values) > 1)})"
-    return f"{statistics.fmean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "") + seeds
+    where = "" if row.is_ngram else f" with {row.backbone}"
+    return f"{row.head}, {statistics.fmean(values):.2f}{spread}{seeds}, on {row.corpus}{where}"
+
+
+def _result(lines: Sequence[Row]) -> list[str]:
+    found = lowest(lines)
+    sentences = [
+        f"{f'Lowest mean test perplexity of {count} rows' if count > 1 else 'Test perplexity'}: {mean_and_place(row)}."
+        for row, count in found[:MOST]
+    ]
+    more = len(found) - MOST
+    return sentences + ([f"{more} more corpora and backbones are in the table."] if more > 0 else [])
 
 
 def _trust(evidence: Evidence, lines: Sequence[Row]) -> list[str]:
