@@ -67,9 +67,11 @@ def rounded(value: float) -> float:
 
 
 def name(record: TrialRecord) -> str:
-    """The name of a run: 'mos(num_mixtures=2), lstm(d_model=200, num_layers=2), ptb, seed 1'."""
+    """The name of a run: 'mos(num_mixtures=2), lstm, ptb, seed 1'. The parameters of backbone and corpus are tags: with
+    them, the UI's table would cut the name before the seed.
+    """
     spec = record.spec
-    return printable(f"{spec.head}, {spec.backbone}, {spec.corpus.name}, seed {spec.seed}")[:MAX_RUN_NAME]
+    return printable(f"{spec.head}, {spec.backbone.name}, {spec.corpus.name}, seed {spec.seed}")[:MAX_RUN_NAME]
 
 
 def shown_as(record: TrialRecord) -> str:
