@@ -39,9 +39,9 @@ def site(
 
 
 def _files(results: Path, suites: Path) -> dict[str, bytes]:
-    from harness.report.site import content  # here: matplotlib, jinja2 and pandas take seconds to import
+    from harness.report.site import site_files  # here: matplotlib, jinja2 and pandas take seconds to import
 
-    return content.files_of(content.studies(results, suites, warn), results, warn)
+    return site_files.files_of(site_files.studies(results, suites, warn), results, warn)
 
 
 def _import(records: Path, results: Path) -> None:

@@ -25,7 +25,7 @@ from harness.report.evidence.findings import Findings, find
 from harness.report.evidence.gather import Evidence, gather
 from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.table_rows import Row
-from harness.report.table import formats, selection, suite_table
+from harness.report.table import chosen_columns, formats, suite_table
 from harness.report.table.content import Table
 from harness.report.table.suite_table import Form
 
@@ -98,10 +98,10 @@ class Study:
             shape: how rows are laid out; None: as the suite says.
             only: conditions as of `--only`: only rows of trials that meet one of them.
             columns: the names of the columns, in order, without those that say what a row is; (): all.
-            compact: for one column of a paper, see harness.report.table.selection.
+            compact: for one column of a paper, see harness.report.table.chosen_columns.
         Raises: SuiteError where a condition is not valid; RecordError where the table has no such column.
         """
-        chosen = selection.select(self._chosen(self._table(shape), only), columns, compact=compact)
+        chosen = chosen_columns.select(self._chosen(self._table(shape), only), columns, compact=compact)
         if compact and form == "latex":
             return formats.latex(chosen, compact=True)
         return suite_table.text(chosen, form)

@@ -12,7 +12,7 @@ from harness import plan
 from harness.exchange import exporter
 from harness.records import store
 from harness.records.record import Contents
-from harness.report.site import content, folder
+from harness.report.site import folder, site_files
 
 OTHER = handmade.changed(("name: small", "name: other"), ("  - mos: {num_mixtures: 2}", "  - sigsoftmax"))
 PPLS = {"softmax": 100.0, "mos": 90.0, "sigsoftmax": 95.0}
@@ -39,7 +39,9 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def files(place):
     results = place / "results"
-    return content.files_of(content.studies(results, place / "suites", pytest.fail), results, lambda sentence: None)
+    return site_files.files_of(
+        site_files.studies(results, place / "suites", pytest.fail), results, lambda sentence: None
+    )
 
 
 def text(files, name: str) -> str:
@@ -98,7 +100,9 @@ def test_the_data_has_every_trial_and_every_epoch_unrounded(place, files):
 
 def test_the_same_records_give_the_same_site(place, files):
     results = place / "results"
-    again = content.files_of(content.studies(results, place / "suites", pytest.fail), results, lambda sentence: None)
+    again = site_files.files_of(
+        site_files.studies(results, place / "suites", pytest.fail), results, lambda sentence: None
+    )
     assert again == files
 
 

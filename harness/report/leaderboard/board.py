@@ -20,7 +20,7 @@ from harness.report.leaderboard.groups import Entry, Group
 from harness.report.outputs import Trials
 from harness.report.table import comparison_notes
 from harness.report.table.caveats import UNCERTIFIED
-from harness.report.table.changes import change, probability
+from harness.report.table.comparison_cells import change, probability
 from harness.report.table.content import NOTHING, Cell, Column, Line, Table
 from harness.report.table.formats import markdown
 

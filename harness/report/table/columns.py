@@ -12,7 +12,7 @@ from harness.report.evidence.findings import BLOCKS_MARK, SHARED_MARK, TIE_MARK,
 from harness.report.evidence.printed_numbers import PrintedCell
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
-from harness.report.table.changes import change, probability
+from harness.report.table.comparison_cells import change, probability
 from harness.report.table.content import NOTHING, Cell, Column
 from harness.report.table.head_counts import head_counts
 

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.errors import RecordError
-from harness.report.table import formats, selection
+from harness.report.table import chosen_columns, formats
 from harness.report.table.content import Cell, Column, Line, Table
 
 COLUMNS = ("head", "K", "params", "test ppl", "test ppl, last epoch", "vs softmax", "train ms/batch", "n")
@@ -29,35 +29,35 @@ def shown(made) -> dict[str, str]:
 
 
 def test_named_columns_are_in_the_given_order_behind_the_name_of_the_row():
-    made = selection.select(table(), ["vs", "params", "test ppl, last epoch"])
+    made = chosen_columns.select(table(), ["vs", "params", "test ppl, last epoch"])
     assert list(shown(made)) == ["head", "vs softmax", "params", "test ppl, last epoch"]
     assert shown(made)["vs softmax"] == "-1.3 % [-1.9, -0.7] ***"
     assert made.lines[0].trials == ("a",)
 
 
 def test_no_names_are_all_columns():
-    assert selection.select(table()) == table()
+    assert chosen_columns.select(table()) == table()
 
 
 def test_of_several_corpora_a_name_is_of_all_and_with_its_corpus_of_one():
     columns = (Column(name="head"), *(Column(name="test ppl", group=group) for group in ("ptb", "wt2")))
     made = Table(title="", columns=columns, lines=(Line(cells=(Cell(text="mos"), Cell(text="1"), Cell(text="2"))),))
-    assert [column.header for column in selection.select(made, ["test ppl"]).columns[1:]] == [
+    assert [column.header for column in chosen_columns.select(made, ["test ppl"]).columns[1:]] == [
         "ptb test ppl",
         "wt2 test ppl",
     ]
-    assert [column.header for column in selection.select(made, ["wt2 test ppl"]).columns[1:]] == ["wt2 test ppl"]
+    assert [column.header for column in chosen_columns.select(made, ["wt2 test ppl"]).columns[1:]] == ["wt2 test ppl"]
 
 
 def test_an_unknown_column_lists_the_known_ones():
     with pytest.raises(
         RecordError, match=r"the table has no column 'tst ppl'; did you mean 'test ppl'.*there are: K, p"
     ):
-        selection.select(table(), ["tst ppl"])
+        chosen_columns.select(table(), ["tst ppl"])
 
 
 def test_a_compact_table_has_few_columns_short_cells_and_no_empty_column():
-    made = selection.select(table(), compact=True)
+    made = chosen_columns.select(table(), compact=True)
     assert shown(made) == {
         "head": "mos",
         "params": "4.98M",  # 4,978,401 / 10^6
@@ -65,11 +65,11 @@ def test_a_compact_table_has_few_columns_short_cells_and_no_empty_column():
         "vs softmax": "-1.3 % ***",
         "ms/batch": "26 ‡",
     }
-    assert "K" not in shown(selection.select(table(), ["K", "params"], compact=True))
+    assert "K" not in shown(chosen_columns.select(table(), ["K", "params"], compact=True))
 
 
 def test_compact_latex_is_as_wide_as_a_column_and_its_notes_are_comments():
-    text = formats.latex(selection.select(table(), compact=True), compact=True)
+    text = formats.latex(chosen_columns.select(table(), compact=True), compact=True)
     assert r"max width=\columnwidth" in text
     assert "\n% a note\n" in text
     assert "itemize" not in text
