@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test test-system test-all mutants fuzz soak protections golden lint clean
+.PHONY: quickstart test test-system test-all site mutants fuzz soak protections golden lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml
@@ -18,6 +18,10 @@ test-system: .venv/installed
 	$(BIN)/pytest $(PARALLEL) tests/system
 
 test-all: test test-system
+
+# The committed records as web pages: open site/index.html.
+site: .venv/installed
+	$(BIN)/harness site --records results/records --out site
 
 # Faults planted in heads/ and in the tests' loop oracles, one by one: none may go unnoticed. See tests/meta/mutants.py.
 mutants: .venv/installed

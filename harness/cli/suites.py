@@ -1,6 +1,7 @@
 """`harness run`, `plan` and `table`: what is done with a suite."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterable
 from typing import Annotated
@@ -194,11 +195,21 @@ def table(
         Shape | None, typer.Option(help="How rows are laid out; another shape than the suite's has its own files.")
     ] = None,
     form: Annotated[Form, typer.Option(help="What is printed; all three forms are written.")] = "md",
+    columns: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[,...]", help="Print these columns only: 'test ppl,vs,params', no space after a comma."
+        ),
+    ] = "",
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Print a table for one column of a paper: few columns, no intervals.")
+    ] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
     found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
-    say(found.table(form, shape, only))
+    names = [name for name in re.split(r",(?! )", columns) if name]  # a name may be 'test ppl, last epoch'
+    say(found.table(form, shape, only, names, compact))
     files = found.write_table(overwrite, shape)
     if form == "md":  # the other forms are for programs, which read only the table
         say_files("table", files)

@@ -14,7 +14,9 @@ from harness.errors import FewerTrialsError
 from harness.machine.files import write_atomically
 
 _NUMBERS = r"(\d{1,9}) ok of (\d{1,9})(?:, (\d{1,9}) invalid)?"
-_WORDS = re.compile(f"(?:<dt>Trials</dt><dd>|<dc:description>|Description\\0|^Trials: ){_NUMBERS}".encode(), re.M)
+_WORDS = re.compile(
+    f"(?:<dt>Trials</dt><dd>|<dc:description>|Description\\0|/Subject \\(|^Trials: ){_NUMBERS}".encode(), re.M
+)
 _CELL = re.compile(  # of a table, in any of its forms: '8/8', '1/3: 1 not run, 1 invalid'
     r"(?:^|[|&,\"])\s*(\d{1,9})/(\d{1,9})(?![\w/.])(?:: [^|&\"]*?(\d{1,9}) invalid)?"
 )

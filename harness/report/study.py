@@ -25,7 +25,7 @@ from harness.report.evidence.findings import Findings, find
 from harness.report.evidence.gather import Evidence, gather
 from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.table_rows import Row
-from harness.report.table import suite_table
+from harness.report.table import chosen_columns, formats, suite_table
 from harness.report.table.content import Table
 from harness.report.table.suite_table import Form
 
@@ -83,16 +83,28 @@ class Study:
         parameters = dict.fromkeys(name for line in lines for name in line if "." in name)
         return pd.DataFrame(lines, columns=[*_IDENTITY, *METRICS, *parameters])
 
-    def table(self, form: Form = "md", shape: Shape | None = None, only: Sequence[str] = ()) -> str:
+    def table(
+        self,
+        form: Form = "md",
+        shape: Shape | None = None,
+        only: Sequence[str] = (),
+        columns: Sequence[str] = (),
+        compact: bool = False,
+    ) -> str:
         """The table of the suite as text.
 
         Args:
             form: 'md', 'csv' or 'latex'.
             shape: how rows are laid out; None: as the suite says.
             only: conditions as of `--only`: only rows of trials that meet one of them.
-        Raises: SuiteError where a condition is not valid.
+            columns: the names of the columns, in order, without those that say what a row is; (): all.
+            compact: for one column of a paper, see harness.report.table.chosen_columns.
+        Raises: SuiteError where a condition is not valid; RecordError where the table has no such column.
         """
-        return suite_table.text(self._chosen(self._table(shape), only), form)
+        chosen = chosen_columns.select(self._chosen(self._table(shape), only), columns, compact=compact)
+        if compact and form == "latex":
+            return formats.latex(chosen, compact=True)
+        return suite_table.text(chosen, form)
 
     def write_table(self, overwrite: bool = False, shape: Shape | None = None) -> list[Path]:
         """Write the table in all forms below results/tables; returns the paths, markdown first.
@@ -106,7 +118,7 @@ class Study:
             raise RecordError(f"no row of the suite is tuned yet; `harness run {self.suite.path}` does it")
         return suite_table.write(self.suite, self._table(shape), self.results, shape, overwrite=overwrite)
 
-    def write_report(self, overwrite: bool = False, only: Sequence[str] = ()) -> list[Path]:
+    def write_report(self, overwrite: bool = False, only: Sequence[str] = (), *, titled: bool = True) -> list[Path]:
         """Write the plots below results/plots, and the web page in results/reports; returns the paths, the page first.
 
         A plot that would show nothing is not made, and a warning says why.
@@ -114,6 +126,7 @@ class Study:
         Args:
             overwrite: also replace files that were made of more finished trials.
             only: conditions as of `--only`: a report of these trials, in files with a name of their own.
+            titled: draw titles in the files of the plots; those in the page always have them.
         Raises: RecordError where none of the trials has a record; FewerTrialsError, StorageError; SuiteError where a
             condition is not valid.
         """
@@ -129,7 +142,8 @@ class Study:
             table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
             name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"
         drawn = plots.draw(self.evidence, table.title, chosen)
-        files, gone = plots.files_of(drawn, self.results / "plots" / name)
+        for_files = drawn if titled else plots.draw(self.evidence, table.title, chosen, titled=False)
+        files, gone = plots.files_of(for_files, self.results / "plots" / name)
         page = self.results / "reports" / f"{name}.html"
         content = {page: document.render(self.evidence, table, drawn).encode(), **files}
         outputs.write(content, gone=gone, overwrite=overwrite)

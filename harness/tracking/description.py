@@ -12,7 +12,7 @@ GUIDE = """\
 A run is one trial and shows its record. The menu *Views* has the trials by validation perplexity, and the curves as
 means over seeds. Filter by tags, `tags.head = 'softmax'` or `tags.status != 'ok'`, or by any setting,
 `params.train.lr = '7.0'`. `tags.stage = 'table'` leaves out tuning trials. Metrics are of the best epoch by
-validation, `..._last` of the last one, `..._by_epoch` are curves. `time/...` was measured by the trial itself;
+validation, `..._last` of the last one, `curves/...` are learning curves. `time/...` was measured by the trial itself;
 `tags.times` says whether other trials ran at the same time. Tables show times that were measured afterwards, one
 trial at a time."""
 

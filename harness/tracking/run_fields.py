@@ -17,8 +17,12 @@ from harness.tracking.database import DIGEST_TAG, TRIAL_TAG
 
 MAX_PARAM, MAX_TAG = 6000, 5000  # characters: MLflow refuses more in a parameter, and more than 8000 in a tag
 # MLflow's table shows the last point of a metric. Curves therefore have names of their own: valid/ppl has one value,
-# which is of the best epoch.
-CURVES = {"valid_ppl": "valid/ppl_by_epoch", "train_loss": "train/loss_by_epoch", "lr": "train/lr_by_epoch"}
+# which is of the best epoch. The charts of MLflow's UI are in groups by what is before the '/', the groups in the order
+# of the alphabet: learning curves are the first thing that a reader sees, because 'curves' is before all other groups.
+CURVES = {"valid_ppl": "curves/valid_ppl", "train_loss": "curves/train_loss", "lr": "train/lr_by_epoch"}
+DIGITS = 6  # significant digits of a number; the record has all of them
+LAYOUT = 2  # raised when a run is to show a record in another way: runs of earlier layouts are then written again
+MAX_RUN_NAME = 250  # characters
 ROW_TAG = "row"  # equal for trials that differ only in their seed
 
 
@@ -46,11 +50,33 @@ def points(record: TrialRecord) -> list[Point]:
     if record.status == "invalid":
         kept = {name: value for name, value in record.metrics.items() if METRICS[name].kind != "score"}
         record = record.model_copy(update={"metrics": kept, "curve": ()})
-    final = [Point(METRICS[name].mlflow, value, 0) for name, value in record.metrics.items() if METRICS[name].mlflow]
+    final = [
+        Point(METRICS[name].mlflow, rounded(value), 0) for name, value in record.metrics.items() if METRICS[name].mlflow
+    ]
     curves = [
-        Point(name, getattr(at, field), math.ceil(at.epoch)) for at in record.curve for field, name in CURVES.items()
+        Point(name, rounded(getattr(at, field)), math.ceil(at.epoch))
+        for at in record.curve
+        for field, name in CURVES.items()
     ]
     return list(dict.fromkeys(final + curves))
+
+
+def rounded(value: float) -> float:
+    """A number with DIGITS significant digits; whole numbers, such as counts of parameters, are not changed."""
+    return value if value == int(value) else float(f"{value:.{DIGITS}g}")
+
+
+def name(record: TrialRecord) -> str:
+    """The name of a run: 'mos(num_mixtures=2), lstm, ptb, seed 1'. The parameters of backbone and corpus are tags: with
+    them, the UI's table would cut the name before the seed.
+    """
+    spec = record.spec
+    return printable(f"{spec.head}, {spec.backbone.name}, {spec.corpus.name}, seed {spec.seed}")[:MAX_RUN_NAME]
+
+
+def shown_as(record: TrialRecord) -> str:
+    """What a run shows: the checksum of the record, and the layout."""
+    return f"{digest(record)} {LAYOUT}"
 
 
 def params(record: TrialRecord) -> dict[str, str]:
@@ -65,7 +91,7 @@ def tags(record: TrialRecord) -> dict[str, str]:
     spec, environment = record.spec, record.environment
     values = {
         TRIAL_TAG: record.id,
-        DIGEST_TAG: digest(record),
+        DIGEST_TAG: shown_as(record),
         "suite": record.suite,
         "corpus": str(spec.corpus),
         "backbone": str(spec.backbone),

@@ -12,7 +12,7 @@ from harness.tracking.run_fields import ROW_TAG
 PREFIX = "mlflow.sharedViewState."  # of the tag; the key of the view follows, as in the parameter viewStateShareKey
 RUNS_VIEW, CURVES_VIEW = "harness-runs", "harness-curves"  # the keys
 COLUMNS = {  # of the table, in their order -> their widths in pixels
-    "attributes.`Run Name`": 350,
+    "attributes.`Run Name`": 460,
     "metrics.`valid/ppl`": 105,
     "metrics.`test/ppl`": 105,
     "metrics.`time/train_ms_per_batch`": 195,

@@ -28,7 +28,6 @@ from mlflow.entities import Experiment, Metric, Param, Run
 
 from harness.machine import processes
 from harness.records.record import TrialRecord
-from harness.records.store import digest
 from harness.tracking import database, run_fields, saved_views
 from harness.tracking.database import ARTIFACTS, DATABASE, DIGEST_TAG, TRIAL_TAG, WRITER_TAG, UnusableDatabase
 
@@ -37,7 +36,6 @@ for _library in ("alembic", "mlflow"):  # after the import of MLflow, which sets
 
 NEW_DATABASE = f"{DATABASE}.new"  # the name of a database until MLflow has created all of its tables
 DESCRIPTION_TAG = "mlflow.note.content"  # MLflow shows this tag as the description of an experiment
-MAX_RUN_NAME = 250  # characters
 MAX_PARAMS, MAX_METRICS = 100, 900  # in one call of log_batch: MLflow accepts 100 parameters, and 1,000 values in all
 
 
@@ -107,8 +105,7 @@ class Tracker:
     def _write(self, record: TrialRecord, experiment: Experiment) -> None:
         started, finished = map(run_fields.milliseconds, (record.environment.started, record.environment.finished))
         tags = {**run_fields.tags(record), WRITER_TAG: processes.current_process()}
-        name = str(record.spec)[:MAX_RUN_NAME]
-        run = self.client.create_run(experiment.experiment_id, started, tags, name).info.run_id
+        run = self.client.create_run(experiment.experiment_id, started, tags, run_fields.name(record)).info.run_id
         params = [Param(key, value) for key, value in run_fields.params(record).items()]
         metrics = [Metric(point.key, point.value, finished, point.step) for point in run_fields.points(record)]
         parts = zip_longest(_parts(metrics, MAX_METRICS), _parts(params, MAX_PARAMS), fillvalue=())
@@ -206,7 +203,7 @@ def _uri(results: Path, name: str) -> str:
 def _shows(runs: list[Run], record: TrialRecord) -> bool:
     """Whether the runs of a trial are one run, which shows this record and is complete."""
     return [(run.data.tags.get(DIGEST_TAG), run.info.status) for run in runs] == [
-        (digest(record), _final_status(record))
+        (run_fields.shown_as(record), _final_status(record))
     ]
 
 

@@ -78,8 +78,8 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
     (group,) = found()
     best, other = lines(group)
     # sd of 9 and 9.5: 0.25 * sqrt(2) = 0.354; of 10 and 12: sqrt(2) = 1.414
-    assert (best["head"], best["test ppl"], best["n"]) == ("mos(num_mixtures=2)", "9.25 ± 0.35", "2")
-    assert (other["head"], other["test ppl"], other["n"]) == ("softmax", "11.00 ± 1.41", "2")
+    assert (best["head"], best["test ppl"], best["seeds"]) == ("mos(num_mixtures=2)", "9.25 ± 0.35", "2")
+    assert (other["head"], other["test ppl"], other["seeds"]) == ("softmax", "11.00 ± 1.41", "2")
     assert (best["params"], best["head params"], best["peak MiB"], best["context"]) == (
         "780",
         "108",
@@ -89,8 +89,79 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
     assert (best["device"], best["suites"], best["finished"]) == ("a processor", "small", "2026-01-02")
     assert "training" not in best
     (table,) = map(board.table, (group,))
-    assert table.lines[0].cells[3].value == 9.25
-    assert table.lines[0].cells[3].spread == pytest.approx(0.25 * math.sqrt(2))
+    assert table.lines[0].cells[4].value == 9.25
+    assert table.lines[0].cells[4].spread == pytest.approx(0.25 * math.sqrt(2))
+
+
+def test_a_row_has_its_rank_and_its_difference_to_the_best_over_shared_seeds_with_its_test(finish, found):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    best, other = lines(found()[0])
+    assert (best["rank"], best["vs best"], best["p (Holm)"], best["pairs"]) == ("1", "-", "-", "-")
+    # differences of logs: log(10 / 9) = 0.10536 and log(12 / 9.5) = 0.23361, so mean 0.16949 and sd 0.09069;
+    # t = 0.16949 / (0.09069 / sqrt(2)) = 2.6429, and with one degree of freedom p = 1 - 2 atan(t) / pi
+    p = 1 - 2 * math.atan(2.6429) / math.pi
+    reach = 12.706 * 0.09069 / math.sqrt(2)
+    low, high = (100 * math.expm1(0.16949 + part) for part in (-reach, reach))
+    assert other["rank"] == "2"
+    assert other["vs best"] == f"+18.5 % [{low:+.1f}, {high:+.1f}]"
+    assert (other["p (Holm)"], other["pairs"]) == (f"{p:.3f}", "2")
+    row = board.as_json(found())[0]["rows"][1]
+    assert row["rank"] == 2
+    assert row["vs_best"]["nats"] == pytest.approx(0.16949, abs=1e-5)
+    assert row["vs_best"]["p_holm"] == pytest.approx(p, abs=1e-4)
+
+
+def test_the_correction_is_over_all_pairs_because_any_row_could_have_been_the_best(finish, found):
+    three = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 3]}")
+    finish(three, ppls=[10.0, 12.0, 9.0, 9.5, 9.1, 9.9])
+    rows = board.as_json(found())[0]["rows"]
+    # softmax against the best: p = 0.2303 as above; it is one of three pairs, of which the smallest p is times three
+    assert [row["rank"] for row in rows] == [1, 2, 3]
+    logs = [math.log(9.1 / 9.0), math.log(9.9 / 9.5)], [math.log(10 / 9.0), math.log(12 / 9.5)]
+    logs = (*logs, [math.log(10 / 9.1), math.log(12 / 9.9)])
+    p_of = [_two_pairs(*each) for each in logs]
+    order = sorted(range(3), key=p_of.__getitem__)
+    adjusted, largest = {}, 0.0
+    for place, index in enumerate(order):
+        largest = max(largest, min(1.0, (3 - place) * p_of[index]))
+        adjusted[index] = largest
+    assert [row["vs_best"]["p_holm"] for row in rows[1:]] == pytest.approx([adjusted[0], adjusted[1]])
+
+
+def _two_pairs(one, other):
+    """p of the paired t test of two differences: t = mean / (|one - other| / 2), one degree of freedom."""
+    t = abs((one + other) / 2) / (abs(one - other) / 2)
+    return 1 - 2 * math.atan(t) / math.pi
+
+
+def test_a_row_of_six_seeds_has_stars(finish, found):
+    points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
+    seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
+    noise = [0.0, 0.1, -0.1, 0.05, -0.05, 0.02]
+    finish(seeds, ppls=[20 + each for each in noise] + [10.0 - each for each in noise], curve=tuple(points))
+    (_, other) = lines(found()[0])
+    assert other["vs best"].endswith("***")
+
+
+def test_a_row_of_five_seeds_has_no_stars(finish, found):
+    points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
+    noise = [0.0, 0.1, -0.1, 0.05, -0.05]
+    ppls = [20 + each for each in noise] + [10.0 - each for each in noise]
+    finish(("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5]"), ppls=ppls, curve=tuple(points))
+    (_, other) = lines(found()[0])
+    assert "*" not in other["vs best"]
+    assert other["p (Holm)"] == "< 0.001"
+
+
+def test_a_table_says_what_it_compares_with_what(finish, found):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    (group,) = found()
+    sentence = (
+        "These rows compare with each other and with no other table: one text (markov), one counting rule, one way of "
+        "evaluating, trained for 2 epochs."
+    )
+    assert board.table(group).lead == sentence
+    assert f"\n\n{sentence}\n\n|" in board.render((group,))
 
 
 def test_rows_are_in_the_order_of_validation_never_of_test(finish, found):
@@ -144,7 +215,10 @@ def test_rows_of_records_from_before_certificates_are_marked(finish, found):
     finish(ppls=[10.0, 12.0, 0, 0], certificate=None)
     finish(ppls=[0, 0, 9.0, 9.5])
     (group,) = found()
-    assert [(line["head"], line["n"]) for line in lines(group)] == [("mos(num_mixtures=2)", "2"), ("softmax", "2 °")]
+    assert [(line["head"], line["seeds"]) for line in lines(group)] == [
+        ("mos(num_mixtures=2)", "2"),
+        ("softmax", "2 °"),
+    ]
     assert [entry["certified"] for entry in board.as_json((group,))[0]["rows"]] == [True, False]
     (note,) = [note for note in board.table(group).notes if "not certified" in note]
     assert note.startswith("° not certified: ")
@@ -154,7 +228,7 @@ def test_rows_of_records_from_before_certificates_are_marked(finish, found):
 def test_failed_trials_are_counts_and_rows_without_a_number_come_last(finish, found):
     finish(ppls=[None, None, 50.0, None])
     (group,) = found()
-    assert [(line["head"], line["test ppl"], line["n"]) for line in lines(group)] == [
+    assert [(line["head"], line["test ppl"], line["seeds"]) for line in lines(group)] == [
         ("mos(num_mixtures=2)", "50.00", "1; 1 diverged"),
         ("softmax", "-", "0; 2 diverged"),
     ]
@@ -251,7 +325,7 @@ def test_a_trial_in_two_suites_counts_once_where_its_results_agree(finish, found
     (group,) = found()
     softmax = next(line for line in lines(group) if line["head"] == "softmax")
     # seed 1 from 'other', where it is newer; seed 2 from 'small', where it is ok
-    assert (softmax["test ppl"], softmax["n"], softmax["suites"]) == ("11.00 ± 1.41", "2", "other, small")
+    assert (softmax["test ppl"], softmax["seeds"], softmax["suites"]) == ("11.00 ± 1.41", "2", "other, small")
     assert (softmax["finished"], softmax["peak MiB"]) == ("2026-03-02", "800")
 
 
@@ -353,7 +427,7 @@ def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(fini
     finish(ppls=[0, 12.0, 0, 0], code=here)
     (group,) = found()
     (line,) = lines(group)
-    assert (line["head"], line["test ppl"], line["n"]) == ("softmax ¶", "12.00", "1; 1 of other code")
+    assert (line["head"], line["test ppl"], line["seeds"]) == ("softmax ¶", "12.00", "1; 1 of other code")
     (row,) = board.as_json((group,))[0]["rows"]
     assert (row["test_ppl"], row["seeds"], row["outdated"], row["left_out"]) == (12.0, [2], [1], [1])
     notes = board.table(group).notes
@@ -365,4 +439,4 @@ def test_a_row_whose_code_has_changed_since_is_marked_and_keeps_its_mean(finish,
     code = fingerprints.of_trial(record.spec).model_copy(update={"backbone": "0" * 64})
     finish(ppls=[10.0, 12.0, 0, 0], code=code)
     (line,) = lines(found()[0])
-    assert (line["head"], line["test ppl"], line["n"]) == ("softmax ¶", "11.00 ± 1.41", "2")
+    assert (line["head"], line["test ppl"], line["seeds"]) == ("softmax ¶", "11.00 ± 1.41", "2")

@@ -72,7 +72,7 @@ def test_what_is_written_says_of_how_many_trials_it_is(command, call, project):
     lose(project)
     assert call(command).code == 0
     files = written(project)
-    assert {Path(path).suffix for path in files} <= {".md", ".csv", ".tex", ".html", ".svg", ".png"}
+    assert {Path(path).suffix for path in files} <= {".md", ".csv", ".tex", ".html", ".svg", ".png", ".pdf"}
     expected = Trials(3, 3 if command == "leaderboard" else 4)  # the leaderboard knows no planned ones
     assert [outputs.trials_of(Path(path), content) for path, content in files.items()] == [expected] * len(files)
 

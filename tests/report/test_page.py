@@ -14,7 +14,7 @@ from harness.report import outputs
 from harness.report.evidence.findings import find
 from harness.report.figures import plots
 from harness.report.figures.style import Plot
-from harness.report.page import document
+from harness.report.page import arrangement, document, summary
 from harness.report.page.document import Section
 from harness.report.table import suite_table
 from harness.report.table.content import Cell, Column, Line, Table
@@ -171,14 +171,85 @@ def test_the_cells_of_the_table_are_those_of_the_table_made_of_the_same_evidence
     table = suite_table.build(find(evidence))
     read = Page(rendered(evidence))
     (shown,) = read.all("table", **{"class": "sortable"})
-    cells = [tag for tag in read.all("td") if tag.within[-1].name == "tr" and tag.within[-3] is shown]
-    found = [(tag.attributes.get("data-value"), tag.text) for tag in cells if "colspan" not in tag.attributes]
-    expected = [cell for line in table.lines for cell in line.cells]
-    assert found == [(None if cell.value is None else str(cell.value), cell.text) for cell in expected]
     headers = [tag.text for tag in read.all("th", scope="col") if tag.within[-3] is shown]
-    assert headers == [column.name for column in table.columns]
+    # what a reader asks first comes first, and no column is left out
+    assert headers[:4] == ["head", "test ppl", "vs softmax", "verdict"]
+    assert sorted(headers) == sorted(column.name for column in table.columns)
+    cells = [tag for tag in read.all("td") if tag.within[-1].name == "tr" and tag.within[-3] is shown]
+    cells = [tag for tag in cells if "colspan" not in tag.attributes]
+    found = [(tag.attributes.get("data-value"), tag.text) for tag in cells]
+    for index, line in enumerate(table.lines):
+        row = dict(zip(headers, found[index * len(headers) :], strict=False))
+        for column, cell in zip(table.columns, line.cells, strict=True):
+            assert row[column.name] == (None if cell.value is None else str(cell.value), cell.text)
+    assert len(found) == len(headers) * len(table.lines)
     best = [tag.text for tag in cells if "best" in tag.attributes.get("class", "").split()]
-    assert best == [cell.text for cell in expected if cell.rank]
+    assert best == [cell.text for line in table.lines for cell in line.cells if cell.rank]
+
+
+def test_what_a_row_is_besides_its_head_stands_below_the_head():
+    names = ("corpus", "backbone", "head", "params", "test ppl", "vs softmax")
+    columns = tuple(Column(name=name, numeric=name not in ("corpus", "backbone", "head")) for name in names)
+    line = Line(cells=tuple(map(lambda text: Cell(text=text), ("ptb", "lstm", "mos", "12", "88.6", "-1.3 % [-2, -1]"))))
+    table = Table(title="several", columns=columns, lines=(line,))
+    found = arrangement.arranged(table)
+    assert (found.first.name, found.lines[0].name.text, found.lines[0].of) == ("head", "mos", ("lstm", "ptb"))
+    assert [column.name for column in found.columns] == ["test ppl", "vs softmax", "params"]
+    assert [cell.text for cell in found.lines[0].cells] == ["88.6", "-1.3 % [-2, -1]", "12"]
+    assert found.main == 2
+    assert document.parts("-1.3 % [-2, -1] ***") == ["-1.3 %", "[-2, -1] ***"]
+    assert document.parts("88.58 ± 0.31") == ["88.58", "± 0.31"]
+
+
+def test_main_results_of_several_corpora_come_before_the_rest_of_each():
+    pairs = [
+        ("", "head"),
+        ("", "params"),
+        ("ptb", "valid ppl"),
+        ("ptb", "test ppl"),
+        ("wt2", "ECE"),
+        ("wt2", "test ppl"),
+    ]
+    columns = tuple(Column(name=name, group=group) for group, name in pairs)
+    found = arrangement.arranged(Table(title="t", columns=columns, lines=()))
+    assert [column.header for column in found.columns] == [
+        "ptb test ppl",
+        "wt2 test ppl",
+        "ptb valid ppl",
+        "params",
+        "wt2 ECE",
+    ]
+
+
+def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidence, suite, record_of):
+    found = summary.summary(evidence, evidence.rows)
+    # odd numbers of the records: 100 / (index + 3) for indices 0 to 4; the lowest mean is that of K = 5, seed 1
+    assert found["Result"] == [
+        ("Lowest mean test perplexity of 3 rows: mos(num_mixtures=5), 14.29 (1 seed), on markov with lstm.", "")
+    ]
+    trust = [sentence for sentence, _ in found["Can it be trusted?"]]
+    assert trust == [
+        "5 of 6 trials are finished and ok.",
+        "No row is called better or worse: that needs 6 seeds, and some have 1.",
+    ]
+    assert found["What comes next"] == [
+        ("1 trial has failed, for the reasons below:", "harness run suites/suite.yaml --retry-failed")
+    ]
+    few = handmade.evidence(suite, [record_of(suite.trials[0], test_ppl=9.0)])
+    assert summary.summary(few, few.rows)["What comes next"] == [
+        ("5 trials have not been run:", "harness run suites/suite.yaml")
+    ]
+    text = rendered(evidence)
+    assert text.index("Lowest mean test perplexity") < text.index("<h2>Results</h2>")
+
+
+def test_all_seeds_of_a_row_have_their_times_beside_their_other_numbers(evidence, timing, made):
+    read = Page(rendered(evidence))
+    (time,) = [tag for tag in read.with_("data-timing") if tag.attributes["data-timing"] == "train_ms_per_batch"]
+    assert "colspan" not in time.attributes
+    row = [tag for tag in read.all("td") if tag.within[-1] is time.within[-1]]
+    assert [tag.text for tag in row] == ["3.33333", "-"]  # of seed 1, and of seed 2, which was not timed
+    assert "Timed alone, seed 1: 5 rounds, 90 training batches, a processor, 1 thread(s), 2026" in rendered(evidence)
 
 
 def test_a_row_opens_to_its_whole_spec_with_defaults_and_to_its_command(evidence):
@@ -260,7 +331,7 @@ PLOT = """<?xml version="1.0"?>
 
 
 def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence):
-    drawn = [Plot(name=name, title=name, caption=f"of {name}", svg=PLOT, png=b"") for name in ("one.a", "two")]
+    drawn = [Plot(name=name, title=name, caption=f"of {name}", svg=PLOT, png=b"", pdf=b"") for name in ("one.a", "two")]
     read = Page(document.render(evidence, suite_table.build(find(evidence)), drawn))
     ids = [tag.attributes["id"] for tag in read.with_("id")]
     assert len(set(ids)) == len(ids)

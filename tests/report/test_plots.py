@@ -117,7 +117,7 @@ def test_by_mixtures_shows_the_means_the_ranges_and_the_band_of_the_baseline(sui
     assert (band.get_y(), band.get_y() + band.get_height()) == (100, 104)
     assert list(axes.lines[0].get_ydata()) == [102, 102]
     assert "bars from the lowest seed to the highest" in caption
-    assert axes.get_ylabel() == "test perplexity\nmean, and range over seeds"
+    assert axes.get_ylabel() == "test perplexity\nmean; bars: lowest to highest seed"
 
 
 def test_printed_values_have_a_marker_of_their_own(suite, made):
@@ -135,6 +135,46 @@ def test_curves_are_means_by_epoch_between_the_lowest_and_the_highest_seed(suite
     assert [tuple(each) for each in first.get_xydata()] == [(1, 202), (2, 152), (3, pytest.approx(102 + 100 / 3))]
     band = axes.collections[0].get_paths()[0].vertices
     assert {(1.0, 200.0), (1.0, 204.0), (2.0, 150.0), (2.0, 154.0)} <= {tuple(each) for each in band}
+
+
+def test_curves_begin_where_each_was_within_twice_its_lowest_value(suite, made):
+    def slow(record, values):
+        points = [
+            CurvePoint(epoch=n, train_loss=5.0, valid_ppl=v, lr=1.0, seconds=2.0) for n, v in enumerate(values, 1)
+        ]
+        return record.model_copy(update={"curve": tuple(points)})
+
+    # softmax is within twice 100 at epoch 2; the others within twice 80 at epoch 3
+    curves = [(900, 190, 120, 110, 105, 100)] * 2 + [(900, 500, 150, 100, 90, 80)] * 4
+    evidence = handmade.evidence(suite, [slow(*pair) for pair in zip(made, curves, strict=True)])
+    axes, caption = drawn(panels.curves, evidence)
+    assert [list(line.get_xdata()) for line in axes.lines] == [[3, 4, 5, 6]] * 3
+    assert axes.get_xlabel() == "epoch (from 3 on)"
+    assert "Left out: the epochs before 3, in which a curve is above 2 times its lowest value." in caption
+    axes, caption = drawn(panels.curves, handmade.evidence(suite, made))
+    assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2, 3]] * 3
+    assert (axes.get_xlabel(), "Left out" in caption) == ("epoch", False)
+
+
+def test_curves_show_the_points_of_the_authors_with_their_source_from_the_first_one_on(suite, made):
+    def slow(record):
+        values = (600.0, 500.0, 150.0, 120.0, 110.0, 100.0)
+        points = [
+            CurvePoint(epoch=n, train_loss=5.0, valid_ppl=v, lr=1.0, seconds=2.0) for n, v in enumerate(values, 1)
+        ]
+        return record.model_copy(update={"curve": tuple(points)})
+
+    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": "", "note": ""}
+    about |= {"metric": "valid_ppl", "counting": "", "source": "code2021/curve"}
+    cells = [PrintedCell(**about, value=value, epoch=epoch) for epoch, value in ((1, "418.0"), (2, "191.0"))]
+    printed = PrintedNumbers(tuple(cells), ("code2021/curve: the code of its authors, 2021",))
+    axes, _ = drawn(panels.curves, handmade.evidence(suite, [slow(record) for record in made], printed))
+    (stars,) = (line for line in axes.lines if line.get_marker() == "*")
+    assert [tuple(each) for each in stars.get_xydata()] == [(1, 418), (2, 191)]
+    assert stars.get_color() == axes.lines[0].get_color()  # that of the row that they are of
+    assert list(axes.lines[0].get_xdata()) == [1, 2, 3, 4, 5, 6]  # epochs with a printed value are never left out
+    legend = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert legend[-1] == "the code of its authors, 2021"
 
 
 def test_curves_show_printed_values_as_stars_within_the_axes(suite, made):
@@ -190,6 +230,38 @@ def test_gains_are_the_row_less_the_baseline_by_band_with_the_share_of_tokens(su
     for place in bars(axes).values():
         assert [y for _, y, _, _ in place] == [-1, 0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n25 %", "1-9\n75 %"]
+
+
+def test_a_gain_has_an_axis_that_explains_itself_and_a_line_at_zero(suite, made):
+    axes, _ = drawn(panels.by_frequency, Kept(suite, made))
+    first, second, third = axes.get_ylabel().split("\n")
+    assert (first, second) == ("Change of loss against softmax", "(nats per token; below 0 is better)")
+    assert third == "mean; bars: lowest to highest seed"
+    assert [list(line.get_ydata()) for line in axes.lines].count([0, 0]) == 1
+    legend = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert legend[0] == "0: as softmax"
+    assert axes.get_ylim()[0] < 0 < axes.get_ylim()[1]
+
+
+def test_a_front_of_one_row_is_no_line_and_has_no_name(suite, made):
+    # softmax, the smallest model, is also the best one here
+    better = [
+        each.model_copy(update={"metrics": {**each.metrics, "test_ppl": 50.0 + n}}) for n, each in enumerate(made)
+    ]
+    axes, caption = drawn(panels.by_size, handmade.evidence(suite, better))
+    assert not [line for line in axes.lines if line.get_drawstyle() == "steps-post"]
+    assert "Pareto front" not in [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert "Pareto" not in caption
+
+
+def test_plots_for_a_paper_have_no_title_and_are_otherwise_the_same(suite, made, kinds):
+    kinds("perplexity_by_mixtures")
+    (titled,) = plots.draw(handmade.evidence(suite, made), "small, version 1")
+    (plain,) = plots.draw(handmade.evidence(suite, made), "small, version 1", titled=False)
+    for text in (KINDS["perplexity_by_mixtures"], "small, version 1"):
+        assert f">{text}<" in titled.svg
+        assert f">{text}<" not in plain.svg
+    assert (plain.name, plain.caption) == (titled.name, titled.caption)
 
 
 def test_scores_that_are_of_two_splits_are_a_reason(suite, made, monkeypatch):
@@ -254,6 +326,9 @@ def test_the_same_records_give_the_same_bytes_whatever_the_users_settings(suite,
         assert plots.draw(Kept(suite, made), "small") == first
     for plot in first:
         assert plot.png.startswith(b"\x89PNG")
+        assert plot.pdf.startswith(b"%PDF")
+        assert b"CreationDate" not in plot.pdf
+        assert b"/Type3" not in plot.pdf
         assert "<dc:date>" not in plot.svg
         assert "Matplotlib v" not in plot.svg
 
@@ -285,10 +360,13 @@ def _write(made, place) -> None:
 
 
 def test_writing_changes_only_what_changed_and_removes_what_is_no_longer_drawn(tmp_path):
-    one, two = (Plot(name=name, title="", caption="", svg=f"<svg>{name}</svg>", png=b"png") for name in ("one", "two"))
+    one, two = (
+        Plot(name=name, title="", caption="", svg=f"<svg>{name}</svg>", png=b"png", pdf=b"pdf")
+        for name in ("one", "two")
+    )
     _write([one, two], tmp_path)
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    assert sorted(before) == ["one.png", "one.svg", "two.png", "two.svg"]
+    assert sorted(before) == ["one.pdf", "one.png", "one.svg", "two.pdf", "two.png", "two.svg"]
     _write([one, LeftOut(title="two", reason="nothing")], tmp_path)
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == {
         name: time for name, time in before.items() if name.startswith("one")

@@ -8,10 +8,12 @@ import pytest
 
 from harness import plan
 from harness.records.record import CurvePoint
+from harness.records.timings import Timing
 from harness.report.evidence.findings import find
 from harness.report.figures import plots
 from harness.report.page import document
 from harness.report.table import suite_table
+from harness.report.table.content import Cell, Column, Line, Table
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5, 10]}"))
 PPL = {"softmax": 100.0, 2: 9.5, 5: 88.0, 10: None}  # as text 9.5 sorts after 88, and what is missing comes last
@@ -57,7 +59,7 @@ def place(tmp_path_factory):
     (folder / "suites" / "small.yaml").write_text(SUITE)
     suite = plan.load(folder / "suites" / "small.yaml")
     made = [record for trial in suite.trials if (record := _record(trial))]
-    evidence = handmade.evidence(suite, made)
+    evidence = handmade.evidence(suite, made, timings={record.id: _timing(record) for record in made[:2]})
     table = suite_table.build(find(evidence))
     text = document.render(evidence, table, plots.draw(evidence, table.title))
     (folder / "page.html").write_text(text, encoding="utf-8")
@@ -77,6 +79,13 @@ def _record(trial):
         CurvePoint(epoch=e, train_loss=4.0, valid_ppl=ppl + 1 / e, lr=1.0, seconds=1.0) for e in (1.0, 2.0, 3.0)
     )
     return handmade.record(**{**about, "curve": curve}, metrics=metrics)
+
+
+def _timing(record):
+    metrics = {"train_ms_per_batch": 3.5, "train_ms_per_batch_iqr": 0.25}
+    about = {"batches": 90, "rounds": 5, "pass_id": "p", "device": "a processor", "threads": 1, "torch": "2.13.0"}
+    about |= {"commit": "abc", "taken": "2026-01-02T03:04:05+00:00", "busy": 0.0, "shared": False}
+    return Timing(trial=record.id, weights_sha256=record.weights_sha256, metrics=metrics, **about)
 
 
 @pytest.fixture
@@ -179,6 +188,93 @@ def test_only_boxes_scroll_never_the_page(opened, width):
     assert details.size["width"] <= box.size["width"]  # the details of a row are read without scrolling the table
     if width == 400:
         assert opened.execute_script("return arguments[0].scrollWidth > arguments[0].clientWidth", box)
+
+
+def _box(browser, element) -> dict[str, float]:
+    return browser.execute_script("const r = arguments[0].getBoundingClientRect(); return r.toJSON()", element)
+
+
+@pytest.mark.parametrize(
+    ("width", "in_sight"),
+    [
+        (1400, ["head", "test ppl", "vs softmax", "verdict", "n", "valid ppl", "params", "train ms/batch"]),
+        (400, ["head", "test ppl", "vs softmax"]),
+    ],
+)
+def test_what_matters_is_in_sight_without_scrolling_a_table(opened, width, in_sight):
+    _wide(opened, width)
+    box = _box(opened, opened.find_element("css selector", "main > section > .scroll"))
+    assert box["width"] > 0.9 * width  # the window's width is used
+    headers = opened.find_elements("css selector", "table.sortable > thead > tr:last-child > th")
+    names = [header.get_attribute("textContent").strip() for header in headers]
+    assert names[:3] == ["head", "test ppl", "vs softmax"]
+    for name in in_sight:
+        place = names.index(name)
+        for row in opened.find_elements("css selector", "table.sortable > tbody > tr:first-child"):
+            cell = row.find_elements("tag name", "td")[place]
+            for part in cell.find_elements("tag name", "span") or [cell]:
+                found = _box(opened, part)
+                assert box["left"] <= found["left"] < found["right"] <= box["right"], (width, name)
+
+
+def test_the_first_column_stays_while_the_others_scroll(opened):
+    _wide(opened, 400)
+    scroll = opened.find_element("css selector", "main > section > .scroll")
+    name, other = opened.find_elements("css selector", "table.sortable > tbody > tr:first-child > td")[:2]
+    before = _box(opened, name)["left"], _box(opened, other)["left"]
+    opened.execute_script("arguments[0].scrollLeft = 150", scroll)
+    after = _box(opened, name)["left"], _box(opened, other)["left"]
+    assert after[0] == pytest.approx(before[0], abs=1)
+    assert after[1] == pytest.approx(before[1] - 150, abs=1)
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_an_opened_row_shows_all_seeds_and_times_beside_their_names(opened, width):
+    _wide(opened, width)
+    opened.execute_script("document.querySelector('details.row').open = true")
+    behind = opened.find_element("css selector", ".behind")
+    frame = _box(opened, behind)
+    headers = [each.text for each in behind.find_elements("css selector", ".measured:first-of-type > thead th")]
+    assert headers[:3] == ["measured", "seed 1", "seed 2"]
+    timed = behind.find_elements("css selector", "[data-timing]")
+    assert [each.text for each in timed] == ["3.5", "3.5", "0.25", "0.25"]  # two seeds, two times
+    for value in (*timed, *behind.find_elements("css selector", "[data-metric]")):
+        label = _box(opened, value.find_element("xpath", "../th"))
+        place = _box(opened, value)
+        assert frame["left"] <= place["left"]
+        assert place["right"] <= frame["right"] + 1
+        assert place["left"] - label["right"] < 300
+        assert abs(place["top"] - label["top"]) < 2
+
+
+def test_the_search_of_a_site_shows_the_rows_of_a_head_and_works_from_a_file(browser, tmp_path):
+    columns = (Column(name="head"), Column(name="backbone"), Column(name="test ppl", numeric=True))
+    texts = [("softmax", "lstm"), ("mos(num_mixtures=2)", "lstm"), ("mos(num_mixtures=5)", "gpt2")]
+    lines = [Line(cells=(Cell(text=a), Cell(text=b), Cell(text="9.00", value=9.0))) for a, b in texts]
+    other = Table(title="other", columns=columns, lines=tuple(lines))
+    searched = document.Section(heading="All rows", tables=(other,), searched=True)
+    sections = [document.Section(heading="Suites", tables=(other,)), searched]
+    (tmp_path / "index.html").write_text(document.of_tables("Site", sections), encoding="utf-8")
+    browser.get((tmp_path / "index.html").as_uri())
+    field = browser.find_element("id", "search")
+
+    def shown():
+        names = browser.find_elements("css selector", ".searched table.sortable > tbody > tr > td.name")
+        return [name.text.split("\n")[0] for name in names if name.is_displayed()]
+
+    for text, expected in {
+        "MOS": ["mos(num_mixtures=2)", "mos(num_mixtures=5)"],
+        "mos gpt2": ["mos(num_mixtures=5)"],
+        "nothing": [],
+        "": [text for text, _ in texts],
+    }.items():
+        field.clear()
+        field.send_keys(text)
+        browser.execute_script("arguments[0].dispatchEvent(new Event('input'))", field)
+        assert shown() == expected
+    field.send_keys("soft")
+    assert browser.find_element("id", "found").text == "1 of 3 rows"
+    assert len(browser.find_elements("css selector", "table.sortable > tbody")) == 6  # the other table is not searched
 
 
 def test_nothing_leaves_the_page_and_the_console_stays_empty(opened, place):

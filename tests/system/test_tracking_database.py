@@ -24,6 +24,7 @@ from harness.machine.scratch import abandoned_scratch, scratch_prefix
 from harness.records import store
 from harness.records.record import CurvePoint, TrialRecord
 from harness.tracking import database
+from harness.tracking.run_fields import CURVES
 from harness.tracking.tracker import Tracker, open_or_replace, store_uri
 
 # A driver that logs the record of argv[1] below the results folder argv[2]. It is killed before the first call of the
@@ -236,10 +237,10 @@ def test_resume_no_duplicate_steps(left):
         Tracker(left.results).log(left.record)
     (run,) = runs_of(left.results)
     client = MlflowClient(tracking_uri=store_uri(left.results))
-    assert {"valid/ppl", "valid/ppl_by_epoch"} <= run.data.metrics.keys()
+    assert {"valid/ppl", "curves/valid_ppl"} <= run.data.metrics.keys()
     for name in run.data.metrics:
         steps = [point.step for point in client.get_metric_history(run.info.run_id, name)]
-        assert steps == ([1, 2] if name.endswith("_by_epoch") else [0])
+        assert steps == ([1, 2] if name in CURVES.values() else [0])
 
 
 def test_nonfinite_numbers_are_refused_by_the_record_and_never_reach_mlflow(place):

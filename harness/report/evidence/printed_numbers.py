@@ -108,6 +108,11 @@ class PrintedNumbers:
                 found.setdefault(cell.epoch, cell)
         return found
 
+    def title(self, source: str) -> str:
+        """The title and year of a cell's source; 'printed in the paper' where it is not known."""
+        known = dict(each.split(": ", 1) for each in self.sources)
+        return known.get(source, "printed in the paper")
+
     def of(self, trial: TrialSpec, params: dict[str, object]) -> list[PrintedCell]:
         """All cells for a trial, in order."""
         return [cell for cell in self.cells if cell.fits(trial, params)]

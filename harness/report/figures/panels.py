@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from harness.errors import RecordError
@@ -13,13 +14,12 @@ from harness.report.evidence.table_rows import Row, of_head
 from harness.report.evidence.times import time_of
 from harness.report.figures import points
 from harness.report.figures.points import METRIC, BandOverSeeds, Gain, Point, Series
-from harness.report.figures.style import FAINT, INK, LOOKS, axes, legend, logarithmic, style
+from harness.report.figures.style import FAINT, INK, LOOKS, axes, legend, logarithmic, shown, style
 
 MOST = 12  # rows in a plot; of more rows, those with the lowest perplexity
 MOST_GAINS = 6
-RANGE = "from the lowest seed to the highest"
-ON_AXIS = "mean, and range over seeds"  # the one kind of bars and bands
-PERPLEXITY = f"test perplexity\n{ON_AXIS}"
+MAX_BASELINE = 28  # characters of its name on an axis
+RANGE = "from the lowest seed to the highest"  # the one kind of bars and bands
 Drawn = tuple[Axes, str] | str
 
 
@@ -28,7 +28,7 @@ def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
     found = points.by_mixtures(lines, evidence.printed)
     if not found:
         return "no finished trial's head has num_mixtures"
-    on, entries = axes("mixtures K", PERPLEXITY), []
+    on, entries = axes("mixtures K", f"test perplexity\n{_over_seeds(found, 'bars')}"), []
     reference = _baseline(lines, evidence)
     level = points.baseline(reference, evidence.printed) if reference else None
     if level is not None:
@@ -42,7 +42,7 @@ def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
     for index, series in enumerate(found):
         aside = (index - (len(found) - 1) / 2) * step  # bars at one K are side by side
         entries.append((_bars(on, series, index, aside=aside, line=True), series.label))
-    _printed(on, [point for series in found for point in series.points], entries)
+    _printed(on, found, evidence, entries)
     on.set_xticks(counts if len(counts) <= 12 else counts[:: -(-len(counts) // 12)])
     legend(on, entries)
     fewest = min(series.seeds for series in found)
@@ -52,33 +52,30 @@ def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
 
 def curves(lines: list[Row], evidence: Evidence) -> Drawn:
     """Validation perplexity after each epoch, on a log scale: the mean over seeds, a band over all of them, and printed
-    values as stars.
+    values as stars. Early epochs are left out by the rule of points.readable_from.
     """
     chosen, left = _chosen(lines, evidence, MOST)
-    found = {index: series for index in chosen if (series := points.curve(lines[index], evidence.printed)) is not None}
-    if max((len(series.points) for series in found.values()), default=0) < 2:
+    whole = {index: series for index in chosen if (series := points.curve(lines[index], evidence.printed)) is not None}
+    if max((len(series.points) for series in whole.values()), default=0) < 2:
         return "no finished trial has a curve of two epochs"
-    on, entries = axes("epoch", f"validation perplexity\n{ON_AXIS}"), []
+    first = points.readable_from(list(whole.values()))
+    found = {index: points.since(series, first) for index, series in whole.items()}
+    early = any(series.points[0].x < first for series in whole.values())
+    label = f"validation perplexity\n{_over_seeds(list(found.values()), 'bands')}"
+    on, entries = axes(f"epoch (from {first:g} on)" if early else "epoch", label), []
     for index, series in found.items():
-        how, at = style(_look(index, chosen, lines)), [point.x for point in series.points]
-        (line,) = on.plot(
-            at,
-            [point.y for point in series.points],
-            color=how.colour,
-            linestyle=how.line,
-            marker=how.marker,
-            markevery=max(1, len(at) // 8),
-        )
-        ends = [point.low for point in series.points], [point.high for point in series.points]
-        on.fill_between(at, *ends, color=how.colour, alpha=0.18, linewidth=0)
-        entries.append((line, series.label))
+        entries.append((_line(on, series, _look(index, chosen, lines)), series.label))
     on.xaxis.set_major_locator(MaxNLocator(integer=True))
+    colours = [style(_look(index, chosen, lines)).colour for index in found]
+    _printed(on, list(found.values()), evidence, entries, colours)
     every = [point for series in found.values() for point in series.points]
-    _printed(on, every, entries)
     heights = [y for point in every for y in (point.low, point.high, point.printed) if y is not None]
     logarithmic(on.yaxis, min(heights), max(heights))
     legend(on, entries)
-    return on, f"Mean over seeds after each epoch; bands {RANGE}.{left}"
+    steep = (
+        f" Left out: the epochs before {first:g}, in which a curve is above {points.STEEP:g} times its lowest value."
+    )
+    return on, f"Mean over seeds after each epoch; bands {RANGE}.{steep if early else ''}{left}"
 
 
 def by_time(lines: list[Row], evidence: Evidence) -> Drawn:
@@ -100,33 +97,41 @@ def by_size(lines: list[Row], evidence: Evidence) -> Drawn:
 
 
 def _against(lines: list[Row], costs: list[float | None], label: str, evidence: Evidence) -> Drawn:
-    """Perplexity against a cost, with the Pareto front of all rows, shown or not."""
+    """Perplexity against a cost, with the Pareto front of all rows, shown or not; a front of one row is no line."""
     all_of = [points.at_cost(line, cost, evidence.printed) for line, cost in zip(lines, costs, strict=True)]
     chosen, left = _chosen(lines, evidence, MOST)
     found = {index: series for index in chosen if (series := all_of[index]) is not None}
     if len(found) < 2:
         return "fewer than two rows have a finished trial with this value"
-    on, entries = axes(label, PERPLEXITY), []
-    best = points.front([series.points[0] for series in all_of if series is not None])
-    (line,) = on.step(
-        [point.x for point in best], [point.y for point in best], where="post", color=FAINT, linestyle="--", zorder=1
-    )
+    on, entries = axes(label, f"test perplexity\n{_over_seeds(list(found.values()), 'bars')}"), []
     backbones = len({each.backbone for each in lines}) > 1
     for index, series in found.items():
         name = f"{lines[index].backbone}: {series.label}" if backbones else series.label
         entries.append((_bars(on, series, _look(index, chosen, lines)), name))
     if label == "parameters":  # a printed time is of another device, so it is not drawn at ours
-        _printed(on, [series.points[0] for series in found.values()], entries)
-    entries.append((line, "Pareto front"))
+        _printed(on, list(found.values()), evidence, entries)
+    caption = f"Mean test perplexity; bars {RANGE}."
+    if line := _front(on, [series.points[0] for series in all_of if series is not None]):
+        entries.append((line, "Pareto front"))
+        caption += " Pareto front: the rows for which no other row is better in both."
     at = [series.points[0].x for series in found.values()]
     logarithmic(on.xaxis, min(at), max(at))
     if label == "parameters":
+        if on.get_xscale() == "linear":
+            on.xaxis.set_major_locator(MaxNLocator(5))
         on.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g} M" if value >= 1e6 else f"{value / 1e3:g} k")
     legend(on, entries)
-    return (
-        on,
-        f"Mean test perplexity; bars {RANGE}. Pareto front: the rows for which no other row is better in both.{left}",
-    )
+    return on, f"{caption}{left}"
+
+
+def _front(on: Axes, every: Sequence[Point]) -> Artist | None:
+    """The line of the Pareto front; None where one row is the best in both."""
+    best = points.front(every)
+    if len(best) < 2:
+        return None
+    at, heights = [point.x for point in best], [point.y for point in best]
+    (line,) = on.step(at, heights, where="post", color=FAINT, linestyle="--", zorder=1)
+    return line
 
 
 def by_frequency(lines: list[Row], evidence: Evidence) -> Drawn:
@@ -153,8 +158,10 @@ def _gain(
         return str(problem)
     if not found:
         return "no row shares a seed with the baseline for which both trials have token scores"
-    on, entries = axes(label, f"nats per token\n{ON_AXIS}"), []
-    on.axhline(0, color=INK, linewidth=0.8)
+    seeds = "one seed" if max(gain.seeds for gain in found) == 1 else "mean; bars: lowest to highest seed"
+    base = shown(reference.head, MAX_BASELINE)
+    on, entries = axes(label, f"Change of loss against {base}\n(nats per token; below 0 is better)\n{seeds}"), []
+    entries.append((on.axhline(0, color=INK, linewidth=1), f"0: as {reference.head}"))
     bands = list(dict.fromkeys(band.label for gain in found for band in bands_of(gain)))
     for place, gain in enumerate(found):
         aside = (place - (len(found) - 1) / 2) * 0.6 / len(found)
@@ -163,11 +170,11 @@ def _gain(
         ]
         series = Series(label=lines[gain.row].head, points=tuple(places), seeds=gain.seeds)
         bars = _bars(on, series, _look(gain.row, chosen, lines), aside=aside, line=True)
-        entries.append((bars, f"{series.label} - {reference.head}"))
+        entries.append((bars, series.label))
     _shares(on, bands_of(found[0]), bands)
     legend(on, entries)
     return on, (
-        f"Nats per test token less those of {reference.head}: below 0 the head is better. Averaged over the shared "
+        f"Loss per test token less that of {reference.head}: below 0 the head is better. Averaged over the shared "
         f"seeds, {min(gain.seeds for gain in found)} or more. Bars {RANGE}. "
         f"Below each band: its share of the test tokens.{left}"
     )
@@ -203,19 +210,44 @@ def _bars(on: Axes, series: Series, index: int, *, aside: float = 0.0, line: boo
     )
 
 
-def _printed(on: Axes, places: Sequence[Point], entries: list[tuple[Artist, str]]) -> None:
-    """The values of the paper, if there are any."""
-    known = [point for point in places if point.printed is not None]
-    if known:
-        (marks,) = on.plot(
-            [point.x for point in known],
-            [point.printed for point in known],
-            "*",
-            color=INK,
-            markersize=9,
-            fillstyle="none",
-        )
-        entries.append((marks, "printed in the paper"))
+def _line(on: Axes, series: Series, index: int) -> Artist:
+    """A curve with its band."""
+    how, at = style(index), [point.x for point in series.points]
+    (line,) = on.plot(
+        at,
+        [point.y for point in series.points],
+        color=how.colour,
+        linestyle=how.line,
+        marker=how.marker,
+        markevery=max(1, len(at) // 8),
+    )
+    ends = [point.low for point in series.points], [point.high for point in series.points]
+    on.fill_between(at, *ends, color=how.colour, alpha=0.18, linewidth=0)
+    return line
+
+
+def _over_seeds(found: Sequence[Series], what: str) -> str:
+    """What the bars or bands are, for an axis."""
+    several = any(point.low < point.high for series in found for point in series.points)
+    return f"mean; {what}: lowest to highest seed" if several else "one seed"
+
+
+def _printed(
+    on: Axes,
+    found: Sequence[Series],
+    evidence: Evidence,
+    entries: list[tuple[Artist, str]],
+    colours: Sequence[str] = (),
+) -> None:
+    """Printed values as stars, in the colours of their series if these are given; the legend names their sources."""
+    for place, series in enumerate(found):
+        known = [point for point in series.points if point.printed is not None]
+        if known:
+            at, heights = [point.x for point in known], [point.printed for point in known]
+            on.plot(at, heights, "*", color=colours[place] if colours else INK, markersize=9, fillstyle="none")
+    for source in dict.fromkeys(point.source for each in found for point in each.points if point.printed is not None):
+        mark = Line2D([], [], marker="*", linestyle="", color=INK, markersize=9, fillstyle="none")
+        entries.append((mark, evidence.printed.title(source)))
 
 
 def _baseline(lines: Sequence[Row], evidence: Evidence) -> Row | None:

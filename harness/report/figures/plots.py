@@ -1,4 +1,4 @@
-"""The plots of a suite: perplexity against mixtures, epochs, time and size, and where a gain is. As SVG and PNG."""
+"""The plots of a suite, as SVG, PNG and PDF: perplexity by mixtures, epochs, time and size, and where a gain is."""
 
 import re
 from collections.abc import Callable, Container, Sequence
@@ -13,6 +13,8 @@ from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
 from harness.report.figures import panels, tuning_panel
 from harness.report.figures.style import FAINT, Plot, finished, settings, shown
+
+ENDINGS = ("svg", "png", "pdf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,19 +42,22 @@ class Kind:
     draw: Callable[[list[Row], Evidence], tuple[Axes, str] | str]
 
 
-def draw(evidence: Evidence, suite: str, only: Container[str] | None = None) -> tuple[Plot | LeftOut, ...]:
+def draw(
+    evidence: Evidence, suite: str, only: Container[str] | None = None, *, titled: bool = True
+) -> tuple[Plot | LeftOut, ...]:
     """All plots of a suite, in the order in which a page shows them. The same records give the same bytes. N-grams are
     in no plot, because they have no parameters, no training and no baseline.
 
     Args:
         suite: the title of its table, which is part of each plot: it says if the suite was shortened, for example.
         only: ids of trials whose rows are drawn; None: all.
+        titled: draw the title above each plot, and below it the suite; without, a paper's caption says both.
     """
     lines = [line for line in evidence.rows if not line.is_ngram]
     lines = [line for line in lines if only is None or any(trial.id in only for trial in line.trials)]
     with settings():
         kinds = (*KINDS, *_of_tuning(evidence))
-        return tuple(made for kind in kinds for made in _of_kind(kind, lines, evidence, suite))
+        return tuple(made for kind in kinds for made in _of_kind(kind, lines, evidence, suite if titled else None))
 
 
 def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, bytes], list[Path]]:
@@ -60,8 +65,9 @@ def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, b
     files = {}
     for plot in plots:
         if isinstance(plot, Plot):
-            files |= {place / f"{plot.name}.svg": plot.svg.encode(), place / f"{plot.name}.png": plot.png}
-    return files, [old for old in (*place.glob("*.svg"), *place.glob("*.png")) if old not in files]
+            contents = zip(ENDINGS, (plot.svg.encode(), plot.png, plot.pdf), strict=True)
+            files |= {place / f"{plot.name}.{ending}": content for ending, content in contents}
+    return files, [old for ending in ENDINGS for old in place.glob(f"*.{ending}") if old not in files]
 
 
 def _of_tuning(evidence: Evidence) -> list[Kind]:
@@ -74,7 +80,7 @@ def _of_tuning(evidence: Evidence) -> list[Kind]:
     ]
 
 
-def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str) -> list[Plot | LeftOut]:
+def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str | None) -> list[Plot | LeftOut]:
     parts: dict[tuple[str, ...], list[Row]] = {}
     for line in lines:
         if (part := kind.part(line, evidence)) is not None:
@@ -94,14 +100,18 @@ def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str) -> li
         names.append(name)
         name = f"{name}-{names.count(name)}" if names.count(name) > 1 else name
         on, caption = drawn
-        on.set_title(shown(kind.title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
-        below = shown("; ".join([*labels, suite]), 80)
-        on.annotate(below, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
+        if suite is not None:
+            _title(on, kind.title, "; ".join([*labels, suite]))
         title, of = ", ".join([kind.title, *labels]), str(evidence.trials)
         made.append(finished(on, name=name, title=title, caption=caption, of=of))
     if len(set(reasons)) == 1 and len(reasons) == len(made):
         return [LeftOut(title=kind.title, reason=reasons[0])]
     return made
+
+
+def _title(on: Axes, title: str, below: str) -> None:
+    on.set_title(shown(title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
+    on.annotate(shown(below, 80), (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
 
 
 def _group(line: Row, evidence: Evidence) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from harness.plan.identity import canonical
 from harness.plan.specs import ComponentSpec
@@ -16,6 +17,7 @@ from harness.report.evidence.table_rows import Row
 
 BandsOf = Callable[[TokenScores, TokenScores], tuple[Band, ...]]
 METRIC = "test_ppl"  # by the suite's own counting rule, which is that of the paper
+STEEP = 2.0  # a learning curve above so many times its lowest value is in its first, steep part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,7 @@ class Point:
         x, y: its coordinates; y is a mean over seeds.
         low, high: the ends of its bar or band, of the lowest seed and of the highest; both are y if there is one.
         printed: y in the paper, if the paper counts tokens in the same way.
+        source: of the printed value, '<paper>/<table>'; '' without one.
     """
 
     x: float
@@ -33,6 +36,7 @@ class Point:
     low: float
     high: float
     printed: float | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +93,29 @@ def curve(line: Row, printed: PrintedNumbers) -> Series | None:
             y=statistics.fmean(point.valid_ppl for point in at),
             low=min(point.valid_ppl for point in at),
             high=max(point.valid_ppl for point in at),
-            printed=_comparable(theirs.get(at[0].epoch), line),
+            **_comparable(theirs.get(at[0].epoch), line),
         )
         for at in zip(*curves, strict=False)  # to the shortest
     ]
     return Series(label=line.head, points=tuple(points), seeds=len(curves)) if points else None
+
+
+def readable_from(found: Sequence[Series]) -> float:
+    """The first epoch of a plot of learning curves: the first by which each curve has been within STEEP times its
+    lowest value. At least half of the epochs are shown, and every epoch from the first printed value on.
+    """
+    reached = [
+        next(point.x for point in series.points if point.y <= STEEP * min(each.y for each in series.points))
+        for series in found
+    ]
+    epochs = sorted({point.x for series in found for point in series.points})
+    printed = [point.x for series in found for point in series.points if point.printed is not None]
+    return min([max(reached), epochs[(len(epochs) - 1) // 2], *printed])
+
+
+def since(series: Series, first: float) -> Series:
+    """The points of a series from an x on."""
+    return replace(series, points=tuple(point for point in series.points if point.x >= first))
 
 
 def at_cost(line: Row, x: float | None, printed: PrintedNumbers) -> Series | None:
@@ -172,15 +194,12 @@ def _over_pairs(bands_of: BandsOf, pairs: Sequence[Sequence[TokenScores]]) -> tu
 
 def _over_seeds(line: Row, x: float, printed: PrintedNumbers) -> Point:
     values = line.values(METRIC)
-    return Point(x=x, y=statistics.fmean(values), low=min(values), high=max(values), printed=_printed(line, printed))
+    theirs = _comparable(printed.find(line.trials[0], line.params, METRIC), line)
+    return Point(x=x, y=statistics.fmean(values), low=min(values), high=max(values), **theirs)
 
 
-def _printed(line: Row, printed: PrintedNumbers) -> float | None:
-    return _comparable(printed.find(line.trials[0], line.params, METRIC), line)
-
-
-def _comparable(cell: PrintedCell | None, line: Row) -> float | None:
-    """Its number, if it was counted as ours."""
-    if cell is None or (cell.counting and cell.counting != line.boundary):
-        return None
-    return cell.number
+def _comparable(cell: PrintedCell | None, line: Row) -> dict[str, Any]:
+    """`printed` and `source` of a point: a cell's number and source, if it was counted as ours."""
+    if cell is None or cell.number is None or (cell.counting and cell.counting != line.boundary):
+        return {}
+    return {"printed": cell.number, "source": cell.source}

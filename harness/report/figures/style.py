@@ -43,6 +43,7 @@ SETTINGS = {
     "grid.color": FAINT,
     "grid.linewidth": 0.5,
     "legend.frameon": False,
+    "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3 fonts
     "lines.linewidth": 1.4,
     "lines.markersize": 5,
     "svg.fonttype": "none",  # text stays text: small, searchable, and in the page in the font of the browser
@@ -71,7 +72,7 @@ class Plot:
         name: of its files.
         title, caption: what it shows; plain text.
         svg: a whole document, white behind.
-        png: the same.
+        png, pdf: the same.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Plot:
     caption: str
     svg: str
     png: bytes
+    pdf: bytes
 
 
 def style(index: int) -> Style:
@@ -108,7 +110,7 @@ def axes(x: str, y: str) -> Axes:
 def legend(on: Axes, entries: Sequence[tuple[Artist, str]]) -> None:
     """Draw the legend below the axes; the figure grows with it."""
     labels = [shown(label) for _, label in entries]
-    columns = 2 if max(map(len, labels)) <= 26 else 1
+    columns = 2 if max(map(len, labels)) <= 21 else 1
     on.figure.set_figheight(HEIGHT + LEGEND_LINE * -(-len(labels) // columns))
     on.figure.legend([artist for artist, _ in entries], labels, loc="outside lower left", ncols=columns)
 
@@ -139,7 +141,7 @@ def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
     """
     svg = _svg(on.figure, of)
     on.figure.set_layout_engine("none")  # keep the layout of the SVG
-    return Plot(name=name, title=title, caption=caption, svg=svg, png=_png(on.figure, of))
+    return Plot(name=name, title=title, caption=caption, svg=svg, png=_png(on.figure, of), pdf=_pdf(on.figure, of))
 
 
 def _svg(figure: Figure, of: str) -> str:
@@ -153,4 +155,11 @@ def _svg(figure: Figure, of: str) -> str:
 def _png(figure: Figure, of: str) -> bytes:
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=DPI, metadata={"Software": None, "Description": of}, facecolor=PAPER)
+    return content.getvalue()
+
+
+def _pdf(figure: Figure, of: str) -> bytes:
+    content = io.BytesIO()
+    about = dict.fromkeys(("Creator", "Producer", "CreationDate"))  # no date and no version
+    figure.savefig(content, format="pdf", metadata={**about, "Subject": of}, facecolor=PAPER)
     return content.getvalue()

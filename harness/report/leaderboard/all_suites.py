@@ -1,6 +1,6 @@
 """The leaderboard of a results folder: the finished trials of all suites, in groups that can be compared."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,22 +47,29 @@ class Leaderboard:
         """The content of `harness leaderboard --json`. Raises as `of_corpora` does."""
         return {"groups": board.as_json(self.of_corpora(corpora)), "left_out": self.unknown}
 
+    def page(self, links: Mapping[str, str] | None = None) -> str:
+        """All groups as a web page.
+
+        Args:
+            links: names of other pages and files -> their places, relative to the page.
+        """
+        from harness.report.page import document  # here: jinja2
+
+        tables = tuple(map(board.table, self.groups))
+        section = document.Section(heading="Like with like", tables=tables, notes=board.MEANING)
+        about = {"Trials": str(board.trials(self.groups))}
+        return document.of_tables("Leaderboard", [section], about, links)
+
     def write(self, *, overwrite: bool = False) -> list[Path]:
         """Write all groups as markdown below results/tables, and as a page in results/reports; returns the paths.
 
         Raises: FewerTrialsError, StorageError.
         """
         from harness.report import outputs
-        from harness.report.page import document  # here: jinja2
 
-        tables = tuple(map(board.table, self.groups))
-        section = document.Section(heading="Like with like", tables=tables, notes=board.MEANING)
-        about = {"Trials": str(board.trials(self.groups))}
         files = {
             self.results / "tables" / board.FILE_NAME: self.text().encode(),
-            self.results / "reports" / f"{LEADERBOARD}.html": document.of_tables(
-                "Leaderboard", [section], about
-            ).encode(),
+            self.results / "reports" / f"{LEADERBOARD}.html": self.page().encode(),
         }
         outputs.write(files, overwrite=overwrite)
         return list(files)

@@ -15,19 +15,24 @@ from harness.report.evidence.findings import UNCERTIFIED_MARK
 from harness.report.evidence.table_rows import Row, shown
 from harness.report.evidence.times import time_of
 from harness.report.evidence.versions import OUTDATED_MARK
+from harness.report.leaderboard.against_best import Place, places
 from harness.report.leaderboard.groups import Entry, Group
 from harness.report.outputs import Trials
 from harness.report.table import comparison_notes
 from harness.report.table.caveats import UNCERTIFIED
+from harness.report.table.comparison_cells import change, probability
 from harness.report.table.content import NOTHING, Cell, Column, Line, Table
 from harness.report.table.formats import markdown
 
 FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
 MEANING = (
-    "Rows are in the order of validation perplexity: test perplexity chooses nothing. Both are of the best epoch by "
-    "validation; ± is the standard deviation over seeds; n is the number of ok "
+    "rank: rows are in the order of validation perplexity: test perplexity chooses nothing. Both are of the best epoch "
+    "by validation; ± is the standard deviation over seeds; seeds is the number of ok "
     "trials, followed by the trials that are not ok. A trial of several suites counts once.",
+    "vs best: change of test perplexity against the row of rank 1, over the seeds that both have (pairs), with its "
+    "95 % interval; p (Holm): of the paired t test, corrected over all pairs of rows of the table, because any row "
+    "could have been the best. Stars as in docs/statistics.md, from six pairs on.",
     "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
     "training began at pretrained weights). Batch sizes and learning rates are those that each suite chose.",
     f"Times are of an exclusive pass if there was one; {SHARED} marks times measured while other work ran.",
@@ -36,19 +41,21 @@ MEANING = (
 
 def table(group: Group) -> Table:
     """A group as a table, lowest validation perplexity first."""
-    columns = [Column(name="head"), Column(name="backbone")]
+    columns = [Column(name="rank", numeric=True), Column(name="head"), Column(name="backbone")]
     if any(entry.training for entry in group.entries):
         columns.append(Column(name="training"))
     columns += [Column(name=metric.label, numeric=True) for metric in _metrics("score")]
-    columns.append(Column(name="n"))
+    columns += [Column(name="seeds"), *(Column(name=name, numeric=True) for name in ("vs best", "p (Holm)", "pairs"))]
     columns += [Column(name=metric.label, numeric=True) for metric in _metrics("count", "setting", "cost")]
     columns += [Column(name=name) for name in ("context", "device", "suites", "finished")]
     lines = []
-    for entry in group.entries:
-        cells = _cells(entry, group)
+    for entry, place in zip(group.entries, places(group), strict=True):
+        cells = {**_cells(entry, group), **_of_place(place)}
         trials = tuple(trial.id for trial in entry.row.trials)
         lines.append(Line(cells=tuple(cells[column.name] for column in columns), trials=trials))
-    return Table(title=_title(group), columns=tuple(columns), lines=tuple(lines), notes=_notes(group))
+    return Table(
+        title=_title(group), columns=tuple(columns), lines=tuple(lines), notes=_notes(group), lead=_comparable(group)
+    )
 
 
 def trials(groups: tuple[Group, ...]) -> Trials:
@@ -87,7 +94,10 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
             "content": group.content,
             "epochs": group.train.epochs,
             "pretrained": group.pretrained,
-            "rows": [_entry(entry, group) for entry in group.entries],
+            "rows": [
+                {**_entry(entry, group), **_place_as_json(place)}
+                for entry, place in zip(group.entries, places(group), strict=True)
+            ],
             "invalid": [_entry(entry, group) for entry in group.invalid],
         }
         for group in groups
@@ -147,13 +157,44 @@ def _cells(entry: Entry, group: Group) -> dict[str, Cell]:
         "head": Cell(text=f"{row.head} {OUTDATED_MARK}", mark=OUTDATED_MARK) if row.outdated else Cell(text=row.head),
         "backbone": Cell(text=row.backbone),
         "training": Cell(text=entry.training),
-        "n": Cell(text=f"{_state(entry)} {mark}".strip(), value=len(row.ok_seeds), mark=mark),
+        "seeds": Cell(text=f"{_state(entry)} {mark}".strip(), value=len(row.ok_seeds), mark=mark),
         **{metric.label: _cell(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
         "context": Cell(text=_context(entry)),
         "device": Cell(text=time.device if time is not None else NOTHING),
         "suites": Cell(text=", ".join(entry.suites)),
         "finished": Cell(text=entry.finished),
     }
+
+
+def _of_place(place: Place) -> dict[str, Cell]:
+    """The cells of a row's rank and of its comparison with the best row."""
+    found, empty = place.difference, Cell(text=NOTHING)
+    return {
+        "rank": empty if place.rank is None else Cell(text=str(place.rank), value=place.rank),
+        "vs best": empty if found is None else change(found.mean, found.low, found.high, place.stars),
+        "p (Holm)": probability(place.p_holm),
+        "pairs": empty if found is None else Cell(text=str(found.n), value=found.n),
+    }
+
+
+def _place_as_json(place: Place) -> dict[str, Any]:
+    """The same in nats, unrounded."""
+    found = place.difference
+    vs_best = None if found is None else {"nats": found.mean, "low": found.low, "high": found.high, "pairs": found.n}
+    return {"rank": place.rank, "vs_best": vs_best and {**vs_best, "p_holm": place.p_holm}}
+
+
+def _comparable(group: Group) -> str:
+    """What is comparable with what."""
+    budget = (
+        "not trained"
+        if not group.train.epochs
+        else f"trained for {group.train.epochs:g} epoch{'s' * (group.train.epochs != 1)}"
+    )
+    return (
+        f"These rows compare with each other and with no other table: one text ({group.corpus.name}), one counting "
+        f"rule, one way of evaluating, {budget}."
+    )
 
 
 def _cell(metric: Metric, row: Row, group: Group) -> Cell:

@@ -1,7 +1,7 @@
 """The details of a row of the page: its settings, measurements, environment, and the command that runs it again."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +70,8 @@ class RowDetails:
         records: of its trials, in the order of the seeds.
         paths: the curves of validation perplexity as SVG paths, on one log scale, in a box of WIDTH x HEIGHT.
         lowest, highest: the ends of that scale; None without a curve.
-        timings: of exclusive passes.
+        timed: times of exclusive passes, with a value for each record.
+        passes: how they were measured, in sentences.
     """
 
     row: Row
@@ -82,7 +83,8 @@ class RowDetails:
     paths: tuple[str, ...]
     lowest: float | None
     highest: float | None
-    timings: tuple[Timing, ...]
+    timed: tuple[Measured, ...]
+    passes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,7 @@ def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
 def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
     found = tuple(line.records[trial.seed] for trial in line.trials if trial.seed in line.records)
     scale = [point.valid_ppl for record in found for point in record.curve]
+    times = [evidence.timings[record.id].metrics if record.id in evidence.timings else {} for record in found]
     return RowDetails(
         row=line,
         command=command,
@@ -135,7 +138,24 @@ def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
         paths=_paths(found),
         lowest=min(scale, default=None),
         highest=max(scale, default=None),
-        timings=tuple(evidence.timings[record.id] for record in found if record.id in evidence.timings),
+        timed=tuple(
+            Measured(name=name, about=_about(METRICS[name]), values=tuple(each.get(name) for each in times))
+            for name in dict.fromkeys(name for each in times for name in each)
+        ),
+        passes=_passes(found, evidence.timings),
+    )
+
+
+def _passes(found: Sequence[TrialRecord], timings: Mapping[str, Timing]) -> tuple[str, ...]:
+    """'Timed alone, seeds 1, 2: 5 rounds, 90 training batches, ...': a sentence for all seeds of which it is true."""
+    seeds: dict[str, list[str]] = {}
+    for record in found:
+        if (timing := timings.get(record.id)) is not None:
+            how = f"{timing.rounds} rounds, {timing.batches} training batches, {timing.device}, "
+            how += f"{timing.threads} thread(s), {timing.taken}" + (", while other work ran" if timing.shared else "")
+            seeds.setdefault(how, []).append(str(record.spec.seed))
+    return tuple(
+        f"Timed alone, seed{'s' * (len(those) > 1)} {', '.join(those)}: {how}." for how, those in seeds.items()
     )
 
 

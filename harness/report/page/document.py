@@ -16,56 +16,91 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.printable import printable
+from harness.records.metrics import METRICS
 from harness.records.record import CurvePoint, TrialRecord
 from harness.report.evidence.gather import Evidence
 from harness.report.figures.plots import LeftOut
 from harness.report.figures.style import COLOURS, FAINT, INK, PAPER, Plot
+from harness.report.page.arrangement import arranged
 from harness.report.page.details import HEIGHT, WIDTH, RowDetails, failures, row_details
+from harness.report.page.summary import summary
 from harness.report.table.content import Table
 
 _VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
     colour: f"var(--series-{index})" for index, colour in enumerate(COLOURS, 1)
 }
 
+_MEANINGS = {metric.label: metric.description for metric in METRICS.values()} | {
+    "seeds": "Trials that are finished and ok, each of another seed.",
+    "n": "Trials that are finished and ok, of those that are planned.",
+    "rank": "By mean validation perplexity, so that the test split chooses nothing.",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Tables below a heading, and notes on all of them."""
+    """Tables below a heading, and notes on all of them.
+
+    Args:
+        searched: its rows are those that the page's search field searches.
+    """
 
     heading: str
     tables: tuple[Table, ...]
     notes: tuple[str, ...] = ()
+    searched: bool = False
 
 
-def render(evidence: Evidence, table: Table, plots: Sequence[Plot | LeftOut], sections: Sequence[Section] = ()) -> str:
-    """The page of a suite: its table with the details of each row, plots, failed trials, notes, and further tables.
+def render(
+    evidence: Evidence,
+    table: Table,
+    plots: Sequence[Plot | LeftOut],
+    sections: Sequence[Section] = (),
+    links: Mapping[str, str] | None = None,
+    plot_folder: str = "",
+) -> str:
+    """The page of a suite: a summary, its table with the details of each row, plots, failed trials, notes, and further
+    tables. The same arguments and logs of failed trials give the same bytes.
 
-    The same arguments and logs of failed trials give the same bytes.
+    Args:
+        links: names of other pages and files -> their places, relative to the page.
+        plot_folder: the place of the files of the plots, with a slash at its end; '' if the page does not link to them.
     """
     by_trial: dict[str, RowDetails] = {}
     for one in row_details(evidence.rows, evidence):
         by_trial |= {trial.id: one for trial in one.row.trials}
     behind = [list({id(by_trial[each]): by_trial[each] for each in line.trials}.values()) for line in table.lines]
+    shown = {id(one.row): one.row for ones in behind for one in ones}
     return _page(
         title=table.title,
+        summary=summary(evidence, list(shown.values())),
+        links=links,
+        plot_folder=plot_folder,
         table=table,
         behind=behind,
         plots=[plot for plot in plots if isinstance(plot, Plot)],
         left_out=[plot for plot in plots if isinstance(plot, LeftOut)],
-        failures=failures(evidence, [one.row for ones in behind for one in ones]),
+        failures=failures(evidence, shown.values()),
         sections=sections,
         about=_about(evidence),
         unscored=evidence.unscored,
     )
 
 
-def of_tables(title: str, sections: Sequence[Section], about: Mapping[str, str] | None = None) -> str:
-    """A page with tables only.
+def of_tables(
+    title: str,
+    sections: Sequence[Section],
+    about: Mapping[str, str] | None = None,
+    links: Mapping[str, str] | None = None,
+) -> str:
+    """A page with tables only. It has a search field if the rows of a section can be searched.
 
     Args:
         about: texts at the top of the page, by name.
+        links: as of `render`.
     """
-    return _page(title=title, table=None, behind=[], sections=sections, plots=[], left_out=[], failures=[], about=about)
+    empty = {"table": None, "behind": [], "plots": [], "left_out": [], "failures": []}
+    return _page(title=title, sections=sections, about=about, links=links, **empty)
 
 
 def inline(plot: Plot) -> Markup:
@@ -85,6 +120,16 @@ def _tag(tag: str, prefix: str) -> str:
         tag = re.sub(r' (width|height)="[^"]*"', "", tag)
     tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{prefix}-", tag)
     return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
+
+
+def parts(text: str) -> list[str]:
+    """The parts of a cell between which a narrow screen may break the line: '88.58', '± 0.31'."""
+    return re.split(r" (?=[±\[])", text)
+
+
+def meaning(column: str) -> str:
+    """What a column shows, in a sentence; '' where its name says it, or docs/tables.md only."""
+    return _MEANINGS.get(column, "")
 
 
 def number(value: float) -> str:
@@ -128,6 +173,7 @@ def _page(**content: object) -> str:
         finalize=_shown,
     )
     environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs}
+    environment.filters |= {"arranged": arranged, "parts": parts, "meaning": meaning}
     script = (here / "page.js").read_text(encoding="utf-8")
     style = (here / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -40,6 +40,22 @@ for (const row of document.querySelectorAll("table.sortable > tbody > tr:first-c
   });
 }
 
+// The search field shows the rows whose name has all of its words.
+const field = document.getElementById("search");
+if (field) {
+  const rows = [...document.querySelectorAll(".searched table.sortable > tbody")];
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let count = 0;
+    for (const row of rows) {
+      const name = row.rows[0].cells[0].textContent.toLowerCase();
+      row.hidden = !words.every((word) => name.includes(word));
+      count += !row.hidden;
+    }
+    document.getElementById("found").textContent = words.length ? `${count} of ${rows.length} rows` : "";
+  });
+}
+
 // Light or dark: what the reader's system says, until the button is used.
 const button = document.getElementById("theme");
 button.addEventListener("click", () => {

@@ -8,10 +8,11 @@ from typing import Literal
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.report.evidence import convergence, reproduced
 from harness.report.evidence.comparisons import Compared
-from harness.report.evidence.findings import BLOCKS_MARK, SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK, Findings, percent
+from harness.report.evidence.findings import BLOCKS_MARK, SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK, Findings
 from harness.report.evidence.printed_numbers import PrintedCell
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
+from harness.report.table.comparison_cells import change, probability
 from harness.report.table.content import NOTHING, Cell, Column
 from harness.report.table.head_counts import head_counts
 
@@ -142,8 +143,8 @@ def _comparisons(findings: Findings) -> list[Quantity]:
     return [
         _numbers(f"vs {baseline}", map(_against, each), "quality", rows=_all(findings)),
         Quantity(column=Column(name="verdict"), cells=verdicts, kind="quality"),
-        _numbers("p (Holm)", map(_probability, holm), "quality"),
-        _numbers("p (signs)", map(_probability, flips), "quality"),
+        _numbers("p (Holm)", map(probability, holm), "quality"),
+        _numbers("p (signs)", map(probability, flips), "quality"),
         _numbers("pairs", map(_whole, pairs), "quality"),
         _numbers("correlation", map(_correlation, each), "quality"),
     ]
@@ -250,26 +251,14 @@ def _against(compared: Compared | None) -> Cell:
     if compared is None:
         return EMPTY
     difference, blocks = compared.difference, compared.interval
-    change, bounds = percent(difference.mean), (difference.low, difference.high)
-    mark = compared.stars
-    if difference.low is None and blocks is not None and blocks.low is not None:
-        bounds, mark = (blocks.low, blocks.high), BLOCKS_MARK
-    if None in bounds:
-        return Cell(text=f"{change:+.1f} %", value=change)
-    low, high = map(percent, bounds)
-    cell = Cell(text=f"{change:+.1f} % [{low:+.1f}, {high:+.1f}]", value=change, interval=(low, high))
-    return _marked(cell, mark) if mark else cell
+    if difference.low is None and blocks is not None:
+        return change(difference.mean, blocks.low, blocks.high, BLOCKS_MARK)
+    return change(difference.mean, difference.low, difference.high, compared.stars)
 
 
 def _correlation(compared: Compared | None) -> Cell:
     found = None if compared is None else compared.correlation
     return EMPTY if found is None else Cell(text=f"{found:+.2f}", value=found)
-
-
-def _probability(value: float | None) -> Cell:
-    if value is None:
-        return EMPTY
-    return Cell(text=f"{value:.3f}" if value >= 0.001 else "< 0.001", value=value)
 
 
 def _as_printed(cell: PrintedCell | None) -> Cell:

@@ -41,6 +41,7 @@ class Cell:
         interval: low and high of the value's interval; None if it has none.
         mark: the marks at the end of the text, which docs/tables.md explains: '***', '‡'.
         rank: see harness.report.evidence.ranks; '' for a cell without one. Only the 'best' is bold.
+        link: a page that the cell leads to, relative to its own page; '' for none.
     """
 
     text: str
@@ -49,6 +50,7 @@ class Cell:
     interval: tuple[float, float] | None = None
     mark: str = ""
     rank: Rank | Literal[""] = ""
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +63,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table: a title, columns, lines, and the notes below it. No text is escaped."""
+    """A table: a title, columns, lines, and the notes below it. No text is escaped.
+
+    Args:
+        lead: a sentence between title and table, in markdown and on the page; '' for none.
+    """
 
     title: str
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     notes: tuple[str, ...] = ()
+    lead: str = ""

@@ -39,7 +39,7 @@ _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 
 def markdown(table: Table) -> str:
-    """A title, the table, a list of notes. The best of a column is bold."""
+    """A title, a lead, the table, a list of notes. The best of a column is bold."""
     lines = [[_bold(escaped(cell.text), cell, "**{}**") for cell in line.cells] for line in table.lines]
     drawn = tabulate(
         lines,
@@ -49,7 +49,8 @@ def markdown(table: Table) -> str:
         colalign=["right" if column.numeric else "left" for column in table.columns] if lines else None,
     )
     notes = "\n".join(f"- {escaped(note)}" for note in table.notes)
-    return f"# {escaped(table.title)}\n\n{drawn}\n\n{notes}\n"
+    lead = f"{escaped(table.lead)}\n\n" if table.lead else ""
+    return f"# {escaped(table.title)}\n\n{lead}{drawn}\n\n{notes}\n"
 
 
 def csv(table: Table) -> str:
@@ -66,18 +67,24 @@ def frame(table: Table) -> "pd.DataFrame":
 
     parts = [part for index, column in enumerate(table.columns) for part in _parts(column, _cells(table, index))]
     lines = zip(*(values for _, values in parts), strict=True)
-    return pd.DataFrame(lines, columns=[_harmless(name) for name, _ in parts], dtype=object)
+    return pd.DataFrame(lines, columns=[harmless(name) for name, _ in parts], dtype=object)
 
 
-def latex(table: Table) -> str:
-    """A floating table with the rules of booktabs and its notes below; needs the packages named in its first line."""
+def latex(table: Table, *, compact: bool = False) -> str:
+    """A floating table with the rules of booktabs and its notes below; needs the packages named in its first line.
+
+    Args:
+        compact: for one column of a paper: small, as wide as the column at most, the notes as comments.
+    """
     aligned = "".join("r" if column.numeric else "l" for column in table.columns)
+    width = r"\columnwidth" if compact else r"\textwidth"
     return "\n".join(
         [
             r"% \usepackage[T1]{fontenc} \usepackage{booktabs,adjustbox}",
             r"\begin{table}",
+            *([r"\footnotesize\setlength{\tabcolsep}{3pt}"] if compact else []),
             rf"\caption{{{_tex(table.title)}}}",
-            r"\begin{adjustbox}{max width=\textwidth}",
+            rf"\begin{{adjustbox}}{{max width={width}}}",
             rf"\begin{{tabular}}{{{aligned}}}",
             r"\toprule",
             *_tex_groups(table.columns),
@@ -90,13 +97,21 @@ def latex(table: Table) -> str:
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{adjustbox}",
-            *([r"\begin{itemize}\footnotesize"] if table.notes else []),
-            *(rf"\item{{}} {_tex(note)}" for note in table.notes),
-            *([r"\end{itemize}"] if table.notes else []),
+            *(_tex_comments(table.notes) if compact else _tex_notes(table.notes)),
             r"\end{table}",
             "",
         ]
     )
+
+
+def _tex_notes(notes: tuple[str, ...]) -> list[str]:
+    if not notes:
+        return []
+    return [r"\begin{itemize}\footnotesize", *(rf"\item{{}} {_tex(note)}" for note in notes), r"\end{itemize}"]
+
+
+def _tex_comments(notes: tuple[str, ...]) -> list[str]:
+    return [f"% {one_line(note)}" for note in notes]
 
 
 def _bold(text: str, cell: Cell, form: str) -> str:
@@ -125,10 +140,10 @@ def _parts(column: Column, cells: list[Cell]) -> Iterator[tuple[str, list[object
 def _raw(cell: Cell) -> object:
     if cell.value is not None:
         return cell.value
-    return None if cell.text == NOTHING else _harmless(cell.text.removesuffix(cell.mark))
+    return None if cell.text == NOTHING else harmless(cell.text.removesuffix(cell.mark))
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """The text, with an apostrophe before it if a spreadsheet would take it as a formula."""
     line = one_line(text).strip()
     return f"'{line}" if line.startswith(FORMULA) else line

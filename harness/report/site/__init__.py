@@ -1,0 +1,1 @@
+"""The site of a results folder: all suites, the leaderboard, plots and data, for any static host."""

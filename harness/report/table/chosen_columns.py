@@ -1,0 +1,81 @@
+"""Choose the columns of a table: those that a reader names, or the few that fit into one column of a paper."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.errors import RecordError
+from harness.registry import nearest
+from harness.report.table.content import NOTHING, Cell, Column, Line, Table
+
+LABELS = ("corpus", "backbone", "head", "quantity")  # they say what a row is, and are never left out
+COMPACT = {  # a column of a compact table -> its header there
+    "params": "params",
+    "test ppl": "test ppl",
+    "vs": "",  # as it is
+    "printed test ppl": "printed",
+    "train ms/batch": "ms/batch",
+}
+
+
+def select(table: Table, columns: Sequence[str] = (), *, compact: bool = False) -> Table:
+    """The table with some of its columns.
+
+    A compact table has the columns of COMPACT, if none are named, comparisons without interval, and no column that is
+    empty in all lines.
+    Args:
+        columns: names as in the header: 'test ppl', or 'ptb test ppl' where the table has several corpora; (): all.
+            'vs' is the comparison with the baseline.
+    Raises: RecordError where the table has no such column.
+    """
+    if not columns and not compact:
+        return table
+    labels = [index for index, column in enumerate(table.columns) if column.name in LABELS]
+    if columns:
+        chosen = [*labels, *(index for name in columns for index in _named(table, name))]
+    else:
+        chosen = [i for i, column in enumerate(table.columns) if i in labels or _general(column.name) in COMPACT]
+    if compact:
+        chosen = [i for i in chosen if i in labels or any(line.cells[i].text != NOTHING for line in table.lines)]
+    lines = [Line(cells=tuple(line.cells[i] for i in chosen), trials=line.trials) for line in table.lines]
+    found = replace(table, columns=tuple(table.columns[i] for i in chosen), lines=tuple(lines))
+    return _compact(found) if compact else found
+
+
+def _compact(table: Table) -> Table:
+    """The table with short headers and cells."""
+    columns = [replace(each, name=COMPACT.get(each.name) or each.name) for each in table.columns]
+    lines = []
+    for line in table.lines:
+        cells = [_short(cell, column.name) for cell, column in zip(line.cells, table.columns, strict=True)]
+        lines.append(replace(line, cells=tuple(cells)))
+    return replace(table, columns=tuple(columns), lines=tuple(lines))
+
+
+def _named(table: Table, name: str) -> list[int]:
+    """The columns of a name; of several corpora, all of them."""
+    found = [i for i, column in enumerate(table.columns) if name in _names(column)]
+    if not found:
+        known = list(dict.fromkeys(column.name for column in table.columns if column.name not in LABELS))
+        raise RecordError(f"the table has no column '{name}'{nearest(name, known)} (there are: {', '.join(known)})")
+    return found
+
+
+def _names(column: Column) -> tuple[str, ...]:
+    return column.name, column.header, _general(column.name)
+
+
+def _general(name: str) -> str:
+    return "vs" if name.startswith("vs ") else name
+
+
+def _short(cell: Cell, column: str) -> Cell:
+    """A comparison without its interval, '-1.3 % ***'; parameters in millions, '4.98M'; a time without its spread."""
+    if cell.value is None:
+        return cell
+    if cell.interval is not None:
+        return replace(cell, text=f"{cell.value:+.1f} % {cell.mark}".strip(), interval=None)
+    if column == "params":
+        return replace(cell, text=f"{cell.value / 1e6:.2f}M")
+    if column == "train ms/batch":
+        return replace(cell, text=f"{cell.value:.0f} {cell.mark}".strip())
+    return cell

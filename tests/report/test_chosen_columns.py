@@ -1,0 +1,78 @@
+"""Some columns of a table, and the compact table for one column of a paper."""
+
+import pytest
+
+from harness.errors import RecordError
+from harness.report.table import chosen_columns, formats
+from harness.report.table.content import Cell, Column, Line, Table
+
+COLUMNS = ("head", "K", "params", "test ppl", "test ppl, last epoch", "vs softmax", "train ms/batch", "n")
+
+
+def table():
+    cells = (
+        Cell(text="mos"),
+        Cell(text="-"),
+        Cell(text="4,978,401", value=4978401),
+        Cell(text="88.58 ± 0.31", value=88.5812, spread=0.3121),
+        Cell(text="89.00", value=89.0),
+        Cell(text="-1.3 % [-1.9, -0.7] ***", value=-1.31, interval=(-1.92, -0.7), mark="***"),
+        Cell(text="26.3 ± 0.4 ‡", value=26.31, spread=0.4, mark="‡"),
+        Cell(text="8/8"),
+    )
+    columns = tuple(Column(name=name, numeric=name not in ("head", "n")) for name in COLUMNS)
+    return Table(title="small", columns=columns, lines=(Line(cells=cells, trials=("a",)),), notes=("a note",))
+
+
+def shown(made) -> dict[str, str]:
+    return dict(zip([column.name for column in made.columns], [cell.text for cell in made.lines[0].cells], strict=True))
+
+
+def test_named_columns_are_in_the_given_order_behind_the_name_of_the_row():
+    made = chosen_columns.select(table(), ["vs", "params", "test ppl, last epoch"])
+    assert list(shown(made)) == ["head", "vs softmax", "params", "test ppl, last epoch"]
+    assert shown(made)["vs softmax"] == "-1.3 % [-1.9, -0.7] ***"
+    assert made.lines[0].trials == ("a",)
+
+
+def test_no_names_are_all_columns():
+    assert chosen_columns.select(table()) == table()
+
+
+def test_of_several_corpora_a_name_is_of_all_and_with_its_corpus_of_one():
+    columns = (Column(name="head"), *(Column(name="test ppl", group=group) for group in ("ptb", "wt2")))
+    made = Table(title="", columns=columns, lines=(Line(cells=(Cell(text="mos"), Cell(text="1"), Cell(text="2"))),))
+    assert [column.header for column in chosen_columns.select(made, ["test ppl"]).columns[1:]] == [
+        "ptb test ppl",
+        "wt2 test ppl",
+    ]
+    assert [column.header for column in chosen_columns.select(made, ["wt2 test ppl"]).columns[1:]] == ["wt2 test ppl"]
+
+
+def test_an_unknown_column_lists_the_known_ones():
+    with pytest.raises(
+        RecordError, match=r"the table has no column 'tst ppl'; did you mean 'test ppl'.*there are: K, p"
+    ):
+        chosen_columns.select(table(), ["tst ppl"])
+
+
+def test_a_compact_table_has_few_columns_short_cells_and_no_empty_column():
+    made = chosen_columns.select(table(), compact=True)
+    assert shown(made) == {
+        "head": "mos",
+        "params": "4.98M",  # 4,978,401 / 10^6
+        "test ppl": "88.58 ± 0.31",
+        "vs softmax": "-1.3 % ***",
+        "ms/batch": "26 ‡",
+    }
+    assert "K" not in shown(chosen_columns.select(table(), ["K", "params"], compact=True))
+
+
+def test_compact_latex_is_as_wide_as_a_column_and_its_notes_are_comments():
+    text = formats.latex(chosen_columns.select(table(), compact=True), compact=True)
+    assert r"max width=\columnwidth" in text
+    assert "\n% a note\n" in text
+    assert "itemize" not in text
+    whole = formats.latex(table())
+    assert r"max width=\textwidth" in whole
+    assert r"\item{} a note" in whole
