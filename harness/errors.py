@@ -4,7 +4,15 @@ exits with code 2.
 A message may quote names, paths and texts of files. They are made printable here, for all exceptions.
 """
 
+import difflib
+
 from harness.printable import sentence
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """Return '; did you mean ...?' with the most similar known name, or '' if no known name is similar."""
+    matches = difflib.get_close_matches(str(name), known, n=1)
+    return f"; did you mean '{matches[0]}'?" if matches else ""
 
 
 class HarnessError(Exception):

@@ -6,7 +6,6 @@ groups `harness.heads` and `harness.backbones`. These plug-ins are listed withou
 component is looked up by its name.
 """
 
-import difflib
 import importlib
 import inspect
 import pkgutil
@@ -17,13 +16,14 @@ from pathlib import Path
 import harness
 from harness.containment.calls import calling, first_line, marked_signals
 from harness.containment.shared_state import TORCH
-from harness.errors import BrokenComponent, ComponentError, DuplicateComponent, HarnessError, UnknownComponent
-
-
-def nearest(name: str, known: list[str]) -> str:
-    """Return '; did you mean ...?' with the most similar known name, or '' if no known name is similar."""
-    matches = difflib.get_close_matches(str(name), known, n=1)
-    return f"; did you mean '{matches[0]}'?" if matches else ""
+from harness.errors import (
+    BrokenComponent,
+    ComponentError,
+    DuplicateComponent,
+    HarnessError,
+    UnknownComponent,
+    nearest,
+)
 
 
 class Registry:

@@ -2,61 +2,87 @@
 
 import signal
 import sys
+from typing import Annotated
 
 import typer
 
-from harness.cli import (
-    bench,
-    components,
-    diagnostics,
-    difference,
-    exchange,
-    ground_truth,
-    leaderboard,
-    machine,
-    report,
-    runs,
-    suites,
-    tracking,
-    verification,
-)
+import harness
+from harness.cli.lazy import Command, application
 from harness.cli.options import errors
 from harness.errors import HarnessError, SuiteError
-from harness.printable import sentence
+from harness.printable import counted, sentence
 
 INTERRUPTED, TERMINATED = 130, 143  # exit codes
 SUMMARY = "Compare language-model output heads on equal terms: suites of trials, records, tables."
 
-COMMANDS = {  # name -> function, example without 'harness'
-    "run": (suites.run, "run suites/quickstart.yaml --set train.epochs=1 --only head=mos,seed=1"),
-    "plan": (suites.plan, "plan suites/ptb_mixtures.yaml --json"),
-    "table": (suites.table, "table suites/quickstart.yaml"),
-    "reproduce": (ground_truth.reproduce, "reproduce --cpus-per-trial 1, or harness reproduce --no-run"),
-    "diff": (difference.diff, "diff softmax mos --suite suites/quickstart.yaml, or harness diff 9b8ba74e 3f2c01aa"),
-    "report": (report.report, "report suites/quickstart.yaml"),
-    "list": (components.list_components, "list heads --json"),
-    "check": (components.check, "check mos, or harness check --all"),
-    "leaderboard": (leaderboard.leaderboard, "leaderboard --corpus ptb"),
-    "export": (exchange.export, "export records.zip --suite ptb_mixtures --no-token-nll"),
-    "import": (exchange.import_records, "import records.zip"),
-    "verify": (verification.verify, "verify records.zip --retrain --only seed=1"),
-    "runs": (runs.runs, "runs, or harness runs quickstart --json"),
-    "inspect": (diagnostics.inspect, 'inspect 0d0e73a0d5b8 --text "it is a truth"'),
-    "sample": (diagnostics.sample, 'sample 0d0e73a0d5b8 --prompt "it is a truth" --tokens 50 --top-p 0.9'),
-    "doctor": (machine.doctor, "doctor"),
-    "sync": (tracking.sync, "sync --results results"),
-    "ui": (tracking.ui, "ui quickstart --port 5000"),
+COMMANDS = {  # in the order in which `harness --help` shows them
+    "run": Command(
+        "suites:run",
+        "Train the trials of a suite that have no record yet, and write its table.",
+        "run suites/quickstart.yaml --set train.epochs=1 --only head=mos,seed=1",
+    ),
+    "plan": Command("suites:plan", "Show what would run.", "plan suites/ptb_mixtures.yaml --json"),
+    "table": Command("suites:table", "Write the table of a suite again.", "table suites/quickstart.yaml"),
+    "reproduce": Command(
+        "ground_truth:reproduce",
+        "Train published numbers again, and say which are reproduced.",
+        "reproduce --cpus-per-trial 1, or harness reproduce --no-run",
+    ),
+    "diff": Command(
+        "difference:diff",
+        "Show how two heads or two trials differ.",
+        "diff softmax mos --suite suites/quickstart.yaml, or harness diff 9b8ba74e 3f2c01aa",
+    ),
+    "report": Command("report:report", "Write the plots and the web page of a suite.", "report suites/quickstart.yaml"),
+    "list": Command("components:list_components", "List heads, backbones, corpora or suites.", "list heads --json"),
+    "check": Command("checks:check", "Check a head or a backbone.", "check mos, or harness check --all"),
+    "leaderboard": Command(
+        "leaderboard:leaderboard", "Rank the finished trials of all suites.", "leaderboard --corpus ptb"
+    ),
+    "export": Command(
+        "exchange:export", "Write records into a file.", "export records.zip --suite ptb_mixtures --no-token-nll"
+    ),
+    "import": Command("exchange:import_records", "Copy the records of such a file.", "import records.zip"),
+    "verify": Command(
+        "verification:verify",
+        "Compare records with their weights, or with a new training.",
+        "verify records.zip --retrain --only seed=1",
+    ),
+    "runs": Command("runs:runs", "List what was run, and how long it took.", "runs, or harness runs quickstart --json"),
+    "inspect": Command(
+        "diagnostics:inspect",
+        "Show the most probable next words of a trained model.",
+        'inspect 0d0e73a0d5b8 --text "it is a truth"',
+    ),
+    "sample": Command(
+        "diagnostics:sample",
+        "Write text with a trained model.",
+        'sample 0d0e73a0d5b8 --prompt "it is a truth" --tokens 50 --top-p 0.9',
+    ),
+    "doctor": Command("machine:doctor", "Check whether this machine can run trials, and describe it.", "doctor"),
+    "sync": Command("tracking:sync", "Write all records to MLflow.", "sync --results results"),
+    "ui": Command("tracking:ui", "Start the MLflow UI.", "ui quickstart --port 5000"),
+    "bench": Command(
+        "bench:app", "Measure the speed and memory of heads.", "bench head --setting ptb --heads softmax,mos10"
+    ),
 }
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=SUMMARY)
-for _name, (_function, _example) in COMMANDS.items():
-    app.command(_name, epilog=f"Example: harness {_example}")(_function)
-app.add_typer(
-    bench.app,
-    name="bench",
-    help=bench.SUMMARY,
-    epilog="Example: harness bench head --setting ptb --heads softmax,mos10",
-)
+app = application(COMMANDS, SUMMARY)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(harness.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _of_all(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """The options of `harness` itself."""
 
 
 def main() -> None:
@@ -80,8 +106,7 @@ def main() -> None:
     except SuiteError as error:
         for problem in error.problems:
             errors.print(problem)
-        count = len(error.problems)
-        errors.print(f"{count} problem{'s' if count > 1 else ''}; nothing was run")
+        errors.print(f"{counted(len(error.problems), 'problem')}; nothing was run")
         sys.exit(2)
     except HarnessError as error:
         errors.print(str(error))

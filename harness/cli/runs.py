@@ -8,8 +8,7 @@ import typer
 
 from harness.cli import screen
 from harness.cli.options import RESULTS, Json, Results, console, say, warn
-from harness.errors import ExecutionError
-from harness.registry import nearest
+from harness.errors import ExecutionError, nearest
 from harness.report import history
 
 

@@ -7,28 +7,30 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from harness.conformance import Summary
-from harness.diagnostics.facets import Position
-from harness.execution.planned import LaterTrials, PlannedTrial
-from harness.execution.suite_times import RowTime
 from harness.plan.tuning import point_text
 from harness.printable import printable
 from harness.records.metrics import METRICS
-from harness.report.diff.contexts import Context
-from harness.report.diff.difference import Difference
-from harness.report.diff.metric_pairs import MetricDifference
-from harness.report.evidence.gains import Band
-from harness.report.history import SuiteHistory, TrialHistory
-from harness.training.step_memory import StepMemory
+
+if TYPE_CHECKING:  # a command waits only for the modules that it works with
+    from harness.conformance import Summary
+    from harness.diagnostics.facets import Position
+    from harness.execution.planned import LaterTrials, PlannedTrial
+    from harness.execution.suite_times import RowTime
+    from harness.report.diff.contexts import Context
+    from harness.report.diff.difference import Difference
+    from harness.report.diff.metric_pairs import MetricDifference
+    from harness.report.evidence.gains import Band
+    from harness.report.history import SuiteHistory, TrialHistory
+    from harness.training.step_memory import StepMemory
 
 
-def trials(planned: list[PlannedTrial], later: Iterable[LaterTrials] = (), title: str | None = None) -> Table:
+def trials(planned: "list[PlannedTrial]", later: "Iterable[LaterTrials]" = (), title: str | None = None) -> Table:
     """A row for each planned trial: what it is, its parameter counts, its state; and for trials without an id yet.
 
     Trials of a tuned suite have a column with their point.
@@ -49,7 +51,7 @@ def trials(planned: list[PlannedTrial], later: Iterable[LaterTrials] = (), title
     return shown
 
 
-def step_memory(planned: list[PlannedTrial], device: str) -> Table:
+def step_memory(planned: "list[PlannedTrial]", device: str) -> Table:
     """A row for each model: MiB at the peak of a training step, by part; '-' where they could not be computed."""
     shown = Table("corpus", "backbone", "head", title=f"memory of a training step at its peak, MiB, {device}")
     parts = list(next((_parts(trial.memory) for trial in planned if trial.memory), {}))
@@ -65,7 +67,7 @@ def step_memory(planned: list[PlannedTrial], device: str) -> Table:
     return shown
 
 
-def times(rows: list[RowTime], baseline: str | None, device: str, *, matched: bool) -> Table:
+def times(rows: "list[RowTime]", baseline: str | None, device: str, *, matched: bool) -> Table:
     """A row for each row of the suite: milliseconds of a training step and of a batch of evaluation, minutes of a trial
     of the table. With a baseline also the time of a step against its step, and the epochs that fit into its time.
 
@@ -87,7 +89,7 @@ def times(rows: list[RowTime], baseline: str | None, device: str, *, matched: bo
     return shown
 
 
-def _parts(memory: StepMemory) -> dict[str, int]:
+def _parts(memory: "StepMemory") -> dict[str, int]:
     return {**asdict(memory), "total": memory.total}
 
 
@@ -100,7 +102,7 @@ def components(entries: list[dict[str, Any]]) -> Table:
     return shown
 
 
-def summaries(rows: list[Summary]) -> Table:
+def summaries(rows: "list[Summary]") -> Table:
     """A row for each checked component: its worst error of each check that measures one, and the time it took."""
     measured = list(dict.fromkeys(check for row in rows for check in row.worst))
     shown = Table("name", "variants", "passed", *(f"worst error: {check}" for check in measured), "seconds")
@@ -111,7 +113,7 @@ def summaries(rows: list[Summary]) -> Table:
     return shown
 
 
-def voices(position: Position) -> Table:
+def voices(position: "Position") -> Table:
     """The predictions after a token: a column for the mixture, each component and each facet, with its weight, its
     words and their probabilities.
     """
@@ -126,7 +128,7 @@ def voices(position: Position) -> Table:
     return shown
 
 
-def differences(found: Difference) -> Iterator[Table | Text]:
+def differences(found: "Difference") -> Iterator[Table | Text]:
     """A comparison of A and B: settings, metrics, groups of tokens, the contexts in which they differ most, notes."""
     within = f" on {found.within}" if found.within else ""
     yield Text.assemble("A: ", (printable(found.a), "bold"), "; B: ", (printable(found.b), "bold"), printable(within))
@@ -147,7 +149,7 @@ def differences(found: Difference) -> Iterator[Table | Text]:
     yield from map(_shown, found.notes)
 
 
-def _metrics(metrics: Iterable[MetricDifference]) -> Table:
+def _metrics(metrics: "Iterable[MetricDifference]") -> Table:
     shown = Table("metric", title="B against A: geometric means, intervals of 95 %, p not corrected")
     for column in ("A", "B", "B / A - 1", "interval", "over", "p, paired t", "p, sign-flip", "more seeds for 1 %", "n"):
         shown.add_column(column, justify="left" if column == "over" else "right")
@@ -161,7 +163,7 @@ def _metrics(metrics: Iterable[MetricDifference]) -> Table:
     return shown
 
 
-def _bands(title: str, bands: Iterable[Band]) -> Table:
+def _bands(title: str, bands: "Iterable[Band]") -> Table:
     shown = Table(title, "tokens", "B - A, nats", "standard error")
     for column in shown.columns:
         column.justify = "right"
@@ -171,7 +173,7 @@ def _bands(title: str, bands: Iterable[Band]) -> Table:
     return shown
 
 
-def _contexts(title: str, contexts: Iterable[Context]) -> Table:
+def _contexts(title: str, contexts: "Iterable[Context]") -> Table:
     """The target is in brackets, and bold if the terminal can show that."""
     shown = Table(title=title)
     for column in ("A, nats", "B, nats", "in training"):
@@ -184,7 +186,7 @@ def _contexts(title: str, contexts: Iterable[Context]) -> Table:
     return shown
 
 
-def history_of_suites(rows: Iterable[SuiteHistory]) -> Table:
+def history_of_suites(rows: "Iterable[SuiteHistory]") -> Table:
     """A row for each suite: its records by status, and the time they took."""
     shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
     for row in rows:
@@ -197,7 +199,7 @@ def history_of_suites(rows: Iterable[SuiteHistory]) -> Table:
     return shown
 
 
-def history_of_trials(rows: Iterable[TrialHistory]) -> Table:
+def history_of_trials(rows: "Iterable[TrialHistory]") -> Table:
     """A row for each trial that has a record; the status of a tuning trial is like 'ok, tuning'."""
     names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
     shown = Table(*names, "token scores")

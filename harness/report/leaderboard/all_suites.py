@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ExecutionError
+from harness.errors import ExecutionError, nearest
 from harness.plan.specs import LEADERBOARD
-from harness.registry import nearest
 from harness.report.leaderboard import board
 from harness.report.leaderboard.groups import Group, gather, groups
 
