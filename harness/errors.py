@@ -27,6 +27,10 @@ class HarnessError(Exception):
         return sentence(super().__str__())
 
 
+class Interruption(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM while trials ran. Its text says what is saved and how to go on."""
+
+
 class SuiteError(HarnessError):
     """A suite that cannot be run. `problems` holds one sentence for each problem, with its place in the file."""
 

@@ -8,11 +8,11 @@ import typer
 
 import harness
 from harness.cli.lazy import Command, application
-from harness.cli.options import errors
+from harness.cli.options import Interrupted, errors
 from harness.errors import HarnessError, SuiteError
 from harness.printable import counted, sentence
 
-INTERRUPTED, TERMINATED = 130, 143  # exit codes
+TERMINATED = 143  # exit code
 SUMMARY = "Compare language-model output heads on equal terms: suites of trials, records, tables."
 
 COMMANDS = {  # in the order in which `harness --help` shows them
@@ -99,10 +99,10 @@ def main() -> None:
     try:
         app()
     except SystemExit as leaving:
-        if leaving.code != INTERRUPTED:
+        if leaving.code != Interrupted.exit_code:
             raise
-        errors.print("interrupted: finished trials are kept; start the same command again to continue with the others")
-        sys.exit(TERMINATED if terminated else INTERRUPTED)
+        errors.print("interrupted")
+        sys.exit(TERMINATED if terminated else leaving.code)
     except SuiteError as error:
         for problem in error.problems:
             errors.print(problem)
@@ -110,7 +110,7 @@ def main() -> None:
         sys.exit(2)
     except HarnessError as error:
         errors.print(str(error))
-        sys.exit(error.exit_code)
+        sys.exit(TERMINATED if terminated and isinstance(error, Interrupted) else error.exit_code)
     except OSError as error:  # a file cannot be read or written; errors of torch and Ray within trials are statuses
         errors.print(sentence(f"{error.filename or 'a file'}: {error.strerror or error}"))
         sys.exit(2)

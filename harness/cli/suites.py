@@ -31,6 +31,7 @@ from harness.cli.options import (
     SuitePath,
     console,
     errors,
+    interruptible,
     say,
     say_files,
     warn,
@@ -40,6 +41,7 @@ from harness.errors import ExecutionError
 from harness.execution.options import RunOptions, results_option
 from harness.execution.planned import planned, with_memory
 from harness.execution.progress.reporter import Reporter
+from harness.execution.progress.short_table import short_table
 from harness.execution.run_suite import all_ok, run_suite
 from harness.execution.suite_times import reference, save_ratios, suite_times
 from harness.machine.environment import resolve_device
@@ -96,7 +98,8 @@ def run(
         overwrite=overwrite,
     )
     reporter = Reporter(console, errors)
-    found = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
+    with interruptible():
+        found = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
     say(f"MLflow UI: {screen.command()} ui {shlex.join([found.suite.name, *results_option(results)])}")
     raise typer.Exit(0 if all_ok(found, options.only) and not reporter.problems else 1)
 
@@ -164,12 +167,19 @@ def table(
     shape: Annotated[
         Shape | None, typer.Option(help="How rows are laid out; another shape than the suite's has its own files.")
     ] = None,
-    form: Annotated[Form, typer.Option(help="What is printed; all three forms are written.")] = "md",
+    form: Annotated[
+        Form | None,
+        typer.Option(help="What is printed: by default a summary on a terminal, else md. All three are written."),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
     found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
-    say(found.table(form, shape, only))
+    short = form is None and shape is None and console.is_terminal
+    if short:
+        console.print(short_table(found.summary(only), console.width))
+    else:
+        say(found.table(form or "md", shape, only))
     files = found.write_table(overwrite, shape)
-    if form == "md":  # the other forms are for programs, which read only the table
+    if form in (None, "md"):  # the other forms are for programs, which read only the table
         say_files("table", files)

@@ -28,10 +28,8 @@ def tune(table: Stage, tracking: SafeTracker) -> bool:
             f"tuning: {len(found.todo)} of {len(stage.trials)} trials to run, then the trials of the table"
         )
         view = stage.reporter.progress(found.todo)
-        try:
-            records |= run_trials(found.todo, stage.execution(found.todo), view, tracking)
-        finally:
-            stage.reporter.totals(view)
+        records |= run_trials(found.todo, stage.execution(found.todo), view, tracking)
+        stage.reporter.totals(view)
     if failed := sum(records[spec.id].status not in choices.EXPECTED for spec in stage.trials if spec.id in records):
         stage.reporter.say(f"failed: {failed} of the tuning trials; --retry-failed runs them again")
     _store(stage, [table.suite.tuning.rows[row] for row in rows], records, {spec.id for spec in found.todo})

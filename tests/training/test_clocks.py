@@ -80,14 +80,14 @@ def laps(clock, number):
             pass
 
 
-def test_on_a_gpu_a_lap_waits_for_nothing_and_the_latest_is_the_last_one_through(stream):
+def test_on_a_gpu_a_lap_waits_for_nothing_and_the_last_one_through_is_read(stream):
     clock = Clock(torch.device("cuda"))
     laps(clock, 3)  # events 0 1, 2 3, 4 5
-    assert clock.latest() is None
+    assert clock.recent() is None
     stream.passed = 3  # within the second lap
-    assert clock.latest() == 101.0
+    assert clock.recent() == 101.0
     stream.passed = 4
-    assert clock.latest() == 103.0
+    assert clock.recent() == 103.0
     assert (stream.waits, clock.milliseconds) == (0, [101.0, 103.0])
 
 
@@ -97,7 +97,7 @@ def test_on_a_gpu_every_lap_is_in_the_figures_once_in_order(stream):
     clock.settle()
     laps(clock, 3)
     stream.passed = 2 * WARMUP_BATCHES + 2
-    assert clock.latest() == 100.0 + 2 * WARMUP_BATCHES + 1
+    assert clock.recent() == 100.0 + 2 * WARMUP_BATCHES + 1
     # the three laps after warm-up end at events 11, 13 and 15
     assert clock.summary("eval") == {"eval_ms_per_batch": 113.0, "eval_ms_per_batch_iqr": 4.0}
     assert len(clock.milliseconds) == WARMUP_BATCHES + 3
@@ -108,7 +108,7 @@ def test_a_lap_that_fails_is_none(stream):
         clock = Clock(torch.device(device))
         with pytest.raises(ValueError, match="planted"), clock.lap():
             raise ValueError("planted")
-        assert clock.latest() is None
+        assert clock.recent() is None
 
 
 def test_peak_memory_sees_what_was_allocated_after_the_reset_and_not_before():
