@@ -9,6 +9,7 @@ from harness.cli.options import console
 from harness.conformance import conformance, summary
 from harness.errors import ExecutionError
 from harness.plan.reader import assignment
+from harness.printable import counted
 from harness.registry import HEADS
 
 
@@ -31,7 +32,9 @@ def check(
         verdict = "ok  " if outcome.ok else "FAIL"
         console.print(f"{verdict}  {outcome}", highlight=False, markup=False, soft_wrap=True)
     failed = sum(not outcome.ok for outcome in outcomes)
-    console.print(f"{kind} {name}: {len(outcomes) - failed} of {len(outcomes)} checks passed", highlight=False)
+    console.print(
+        f"{kind} {name}: {len(outcomes) - failed} of {counted(len(outcomes), 'check')} passed", highlight=False
+    )
     raise typer.Exit(1 if failed else 0)
 
 

@@ -100,7 +100,11 @@ def run(
     reporter = Reporter(console, errors)
     with interruptible():
         found = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
-    say(f"MLflow UI: {screen.command()} ui {shlex.join([found.suite.name, *results_option(results)])}")
+    where, program = results_option(results), screen.command()
+    if console.is_terminal:
+        changes = [part for change in overrides for part in ("--set", change)]
+        say(f"plots and page: {program} report {shlex.join([str(suite), *changes, *where])}")
+    say(f"MLflow UI: {program} ui {shlex.join([found.suite.name, *where])}")
     raise typer.Exit(0 if all_ok(found, options.only) and not reporter.problems else 1)
 
 

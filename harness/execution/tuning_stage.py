@@ -5,6 +5,7 @@ from dataclasses import replace
 from harness.execution.driver import run_trials
 from harness.execution.stage import Stage, pending
 from harness.plan.two_stages import chosen_rows, first_stage
+from harness.printable import counted
 from harness.records import choices
 from harness.records.record import TrialRecord
 from harness.tracking.safe_tracker import SafeTracker
@@ -25,7 +26,7 @@ def tune(table: Stage, tracking: SafeTracker) -> bool:
     found = pending(stage, records := choices.tuning_records(stage.suite, stage.results, stage.reporter.warn))
     if found.todo:
         stage.reporter.say(
-            f"tuning: {len(found.todo)} of {len(stage.trials)} trials to run, then the trials of the table"
+            f"tuning: {len(found.todo)} of {counted(len(stage.trials), 'trial')} to run, then the trials of the table"
         )
         view = stage.reporter.progress(found.todo)
         records |= run_trials(found.todo, stage.execution(found.todo), view, tracking)

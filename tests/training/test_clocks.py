@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness.training import clocks
-from harness.training.clocks import WARMUP_BATCHES, Clock, Clocks
+from harness.training.clocks import RECENT, WARMUP_BATCHES, Clock, Clocks
 
 CPU = torch.device("cpu")
 
@@ -101,6 +101,20 @@ def test_on_a_gpu_every_lap_is_in_the_figures_once_in_order(stream):
     # the three laps after warm-up end at events 11, 13 and 15
     assert clock.summary("eval") == {"eval_ms_per_batch": 113.0, "eval_ms_per_batch_iqr": 4.0}
     assert len(clock.milliseconds) == WARMUP_BATCHES + 3
+
+
+def test_the_recent_time_is_a_median_that_a_short_last_batch_and_the_warm_up_do_not_change():
+    clock = Clock(torch.device("cpu"))
+    clock.milliseconds = [900.0] * 2
+    assert clock.recent() == 900.0  # warm-up alone: better than nothing
+    clock.milliseconds = [900.0] * WARMUP_BATCHES + [85.0] * 20 + [10.0]  # an epoch's last batch is short
+    assert clock.recent() == 85.0
+
+
+def test_the_recent_time_follows_a_machine_that_becomes_slower():
+    clock = Clock(torch.device("cpu"))
+    clock.milliseconds = [85.0] * 1000 + [170.0] * (RECENT // 2 + 1)
+    assert clock.recent() == 170.0
 
 
 def test_a_lap_that_fails_is_none(stream):

@@ -19,7 +19,7 @@ def short_table(summary: Summary, width: int) -> Table:
     drawn = Table(
         title=_shown(summary.title),
         title_justify="left",
-        caption=Text("\n").join(map(_shown, summary.legend)) if summary.legend else None,
+        caption=Text("\n").join(map(_shown, ("", *summary.legend))) if summary.legend else None,
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,
