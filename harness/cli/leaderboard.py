@@ -25,7 +25,7 @@ def leaderboard(
         return
     if console.is_terminal:
         for summary in found.summaries(corpus):
-            console.print(short_table(summary, console.width))
+            console.print(short_table(summary, console.width), end="\n\n")
     else:
         say(found.text(corpus))
     say(f"leaderboard: {', '.join(map(str, found.write(overwrite=overwrite)))}")

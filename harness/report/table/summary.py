@@ -4,7 +4,7 @@ A summary is made of the table's own cells, so its numbers and marks are those o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from harness.report.evidence.convergence import COLLAPSED_MARK, NOT_CONVERGED_MARK
@@ -16,6 +16,7 @@ from harness.report.table.content import NOTHING, Cell, Column, Line, Table
 AGAINST = "vs "  # how the header of a comparison begins, before the name of the baseline
 FEW = "too few seeds"
 UNTESTED = ("lower", "higher")  # what a change is called that was not tested
+ORDER = "the order is that of validation perplexity"
 NAMES = {"train ms/batch": "ms/batch", "n": "seeds", "test ppl": "test ppl"}  # header in a table -> here
 KEPT = ("head", "K", "test ppl", "reproduced", "train ms/batch", "n")
 GROUPING = ("corpus", "backbone")
@@ -65,7 +66,8 @@ def of_group(table: Table) -> Summary:
     """The summary of a table of the leaderboard, which compares with no baseline."""
     names = [column.name for column in table.columns]
     kept = [name for name in ("rank", "head", "backbone", *KEPT[1:]) if name in names]
-    return _summary(table, kept, [("", tuple(_line(line, names, kept, None) for line in table.lines))])
+    made = _summary(table, kept, [("", tuple(_line(line, names, kept, None) for line in table.lines))])
+    return replace(made, legend=(*made.legend, ORDER))
 
 
 def _summary(table: Table, kept: Sequence[str], sections: list[tuple[str, tuple[Line, ...]]]) -> Summary:
