@@ -43,6 +43,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("verification",),
     ("conformance",),
     ("cli",),
+    ("__main__",),
 )
 LIBRARY_HOMES = {  # a library -> the only places that import it
     "ray": ("harness/execution/ray/",),

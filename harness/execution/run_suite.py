@@ -185,14 +185,14 @@ def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:
         tracking.call(lambda tracker: tracker.describe(name, description(name, run.results)))
 
 
-def _write(run: _Run, found: Study, tell: Callable[[list[Path]], None]) -> bool:
+def _write(run: _Run, found: Study, on_files: Callable[[list[Path]], None]) -> bool:
     """Write the table. Files that are not replaced or cannot be written are problems; False in the second case.
 
     Args:
-        tell: called with the files.
+        on_files: called with the paths.
     """
     try:
-        tell(found.write_table(run.options.overwrite))
+        on_files(found.write_table(run.options.overwrite))
     except FewerTrialsError as kept:
         run.reporter.problem(str(kept))
     except StorageError as fault:

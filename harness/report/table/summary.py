@@ -36,7 +36,7 @@ class Summary:
     """The short form of a table.
 
     Args:
-        sections: a heading, and the lines below it; '' where there is one section only.
+        sections: a heading, and the lines below it; '' if it is the only section.
         legend: a sentence for each mark in it.
     """
 
