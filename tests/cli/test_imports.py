@@ -56,4 +56,4 @@ def test_the_table_needs_no_plots_and_no_mlflow(first_run):
     done = modules_after(
         "table", str(first_run.folder / "suites/tiny.yaml"), "--results", str(first_run.folder / "results")
     )
-    assert not done & {"mlflow", "ray", "matplotlib", "transformers"}
+    assert not done & {"mlflow", "ray", "pandas", "matplotlib", "transformers"}
