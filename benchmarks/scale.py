@@ -72,7 +72,7 @@ class Costs(BaseModel):
 def measure(trials: list[int], commands: list[str]) -> Costs:
     """Measure every command on folders with the given numbers of trials."""
     load = environment.load_average()
-    known = {command.name for command in cli.app.registered_commands}
+    known = set(cli.COMMANDS)
     costs = []
     for number in trials:
         with tempfile.TemporaryDirectory() as folder:

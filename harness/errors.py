@@ -4,7 +4,15 @@ exits with code 2.
 A message may quote names, paths and texts of files. They are made printable here, for all exceptions.
 """
 
+import difflib
+
 from harness.printable import sentence
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """Return '; did you mean ...?' with the most similar known name, or '' if no known name is similar."""
+    matches = difflib.get_close_matches(str(name), known, n=1)
+    return f"; did you mean '{matches[0]}'?" if matches else ""
 
 
 class HarnessError(Exception):
@@ -17,6 +25,10 @@ class HarnessError(Exception):
 
     def __str__(self) -> str:
         return sentence(super().__str__())
+
+
+class Interruption(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM while trials ran. Its text says what is saved and how to go on."""
 
 
 class SuiteError(HarnessError):

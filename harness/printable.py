@@ -1,4 +1,6 @@
-"""Make text from files, records and the command line safe to show on a terminal, in a message or in a table."""
+"""Make text fit to show on a terminal, in a message or in a table: what comes from files and the command line, numbers
+of things.
+"""
 
 import unicodedata
 
@@ -20,6 +22,15 @@ def sentence(text: str) -> str:
     half = MAX_SENTENCE // 2
     shown = text if len(text) <= MAX_SENTENCE else f"{text[:half]} ... {text[-half:]}"
     return printable(shown)
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return '1 trial', '2 trials', '1,000 trials'.
+
+    Args:
+        plural: of a noun whose plural is not made by an 's'.
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def _spelled(character: str) -> str:

@@ -9,7 +9,6 @@ A file that cannot be imported, or that registers nothing, and a name that is re
 the logger of this module. Only looking up a name that is then unknown or not unique is an error.
 """
 
-import difflib
 import importlib
 import inspect
 import logging
@@ -24,16 +23,17 @@ from pathlib import Path
 import harness
 from harness.containment.calls import calling, first_line, marked_signals
 from harness.containment.shared_state import TORCH
-from harness.errors import BrokenComponent, ComponentError, DuplicateComponent, HarnessError, UnknownComponent
+from harness.errors import (
+    BrokenComponent,
+    ComponentError,
+    DuplicateComponent,
+    HarnessError,
+    UnknownComponent,
+    nearest,
+)
 from harness.printable import sentence
 
 LOG = logging.getLogger(__name__)
-
-
-def nearest(name: str, known: list[str]) -> str:
-    """Return '; did you mean ...?' with the most similar known name, or '' if no known name is similar."""
-    matches = difflib.get_close_matches(str(name), known, n=1)
-    return f"; did you mean '{matches[0]}'?" if matches else ""
 
 
 class Registry:

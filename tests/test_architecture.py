@@ -44,6 +44,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("conformance",),
     ("starters",),
     ("cli",),
+    ("__main__",),
 )
 LIBRARY_HOMES = {  # a library -> the only places that import it
     "ray": ("harness/execution/ray/",),
@@ -197,20 +198,21 @@ def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 @cache
 def commands() -> frozenset[str]:
-    """The functions that Typer calls: 'harness/cli/suites.py: run'. Their parameters are the options of a command."""
-    from harness.cli import app
+    """The functions that Typer calls: 'harness/cli/run.py: run'. Their parameters are the options of a command."""
+    from harness.cli import COMMANDS
 
-    apps, found = [app], set()
-    while apps:
-        each = apps.pop()
-        apps += [group.typer_instance for group in each.registered_groups]
-        callbacks = [command.callback for command in each.registered_commands]
-        callbacks += [each.registered_callback.callback] if each.registered_callback else []
-        found |= {
-            f"{callback.__module__.replace('.', '/')}.py: {callback.__qualname__.replace('<locals>.', '')}"
-            for callback in callbacks
-        }
-    return frozenset(found)
+    callbacks = []
+    for each in (command.load() for command in COMMANDS.values()):
+        callbacks += [each] if callable(each) and hasattr(each, "__code__") else _callbacks(each)
+    return frozenset(
+        f"{callback.__module__.replace('.', '/')}.py: {callback.__qualname__.replace('<locals>.', '')}"
+        for callback in callbacks
+    )
+
+
+def _callbacks(app) -> list:
+    """The functions of the commands of a typer.Typer."""
+    return [command.callback for command in app.registered_commands]
 
 
 def test_each_library_is_imported_in_its_home_only():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import CorpusError, SuiteError
-from harness.printable import MAX_SENTENCE, printable, sentence
+from harness.printable import MAX_SENTENCE, counted, printable, sentence
 
 
 @pytest.mark.parametrize("text", ["", "mos(num_mixtures=2) ±", "日本語 é", "100 % of `a|b` <i>\\"])
@@ -40,6 +40,16 @@ def test_a_long_sentence_keeps_its_beginning_and_end():
     assert shown.startswith("file:1:1: x")
     assert shown.endswith("x is expected")
     assert len(shown) == MAX_SENTENCE + len(" ... ")
+
+
+def test_one_thing_is_singular_and_thousands_have_commas():
+    assert [counted(number, "trial") for number in (0, 1, 2, 1000)] == [
+        "0 trials",
+        "1 trial",
+        "2 trials",
+        "1,000 trials",
+    ]
+    assert [counted(number, "corpus", "corpora") for number in (1, 2)] == ["1 corpus", "2 corpora"]
 
 
 def test_every_mistake_of_a_user_is_made_printable():

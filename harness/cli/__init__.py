@@ -3,66 +3,96 @@
 import logging
 import signal
 import sys
+from typing import Annotated
 
 import typer
 
-from harness.cli import (
-    bench,
-    components,
-    diagnostics,
-    difference,
-    exchange,
-    ground_truth,
-    leaderboard,
-    machine,
-    new,
-    report,
-    runs,
-    site,
-    suites,
-    tracking,
-    verification,
-)
-from harness.cli.options import errors, warn
+import harness
+from harness.cli.lazy import Command, application
+from harness.cli.options import Interrupted, errors, warn
 from harness.errors import HarnessError, SuiteError
-from harness.printable import sentence
+from harness.printable import counted, sentence
 
-INTERRUPTED, TERMINATED = 130, 143  # exit codes
+TERMINATED = 143  # exit code
 SUMMARY = "Compare language-model output heads on equal terms: suites of trials, records, tables."
 
-COMMANDS = {  # name -> function, example without 'harness'
-    "run": (suites.run, "run quickstart --set train.epochs=1 --only head=mos,seed=1"),
-    "plan": (suites.plan, "plan ptb_mixtures --memory"),
-    "table": (suites.table, "table quickstart"),
-    "reproduce": (ground_truth.reproduce, "reproduce --cpus-per-trial 1, or harness reproduce --no-run"),
-    "diff": (difference.diff, "diff softmax mos --suite quickstart, or harness diff 9b8ba74e 3f2c01aa"),
-    "report": (report.report, "report quickstart"),
-    "new": (new.new, "new head cosine, or harness new suite mine"),
-    "schema": (new.schema, "schema > suites/schema.json"),
-    "list": (components.list_components, "list heads --json"),
-    "check": (components.check, "check mos, or harness check --all"),
-    "leaderboard": (leaderboard.leaderboard, "leaderboard --corpus ptb"),
-    "site": (site.site, "site --out site, or harness site --records results/records"),
-    "export": (exchange.export, "export records.zip --suite ptb_mixtures --no-token-nll"),
-    "import": (exchange.import_records, "import records.zip"),
-    "verify": (verification.verify, "verify records.zip --retrain --only seed=1"),
-    "runs": (runs.runs, "runs, or harness runs quickstart --json"),
-    "inspect": (diagnostics.inspect, 'inspect 0d0e73a0d5b8 --text "it is a truth"'),
-    "sample": (diagnostics.sample, 'sample 0d0e73a0d5b8 --prompt "it is a truth" --tokens 50 --top-p 0.9'),
-    "doctor": (machine.doctor, "doctor"),
-    "sync": (tracking.sync, "sync --results results"),
-    "ui": (tracking.ui, "ui quickstart --port 5000"),
+COMMANDS = {  # in the order in which `harness --help` shows them
+    "run": Command(
+        "run:run",
+        "Train the trials of a suite that have no record yet, and write its table.",
+        "run quickstart --set train.epochs=1 --only head=mos,seed=1",
+    ),
+    "plan": Command("plan:plan", "Show what would run.", "plan ptb_mixtures --memory"),
+    "table": Command("table:table", "Write the table of a suite again.", "table quickstart"),
+    "reproduce": Command(
+        "ground_truth:reproduce",
+        "Train published numbers again, and say which are reproduced.",
+        "reproduce --cpus-per-trial 1, or harness reproduce --no-run",
+    ),
+    "diff": Command(
+        "difference:diff",
+        "Show how two heads or two trials differ.",
+        "diff softmax mos --suite quickstart, or harness diff 9b8ba74e 3f2c01aa",
+    ),
+    "report": Command("report:report", "Write the plots and the web page of a suite.", "report quickstart"),
+    "new": Command(
+        "new:new",
+        "Write a commented suite, head or backbone to start from.",
+        "new head cosine, or harness new suite mine",
+    ),
+    "schema": Command("new:schema", "Print the JSON schema of suites, for editors.", "schema > suites/schema.json"),
+    "list": Command("components:list_components", "List heads, backbones, corpora or suites.", "list heads --json"),
+    "check": Command("checks:check", "Check a head or a backbone.", "check mos, or harness check --all"),
+    "leaderboard": Command(
+        "leaderboard:leaderboard", "Rank the finished trials of all suites.", "leaderboard --corpus ptb"
+    ),
+    "site": Command(
+        "site:site", "Write all results as web pages.", "site --out site, or harness site --records results/records"
+    ),
+    "export": Command(
+        "exchange:export", "Write records into a file.", "export records.zip --suite ptb_mixtures --no-token-nll"
+    ),
+    "import": Command("exchange:import_records", "Copy the records of such a file.", "import records.zip"),
+    "verify": Command(
+        "verification:verify",
+        "Compare records with their weights, or with a new training.",
+        "verify records.zip --retrain --only seed=1",
+    ),
+    "runs": Command("runs:runs", "List what was run, and how long it took.", "runs, or harness runs quickstart --json"),
+    "inspect": Command(
+        "diagnostics:inspect",
+        "Show the most probable next words of a trained model.",
+        'inspect 0d0e73a0d5b8 --text "it is a truth"',
+    ),
+    "sample": Command(
+        "diagnostics:sample",
+        "Write text with a trained model.",
+        'sample 0d0e73a0d5b8 --prompt "it is a truth" --tokens 50 --top-p 0.9',
+    ),
+    "doctor": Command("machine:doctor", "Check whether this machine can run trials, and describe it.", "doctor"),
+    "sync": Command("tracking:sync", "Write all records to MLflow.", "sync --results results"),
+    "ui": Command("tracking:ui", "Start the MLflow UI.", "ui quickstart --port 5000"),
+    "bench": Command(
+        "bench:app", "Measure the speed and memory of heads.", "bench head --setting ptb --heads softmax,mos10"
+    ),
 }
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=SUMMARY)
-for _name, (_function, _example) in COMMANDS.items():
-    app.command(_name, epilog=f"Example: harness {_example}")(_function)
-app.add_typer(
-    bench.app,
-    name="bench",
-    help=bench.SUMMARY,
-    epilog="Example: harness bench head --setting ptb --heads softmax,mos10",
-)
+app = application(COMMANDS, SUMMARY)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(harness.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _of_all(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """The options of `harness` itself."""
 
 
 class _Warnings(logging.Handler):
@@ -87,19 +117,18 @@ def main() -> None:
     try:
         app()
     except SystemExit as leaving:
-        if leaving.code != INTERRUPTED:
+        if leaving.code != Interrupted.exit_code:
             raise
-        errors.print("interrupted: finished trials are kept; start the same command again to continue with the others")
-        sys.exit(TERMINATED if terminated else INTERRUPTED)
+        errors.print("interrupted")
+        sys.exit(TERMINATED if terminated else leaving.code)
     except SuiteError as error:
         for problem in error.problems:
             errors.print(problem)
-        count = len(error.problems)
-        errors.print(f"{count} problem{'s' if count > 1 else ''}; nothing was run")
+        errors.print(f"{counted(len(error.problems), 'problem')}; nothing was run")
         sys.exit(2)
     except HarnessError as error:
         errors.print(str(error))
-        sys.exit(error.exit_code)
+        sys.exit(TERMINATED if terminated and isinstance(error, Interrupted) else error.exit_code)
     except OSError as error:  # a file cannot be read or written; errors of torch and Ray within trials are statuses
         errors.print(sentence(f"{error.filename or 'a file'}: {error.strerror or error}"))
         sys.exit(2)

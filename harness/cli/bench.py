@@ -1,11 +1,13 @@
 """The commands of `harness bench`. What they measure lies in benchmarks/."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.lazy import CommandGroup, OneCommand
 from harness.cli.options import RESULTS, Device, Results, console, errors, say
 from harness.errors import ExecutionError
 from harness.machine.environment import resolve_device
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
     from benchmarks.speed import Comparison
 
 SUMMARY = "Measure the speed and memory of heads and whole steps, in turns with published implementations."
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, add_completion=False, help=SUMMARY)
+_command = partial(app.command, cls=OneCommand)
 
 SettingName = Annotated[str, typer.Option(help="The sizes: ptb, wt2, gpt2-small, or tiny for a quick trial.")]
 Tokens = Annotated[int | None, typer.Option(min=1, help="The number of tokens, instead of the setting's.")]
@@ -115,17 +118,17 @@ for _kind, _what in {
     "step": "Time whole training steps: forward, loss, backward, clip, update.",
     "eval": "Time the forward pass of heads without gradients, as in evaluation.",
 }.items():
-    app.command(_kind, help=_what, epilog=f"Example: harness bench {_kind} --heads softmax,mos10 --rounds 7")(
+    _command(_kind, help=_what, epilog=f"Example: harness bench {_kind} --heads softmax,mos10 --rounds 7")(
         _timed(_kind)
     )
-app.command(
+_command(
     "inference",
     help="Time the forward pass with loss of a whole GPT-2 on 4 sequences of 200 tokens, as in the multi-facet poster.",
     epilog="Example: harness bench inference --impl published --precision fp32 --rounds 7",
 )(_timed("inference", "gpt2-small", 800, "poster-softmax,poster-mos3,mfs-inputs"))
 
 
-@app.command(epilog="Example: harness bench memory --heads mos5,mos15 --impl published")
+@_command(epilog="Example: harness bench memory --heads mos5,mos15 --impl published")
 def memory(
     setting: SettingName = "ptb",
     tokens: Tokens = None,
@@ -158,7 +161,7 @@ def memory(
     _show(measured, json_file, results if save else None, replace, assert_targets)
 
 
-@app.command("plan-memory", epilog="Example: harness bench plan-memory --save")
+@_command("plan-memory", epilog="Example: harness bench plan-memory --save")
 def plan_memory(device: Device = Device.auto, save: Save = False, results: Results = RESULTS) -> None:
     """Compare the memory that `harness plan --memory` computes with measured steps in new processes."""
     from benchmarks import plan_memory as benchmark
@@ -171,7 +174,7 @@ def plan_memory(device: Device = Device.auto, save: Save = False, results: Resul
     raise typer.Exit(0 if measured.holds else 1)
 
 
-@app.command(epilog="Example: harness bench sample --save")
+@_command(epilog="Example: harness bench sample --save")
 def sample(rounds: Rounds = 5, save: Save = False, results: Results = RESULTS) -> None:
     """Measure the tokens a second that an LSTM and Transformers of equal size write, one text at a time, one thread."""
     from benchmarks import decoding
@@ -185,7 +188,7 @@ def sample(rounds: Rounds = 5, save: Save = False, results: Results = RESULTS) -
         say(f"written: {place}")
 
 
-@app.command(epilog="Example: harness bench extras --rounds 15 --save")
+@_command(epilog="Example: harness bench extras --rounds 15 --save")
 def extras(setting: SettingName = "ptb", rounds: Rounds = 15, save: Save = False, results: Results = RESULTS) -> None:
     """Measure what a logit map, the z-loss and statistics add to the plain pass, in processor time, on one thread."""
     from benchmarks import extras as benchmark
@@ -200,7 +203,7 @@ def extras(setting: SettingName = "ptb", rounds: Rounds = 15, save: Save = False
         say(f"written: {place}")
 
 
-@app.command(epilog="Example: harness bench table")
+@_command(epilog="Example: harness bench table")
 def table(results: Results = RESULTS) -> None:
     """Write results/tables/bench_<device>.md again from the records in results/bench."""
     from benchmarks import tables

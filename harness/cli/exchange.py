@@ -8,6 +8,7 @@ import typer
 from harness.cli.options import RESULTS, Results, say, warn
 from harness.exchange import exporter, importer
 from harness.plan.places import suite_name
+from harness.printable import counted
 from harness.records import timings, token_nll
 
 
@@ -25,9 +26,12 @@ def export(
     """Write the records, timings and token scores of finished trials into one file. Weights are not included."""
     chosen = {"suites": tuple(map(suite_name, suite)), "trials": tuple(trial)}
     written = exporter.export_records(results, file, **chosen, token_nll=not no_token_nll, warn=warn)
-    names = {timings.FILE_NAME: "timings", token_nll.FILE_NAME: "scores of tokens"}
-    beside = [f"{written.beside[name]} {what}" for name, what in names.items() if name in written.beside]
-    say(f"{written.trials} records of {written.suites} suites, {', '.join(beside)}: {file}")
+    parts = [f"{counted(written.trials, 'record')} of {counted(written.suites, 'suite')}"]
+    if (number := written.beside.get(timings.FILE_NAME)) is not None:
+        parts.append(counted(number, "timing"))
+    if (number := written.beside.get(token_nll.FILE_NAME)) is not None:
+        parts.append(f"token scores of {counted(number, 'trial')}")
+    say(f"{', '.join(parts)}: {file}")
 
 
 def import_records(
@@ -42,6 +46,7 @@ def import_records(
 ) -> None:
     """Copy the records of a file into the results folder. All of it is checked first, and nothing in it is executed."""
     imported = importer.import_records(file, results, replacing=replace)
-    say(f"{imported.new} new records, {imported.replaced} replaced, {imported.known} known already: {results / 'runs'}")
+    new, known = counted(imported.new, "new record"), f"{imported.known} known already"
+    say(f"{new}, {imported.replaced} replaced, {known}: {results / 'runs'}")
     for sentence in imported.sentences():
         warn(sentence)

@@ -24,6 +24,7 @@ from harness.cli.options import (
     RunExecutor,
     console,
     errors,
+    interruptible,
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
@@ -74,5 +75,6 @@ def reproduce(
     )
     which = "none" if no_run else "all" if everything else "short"
     reporter = Reporter(console, errors)
-    found = ground_truths.reproduce(SUITES, which, results=results, data=data, options=options, reporter=reporter)
+    with interruptible():
+        found = ground_truths.reproduce(SUITES, which, results=results, data=data, options=options, reporter=reporter)
     raise typer.Exit(0 if found.all_yes and not reporter.problems else 1)

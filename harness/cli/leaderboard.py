@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import RESULTS, Json, Overwrite, Results, say, warn
+from harness.cli.options import RESULTS, Json, Overwrite, Results, console, say, warn
+from harness.execution.progress.short_table import short_table
 from harness.report.leaderboard.all_suites import load
 
 
@@ -22,5 +23,9 @@ def leaderboard(
     if as_json:
         print(json.dumps(found.as_json(corpus), indent=1))
         return
-    say(found.text(corpus))
+    if console.is_terminal:
+        for summary in found.summaries(corpus):
+            console.print(short_table(summary, console.width), end="\n\n")
+    else:
+        say(found.text(corpus))
     say(f"leaderboard: {', '.join(map(str, found.write(overwrite=overwrite)))}")

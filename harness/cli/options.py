@@ -1,6 +1,8 @@
 """What several commands share: their options, and how they print."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -8,8 +10,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from harness.errors import HarnessError, Interruption
+
 console = Console(width=None if sys.stdout.isatty() else 160)
 errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+
+
+class Interrupted(HarnessError):
+    """What `harness` says after Ctrl-C: what is saved and how to go on."""
+
+    exit_code = 130
 
 
 class Executor(StrEnum):
@@ -56,6 +66,15 @@ Keep = Annotated[bool, typer.Option("--keep", help="Use finished trials although
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop at the first trial that fails.")]
 NoTracking = Annotated[bool, typer.Option("--no-tracking", help="Write nothing to MLflow.")]
 RESULTS = Path("results")
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within it, Ctrl-C leaves with one sentence on what is saved."""
+    try:
+        yield
+    except Interruption as stop:
+        raise Interrupted(str(stop)) from stop
 
 
 def say(text: str) -> None:

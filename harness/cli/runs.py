@@ -10,10 +10,9 @@ from rich.filesize import decimal
 
 from harness.cli import screen
 from harness.cli.options import RESULTS, Json, Results, console, say, warn
-from harness.errors import ExecutionError
+from harness.errors import ExecutionError, nearest
 from harness.exchange import pruning, unneeded
 from harness.plan.places import suite_name
-from harness.registry import nearest
 from harness.report import history
 
 

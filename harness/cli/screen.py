@@ -6,22 +6,24 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
 from rich.table import Column, Table
 from rich.text import Text
 
-from harness.conformance import Summary
-from harness.diagnostics.facets import Position
-from harness.exchange.unneeded import Unneeded
 from harness.printable import printable
 from harness.records.metrics import METRICS
-from harness.report.diff.contexts import Context
-from harness.report.diff.difference import Difference
-from harness.report.diff.metric_pairs import MetricDifference
-from harness.report.evidence.gains import Band
-from harness.report.history import SuiteHistory, TrialHistory
+
+if TYPE_CHECKING:  # a command waits only for the modules that it works with
+    from harness.conformance import Summary
+    from harness.diagnostics.facets import Position
+    from harness.exchange.unneeded import Unneeded
+    from harness.report.diff.contexts import Context
+    from harness.report.diff.difference import Difference
+    from harness.report.diff.metric_pairs import MetricDifference
+    from harness.report.evidence.gains import Band
+    from harness.report.history import SuiteHistory, TrialHistory
 
 
 def components(entries: list[dict[str, Any]]) -> Table:
@@ -33,7 +35,7 @@ def components(entries: list[dict[str, Any]]) -> Table:
     return shown
 
 
-def summaries(rows: list[Summary]) -> Table:
+def summaries(rows: "list[Summary]") -> Table:
     """A row for each checked component: its worst error of each check that measures one, and the time it took."""
     measured = list(dict.fromkeys(check for row in rows for check in row.worst))
     shown = Table("name", "variants", "passed", *(f"worst error: {check}" for check in measured), "seconds")
@@ -45,7 +47,7 @@ def summaries(rows: list[Summary]) -> Table:
     return shown
 
 
-def voices(position: Position) -> Table:
+def voices(position: "Position") -> Table:
     """The predictions after a token: a column for the mixture, each component and each facet, with its weight, its
     words and their probabilities.
     """
@@ -60,7 +62,7 @@ def voices(position: Position) -> Table:
     return shown
 
 
-def differences(found: Difference) -> Iterator[Table | Text]:
+def differences(found: "Difference") -> Iterator[Table | Text]:
     """A comparison of A and B: settings, metrics, groups of tokens, the contexts in which they differ most, notes."""
     within = f" on {found.within}" if found.within else ""
     yield Text.assemble("A: ", (printable(found.a), "bold"), "; B: ", (printable(found.b), "bold"), printable(within))
@@ -81,7 +83,7 @@ def differences(found: Difference) -> Iterator[Table | Text]:
     yield from map(_shown, found.notes)
 
 
-def _metrics(metrics: Iterable[MetricDifference]) -> Table:
+def _metrics(metrics: "Iterable[MetricDifference]") -> Table:
     shown = Table("metric", title="B against A: geometric means, intervals of 95 %, p not corrected")
     for column in ("A", "B", "B / A - 1", "interval", "over", "p, paired t", "p, sign-flip", "more seeds for 1 %", "n"):
         shown.add_column(column, justify="left" if column == "over" else "right")
@@ -95,7 +97,7 @@ def _metrics(metrics: Iterable[MetricDifference]) -> Table:
     return shown
 
 
-def _bands(title: str, bands: Iterable[Band]) -> Table:
+def _bands(title: str, bands: "Iterable[Band]") -> Table:
     shown = Table(title, "tokens", "B - A, nats", "standard error")
     for column in shown.columns:
         column.justify = "right"
@@ -105,7 +107,7 @@ def _bands(title: str, bands: Iterable[Band]) -> Table:
     return shown
 
 
-def _contexts(title: str, contexts: Iterable[Context]) -> Table:
+def _contexts(title: str, contexts: "Iterable[Context]") -> Table:
     """The target is in brackets, and bold if the terminal can show that."""
     shown = Table(title=title)
     for column in ("A, nats", "B, nats", "in training"):
@@ -118,7 +120,7 @@ def _contexts(title: str, contexts: Iterable[Context]) -> Table:
     return shown
 
 
-def history_of_suites(rows: Iterable[SuiteHistory]) -> Table:
+def history_of_suites(rows: "Iterable[SuiteHistory]") -> Table:
     """A row for each suite: its records by status, and the time they took."""
     shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
     for row in rows:
@@ -131,7 +133,7 @@ def history_of_suites(rows: Iterable[SuiteHistory]) -> Table:
     return shown
 
 
-def history_of_trials(rows: Iterable[TrialHistory]) -> Table:
+def history_of_trials(rows: "Iterable[TrialHistory]") -> Table:
     """A row for each trial that has a record; the status of a tuning trial is like 'ok, tuning'."""
     names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
     shown = Table(*names, Column("token scores", no_wrap=True), Column("disk", no_wrap=True))
@@ -145,7 +147,7 @@ def history_of_trials(rows: Iterable[TrialHistory]) -> Table:
     return shown
 
 
-def unneeded(rows: Iterable[Unneeded]) -> Table:
+def unneeded(rows: "Iterable[Unneeded]") -> Table:
     """A row for each suite: what `harness runs --prune` removes, and how large it is."""
     shown = Table("suite", "suite file", "records not planned", "checkpoints of finished trials", "temporary files")
     for row in rows:

@@ -6,6 +6,7 @@ import typer
 
 from harness.cli.options import RESULTS, Results, say, warn
 from harness.plan.places import suite_name
+from harness.printable import counted
 from harness.tracking.sync import errors_of_mlflow
 from harness.tracking.sync import sync as sync_records
 
@@ -13,7 +14,7 @@ from harness.tracking.sync import sync as sync_records
 def sync(results: Results = RESULTS) -> None:
     """Write all records to MLflow. A database that is damaged, or was made in another folder, is replaced."""
     records, suites = sync_records(results, warn)
-    say(f"{records} records of {suites} suites are in {results / 'mlflow.db'}")
+    say(f"{counted(records, 'record')} of {counted(suites, 'suite')} in {results / 'mlflow.db'}")
 
 
 def ui(

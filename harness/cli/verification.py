@@ -10,6 +10,7 @@ import typer
 from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, errors, say
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.progress.live import LiveView
+from harness.printable import counted
 from harness.verification.check import verify_record
 from harness.verification.measured import VerificationOptions
 from harness.verification.stored import StoredRecord, find_records
@@ -48,8 +49,8 @@ def verify(
     if as_json:
         print(json.dumps({"records": [asdict(each) for each in verdicts], "totals": totals}, indent=1))
     else:
-        counted = ", ".join(f"{number} {outcome}" for outcome, number in totals.items())
-        say(f"{len(verdicts)} record{'s' * (len(verdicts) != 1)}: {counted}")
+        by_outcome = ", ".join(f"{number} {outcome}" for outcome, number in totals.items())
+        say(f"{counted(len(verdicts), 'record')}: {by_outcome}")
     raise typer.Exit(0 if all(verdict.good for verdict in verdicts) else 1)
 
 

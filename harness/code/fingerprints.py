@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Annotated, Protocol
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Protocol
 
 import harness
+from harness.code.recorded import UNKNOWN, Fingerprints
 from harness.code.source_code import closure, sha256_of_file
 from harness.errors import HarnessError
 from harness.machine import environment
@@ -29,7 +28,6 @@ from harness.plan.specs import TrialSpec
 from harness.registry import BACKBONES, CORPORA, HEADS
 
 KINDS = {"head": HEADS, "backbone": BACKBONES, "corpus": CORPORA}
-UNKNOWN = "unknown"
 SHOWN = 12  # digits of a hash that are shown
 COMPONENT_PACKAGES = frozenset({"heads", "backbones"})
 HARNESS = Path(harness.__file__).parent
@@ -59,29 +57,6 @@ NUMERIC = (
     "trial/sources.py",
     "trial/stages.py",
 )
-Hash = Annotated[str, Field(pattern=rf"^([0-9a-f]{{64}}|{UNKNOWN})$")]
-
-
-class Fingerprints(BaseModel):
-    """The code of one trial, as SHA-256 hashes. A hash is 'unknown' if there is no Python source to read.
-
-    Args:
-        dirty: True if one of these files differs from git's last commit or is not part of it; None if none of them is
-            in a git checkout. A file that git ignores, or that is outside of any checkout, counts as unchanged.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    head: Hash
-    backbone: Hash
-    corpus: Hash
-    harness: Hash
-    dirty: bool | None = None
-
-    @property
-    def components(self) -> tuple[str, ...]:
-        """The hashes of head, backbone and corpus, in the order of KINDS."""
-        return tuple(getattr(self, kind) for kind in KINDS)
 
 
 class Result(Protocol):

@@ -9,11 +9,11 @@ from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
 from harness.conformance.heads import HEAD_CHECKS, HeadCase
 from harness.containment.calls import calling, contained, first_line
 from harness.containment.shared_state import TORCH
-from harness.errors import ExecutionError, HarnessError, UnknownComponent
+from harness.errors import ExecutionError, HarnessError, UnknownComponent, nearest
 from harness.machine.environment import torch_threads
 from harness.model import on_meta
 from harness.plan.parameters import REQUIRED, Parameter, checked, parameters
-from harness.registry import BACKBONES, HEADS, nearest
+from harness.registry import BACKBONES, HEADS
 
 MAX_PARAMETERS = 200_000_000  # of a variant: with gradients in float64 they take 3 GB
 DEFAULTS = "defaults"  # the first variant

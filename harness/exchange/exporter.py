@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import harness
-from harness.errors import RecordError, StorageError
+from harness.errors import RecordError, StorageError, nearest
 from harness.exchange.bundle import (
     BESIDE,
     FILES,
@@ -24,7 +24,6 @@ from harness.machine.files import atomically
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
 from harness.records import choices, sealed, store
 from harness.records.token_nll import FILE_NAME as TOKEN_NLL_FILE
-from harness.registry import nearest
 
 TOO_LARGE = (
     "an exported file holds at most 2 GiB in 65,535 files, and these are more: export one suite at a time (--suite), "

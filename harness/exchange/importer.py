@@ -9,6 +9,7 @@ from harness.errors import RecordError, StorageError
 from harness.exchange.bundle import BESIDE, FILES, Bundle, Trial, check_beside, choices_path, opened
 from harness.machine.files import write_atomically
 from harness.plan.loaded_suite import Choice
+from harness.printable import counted
 from harness.records import agreement, choices, sealed, store
 from harness.records.contents import KnownContents
 from harness.records.record import TrialRecord
@@ -46,14 +47,13 @@ class Imported:
         found = [f"{sentence}; the leaderboard leaves it out" for sentence in self.differing]
         if self.unverified_ids:
             found.append(
-                f"the ids of {self.unverified_ids} records could not be checked: they use local text files, "
-                "plug-ins, or another version"
+                f"the ids of {counted(self.unverified_ids, 'record')} could not be checked: made with local text "
+                "files, plug-ins, or another version"
             )
         found += self.warnings
         if self.uncertified:
-            found.append(
-                f"{self.uncertified} of these records have no certificate: they were made before records had one"
-            )
+            have = "has" if self.uncertified == 1 else "have"
+            found.append(f"{self.uncertified} of these records {have} no certificate: made before records had one")
         if self.other_code:
             found.append(
                 f"{self.other_code} of these records were made by other code of a head, backbone or corpus than the "

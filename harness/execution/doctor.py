@@ -27,6 +27,7 @@ from harness.execution.ray import cluster
 from harness.machine.environment import cpus_available
 from harness.machine.files import existing, write_fault
 from harness.machine.scratch import abandoned_scratch
+from harness.printable import counted
 from harness.records.store import FILE_NAME
 from harness.tracking import database
 
@@ -199,7 +200,7 @@ def unfinished(results: Path) -> Finding:
     ]
     scratch = [left for suite in sorted(runs.glob("*/")) for left in abandoned_scratch(suite)]
     notes += [f"{each} was left by a driver that no longer runs on this machine; delete it" for each in scratch]
-    return Finding(name="interrupted", value=f"{len(trials)} trials without a record", notes=tuple(notes))
+    return Finding(name="interrupted", value=f"{counted(len(trials), 'trial')} without a record", notes=tuple(notes))
 
 
 def _version(package: str) -> str | None:

@@ -13,7 +13,7 @@ from harness.execution.progress.reporter import Reporter
 from harness.execution.resources import LOCAL
 from harness.machine import environment
 from harness.plan.specs import TrialSpec
-from harness.printable import sentence
+from harness.printable import counted, sentence
 from harness.records import store, timings
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
@@ -84,7 +84,9 @@ def what_is_due(trials: Iterable[TrialSpec], execution: Execution, records: Mapp
         notes.append("data-parallel trials are not timed alone: their times are those of their training")
     elif elsewhere:
         devices = ", ".join(sorted({rows[key][0].environment.device for key in elsewhere}))
-        notes.append(f"not timed: {_models(len(elsewhere))} trained on {devices}, because this device is {here}")
+        notes.append(
+            f"not timed: {counted(len(elsewhere), 'model')} trained on {devices}, because this device is {here}"
+        )
     to_time = [row for key, row in rows.items() if key not in data_parallel | elsewhere]
     timed_before = not setting.fresh and _have_timings(setting.runs, to_time, here if local else None)
     all_finished = all(spec.id in records for spec in specs)
@@ -115,7 +117,7 @@ def _have_timings(runs: Path, rows: list[list[TrialRecord]], device: str | None)
 
 def _time(records: list[TrialRecord], execution: Execution, reporter: Reporter) -> bool:
     """Time these trials and save their timings. Returns True when there are timings."""
-    reporter.say(f"timing {_models(len(records))}, one at a time ...")
+    reporter.say(f"timing {counted(len(records), 'model')}, one at a time ...")
     execution = execution.with_route()
     if execution.setting.executor == "inline":
         from harness.execution import inline
@@ -140,11 +142,7 @@ def _summary(found: list[Timing]) -> str:
     other = (
         f"; other programs use {first.busy:.1f} cores, so the times are marked as shared; --timing measures them again"
     )
-    return f"timed {_models(len(found))} in {first.rounds} rounds{other * first.shared}"
-
-
-def _models(number: int) -> str:
-    return f"{number} model{'s' * (number != 1)}"
+    return f"timed {counted(len(found), 'model')} in {counted(first.rounds, 'round')}{other * first.shared}"
 
 
 def _save(timing: Timing, runs: Path) -> None:

@@ -11,10 +11,12 @@ from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import all_ok, run_suite
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import GROUND_TRUTH
+from harness.printable import counted
 from harness.report import ground_truth, study
 from harness.report.evidence.reproduced import Answer, together
 from harness.report.study import Study
 from harness.report.table import suite_table
+from harness.report.table.content import Table
 
 SHORT_MINUTES = 120  # of one core, for all trials of a suite
 Which = Literal["short", "all", "none"]
@@ -55,12 +57,15 @@ def reproduce(
     chosen = [suite for suite in suites if which == "all" or (which == "short" and is_short(suite))]
     try:
         for number, suite in enumerate(chosen, start=1):
-            reporter.say(f"{number} of {len(chosen)} suites: {suite.path}{_cost(suite)}")
+            reporter.say(f"{number} of {counted(len(chosen), 'suite')}: {suite.path}{_cost(suite)}")
             run_suite(suite, results=results, data=data, options=options, reporter=reporter)
     except KeyboardInterrupt:
-        _publish(suites, results, options.overwrite, reporter)
+        _write(ground_truth.table(_studies(suites, results, reporter)), results, options.overwrite, reporter)
         raise
-    studies = _publish(suites, results, options.overwrite, reporter)
+    studies = _studies(suites, results, reporter)
+    reporter.say(suite_table.text(made := ground_truth.table(studies)))
+    if files := _write(made, results, options.overwrite, reporter):
+        reporter.table_files(files)
     left = [suite for suite in suites if suite not in chosen]
     if left and which == "short":
         names = ", ".join(f"{suite.name}{_cost(suite)}" for suite in left)
@@ -93,14 +98,14 @@ def _cost(suite: Suite) -> str:
     return "" if suite.core_minutes is None else f" ({suite.core_minutes:g} minutes on one core)"
 
 
-def _publish(suites: list[Suite], results: Path, overwrite: bool, reporter: Reporter) -> tuple[Study, ...]:
-    """Show and write the table of what the records say. Files that are not replaced are a problem."""
-    studies = tuple(study.load(suite, results, warn=reporter.warn) for suite in suites)
-    made = ground_truth.table(studies)
-    reporter.say(suite_table.text(made))
+def _studies(suites: list[Suite], results: Path, reporter: Reporter) -> tuple[Study, ...]:
+    return tuple(study.load(suite, results, warn=reporter.warn) for suite in suites)
+
+
+def _write(made: Table, results: Path, overwrite: bool, reporter: Reporter) -> list[Path]:
+    """Write the table of all suites. Files that are not replaced are a problem."""
     try:
-        first, *others = ground_truth.write(made, results, overwrite=overwrite)
-        reporter.say(f"table: {', '.join([str(first), *(path.suffix for path in others)])}")
+        return ground_truth.write(made, results, overwrite=overwrite)
     except FewerTrialsError as kept:
         reporter.problem(str(kept))
-    return studies
+        return []

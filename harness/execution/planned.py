@@ -12,6 +12,7 @@ from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
 from harness.plan.tuning import Point, epochs_text
 from harness.plan.two_stages import chosen_rows, chosen_trials, everything, first_stage
+from harness.printable import counted
 from harness.records import store
 from harness.records.choices import completed
 from harness.records.contents import of_suite
@@ -169,7 +170,7 @@ def _later(suite: Suite, rows: Iterable[int]) -> list[LaterTrials]:
 def _counts(trials: list[PlannedTrial]) -> str:
     missing = sum(not trial.finished for trial in trials)
     outdated = sum(trial.state == OUTDATED for trial in trials)
-    return f"{len(trials)} trials, {missing} to run" + (f", {outdated} outdated" if outdated else "")
+    return f"{counted(len(trials), 'trial')}, {missing} to run" + (f", {outdated} outdated" if outdated else "")
 
 
 def with_memory(planned: PlannedSuite, device: torch.device, warn: Callable[[str], None]) -> PlannedSuite:

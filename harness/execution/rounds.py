@@ -12,6 +12,7 @@ from dataclasses import replace
 from harness.errors import ExecutionError
 from harness.execution.events import Event, GuardedListener, OnEvent
 from harness.plan.specs import TrialSpec
+from harness.printable import counted
 from harness.records import store
 from harness.records.record import Status, TrialRecord
 from harness.training.progress_report import Progress
@@ -116,7 +117,9 @@ def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, run_ro
                 _run_alone(spec, setting, watcher, run_round)
         else:  # a trial can be left over when its worker died between two trials
             if len(watcher.ends) == ended:
-                raise ExecutionError(f"the executor ran none of {len(left)} trials; start the same command again")
+                raise ExecutionError(
+                    f"the executor ran none of {counted(len(left), 'trial')}; start the same command again"
+                )
         left = [spec for spec in left if spec.id not in watcher.ends]
     if setting.shared:
         _retry_out_of_memory([spec for spec in specs if spec.id not in tried_alone], setting, watcher, run_round)

@@ -8,13 +8,13 @@ print(study.table())
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import plan
 from harness.corpora.download import DEFAULT_DATA
-from harness.errors import ExecutionError, FewerTrialsError, StorageError
+from harness.errors import ExecutionError, FewerTrialsError, Interruption, StorageError
 from harness.execution.driver import Execution, run_trials
 from harness.execution.exclusive_pass import time_rows
 from harness.execution.options import RESULTS, RunOptions
@@ -23,6 +23,7 @@ from harness.execution.stage import Stage, pending, report
 from harness.execution.tuning_stage import tune
 from harness.plan.loaded_suite import Suite
 from harness.plan.two_stages import chosen_rows, chosen_trials
+from harness.printable import counted
 from harness.records import choices
 from harness.records.record import TrialRecord
 from harness.report import study
@@ -57,7 +58,7 @@ def run_suite(
         changes: single fields of RunOptions, for example executor='inline'.
     Returns: the study of the whole suite.
     Raises: SuiteError when the suite is wrong; ExecutionError, CorpusError or StorageError when no trial can start;
-        KeyboardInterrupt, after the table of the finished trials is written.
+        Interruption, a KeyboardInterrupt, after the table of the finished trials is written.
     """
     options = replace(options or RunOptions(), **changes)
     folders = _results(results), Path(data or os.environ.get("HARNESS_DATA") or DEFAULT_DATA)
@@ -72,10 +73,8 @@ def run_suite(
     try:
         finished = run_trials(todo, execution, view, tracking) if todo else {}
         timed = _time(run, execution, {**before.records, **finished})
-    except KeyboardInterrupt:
-        _publish(run, run.study(), None)
-        run.reporter.totals(view)
-        raise
+    except KeyboardInterrupt as stop:
+        raise _interruption(run) from stop
     changed = bool(todo or timed)
     after = run.study() if changed else before
     _publish(run, after, tracking if changed else None)
@@ -161,9 +160,8 @@ def _tuned(run: _Run, tracking: SafeTracker) -> _Run:
         return run
     try:
         goes_on = tune(run, tracking)
-    except KeyboardInterrupt:
-        _publish(run, run.study(), None)
-        raise
+    except KeyboardInterrupt as stop:
+        raise _interruption(run) from stop
     suite = choices.completed(run.suite, run.results, run.reporter.warn)
     return replace(run, suite=suite, trials=chosen_trials(suite, tuple(run.options.only)) if goes_on else ())
 
@@ -178,19 +176,43 @@ def _time(run: _Run, execution: Execution, records: Mapping[str, TrialRecord]) -
 
 
 def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:
-    """Show and write the table, and describe the suite in MLflow. Files that cannot be written are problems."""
-    run.reporter.say(found.table())
+    """Show and write the table, and describe the suite in MLflow."""
+    run.reporter.table(found)
     if not found.rows:
         return  # no row is tuned yet
-    try:
-        table, *others = found.write_table(run.options.overwrite)
-        run.reporter.say(f"table: {', '.join([str(table), *(path.suffix for path in others)])}")
-    except StorageError as fault:
-        run.reporter.problem(str(fault))
-        return
-    except FewerTrialsError as kept:
-        run.reporter.problem(str(kept))
-    if tracking is not None:
+    if _write(run, found, run.reporter.table_files) and tracking is not None:
         name = run.suite.name
         tracking.call(lambda tracker: tracker.catch_up(name, found.records.values()))
         tracking.call(lambda tracker: tracker.describe(name, description(name, run.results)))
+
+
+def _write(run: _Run, found: Study, on_files: Callable[[list[Path]], None]) -> bool:
+    """Write the table. Files that are not replaced or cannot be written are problems; False in the second case.
+
+    Args:
+        on_files: called with the paths.
+    """
+    try:
+        on_files(found.write_table(run.options.overwrite))
+    except FewerTrialsError as kept:
+        run.reporter.problem(str(kept))
+    except StorageError as fault:
+        run.reporter.problem(str(fault))
+        return False
+    return True
+
+
+def _interruption(run: _Run) -> Interruption:
+    """Write the table of the finished trials, without showing it. Returns what says how to go on."""
+    found, again = run.study(), "start the same command again to go on"
+    if run.suite.tuning is not None and not run.trials:
+        return Interruption(f"interrupted while tuning: finished trials are kept; {again}")
+    files: list[Path] = []
+    if found.records:
+        _write(run, found, files.extend)
+    ids = {spec.id for spec in run.trials}
+    saved = [f"{len(ids & found.records.keys())} of {counted(len(ids), 'trial')} finished"]
+    if begun := len(ids & set(found.evidence.interrupted)):
+        saved.append(f"{begun} with a checkpoint")
+    saved += [f"table: {files[0]}"] if files else []
+    return Interruption(f"interrupted: {', '.join(saved)}; {again}")

@@ -10,6 +10,7 @@ from harness.execution.progress.reporter import Reporter
 from harness.execution.resources import Resources
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
+from harness.printable import counted
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.report import retraining
@@ -106,14 +107,20 @@ def report(stage: Stage, found: Pending) -> None:
         stage.reporter.warn(_lost_weights(lost))
     if stage.trials and not found.todo:
         what = "nothing else to run" if found.outdated else "nothing to run"
-        stage.reporter.say(f"{what}: all {len(stage.trials)} trials have a record")
+        stage.reporter.say(f"{what}: {_all_have(len(stage.trials))} a record")
     if failed := sum(record.status != "ok" for record in found.finished.values()):
-        stage.reporter.say(f"failed: {failed} of these trials; --retry-failed runs them again")
+        stage.reporter.say(
+            f"failed: {counted(failed, 'trial')} of these; --retry-failed runs {'it' if failed == 1 else 'them'} again"
+        )
+
+
+def _all_have(number: int) -> str:
+    return "the trial has" if number == 1 else f"all {number} trials have"
 
 
 def _lost_weights(trials: list[str]) -> str:
     more = f" and {len(trials) - SHOWN} more" if len(trials) > SHOWN else ""
-    which = f"{len(trials)} finished trial{'s' * (len(trials) > 1)} ({', '.join(trials[:SHOWN])}{more})"
+    which = f"{counted(len(trials), 'finished trial')} ({', '.join(trials[:SHOWN])}{more})"
     return (
         f"the weights, best.pt, are missing or damaged of {which}. Records and tables do not need them; "
         "inspect, sample and exclusive times do. --force with --only trains such a trial again"

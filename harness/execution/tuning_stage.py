@@ -5,6 +5,7 @@ from dataclasses import replace
 from harness.execution.driver import run_trials
 from harness.execution.stage import Stage, pending
 from harness.plan.two_stages import chosen_rows, first_stage
+from harness.printable import counted
 from harness.records import choices
 from harness.records.record import TrialRecord
 from harness.tracking.safe_tracker import SafeTracker
@@ -25,13 +26,11 @@ def tune(table: Stage, tracking: SafeTracker) -> bool:
     found = pending(stage, records := choices.tuning_records(stage.suite, stage.results, stage.reporter.warn))
     if found.todo:
         stage.reporter.say(
-            f"tuning: {len(found.todo)} of {len(stage.trials)} trials to run, then the trials of the table"
+            f"tuning: {len(found.todo)} of {counted(len(stage.trials), 'trial')} to run, then the trials of the table"
         )
         view = stage.reporter.progress(found.todo)
-        try:
-            records |= run_trials(found.todo, stage.execution(found.todo), view, tracking)
-        finally:
-            stage.reporter.totals(view)
+        records |= run_trials(found.todo, stage.execution(found.todo), view, tracking)
+        stage.reporter.totals(view)
     if failed := sum(records[spec.id].status not in choices.EXPECTED for spec in stage.trials if spec.id in records):
         stage.reporter.say(f"failed: {failed} of the tuning trials; --retry-failed runs them again")
     _store(stage, [table.suite.tuning.rows[row] for row in rows], records, {spec.id for spec in found.todo})

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, nearest
 from harness.plan.parameters import REQUIRED, axis, checked, is_place, parameters
 from harness.plan.reader import Place, Source
 from harness.plan.specs import ComponentSpec
-from harness.registry import Registry, nearest
+from harness.registry import Registry
 
 MAX_TRIALS = 10_000
 

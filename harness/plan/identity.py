@@ -1,11 +1,11 @@
 """The id of a trial: a hash of everything that decides its result, and of nothing else."""
 
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from harness.containment.calls import calling
+from harness.plan.canonical import canonical, plain
 from harness.plan.parameters import parameters, places
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec
 from harness.protocols import StartsFromFiles
@@ -62,11 +62,6 @@ def starting_content(backbone: ComponentSpec, cls: type) -> str | None:
         return cls.content(**backbone.params)
 
 
-def canonical(value: Any) -> str:
-    """Return JSON that is equal for equal values."""
-    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
 def described(spec: ComponentSpec, cls: type) -> dict[str, Any]:
     """Return the part of a component that enters the id: its name, and its parameters without defaults and paths."""
     known = parameters(cls)
@@ -76,16 +71,3 @@ def described(spec: ComponentSpec, cls: type) -> dict[str, Any]:
         if plain(value) != plain(known[name].default) and name not in places(cls)
     }
     return {"name": spec.name, "params": params}
-
-
-def plain(value: Any) -> Any:
-    """Return a value in the types of JSON: 1.0 becomes 1 and a tuple becomes a list, also within lists and mappings."""
-    if isinstance(value, str | int | None):  # most values: thousands of records are read this way
-        return value
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else value
-    if isinstance(value, dict):
-        return {key: plain(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(child) for child in value]
-    return value

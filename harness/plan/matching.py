@@ -7,14 +7,13 @@ separates the two. Source: Parthiban et al. (2021), main table 5.
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from harness.errors import SuiteError
+from harness.errors import SuiteError, nearest
 from harness.plan.comparison import TOLERANCE, MatchSpec
 from harness.plan.components import Component
 from harness.plan.construction import count, embedding_width
 from harness.plan.expansion import Combination
 from harness.plan.parameters import is_width, parameters, resolved
 from harness.plan.reader import Place, Source
-from harness.registry import nearest
 
 PARAMS = ("match", "params")
 MAX_WIDTH = 2**16

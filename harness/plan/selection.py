@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from harness.errors import SuiteError
-from harness.plan.identity import plain
+from harness.errors import SuiteError, nearest
+from harness.plan.canonical import plain
 from harness.plan.parameters import resolved
 from harness.plan.reader import value_of
 from harness.plan.specs import ComponentSpec, TrialSpec, value_text
-from harness.registry import BACKBONES, CORPORA, HEADS, nearest
+from harness.registry import BACKBONES, CORPORA, HEADS
 
 _REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 Facts = dict[str, dict[str, list[Any]]]

@@ -4,13 +4,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from harness.kernels.products import Precision
 from harness.plan.eval_spec import EvalSpec
 from harness.plan.ngrams import NGRAM_BACKBONE
 from harness.plan.strict import Strict
 from harness.plan.train_parts import Schedule
 
 Optimizer = Literal["sgd", "adam", "adamw", "adamw_huggingface"]
+Precision = Literal["fp32", "tf32", "bf16"]  # as in harness.kernels.products, which needs torch; a test compares them
 MAX_EPOCHS = 50_000  # a record of more epochs would exceed the size limit
 
 

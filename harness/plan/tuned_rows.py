@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.errors import SuiteError
+from harness.plan.canonical import canonical
 from harness.plan.components import MAX_TRIALS, Component
 from harness.plan.construction import Construction
 from harness.plan.expansion import Combination, trials
-from harness.plan.identity import canonical
 from harness.plan.loaded_suite import Candidate, TunedRow, Tuning
 from harness.plan.parameters import checked, parameters, sentence
 from harness.plan.reader import Source

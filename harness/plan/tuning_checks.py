@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.errors import nearest
 from harness.plan.components import Component
 from harness.plan.eval_spec import EvalSpec
 from harness.plan.parameters import Parameter, checked, is_place, parameters, sentence
@@ -13,7 +14,6 @@ from harness.plan.reader import Place, Source
 from harness.plan.specs import DECIDES_NO_RESULT, TrainSpec
 from harness.plan.suite_file import SuiteFile
 from harness.plan.tuning import Axis, TuneSpec, points
-from harness.registry import nearest
 
 SPACE = ("tune", "space")
 OWNERS = ("train", "head", "backbone")

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import RecordError
-from harness.plan.identity import canonical
+from harness.plan.canonical import canonical
 from harness.plan.loaded_suite import Choice, Suite, TunedRow
 from harness.plan.tuning import point_text
 from harness.plan.two_stages import choose, first_stage, with_choices

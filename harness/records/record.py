@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.code.fingerprints import Fingerprints
-from harness.kernels.products import Route
+from harness.code.recorded import Fingerprints
 from harness.plan.specs import TrialSpec
 from harness.records.certificate import Certificate
 
 SCHEMA = 1
+Route = Literal["default", "onednn"]  # as in harness.kernels.products, which needs torch; a test compares them
 Status = Literal["ok", "diverged", "oom", "error", "timeout", "invalid"]  # invalid: its certificate failed
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from harness.errors import RecordError
 from harness.machine.files import read_bounded, write_atomically
-from harness.plan.identity import canonical
+from harness.plan.canonical import canonical
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -28,6 +28,7 @@ from harness.report.evidence.table_rows import Row
 from harness.report.table import chosen_columns, formats, suite_table
 from harness.report.table.content import Table
 from harness.report.table.suite_table import Form
+from harness.report.table.summary import Summary, of_suite
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,6 +106,14 @@ class Study:
         if compact and form == "latex":
             return formats.latex(chosen, compact=True)
         return suite_table.text(chosen, form)
+
+    def summary(self, only: Sequence[str] = ()) -> Summary:
+        """The few columns of the table that a terminal shows.
+
+        Args:
+            only: as for `table`.
+        """
+        return of_suite(self._chosen(self._table("mixtures"), only))
 
     def write_table(self, overwrite: bool = False, shape: Shape | None = None) -> list[Path]:
         """Write the table in all forms below results/tables; returns the paths, markdown first.

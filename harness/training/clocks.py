@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+RECENT = 21  # batches of a running median
 WARMUP_BATCHES = 5  # first calls import lazily, allocate and tune: up to 40 times the median
 
 
@@ -60,10 +61,13 @@ class Clock:
         finally:
             self.beat = beat
 
-    def latest(self) -> float | None:
-        """Milliseconds of the last batch that has ended, without waiting; None before the first has ended."""
+    def recent(self) -> float | None:
+        """The median milliseconds of the last batches that have ended, without waiting; None before the first has. The
+        last batch of an epoch may be short, and the first ones are slow: neither counts once there are others.
+        """
         self._read(wait=False)
-        return self.milliseconds[-1] if self.milliseconds else None
+        last = self.milliseconds[WARMUP_BATCHES:][-RECENT:] or self.milliseconds[-1:]
+        return statistics.median(last) if last else None
 
     def settle(self) -> None:
         """Wait for the batches that have not ended, and read their times."""

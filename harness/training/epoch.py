@@ -16,7 +16,16 @@ from harness.training.step import Step
 
 
 class Diverged(Exception):
-    """The loss is not a finite number."""
+    """The loss is not a finite number.
+
+    Args:
+        step: the first step of the epoch after which the training loss is not finite, from 1; None where another loss
+            is not.
+    """
+
+    def __init__(self, message: str, step: int | None = None):
+        super().__init__(message)
+        self.step = step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +74,7 @@ def train_epoch(
     if epoch.first == 0:
         step.begin_epoch()
     segments = epoch.ordered()
+    finite = torch.zeros((), dtype=torch.int64, device=step.loss_sum.device)  # steps; counted without waiting for a GPU
     num_targets = sum(segments[number].targets.numel() for number in range(epoch.first))
     for number in range(epoch.first, len(segments) if epoch.steps is None else epoch.steps):
         segment = segments[number]
@@ -73,11 +83,14 @@ def train_epoch(
         before_step(number)
         with clock.lap():
             step(segment.inputs, segment.targets)
+        finite += step.loss_sum.isfinite()
         after_step(number + 1)
     mean_loss = step.loss_sum.item() / num_targets
     clock.settle()
     if not math.isfinite(mean_loss):  # a large one may be right: the loss of some heads is not in nats a token
-        raise Diverged(f"training loss is {mean_loss} in epoch {epoch.number}")
+        first = epoch.first + int(finite) + 1
+        last = len(segments) if epoch.steps is None else epoch.steps
+        raise Diverged(f"training loss is {mean_loss} in epoch {epoch.number}, step {first} of {last}", first)
     return mean_loss
 
 

@@ -97,7 +97,8 @@ class Training:
         if self.position == Position() and self.fitted.last is None:
             self._score_untrained(step)
         while self.position.epoch <= self.last_epoch:
-            self._train_epoch(step)
+            with self._explained():
+                self._train_epoch(step)
         self.averaging.swap()
 
     def _step(self) -> Step:
@@ -162,6 +163,19 @@ class Training:
         if number == self.last_epoch or self.saving.due_after(number) or self.hooks.stop.asked:
             self._save(step)
         self.hooks.stop.check()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Within it, a divergence says the learning rate of its step and whether gradients are clipped."""
+        number = self.position.epoch
+        try:
+            yield
+        except Diverged as fault:
+            if fault.step is not None:
+                self.schedule.before_step((number - 1) * len(self.segments) + fault.step - 1)
+            lr = float(self.optimizer.param_groups[0]["lr"])
+            clip = "clip is not set" if self.train.clip is None else f"clip {self.train.clip:g}"
+            raise Diverged(f"{fault}; learning rate {lr:g}, {clip}", fault.step) from fault
 
     def _stop_within_epoch(self, step: Step) -> None:
         """Save the state after the last step, from which the epoch or its validation goes on, and raise Interrupted.

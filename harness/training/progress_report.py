@@ -20,7 +20,7 @@ class Progress:
         step: steps of the present epoch that are done.
         steps: of the present epoch.
         valid_ppl: of the epoch before, and at the end of an epoch of the epoch itself.
-        ms_per_batch: of the last step that has ended.
+        ms_per_batch: the median of the last steps.
     """
 
     epoch: int
@@ -42,7 +42,7 @@ class Throttled:
         """Report, or skip the report. `score`: the last one, which at the end of an epoch is that of the epoch."""
         if not ended and (time.monotonic() < self._due or step == steps):
             return
-        if (latest := self._clock.latest()) is None:  # a GPU has not ended its first step
+        if (recent := self._clock.recent()) is None:  # a GPU has not ended its first step
             return
         self._due = time.monotonic() + PROGRESS_SECONDS
         self._report(
@@ -52,6 +52,6 @@ class Throttled:
                 step=step,
                 steps=steps,
                 valid_ppl=None if score is None else score.ppl,
-                ms_per_batch=latest,
+                ms_per_batch=recent,
             )
         )

@@ -6,7 +6,8 @@ import torch
 
 import harness
 from harness.code import fingerprints
-from harness.code.fingerprints import SHOWN, Fingerprints
+from harness.code.fingerprints import SHOWN
+from harness.code.recorded import Fingerprints
 from harness.machine import environment, proofs
 from harness.plan.specs import TrialSpec
 from harness.records.record import Environment

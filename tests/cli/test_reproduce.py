@@ -65,7 +65,7 @@ def test_short_suites_are_run_and_the_table_has_all(checkout, reproduce):
     assert (done.code, done.err) == (0, "")
     assert trials(checkout).keys() == {"wide"}
     assert answers(done.out) == {"wide": "yes", "far": "not run", "open": "not run"}
-    assert "1 of 1 suites: suites/ground_truth_wide.yaml (0.1 minutes on one core)\n" in done.out
+    assert "1 of 1 suite: suites/ground_truth_wide.yaml (0.1 minutes on one core)\n" in done.out
     left = "not run, because they take longer (--all runs them): ground_truth_far (500 minutes on one core), "
     assert f"{left}ground_truth_open\n" in done.out
     table = (checkout / "results" / "tables" / "ground_truth.md").read_text()
@@ -74,7 +74,7 @@ def test_short_suites_are_run_and_the_table_has_all(checkout, reproduce):
     before = trials(checkout)
     again = reproduce()
     assert (again.code, trials(checkout)) == (0, before)
-    assert "nothing to run: all 1 trials have a record" in again.out
+    assert "nothing to run: the trial has a record" in again.out
     assert (checkout / "results" / "tables" / "ground_truth.md").read_text() == table
 
 

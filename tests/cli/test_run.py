@@ -42,7 +42,7 @@ def test_a_missing_table_is_written_when_there_is_nothing_to_run(finished, run):
     assert place.read_text() == before
 
 
-def test_an_interrupted_run_shows_its_table_and_leaves_the_files_of_a_finished_one(finished, run, monkeypatch):
+def test_an_interrupted_run_says_what_is_saved_and_leaves_the_files_of_a_finished_one(finished, run, monkeypatch):
     folder = finished / "results" / "tables"
     before = {path: path.read_bytes() for path in folder.iterdir()}
 
@@ -54,13 +54,31 @@ def test_an_interrupted_run_shows_its_table_and_leaves_the_files_of_a_finished_o
     monkeypatch.setattr("harness.execution.run_suite.run_trials", interrupt)
     done = run("--force")
     assert done.code == 130
-    assert table_rows(done.out) == {"softmax": "1/2: 1 not run", "mos(num_mixtures=2)": "0/2: 2 not run"}
-    assert done.err.startswith(
+    assert done.out == ""
+    kept, last = done.err.splitlines()
+    assert kept.startswith(
         "results/tables/tiny.md is not replaced: it is made of 4 finished trials, and the new one would be made of 1; "
     )
+    assert last == "interrupted: 1 of 4 trials finished; start the same command again to go on"
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    assert run("--force", "--overwrite").code == 130
-    assert table_rows((folder / "tiny.md").read_text()) == table_rows(done.out)
+    done = run("--force", "--overwrite")
+    assert (done.code, done.out) == (130, "")
+    assert done.err == (
+        "interrupted: 1 of 4 trials finished, table: results/tables/tiny.md; start the same command again to go on\n"
+    )
+    rows = {"softmax": "1/2: 1 not run", "mos(num_mixtures=2)": "0/2: 2 not run"}
+    assert table_rows((folder / "tiny.md").read_text()) == rows
+
+
+def test_a_run_that_is_interrupted_before_any_trial_ends_writes_no_table(fresh, run, monkeypatch):
+    def interrupt(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.execution.run_suite.run_trials", interrupt)
+    done = run()
+    assert (done.code, done.out) == (130, "")
+    assert done.err == "interrupted: 0 of 4 trials finished; start the same command again to go on\n"
+    assert not (fresh / "results" / "tables").exists()
 
 
 def test_a_run_of_some_trials_of_a_fresh_clone_leaves_the_whole_table(finished, run):

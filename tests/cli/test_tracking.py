@@ -32,7 +32,7 @@ def test_sync_rebuilds_a_deleted_database_equal(finished, harness):
     assert len(before[0]) == 4
     done = harness("sync")
     assert done.code == 0
-    assert "4 records of 1 suites" in done.out
+    assert "4 records of 1 suite" in done.out
     assert database(finished / "results") == before
     assert harness("sync").code == 0
     assert database(finished / "results") == before

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from harness.cli import app
+from harness.cli import COMMANDS, app
+from harness.cli.lazy import loaded
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -43,13 +44,14 @@ def words(command: str) -> list[str]:
 def unknown(command: str) -> str | None:
     """What in a command there is not, or None."""
     given = words(command)[1:]
-    level = get_command(app)
+    level = top = get_command(app)
     while hasattr(level, "commands") and given and not given[0].startswith("-"):
         first, *given = given
         names = [each for each in first.split("|") if each not in level.commands]
         if names:
             return f"no command '{names[0]}'"
-        level = level.commands[first.split("|")[0]]
+        name = first.split("|")[0]
+        level = loaded(name, COMMANDS[name]) if level is top else level.commands[name]
     known = {option for parameter in level.params for option in (*parameter.opts, *parameter.secondary_opts)}
     options = [each.partition("=")[0] for word in given if word.startswith("--") for each in word.split("|")]
     wrong = [option for option in options if option not in {*known, "--help"}]

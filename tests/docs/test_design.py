@@ -117,15 +117,15 @@ def test_the_command_of_the_walk_prints_the_seeds(capsys, tmp_path):
 
     names = (
         "from pathlib import Path as SuitePath",
-        "from types import SimpleNamespace",
         "from harness import plan as planning",
+        "from harness.cli.lazy import Command",
     )
-    lines = ("suites = SimpleNamespace(seeds=seeds)", f"added = {{{snippet('A new command', 1)}}}")
-    walk = module_of(tmp_path, *names, snippet("A new command"), *lines)
+    walk = module_of(tmp_path, *names, snippet("A new command"), f"added = {{{snippet('A new command', 1)}}}")
     walk.seeds(ROOT / "suites" / "quickstart.yaml")
     assert capsys.readouterr().out == "1\n2\n"
     added = walk.added
     (name,) = added
+    command = added[name]
     assert name not in COMMANDS
-    assert [type(each) for each in added[name]] == [type(each) for each in COMMANDS["run"]]
-    assert added[name][1].startswith(name)
+    assert command.place.partition(":")[2] == walk.seeds.__name__
+    assert command.example.startswith(name)

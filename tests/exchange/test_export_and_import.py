@@ -104,7 +104,7 @@ def test_weights_logs_checkpoints_and_what_was_set_aside_stay(there, tmp_path):
 
 def test_scores_of_tokens_can_be_left_out(there, tmp_path, harness):
     done = harness("export", tmp_path / "records.zip", "--results", there, "--no-token-nll")
-    assert "3 records of 1 suites, 2 timings:" in done.out
+    assert "3 records of 1 suite, 2 timings:" in done.out
     assert not [path for path in members(tmp_path / "records.zip") if path.endswith(".npz")]
 
 
@@ -265,7 +265,7 @@ def test_records_whose_ids_cannot_be_computed_here_are_counted(there, tmp_path, 
     export_records(there, tmp_path / "records.zip")
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
-    assert done.err.startswith("warning: the ids of 1 records could not be checked")
+    assert done.err.startswith("warning: the ids of 1 record could not be checked")
     assert files(here) == files(there)
 
 

@@ -212,7 +212,7 @@ def test_a_trial_that_starts_again_is_shown_once(suite):
     trial = suite.trials[0]
     events = [Event(kind="started", spec=trial)] * 2
     text = shown([trial], events, force_terminal=True, width=200, color_system=None)
-    last = text[text.rindex("0 of 1 trials") :]
+    last = text[text.rindex("0 of 1 trial") :]
     assert last.count(trial.id) == 1
 
 
@@ -225,7 +225,7 @@ def test_parts_of_epochs_are_shown_as_the_suite_says_them(suite, record_of):
     assert "1.4/1.4 (100 %)  2.5 ms/batch  valid 9.75" in shown([trial], events)
     ended = [*events, Event(kind="finished", spec=trial, record=record)]
     text = shown([trial], ended, force_terminal=True, width=200, color_system=None)
-    assert re.search(r" ok +1\.4 +9\.50 ", text[text.rindex("1 of 1 trials") :])
+    assert re.search(r" ok +1\.4 +9\.50 ", text[text.rindex("1 of 1 trial") :])
 
 
 def test_the_time_that_is_left_counts_a_part_of_an_epoch_as_its_part(suite, monkeypatch):

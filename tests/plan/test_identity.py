@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.plan import load
-from harness.plan.identity import SCHEMA_VERSION, canonical
+from harness.plan.canonical import canonical
+from harness.plan.identity import SCHEMA_VERSION
 
 BASE = """\
 name: small

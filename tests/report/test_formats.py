@@ -197,3 +197,15 @@ def test_only_the_best_is_bold_whatever_the_texts_are():
     made = Table(title="t", columns=(Column(name="x"),), lines=tuple(Line(cells=(cell,)) for cell in cells))
     rows = [line.strip("| ") for line in formats.markdown(made).splitlines() if line.startswith("|")][2:]
     assert rows == [r"**1\*\* &lt;b>**", "2", "3", "4"]
+
+
+def test_the_csv_is_what_pandas_writes_of_the_frame():
+    cells = [
+        (Cell(text='a, "b"'), Cell(text="0.3", value=0.1 + 0.2, spread=1e-17), Cell(text="nan", value=float("nan"))),
+        (Cell(text="-"), Cell(text="-"), Cell(text="1e22 *", value=1e22, mark="*", interval=(1.5, float("inf")))),
+    ]
+    columns = (Column(name="head"), Column(name="ppl", numeric=True), Column(name="change", numeric=True))
+    table = Table(title="a table", columns=columns, lines=tuple(Line(cells=line) for line in cells))
+    assert formats.csv(table) == formats.frame(table).to_csv(index=False, lineterminator="\n")
+    none = Table(title="no row is tuned yet", columns=(), lines=())
+    assert formats.csv(none) == formats.frame(none).to_csv(index=False, lineterminator="\n")

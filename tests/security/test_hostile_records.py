@@ -10,7 +10,7 @@ import handmade
 import pytest
 
 from harness.errors import RecordError
-from harness.plan.identity import canonical
+from harness.plan.canonical import canonical
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.records import store
 

@@ -162,7 +162,7 @@ def test_sync_logs_the_others(lied, harness):
     folder, expected = lied
     done = harness("sync", "--results", folder / "results")
     assert done.code == 0, done.err
-    assert done.out.startswith("32 records of 1 suites")
+    assert done.out.startswith("32 records of 1 suite")
     warnings(done.err, expected)
 
 

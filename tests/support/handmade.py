@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.code.fingerprints import Fingerprints
+from harness.code.recorded import Fingerprints
 from harness.plan.run_options import CheckpointSpec
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.records.certificate import Certificate

@@ -48,7 +48,7 @@ def test_a_signal_to_the_driver_saves_the_trial_after_the_step_under_way(executo
     there.let_go()
     done = there.end(driver)
     assert done.returncode == code, done.stderr
-    assert "0/1: 1 interrupted" in done.stdout
+    assert "0 of 1 trial finished, 1 with a checkpoint" in done.stderr
     assert all_gone(below)
     assert there.records() == {}
     made = there.steps()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness.training import clocks
-from harness.training.clocks import WARMUP_BATCHES, Clock, Clocks
+from harness.training.clocks import RECENT, WARMUP_BATCHES, Clock, Clocks
 
 CPU = torch.device("cpu")
 
@@ -80,14 +80,14 @@ def laps(clock, number):
             pass
 
 
-def test_on_a_gpu_a_lap_waits_for_nothing_and_the_latest_is_the_last_one_through(stream):
+def test_on_a_gpu_a_lap_waits_for_nothing_and_the_last_one_through_is_read(stream):
     clock = Clock(torch.device("cuda"))
     laps(clock, 3)  # events 0 1, 2 3, 4 5
-    assert clock.latest() is None
+    assert clock.recent() is None
     stream.passed = 3  # within the second lap
-    assert clock.latest() == 101.0
+    assert clock.recent() == 101.0
     stream.passed = 4
-    assert clock.latest() == 103.0
+    assert clock.recent() == 103.0
     assert (stream.waits, clock.milliseconds) == (0, [101.0, 103.0])
 
 
@@ -97,10 +97,24 @@ def test_on_a_gpu_every_lap_is_in_the_figures_once_in_order(stream):
     clock.settle()
     laps(clock, 3)
     stream.passed = 2 * WARMUP_BATCHES + 2
-    assert clock.latest() == 100.0 + 2 * WARMUP_BATCHES + 1
+    assert clock.recent() == 100.0 + 2 * WARMUP_BATCHES + 1
     # the three laps after warm-up end at events 11, 13 and 15
     assert clock.summary("eval") == {"eval_ms_per_batch": 113.0, "eval_ms_per_batch_iqr": 4.0}
     assert len(clock.milliseconds) == WARMUP_BATCHES + 3
+
+
+def test_the_recent_time_is_a_median_that_a_short_last_batch_and_the_warm_up_do_not_change():
+    clock = Clock(torch.device("cpu"))
+    clock.milliseconds = [900.0] * 2
+    assert clock.recent() == 900.0  # warm-up alone: better than nothing
+    clock.milliseconds = [900.0] * WARMUP_BATCHES + [85.0] * 20 + [10.0]  # an epoch's last batch is short
+    assert clock.recent() == 85.0
+
+
+def test_the_recent_time_follows_a_machine_that_becomes_slower():
+    clock = Clock(torch.device("cpu"))
+    clock.milliseconds = [85.0] * 1000 + [170.0] * (RECENT // 2 + 1)
+    assert clock.recent() == 170.0
 
 
 def test_a_lap_that_fails_is_none(stream):
@@ -108,7 +122,7 @@ def test_a_lap_that_fails_is_none(stream):
         clock = Clock(torch.device(device))
         with pytest.raises(ValueError, match="planted"), clock.lap():
             raise ValueError("planted")
-        assert clock.latest() is None
+        assert clock.recent() is None
 
 
 def test_peak_memory_sees_what_was_allocated_after_the_reset_and_not_before():

@@ -140,6 +140,46 @@ def test_a_training_loss_that_is_not_finite_is_divergence_although_the_weights_a
         training(model(), spec(epochs=1), tmp_path, prepare=prepare).fit()
 
 
+class DivergesAt(EagerStep):
+    """Its loss is not finite after the step with this number, counted from 1 over all epochs."""
+
+    number, done = 0, 0
+
+    def __call__(self, inputs, targets):
+        super().__call__(inputs, targets)
+        type(self).done += 1
+        if self.done == self.number:
+            self.loss_sum += math.nan
+
+
+@pytest.mark.parametrize(("clip", "says"), [(None, "clip is not set"), (0.25, "clip 0.25")])
+def test_divergence_names_epoch_step_learning_rate_and_clip(tmp_path, clip, says):
+    steps = len(training(model(), spec(), tmp_path / "unused").segments)
+
+    class Planted(DivergesAt):
+        number = steps + 4  # step 4 of the second epoch
+
+    def prepare(step, segment, parts):
+        return Planted(step.model, step.optimizer, step.train)
+
+    settings = spec(epochs=3, lr=0.5, clip=clip, schedule={"step": {"after": 1, "factor": 0.5}})
+    with pytest.raises(Diverged) as caught:
+        training(model(), settings, tmp_path, prepare=prepare).fit()
+    # lr * factor^(2 - 1): half of it in the second epoch
+    assert str(caught.value) == f"training loss is nan in epoch 2, step 4 of {steps}; learning rate 0.25, {says}"
+
+
+def test_divergence_in_a_warm_up_names_the_rate_of_its_step(tmp_path):
+    class Planted(DivergesAt):
+        number = 3
+
+    def prepare(step, segment, parts):
+        return Planted(step.model, step.optimizer, step.train)
+
+    with pytest.raises(Diverged, match=r"step 3 of \d+; learning rate 0\.1, "):  # lr s / w = 0.5 * 2 / 10
+        training(model(), spec(epochs=1, lr=0.5, schedule={"warmup": {"steps": 10}}), tmp_path, prepare=prepare).fit()
+
+
 def test_a_validation_loss_that_is_not_finite_is_divergence_although_nothing_was_trained(tmp_path):
     ours = model()
     next(ours.parameters()).data.fill_(math.nan)

@@ -13,7 +13,7 @@ from rich.text import Text
 from harness.execution.events import Event
 from harness.execution.progress.pace import Pace, epochs_done
 from harness.plan.specs import TrialSpec
-from harness.printable import printable
+from harness.printable import counted, printable
 from harness.training.progress_report import Progress
 
 MAX_ROWS = 20
@@ -109,7 +109,7 @@ class LiveView:
     def _ended(self) -> str:
         counts = Counter(end.record.status if end.record else "lost" for end in self._ends.values())
         by_status = ", ".join(f"{count} {status}" for status, count in counts.items()) or "none finished"
-        return f"{len(self._ends)} of {self.total} trials: {by_status}"
+        return f"{len(self._ends)} of {counted(self.total, 'trial')}: {by_status}"
 
     def _device_seconds(self) -> float:
         """The training time in the new records, summed over all devices of each trial."""

@@ -1,9 +1,13 @@
 """What a run of a suite reports while it goes on: sentences, warnings, problems, and the progress of its trials."""
 
+from pathlib import Path
+
 from rich.console import Console
 
 from harness.execution.progress.live import LiveView
+from harness.execution.progress.short_table import short_table
 from harness.plan.specs import TrialSpec
+from harness.report.study import Study
 
 
 class Reporter:
@@ -40,6 +44,17 @@ class Reporter:
     def progress(self, trials: list[TrialSpec]) -> LiveView:
         """A context manager that shows the events of these trials."""
         return LiveView(trials, self.output)
+
+    def table(self, found: Study) -> None:
+        """Show the table of a suite: its summary in a terminal, all of it as markdown anywhere else."""
+        if self.output.is_terminal:
+            self.output.print(short_table(found.summary(), self.output.width))
+        else:
+            self.say(found.table())
+
+    def table_files(self, files: list[Path]) -> None:
+        """Say where the table is."""
+        self.say(f"table: {', '.join([str(files[0]), *(place.suffix for place in files[1:])])}")
 
     def totals(self, view: LiveView) -> None:
         """Print what the trials of a view took, if there were any."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from harness.plan.identity import plain
+from harness.plan.canonical import plain
 from harness.plan.parameters import resolved
 from harness.plan.specs import TrialSpec, value_text
 from harness.registry import BACKBONES, HEADS

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.diagnostics.trained import finished
 from harness.errors import ExecutionError, RecordError
-from harness.plan.identity import plain
+from harness.plan.canonical import plain
 from harness.plan.parameters import is_place, parameters, resolved
 from harness.records import token_nll
 from harness.records.record import TrialRecord

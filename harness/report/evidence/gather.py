@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from harness.code.fingerprints import UNKNOWN, harness_code
+from harness.code.fingerprints import harness_code
+from harness.code.recorded import UNKNOWN
 from harness.errors import RecordError
 from harness.plan.loaded_suite import Suite
 from harness.records import choices, store, timings, token_nll

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import harness
-from harness.errors import HarnessError, SuiteError
+from harness.errors import HarnessError, SuiteError, nearest
 from harness.machine.files import read_bounded
-from harness.plan.identity import plain
+from harness.plan.canonical import plain
 from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import resolved
 from harness.plan.reader import value_of
 from harness.plan.specs import TrialSpec
 from harness.records.metrics import METRICS
-from harness.registry import HEADS, nearest
+from harness.registry import HEADS
 
 MAX_BYTES = 4 * 1024**2
 SOURCE = ("paper", "title", "year")

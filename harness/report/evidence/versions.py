@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from harness.code import fingerprints
-from harness.code.fingerprints import KINDS, SHOWN, UNKNOWN
+from harness.code.fingerprints import KINDS, SHOWN
+from harness.code.recorded import UNKNOWN
 from harness.records.record import TrialRecord
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ExecutionError
+from harness.errors import ExecutionError, nearest
 from harness.plan.specs import LEADERBOARD
-from harness.registry import nearest
 from harness.report.leaderboard import board
 from harness.report.leaderboard.groups import Group, gather, groups
+from harness.report.table.summary import Summary, of_group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,10 @@ class Leaderboard:
     def text(self, corpora: Sequence[str] = ()) -> str:
         """The tables in markdown, of all corpora or of some. Raises as `of_corpora` does."""
         return board.render(self.of_corpora(corpora), unknown=self.unknown, differing=self.differing)
+
+    def summaries(self, corpora: Sequence[str] = ()) -> list[Summary]:
+        """The few columns of each table that a terminal shows. Raises as `of_corpora` does."""
+        return [of_group(board.table(group)) for group in self.of_corpora(corpora)]
 
     def as_json(self, corpora: Sequence[str] = ()) -> dict[str, Any]:
         """The content of `harness leaderboard --json`. Raises as `of_corpora` does."""

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import RecordError
-from harness.plan.identity import canonical, described
+from harness.plan.canonical import canonical
+from harness.plan.identity import described
 from harness.plan.parameters import resolved
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, value_text
 from harness.records import agreement, store, timings

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.code.fingerprints import SHOWN, Fingerprints
+from harness.code.fingerprints import SHOWN
+from harness.code.recorded import Fingerprints
 from harness.machine.files import read_end
 from harness.plan.parameters import is_place, parameters, resolved
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, value_text

@@ -1,5 +1,7 @@
 """A table as text: markdown, CSV with unrounded numbers, LaTeX."""
 
+import csv as csv_files
+import io
 import re
 from collections.abc import Iterator
 from itertools import groupby
@@ -55,7 +57,11 @@ def markdown(table: Table) -> str:
 
 def csv(table: Table) -> str:
     """`frame` as CSV with one header line, without title and notes."""
-    return frame(table).to_csv(index=False, lineterminator="\n")
+    names, lines = _unrounded(table)
+    shown = [["" if value is None or value != value else value for value in line] for line in lines]  # '' for NaN
+    text = io.StringIO()
+    csv_files.writer(text, lineterminator="\n").writerows([names, *shown])  # pandas would take a second to import
+    return text.getvalue()
 
 
 def frame(table: Table) -> "pd.DataFrame":
@@ -63,11 +69,16 @@ def frame(table: Table) -> "pd.DataFrame":
 
     No text of it is a formula for a spreadsheet.
     """
-    import pandas as pd  # here: half a second, which markdown does not need
+    import pandas as pd  # here: half a second, which the files do not need
 
+    names, lines = _unrounded(table)
+    return pd.DataFrame(lines, columns=names, dtype=object)
+
+
+def _unrounded(table: Table) -> tuple[list[str], list[tuple[object, ...]]]:
+    """The header and the lines of `frame`; an empty cell is None."""
     parts = [part for index, column in enumerate(table.columns) for part in _parts(column, _cells(table, index))]
-    lines = zip(*(values for _, values in parts), strict=True)
-    return pd.DataFrame(lines, columns=[harmless(name) for name, _ in parts], dtype=object)
+    return [harmless(name) for name, _ in parts], list(zip(*(values for _, values in parts), strict=True))
 
 
 def latex(table: Table, *, compact: bool = False) -> str:

@@ -9,6 +9,7 @@ from harness.plan.loaded_suite import Choice, Suite, TunedRow, Tuning
 from harness.plan.specs import value_text
 from harness.plan.tuning import Axis
 from harness.plan.two_stages import row_labels
+from harness.printable import counted
 from harness.report.evidence import versions
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
@@ -46,7 +47,7 @@ def tuned_settings(suite: Suite) -> list[str]:
 def _budget(tuning: Tuning) -> str:
     """'Tuned: up to 8 trials of 2 epochs a row, seed 0, lr log-uniform in [0.5, 20]; ...'."""
     spec, numbers = tuning.spec, [len(row.candidates) for row in tuning.rows]
-    most = f"{max(numbers)} trial{'s' * (max(numbers) > 1)}"
+    most = counted(max(numbers), "trial")
     fewer = "" if min(numbers) == max(numbers) else " (fewer where a key does not apply)"
     space = "; ".join(f"{key.removeprefix('train.')} {_values(axis)}" for key, axis in spec.space.items())
     return (

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from harness.containment.calls import marked_signals
 from harness.corpora.corpus import CorpusFacts
-from harness.errors import ComponentError, CorpusError, SuiteError
+from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.plan import tuned_rows, tuning_checks
 from harness.plan.budgets import in_equal_time, in_tokens
 from harness.plan.components import MAX_TRIALS, Component, components
@@ -23,7 +23,7 @@ from harness.plan.places import suite_file
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
 from harness.plan.specs import DECIDES_NO_RESULT, TrainSpec
 from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile
-from harness.registry import BACKBONES, CORPORA, HEADS, nearest
+from harness.registry import BACKBONES, CORPORA, HEADS
 
 MAX_DIGITS = 9  # of a list index in --set; a longer number is read as a key
 

@@ -1,0 +1,103 @@
+"""`harness plan`: what a suite would run."""
+
+import json
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from harness import plan as planning
+from harness.cli import plan_tables, screen
+from harness.cli.options import (
+    RESULTS,
+    Data,
+    Device,
+    Json,
+    Only,
+    Results,
+    Set,
+    SuitePath,
+    console,
+    say,
+    warn,
+)
+from harness.corpora.download import DEFAULT_DATA
+from harness.errors import ExecutionError
+from harness.execution.options import results_option
+from harness.execution.planned import PlannedSuite, planned, with_memory
+from harness.execution.suite_disk import suite_disk
+from harness.execution.suite_times import reference, save_ratios, suite_times
+from harness.machine.environment import resolve_device
+from harness.plan.two_stages import possible_trials
+
+
+def plan(
+    suite: SuitePath,
+    overrides: Set = [],  # noqa: B006
+    only: Only = [],  # noqa: B006
+    results: Results = RESULTS,
+    data: Data = DEFAULT_DATA,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Compute the peak memory of a training step; some seconds for each model.")
+    ] = False,
+    time: Annotated[
+        bool, typer.Option("--time", help="Time 20 training steps of each row: the minutes of a trial here.")
+    ] = False,
+    save: Annotated[
+        bool, typer.Option("--save", help="With --time: write the file of ratios that `match: {time: ...}` reads.")
+    ] = False,
+    device: Annotated[
+        Device, typer.Option(help="The device of --memory and --time; auto: a GPU if there is one.")
+    ] = Device.auto,
+    as_json: Json = False,
+) -> None:
+    """Show what would run: trial ids, parameter counts, and what is finished.
+
+    Nothing is downloaded or trained, but by --time.
+    """
+    read = planning.load(suite, tuple(overrides), equal_time=not save)
+    if save and not (time and not only and read.match is not None and read.match.time is not None):
+        raise ExecutionError("--save belongs to --time without --only, and to a suite with `match: {time: HEAD}`")
+    found = planned(read, results, tuple(only), warn, *results_option(results))
+    if memory:
+        found = with_memory(found, resolve_device(device.value), warn)
+    times = suite_times(found, data, resolve_device(device.value), warn) if time else None
+    if save:
+        save_ratios(read, times, resolve_device(device.value))
+    disk = suite_disk(found, results)
+    if as_json:
+        measured = {} if times is None else {"times": [row.as_json() for row in times]}
+        print(json.dumps({**found.as_json(memory=memory), "disk": disk.as_json(), **measured}, indent=1))
+        return
+    _show_trials(found)
+    _say_all(plan_tables.disk(disk, str(results / "runs" / read.name)))
+    _say_all(plan_tables.conditions(possible_trials(read)))
+    if memory:
+        _show(plan_tables.step_memory(found.models, str(resolve_device(device.value))))
+    if times is not None:
+        matched = read.match is not None and read.match.time is not None and not save
+        _show(plan_tables.times(times, reference(read), str(resolve_device(device.value)), matched=matched))
+        minutes = sum(row.minutes_to_run for row in times)
+        say(f"to run, one trial after the other: {screen.span(minutes)}")
+
+
+def _show_trials(found: PlannedSuite) -> None:
+    if found.suite.tuning is not None:
+        _show(plan_tables.trials(found.tuning, title="stage 1: tuning"))
+    _show(plan_tables.trials(found.trials, found.later, "stage 2: the table" if found.tuning else None))
+    say(str(found))
+    _say_all(found.outdated)
+    if (match := found.suite.match) is not None:
+        say(f"{match.kind} matched: {match}")
+
+
+def _show(parts: Iterable[Text | Table]) -> None:
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, Text))
+
+
+def _say_all(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        say(sentence)

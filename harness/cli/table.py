@@ -1,0 +1,62 @@
+"""`harness table`: the table of a suite, from its records."""
+
+import re
+from typing import Annotated
+
+import typer
+
+from harness import plan as planning
+from harness.cli.options import (
+    RESULTS,
+    Data,
+    Only,
+    Overwrite,
+    Results,
+    Set,
+    SuitePath,
+    console,
+    say,
+    say_files,
+    warn,
+)
+from harness.corpora.download import DEFAULT_DATA
+from harness.execution.progress.short_table import short_table
+from harness.plan.comparison import Shape
+from harness.report import study
+from harness.report.table.suite_table import Form
+
+
+def table(
+    suite: SuitePath,
+    overrides: Set = [],  # noqa: B006
+    only: Only = [],  # noqa: B006
+    results: Results = RESULTS,
+    data: Data = DEFAULT_DATA,
+    shape: Annotated[
+        Shape | None, typer.Option(help="How rows are laid out; another shape than the suite's has its own files.")
+    ] = None,
+    form: Annotated[
+        Form | None,
+        typer.Option(help="What is printed: by default a summary on a terminal, else md. All three are written."),
+    ] = None,
+    columns: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[,...]", help="Print these columns only: 'test ppl,vs,params', no space after a comma."
+        ),
+    ] = "",
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Print a table for one column of a paper: few columns, no intervals.")
+    ] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the table of a suite again from its records. With --only, print those rows only."""
+    found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
+    names = [name for name in re.split(r",(?! )", columns) if name]  # a name may be 'test ppl, last epoch'
+    if form is None and shape is None and not names and not compact and console.is_terminal:
+        console.print(short_table(found.summary(only), console.width))
+    else:
+        say(found.table(form or "md", shape, only, names, compact))
+    files = found.write_table(overwrite, shape)
+    if form in (None, "md"):  # the other forms are for programs, which read only the table
+        say_files("table", files)

@@ -1,0 +1,109 @@
+"""The few columns of a table by which a reader knows the result, for a terminal of 80 characters.
+
+A summary is made of the table's own cells, so its numbers and marks are those of the files.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from harness.report.evidence.convergence import COLLAPSED_MARK, NOT_CONVERGED_MARK
+from harness.report.evidence.findings import COMPAT_MARK, SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK
+from harness.report.evidence.multiple import RANK_SEEDS
+from harness.report.evidence.versions import OUTDATED_MARK
+from harness.report.table.content import NOTHING, Cell, Column, Line, Table
+
+AGAINST = "vs "  # how the header of a comparison begins, before the name of the baseline
+FEW = "too few seeds"
+UNTESTED = ("lower", "higher")  # what a change is called that was not tested
+ORDER = "the order is that of validation perplexity"
+NAMES = {"train ms/batch": "ms/batch", "n": "seeds", "test ppl": "test ppl"}  # header in a table -> here
+KEPT = ("head", "K", "test ppl", "reproduced", "train ms/batch", "n")
+GROUPING = ("corpus", "backbone")
+MEANINGS = {
+    TIE_MARK: "the lowest, or not distinguishable from it",
+    NOT_CONVERGED_MARK: "not converged: longer training may change it",
+    COLLAPSED_MARK: "collapsed: hardly better than the frequencies of words",
+    COMPAT_MARK: "computed as a published code does, not comparable with the others",
+    SHARED_MARK: "timed while other work ran",
+    OUTDATED_MARK: "the code has changed since",
+    UNCERTIFIED_MARK: "not certified",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The short form of a table.
+
+    Args:
+        sections: a heading, and the lines below it; '' if it is the only section.
+        legend: a sentence for each mark in it.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    sections: tuple[tuple[str, tuple[Line, ...]], ...]
+    legend: tuple[str, ...]
+
+
+def of_suite(table: Table) -> Summary:
+    """The summary of a suite's table in the shape 'mixtures': its comparison with the baseline in words."""
+    names = [column.name for column in table.columns]
+    against = next((name for name in names if name.startswith(AGAINST)), None)
+    kept = [name for name in KEPT if name in names]
+    if against is not None:
+        kept.insert(kept.index("test ppl") + 1, against)
+    grouping = [name for name in GROUPING if name in names]
+    sections = []
+    for heading, lines in groupby(
+        table.lines, lambda line: ", ".join(_of(line, names)[name].text for name in grouping)
+    ):
+        sections.append((heading, tuple(_line(line, names, kept, against) for line in lines)))
+    return _summary(table, kept, sections)
+
+
+def of_group(table: Table) -> Summary:
+    """The summary of a table of the leaderboard, which compares with no baseline."""
+    names = [column.name for column in table.columns]
+    kept = [name for name in ("rank", "head", "backbone", *KEPT[1:]) if name in names]
+    made = _summary(table, kept, [("", tuple(_line(line, names, kept, None) for line in table.lines))])
+    return replace(made, legend=(*made.legend, ORDER))
+
+
+def _summary(table: Table, kept: Sequence[str], sections: list[tuple[str, tuple[Line, ...]]]) -> Summary:
+    numeric = {column.name: column.numeric and not column.name.startswith(AGAINST) for column in table.columns}
+    columns = tuple(Column(name=NAMES.get(name, name), numeric=numeric[name]) for name in kept)
+    texts = [cell.text for _, lines in sections for line in lines for cell in line.cells]
+    legend = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if any(mark in text.split() for text in texts)]
+    if any(text.endswith(UNTESTED) for text in texts):
+        legend.append(f"{' and '.join(UNTESTED)}: without a verdict, which needs {RANK_SEEDS} seeds or more")
+    return Summary(title=table.title, columns=columns, sections=tuple(sections), legend=tuple(legend))
+
+
+def _of(line: Line, names: Sequence[str]) -> dict[str, Cell]:
+    return dict(zip(names, line.cells, strict=True))
+
+
+def _line(line: Line, names: Sequence[str], kept: Sequence[str], against: str | None) -> Line:
+    cells = _of(line, names)
+    if against is not None:
+        cells[against] = _in_words(cells, against)
+    if (time := cells.get("train ms/batch")) is not None and time.value is not None:
+        cells["train ms/batch"] = Cell(text=f"{time.value:,.1f} {time.mark}".strip())
+    return Line(cells=tuple(cells[name] for name in kept), trials=line.trials)
+
+
+def _in_words(cells: dict[str, Cell], against: str) -> Cell:
+    """'3.2 % better', '3.2 % lower' (untested), 'equivalent (-0.1 %)', 'undecided: collapsed', 'baseline'."""
+    change, verdict = cells[against].value, cells["verdict"].text if "verdict" in cells else NOTHING
+    if change is None:
+        baseline = against.removeprefix(AGAINST)
+        head = cells["head"].text.removesuffix(cells["head"].mark).strip()
+        return Cell(text="baseline" if head == baseline else NOTHING)
+    if verdict in ("better", "worse"):
+        return Cell(text=f"{abs(change):.1f} % {verdict}")
+    if verdict in ("equivalent", "undecided"):
+        return Cell(text=f"{verdict} ({change:+.1f} %)")
+    if verdict == FEW:
+        return Cell(text=f"{abs(change):.1f} % {UNTESTED[change > 0]}")
+    return Cell(text=verdict)

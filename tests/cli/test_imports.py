@@ -1,0 +1,59 @@
+"""What a command imports before it does its work: this, and not a clock, decides how long a user waits."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+TORCH = {"torch", "transformers"}
+VIEWS = {"mlflow", "ray", "pandas", "matplotlib", "scipy.stats"}
+ASKED = """
+import json, sys
+from harness.cli import main
+sys.argv = ["harness", *json.loads(sys.argv[1])]
+try:
+    main()
+except SystemExit as leaving:
+    code = leaving.code
+print(json.dumps({"code": code, "modules": sorted(sys.modules)}), file=sys.stderr)
+"""
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """The modules that are imported when a command has ended, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED, json.dumps(arguments)], cwd=ROOT, capture_output=True, text=True, env=os.environ
+    )
+    ended = json.loads(done.stderr.splitlines()[-1])
+    assert ended["code"] in (0, None), done.stderr
+    return set(ended["modules"])
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_import_no_library_that_takes_time(option):
+    assert not modules_after(option) & {*TORCH, *VIEWS, "pydantic", "numpy", "scipy", "ruamel", "jinja2", "pooch"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "without"),
+    [
+        (("runs",), {*TORCH, *VIEWS}),
+        (("list", "suites"), {*TORCH, *VIEWS}),
+        (("list", "heads"), {*VIEWS, "transformers"}),
+        (("plan", "suites/quickstart.yaml"), {*VIEWS, "transformers"}),
+    ],
+    ids=lambda given: "-".join(given) if isinstance(given, tuple) else "",
+)
+def test_a_command_imports_only_what_it_works_with(arguments, without):
+    assert not modules_after(*arguments) & without
+
+
+def test_the_table_needs_no_plots_and_no_mlflow(first_run):
+    done = modules_after(
+        "table", str(first_run.folder / "suites/tiny.yaml"), "--results", str(first_run.folder / "results")
+    )
+    assert not done & {"mlflow", "ray", "pandas", "matplotlib", "transformers"}

@@ -1,0 +1,74 @@
+"""What commands show on a terminal: a summary that fits it. Pipes get markdown, and an explicit form is kept."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from harness.execution.progress.reporter import Reporter
+
+HEADER = "test ppl"
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal of 80 characters, in place of standard output. `shown()` is what was printed on it."""
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80, height=24)
+    for module in ("suites", "leaderboard", "options"):  # the first two import that of the last
+        monkeypatch.setattr(f"harness.cli.{module}.console", console)
+    return SimpleNamespace(console=console, shown=console.file.getvalue)
+
+
+def is_markdown(text: str) -> bool:
+    return any(line.startswith(("|:--", "|--")) for line in text.splitlines())
+
+
+def test_the_table_of_a_suite_is_a_summary_and_its_files_are_named(finished, harness, terminal):
+    harness("table", "suites/tiny.yaml")
+    lines = [line.rstrip() for line in terminal.shown().splitlines()]
+    assert not is_markdown(terminal.shown())
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if line.endswith("2/2")] == ["softmax", "mos(num_mixtures=2)"]
+    assert lines[-1] == "table: results/tables/tiny.md, .csv, .tex"
+    assert is_markdown((finished / "results/tables/tiny.md").read_text())
+
+
+def test_with_only_the_summary_has_these_rows(finished, harness, terminal):
+    harness("table", "suites/tiny.yaml", "--only", "head=mos")
+    assert [line.split()[0] for line in terminal.shown().splitlines() if "2/2" in line] == ["mos(num_mixtures=2)"]
+
+
+@pytest.mark.parametrize("options", [("--form", "md"), ("--shape", "mixtures")], ids=["form", "shape"])
+def test_a_form_or_shape_that_is_asked_for_is_shown_on_a_terminal_too(finished, harness, terminal, options):
+    harness("table", "suites/tiny.yaml", *options)
+    assert is_markdown(terminal.shown())
+
+
+def test_a_pipe_gets_markdown(finished, harness):
+    assert is_markdown(harness("table", "suites/tiny.yaml").out)
+    assert is_markdown(harness("leaderboard").out)
+
+
+def test_a_run_ends_with_the_summary_and_with_where_more_is(finished, run, terminal):
+    assert run().code == 0
+    shown = terminal.shown()
+    assert not is_markdown(shown)
+    assert HEADER in shown
+    assert "plots and page: " in shown
+    assert "report suites/tiny.yaml" in shown.replace("\n", " ")
+
+
+def test_the_leaderboard_is_a_summary_of_each_group(finished, harness, terminal):
+    harness("leaderboard")
+    shown = terminal.shown()
+    assert not is_markdown(shown)
+    assert max(map(len, shown.splitlines()[:-1])) <= 80  # the last line names two files
+    assert [name for name in ("softmax", "mos(num_mixtures=2)") if name in shown] == ["softmax", "mos(num_mixtures=2)"]
+
+
+def test_a_notebook_or_a_log_gets_markdown(terminal):
+    study = SimpleNamespace(table=lambda: "| a |\n|---|\n")
+    log = io.StringIO()
+    Reporter(Console(file=log)).table(study)
+    assert is_markdown(log.getvalue())

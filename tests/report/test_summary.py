@@ -1,0 +1,153 @@
+"""The summary of a table that a terminal shows: its words, its marks, and that it fits 80 characters."""
+
+import io
+from pathlib import Path
+
+import handmade
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from harness import plan
+from harness.execution.progress.short_table import short_table
+from harness.report.table.content import Cell, Column, Line, Table
+from harness.report.table.suite_table import build
+from harness.report.table.summary import MEANINGS, of_group, of_suite
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def drawn(summary, width: int = 80) -> str:
+    """The lines that a terminal of a width shows."""
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
+    console.print(short_table(summary, width))
+    return console.file.getvalue()
+
+
+def table(*lines: dict, baseline: str = "softmax", **more) -> Table:
+    """A table of cells by the names of their columns."""
+    names = ["head", "K", "test ppl", f"vs {baseline}", "verdict", "train ms/batch", "n"]
+    numeric = {"K", "test ppl", f"vs {baseline}", "train ms/batch"}
+    empty = Cell(text="-")
+    return Table(
+        title="suite, version 1",
+        columns=tuple(Column(name=name, numeric=name in numeric) for name in names),
+        lines=tuple(Line(cells=tuple(line.get(name, empty) for name in names)) for line in lines),
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "words"),
+    [
+        (-3.24, "better", "3.2 % better"),
+        (3.24, "worse", "3.2 % worse"),
+        (-0.12, "equivalent", "equivalent (-0.1 %)"),
+        (0.4, "undecided", "undecided (+0.4 %)"),
+        (-1.3, "too few seeds", "1.3 % lower"),
+        (1.3, "too few seeds", "1.3 % higher"),
+        (-1.3, "undecided: not converged", "undecided: not converged"),
+    ],
+)
+def test_a_comparison_is_in_words(change, verdict, words):
+    line = {"head": Cell(text="mos"), "vs softmax": Cell(text="...", value=change), "verdict": Cell(text=verdict)}
+    (_, (shown,)), *others = of_suite(table(line)).sections
+    assert not others
+    assert words in [cell.text for cell in shown.cells]
+
+
+def test_the_baseline_is_named_and_a_row_that_is_not_compared_has_no_words():
+    rows = [{"head": Cell(text="softmax ¶", mark="¶")}, {"head": Cell(text="mos †", mark="†")}]
+    ((_, lines),) = of_suite(table(*rows)).sections
+    column = [column.name for column in of_suite(table(*rows)).columns].index("vs softmax")
+    assert [line.cells[column].text for line in lines] == ["baseline", "-"]
+
+
+def test_the_legend_explains_the_marks_that_there_are_and_no_others():
+    row = {
+        "head": Cell(text="mos ¶", mark="¶"),
+        "test ppl": Cell(text="86.89 ± 0.31 ≈ ∅ ↓", value=86.89),
+        "train ms/batch": Cell(text="26.31 ± 0.42 ‡", value=26.31, spread=0.42, mark="‡"),
+    }
+    summary = of_suite(table(row))
+    assert [line[0] for line in summary.legend] == ["≈", "↓", "∅", "‡", "¶"]
+    assert "26.3 ‡" in drawn(summary)
+    assert of_suite(table({"head": Cell(text="mos")})).legend == ()
+
+
+@pytest.fixture(scope="module")
+def widest():
+    """All heads of suites/ptb_heads.yaml on both backbones, with every mark and with trials that failed."""
+    suite = plan.load(ROOT / "suites/ptb_heads.yaml")
+    made = []
+    for number, trial in enumerate(suite.trials):
+        ppl = 1234.56 + 7 * number + trial.seed
+        metrics = {"valid_ppl": ppl, "test_ppl": ppl, "train_ms_per_batch": 1234.5, "unigram_test_ppl": 1240.0}
+        failed = {"status": "diverged", "message": "no", "certificate": None, "metrics": {}}
+        made.append(
+            handmade.record(suite="ptb_heads", spec=trial, **(failed if number % 11 == 0 else {"metrics": metrics}))
+        )
+    return of_suite(build(handmade.findings(suite, made), "mixtures"))
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_the_widest_table_fits_the_terminal_with_every_head(widest, width):
+    shown = drawn(widest, width)
+    assert max(cell_len(line) for line in shown.splitlines()) <= width
+    for name in ("softmax", "plif", "doc_poster", "mixtape", "transformer_encoder", "lstm"):
+        assert name in shown
+
+
+def test_nothing_of_the_widest_table_is_cut_at_80_characters(widest):
+    # column by column: a cell goes on in the same columns of the lines below it
+    shown = drawn(widest).splitlines()
+    header = next(line for line in shown if line.startswith("head"))
+    starts = [header.index(name) for name in ("head", "vs softmax", "seeds")]
+    ends = [header.index("K") - 1, header.index("ms/batch") - 1, None]
+    for column, start, end in zip(("head", "vs softmax", "seeds"), starts, ends, strict=True):
+        found = "".join("".join(line[start:end].split()) for line in shown)
+        index = [each.name for each in widest.columns].index(column)
+        for _, lines in widest.sections:
+            assert all("".join(line.cells[index].text.split()) in found for line in lines)
+    perplexities = [line.cells[2].text for _, lines in widest.sections for line in lines]
+    assert all(any(ppl in line for line in shown) for ppl in perplexities)
+
+
+def test_long_parameter_lists_and_all_marks_fit_80_characters():
+    head = "mos(num_mixtures=15, dropout=0.29, latent_dropout=0.225, gate=constant, logit_map=sigsoftmax)"
+    row = {
+        "head": Cell(text=f"{head} † ¶", mark="† ¶"),
+        "K": Cell(text="15", value=15),
+        "test ppl": Cell(text="12,345.67 ± 1,234.56 ≈ ∅ ↓", value=12345.67),
+        "vs softmax": Cell(text="...", value=1234.5),
+        "verdict": Cell(text="undecided: not converged"),
+        "train ms/batch": Cell(text="12345.6 ‡", value=12345.6, mark="‡"),
+        "n": Cell(text="1/11: 2 diverged, 3 timeout, 5 not run °", mark="°"),
+    }
+    shown = drawn(of_suite(table(row)))
+    assert max(cell_len(line) for line in shown.splitlines()) <= 80
+    assert "12,345.67 ± 1,234.56 ≈ ∅ ↓" in shown
+    assert "12,345.6 ‡" in shown
+    for word in ("undecided:", "converged", "diverged,", "timeout,", "run", "sigsoftmax)"):
+        assert word in shown or word in "".join(line[:13].strip() for line in shown.splitlines())
+    assert all(mark in shown for mark in MEANINGS)
+
+
+def test_a_text_of_a_file_is_not_read_as_markup_and_moves_no_cursor():
+    shown = drawn(of_suite(table({"head": Cell(text="[red]mos[/red]\x1b[2J")})))
+    assert "[red]mos[/red]" in shown
+    assert "\x1b" not in shown
+
+
+def test_the_leaderboard_names_backbones_and_compares_with_no_baseline():
+    names = ("head", "backbone", "valid ppl", "test ppl", "n", "train ms/batch", "suites")
+    cells = tuple(Cell(text=name) for name in ("mos", "lstm", "91.00", "89.00 ± 0.50", "3", "26.3", "a"))
+    numeric = {"valid ppl", "test ppl", "train ms/batch"}
+    group = Table(
+        title="ptb, 40 epochs",
+        columns=tuple(Column(name=name, numeric=name in numeric) for name in names),
+        lines=(Line(cells=cells),),
+    )
+    summary = of_group(group)
+    assert [column.name for column in summary.columns] == ["head", "backbone", "test ppl", "ms/batch", "seeds"]
+    assert "89.00 ± 0.50" in drawn(summary)
