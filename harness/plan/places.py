@@ -3,9 +3,8 @@
 import os
 from pathlib import Path
 
-from harness.errors import SuiteError
+from harness.errors import SuiteError, nearest
 from harness.plan.reader import read
-from harness.registry import nearest
 
 FOLDER = Path("suites")  # in the current directory
 ENDING = ".yaml"
@@ -38,9 +37,31 @@ def suite_name(given: str) -> str:
     """
     if is_name(given):
         return given
-    path = suite_file(given)
-    data, _ = read(path)
-    return str(data.get("name") or path.stem)
+    return _name_in(suite_file(given))
+
+
+def name_of(path: Path) -> str:
+    """Return the name of the suite in a file: its key `name`, else the file's name without the ending.
+
+    A file that cannot be read as YAML keeps the file's name, so that one broken file hides no other.
+    """
+    try:
+        return _name_in(path)
+    except SuiteError:
+        return path.stem
+
+
+def suites_in(folder: Path) -> dict[str, Path]:
+    """Return the suites of a folder: name -> file, by name.
+
+    Of several files with one name, it is the one that is called so; if none is, the first one.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob(f"*{ENDING}")):
+        name = name_of(path)
+        if name not in found or path.stem == name:
+            found[name] = path
+    return dict(sorted(found.items()))
 
 
 def is_name(given: str | Path) -> bool:
@@ -52,6 +73,12 @@ def is_name(given: str | Path) -> bool:
 def names() -> list[str]:
     """Return the names by which the suites in ./suites can be given."""
     return sorted(path.stem for path in FOLDER.glob(f"*{ENDING}"))
+
+
+def _name_in(path: Path) -> str:
+    """Raises: SuiteError when the file cannot be read."""
+    name = read(path)[0].get("name")
+    return name if isinstance(name, str) and name else path.stem
 
 
 def _similar(name: str) -> str:

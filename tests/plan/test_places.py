@@ -4,7 +4,7 @@ import pytest
 
 from harness.errors import SuiteError
 from harness.plan import load
-from harness.plan.places import names, suite_file, suite_name
+from harness.plan.places import name_of, names, suite_file, suite_name, suites_in
 
 TEXT = """\
 corpora: [markov: {vocab_size: 12, num_tokens: 4000, branching: 3}]
@@ -60,6 +60,29 @@ def test_the_name_of_a_suite_is_found_in_its_file(folder):
     assert suite_name("suites/quick.yaml") == "other"
     assert suite_name("suites/plain.yaml") == "plain"
     assert names() == ["plain", "quick"]
+
+
+def test_the_suites_of_a_folder_are_known_by_the_key_name_else_by_the_file(folder):
+    suites = folder / "suites"
+    (suites / "broken.yaml").write_text("name: [unclosed\n")
+    (suites / "number.yaml").write_text(f"name: 7\n{TEXT}")  # which no suite may be called
+    (suites / "notes.txt").write_text("name: notes\n")
+    assert name_of(suites / "quick.yaml") == "other"
+    assert name_of(suites / "broken.yaml") == "broken"
+    assert list(suites_in(suites).items()) == [
+        ("broken", suites / "broken.yaml"),
+        ("number", suites / "number.yaml"),
+        ("other", suites / "quick.yaml"),
+        ("plain", suites / "plain.yaml"),
+    ]
+    assert suites_in(folder / "none") == {}
+
+
+@pytest.mark.parametrize(("copy", "expected"), [("aaa", "aaa"), ("other", "other"), ("zzz", "quick")])
+def test_of_two_files_with_one_name_the_one_that_is_called_so_counts(folder, copy, expected):
+    suites = folder / "suites"
+    (suites / f"{copy}.yaml").write_text(f"name: other\n{TEXT}")
+    assert suites_in(suites)["other"] == suites / f"{expected}.yaml"
 
 
 @pytest.mark.parametrize(
