@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.filesize import decimal
@@ -11,9 +11,12 @@ from rich.filesize import decimal
 from harness.cli import screen
 from harness.cli.options import RESULTS, Json, Results, console, say, warn
 from harness.errors import ExecutionError, nearest
-from harness.exchange import pruning, unneeded
 from harness.plan.places import suite_name
+from harness.printable import counted
 from harness.report import history
+
+if TYPE_CHECKING:
+    from harness.exchange.unneeded import Unneeded
 
 
 def runs(
@@ -38,6 +41,7 @@ def runs(
 
     With --prune, remove records of trials that no suite file plans, checkpoints of finished trials and temporary files.
     """
+    suite = None if suite is None else suite_name(suite)
     if not prune:
         if suite_files or yes:
             raise ExecutionError("harness runs: --suite and --yes belong to --prune")
@@ -45,11 +49,15 @@ def runs(
         return
     if as_json:
         raise ExecutionError("harness runs --prune has no --json")
+    from harness.exchange import unneeded  # here: with torch, which the list of runs need not wait for
+
     _prune(results, unneeded.find(results, unneeded.suite_files(suite_files), suite, warn), yes=yes)
 
 
-def _prune(results: Path, found: list[unneeded.Unneeded], *, yes: bool) -> None:
+def _prune(results: Path, found: "list[Unneeded]", *, yes: bool) -> None:
     """Show what would be removed, ask, and remove it."""
+    from harness.exchange import pruning
+
     if not found:
         say("nothing to prune")
         return
@@ -64,12 +72,11 @@ def _prune(results: Path, found: list[unneeded.Unneeded], *, yes: bool) -> None:
         warn(sentence)
     for archive in done.archives:
         say(f"exported: {archive}")
-    say(f"removed: {done.trials} trials, {decimal(done.bytes)} in all")
+    say(f"removed: {counted(done.trials, 'trial')}, {decimal(done.bytes)} in all")
 
 
 def _show(suite: str | None, results: Path, as_json: bool) -> None:
     known = history.suites(results)
-    suite = None if suite is None else suite_name(suite)
     if suite is not None and suite not in known:
         others = f"{nearest(suite, known)} (there are: {', '.join(known)})" if known else ""
         raise ExecutionError(f"{results / 'runs'} holds no suite '{suite}'{others}")

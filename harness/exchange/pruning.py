@@ -98,11 +98,11 @@ def _remove_trial(runs: Path, trial: bundle.Trial, archive: bundle.Bundle) -> tu
         with store.writing(runs, trial.id, wait=0):
             if not _is_exported(folder, trial, archive):
                 return 0, "its files have changed, or one of them does not verify"
+            if aside := [name for name in (store.PREVIOUS, store.DAMAGED) if (folder / name).exists()]:
+                return 0, f"it has {' and '.join(aside)}, which an export leaves out"
             size = bytes_below(folder)
             gone = folder.with_name(f"{GONE}{trial.id}-{time.time_ns()}")
-            folder.rename(
-                gone
-            )  # at once: after a kill there is the whole trial, or a folder that the next call removes
+            folder.rename(gone)  # at once: after a kill there is the whole trial, or what the next call removes
             shutil.rmtree(gone)
             return size, ""
     except StorageError:

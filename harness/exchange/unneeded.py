@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import plan
-from harness.errors import ExecutionError, HarnessError
+from harness.errors import ExecutionError, HarnessError, nearest
 from harness.machine.scratch import abandoned_scratch
-from harness.plan import reader
+from harness.plan.places import name_of
 from harness.plan.two_stages import possible_trials
 from harness.records import store
-from harness.registry import nearest
 from harness.report import history
 from harness.report.history import bytes_below
 from harness.training.checkpoint import BEST_PATTERN, PATTERN
@@ -72,7 +71,7 @@ def find(results: Path, files: Iterable[Path], only: str | None, warn: Callable[
         raise ExecutionError(f"{results / 'runs'} holds no suite '{only}'{nearest(only, known)}")
     by_name: dict[str, list[Path]] = {}
     for file in files:
-        by_name.setdefault(str(reader.read(file)[0].get("name")), []).append(file)
+        by_name.setdefault(name_of(file), []).append(file)
     found = []
     for suite in known if only is None else [only]:
         of_suite = by_name.get(suite, [])

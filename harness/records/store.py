@@ -18,6 +18,7 @@ from harness.records.plausible import fault
 from harness.records.record import SCHEMA, TrialRecord
 
 FILE_NAME = "record.json"
+PREVIOUS, DAMAGED = "record.previous.json", "record.bad"  # what a new training puts aside
 LOCKS = ".locks"
 CHECKPOINTS = "checkpoint-*.pt"  # in the folder of a trial that is not finished
 CONTRADICTED = "the record says ok, and its certificate says otherwise"
@@ -127,10 +128,10 @@ def set_aside(runs: Path, trial_id: str) -> None:
     try:
         found = load(runs, trial_id)
     except RecordError:
-        place.replace(place.with_name("record.bad"))
+        place.replace(place.with_name(DAMAGED))
         return
     if found is not None:
-        previous = place.with_name("record.previous.json")
+        previous = place.with_name(PREVIOUS)
         if found.status == "ok" or not previous.exists():  # a record that was ok is kept, not one of a failed trial
             place.replace(previous)
         else:

@@ -27,8 +27,8 @@ from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.table_rows import Row
 from harness.report.table import chosen_columns, formats, suite_table
 from harness.report.table.content import Table
+from harness.report.table.short_form import Summary, of_suite
 from harness.report.table.suite_table import Form
-from harness.report.table.summary import Summary, of_suite
 
 if TYPE_CHECKING:
     import pandas as pd

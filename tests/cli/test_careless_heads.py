@@ -133,7 +133,7 @@ def test_check_says_what_is_wrong_once_and_stops_there(own, harness, mistake):
     assert expected in first
     assert not_run.strip().startswith("not run: ")
     assert not_run.endswith(" later checks, which this failure explains")
-    assert last == "head mine: 0 of 1 checks passed"
+    assert last == "head mine: 0 of 1 check passed"
 
 
 def test_a_failure_that_explains_no_other_leaves_the_other_checks(own, harness):

@@ -59,6 +59,26 @@ def archived(place):
     return sorted(found)
 
 
+@pytest.mark.parametrize("aside", ["record.previous.json", "record.bad"])
+def test_a_trial_with_a_record_that_an_export_leaves_out_is_kept(place, old, harness, aside):
+    (place / "results" / "runs" / "small" / old[0] / aside).write_text("{}")
+    done = harness("runs", "--prune", "--yes")
+    assert f"trial {old[0]} of small is kept: it has {aside}, which an export leaves out" in done.err
+    assert "removed: 1 trial, " in done.out
+    assert folders(place) == sorted([*ids(place, "softmax"), old[0]])
+
+
+@pytest.mark.parametrize("only", [(), ("small",), ("suites/small.yaml",)], ids=["all", "by name", "by file"])
+def test_a_suite_without_the_key_name_is_known_by_its_file(place, old, harness, only):
+    text = WITHOUT_MOS.replace("name: small\n", "")
+    assert text != WITHOUT_MOS
+    (place / "suites" / "suite.yaml").rename(place / "suites" / "small.yaml").write_text(text)
+    done = harness("runs", *only, "--prune", "--yes")
+    assert (done.code, done.err) == (0, "")
+    assert folders(place) == ids(place, "softmax")
+    assert archived(place) == old
+
+
 def test_records_that_no_suite_plans_are_exported_and_then_removed(place, old, harness, tmp_path):
     before = files(place / "results")
     done = harness("runs", "--prune", "--yes")

@@ -134,7 +134,7 @@ def test_a_failed_trial_is_in_the_study_and_a_kept_table_is_a_problem(first, tmp
     assert reporter.problems == []
     again = Reporter(Console(file=(shown := io.StringIO()), width=200), Console(file=io.StringIO()))
     harness.run_suite(suite, results=tmp_path, options=bad, reporter=again)
-    assert "failed: 2 of these trials; --retry-failed runs them again" in shown.getvalue()
+    assert "failed: 2 trials of these; --retry-failed runs them again" in shown.getvalue()
     harness.run_suite(suite, results=tmp_path, options=QUIET, reporter=reporter)
     for path in tmp_path.glob("runs/tiny/*/record.json"):
         path.unlink()

@@ -238,7 +238,7 @@ def test_plan_prints_the_widths_and_what_was_matched(write, tmp_path, monkeypatc
     with pytest.raises(SystemExit):
         cli.main()
     plan = json.loads(capsys.readouterr().out)
-    assert list(plan) == ["suite", "version", "trials"]
+    assert list(plan) == ["suite", "version", "trials", "disk"]
     assert plan["trials"][1]["backbone"] == {"name": "lstm", "params": {"d_model": width, "num_layers": 1}}
 
 

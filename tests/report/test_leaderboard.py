@@ -1,19 +1,23 @@
 """The leaderboard: what compares stands together, what does not never does; each trial once."""
 
+import io
 import json
 import math
 import re
 
 import handmade
 import pytest
+from rich.console import Console
 
 from harness import plan
 from harness.code import fingerprints
+from harness.execution.progress.short_table import short_table
 from harness.records import store, timings
 from harness.records.record import Contents, CurvePoint
 from harness.records.timings import Timing
 from harness.report.leaderboard import board
 from harness.report.leaderboard.groups import gather, groups
+from harness.report.table.short_form import of_group
 
 WEIGHTS = "ab" * 32
 METRICS = {
@@ -91,6 +95,20 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
     (table,) = map(board.table, (group,))
     assert table.lines[0].cells[4].value == 9.25
     assert table.lines[0].cells[4].spread == pytest.approx(0.25 * math.sqrt(2))
+
+
+def test_a_terminal_shows_rank_backbone_seeds_and_the_difference_to_the_best(finish, found):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    (group,) = found()
+    summary = of_group(board.table(group))
+    expected = ["rank", "head", "backbone", "K", "test ppl", "vs best", "ms/batch", "seeds"]
+    assert [column.name for column in summary.columns] == [name for name in expected if name != "K"]
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    console.print(short_table(summary, 80))
+    shown = console.file.getvalue()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "9.25 ± 0.35" in shown
+    assert "+18.5" in shown  # exp(0.16949) = 1.1847
 
 
 def test_a_row_has_its_rank_and_its_difference_to_the_best_over_shared_seeds_with_its_test(finish, found):

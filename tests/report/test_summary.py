@@ -11,8 +11,8 @@ from rich.console import Console
 from harness import plan
 from harness.execution.progress.short_table import short_table
 from harness.report.table.content import Cell, Column, Line, Table
+from harness.report.table.short_form import MEANINGS, of_suite
 from harness.report.table.suite_table import build
-from harness.report.table.summary import MEANINGS, of_group, of_suite
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -137,17 +137,3 @@ def test_a_text_of_a_file_is_not_read_as_markup_and_moves_no_cursor():
     shown = drawn(of_suite(table({"head": Cell(text="[red]mos[/red]\x1b[2J")})))
     assert "[red]mos[/red]" in shown
     assert "\x1b" not in shown
-
-
-def test_the_leaderboard_names_backbones_and_compares_with_no_baseline():
-    names = ("head", "backbone", "valid ppl", "test ppl", "n", "train ms/batch", "suites")
-    cells = tuple(Cell(text=name) for name in ("mos", "lstm", "91.00", "89.00 ± 0.50", "3", "26.3", "a"))
-    numeric = {"valid ppl", "test ppl", "train ms/batch"}
-    group = Table(
-        title="ptb, 40 epochs",
-        columns=tuple(Column(name=name, numeric=name in numeric) for name in names),
-        lines=(Line(cells=cells),),
-    )
-    summary = of_group(group)
-    assert [column.name for column in summary.columns] == ["head", "backbone", "test ppl", "ms/batch", "seeds"]
-    assert "89.00 ± 0.50" in drawn(summary)

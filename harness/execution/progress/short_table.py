@@ -7,7 +7,7 @@ from rich.text import Text
 
 from harness.printable import printable
 from harness.report.table.content import Cell
-from harness.report.table.summary import Summary
+from harness.report.table.short_form import Summary
 
 GAP = 2  # characters between columns
 WHOLE = ("K", "test ppl", "ms/batch", "rank")  # columns whose cells are not broken into lines

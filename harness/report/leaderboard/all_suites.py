@@ -9,7 +9,7 @@ from harness.errors import ExecutionError, nearest
 from harness.plan.specs import LEADERBOARD
 from harness.report.leaderboard import board
 from harness.report.leaderboard.groups import Group, gather, groups
-from harness.report.table.summary import Summary, of_group
+from harness.report.table.short_form import Summary, of_group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ UNTESTED = ("lower", "higher")  # what a change is called that was not tested
 ORDER = "the order is that of validation perplexity"
 NAMES = {"train ms/batch": "ms/batch", "n": "seeds", "test ppl": "test ppl"}  # header in a table -> here
 KEPT = ("head", "K", "test ppl", "reproduced", "train ms/batch", "n")
+OF_GROUP = ("rank", "head", "backbone", "K", "test ppl", "vs best", "train ms/batch", "seeds")
 GROUPING = ("corpus", "backbone")
 MEANINGS = {
     TIE_MARK: "the lowest, or not distinguishable from it",
@@ -63,9 +64,9 @@ def of_suite(table: Table) -> Summary:
 
 
 def of_group(table: Table) -> Summary:
-    """The summary of a table of the leaderboard, which compares with no baseline."""
+    """The summary of a table of the leaderboard, which compares with the row of rank 1."""
     names = [column.name for column in table.columns]
-    kept = [name for name in ("rank", "head", "backbone", *KEPT[1:]) if name in names]
+    kept = [name for name in OF_GROUP if name in names]
     made = _summary(table, kept, [("", tuple(_line(line, names, kept, None) for line in table.lines))])
     return replace(made, legend=(*made.legend, ORDER))
 
