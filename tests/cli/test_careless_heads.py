@@ -132,9 +132,9 @@ def test_check_says_what_is_wrong_once_and_stops_there(own, harness, mistake):
     first, not_run, last = done.out.splitlines()
     assert first.startswith("FAIL  ")
     assert expected in first
-    left = len(HEAD_CHECKS) - (1 if "shapes" in first else 0)  # the variant has no more; a class is refused before
+    left = len(HEAD_CHECKS) - (1 if "shapes" in first else 0)  # without: it cannot be built
     assert not_run.strip() == f"not run: {left} later checks of this variant, which this failure explains"
-    assert last == "head mine: 0 of 1 checks passed"
+    assert last == "head mine: 0 of 1 check passed"
 
 
 def test_of_a_head_that_fails_with_its_defaults_no_other_variant_is_tried_nor_counted(own, harness):
@@ -146,7 +146,7 @@ def test_of_a_head_that_fails_with_its_defaults_no_other_variant_is_tried_nor_co
     _, not_run, last = done.out.splitlines()
     left = f"{len(HEAD_CHECKS) - 1} later checks of this variant"
     assert not_run.strip() == f"not run: {left}, which this failure explains; no other variant was tried"
-    assert last == "head mine: 0 of 1 checks passed"
+    assert last == "head mine: 0 of 1 check passed"
 
 
 def test_a_failure_that_explains_no_other_leaves_the_other_checks(own, harness):
