@@ -62,7 +62,7 @@ from harness.registry import HEADS
 
 
 @HEADS.register("$name")
-class $title(nn.Module):
+class $cls(nn.Module):
     """log p(x) = log_softmax( W tanh(U h + c) + b )_x: a softmax over a latent vector.
 
     Shapes: top layer h (B, T, D) -> one facet (B, T, 1, L), output matrix W (V, L), bias b (V,).
@@ -99,7 +99,7 @@ from harness.registry import BACKBONES
 
 
 @BACKBONES.register("$name")
-class $title(nn.Module):
+class $cls(nn.Module):
     """Causal convolutions over the last tokens: h_0 = embedding(tokens), h_l = h_{l-1} + tanh(conv_l(h_{l-1})).
 
     Shapes: tokens (B, T) -> num_layers layers of (B, T, d_model); no state.
@@ -152,10 +152,15 @@ def write(kind: Kind, name: str) -> Path:
     try:
         place.parent.mkdir(exist_ok=True)
         with place.open("x", encoding="utf-8") as file:
-            file.write(text.substitute(name=name, title=title))
+            file.write(text.substitute(name=name, title=title, cls=_class_name(kind, title)))
     except OSError as fault:
         raise StorageError(f"{place} cannot be written: {fault.strerror}") from fault
     return place
+
+
+def _class_name(kind: Kind, title: str) -> str:
+    """'MixtureHead' for 'Mixture', which is imported by the file; 'MyHead' for 'MyHead'."""
+    return title.removesuffix(kind.capitalize()) + kind.capitalize()
 
 
 def _refuse_suite_name(name: str) -> None:

@@ -1,5 +1,6 @@
 """`harness new` and `schema`: the files that they write work as they are."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -39,28 +40,51 @@ def copied(tmp_path_factory):
     return call
 
 
-@pytest.mark.parametrize(("kind", "folder"), [("head", "heads"), ("backbone", "backbones")])
-def test_a_new_component_passes_its_checks_and_the_linter(copied, kind, folder):
-    done = copied("new", kind, "my_own")
-    place = copied.folder / folder / "my_own.py"
+@pytest.mark.parametrize(
+    ("kind", "folder", "name"),
+    [("head", "heads", "mixture"), ("backbone", "backbones", "hidden")],  # the files import Mixture and Hidden
+)
+def test_a_new_component_passes_its_checks_and_the_linter(copied, kind, folder, name):
+    done = copied("new", kind, name)
+    place = copied.folder / folder / f"{name}.py"
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        f"{kind} my_own: {place}",
-        "next: harness check my_own, then name it in a suite: - my_own",
+        f"{kind} {name}: {place}",
+        f"next: harness check {name}, then name it in a suite: - {name}",
     ]
-    checked = copied("check", "my_own")
+    checked = copied("check", name)
     assert checked.returncode == 0, checked.stdout
-    assert f"{kind} my_own: " in checked.stdout
+    assert f"{kind} {name}: " in checked.stdout
     settings = ["--config", str(ROOT / "pyproject.toml")]
     for command in (["check"], ["format", "--check"]):
         linted = subprocess.run([sys.executable, "-m", "ruff", *command, *settings, str(place)], capture_output=True)
         assert linted.returncode == 0, linted.stdout.decode()
     text = place.read_text()
-    again = copied("new", kind, "my_own")
+    again = copied("new", kind, name)
     assert (again.returncode, again.stdout) == (2, "")
-    assert f"there is a {kind} 'my_own' already: {folder}/my_own.py" in again.stderr
+    assert f"there is a {kind} '{name}' already: {folder}/{name}.py" in again.stderr
     assert place.read_text() == text
     place.unlink()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        ("head", "mixture", "MixtureHead"),
+        ("head", "my_head", "MyHead"),
+        ("head", "head", "Head"),
+        ("head", "overhead", "OverheadHead"),
+        ("backbone", "hidden", "HiddenBackbone"),
+        ("backbone", "my_backbone", "MyBackbone"),
+    ],
+)
+def test_the_class_has_a_name_that_the_file_does_not_import(empty, monkeypatch, kind, name, expected):
+    monkeypatch.setattr(starters, "PACKAGES", empty)
+    tree = ast.parse(starters.write(kind, name).read_text())
+    (made,) = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert made == expected
+    assert made not in {alias.name for node in imports for alias in node.names}
 
 
 def test_a_new_suite_is_planned_and_fits_the_schema(empty, harness):

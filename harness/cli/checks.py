@@ -32,7 +32,9 @@ def check(
         verdict = "ok  " if outcome.ok else "FAIL"
         console.print(f"{verdict}  {outcome}", highlight=False, markup=False, soft_wrap=True)
         if outcome.not_run:
-            say(f"      not run: {counted(outcome.not_run, 'later check')}, which this failure explains")
+            others = "; no other variant was tried" if outcome.ends else ""
+            left = counted(outcome.not_run, "later check")
+            say(f"      not run: {left} of this variant, which this failure explains{others}")
     failed = sum(not outcome.ok for outcome in outcomes)
     say(f"{kind} {name}: {len(outcomes) - failed} of {counted(len(outcomes), 'check')} passed")
     raise typer.Exit(1 if failed else 0)

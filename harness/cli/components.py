@@ -9,6 +9,7 @@ import typer
 from harness.cli import screen
 from harness.cli.options import Json, console
 from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError
+from harness.plan.places import ENDING, FOLDER, name_of
 
 KINDS = ("heads", "backbones", "corpora")
 
@@ -30,9 +31,10 @@ def list_components(
 
 
 def _suites() -> list[dict[str, Any]]:
-    if not Path("suites").is_dir():
-        raise ExecutionError(f"there is no folder suites in {Path.cwd()}")
-    return [{"name": p.stem, "from": str(p), "parameters": []} for p in sorted(Path("suites").glob("*.yaml"))]
+    """An entry for each file in the folder of suites, with the name by which commands take it."""
+    if not FOLDER.is_dir():
+        raise ExecutionError(f"there is no folder {FOLDER} in {Path.cwd()}")
+    return [{"name": name_of(p), "from": str(p), "parameters": []} for p in sorted(FOLDER.glob(f"*{ENDING}"))]
 
 
 def _components(what: str) -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """`harness reproduce`: published numbers trained again."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,8 +30,7 @@ from harness.errors import ExecutionError
 from harness.execution import ground_truths
 from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
-
-SUITES = Path("suites")
+from harness.plan.places import FOLDER
 
 
 def reproduce(
@@ -76,5 +74,5 @@ def reproduce(
     which = "none" if no_run else "all" if everything else "short"
     reporter = Reporter(console, errors)
     with interruptible():
-        found = ground_truths.reproduce(SUITES, which, results=results, data=data, options=options, reporter=reporter)
+        found = ground_truths.reproduce(FOLDER, which, results=results, data=data, options=options, reporter=reporter)
     raise typer.Exit(0 if found.all_yes and not reporter.problems else 1)

@@ -69,7 +69,10 @@ def run(
     overwrite: Overwrite = False,
     dry: Annotated[
         bool,
-        typer.Option("--dry-run", help="Train and evaluate one batch of every row in this process, and write nothing."),
+        typer.Option(
+            "--dry-run",
+            help="Train and evaluate one batch of every row in this process, and write nothing to the results folder.",
+        ),
     ] = False,
 ) -> None:
     """Train the trials of a suite that have no record yet, and write its table."""

@@ -29,7 +29,8 @@ class Outcome:
         ok: whether the check passed.
         detail: what was found or what is wrong.
         errors: numerical errors by name.
-        not_run: how many later checks were not run, because this failure explains them.
+        not_run: how many later checks of this variant were not run, because this failure explains them.
+        ends: whether no other variant was tried, because of this failure.
     """
 
     check: str
@@ -38,6 +39,7 @@ class Outcome:
     detail: str
     errors: dict[str, float] = field(default_factory=dict)
     not_run: int = 0
+    ends: bool = False
 
     def __str__(self) -> str:
         return f"{self.check} [{self.variant}]: {self.detail}"
@@ -65,10 +67,9 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
     with torch_threads(1):
         for variant, params in variants:
             found = component.outcomes(variant, params)
-            failed = variant == DEFAULTS and found[-1].not_run > 0
-            others = (len(variants) - 1) * len(component.checks) if failed else 0
-            outcomes += [*found[:-1], replace(found[-1], not_run=found[-1].not_run + others)]
-            if failed:
+            ends = variant == DEFAULTS and found[-1].not_run > 0 and len(variants) > 1
+            outcomes += [*found[:-1], replace(found[-1], ends=ends)]
+            if ends:
                 break
     return component.kind, outcomes
 
@@ -144,7 +145,7 @@ class Summary:
     Args:
         worst: the largest error of each check that measures one, over all variants and number types.
         failures: one sentence for each failed check.
-        not_run: the number of checks that were not run, because a failure explains them.
+        not_run: the number of checks that were not run, because a failure of the same variant explains them.
         seconds: the time that the checks took.
     """
 

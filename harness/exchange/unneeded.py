@@ -7,6 +7,7 @@ from pathlib import Path
 from harness import plan
 from harness.errors import ExecutionError, HarnessError, nearest
 from harness.machine.scratch import abandoned_scratch
+from harness.plan import reader
 from harness.plan.places import name_of
 from harness.plan.two_stages import possible_trials
 from harness.records import store
@@ -71,6 +72,7 @@ def find(results: Path, files: Iterable[Path], only: str | None, warn: Callable[
         raise ExecutionError(f"{results / 'runs'} holds no suite '{only}'{nearest(only, known)}")
     by_name: dict[str, list[Path]] = {}
     for file in files:
+        reader.read(file)  # a file that is no YAML may be of any suite, and is an error
         by_name.setdefault(name_of(file), []).append(file)
     found = []
     for suite in known if only is None else [only]:

@@ -1,4 +1,6 @@
-"""Try every row of a suite with one batch, before hours of training (`harness run --dry-run`). Nothing is written."""
+"""Try every row of a suite with one batch, before hours of training (`harness run --dry-run`). Nothing is written to
+the results folder.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,6 +21,7 @@ from harness.plan.selection import select
 from harness.plan.specs import TrialSpec
 from harness.plan.tuning import point_text
 from harness.plan.two_stages import possible_trials
+from harness.printable import counted
 from harness.training.epoch import Diverged
 from harness.trial.conditions import with_exact_route
 from harness.trial.one_batch import give_back, one_batch
@@ -53,12 +56,13 @@ def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter
             fetch_sources(of_corpus, setting.data)
             loaded = load_planned(of_corpus[0], setting.data, suite.contents).to(device)
         except HarnessError as error:
-            reporter.problem(f"FAIL  {corpus}, {_rows(len(of_corpus))}: {error}")
+            reporter.problem(f"FAIL  {corpus}, {counted(len(of_corpus), 'row')}: {error}")
             failed += len(of_corpus)
             continue
         failed += sum(not _tried(suite, spec, loaded, setting, reporter) for spec in of_corpus)
     reporter.say(
-        f"dry run of {_rows(len(rows))} on {device}: {len(rows) - failed} ok, {failed} failed; nothing was written"
+        f"dry run of {counted(len(rows), 'row')} on {device}: {len(rows) - failed} ok, {failed} failed; "
+        "nothing was written to the results folder"
     )
     return not failed
 
@@ -98,7 +102,3 @@ def _shortest(suite: Suite, spec: TrialSpec, kind: Literal["backbone", "corpus"]
     this = getattr(spec, kind)
     same = {str(each) for trial in possible_trials(suite) if (each := getattr(trial, kind)).name == this.name}
     return this.name if len(same) == 1 else str(this)
-
-
-def _rows(number: int) -> str:
-    return f"{number} row{'s' * (number != 1)}"

@@ -13,7 +13,7 @@ ENDING = ".yaml"
 def suite_file(given: str | Path) -> Path:
     """Return the file of a suite, given by its path, or by its name: 'quickstart' is suites/quickstart.yaml.
 
-    A file comes before a name.
+    A file comes before a name, and the name of a file before the key `name` in one.
 
     Raises: SuiteError, with the most similar name, when there is neither.
     """
@@ -26,6 +26,8 @@ def suite_file(given: str | Path) -> Path:
         return path
     named = FOLDER / f"{path.name}{ENDING}"
     if not named.is_file():
+        if (by_key := suites_in(FOLDER).get(path.name)) is not None:
+            return by_key
         raise SuiteError([f"no suite '{path}': there is no file {path} and no {named}{_similar(path.name)}"])
     return named
 
@@ -72,7 +74,7 @@ def is_name(given: str | Path) -> bool:
 
 def names() -> list[str]:
     """Return the names by which the suites in ./suites can be given."""
-    return sorted(path.stem for path in FOLDER.glob(f"*{ENDING}"))
+    return sorted({path.stem for path in FOLDER.glob(f"*{ENDING}")} | suites_in(FOLDER).keys())
 
 
 def _name_in(path: Path) -> str:

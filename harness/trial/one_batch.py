@@ -1,4 +1,4 @@
-"""One training step and one batch of evaluation of a trial's model: `harness run --dry-run`. Nothing is written."""
+"""One training step and one batch of evaluation of a trial's model (`harness run --dry-run`), without any file."""
 
 import gc
 import math

@@ -31,6 +31,19 @@ def test_list_suites_names_the_files_of_the_folder(fresh, harness):
     assert "suites/tiny.yaml" in harness("list", "suites").out
 
 
+def test_list_suites_has_the_names_that_suites_give_themselves(fresh, harness):
+    tiny = (fresh / "suites" / "tiny.yaml").read_text()
+    (fresh / "suites" / "copy.yaml").write_text(tiny.replace("name: tiny", "name: renamed"))
+    (fresh / "suites" / "broken.yaml").write_text("name: [unclosed\n")
+    listed = json.loads(harness("list", "suites", "--json").out)
+    assert [(entry["name"], entry["from"]) for entry in listed] == [
+        ("broken", "suites/broken.yaml"),
+        ("renamed", "suites/copy.yaml"),
+        ("tiny", "suites/tiny.yaml"),
+    ]
+    assert harness("plan", "renamed").code == 0  # a name that is listed can be given
+
+
 def test_list_of_something_else_leaves_with_2(harness):
     done = harness("list", "haeds")
     assert (done.code, done.out) == (2, "")

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from harness import plan
 from harness.distributions import Mixture
+from harness.errors import CorpusError
 from harness.execution import dry_run
 from harness.model import build
 from harness.plan.two_stages import first_stage
@@ -112,7 +113,10 @@ def test_every_row_is_one_line_whatever_its_seeds(tried):
     backbones = [f"lstm(d_model=8, num_layers={layers}, dropout=0.0)" for layers in (1, 2)]
     assert labels == [f"{head}, {body}, markov" for body in backbones for head in ("softmax", "mos(num_mixtures=2)")]
     assert re.search(r"^ok    kneser_ney\(order=2\), last_tokens, markov: loss [0-9.]+, not trained$", done.out, re.M)
-    assert done.out.splitlines()[-1] == "dry run of 5 rows on cpu: 5 ok, 0 failed; nothing was written"
+    assert (
+        done.out.splitlines()[-1]
+        == "dry run of 5 rows on cpu: 5 ok, 0 failed; nothing was written to the results folder"
+    )
 
 
 def test_a_row_that_fails_is_a_sentence_and_the_others_are_tried(tried, faulty):
@@ -157,8 +161,6 @@ def test_settings_and_conditions_count(tried):
 
 
 def test_a_corpus_that_cannot_be_read_fails_its_rows_only(tried, monkeypatch):
-    from harness.errors import CorpusError
-
     def lost(self, data):
         raise CorpusError("no such text")
 
@@ -167,6 +169,18 @@ def test_a_corpus_that_cannot_be_read_fails_its_rows_only(tried, monkeypatch):
     assert done.code == 1
     assert done.err == "FAIL  embedded, 2 rows: no such text\n"
     assert len(LINE.findall(done.out)) == 2
+
+
+def test_many_rows_are_counted_as_everywhere(tried, monkeypatch):
+    def lost(self, data):
+        raise CorpusError("no such text")
+
+    of = dry_run.rows_of
+    monkeypatch.setattr(CORPORA.get("embedded"), "load", lost)
+    monkeypatch.setattr(dry_run, "rows_of", lambda suite, only: of(suite, only) * 600)
+    done = tried(SUITE, "--set", "corpora=[embedded]")
+    assert done.err == "FAIL  embedded, 1,200 rows: no such text\n"
+    assert done.out.splitlines()[-1].startswith("dry run of 1,200 rows on cpu: 0 ok, ")
 
 
 def test_an_untrained_row_is_evaluated_once(tried):

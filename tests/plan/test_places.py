@@ -30,6 +30,7 @@ def test_a_name_is_a_file_in_suites(folder):
     assert load("plain").name == "plain"
     assert [trial.id for trial in load("quick").trials] == [trial.id for trial in load("suites/plain.yaml").trials]
     assert load("plain").path.as_posix() == "suites/plain.yaml"
+    assert suite_file("other").as_posix() == "suites/quick.yaml"  # by its key, as `harness list suites` shows it
 
 
 def test_a_file_comes_before_a_name_and_a_folder_does_not(folder):
@@ -59,7 +60,7 @@ def test_the_name_of_a_suite_is_found_in_its_file(folder):
     assert suite_name("anything") == "anything"  # results may be of a suite whose file is elsewhere
     assert suite_name("suites/quick.yaml") == "other"
     assert suite_name("suites/plain.yaml") == "plain"
-    assert names() == ["plain", "quick"]
+    assert names() == ["other", "plain", "quick"]
 
 
 def test_the_suites_of_a_folder_are_known_by_the_key_name_else_by_the_file(folder):
