@@ -33,7 +33,7 @@ def write(files: Mapping[str, bytes], out: Path) -> None:
             write_atomically(place, content)
     for name in before - files.keys():
         place = out / name
-        if place.is_file() and place.resolve().is_relative_to(out.resolve()):  # the list may be anybody's
+        if place.is_file() and place.resolve().is_relative_to(out.resolve()):  # a list may be of a third party
             place.unlink()
     _list(mark, files)
 
