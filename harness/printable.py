@@ -24,13 +24,14 @@ def sentence(text: str) -> str:
     return printable(shown)
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return '1 trial', '2 trials', '1,000 trials'.
+def counted(number: float, noun: str, plural: str = "") -> str:
+    """Return '1 trial', '2 trials', '1,000 trials', '0.5 epochs'.
 
     Args:
         plural: of a noun whose plural is not made by an 's'.
     """
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+    shown = int(number) if number == int(number) else number
+    return f"{shown:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def _spelled(character: str) -> str:

@@ -49,6 +49,7 @@ def test_one_thing_is_singular_and_thousands_have_commas():
         "2 trials",
         "1,000 trials",
     ]
+    assert [counted(number, "epoch") for number in (0.5, 1.0, 40.0)] == ["0.5 epochs", "1 epoch", "40 epochs"]
     assert [counted(number, "corpus", "corpora") for number in (1, 2)] == ["1 corpus", "2 corpora"]
 
 

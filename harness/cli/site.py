@@ -50,4 +50,5 @@ def _import(records: Path, results: Path) -> None:
     if not found:
         raise ExecutionError(f"--records {records} has no file *.zip; `harness export` writes such files")
     for path in found:
-        import_records(path, results)
+        for sentence in import_records(path, results).sentences():
+            warn(sentence)

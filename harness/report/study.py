@@ -154,7 +154,7 @@ class Study:
         for_files = drawn if titled else plots.draw(self.evidence, table.title, chosen, titled=False)
         files, gone = plots.files_of(for_files, self.results / "plots" / name)
         page = self.results / "reports" / f"{name}.html"
-        content = {page: document.render(self.evidence, table, drawn).encode(), **files}
+        content = {page: document.render(self.findings, table, drawn).encode(), **files}
         outputs.write(content, gone=gone, overwrite=overwrite)
         for plot in drawn:
             if isinstance(plot, plots.LeftOut):

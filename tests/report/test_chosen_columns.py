@@ -35,6 +35,12 @@ def test_named_columns_are_in_the_given_order_behind_the_name_of_the_row():
     assert made.lines[0].trials == ("a",)
 
 
+def test_a_column_that_is_named_twice_or_names_the_row_is_shown_once():
+    made = chosen_columns.select(table(), ["params", "head", "params"])
+    assert [column.name for column in made.columns] == ["head", "params"]
+    assert [cell.text for cell in made.lines[0].cells] == ["mos", "4,978,401"]
+
+
 def test_no_names_are_all_columns():
     assert chosen_columns.select(table()) == table()
 

@@ -222,7 +222,7 @@ def test_a_row_with_an_invalid_trial_is_left_out_and_named(finish, found):
     (group,) = found()
     assert [line["head"] for line in lines(group)] == ["softmax"]
     (left_out,) = [note for note in board.table(group).notes if note.startswith("Left out")]
-    assert left_out.startswith("Left out: 1 rows with invalid trials")
+    assert left_out.startswith("Left out: 1 row with invalid trials")
     assert left_out.endswith("mos(num_mixtures=2) on lstm.")
     ((entry,),) = [each["invalid"] for each in board.as_json((group,))]
     assert entry["statuses"] == {"ok": 2, "invalid": 1}

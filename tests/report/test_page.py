@@ -124,7 +124,7 @@ def evidence(suite, made, timing, tmp_path):
 
 
 def rendered(evidence, sections=()) -> str:
-    return document.render(evidence, suite_table.build(find(evidence)), [], sections)
+    return document.render(find(evidence), suite_table.build(find(evidence)), [], sections)
 
 
 def near(shown: str, value: float) -> bool:
@@ -222,7 +222,7 @@ def test_main_results_of_several_corpora_come_before_the_rest_of_each():
 
 
 def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidence, suite, record_of):
-    found = summary.summary(evidence, evidence.rows)
+    found = summary.summary(find(evidence), evidence.rows)
     # odd numbers of the records: 100 / (index + 3) for indices 0 to 4; the lowest mean is that of K = 5, seed 1
     assert found["Result"] == [
         ("Lowest mean test perplexity of 3 rows: mos(num_mixtures=5), 14.29 (1 seed), on markov with lstm.", "")
@@ -230,17 +230,95 @@ def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidenc
     trust = [sentence for sentence, _ in found["Can it be trusted?"]]
     assert trust == [
         "5 of 6 trials are finished and ok.",
-        "No row is called better or worse: that needs 6 seeds, and some have 1.",
+        "No row is called better or worse: that needs 6 seeds, and the comparisons have 2 at most.",
     ]
     assert found["What comes next"] == [
         ("1 trial has failed, for the reasons below:", "harness run suites/suite.yaml --retry-failed")
     ]
     few = handmade.evidence(suite, [record_of(suite.trials[0], test_ppl=9.0)])
-    assert summary.summary(few, few.rows)["What comes next"] == [
+    assert summary.summary(find(few), few.rows)["What comes next"] == [
         ("5 trials have not been run:", "harness run suites/suite.yaml")
     ]
     text = rendered(evidence)
     assert text.index("Lowest mean test perplexity") < text.index("<h2>Results</h2>")
+
+
+def trust(suite, made) -> list[str]:
+    findings = handmade.findings(suite, made)
+    return [sentence for sentence, _ in summary.summary(findings, findings.lines)["Can it be trusted?"]]
+
+
+@pytest.fixture
+def six_seeds(suite_of, record_of):
+    """A function: changes of the suite, seeds of K = 5 -> the suite, and records of all six seeds of the other rows."""
+
+    def make(*changes, fewer: int):
+        text = SUITE.replace("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        suite = suite_of(text)
+        levels = {None: 100.0, 2: 80.0, 5: 90.0}
+        return suite, [
+            record_of(trial, test_ppl=levels[mixtures] + (trial.seed**2 + (mixtures or 0)) % 7 / 10)
+            for trial in suite.trials
+            if (mixtures := trial.head.params.get("num_mixtures")) != 5 or trial.seed <= fewer
+        ]
+
+    return make
+
+
+def test_the_page_says_that_no_row_has_a_verdict_only_where_none_has_one(six_seeds):
+    suite, made = six_seeds(fewer=1)
+    findings = handmade.findings(suite, made)
+    assert [each.verdict == "too few seeds" for each in findings.compared.values()] == [False, True]
+    assert not [sentence for sentence in trust(suite, made) if "better or worse" in sentence]
+    few = [record for record in made if record.spec.seed < 6]
+    assert "No row is called better or worse: that needs 6 seeds, and the comparisons have 5 at most." in trust(
+        suite, few
+    )
+
+
+def test_without_a_baseline_the_page_promises_ranks_and_no_verdict(six_seeds):
+    no_baseline = ("table: {baseline: softmax}", "table: {baseline: null}")
+    suite, made = six_seeds(no_baseline, fewer=6)
+    assert trust(suite, made)[1] == "The rows are compared with no baseline."
+    for changes, judged in (((no_baseline,), "ranked"), ((), "ranked and have a verdict")):
+        suite, made = six_seeds(("seeds: [1, 2, 3, 4, 5, 6]", "seeds: [1]"), *changes, fewer=1)
+        findings = handmade.findings(suite, made)
+        assert summary.summary(findings, findings.lines)["What comes next"] == [
+            (f"With 6 seeds or more in the suite's `seeds`, rows are {judged}.", "")
+        ]
+
+
+def test_one_trial_and_one_row_are_singular(suite_of, record_of):
+    text = handmade.changed(("  - mos: {num_mixtures: 2}\n", ""), ("seeds: [1, 2]", "seeds: [1]"))
+    suite = suite_of(text)
+    made = record_of(suite.trials[0], test_ppl=1090.0)  # 0.95 of the unigram's 1100 is 1045
+    assert trust(suite, [made]) == [
+        "1 of 1 trial is finished and ok.",
+        "1 of 1 row is collapsed (∅): they learned little more than frequencies.",
+    ]
+
+
+def test_the_lowest_row_has_no_compatibility_switch_and_is_not_collapsed(suite_of, record_of):
+    suite = suite_of(
+        handmade.changed(
+            (
+                "  - mos: {num_mixtures: 2}",
+                "  - mos: {num_mixtures: 2}\n  - moc: {num_mixtures: 2}\n  - sigsoftmax: {compat: {log_epsilon: 1e-8}}",
+            )
+        )
+    )
+
+    def lowest(**ppls):
+        made = [record_of(trial, test_ppl=ppls[trial.head.name]) for trial in suite.trials]
+        found = summary.lowest(handmade.evidence(suite, made).rows)
+        return [(row.trials[0].head.name, count) for row, count in found]
+
+    # a unigram model has 1100, so 1045 and more are collapsed
+    assert lowest(softmax=100.0, mos=90.0, moc=1050.0, sigsoftmax=10.0) == [("mos", 2)]
+    assert lowest(softmax=1070.0, mos=1060.0, moc=1050.0, sigsoftmax=10.0) == [("moc", 3)]
 
 
 def test_all_seeds_of_a_row_have_their_times_beside_their_other_numbers(evidence, timing, made):
@@ -249,7 +327,7 @@ def test_all_seeds_of_a_row_have_their_times_beside_their_other_numbers(evidence
     assert "colspan" not in time.attributes
     row = [tag for tag in read.all("td") if tag.within[-1] is time.within[-1]]
     assert [tag.text for tag in row] == ["3.33333", "-"]  # of seed 1, and of seed 2, which was not timed
-    assert "Timed alone, seed 1: 5 rounds, 90 training batches, a processor, 1 thread(s), 2026" in rendered(evidence)
+    assert "Timed alone, 1 seed (1): 5 rounds, 90 training batches, a processor, 1 thread, 2026" in rendered(evidence)
 
 
 def test_a_row_opens_to_its_whole_spec_with_defaults_and_to_its_command(evidence):
@@ -295,7 +373,10 @@ def test_what_anybody_wrote_is_text(evidence, record_of):
         notes=(HOSTILE,),
     )
     text = document.render(
-        evidence, table, [plots.LeftOut(title=HOSTILE, reason=HOSTILE)], [Section(heading=HOSTILE, tables=(table,))]
+        find(evidence),
+        table,
+        [plots.LeftOut(title=HOSTILE, reason=HOSTILE)],
+        [Section(heading=HOSTILE, tables=(table,))],
     )
     read = Page(text)
     assert [tag.name for tag in read.tags if tag.name in ("img", "iframe", "object", "base", "form")] == []
@@ -332,7 +413,7 @@ PLOT = """<?xml version="1.0"?>
 
 def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence):
     drawn = [Plot(name=name, title=name, caption=f"of {name}", svg=PLOT, png=b"", pdf=b"") for name in ("one.a", "two")]
-    read = Page(document.render(evidence, suite_table.build(find(evidence)), drawn))
+    read = Page(document.render(find(evidence), suite_table.build(find(evidence)), drawn))
     ids = [tag.attributes["id"] for tag in read.with_("id")]
     assert len(set(ids)) == len(ids)
     assert {"one-a-axes", "two-axes"} <= set(ids)

@@ -120,6 +120,14 @@ def test_by_mixtures_shows_the_means_the_ranges_and_the_band_of_the_baseline(sui
     assert axes.get_ylabel() == "test perplexity\nmean; bars: lowest to highest seed"
 
 
+def test_two_seeds_with_equal_numbers_are_not_one_seed(suite, made):
+    equal = [record.model_copy(update={"metrics": {**record.metrics, "test_ppl": 100.0}}) for record in made]
+    axes, _ = drawn(panels.by_size, handmade.evidence(suite, equal))
+    assert axes.get_ylabel() == "test perplexity\nmean; bars: lowest to highest seed"
+    axes, _ = drawn(panels.by_size, handmade.evidence(suite, equal[::2]))  # seed 1 of each row
+    assert axes.get_ylabel() == "test perplexity\none seed"
+
+
 def test_printed_values_have_a_marker_of_their_own(suite, made):
     cell = PrintedCell("markov", "lstm", "mos", {"num_mixtures": 5}, "test_ppl", "89.5", "best", "", "")
     evidence = handmade.evidence(suite, made, PrintedNumbers((cell,), ()))

@@ -72,6 +72,18 @@ def test_a_curve_is_the_mean_over_seeds_as_far_as_all_of_them_reach(suite_of, re
     assert points.curve(rows(suite, made)[1], NOTHING) is None
 
 
+def test_a_plot_of_curves_shows_half_of_the_shortest_one():
+    def series(*values):
+        found = tuple(point(x, y) for x, y in enumerate(values, 1))
+        return points.Series(label="", points=found, seeds=1)
+
+    short = series(900.0, 800.0, 700.0, 600.0)  # within twice 600 from epoch 1 on
+    steep = series(*[900.0] * 8, 100.0, 100.0)  # within twice 100 from epoch 9 on; half of it is from epoch 5 on
+    assert points.readable_from([short, steep]) == 2
+    assert len(points.since(short, points.readable_from([short, steep])).points) == 3
+    assert points.readable_from([steep]) == 5
+
+
 @pytest.mark.parametrize(("counting", "expected"), [("", [None, 65.0, None]), ("eos", [None, None, None])])
 def test_a_curve_has_the_printed_values_of_its_epochs(counting, expected, suite_of, record_of):
     suite = suite_of(SUITE)  # of markov, whose boundary is ''

@@ -25,15 +25,18 @@ def place(tmp_path_factory):
     (place / "suites").mkdir()
     for name, text in (("small", handmade.changed()), ("other", OTHER)):
         (place / "suites" / f"{name}.yaml").write_text(text)
-        suite = plan.load(place / "suites" / f"{name}.yaml")
-        for trial in suite.trials:
-            ppl = PPLS[trial.head.name] + trial.seed
-            contents = Contents(corpus=suite.contents[str(trial.corpus)])
-            made = handmade.record(
-                suite=name, spec=trial, metrics={"test_ppl": ppl, "valid_ppl": ppl}, contents=contents
-            )
-            store.save(made, store.runs_folder(place / "results", name))
+        finish(place, name)
     return place
+
+
+def finish(place: Path, name: str, *, known: bool = True) -> None:
+    """Save a record of each trial of <place>/suites/<name>.yaml; `known`: which says what text it read."""
+    suite = plan.load(place / "suites" / f"{name}.yaml")
+    for trial in suite.trials:
+        ppl = PPLS[trial.head.name] + trial.seed
+        contents = Contents(corpus=suite.contents[str(trial.corpus)]) if known else None
+        made = handmade.record(suite=name, spec=trial, metrics={"test_ppl": ppl, "valid_ppl": ppl}, contents=contents)
+        store.save(made, store.runs_folder(place / "results", name))
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +47,12 @@ def files(place):
     )
 
 
-def text(files, name: str) -> str:
+def text_of(files, name: str) -> str:
     return files[name].decode()
 
 
 def rows(files, name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text(files, name))))
+    return list(csv.DictReader(io.StringIO(text_of(files, name))))
 
 
 def test_every_link_leads_to_a_file_of_the_site(files):
@@ -57,7 +60,7 @@ def test_every_link_leads_to_a_file_of_the_site(files):
     assert set(pages) == {"index.html", "leaderboard.html", "suites/small.html", "suites/other.html"}
     for page in pages:
         links = [
-            link for link in re.findall(r'href="([^"]*)"', text(files, page)) if not link.startswith(("#", "data:"))
+            link for link in re.findall(r'href="([^"]*)"', text_of(files, page)) if not link.startswith(("#", "data:"))
         ]
         assert links
         found = {(Path("/") / Path(page).parent / link).resolve().relative_to("/").as_posix() for link in links}
@@ -67,13 +70,13 @@ def test_every_link_leads_to_a_file_of_the_site(files):
 def test_every_file_is_linked_from_a_page(files):
     linked = set()
     for page in (name for name in files if name.endswith(".html")):
-        for link in re.findall(r'href="([^"#:]+)"', text(files, page)):
+        for link in re.findall(r'href="([^"#:]+)"', text_of(files, page)):
             linked.add((Path("/") / Path(page).parent / link).resolve().relative_to("/").as_posix())
     assert linked == files.keys()
 
 
 def test_all_rows_of_all_suites_can_be_searched(files):
-    index = text(files, "index.html")
+    index = text_of(files, "index.html")
     searched = index[index.index('<section class="searched">') :]
     names = re.findall(r'<td class="text name">([^<]*)<', searched)
     assert sorted(names) == ["mos(num_mixtures=2)", "sigsoftmax", "softmax", "softmax"]
@@ -116,6 +119,61 @@ def test_writing_it_again_removes_what_is_no_longer_made(files, tmp_path):
     assert (tmp_path / "site" / "index.html").read_bytes() == files["index.html"]
 
 
+def test_what_the_site_did_not_write_stays(files, tmp_path):
+    site = tmp_path / "site"
+    folder.write({**files, "suites/gone.html": b"gone"}, site)
+    kept = {".git/HEAD": "ref: refs/heads/pages", ".nojekyll": "", "CNAME": "heads.example", "suites/mine.html": "mine"}
+    for name, content in kept.items():
+        (site / name).parent.mkdir(exist_ok=True)
+        (site / name).write_text(content)
+    folder.write(files, site)
+    assert {name: (site / name).read_text() for name in kept} == kept
+    assert not (site / "suites" / "gone.html").exists()
+
+
+def test_a_list_from_elsewhere_removes_nothing_outside_the_folder(files, tmp_path):
+    (tmp_path / "mine.txt").write_text("kept")
+    folder.write(files, tmp_path / "site")
+    with (tmp_path / "site" / folder.MARK).open("a") as mark:
+        mark.write(f"../mine.txt\n{tmp_path / 'mine.txt'}\nsuites\n\n")
+    folder.write(files, tmp_path / "site")
+    assert (tmp_path / "mine.txt").read_text() == "kept"
+    assert (tmp_path / "site" / "suites" / "small.html").is_file()
+
+
+def test_a_suite_file_that_is_not_valid_is_left_out_with_its_problem(tmp_path, files):
+    (tmp_path / "suites").mkdir()
+    for name, text in (("small", handmade.changed()), ("other", OTHER)):
+        (tmp_path / "suites" / f"{name}.yaml").write_text(text)
+        finish(tmp_path, name)
+    path, results, said = tmp_path / "suites" / "other.yaml", tmp_path / "results", []
+    path.write_text(OTHER.replace("epochs: 2", "epochs: two"))
+    found = site_files.studies(results, tmp_path / "suites", said.append)
+    assert [each.suite.name for each in found] == ["small"]
+    (sentence,) = said
+    assert sentence.startswith(f"{path} is not valid: the trials of suite other are on the leaderboard only ({path}:")
+    made = site_files.files_of(found, results, pytest.fail)
+    assert made.keys() == {name for name in files if "other" not in name}
+    assert "sigsoftmax" in text_of(made, "leaderboard.html")
+
+
+def test_without_a_trial_for_the_leaderboard_the_site_has_none(tmp_path):
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "mine").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / "mine" / f"{split}.txt").write_text("one two three\n" * 20)
+    corpus = "markov: {vocab_size: 12, num_tokens: 400, branching: 3}"
+    text = handmade.changed((corpus, f"text: {{path: {tmp_path / 'mine'}}}"))
+    (tmp_path / "suites" / "small.yaml").write_text(text)
+    finish(tmp_path, "small", known=False)
+    results, said = tmp_path / "results", []
+    made = site_files.files_of(site_files.studies(results, tmp_path / "suites", pytest.fail), results, said.append)
+    assert [sentence.partition(":")[0] for sentence in said] == ["the site has no leaderboard"]
+    assert {"index.html", "suites/small.html", "data/trials.csv"} <= made.keys()
+    assert not [name for name in made if "leaderboard" in name]
+    assert "leaderboard" not in text_of(made, "index.html") + text_of(made, "suites/small.html")
+
+
 def test_a_folder_with_other_files_is_refused_and_not_touched(harness, place, tmp_path):
     (tmp_path / "mine.txt").write_text("kept")
     done = harness("site", "--out", tmp_path, "--results", place / "results", "--suites", place / "suites")
@@ -141,6 +199,24 @@ def test_the_site_of_exported_records_is_that_of_the_results_they_are_from(harne
     assert done.out.startswith(f"site: {tmp_path / 'site' / 'index.html'} (")
     for name in ("index.html", "data/trials.csv", "tables/small.csv"):
         assert (tmp_path / "site" / name).read_bytes() == files[name]
+
+
+def test_what_an_import_says_is_said_of_the_records_of_a_site(harness, tmp_path):
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "records").mkdir()
+    (tmp_path / "suites" / "small.yaml").write_text(handmade.changed())
+    suite = plan.load(tmp_path / "suites" / "small.yaml")
+    contents = Contents(corpus=suite.contents[str(suite.trials[0].corpus)])
+    record = handmade.record(spec=suite.trials[0], contents=contents, certificate=None)
+    store.save(record, store.runs_folder(tmp_path / "results", "small"))
+    archive = tmp_path / "records" / "small.zip"
+    options = {"suites": (), "trials": (), "token_nll": True, "warn": pytest.fail}
+    exporter.export_records(tmp_path / "results", archive, **options)
+    done = harness(
+        "site", "--out", tmp_path / "site", "--records", tmp_path / "records", "--suites", tmp_path / "suites"
+    )
+    assert done.code == 0
+    assert "1 of these records has no certificate: made before records had one" in " ".join(done.err.split())
 
 
 def test_no_records_and_a_suite_without_a_file_are_sentences(harness, place, tmp_path):

@@ -60,8 +60,9 @@ def place(tmp_path_factory):
     suite = plan.load(folder / "suites" / "small.yaml")
     made = [record for trial in suite.trials if (record := _record(trial))]
     evidence = handmade.evidence(suite, made, timings={record.id: _timing(record) for record in made[:2]})
-    table = suite_table.build(find(evidence))
-    text = document.render(evidence, table, plots.draw(evidence, table.title))
+    findings = find(evidence)
+    table = suite_table.build(findings)
+    text = document.render(findings, table, plots.draw(evidence, table.title))
     (folder / "page.html").write_text(text, encoding="utf-8")
     return folder / "page.html"
 

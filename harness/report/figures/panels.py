@@ -228,7 +228,7 @@ def _line(on: Axes, series: Series, index: int) -> Artist:
 
 def _over_seeds(found: Sequence[Series], what: str) -> str:
     """What the bars or bands are, for an axis."""
-    several = any(point.low < point.high for series in found for point in series.points)
+    several = any(series.seeds > 1 or any(point.low < point.high for point in series.points) for series in found)
     return f"mean; {what}: lowest to highest seed" if several else "one seed"
 
 

@@ -102,15 +102,15 @@ def curve(line: Row, printed: PrintedNumbers) -> Series | None:
 
 def readable_from(found: Sequence[Series]) -> float:
     """The first epoch of a plot of learning curves: the first by which each curve has been within STEEP times its
-    lowest value. At least half of the epochs are shown, and every epoch from the first printed value on.
+    lowest value. At least half of the epochs of each curve are shown, and every epoch from the first printed value on.
     """
     reached = [
         next(point.x for point in series.points if point.y <= STEEP * min(each.y for each in series.points))
         for series in found
     ]
-    epochs = sorted({point.x for series in found for point in series.points})
+    halves = [series.points[(len(series.points) - 1) // 2].x for series in found]
     printed = [point.x for series in found for point in series.points if point.printed is not None]
-    return min([max(reached), epochs[(len(epochs) - 1) // 2], *printed])
+    return min([max(reached), *halves, *printed])
 
 
 def since(series: Series, first: float) -> Series:

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.code.fingerprints import harness_code
 from harness.plan.specs import LEADERBOARD
+from harness.printable import counted
 from harness.records.contents import facts_of
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.registry import BACKBONES, HEADS
@@ -75,8 +76,8 @@ def render(groups: tuple[Group, ...], *, unknown: int = 0, differing: Sequence[s
     notes = [*MEANING]
     if unknown:
         notes.append(
-            f"Left out: {unknown} trials whose text is not known: older records, or records of another plug-in or "
-            "another version of the harness."
+            f"Left out: {counted(unknown, 'trial')} whose text is not known: older records, or records of another "
+            "plug-in or another version of the harness."
         )
     if differing:
         notes.append(f"Left out: trials of which two suites have different results: {', '.join(differing)}.")
@@ -186,11 +187,8 @@ def _place_as_json(place: Place) -> dict[str, Any]:
 
 def _comparable(group: Group) -> str:
     """What is comparable with what."""
-    budget = (
-        "not trained"
-        if not group.train.epochs
-        else f"trained for {group.train.epochs:g} epoch{'s' * (group.train.epochs != 1)}"
-    )
+    epochs = group.train.epochs
+    budget = f"trained for {counted(epochs, 'epoch')}" if epochs else "not trained"
     return (
         f"These rows compare with each other and with no other table: one text ({group.corpus.name}), one counting "
         f"rule, one way of evaluating, {budget}."
@@ -231,7 +229,7 @@ def _context(entry: Entry) -> str:
 def _title(group: Group) -> str:
     """'ptb(boundary=sos_eos), 40 epochs, context 35', and what distinguishes the group from others of that title."""
     train, said = group.train, [str(group.corpus)]
-    said.append("not trained" if not train.epochs else f"{train.epochs:g} epoch{'s' * (train.epochs != 1)}")
+    said.append(counted(train.epochs, "epoch") if train.epochs else "not trained")
     said.append(f"context {train.seq_len}")
     said += ["blocks"] if train.batching == "blocks" else []
     said += [f"windows by {train.eval_stride}"] if train.eval_stride is not None else []
@@ -255,8 +253,8 @@ def _notes(group: Group) -> tuple[str, ...]:
     if group.invalid:
         names = "; ".join(f"{each.row.head} on {each.row.backbone}" for each in group.invalid)
         notes.append(
-            f"Left out: {len(group.invalid)} rows with invalid trials, whose perplexity is not computed from "
-            f"probabilities (docs/certificates.md): {names}."
+            f"Left out: {counted(len(group.invalid), 'row')} with invalid trials, whose perplexity is not computed "
+            f"from probabilities (docs/certificates.md): {names}."
         )
     notes += comparison_notes.of_convergence([entry.row for entry in group.entries])
     found = [record for entry in group.entries for record in entry.row.records.values()]

@@ -10,6 +10,7 @@ from harness.code.recorded import Fingerprints
 from harness.machine.files import read_end
 from harness.plan.parameters import is_place, parameters, resolved
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, value_text
+from harness.printable import counted
 from harness.records.metrics import METRICS, Metric
 from harness.records.record import TrialRecord
 from harness.records.store import folder
@@ -148,15 +149,18 @@ def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
 
 
 def _passes(found: Sequence[TrialRecord], timings: Mapping[str, Timing]) -> tuple[str, ...]:
-    """'Timed alone, seeds 1, 2: 5 rounds, 90 training batches, ...': a sentence for all seeds of which it is true."""
+    """'Timed alone, 2 seeds (1, 2): 5 rounds, 90 training batches, ...': a sentence for all seeds of which it holds."""
     seeds: dict[str, list[str]] = {}
     for record in found:
         if (timing := timings.get(record.id)) is not None:
-            how = f"{timing.rounds} rounds, {timing.batches} training batches, {timing.device}, "
-            how += f"{timing.threads} thread(s), {timing.taken}" + (", while other work ran" if timing.shared else "")
+            batches = counted(timing.batches, "training batch", "training batches")
+            how = f"{counted(timing.rounds, 'round')}, {batches}, {timing.device}, "
+            how += f"{counted(timing.threads, 'thread')}, {timing.taken}" + (
+                ", while other work ran" if timing.shared else ""
+            )
             seeds.setdefault(how, []).append(str(record.spec.seed))
     return tuple(
-        f"Timed alone, seed{'s' * (len(those) > 1)} {', '.join(those)}: {how}." for how, those in seeds.items()
+        f"Timed alone, {counted(len(those), 'seed')} ({', '.join(those)}): {how}." for how, those in seeds.items()
     )
 
 

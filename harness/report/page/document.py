@@ -18,6 +18,7 @@ from markupsafe import Markup
 from harness.printable import printable
 from harness.records.metrics import METRICS
 from harness.records.record import CurvePoint, TrialRecord
+from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
 from harness.report.figures.plots import LeftOut
 from harness.report.figures.style import COLOURS, FAINT, INK, PAPER, Plot
@@ -52,7 +53,7 @@ class Section:
 
 
 def render(
-    evidence: Evidence,
+    findings: Findings,
     table: Table,
     plots: Sequence[Plot | LeftOut],
     sections: Sequence[Section] = (),
@@ -66,6 +67,7 @@ def render(
         links: names of other pages and files -> their places, relative to the page.
         plot_folder: the place of the files of the plots, with a slash at its end; '' if the page does not link to them.
     """
+    evidence = findings.evidence
     by_trial: dict[str, RowDetails] = {}
     for one in row_details(evidence.rows, evidence):
         by_trial |= {trial.id: one for trial in one.row.trials}
@@ -73,7 +75,7 @@ def render(
     shown = {id(one.row): one.row for ones in behind for one in ones}
     return _page(
         title=table.title,
-        summary=summary(evidence, list(shown.values())),
+        summary=summary(findings, list(shown.values())),
         links=links,
         plot_folder=plot_folder,
         table=table,

@@ -4,7 +4,9 @@ import statistics
 from collections.abc import Sequence
 
 from harness.plan.specs import TrialSpec
+from harness.printable import counted
 from harness.report.evidence import convergence, reproduced
+from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.multiple import RANK_SEEDS
 from harness.report.evidence.table_rows import Row
@@ -13,7 +15,7 @@ from harness.report.reproduce import of_trials
 MOST = 4  # corpora and backbones of which the lowest perplexity is named
 
 
-def summary(evidence: Evidence, lines: Sequence[Row]) -> dict[str, list[tuple[str, str]]]:
+def summary(findings: Findings, lines: Sequence[Row]) -> dict[str, list[tuple[str, str]]]:
     """Sentences for a reader who sees the page for the first time, under three headings, each with a command or ''.
 
     Args:
@@ -21,17 +23,22 @@ def summary(evidence: Evidence, lines: Sequence[Row]) -> dict[str, list[tuple[st
     """
     return {
         "Result": [(sentence, "") for sentence in _result(lines)],
-        "Can it be trusted?": [(sentence, "") for sentence in _trust(evidence, lines)],
-        "What comes next": [_next(evidence, lines)],
+        "Can it be trusted?": [(sentence, "") for sentence in _trust(findings, lines)],
+        "What comes next": [_next(findings.evidence, lines)],
     }
 
 
 def lowest(lines: Sequence[Row]) -> list[tuple[Row, int]]:
-    """The row with the lowest mean test perplexity of each corpus and backbone, and of how many rows it is that."""
+    """The row with the lowest mean test perplexity of each corpus and backbone, and of how many rows it is that.
+
+    Rows with a compatibility switch are left out: what they compute need not be a perplexity. So are collapsed rows,
+    unless all rows of the corpus and backbone are.
+    """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in lines:
-        if row.values("test_ppl"):
+        if row.values("test_ppl") and row.compat is None:
             groups.setdefault(row.group, []).append(row)
+    groups = {key: [row for row in rows if not convergence.collapsed(row)] or rows for key, rows in groups.items()}
     means = {id(row): statistics.fmean(row.values("test_ppl")) for rows in groups.values() for row in rows}
     return [(min(rows, key=lambda row: means[id(row)]), len(rows)) for rows in groups.values()]
 
@@ -40,7 +47,7 @@ def mean_and_place(row: Row) -> str:
     """'mos(num_mixtures=15), 88.58 ± 0.31 (3 seeds), on ptb with lstm'."""
     values = row.values("test_ppl")
     spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    seeds = "" if row.is_ngram else f" ({len(values)} seed{'s' * (len(values) > 1)})"
+    seeds = "" if row.is_ngram else f" ({counted(len(values), 'seed')})"
     where = "" if row.is_ngram else f" with {row.backbone}"
     return f"{row.head}, {statistics.fmean(values):.2f}{spread}{seeds}, on {row.corpus}{where}"
 
@@ -52,28 +59,46 @@ def _result(lines: Sequence[Row]) -> list[str]:
         for row, count in found[:MOST]
     ]
     more = len(found) - MOST
-    return sentences + ([f"{more} more corpora and backbones are in the table."] if more > 0 else [])
+    return sentences + (
+        [f"{counted(more, 'more pair')} of corpus and backbone {_be(more)} in the table."] if more > 0 else []
+    )
 
 
-def _trust(evidence: Evidence, lines: Sequence[Row]) -> list[str]:
-    trained = [row for row in lines if not row.is_ngram]
-    fewest = min((len(row.ok_seeds) for row in trained if row.ok_seeds), default=None)
+def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
+    evidence, ok = findings.evidence, findings.evidence.trials.ok
     limits = {
-        "are not converged (↓): a larger budget may change their order": convergence.mostly_unconverged,
-        "are collapsed (∅): they learned little more than frequencies": convergence.collapsed,
-        "were made by code that has changed since (¶)": lambda row: row.outdated,
+        "not converged (↓): a larger budget may change their order": convergence.mostly_unconverged,
+        "collapsed (∅): they learned little more than frequencies": convergence.collapsed,
+        "made by code that has changed since (¶)": lambda row: row.outdated,
     }
     counts = {text: sum(bool(row.ok_seeds) and applies(row) for row in lines) for text, applies in limits.items()}
-    sentences = [f"{evidence.trials.ok} of {evidence.trials.planned} trials are finished and ok."]
-    if fewest is not None and fewest < RANK_SEEDS and len(trained) > 1:
-        sentences.append(f"No row is called better or worse: that needs {RANK_SEEDS} seeds, and some have {fewest}.")
-    sentences += [f"{count} of {len(lines)} rows {text}." for text, count in counts.items() if count]
+    sentences = [f"{ok:,} of {counted(evidence.trials.planned, 'trial')} {_be(ok)} finished and ok."]
+    sentences += _unjudged(findings, lines)
+    of_rows = counted(len(lines), "row")
+    sentences += [f"{count} of {of_rows} {_be(count)} {text}." for text, count in counts.items() if count]
     numbers = [found for row in lines if (found := reproduced.of_row(row, evidence))]
     answers = [reproduced.together(found) for found in numbers]
     if answers:
         yes = sum(answer in reproduced.YES for answer in answers)
-        sentences.append(f"{yes} of {len(answers)} rows with a printed number and a tolerance are reproduced so far.")
+        of_rows = counted(len(answers), "row")
+        sentences.append(f"{yes} of {of_rows} with a printed number and a tolerance {_be(yes)} reproduced so far.")
     return sentences
+
+
+def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
+    """A sentence where no row has a verdict but 'too few seeds'."""
+    shown = set(map(id, lines))
+    compared = [each for each in findings.compared.values() if id(each.row) in shown]
+    if sum(bool(row.ok_seeds) and not row.is_ngram for row in lines) < 2:
+        return []
+    if not compared:
+        return ["The rows are compared with no baseline."]
+    if any(each.verdict != "too few seeds" for each in compared):
+        return []
+    most = max(each.difference.n for each in compared)
+    return [
+        f"No row is called better or worse: that needs {RANK_SEEDS} seeds, and the comparisons have {most} at most."
+    ]
 
 
 def _next(evidence: Evidence, lines: Sequence[Row]) -> tuple[str, str]:
@@ -87,9 +112,14 @@ def _next(evidence: Evidence, lines: Sequence[Row]) -> tuple[str, str]:
             evidence.suite, (), [""], "--retry-failed"
         )
     if any(not row.is_ngram and len(row.ok_seeds) < RANK_SEEDS for row in lines) and len(lines) > 1:
-        return f"With {RANK_SEEDS} seeds or more in the suite's `seeds`, rows are ranked and have a verdict.", ""
+        judged = "ranked" if evidence.suite.table.baseline is None else "ranked and have a verdict"
+        return f"With {RANK_SEEDS} seeds or more in the suite's `seeds`, rows are {judged}.", ""
     return "Open a row for its settings, its trials and the command that runs it again.", ""
 
 
 def _number(trials: Sequence[TrialSpec]) -> str:
-    return "1 trial has" if len(trials) == 1 else f"{len(trials)} trials have"
+    return f"{counted(len(trials), 'trial')} {'has' if len(trials) == 1 else 'have'}"
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"

@@ -1,17 +1,19 @@
 """Write the site into a folder of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from harness.errors import ExecutionError
 from harness.machine.files import write_atomically
 
-MARK = ".harness-site"  # the file that says that a folder is a site, and may be replaced
+MARK = ".harness-site"  # the file that says that a folder is a site, and lists its files
+_ABOUT = "This folder is written by `harness site`: the files below may be replaced or removed.\n"
 
 
 def write(files: Mapping[str, bytes], out: Path) -> None:
-    """Write the files of a site, and remove all that an earlier one has left.
+    """Write the files of a site, and remove those of an earlier one that are no longer made.
 
+    Files that the site did not write are kept: `.git` and `CNAME` of a host of static files.
     Args:
         out: a folder that is empty, does not exist, or is a site.
     Raises: ExecutionError when the folder holds something else; StorageError.
@@ -21,13 +23,24 @@ def write(files: Mapping[str, bytes], out: Path) -> None:
         raise ExecutionError(f"--out {out} is a file; name a folder for the site")
     if out.is_dir() and any(out.iterdir()) and not mark.is_file():
         raise ExecutionError(
-            f"--out {out} holds files that are no site of ours, and would be removed; name an empty or a new folder"
+            f"--out {out} holds files that are no site of ours, and might be replaced; name an empty or a new folder"
         )
-    write_atomically(mark, b"This folder is written by `harness site`: all that is in it may be replaced.\n")
+    before = _listed(mark)
+    _list(mark, {*before, *files})  # an interrupted write leaves no file that is not listed
     for name, content in files.items():
         place = out / name
         if not place.is_file() or place.read_bytes() != content:
             write_atomically(place, content)
-    for place in out.rglob("*"):
-        if place != mark and not place.is_dir() and place.relative_to(out).as_posix() not in files:
+    for name in before - files.keys():
+        place = out / name
+        if place.is_file() and place.resolve().is_relative_to(out.resolve()):  # a list may be of a third party
             place.unlink()
+    _list(mark, files)
+
+
+def _listed(mark: Path) -> set[str]:
+    return set(mark.read_text(encoding="utf-8").splitlines()[1:]) if mark.is_file() else set()
+
+
+def _list(mark: Path, names: Iterable[str]) -> None:
+    write_atomically(mark, "".join([_ABOUT, *(f"{name}\n" for name in sorted(names))]).encode())

@@ -23,7 +23,7 @@ def page(found: Sequence[Study], links: Mapping[str, str]) -> str:
     sections = [Section(heading="What has been run", tables=(_suites(found),))]
     if truths:
         sections.append(Section(heading="Printed numbers trained again", tables=(ground_truth.table(truths),)))
-    sections.append(Section(heading="All rows", tables=(_rows(found),), searched=True))
+    sections.append(Section(heading="All rows", tables=(_rows(found, "leaderboard" in links),), searched=True))
     statuses = Counter[str]()
     for each in found:
         statuses.update({name: getattr(each.evidence.trials, name) for name in ("ok", "planned", "invalid")})
@@ -59,7 +59,8 @@ def _suites(found: Sequence[Study]) -> Table:
     return Table(title="Suites", columns=columns, lines=tuple(lines), lead=lead)
 
 
-def _rows(found: Sequence[Study]) -> Table:
+def _rows(found: Sequence[Study], ranked: bool) -> Table:
+    """All rows; `ranked`: the site has a leaderboard."""
     columns = [Column(name="head"), Column(name="backbone"), Column(name="corpus"), Column(name="suite")]
     columns += [Column(name=name, numeric=name not in TEXTS) for name in SHOWN]
     lines = []
@@ -70,10 +71,8 @@ def _rows(found: Sequence[Study]) -> Table:
             suite = Cell(text=each.suite.name, link=page_of(each))
             numbers = [cells[name][index] if name in cells else EMPTY for name in SHOWN]
             lines.append(Line(cells=(*labels, suite, *numbers), trials=tuple(trial.id for trial in row.trials)))
-    lead = (
-        "Only rows of one suite compare: each suite has its own budget and, for 'vs baseline', its own baseline. The "
-        "leaderboard compares rows of several suites."
-    )
+    lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs baseline', its own baseline."
+    lead += " The leaderboard compares rows of several suites." if ranked else ""
     return Table(title="Rows of all suites", columns=tuple(columns), lines=tuple(lines), lead=lead)
 
 

@@ -8,11 +8,11 @@ plots/<suite>/*.svg, *.png, *.pdf
 data/trials.csv, curves.csv, leaderboard.csv
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 from harness import plan
-from harness.errors import ExecutionError
+from harness.errors import ExecutionError, SuiteError
 from harness.plan.specs import LEADERBOARD
 from harness.records import store
 from harness.report import study
@@ -32,9 +32,9 @@ def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[St
     Args:
         results: the results folder.
         suites: the folder of suite files: that of the suite 'x' is x.yaml.
-        warn: called with a sentence for each suite without a file or without a record that it plans, and for each
-            damaged record.
-    Raises: ExecutionError when no suite is left; SuiteError.
+        warn: called with a sentence for each suite without a file, with a file that is not valid, or without a record
+            that it plans, and for each damaged record.
+    Raises: ExecutionError when no suite is left.
     """
     found = []
     for name in sorted({place.parent.parent.name for place in (results / "runs").glob(f"*/*/{store.FILE_NAME}")}):
@@ -42,7 +42,12 @@ def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[St
         if not path.is_file():
             warn(f"{path} is not there: the trials of suite {name} are on the leaderboard only")
             continue
-        read = study.load(plan.load(path), results, warn=warn)
+        try:
+            read = study.load(plan.load(path), results, warn=warn)
+        except SuiteError as error:
+            problems = "; ".join(error.problems)
+            warn(f"{path} is not valid: the trials of suite {name} are on the leaderboard only ({problems})")
+            continue
         if read.records:
             found.append(read)
         else:
@@ -53,32 +58,39 @@ def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[St
 
 
 def files_of(found: Sequence[Study], results: Path, warn: Callable[[str], None]) -> dict[str, bytes]:
-    """Path within the site -> content. The same records give the same bytes."""
-    board = all_suites.load(results, warn)
-    files = {
-        "index.html": index.page(found, {"leaderboard": OF_ALL["leaderboard"], **_data_links("")}).encode(),
-        OF_ALL["leaderboard"]: board.page({"all suites": OF_ALL["all suites"], **_data_links("")}).encode(),
-        "data/trials.csv": data.trials(found).encode(),
-        "data/curves.csv": data.curves(found).encode(),
-        "data/leaderboard.csv": data.leaderboard(board).encode(),
-    }
+    """Path within the site -> content. The same records give the same bytes.
+
+    Where no trial can be on the leaderboard there is none, and a warning says why.
+    """
+    files = {"data/trials.csv": data.trials(found).encode(), "data/curves.csv": data.curves(found).encode()}
+    try:
+        board = all_suites.load(results, warn)
+    except ExecutionError as reason:
+        warn(f"the site has no leaderboard: {reason}")
+    else:
+        files["data/leaderboard.csv"] = data.leaderboard(board).encode()
+        links = {"all suites": OF_ALL["all suites"], **_data_links("", files)}
+        files[OF_ALL["leaderboard"]] = board.page(links).encode()
+    pages = {title: place for title, place in OF_ALL.items() if place in files}
+    files["index.html"] = index.page(found, {**pages, **_data_links("", files)}).encode()
     for each in found:
-        files |= _of_suite(each)
+        files |= _of_suite(each, files)
     return files
 
 
-def _of_suite(found: Study) -> dict[str, bytes]:
+def _of_suite(found: Study, of_all: Container[str]) -> dict[str, bytes]:
+    """The files of a suite; `of_all`: the files of all suites, to which its page links."""
     name = found.suite.name
     table = suite_table.build(found.findings)
     drawn = plots.draw(found.evidence, table.title)
     pictures, _ = plots.files_of(drawn, Path("plots") / name)
     links = {
-        **{title: f"../{place}" for title, place in OF_ALL.items()},
+        **{title: f"../{place}" for title, place in OF_ALL.items() if place in of_all},
         "table as CSV": f"../tables/{name}.csv",
         "table as LaTeX": f"../tables/{name}.tex",
-        **_data_links("../"),
+        **_data_links("../", of_all),
     }
-    page = document.render(found.evidence, table, drawn, links=links, plot_folder=f"../plots/{name}/")
+    page = document.render(found.findings, table, drawn, links=links, plot_folder=f"../plots/{name}/")
     return {
         index.page_of(found): page.encode(),
         f"tables/{name}.csv": suite_table.text(table, "csv").encode(),
@@ -87,9 +99,10 @@ def _of_suite(found: Study) -> dict[str, bytes]:
     }
 
 
-def _data_links(up: str) -> Mapping[str, str]:
-    return {
-        "all trials as CSV": f"{up}data/trials.csv",
-        "all learning curves as CSV": f"{up}data/curves.csv",
-        "leaderboard as CSV": f"{up}data/leaderboard.csv",
+def _data_links(up: str, files: Container[str]) -> Mapping[str, str]:
+    places = {
+        "all trials as CSV": "data/trials.csv",
+        "all learning curves as CSV": "data/curves.csv",
+        "leaderboard as CSV": "data/leaderboard.csv",
     }
+    return {title: f"{up}{place}" for title, place in places.items() if place in files}

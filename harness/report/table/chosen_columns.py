@@ -31,7 +31,7 @@ def select(table: Table, columns: Sequence[str] = (), *, compact: bool = False) 
         return table
     labels = [index for index, column in enumerate(table.columns) if column.name in LABELS]
     if columns:
-        chosen = [*labels, *(index for name in columns for index in _named(table, name))]
+        chosen = list(dict.fromkeys([*labels, *(index for name in columns for index in _named(table, name))]))
     else:
         chosen = [i for i, column in enumerate(table.columns) if i in labels or _general(column.name) in COMPACT]
     if compact:
