@@ -11,11 +11,12 @@ quickstart: .venv/installed
 
 # The fast tests, in as many processes as there are cores, at most four. One file runs in one process.
 test: .venv/installed
-	$(BIN)/pytest $(PARALLEL) tests --ignore tests/system
+	$(BIN)/pytest $(PARALLEL) tests -m "not system"
 
-# Ray, killed processes, clusters, servers, a browser, memory, builds of packages. The fast tests are not among them.
+# Ray, killed processes, clusters, servers, a browser, memory, builds of packages: tests/system, and files with the
+# marker `system`. The fast tests are not among them.
 test-system: .venv/installed
-	$(BIN)/pytest $(PARALLEL) tests/system
+	$(BIN)/pytest $(PARALLEL) tests -m system
 
 test-all: test test-system
 

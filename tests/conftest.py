@@ -45,6 +45,15 @@ if (_machine := os.environ.get("HARNESS_TEST_ONEDNN")) and _ONEDNN not in _paths
     onednn.imitate(_machine)
     os.environ["PYTHONPATH"] = os.pathsep.join([_ONEDNN, *filter(None, _paths)])  # of processes that tests start
 
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not name
+def pytest_collection_modifyitems(items):
+    """All tests of tests/system have the marker `system`."""
+    for item in items:
+        if item.path.is_relative_to(ROOT / "tests" / "system"):
+            item.add_marker("system")
+
+
 TINY_SUITE = """\
 name: tiny
 version: 1

@@ -15,6 +15,8 @@ from harness import plan, starters
 from harness.plan.reader import read
 from harness.plan.schema import schema_text, suite_schema
 
+pytestmark = pytest.mark.system
+
 ROOT = Path(__file__).parent.parent
 
 

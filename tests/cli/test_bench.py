@@ -12,6 +12,8 @@ from benchmarks import machine, tables
 from harness.execution import machine_facts
 from harness.kernels import probe
 
+pytestmark = pytest.mark.system
+
 TINY = ("--setting", "tiny", "--rounds", "1", "--route", "default", "--precision", "fp32", "--heads", "softmax,mos2")
 
 

@@ -6,6 +6,8 @@ import re
 import pytest
 from commands import table_rows
 
+pytestmark = pytest.mark.system
+
 KINDS = ["scaled", "shifted", "sigmoid", "constant", "unnormalised", "beside_log_probs", "among_targets"]
 KINDS += ["later_states", "honest_alone", "honest_once_asked"]
 SUITE = f"""\

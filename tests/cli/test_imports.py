@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 ROOT = Path(__file__).parent.parent.parent
 TORCH = {"torch", "transformers"}
 VIEWS = {"mlflow", "ray", "pandas", "matplotlib", "scipy.stats"}

@@ -16,6 +16,8 @@ from harness.registry import HEADS
 from harness.trial.run import run as run_trial
 from harness.trial.setting import Setting
 
+pytestmark = pytest.mark.system
+
 SUITE = commands.SUITE.replace("{mos: {num_mixtures: 2}}", "lowrank")
 HEAD = '''\
 """A head whose code is edited by a test."""

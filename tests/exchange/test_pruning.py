@@ -16,6 +16,8 @@ from harness.exchange import bundle
 from harness.exchange.importer import import_records
 from harness.records import store
 
+pytestmark = pytest.mark.system
+
 WITHOUT_MOS = handmade.SMALL.replace("  - mos: {num_mixtures: 2}\n", "")
 
 

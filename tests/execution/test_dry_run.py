@@ -18,6 +18,8 @@ from harness.plan.two_stages import first_stage
 from harness.registry import CORPORA, HEADS
 from harness.trial import one_batch
 
+pytestmark = pytest.mark.system
+
 SUITE = """\
 name: tried
 corpora: [markov: {vocab_size: 12, num_tokens: 4000, branching: 3}]

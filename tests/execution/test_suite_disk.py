@@ -7,6 +7,8 @@ from harness.execution.planned import planned
 from harness.execution.suite_disk import REST, TrialDisk, suite_disk, trial_disk
 from harness.training import checkpoint
 
+pytestmark = pytest.mark.system
+
 SUITE = """\
 name: stored
 corpora: [markov: {vocab_size: 2000, num_tokens: 20000, branching: 3}]

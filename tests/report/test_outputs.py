@@ -14,6 +14,8 @@ from harness.records import store
 from harness.report import outputs
 from harness.report.outputs import Trials
 
+pytestmark = pytest.mark.system
+
 ROOT = Path(__file__).parent.parent.parent
 COMMITTED = {  # trials ok and planned, counted by hand
     "tables/ground_truth_ngrams.md": (9, 9),

@@ -10,6 +10,8 @@ from harness.plan.comparison import TableSpec
 from harness.report.evidence.comparisons import compare
 from harness.report.evidence.ranks import ranks
 
+pytestmark = pytest.mark.system
+
 BETTER, DECIDED = {"better"}, {"better", "worse"}
 
 

@@ -14,6 +14,8 @@ from harness.records import store
 from harness.records.record import Contents
 from harness.report.site import folder, site_files
 
+pytestmark = pytest.mark.system
+
 OTHER = handmade.changed(("name: small", "name: other"), ("  - mos: {num_mixtures: 2}", "  - sigsoftmax"))
 PPLS = {"softmax": 100.0, "mos": 90.0, "sigsoftmax": 95.0}
 

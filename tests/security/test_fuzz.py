@@ -3,6 +3,8 @@
 import fuzz
 import pytest
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.parametrize("kind", ["suites", "records"])
 def test_mutants_are_read_or_refused_with_a_place(kind, tmp_path):

@@ -15,6 +15,8 @@ from harness.errors import RecordError
 from harness.records import sealed, store
 from harness.records.metrics import METRICS, MOST
 
+pytestmark = pytest.mark.system
+
 TOMORROW = (datetime.now(UTC) + timedelta(days=2)).isoformat(timespec="seconds")
 SUITE = handmade.changed(("seeds: [1, 2]", f"seeds: {list(range(1, 33))}"))
 

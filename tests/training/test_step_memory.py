@@ -14,6 +14,8 @@ from harness.protocols import Hidden
 from harness.registry import BACKBONES, HEADS
 from harness.training.step_memory import plan_step, plan_trials
 
+pytestmark = pytest.mark.system
+
 CPU = torch.device("cpu")
 B, T, V, D = 4, 16, 300, 32
 TRAIN = TrainSpec(optimizer="sgd", lr=0.1, epochs=1, batch_size=B, seq_len=T)

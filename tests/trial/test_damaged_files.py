@@ -21,6 +21,8 @@ from harness.trial import run as trial_run
 from harness.trial.run import run
 from harness.trial.setting import Setting
 
+pytestmark = pytest.mark.system
+
 STEPS = 15
 
 
