@@ -59,7 +59,7 @@ def test_a_comparison_is_in_words(change, verdict, words):
 def test_the_baseline_is_named_and_a_row_that_is_not_compared_has_no_words():
     rows = [{"head": Cell(text="softmax ¶", mark="¶")}, {"head": Cell(text="mos †", mark="†")}]
     ((_, lines),) = of_suite(table(*rows)).sections
-    column = [column.name for column in of_suite(table(*rows)).columns].index("vs softmax")
+    column = [column.name for column in of_suite(table(*rows)).columns].index("vs baseline")
     assert [line.cells[column].text for line in lines] == ["baseline", "-"]
 
 
@@ -102,9 +102,9 @@ def test_nothing_of_the_widest_table_is_cut_at_80_characters(widest):
     # column by column: a cell goes on in the same columns of the lines below it
     shown = drawn(widest).splitlines()
     header = next(line for line in shown if line.startswith("head"))
-    starts = [header.index(name) for name in ("head", "vs softmax", "seeds")]
+    starts = [header.index(name) for name in ("head", "vs baseline", "seeds")]
     ends = [header.index("K") - 1, header.index("ms/batch") - 1, None]
-    for column, start, end in zip(("head", "vs softmax", "seeds"), starts, ends, strict=True):
+    for column, start, end in zip(("head", "vs baseline", "seeds"), starts, ends, strict=True):
         found = "".join("".join(line[start:end].split()) for line in shown)
         index = [each.name for each in widest.columns].index(column)
         for _, lines in widest.sections:

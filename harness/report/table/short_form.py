@@ -73,12 +73,17 @@ def of_group(table: Table) -> Summary:
 
 def _summary(table: Table, kept: Sequence[str], sections: list[tuple[str, tuple[Line, ...]]]) -> Summary:
     numeric = {column.name: column.numeric and not column.name.startswith(AGAINST) for column in table.columns}
-    columns = tuple(Column(name=NAMES.get(name, name), numeric=numeric[name]) for name in kept)
+    columns = tuple(Column(name=_header(name), numeric=numeric[name]) for name in kept)
     texts = [cell.text for _, lines in sections for line in lines for cell in line.cells]
     legend = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if any(mark in text.split() for text in texts)]
     if any(text.endswith(UNTESTED) for text in texts):
         legend.append(f"{' and '.join(UNTESTED)}: without a verdict, which needs {RANK_SEEDS} seeds or more")
     return Summary(title=table.title, columns=columns, sections=tuple(sections), legend=tuple(legend))
+
+
+def _header(name: str) -> str:
+    """The header of a column here. Which row is the baseline is said in its cell."""
+    return "vs baseline" if name.startswith(AGAINST) and name not in OF_GROUP else NAMES.get(name, name)
 
 
 def _of(line: Line, names: Sequence[str]) -> dict[str, Cell]:
