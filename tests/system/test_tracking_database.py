@@ -24,7 +24,7 @@ from harness.machine.scratch import abandoned_scratch, scratch_prefix
 from harness.records import store
 from harness.records.record import CurvePoint, TrialRecord
 from harness.tracking import database
-from harness.tracking.run_fields import CURVES
+from harness.tracking.run_fields import CURVES, LAYOUT
 from harness.tracking.tracker import Tracker, open_or_replace, store_uri
 
 # A driver that logs the record of argv[1] below the results folder argv[2]. It is killed before the first call of the
@@ -188,7 +188,7 @@ def test_zombie_runs_of_a_killed_driver_are_replaced(place, zombie, write):
 @pytest.mark.parametrize("right_digest", [True, False])
 def test_a_run_shows_a_record_only_with_its_digest_and_its_final_status(place, status, right_digest):
     tracker = Tracker(place.results)
-    tags = {"harness.trial_id": place.record.id, "harness.record": store.digest(place.record) * right_digest}
+    tags = {"harness.trial_id": place.record.id, "harness.record": f"{store.digest(place.record)} {LAYOUT}" * right_digest}
     run = tracker.client.create_run(tracker.describe("tiny", "# tiny"), tags=tags).info.run_id
     tracker.client.update_run(run, status)
     tracker.log(place.record)
