@@ -23,7 +23,8 @@ SUITE = Template("""\
 # Every key is explained in docs/suites.md. Try it: harness plan $name, then harness run $name --dry-run
 name: $name
 
-# The texts. `harness list corpora` shows all; a text of your own: - text: {path: my_text.txt}
+# The texts. `harness list corpora` shows all; a text of your own, with its path
+# from the folder of this file: - text: {path: ../my_text.txt}
 corpora:
   - embedded
 
@@ -36,7 +37,7 @@ heads:
   - softmax
   - mos: {num_mixtures: [2, 5]}
 
-# Each head is trained once with each seed. With three seeds or more, a table gives intervals and p values.
+# Each head is trained once with each seed. Two give intervals and p values; a verdict needs six.
 seeds: [1, 2, 3]
 
 # lr and epochs must be given. The others have these defaults: optimizer sgd, batch_size 20, seq_len 35, no clipping.

@@ -103,5 +103,6 @@ def run(
     if console.is_terminal:
         changes = [part for change in overrides for part in ("--set", change)]
         say(f"plots and page: {program} report {shlex.join([str(suite), *changes, *where])}")
-    say(f"MLflow UI: {program} ui {shlex.join([found.suite.name, *where])}")
+    if not no_tracking:
+        say(f"MLflow UI: {program} ui {shlex.join([found.suite.name, *where])}")
     raise typer.Exit(0 if all_ok(found, options.only) and not reporter.problems else 1)

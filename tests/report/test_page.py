@@ -297,7 +297,7 @@ def test_one_trial_and_one_row_are_singular(suite_of, record_of):
     made = record_of(suite.trials[0], test_ppl=1090.0)  # 0.95 of the unigram's 1100 is 1045
     assert trust(suite, [made]) == [
         "1 of 1 trial is finished and ok.",
-        "1 of 1 row is collapsed (∅): they learned little more than frequencies.",
+        "1 of 1 row is collapsed (∅): hardly better than the frequencies of words, or worse.",
     ]
 
 

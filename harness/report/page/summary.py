@@ -68,7 +68,7 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
     evidence, ok = findings.evidence, findings.evidence.trials.ok
     limits = {
         "not converged (↓): a larger budget may change their order": convergence.mostly_unconverged,
-        "collapsed (∅): they learned little more than frequencies": convergence.collapsed,
+        "collapsed (∅): hardly better than the frequencies of words, or worse": convergence.collapsed,
         "made by code that has changed since (¶)": lambda row: row.outdated,
     }
     counts = {text: sum(bool(row.ok_seeds) and applies(row) for row in lines) for text, applies in limits.items()}

@@ -24,7 +24,7 @@ GROUPING = ("corpus", "backbone")
 MEANINGS = {
     TIE_MARK: "the lowest, or not distinguishable from it",
     NOT_CONVERGED_MARK: "not converged: longer training may change it",
-    COLLAPSED_MARK: "collapsed: hardly better than the frequencies of words",
+    COLLAPSED_MARK: "collapsed: hardly better than the frequencies of words, or worse",
     COMPAT_MARK: "computed as a published code does, not comparable with the others",
     SHARED_MARK: "timed while other work ran",
     OUTDATED_MARK: "the code has changed since",
