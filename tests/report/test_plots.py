@@ -1,6 +1,7 @@
 """What is drawn, by the data of the axes; the files: the same bytes each time, harmless text, nothing stale."""
 
 import xml.etree.ElementTree as ElementTree
+from functools import partial
 from types import SimpleNamespace
 
 import handmade
@@ -30,6 +31,9 @@ KINDS = {
     "gain_by_position": "Where the gain is: place in the segment",
 }
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+by_mixtures = partial(panels.by_parameter, "num_mixtures", "mixtures K")
 
 
 class Kept:
@@ -109,7 +113,7 @@ def test_every_kind_of_plot_is_drawn_where_there_is_everything(suite, made):
 
 
 def test_by_mixtures_shows_the_means_the_ranges_and_the_band_of_the_baseline(suite, made):
-    axes, caption = drawn(panels.by_mixtures, handmade.evidence(suite, made))
+    axes, caption = drawn(by_mixtures, handmade.evidence(suite, made))
     expected = [(2, 82, 80, 84), (5, 92, 90, 94)]  # two seeds that differ by 4
     (told,) = bars(axes).values()
     assert told == expected
@@ -118,6 +122,19 @@ def test_by_mixtures_shows_the_means_the_ranges_and_the_band_of_the_baseline(sui
     assert list(axes.lines[0].get_ydata()) == [102, 102]
     assert "bars from the lowest seed to the highest" in caption
     assert axes.get_ylabel() == "test perplexity\nmean; bars: lowest to highest seed"
+
+
+def test_a_suite_with_low_rank_heads_has_a_plot_over_their_widths(suite_of, record_of, kinds):
+    heads = "  - softmax: {projection: true, d_embed: [null, 2, 4]}\n  - mos: {num_mixtures: 2}"
+    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads)))
+    ppl = {None: 80.0, 2: 99.0, 4: 90.0}
+    made = [record_of(trial, test_ppl=ppl[trial.head.params.get("d_embed")]) for trial in suite.trials]
+    evidence = handmade.evidence(suite, made)
+    kinds()
+    (plot,) = plots.draw(evidence, "small")
+    assert plot.title == "Test perplexity by width of the output matrix"
+    axes, _ = drawn(plots._by_width, evidence)
+    assert list(bars(axes).values()) == [[(2, 99, 99, 99), (4, 90, 90, 90)]]
 
 
 def test_two_seeds_with_equal_numbers_are_not_one_seed(suite, made):
@@ -131,7 +148,7 @@ def test_two_seeds_with_equal_numbers_are_not_one_seed(suite, made):
 def test_printed_values_have_a_marker_of_their_own(suite, made):
     cell = PrintedCell("markov", "lstm", "mos", {"num_mixtures": 5}, "test_ppl", "89.5", "best", "", "")
     evidence = handmade.evidence(suite, made, PrintedNumbers((cell,), ()))
-    for draw, x in ((panels.by_mixtures, 5), (panels.by_size, suite.params[suite.trials[4].id][0])):
+    for draw, x in ((by_mixtures, 5), (panels.by_size, suite.params[suite.trials[4].id][0])):
         axes, _ = drawn(draw, evidence)
         (stars,) = (line for line in axes.lines if line.get_marker() == "*")
         assert [tuple(each) for each in stars.get_xydata()] == [(x, 89.5)]

@@ -30,7 +30,7 @@ def test_perplexity_by_mixtures_has_the_range_over_seeds(suite_of, record_of):
         zip([t.id for t in suite.trials if t.head.params.get("num_mixtures") == 5], (100, 104, 102), strict=True)
     )
     lines = rows(suite, {id_: record_of(_trial(suite, id_), test_ppl=value) for id_, value in values.items()})
-    (series,) = points.by_mixtures(lines, NOTHING)
+    (series,) = points.by_parameter("num_mixtures", lines, NOTHING)
     (found,) = series.points
     assert (series.label, series.seeds, found.x, found.y) == ("mos", 3, 5, 102)
     assert (found.low, found.high) == (100, 104)
@@ -39,14 +39,14 @@ def test_perplexity_by_mixtures_has_the_range_over_seeds(suite_of, record_of):
 def test_perplexity_by_mixtures_is_a_series_for_each_head_in_the_order_of_k(suite_of, record_of):
     suite = suite_of(SUITE)
     made = {trial.id: record_of(trial, test_ppl=100.0) for trial in suite.trials}
-    found = points.by_mixtures(rows(suite, made), NOTHING)
+    found = points.by_parameter("num_mixtures", rows(suite, made), NOTHING)
     assert {series.label: [each.x for each in series.points] for series in found} == {"mos": [2, 5], "moc": [2]}
 
 
 def test_heads_of_one_name_are_told_apart_by_their_other_parameters(suite_of, record_of):
     suite = suite_of(SUITE.replace("  - moc:", "  - mos: {num_mixtures: [2, 5], dropout: 0.5}\n  - moc:"))
     made = {trial.id: record_of(trial, test_ppl=100.0) for trial in suite.trials}
-    found = points.by_mixtures(rows(suite, made), NOTHING)
+    found = points.by_parameter("num_mixtures", rows(suite, made), NOTHING)
     assert [(series.label, len(series.points)) for series in found] == [("mos", 2), ("mos(dropout=0.5)", 2), ("moc", 1)]
 
 
@@ -56,7 +56,7 @@ def test_a_printed_value_counts_only_where_tokens_are_counted_alike(counting, ex
     about = {"corpus": "markov", "backbone": "lstm", "head": "mos", "weights": "best", "note": ""}
     cell = PrintedCell(**about, params={"num_mixtures": 5}, metric="test_ppl", value="90.0", counting=counting)
     made = {trial.id: record_of(trial, test_ppl=100.0) for trial in suite.trials}
-    mos = points.by_mixtures(rows(suite, made), PrintedNumbers((cell,), ()))[0]
+    mos = points.by_parameter("num_mixtures", rows(suite, made), PrintedNumbers((cell,), ()))[0]
     assert {each.x: each.printed for each in mos.points} == {2: None, 5: expected}
 
 

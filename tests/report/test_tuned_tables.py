@@ -147,7 +147,7 @@ def records(suite, record_of):
 
 def test_values_that_tuning_chose_do_not_part_a_series_over_mixtures(tuned, record_of):
     suite = tuned(GRID, [9, 9, 1], [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1])  # dropout 0 with K = 2, 0.4 with K = 3
-    found = points.by_mixtures(evidence(suite, records(suite, record_of)).rows, PrintedNumbers((), ()))
+    found = points.by_parameter("num_mixtures", evidence(suite, records(suite, record_of)).rows, PrintedNumbers((), ()))
     assert [[point.x for point in series.points] for series in found] == [[2, 3]]
 
 
@@ -157,8 +157,8 @@ def test_the_plot_has_every_tuning_trial_and_the_chosen_one(tuned, record_of):
     made = evidence(suite, records(suite, record_of))
     one, other = tuning_panel.tried("train.lr", made.rows, suite)
     lrs = [each.point["train.lr"] for each in suite.tuning.rows[0].candidates]
-    assert one.places == tuple(sorted((lr, y) for lr, y in zip(lrs, ppl, strict=True) if y is not None))
-    assert (one.failed, one.best, one.single) == ((lrs[1],), (lrs[2], 9.0), True)
+    assert one.curves == (tuple(sorted((lr, y) for lr, y in zip(lrs, ppl, strict=True) if y is not None)),)
+    assert (one.failed, one.best) == ((lrs[1],), (lrs[2], 9.0))
     assert other.best == (lrs[1], 11.0)
     (plot,) = [each for each in draw(made, "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
     assert "Each point is one tuning trial of 1 epoch under seed 9" in plot.caption
@@ -179,9 +179,10 @@ def test_a_list_beside_a_range_leaves_no_trial_out_of_the_plot(tuned, record_of)
     made = evidence(suite, records(suite, record_of))
     a, b = (each.point["train.lr"] for each in suite.tuning.rows[0].candidates[:2])
     one, other = tuning_panel.tried("train.lr", made.rows, suite)
-    assert one.places == ((a, 12.0), (a, 200.0))
-    assert (one.failed, one.best, one.single) == ((b, b), (a, 12.0), False)
-    assert other.places == tuple(sorted([(a, 13.0), (b, 14.0), (a, 9.0), (b, 10.0)]))
+    assert one.curves == (((a, 12.0),), ((a, 200.0),))
+    assert (one.failed, one.best) == ((b, b), (a, 12.0))
+    chosen, pale = tuple(sorted([(a, 9.0), (b, 10.0)])), tuple(sorted([(a, 13.0), (b, 14.0)]))
+    assert other.curves == (chosen, pale)
     assert (other.failed, other.best) == (tuple(sorted([a, a, b, b])), (a, 9.0))
     axes, _ = tuning_panel.draw("train.lr", made.rows, made)
     crosses = [sorted(line.get_xdata()) for line in axes.lines if line.get_marker() == "x"]

@@ -23,12 +23,18 @@ RANGE = "from the lowest seed to the highest"  # the one kind of bars and bands
 Drawn = tuple[Axes, str] | str
 
 
-def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
-    """Mean test perplexity against K, ranges over seeds; the baseline as a band, printed values as stars."""
-    found = points.by_mixtures(lines, evidence.printed)
+def by_parameter(name: str, label: str, lines: list[Row], evidence: Evidence) -> Drawn:
+    """Mean test perplexity against an integer parameter of heads, ranges over seeds; the baseline as a band, printed
+    values as stars.
+
+    Args:
+        name: of the parameter, 'num_mixtures'.
+        label: of the x axis.
+    """
+    found = points.by_parameter(name, lines, evidence.printed)
     if not found:
-        return "no finished trial's head has num_mixtures"
-    on, entries = axes("mixtures K", f"test perplexity\n{_over_seeds(found, 'bars')}"), []
+        return f"no finished trial's head has {name}"
+    on, entries = axes(label, f"test perplexity\n{_over_seeds(found, 'bars')}"), []
     reference = _baseline(lines, evidence)
     level = points.baseline(reference, evidence.printed) if reference else None
     if level is not None:

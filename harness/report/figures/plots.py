@@ -56,7 +56,7 @@ def draw(
     lines = [line for line in evidence.rows if not line.is_ngram]
     lines = [line for line in lines if only is None or any(trial.id in only for trial in line.trials)]
     with settings():
-        kinds = (*KINDS, *_of_tuning(evidence))
+        kinds = (*KINDS, *_of_widths(lines), *_of_tuning(evidence))
         return tuple(made for kind in kinds for made in _of_kind(kind, lines, evidence, suite if titled else None))
 
 
@@ -68,6 +68,13 @@ def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, b
             contents = zip(ENDINGS, (plot.svg.encode(), plot.png, plot.pdf), strict=True)
             files |= {place / f"{plot.name}.{ending}": content for ending, content in contents}
     return files, [old for ending in ENDINGS for old in place.glob(f"*.{ending}") if old not in files]
+
+
+def _of_widths(lines: list[Row]) -> list[Kind]:
+    """A kind for a suite in which the width of an output matrix is set, as in low-rank softmax."""
+    if all(line.head_params.get("d_embed") is None for line in lines):
+        return []
+    return [Kind("perplexity_by_width", "Test perplexity by width of the output matrix", _group, _by_width)]
 
 
 def _of_tuning(evidence: Evidence) -> list[Kind]:
@@ -128,8 +135,10 @@ def _one_pass(line: Row, evidence: Evidence) -> tuple[str, ...] | None:
     return None if time is None else (line.corpus, time.device, time.pass_id or "measured during training")
 
 
+_by_mixtures = partial(panels.by_parameter, "num_mixtures", "mixtures K")
+_by_width = partial(panels.by_parameter, "d_embed", "width of the output matrix, d_embed")
 KINDS = (
-    Kind("perplexity_by_mixtures", "Test perplexity by number of mixtures", _group, panels.by_mixtures),
+    Kind("perplexity_by_mixtures", "Test perplexity by number of mixtures", _group, _by_mixtures),
     Kind("learning_curves", "Learning curves", _group, panels.curves),
     Kind("perplexity_by_time", "Test perplexity by training time", _one_pass, panels.by_time),
     Kind("perplexity_by_parameters", "Test perplexity by parameters", _corpus, panels.by_size),

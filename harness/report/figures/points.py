@@ -48,8 +48,8 @@ class Series:
     seeds: int
 
 
-def by_mixtures(lines: Sequence[Row], printed: PrintedNumbers) -> list[Series]:
-    """Test perplexity against num_mixtures: a series for each head with fixed other parameters.
+def by_parameter(name: str, lines: Sequence[Row], printed: PrintedNumbers) -> list[Series]:
+    """Test perplexity against an integer parameter of heads: a series for each head with fixed other parameters.
 
     Bars reach from the lowest seed to the highest.
     """
@@ -57,13 +57,13 @@ def by_mixtures(lines: Sequence[Row], printed: PrintedNumbers) -> list[Series]:
     heads: dict[str, ComponentSpec] = {}
     for line in lines:
         head, params = line.trials[0].head, line.head_params
-        mixtures = params.get("num_mixtures")
-        if not line.values(METRIC) or isinstance(mixtures, bool) or not isinstance(mixtures, int):
+        value = params.get(name)
+        if not line.values(METRIC) or isinstance(value, bool) or not isinstance(value, int):
             continue
         tuned = {key.removeprefix("head.") for key in line.tuned if key.startswith("head.")}
-        others = {name: value for name, value in params.items() if name not in tuned | {"num_mixtures"}}
+        others = {other: params[other] for other in params if other not in tuned | {name}}
         key = f"{head.name} {canonical(others)}"
-        entries.setdefault(key, {})[mixtures] = line
+        entries.setdefault(key, {})[value] = line
         heads[key] = ComponentSpec(name=head.name, params={k: v for k, v in head.params.items() if k in others})
     names = [head.name for head in heads.values()]
     return [

@@ -1,16 +1,25 @@
 """The plot of tuning: validation perplexity against a value that was drawn from a range. How sensitive a row is."""
 
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from harness.plan.loaded_suite import Candidate, Suite
+from harness.plan.canonical import canonical
+from harness.plan.loaded_suite import Suite
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.table_rows import Row
-from harness.report.figures.style import axes, legend, logarithmic, style
+from harness.report.figures.style import Style, axes, legend, logarithmic, style
 
 MOST = 12  # rows in a plot; of more rows, those with the lowest validation perplexity
 CEILING = 10.0  # times the lowest perplexity of a plot: a trial above it would make the others a flat line
+
+
+_PALE = " Pale: trials with another value of a key that has a list of values."
+_CROSSES = f" Crosses at the top: trials that failed, or have more than {CEILING:g} times the lowest perplexity."
+Place = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,17 +27,21 @@ class Tried:
     """The tuning trials of a row, in the order of a key's values.
 
     Args:
-        places: (value of the key, validation perplexity) of the trials that are ok.
+        curves: (value of the key, validation perplexity) of the trials that are ok, in a group for each value of the
+            keys with a list. The first group has the chosen trial.
         failed: the values of the others.
-        best: the chosen one of `places`.
-        single: no other key differs between the trials, so that a line through them is a curve.
+        best: the chosen trial's place.
     """
 
     label: str
-    places: tuple[tuple[float, float], ...]
+    curves: tuple[tuple[Place, ...], ...]
     failed: tuple[float, ...]
-    best: tuple[float, float]
-    single: bool
+    best: Place
+
+    @property
+    def places(self) -> list[Place]:
+        """Those of all groups."""
+        return sorted(place for curve in self.curves for place in curve)
 
 
 def keys(suite: Suite) -> list[str]:
@@ -38,21 +51,24 @@ def keys(suite: Suite) -> list[str]:
 
 def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
     """The tuning of the rows to which a key applies and for which a point is chosen."""
-    found = []
+    found, ranges = [], keys(suite)
     of_trial = {trial.id: row for row in range(len(suite.tuning.rows)) for trial in suite.tuning.of_table(row)}
     for line in lines:
         index = of_trial[line.trials[0].id]
         choice, candidates = suite.tuning.choices[index], suite.tuning.rows[index].candidates
         if key not in candidates[0].point:
             continue
-        ppl = [(each.point[key], choice.valid_ppl[each.trial.id]) for each in candidates]  # values may be equal
+        ppl = [(each.point, choice.valid_ppl[each.trial.id]) for each in candidates]
+        curves: dict[str, list[Place]] = {_others(choice.point, ranges): []}  # the one with the chosen point is first
+        for point, y in ppl:
+            if y is not None:
+                curves.setdefault(_others(point, ranges), []).append((point[key], y))
         found.append(
             Tried(
                 label=line.head,
-                places=tuple(sorted((x, y) for x, y in ppl if y is not None)),
-                failed=tuple(sorted(x for x, y in ppl if y is None)),
+                curves=tuple(tuple(sorted(curve)) for curve in curves.values()),
+                failed=tuple(sorted(point[key] for point, y in ppl if y is None)),
                 best=(choice.point[key], choice.valid_ppl[choice.trial]),
-                single=_only(key, candidates),
             )
         )
     return found
@@ -68,34 +84,45 @@ def draw(key: str, lines: list[Row], evidence: Evidence) -> tuple[Axes, str] | s
     shown = sorted(sorted(range(len(rows)), key=lambda index: rows[index].best[1])[:MOST])
     ceiling = CEILING * min(row.best[1] for row in rows)
     spec, name = evidence.suite.tuning.spec, key.removeprefix("train.")
-    on, entries, values, heights, crosses = axes(name, "validation perplexity"), [], [], [], ""
+    joined = len(keys(evidence.suite)) == 1  # with a second range, a line would join points that differ in more
+    on, entries, inside, above = axes(name, "validation perplexity"), [], [], []
     for index in shown:
-        row, how = rows[index], style(index)
-        within = [place for place in row.places if place[1] <= max(ceiling, row.best[1])]
-        x, y = zip(*within, strict=True)
-        (line,) = on.plot(x, y, color=how.colour, marker=how.marker, linestyle=how.line if row.single else "")
-        on.plot(*row.best, "o", color=how.colour, markersize=11, fillstyle="none")
-        above = [*row.failed, *(place[0] for place in row.places if place not in within)]
-        if above:
-            at_top = [0.98 - 0.03 * index] * len(above)
-            on.plot(above, at_top, "x", color=how.colour, transform=on.get_xaxis_transform())
-            crosses = (
-                f" Crosses at the top: trials that failed, or have more than {CEILING:g} times the lowest perplexity."
-            )
-        entries.append((line, row.label))
-        values, heights = [*values, *x, *above], [*heights, *y]
+        row = rows[index]
+        limit = max(ceiling, row.best[1])
+        inside += [place for place in row.places if place[1] <= limit]
+        crosses = [*row.failed, *(x for x, y in row.places if y > limit)]
+        entries.append((_curves(on, row, limit, style(index), joined=joined), row.label))
+        if crosses:
+            at_top = [0.98 - 0.03 * index] * len(crosses)
+            on.plot(crosses, at_top, "x", color=style(index).colour, transform=on.get_xaxis_transform())
+            above += crosses
+    values, heights = [*(x for x, _ in inside), *above], [y for _, y in inside]
     if spec.space[key].log_uniform is not None:
         logarithmic(on.xaxis, min(values), max(values))
     logarithmic(on.yaxis, min(heights), max(heights))
     legend(on, entries)
-    left = "" if len(shown) == len(rows) else f" Shown: {MOST} of {len(rows)} rows, those with the lowest perplexity."
-    return on, (
-        f"Each point is one tuning trial of {spec.budget} under seed {spec.seed}; the chosen one is circled."
-        f"{crosses}{left}"
+    return on, "".join(
+        (
+            f"Each point is one tuning trial of {spec.budget} under seed {spec.seed}; the chosen one is circled.",
+            _PALE if any(len(rows[index].curves) > 1 for index in shown) else "",
+            _CROSSES if above else "",
+            f" Shown: {MOST} of {len(rows)} rows, those with the lowest perplexity." if len(shown) < len(rows) else "",
+        )
     )
 
 
-def _only(key: str, candidates: tuple[Candidate, ...]) -> bool:
-    """Whether the points differ in this key only."""
-    others = [{name: value for name, value in each.point.items() if name != key} for each in candidates]
-    return all(each == others[0] for each in others)
+def _curves(on: Axes, row: Tried, limit: float, how: Style, *, joined: bool) -> Artist:
+    """The trials of a row below a limit, in a line for each group; that of the chosen point is not pale."""
+    drawn = []
+    for curve in row.curves:
+        places = [place for place in curve if place[1] <= limit]
+        line, alpha = how.line if joined else "", 0.3 if drawn else 1.0
+        at, heights = [x for x, _ in places], [y for _, y in places]
+        drawn += on.plot(at, heights, color=how.colour, marker=how.marker, linestyle=line, alpha=alpha)
+    on.plot(*row.best, "o", color=how.colour, markersize=11, fillstyle="none")
+    return drawn[0]
+
+
+def _others(point: Mapping[str, Any], ranges: Container[str]) -> str:
+    """The values of the keys of a point that are not drawn from a range."""
+    return canonical({name: value for name, value in point.items() if name not in ranges})
