@@ -1,5 +1,6 @@
 """SIGTERM and Ctrl-C while a trial trains: it is saved after the step under way, and the next run goes on there."""
 
+import json
 import re
 import signal
 import time
@@ -125,3 +126,36 @@ def test_a_signal_to_the_driver_saves_a_trial_of_two_workers(place):
     saved = 15 * (epoch - 1) + steps
     assert saved >= AT
     assert there.steps() <= 2 * (saved + 2)  # by two workers
+
+
+TUNE = "tune: {trials: 2, epochs: 2, seed: 9, space: {train.lr: {log_uniform: [0.005, 0.02]}}}"
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """The results of both stages of a tuned suite, and the choice, when nothing happens."""
+    there = Place(tmp_path_factory.mktemp("tuned") / "place", suite_text(HEAD, more=TUNE))
+    there.let_go()
+    done = there.run(*OPTIONS, "inline")
+    assert done.returncode == 0, done.stderr
+    assert len(there.results()) == 3  # two tuning trials and one of the table
+    return there.results(), chosen(there)
+
+
+def chosen(there) -> dict:
+    return json.loads((there.runs / "tuning.json").read_text())
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_a_signal_during_tuning_saves_the_trial_and_the_next_run_makes_the_same_choice(executor, place, tuned):
+    there = place(HEAD, more=TUNE)
+    driver = there.start("run", *OPTIONS, executor)
+    wait_for(there.held)
+    driver.terminate()
+    there.let_go()
+    assert there.end(driver).returncode == 143
+    assert not (there.runs / "tuning.json").exists()
+    done = there.run(*OPTIONS, executor)
+    assert done.returncode == 0, done.stderr
+    assert (there.results(), chosen(there)) == tuned
+    assert there.steps() <= 2 * 30 + 45 + 2  # two tuning trials of 2 epochs, one of 3; at most two steps again
