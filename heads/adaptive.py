@@ -27,8 +27,7 @@ class Clustered:
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() mean_nll + z-loss."""
         nll_N, squares_N = self._losses(targets_BT)
-        loss_N = nll_N + self.z_loss * squares_N if self.z_loss else nll_N
-        return weighted_mean(loss_N.view(self.shape), weight_BT)
+        return weighted_mean((nll_N + self.z_loss * squares_N).view(self.shape), weight_BT)
 
     def mean_nll(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() nats: sum(weight * nll) / sum(weight); the plain mean without weights."""
@@ -57,8 +56,9 @@ class Clustered:
     def _losses(self, targets_BT: Tensor) -> tuple[Tensor, Tensor]:
         """(N,) nats, and (N,) the sums of (log Z)^2."""
         rank_N, short = self.rank_V.index_select(0, targets_BT.flatten()), self.layers.shortlist_size
-        ends = torch.tensor(self.layers.cutoffs, device=rank_N.device)
-        cluster_N = torch.bucketize(rank_N, ends, right=True) - 1  # -1: a frequent word
+        cluster_N = (
+            torch.bucketize(rank_N, rank_N.new_tensor(self.layers.cutoffs), right=True) - 1
+        )  # -1: a frequent word
         first_NS = self._first(self.h_ND)
         log_z_N = first_NS.logsumexp(-1)
         at_N = torch.where(cluster_N < 0, rank_N, short + cluster_N)
@@ -130,7 +130,7 @@ class AdaptiveSoftmax(nn.Module):
                 f"div_value: cluster {len(cutoffs)} would have width {d_top} / {div_value:g}^{len(cutoffs)} < 1; give "
                 "fewer cutoffs or a smaller div_value"
             )
-        self.layers = nn.AdaptiveLogSoftmaxWithLoss(d_top, V, list(cutoffs), div_value=div_value, head_bias=bias)
+        self.layers = nn.AdaptiveLogSoftmaxWithLoss(d_top, V, cutoffs, div_value=div_value, head_bias=bias)
         xavier_uniform_(self.layers.head, *(layer for tail in self.layers.tail for layer in tail))
         rank_V = None if dims.token_counts is None else _ranks(dims.token_counts)
         self.register_buffer("rank_V", rank_V)

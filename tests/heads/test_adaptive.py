@@ -70,7 +70,9 @@ def test_it_computes_what_torchs_layer_computes_on_ranks():
 
 
 def test_it_is_a_token_distribution():
-    assert isinstance(make()(states()), TokenDistribution)
+    distribution = make()(states())
+    assert isinstance(distribution, TokenDistribution)
+    assert distribution.aux_loss == 0
 
 
 def logits_by_loops(head, h):

@@ -22,9 +22,22 @@ class Equivalent:
         return self.function == mutant.function and self.text in mutant.within
 
 
-SAME_AXIS = "the same axis, counted from the other end"
+SAME_AXIS = "the same axis, counted from the other end, or the only place of it"
 SPEED = "how much is done at a time is a matter of speed alone"
 EQUIVALENT = [
+    Equivalent("Clustered.log_probs", "self._first(self.h_ND).log_softmax(-1)", SAME_AXIS),
+    Equivalent("Clustered.log_probs", "self._within(c, self.h_ND).log_softmax(-1)", SAME_AXIS),
+    Equivalent("Clustered.log_probs", "torch.cat(parts, dim=-1).index_select(-1, self.rank_V)", SAME_AXIS),
+    Equivalent("Clustered.statistics", "torch.stack([z.logsumexp(-1) for z in logits], dim=-1)", SAME_AXIS),
+    Equivalent("Clustered._losses", "self.rank_V.index_select(0, targets_BT.flatten())", SAME_AXIS),
+    Equivalent("Clustered._losses", "first_NS.logsumexp(-1)", SAME_AXIS),
+    Equivalent("Clustered._losses", "first_NS.gather(-1, at_N[:, None])[:, 0]", SAME_AXIS),
+    Equivalent("Clustered._losses", "(cluster_N == c).nonzero()[:, 0]", SAME_AXIS),
+    Equivalent("Clustered._losses", "self.h_ND.index_select(0, rows)", SAME_AXIS),
+    Equivalent("Clustered._losses", "rank_N.index_select(0, rows)", SAME_AXIS),
+    Equivalent("Clustered._losses", "z.logsumexp(-1)", SAME_AXIS),
+    Equivalent("Clustered._losses", "nll_N.index_add(0, rows, log_z - z.gather(-1, word[:, None])[:, 0])", SAME_AXIS),
+    Equivalent("Clustered._losses", "squares_N.index_add(0, rows, log_z.square())", SAME_AXIS),
     Equivalent(
         "DirectOutputConnectionPoster.forward",
         "torch.stack([facet(h) for facet, h in zip(self.facets, read, strict=True)], dim=2)",
