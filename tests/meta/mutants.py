@@ -29,6 +29,7 @@ from mutations import Mutant, mutants_of
 ROOT = Path(__file__).resolve().parents[2]
 PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0"]
 LEAN = ("lean", "buffers", "layout", "rows", "logit_maps", "losses", "products", "token_statistics")
+FIRST = 40  # tests that are tried before all
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
 OUTCOMES = {0: "survived", 1: "killed", 2: "killed", -signal.SIGALRM: "timed out"} | {-s: "killed" for s in CRASHES}
 
@@ -99,22 +100,22 @@ class Rehearsal:
             sys.setprofile(None)
             self.seconds[item.nodeid] = time.perf_counter() - start
 
-    def rank(self, target: Target, mutant: Mutant | None) -> Callable[[pytest.Item], tuple]:
-        """A sort key: first the tests that call the mutated function, the quickest of them first."""
-        place = f"{target.file}:{mutant.function if mutant else ''}"
-
-        def key(item):
-            calls = any(name.startswith(place) for name in self.called.get(item.nodeid, ()))
-            return not calls, self.seconds.get(item.nodeid, 0.0)
-
-        return key
+    def first(self, target: Target, mutant: Mutant) -> list[str]:
+        """The node ids of the quickest tests of the target that call the mutated function."""
+        place = f"{target.file}:{mutant.function}"
+        calling = [
+            test
+            for test, called in self.called.items()
+            if test.partition("::")[0] in target.tests and any(name.startswith(place) for name in called)
+        ]
+        return sorted(calling, key=self.seconds.__getitem__)[:FIRST]
 
 
 class Installed:
     """A pytest plugin that puts the mutated module in the original's place and chooses the tests."""
 
-    def __init__(self, target: Target, module: ModuleType, rank: Callable[[pytest.Item], tuple]):
-        self.target, self.module, self.rank = target, module, rank
+    def __init__(self, target: Target, module: ModuleType):
+        self.target, self.module = target, module
 
     def pytest_sessionstart(self):
         """Before any test module is imported. What other modules imported of the original is exchanged there."""
@@ -131,7 +132,7 @@ class Installed:
                 defaults.update({name: mutated.get(id(value), value) for name, value in defaults.items()})
 
     def pytest_collection_modifyitems(self, items):
-        items[:] = sorted(filter(self.target.concerns, items), key=self.rank)
+        items[:] = filter(self.target.concerns, items)
 
 
 def rehearse(chosen: list[Target]) -> Rehearsal:
@@ -149,8 +150,12 @@ def rehearse(chosen: list[Target]) -> Rehearsal:
     return rehearsal
 
 
-def in_child(target: Target, mutant: Mutant | None, rank: Callable[[pytest.Item], tuple]) -> int:
-    """Pytest's exit code with the mutant in place; 1 when its module cannot even be executed."""
+def in_child(target: Target, mutant: Mutant | None, first: list[str]) -> int:
+    """Pytest's exit code with the mutant in place; 1 when its module cannot even be executed.
+
+    The tests that are given first are run alone, because to collect all tests takes longer than most of them; all tests
+    are run if those pass.
+    """
     path = ROOT / target.file
     module = ModuleType(target.module)
     module.__file__ = str(path)
@@ -159,7 +164,8 @@ def in_child(target: Target, mutant: Mutant | None, rank: Callable[[pytest.Item]
     except Exception:
         traceback.print_exc()
         return 1
-    return pytest.main([*PYTEST, *target.tests], plugins=[Installed(target, module, rank)])
+    noticed = first and pytest.main([*PYTEST, *first], plugins=[Installed(target, module)]) == 1
+    return 1 if noticed else pytest.main([*PYTEST, *target.tests], plugins=[Installed(target, module)])
 
 
 def fork(work: Callable[[], int], seconds: int) -> tuple[int, io.IOBase]:
@@ -189,8 +195,8 @@ def outcomes(target: Target, mutants: list, rehearsal: Rehearsal, jobs: int, sec
         while waiting or running:
             while waiting and len(running) < jobs:
                 mutant = waiting.pop()
-                rank = rehearsal.rank(target, mutant)
-                child, output = fork(lambda mutant=mutant, rank=rank: in_child(target, mutant, rank), seconds)
+                first = rehearsal.first(target, mutant) if mutant else []
+                child, output = fork(lambda mutant=mutant, first=first: in_child(target, mutant, first), seconds)
                 running[child] = mutant, output
             child, status = os.wait()
             mutant, output = running.pop(child)
@@ -223,6 +229,7 @@ def try_all(
         used |= excuses
         if fate == "survived" and not excuses:
             survivors.append(mutant)
+            print(f"survived: {target.file}:{mutant.line}:{mutant.column}: {mutant}", flush=True)
     return counts, sorted(survivors, key=mutants.index), used
 
 
