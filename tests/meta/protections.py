@@ -154,6 +154,10 @@ def copies(number: int) -> Iterator[queue.Queue]:
 def check(chosen: list[Protection]) -> int:
     """Print every entry that does not fit the code; 0 when there is none."""
     wrong = {each.name: said for each in chosen if (said := problems(each, ROOT))}
+    cases = {test: each.name for each in chosen if each.name not in wrong for test in each.tests if "[" in test}
+    if cases:
+        code, told = passed([*nodes(cases, ROOT), "--collect-only"], ROOT)
+        wrong |= {"cases of tests": [told, "expected cases that pytest collects"]} if code else {}
     for name, said in wrong.items():
         print("\n    ".join([name, *said]))
     print(f"{len(chosen)} protections, {len(wrong)} do not fit the code")
