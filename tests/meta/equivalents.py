@@ -25,6 +25,11 @@ class Equivalent:
 SAME_AXIS = "the same axis, counted from the other end, or the only place of it"
 SPEED = "how much is done at a time is a matter of speed alone"
 EQUIVALENT = [
+    Equivalent(
+        "_ranks",
+        "torch.argsort(counts_V, descending=True, stable=True)",
+        "on the CPU torch sorts stably whether it is asked to or not",
+    ),
     Equivalent("Clustered.log_probs", "self._first(self.h_ND).log_softmax(-1)", SAME_AXIS),
     Equivalent("Clustered.log_probs", "self._within(c, self.h_ND).log_softmax(-1)", SAME_AXIS),
     Equivalent("Clustered.log_probs", "torch.cat(parts, dim=-1).index_select(-1, self.rank_V)", SAME_AXIS),

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import gc
 import io
+import math
 import os
 import signal
 import sys
@@ -29,6 +30,8 @@ from mutations import Mutant, mutants_of
 ROOT = Path(__file__).resolve().parents[2]
 PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0"]
 LEAN = ("lean", "buffers", "layout", "rows", "logit_maps", "losses", "products", "token_statistics")
+LONGEST = 1800  # seconds for the tests on the code as it is
+SLOWER = 4  # a mutant may take so many times as long
 FIRST = 40  # tests that are tried before all
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
 OUTCOMES = {0: "survived", 1: "killed", 2: "killed", -signal.SIGALRM: "timed out"} | {-s: "killed" for s in CRASHES}
@@ -188,20 +191,30 @@ def fork(work: Callable[[], int], seconds: int) -> tuple[int, io.IOBase]:
         os._exit(code)
 
 
+def unmutated(target: Target) -> int:
+    """Seconds that the target's tests take on the code as it is. Raises SystemExit when they do not pass."""
+    began = time.monotonic()
+    _, output = fork(lambda: in_child(target, None, []), LONGEST)
+    _, status = os.wait()
+    with output:
+        outcome(f"{target.file}: the code as it is", None, status, output)
+    return math.ceil(time.monotonic() - began)
+
+
 def outcomes(target: Target, mutants: list, rehearsal: Rehearsal, jobs: int, seconds: int) -> Iterator[tuple]:
-    """(mutant, outcome), as the children end; None among the mutants is the code as it is."""
+    """(mutant, outcome), as the children end."""
     waiting, running = list(reversed(mutants)), {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 mutant = waiting.pop()
-                first = rehearsal.first(target, mutant) if mutant else []
+                first = rehearsal.first(target, mutant)
                 child, output = fork(lambda mutant=mutant, first=first: in_child(target, mutant, first), seconds)
                 running[child] = mutant, output
             child, status = os.wait()
             mutant, output = running.pop(child)
             with output:
-                yield mutant, outcome(f"{target.file}: {mutant or 'the code as it is'}", mutant, status, output)
+                yield mutant, outcome(f"{target.file}: {mutant}", mutant, status, output)
     finally:
         for child in running:
             os.kill(child, signal.SIGKILL)
@@ -221,15 +234,14 @@ def try_all(
 ) -> tuple[Counter, list[Mutant], set]:
     """Counts by outcome, the survivors, and the entries of EQUIVALENT that excused others."""
     counts, survivors, used = Counter(), [], set()
-    for mutant, fate in outcomes(target, [None, *mutants], rehearsal, jobs, seconds):
-        if mutant is None:
-            continue
+    seconds = max(seconds, SLOWER * unmutated(target))
+    for mutant, fate in outcomes(target, mutants, rehearsal, jobs, seconds):
         excuses = {e for e in EQUIVALENT if fate == "survived" and e.excuses(mutant)}
         counts["equivalent" if excuses else fate] += 1
         used |= excuses
         if fate == "survived" and not excuses:
             survivors.append(mutant)
-            print(f"survived: {target.file}:{mutant.line}:{mutant.column}: {mutant}", flush=True)
+            print(f"survived: {target.file}:{mutant.line}:{mutant.column}: {mutant}", file=sys.stderr, flush=True)
     return counts, sorted(survivors, key=mutants.index), used
 
 
@@ -275,7 +287,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=known, default=list(known), help="what to mutate")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="children at a time")
-    parser.add_argument("--seconds", type=int, default=60, help="time limit of a mutant; running into it kills it")
+    parser.add_argument(
+        "--seconds", type=int, default=60, help="least time limit of a mutant; running into it kills it"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as storage:
         prepare(storage)
