@@ -10,7 +10,14 @@ from torch.overrides import TorchFunctionMode
 
 from harness.containment.calls import calling
 from harness.containment.shared_state import TORCH
-from harness.protocols import HeadDims, TokenDistribution, require_distribution, require_hidden
+from harness.protocols import (
+    Bidirectional,
+    HeadDims,
+    Hidden,
+    TokenDistribution,
+    require_distribution,
+    require_hidden,
+)
 from harness.random_streams import own_generators, seeded
 from harness.registry import BACKBONES, HEADS
 
@@ -60,10 +67,37 @@ class LanguageModel(nn.Module):
             require_distribution(distribution, self.head_name)
         return distribution, hidden.state
 
+    @property
+    def reads_from_the_right(self) -> bool:
+        """Whether the texts of this model begin with their last token."""
+        return isinstance(self.backbone, FromTheRight)
+
+    def from_the_right(self) -> "LanguageModel | None":
+        """The model that reads from right to left, of the same modules and parameters; None for a backbone that reads
+        from left to right only. Its texts begin with their last token (Segment.reversed).
+        """
+        if not isinstance(self.backbone, Bidirectional):
+            return None
+        names = self.backbone_name, self.head_name
+        return LanguageModel(FromTheRight(self.backbone), self.head, names)
+
     def train(self, mode: bool = True) -> "LanguageModel":
         """Like Module.train. The call is checked because a component may define its own `train`."""
         with calling(self.both_names, "train"):
             return super().train(mode)
+
+
+class FromTheRight(nn.Module):
+    """A bidirectional backbone as one that reads texts which begin with their last token."""
+
+    def __init__(self, backbone: nn.Module):
+        super().__init__()
+        self.backbone = backbone
+        self.layer_dims, self.embedding = backbone.layer_dims, backbone.embedding
+
+    def forward(self, tokens_BT: Tensor, state: Any = None) -> Hidden:
+        """Map (B, T) token ids to hidden states. No state is carried, whatever is given."""
+        return self.backbone.reversed_states(tokens_BT)
 
 
 def build_backbone(spec: Choice, vocab_size: int) -> nn.Module:

@@ -73,6 +73,21 @@ class Incremental(Protocol):
 
 
 @runtime_checkable
+class Bidirectional(Protocol):
+    """An optional method of a backbone: states that have read the text from right to left.
+
+    With it, training minimises the mean of two losses with one head. From the left: `forward` of the inputs predicts
+    the targets. From the right: `reversed_states` of the targets, the last one first, predicts the inputs.
+    """
+
+    def reversed_states(self, tokens_BT: Tensor) -> Hidden:
+        """Map (B, T) token ids, the last of the text first, to hidden states in the same order, with the widths of
+        `layer_dims`. A position sees the ids before it and its own. No state is carried.
+        """
+        ...
+
+
+@runtime_checkable
 class StartsFromFiles(Protocol):
     """Class methods of a backbone whose weights may come from files.
 

@@ -54,6 +54,7 @@ NUMERIC = (
     "training/schedules.py",
     "training/step.py",
     "trial/conditions.py",
+    "trial/from_the_right.py",
     "trial/sources.py",
     "trial/stages.py",
 )

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from harness.conformance.require import require, require_all_trained, require_equal_counts, require_module
 from harness.containment.calls import calling
 from harness.containment.shared_state import TORCH
-from harness.protocols import Backbone, require_hidden
+from harness.model import FromTheRight
+from harness.protocols import Backbone, Bidirectional, require_hidden
 from harness.random_streams import seeded
 
 B, T, V = 2, 6, 11
@@ -38,6 +39,14 @@ class BackboneCase:
         """(B, T) token ids."""
         with seeded(0, "conformance", "tokens"):
             return torch.randint(V, (B, T))
+
+
+class _FromTheRightCase(BackboneCase):
+    """The same for the states that are read from right to left."""
+
+    def build(self, dtype: torch.dtype = torch.float64) -> nn.Module:
+        """Build the backbone as one that reads texts which begin with their last token."""
+        return FromTheRight(super().build(dtype)).eval()
 
 
 def shapes(case: BackboneCase) -> str:
@@ -107,12 +116,29 @@ def reproducible(case: BackboneCase) -> str:
 
 
 def trains_every_parameter(case: BackboneCase) -> str:
-    """Every parameter gets a finite gradient from the top layer that is not zero everywhere."""
+    """Every parameter gets a finite gradient from the top layer that is not zero everywhere; of a bidirectional
+    backbone, from the top layer of one of the two directions.
+    """
     backbone = case.build()
-    top = backbone(case.tokens()).layers[-1]
+    tops = [backbone(case.tokens()).layers[-1]]
+    if isinstance(backbone, Bidirectional):
+        tops.append(backbone.reversed_states(case.tokens()).layers[-1])
     with seeded(0, "conformance", "direction"):
-        (top * torch.randn_like(top)).sum().backward()
+        for top in tops:
+            (top * torch.randn_like(top)).sum().backward(retain_graph=True)
     return require_all_trained(backbone)
+
+
+def from_the_right(case: BackboneCase) -> str:
+    """The states that a bidirectional backbone reads from right to left pass the same checks as the others: shapes,
+    no dependence on what is read later, rows, same seed.
+    """
+    if not issubclass(case.cls, Bidirectional):
+        return "reads from left to right only"
+    reversed_case = _FromTheRightCase(case.cls, case.params)
+    for check in (shapes, causal, rows_apart, reproducible):
+        check(reversed_case)
+    return "as from the left"
 
 
 def counts_without_allocating(case: BackboneCase) -> str:
@@ -128,6 +154,7 @@ BACKBONE_CHECKS = {
     "rows are independent": rows_apart,
     "carried state": carries_state,
     "same seed, same output": reproducible,
+    "from right to left": from_the_right,
     "every parameter is trained": trains_every_parameter,
     "counted without allocating": counts_without_allocating,
 }

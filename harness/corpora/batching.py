@@ -29,6 +29,15 @@ class Segment(NamedTuple):
         place = None if self.place is None else self.place.to(device)
         return Segment(self.inputs.to(device, torch.int64), self.targets.to(device, torch.int64), weight, place)
 
+    def reversed(self) -> "Segment":
+        """Return the same text from its end to its start, for a model that reads from right to left: the targets, the
+        last one first, are the inputs, and the inputs are the targets. A weight belongs to the pair of an input and its
+        target.
+        """
+        weight = None if self.weight is None else self.weight.flip(1)
+        place = None if self.place is None else self.place.flip(1) - 1
+        return Segment(self.targets.flip(1), self.inputs.flip(1), weight, place)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments(Sequence[Segment]):

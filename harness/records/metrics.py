@@ -100,12 +100,9 @@ def _of_ngrams(name: str, label: str, description: str, **more) -> Metric:
 # In the order of a table's columns. Perplexities are of the best epoch by validation unless the name says 'last'.
 _ALL = (
     _perplexity(
-        "start_valid_ppl",
-        "valid ppl before training",
+        *("start_valid_ppl", "valid ppl before training"),
         "Validation perplexity of the model as it was built, before the first update.",
-        direction="none",
-        mlflow="valid/ppl_start",
-        diff=False,
+        **{"direction": "none", "mlflow": "valid/ppl_start", "diff": False},
     ),
     _perplexity(
         "valid_ppl",
@@ -124,6 +121,11 @@ _ALL = (
         required=True,
         table="always",
         leaderboard=True,
+    ),
+    _perplexity(
+        *("test_ppl_from_the_right", "test ppl, from the right"),
+        "Test perplexity of the second direction of a bidirectional model, which reads from right to left.",
+        mlflow="test/ppl_from_the_right",
     ),
     _perplexity(
         "test_ppl_word",
@@ -282,13 +284,9 @@ _ALL = (
         diff=False,
     ),
     _count(
-        "state_carried",
-        "state carried",
+        *("state_carried", "state carried"),
         "1 where the state of the backbone is carried from segment to segment, else 0.",
-        kind="setting",
-        high=1,
-        table="never",
-        diff=False,
+        **{"kind": "setting", "high": 1, "table": "never", "diff": False},
     ),
 )
 

@@ -118,6 +118,8 @@ def evaluate(
     column so far; one without state sees the segment only. The state is empty where a column starts, and for every
     block.
 
+    A model that reads from the right (LanguageModel.from_the_right) scores every token but the last of each segment.
+
     Args:
         keep: receives the nats of each token.
     Raises: ExecutionError for windows by `eval_stride` with a backbone that carries state.
@@ -127,6 +129,8 @@ def evaluate(
     state: Any = None
     for cut in scored_segments(tokens_N, spec):
         segment = cut.to(clock.device)
+        if model.reads_from_the_right:
+            segment = segment.reversed()
         if keep is not None:
             keep.begin(segment, state)
         with clock.lap():

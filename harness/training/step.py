@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from harness.containment.calls import calling
+from harness.corpora.batching import Segment
 from harness.errors import ExecutionError
 from harness.kernels import products
 from harness.model import LanguageModel
@@ -49,6 +50,8 @@ class Step(Protocol):
 class SegmentLoss(nn.Module):
     """A model and its loss of a segment as one module, which DistributedDataParallel can wrap.
 
+    The loss of a bidirectional model is the mean of the losses of its two directions.
+
     Args:
         z_loss: the weight of the z-loss in the loss (TakesZLoss in harness/protocols.py).
     """
@@ -59,11 +62,18 @@ class SegmentLoss(nn.Module):
 
     def forward(self, inputs_BT: Tensor, targets_BT: Tensor, state: Any) -> tuple[Tensor, Any]:
         """() loss, nats a token, and the state to carry."""
-        distribution, state = self.model(inputs_BT, state)
+        loss, state = self._loss(self.model, Segment(inputs_BT, targets_BT), state)
+        if (from_the_right := self.model.from_the_right()) is not None:
+            other, _ = self._loss(from_the_right, Segment(inputs_BT, targets_BT).reversed(), None)
+            loss = (loss + other) / 2
+        return loss, state
+
+    def _loss(self, model: LanguageModel, segment: Segment, state: Any) -> tuple[Tensor, Any]:
+        distribution, state = model(segment.inputs, state)
         if self.z_loss:
             distribution.z_loss = self.z_loss
-        with calling(self.model.head_name, "training_loss"):
-            return distribution.training_loss(targets_BT), state
+        with calling(model.head_name, "training_loss"):
+            return distribution.training_loss(segment.targets), state
 
 
 class EagerStep:

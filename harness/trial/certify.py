@@ -11,7 +11,7 @@ trial has the same bits with and without its certificate. Letters: see harness/p
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -36,6 +36,8 @@ FEWEST, MOST = 64, 4096  # tokens that are computed again at least, and at most 
 OPERATIONS = 2**31  # multiplications that are always allowed: a fraction of a second
 LOG_PROBS = 2**20  # log-probabilities that are in memory at the same time
 
+Direction = tuple[LanguageModel, TokenNll]  # a model that reads in one direction, and what it gave to each token
+
 
 def segments_to_sample(tokens_N: Tensor, spec: EvalSpec) -> frozenset[int]:
     """Numbers, from 0, of the segments that a certificate is measured on: one of each quarter of a split."""
@@ -47,35 +49,49 @@ def segments_to_sample(tokens_N: Tensor, spec: EvalSpec) -> frozenset[int]:
 
 @torch.no_grad()
 def certify(
-    model: LanguageModel, tokens: TokenNll, spec: TrialSpec, corpus: Corpus, *, beat: Callable[[], None]
+    directions: Sequence[Direction],
+    spec: TrialSpec,
+    corpus: Corpus,
+    *,
+    beat: Callable[[], None],
 ) -> Certificate:
-    """The certificate of the weights in `model`.
+    """The certificate of a trial's weights, of all directions in which the trial's model reads.
 
     Args:
-        tokens: what these weights gave to each token of the test split, with sampled segments.
+        directions: the model that reads from the left, and of a bidirectional one that from the right; each with what
+            it gave to each token of the test split, and with the sampled segments as it read them.
         beat: called after each segment: a sign of life.
     Raises: ValueError when log_probs or nll return another shape than they are to.
     """
     began = time.perf_counter()
-    model.eval()
-    nll_N = tokens.nll_N[tokens.offset_N >= 0]
-    size = _affordable(model, spec, corpus, len(nll_N)) // len(tokens.sampled)
-    checks = Checks(model, tokens.nll_N, corpus.vocab_size)
-    for sampled in tokens.sampled:
-        checks.add(_cut(sampled, size, checks.generator))
-        beat()
-    counted_P, due_P = torch.cat(checks.counted), torch.cat(checks.due)
+    every = [_checked(model, tokens, spec, corpus, beat) for model, tokens in directions]
+    nll_N = torch.cat([tokens.nll_N[tokens.offset_N >= 0] for _, tokens in directions])
+    means = [_gap(torch.cat(checks.counted).mean(), torch.cat(checks.due).mean()) for checks in every]
     return Certificate(
-        positions=len(counted_P),
-        sum_error=_largest(checks.sum_errors),
-        nll_gap=_largest(checks.gaps),
-        mean_gap=_largest([_gap(counted_P.mean(), due_P.mean())]),
+        positions=sum(len(counted_P) for checks in every for counted_P in checks.counted),
+        sum_error=_largest([error for checks in every for error in checks.sum_errors]),
+        nll_gap=_largest([gap for checks in every for gap in checks.gaps]),
+        mean_gap=_largest(means),
         lowest_nll=nll_N.min().item() if nll_N.isfinite().all() else None,
-        later_change=_largest(checks.changes),
+        later_change=_largest([change for checks in every for change in checks.changes]),
         vocab_size=corpus.vocab_size,
         log_epsilon=log_epsilon(spec.head),
         seconds=time.perf_counter() - began,
     )
+
+
+def _checked(
+    model: LanguageModel, tokens: TokenNll, spec: TrialSpec, corpus: Corpus, beat: Callable[[], None]
+) -> "Checks":
+    """The checks of one direction."""
+    model.eval()
+    scored = int((tokens.offset_N >= 0).sum())
+    size = _affordable(model, spec, corpus, scored) // len(tokens.sampled)
+    checks = Checks(model, tokens.nll_N, corpus.vocab_size)
+    for sampled in tokens.sampled:
+        checks.add(_cut(sampled, size, checks.generator))
+        beat()
+    return checks
 
 
 def log_epsilon(head: ComponentSpec) -> float:
@@ -86,7 +102,7 @@ def log_epsilon(head: ComponentSpec) -> float:
 
 def unseen(last_B: Tensor, length: int) -> Tensor:
     """(B, T) which inputs of a segment a model may not see when it predicts the token after position `last`: all later
-    ones. That is the rule for models that read from left to right; a rule for another kind belongs here.
+    ones. The segments of a model that reads from the right begin with their last token, so the rule is the same.
     """
     return torch.arange(length, device=last_B.device) > last_B[:, None]
 

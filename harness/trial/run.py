@@ -58,10 +58,10 @@ def run(
                     built = stages.build(trial)
                     with conditions(spec, trial.setting):
                         stages.fit(trial, built)
-                        tokens = stages.evaluate(trial, built)
+                        directions = stages.evaluate(trial, built)
                         stages.time(trial, built)
-                        stages.check(trial, built, tokens)
-                    stages.complete(trial, built, tokens)
+                        stages.check(trial, built, directions)
+                    stages.complete(trial, built, directions)
             record = record_of(trial)
         store.save(record, setting.runs)
         tidy(folder, record.status)

@@ -24,8 +24,9 @@ from harness.training.loop import Hooks, Training
 from harness.training.progress_report import Progress
 from harness.training.saving import Saving
 from harness.training.step import refuse_unfit, refuse_z_loss
-from harness.trial.certify import certify, segments_to_sample
+from harness.trial.certify import Direction, certify, segments_to_sample
 from harness.trial.context import Built, TrialContext
+from harness.trial.from_the_right import score_from_the_right
 from harness.trial.inference import inference_times
 from harness.trial.sources import load_planned
 
@@ -82,11 +83,12 @@ def fit(trial: TrialContext, built: Built) -> None:
     trial.workers.dismissed = True
 
 
-def evaluate(trial: TrialContext, built: Built) -> TokenNll:
+def evaluate(trial: TrialContext, built: Built) -> list[Direction]:
     """Score the test split with the last weights, then with the best. The best ones stay in the model, and are saved
     as best.pt.
 
-    Returns: what the best weights give each token, with the segments that `check` samples.
+    Returns: the directions in which the model reads, from left to right first, with what the best weights give each
+        token and the segments that `check` samples.
     Raises: Diverged when a score is too large for a record.
     """
     fitted, train = trial.outcome.fitted, trial.spec.train
@@ -115,9 +117,10 @@ def evaluate(trial: TrialContext, built: Built) -> TokenNll:
     if trial.setting.measure.calibration:
         split_N, spec = built.on_device.test, train.evaluation
         scores |= calibration(built.model, split_N, spec, beat=trial.watch.beat)
+    more, others = score_from_the_right(built.model, built.on_device, train.evaluation, beat=trial.watch.beat)
     peak = max(peak_memory_mib(trial.device), trial.session.peak_memory_mib)
-    trial.outcome.metrics |= {**scores, "peak_memory_mib": peak}
-    return tokens
+    trial.outcome.metrics |= {**scores, **more, "peak_memory_mib": peak}
+    return [(built.model, tokens), *others]
 
 
 def time(trial: TrialContext, built: Built) -> None:
@@ -127,20 +130,20 @@ def time(trial: TrialContext, built: Built) -> None:
         trial.outcome.metrics |= inference_times(built.model, tokens_N, spec, batch=batch, beat=trial.watch.beat)
 
 
-def check(trial: TrialContext, built: Built, tokens: TokenNll) -> None:
+def check(trial: TrialContext, built: Built, directions: list[Direction]) -> None:
     """Check that the test perplexity is made of probabilities: the certificate. The trial is invalid where it is not.
 
     Args:
-        tokens: what `evaluate` returned.
+        directions: what `evaluate` returned.
     """
     outcome = trial.outcome
-    outcome.certificate = certify(built.model, tokens, trial.spec, built.on_device, beat=trial.watch.beat)
+    outcome.certificate = certify(directions, trial.spec, built.on_device, beat=trial.watch.beat)
     trial.log.info("certificate: %s", outcome.certificate)
     if (fault := outcome.certificate.fault) is not None:
         outcome.status, outcome.message = "invalid", fault
 
 
-def complete(trial: TrialContext, built: Built, tokens: TokenNll) -> None:
+def complete(trial: TrialContext, built: Built, directions: list[Direction]) -> None:
     """Add the costs, the reference perplexities and the digest of the best weights; write the scores of tokens."""
     fitted, train, outcome = trial.outcome.fitted, trial.spec.train, trial.outcome
     outcome.metrics |= {
@@ -152,7 +155,7 @@ def complete(trial: TrialContext, built: Built, tokens: TokenNll) -> None:
     }
     digest = weights_sha256(built.model.state_dict())
     if trial.setting.measure.token_nll:
-        counts_N = built.corpus.token_counts[built.corpus.test.long()]
+        (_, tokens), counts_N = directions[0], built.corpus.token_counts[built.corpus.test.long()]
         arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
         scores = token_nll.TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()})
         token_nll.save(scores, digest, trial.checkpoints.folder / token_nll.FILE_NAME)

@@ -28,6 +28,7 @@ from harness.training.clocks import Clock
 from harness.training.evaluation import TokenNll, evaluate, references, text_scores
 from harness.trial.certify import certify, segments_to_sample
 from harness.trial.conditions import conditions, with_exact_route
+from harness.trial.from_the_right import score_from_the_right
 from harness.trial.session import Session
 from harness.trial.setting import Setting
 from harness.trial.sources import fetch_sources, load_planned
@@ -94,12 +95,14 @@ def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measure
         scored = {"uncounted_id": corpus.uncounted_id, "clock": clock}
         valid = evaluate(model, on_device.valid, spec.train.evaluation, **scored)
         test = evaluate(model, on_device.test, spec.train.evaluation, **scored, keep=tokens)
-        fault = certify(model, tokens, spec, on_device, beat=lambda: None).fault
+        more, others = score_from_the_right(model, on_device, spec.train.evaluation, beat=lambda: None)
+        fault = certify([(model, tokens), *others], spec, on_device, beat=lambda: None).fault
         total, head = count_parameters(model)
         metrics = {
             "valid_ppl": valid.ppl,
             "test_ppl": test.ppl,
             "test_ppl_standard": test.ppl_standard,
+            **more,
             "scored_test_tokens": test.num_scored,
             "params_total": total,
             "params_head": head,

@@ -292,6 +292,15 @@ def test_a_head_computed_as_a_published_code_does_compares_with_its_like_only(fi
     assert "computed with {log_epsilon: 1e-08}" in board.table(max(first, second, key=lambda g: g.compat or "")).title
 
 
+def test_a_model_that_is_trained_in_both_directions_compares_with_its_like_only(finish, found):
+    finish(ppls=[80, 82, 60, 62])
+    finish(("lstm:", "bilstm:"), ppls=[70, 72, 50, 52])
+    one, both = sorted(found(), key=lambda group: group.bidirectional)
+    assert [(group.bidirectional, len(group.entries)) for group in (one, both)] == [(False, 2), (True, 2)]
+    assert board._title(both) == f"{board._title(one)}, trained in both directions"
+    assert [group["bidirectional"] for group in board.as_json((one, both))] == [False, True]
+
+
 def test_a_text_of_another_hash_is_another_text(tmp_path, finish, found):
     replacement = ("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "text: {path: mine}")
     folder = tmp_path / "mine"

@@ -124,3 +124,11 @@ def test_a_record_that_its_token_scores_contradict_counts_as_one_without(tmp_pat
     done = harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results")
     assert "the scores do not add up to the record's test perplexity" in done.err
     assert f"- No token scores: 1 of 4 ok trials ({trials[1].id})" in done.out
+
+
+@pytest.mark.parametrize(("backbone", "told"), [("lstm", 0), ("bilstm", 1)])
+def test_a_table_of_a_bidirectional_backbone_says_with_what_it_does_not_compare(suite_of, record_of, backbone, told):
+    suite = suite_of(SUITE.replace("lstm:", f"{backbone}:"))
+    found = notes(suite, record_of(suite.trials[0], test_ppl=9.0, test_ppl_from_the_right=8.0), about="A bidirectional")
+    assert len(found) == told
+    assert all("Neither perplexity compares with that of a model that is trained in one direction." in x for x in found)

@@ -59,7 +59,7 @@ def scored(model, corpus, spec):
 
 
 def certified(model, kept, spec, corpus):
-    return certify(model, kept, spec, corpus, beat=lambda: None)
+    return certify([(model, kept)], spec, corpus, beat=lambda: None)
 
 
 @pytest.mark.parametrize("head", [*EVERY_HEAD, "{mfs: {num_partitions: 3, window: 9}}"])

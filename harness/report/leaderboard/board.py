@@ -35,7 +35,8 @@ MEANING = (
     "95 % interval; p (Holm): of the paired t test, corrected over all pairs of rows of the table, because any row "
     "could have been the best. Stars as in docs/statistics.md, from six pairs on.",
     "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
-    "training began at pretrained weights). Batch sizes and learning rates are those that each suite chose.",
+    "training began at pretrained weights, or was in both directions of reading). Batch sizes and learning rates are "
+    "those that each suite chose.",
     f"Times are of an exclusive pass if there was one; {SHARED} marks times measured while other work ran.",
 )
 
@@ -95,6 +96,7 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
             "content": group.content,
             "epochs": group.train.epochs,
             "pretrained": group.pretrained,
+            "bidirectional": group.bidirectional,
             "rows": [
                 {**_entry(entry, group), **_place_as_json(place)}
                 for entry, place in zip(group.entries, places(group), strict=True)
@@ -235,6 +237,7 @@ def _title(group: Group) -> str:
     said += [f"windows by {train.eval_stride}"] if train.eval_stride is not None else []
     said += [f"the first {train.eval_batches} batches"] if train.eval_batches is not None else []
     said += ["from pretrained weights"] if group.pretrained else []
+    said += ["trained in both directions"] if group.bidirectional else []
     said += [f"computed with {group.compat}"] if group.compat is not None else []
     return ", ".join([*said, *group.apart])
 

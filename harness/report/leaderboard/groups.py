@@ -5,6 +5,7 @@ Trials of one group agree in all that decides what a perplexity means, and in th
     corpus      its name and parameters, and the hash of its text, which implies the counting rule
     compat      the switches by which a head computes what a published code does, which is no probability
     pretrained  whether training began at pretrained weights
+    bidirectional  whether the model was trained in both directions of reading
     train       every setting except those of COMPARED, which are known not to change what a perplexity means. So
                 context, evaluation and epochs separate groups, and so does any setting that is added to `train`
 
@@ -22,6 +23,7 @@ from harness.plan.canonical import canonical
 from harness.plan.identity import described
 from harness.plan.parameters import resolved
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, value_text
+from harness.protocols import Bidirectional
 from harness.records import agreement, store, timings
 from harness.records.contents import KnownContents, recomputed
 from harness.records.record import Contents, TrialRecord
@@ -97,6 +99,7 @@ class Group:
         invalid: rows that are left out, since the certificate of a trial failed.
         corpus, content, train: of its trials; in `train` the settings of COMPARED are those of one trial.
         pretrained: its trials began at pretrained weights.
+        bidirectional: its models were trained in both directions of reading.
         compat: the switches of its heads, None where they have none.
         timings: of its trials, by id.
         apart: what differs between this group and others whose titles would be the same without it:
@@ -107,6 +110,7 @@ class Group:
     content: str
     train: TrainSpec
     pretrained: bool
+    bidirectional: bool
     compat: str | None
     entries: tuple[Entry, ...]
     invalid: tuple[Entry, ...]
@@ -180,6 +184,7 @@ def _conditions(finished: Finished) -> dict[str, object]:
         "corpus": described(spec.corpus, CORPORA.get(spec.corpus.name)),
         "content": finished.contents.corpus,
         "pretrained": finished.contents.backbone is not None,
+        "bidirectional": _bidirectional(spec),
         "compat": _compat(spec),
         **spec.train.model_dump(exclude=COMPARED | DECIDES_NO_RESULT),
     }
@@ -190,7 +195,8 @@ def _distinguished(made: list[Group]) -> list[Group]:
     alike: dict[str, list[Group]] = {}
     for group in made:
         said = group.train.model_dump(include=set(TITLED))
-        key = canonical({**said, "corpus": str(group.corpus), "pretrained": group.pretrained, "compat": group.compat})
+        said |= {"pretrained": group.pretrained, "bidirectional": group.bidirectional, "compat": group.compat}
+        key = canonical({**said, "corpus": str(group.corpus)})
         alike.setdefault(key, []).append(group)
     named = []
     for together in alike.values():
@@ -205,6 +211,10 @@ def _untitled(group: Group) -> dict[str, str]:
     """What separates a group from others and is not in every title, as text."""
     train = group.train.model_dump(exclude=COMPARED | DECIDES_NO_RESULT | set(TITLED))
     return {**{name: value_text(value) for name, value in train.items()}, "text": group.content[:12]}
+
+
+def _bidirectional(spec: TrialSpec) -> bool:
+    return issubclass(BACKBONES.get(spec.backbone.name), Bidirectional)
 
 
 def _compat(spec: TrialSpec) -> str | None:
@@ -229,6 +239,7 @@ def _group(finished: list[Finished]) -> Group:
         content=first.contents.corpus,
         train=first.record.spec.train,
         pretrained=first.contents.backbone is not None,
+        bidirectional=_bidirectional(first.record.spec),
         compat=_compat(first.record.spec),
         entries=tuple(sorted((each for each in entries if not each.row.invalid), key=_order)),
         invalid=tuple(sorted((each for each in entries if each.row.invalid), key=_order)),

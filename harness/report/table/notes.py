@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrialSpec, value_text
+from harness.protocols import Bidirectional
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report.evidence.findings import Findings
@@ -17,6 +18,12 @@ NGRAMS = (
     "within its line; every token except the first of a split is scored."
 )
 ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
+
+BOTH_DIRECTIONS = (
+    "A bidirectional backbone is trained as two language models that share the embedding and the head; the loss is the "
+    "mean of both. test ppl is of the one that reads from the left, and the best epoch is chosen by it. Neither "
+    "perplexity compares with that of a model that is trained in one direction."
+)
 
 
 def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
@@ -79,7 +86,9 @@ def _backbones(suite: Suite, records: list[TrialRecord]) -> list[str]:
         of_backbone = found.setdefault(_backbone(suite, trial), {})
         if trial.id in contexts:
             of_backbone[contexts[trial.id]] = None
-    return [f"{'. Context: '.join([f'Backbone: {name}', *of_backbone])}." for name, of_backbone in found.items()]
+    notes = [f"{'. Context: '.join([f'Backbone: {name}', *of_backbone])}." for name, of_backbone in found.items()]
+    both = any(issubclass(BACKBONES.get(trial.backbone.name), Bidirectional) for trial in suite.trials)
+    return [*notes, *([BOTH_DIRECTIONS] if both else [])]
 
 
 def _backbone(suite: Suite, trial: TrialSpec) -> str:
