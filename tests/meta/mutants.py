@@ -32,7 +32,6 @@ PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", "-p", "no:cacheprovid
 LEAN = ("lean", "buffers", "layout", "rows", "logit_maps", "losses", "products", "token_statistics")
 LONGEST = 1800  # seconds for the tests on the code as it is
 SLOWER = 4  # a mutant may take so many times as long
-FIRST = 40  # tests that are tried before all
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
 OUTCOMES = {0: "survived", 1: "killed", 2: "killed", -signal.SIGALRM: "timed out"} | {-s: "killed" for s in CRASHES}
 
@@ -67,7 +66,8 @@ def targets() -> list[Target]:
     lean = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/kernels").glob("test_lean_*.py"))
     lean += ["tests/kernels/test_products.py", "tests/kernels/test_devices.py"]
     loops = ["tests/kernels/test_reference.py", "tests/heads/test_heads_equal_oracles.py"]
-    every = ["tests/test_distributions.py", loops[0], *tests]
+    every = ["tests/test_distributions.py", loops[0], "tests/heads/test_output_start.py", *tests]
+    every = list(dict.fromkeys(every))
     return [
         *found,
         Target("distributions", "harness/distributions.py", "harness.distributions", every),
@@ -103,15 +103,14 @@ class Rehearsal:
             sys.setprofile(None)
             self.seconds[item.nodeid] = time.perf_counter() - start
 
-    def first(self, target: Target, mutant: Mutant) -> list[str]:
-        """The node ids of the quickest tests of the target that call the mutated function."""
+    def calling(self, target: Target, mutant: Mutant) -> list[list[str]]:
+        """The node ids of the target's tests that call the mutated function, file by file, the quickest test first."""
         place = f"{target.file}:{mutant.function}"
-        calling = [
-            test
-            for test, called in self.called.items()
-            if test.partition("::")[0] in target.tests and any(name.startswith(place) for name in called)
-        ]
-        return sorted(calling, key=self.seconds.__getitem__)[:FIRST]
+        files: dict[str, list[str]] = {file: [] for file in target.tests}
+        for test in sorted(self.called, key=self.seconds.__getitem__):
+            if (file := test.partition("::")[0]) in files and any(name.startswith(place) for name in self.called[test]):
+                files[file].append(test)
+        return [tests for tests in files.values() if tests]
 
 
 class Installed:
@@ -153,11 +152,11 @@ def rehearse(chosen: list[Target]) -> Rehearsal:
     return rehearsal
 
 
-def in_child(target: Target, mutant: Mutant | None, first: list[str]) -> int:
+def in_child(target: Target, mutant: Mutant | None, calling: list[list[str]]) -> int:
     """Pytest's exit code with the mutant in place; 1 when its module cannot even be executed.
 
-    The tests that are given first are run alone, because to collect all tests takes longer than most of them; all tests
-    are run if those pass.
+    The tests that call the mutated function are run file by file, because to collect all tests takes longer than most
+    of them. All tests are run if those pass.
     """
     path = ROOT / target.file
     module = ModuleType(target.module)
@@ -167,8 +166,10 @@ def in_child(target: Target, mutant: Mutant | None, first: list[str]) -> int:
     except Exception:
         traceback.print_exc()
         return 1
-    noticed = first and pytest.main([*PYTEST, *first], plugins=[Installed(target, module)]) == 1
-    return 1 if noticed else pytest.main([*PYTEST, *target.tests], plugins=[Installed(target, module)])
+    for tests in (*calling, target.tests):
+        if code := pytest.main([*PYTEST, *tests], plugins=[Installed(target, module)]):
+            return code
+    return 0
 
 
 def fork(work: Callable[[], int], seconds: int) -> tuple[int, io.IOBase]:
@@ -208,8 +209,8 @@ def outcomes(target: Target, mutants: list, rehearsal: Rehearsal, jobs: int, sec
         while waiting or running:
             while waiting and len(running) < jobs:
                 mutant = waiting.pop()
-                first = rehearsal.first(target, mutant)
-                child, output = fork(lambda mutant=mutant, first=first: in_child(target, mutant, first), seconds)
+                calling = rehearsal.calling(target, mutant)
+                child, output = fork(lambda mutant=mutant, calling=calling: in_child(target, mutant, calling), seconds)
                 running[child] = mutant, output
             child, status = os.wait()
             mutant, output = running.pop(child)
