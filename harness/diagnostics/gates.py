@@ -146,10 +146,10 @@ DIAGNOSTIC = Diagnostic(
         Figure(name="rare to frequent", value=lambda each: each.band_change, digits=3),
     ),
     notes=(
-        "gate entropy: in nats, at most log K. used: exp of the entropy of the mean gate, from 1 to K. dead: the number "
-        "of components with a mean responsibility below 0.01 / K. share of nll: the loss, divided among components by "
-        "responsibility. facet cosine: mean over pairs of facets of a context; its sd: over contexts and pairs. rare to "
-        "frequent: how much of the responsibility moves between the rarest and the most frequent band of targets, from "
-        "0 to 1.",
+        "gate entropy: in nats, at most log K. used: exp of the entropy of the mean gate, from 1 to K. dead: the "
+        "number of components with a mean responsibility below 0.01 / K. share of nll: the loss, divided among "
+        "components by responsibility. facet cosine: mean over pairs of facets of a context; its sd: over contexts and "
+        "pairs. rare to frequent: how much of the responsibility moves between the rarest and the most frequent band "
+        "of targets, from 0 to 1.",
     ),
 )

@@ -72,8 +72,9 @@ def spectra(rows: Rows, N: int, V: int, *, rank_bound: int | None = None, seed: 
         exact: the largest smaller side that is decomposed by QR.
     """
     smaller = min(N, V)
-    if rank_bound is not None and smaller >= LEAST_SKETCHED and 4 * (rank_bound + OVERSAMPLED) <= smaller:
-        found = _sketched(rows, N, V, rank_bound + OVERSAMPLED, seed)
+    size = 2 * (smaller if rank_bound is None else rank_bound) + OVERSAMPLED
+    if LEAST_SKETCHED <= smaller and 3 * size <= smaller:
+        found = _sketched(rows, size, seed)
         if found is not None:
             return found
     reduced = _Triangle() if smaller <= exact else _Gram(N, V)
