@@ -1,9 +1,14 @@
-"""The contexts on which heads are compared: scored positions of the validation split, evenly spaced, in float64.
+"""The contexts on which heads are compared: scored positions of the validation split, in float64.
 
-The split is cut as it was for the validation of the trial: in segments of columns, windows or blocks. Evenly spaced
-ones of these segments are used, as few as hold the wanted number of scored positions, and of the last one only as many
-positions as are needed. A backbone that carries a state is called with the segments between them, too, so every context
-is the one that validation had. Trials with the same settings of evaluation have the same contexts.
+The split is cut as it was for the validation of the trial. As few segments are used as hold the wanted number of scored
+positions, and of the last one only as many positions as are needed:
+
+- columns: the first segments. A segment has a piece of every column, and the columns are evenly spaced in the split, so
+  with 10 columns these are ten places with a tenth of the contexts each, which follow one another. A backbone that
+  carries a state has the whole column so far as its context, as in validation;
+- windows or blocks, which are called in batches: evenly spaced batches.
+
+Trials with the same settings of evaluation have the same contexts.
 
 Letters: see harness/protocols.py.
 """
@@ -74,35 +79,37 @@ def contexts(subject: Subject, number: int) -> Contexts:
     scored = [int((segment.weight > 0).sum()) for segment in scored_segments(tokens_N, spec)]
     if not sum(scored):
         raise ExecutionError(f"the validation split of {subject.spec.corpus} has no scored position")
-    wanted = evenly_spaced(scored, number)
+    columns = spec.batching == "stream" and spec.eval_stride is None
+    wanted = segments_with(scored, number, evenly=not columns)
     most_rows = max(1, BLOCK_BYTES // (8 * subject.corpus.vocab_size))
     parts: list[Scored] = []
     state: Any = None
     for index, cut in enumerate(scored_segments(tokens_N, spec)):
         if index > max(wanted):
             break
+        if index not in wanted:
+            continue
         segment = cut.to(subject.device)
-        if index in wanted or state is not None or index == 0:
-            with calling(subject.wide.backbone_name, "forward"):
-                hidden = subject.wide.backbone(segment.inputs, state)
-            refuse_stride(spec, hidden.state)
-            state = None if spec.batching == "blocks" else hidden.state
-        if index in wanted:
-            chosen_BT = _first(segment.weight > 0, wanted[index])
-            parts += _rows(Scored(Hidden(hidden.layers), segment.targets, chosen_BT), most_rows)
+        with calling(subject.wide.backbone_name, "forward"):
+            hidden = subject.wide.backbone(segment.inputs, state)
+        refuse_stride(spec, hidden.state)
+        state = hidden.state if columns else None
+        chosen_BT = _first(segment.weight > 0, wanted[index])
+        parts += _rows(Scored(Hidden(hidden.layers), segment.targets, chosen_BT), most_rows)
     return Contexts(subject.wide, tuple(parts))
 
 
-def evenly_spaced(scored: Sequence[int], number: int) -> dict[int, int]:
-    """Choose evenly spaced segments. Returns index of a segment -> how many of its scored positions are used.
+def segments_with(scored: Sequence[int], number: int, *, evenly: bool) -> dict[int, int]:
+    """Choose the fewest segments with enough scored positions. Returns index of a segment -> how many of them are used.
 
     Args:
         scored: the number of scored positions of each segment.
         number: how many positions are wanted.
+        evenly: evenly spaced segments; False: the first ones.
     """
     chosen: list[int] = []
     for count in range(1, len(scored) + 1):
-        chosen = [each * len(scored) // count for each in range(count)]
+        chosen = [each * len(scored) // count if evenly else each for each in range(count)]
         if sum(scored[each] for each in chosen) >= number:
             break
     used, left = {}, number

@@ -73,7 +73,7 @@ def spectra(rows: Rows, N: int, V: int, *, rank_bound: int | None = None, seed: 
     """
     smaller = min(N, V)
     size = 2 * (smaller if rank_bound is None else rank_bound) + OVERSAMPLED
-    if LEAST_SKETCHED <= smaller and 3 * size <= smaller:
+    if smaller >= LEAST_SKETCHED and 3 * size <= smaller:
         found = _sketched(rows, size, seed)
         if found is not None:
             return found

@@ -154,10 +154,10 @@ DIAGNOSTIC = Diagnostic(
             value=lambda each: each.centred.press,
             at_least=lambda each: not each.centred.press_is_exact,
         ),
-        Figure(name="centred: rank 1e-3", value=lambda each: each.centred.effective[0]),
-        Figure(name="centred: rank 1e-4", value=lambda each: each.centred.effective[1]),
-        Figure(name="centred: rank 1e-5", value=lambda each: each.centred.effective[2]),
-        Figure(name="centred: entropy rank", value=lambda each: each.centred.entropy, digits=1),
+        Figure(name="centred: rank 1e-3", value=lambda each: each.centred.effective[0], on_terminal=False),
+        Figure(name="centred: rank 1e-4", value=lambda each: each.centred.effective[1], on_terminal=False),
+        Figure(name="centred: rank 1e-5", value=lambda each: each.centred.effective[2], on_terminal=False),
+        Figure(name="centred: entropy rank", value=lambda each: each.centred.entropy, digits=1, on_terminal=False),
     ),
     notes=(
         "bound: the largest rank that the head can have on these contexts; - where it has no bound below the size of "
