@@ -66,7 +66,7 @@ def diagnose(
     """
     from harness.diagnostics import catalogue, diagnosing
     from harness.diagnostics.diagnostic import Settings
-    from harness.report import diagnosis_files, study
+    from harness.report import diagnosed_views, study
     from harness.report.evidence.diagnosed import gathered
 
     chosen, settings = catalogue.chosen(tuple(diagnostic)), Settings(contexts=contexts)
@@ -88,14 +88,18 @@ def diagnose(
     stored = gathered(found.evidence, chosen, lambda each: settings.model_dump(include=set(each.settings)))
     if not any(of.stored for of in stored):
         raise ExecutionError(f"there is no result of {found.suite.name} to show")
-    files = diagnosis_files.write(found.evidence, stored, results, overwrite=overwrite)
+    files = diagnosed_views.write(found.evidence, stored, results, overwrite=overwrite)
     if as_json:
         print(json.dumps(_as_json(found, stored, wanted), indent=1))
     else:
         say(f"{counted(outcome.computed, 'result')} computed, {outcome.known} known already")
         for of in stored:
-            _show(found, of)
-            say_files("table", files[of.diagnostic.name])
+            if of.results:
+                _show(found, of)
+                say_files("table", files[of.diagnostic.name])
+            else:
+                reasons = dict.fromkeys(each.refused for each in of.stored.values())
+                say(f"{of.diagnostic.name}: no trial has a result: {'; '.join(reasons)}")
     if outcome.failed:
         raise typer.Exit(1)
 

@@ -76,9 +76,9 @@ def contexts(subject: Subject, number: int) -> Contexts:
     Raises: ExecutionError when the validation split has no scored position.
     """
     tokens_N, spec = subject.corpus.valid, subject.spec.train.evaluation
-    scored = [int((segment.weight > 0).sum()) for segment in scored_segments(tokens_N, spec)]
-    if not sum(scored):
+    if len(tokens_N) < 2:
         raise ExecutionError(f"the validation split of {subject.spec.corpus} has no scored position")
+    scored = [int((segment.weight > 0).sum()) for segment in scored_segments(tokens_N, spec)]
     columns = spec.batching == "stream" and spec.eval_stride is None
     wanted = segments_with(scored, number, evenly=not columns)
     most_rows = max(1, BLOCK_BYTES // (8 * subject.corpus.vocab_size))

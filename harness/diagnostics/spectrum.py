@@ -57,12 +57,16 @@ class Spectra(Result):
 
 
 def compute(subject: Subject, settings: Settings) -> Spectra:
+    """Compute the spectra of a trained model. Raises NotDefined as `of_contexts` does."""
+    return of_contexts(contexts(subject, settings.contexts), subject.corpus.vocab_size, seed=settings.seed)
+
+
+def of_contexts(found: Contexts, V: int, *, seed: int) -> Spectra:
     """Compute the singular values of A[n, x] = log p(x | context n), and of A less the mean of each row, in float64.
 
     Raises: NotDefined when a probability is 0, so that its logarithm is not finite.
     """
-    found = contexts(subject, settings.contexts)
-    N, V = len(found), subject.corpus.vocab_size
+    N = len(found)
     bound = rank_bound(found)
     bound = None if bound is None or bound >= min(N, V) else bound
 
@@ -70,13 +74,13 @@ def compute(subject: Subject, settings: Settings) -> Spectra:
         for logp_NV in found.log_probs():
             if not logp_NV.isfinite().all():
                 raise NotDefined(
-                    f"{subject.model.head_name} gives a word probability 0, so the matrix of log-probabilities is not "
+                    f"{found.model.head_name} gives a word probability 0, so the matrix of log-probabilities is not "
                     "finite and has no singular values"
                 )
             yield logp_NV
 
     with torch.no_grad():
-        raw, centred, way = spectra(rows, N, V, rank_bound=bound, seed=settings.seed)
+        raw, centred, way = spectra(rows, N, V, rank_bound=bound, seed=seed)
     return Spectra(
         contexts=N,
         vocabulary=V,

@@ -64,9 +64,11 @@ def _notes(rows: Sequence[Row], of: Diagnosed) -> list[str]:
             f"Contexts: {numbers} scored positions of the validation split, at evenly spaced places; float64; the "
             "weights of the best epoch."
         )
+    refused: dict[str, dict[str, None]] = {}
     for row in rows:
-        reasons = dict.fromkeys(of.stored[each.id].refused for each in row.trials if each.id in of.stored)
-        notes += [f"{row.head}: {reason}." for reason in reasons if reason]
+        for reason in (of.stored[each.id].refused for each in row.trials if each.id in of.stored):
+            refused.setdefault(reason, {})[row.head] = None
+    notes += [f"No result of {', '.join(heads)}: {reason}." for reason, heads in refused.items() if reason]
     machines = dict.fromkeys(
         f"Computed on {each.device}, {each.threads} thread(s), torch {each.torch}, harness {each.harness} at "
         f"{each.commit}."
