@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.diagnostics.contexts import contexts
 from harness.diagnostics.diagnostic import Diagnostic, Figure, NotDefined, Result, Settings, Subject
 from harness.diagnostics.facets import components_of
+from harness.diagnostics.positions import contexts
 from harness.distributions import Mixture
 
 DEAD = 0.01  # of the even share 1 / K: a component with less responsibility is dead

@@ -30,7 +30,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from harness.diagnostics.ranks import EPSILON
+from harness.diagnostics.rank_measures import EPSILON
 
 Rows = Callable[[], Iterator[Tensor]]  # called for each pass -> blocks of rows (n, V), float64, in the same order
 Way = Literal["sketch", "qr", "gram"]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from harness.diagnostics.contexts import Contexts, contexts
 from harness.diagnostics.diagnostic import Curves, Diagnostic, Figure, NotDefined, Result, Settings, Subject
-from harness.diagnostics.ranks import effective_rank, entropy_rank, press_rank, press_tolerance
+from harness.diagnostics.positions import Contexts, contexts
+from harness.diagnostics.rank_measures import effective_rank, entropy_rank, press_rank, press_tolerance
 from harness.diagnostics.singular_values import Values, Way, spectra
 from harness.distributions import LOGIT_MAPS, Mixture
 from harness.protocols import TokenDistribution

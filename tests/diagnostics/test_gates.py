@@ -6,9 +6,9 @@ import pytest
 import torch
 from subjects import LSTM, subject
 
-from harness.diagnostics.contexts import contexts
 from harness.diagnostics.diagnostic import NotDefined, Settings
 from harness.diagnostics.gates import compute
+from harness.diagnostics.positions import contexts
 from harness.plan.specs import ComponentSpec
 
 EXACT = {"rel": 0, "abs": 1e-9}

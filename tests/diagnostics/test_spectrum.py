@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.diagnostics.contexts import Contexts, Scored
 from harness.diagnostics.diagnostic import NotDefined
+from harness.diagnostics.positions import Contexts, Scored
 from harness.diagnostics.spectrum import of_contexts
 from harness.distributions import LOGIT_MAPS, Logits, Mixture
 from harness.protocols import HeadDims, Hidden

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from harness.diagnostics.ranks import effective_rank, entropy_rank, press_rank, press_tolerance
+from harness.diagnostics.rank_measures import effective_rank, entropy_rank, press_rank, press_tolerance
 
 
 def values(*numbers: float) -> torch.Tensor:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from subjects import LSTM, TRANSFORMER, V, subject
 
-from harness.diagnostics import contexts as module
-from harness.diagnostics.contexts import contexts, segments_with
+from harness.diagnostics import positions as module
+from harness.diagnostics.positions import contexts, segments_with
 from harness.errors import ExecutionError
 from harness.plan.specs import ComponentSpec
 from harness.training.clocks import Clock
