@@ -1,6 +1,6 @@
 """The calibration of a trained head: does it know how often its most probable word is right?"""
 
-from harness.diagnostics.diagnostic import Diagnostic, Figure, NotDefined, Result, Settings, Subject
+from harness.diagnostics.diagnostic import Amount, Diagnostic, Figure, NotDefined, Result, Settings, Subject
 from harness.errors import ExecutionError
 from harness.training.calibration import calibration
 
@@ -10,8 +10,8 @@ MEASURED = ("test_calibration_error", "test_entropy")
 class Calibration(Result):
     """The result of the diagnostic: the expected calibration error, and the mean entropy in nats, of the test split."""
 
-    error: float
-    entropy: float
+    error: Amount
+    entropy: Amount
 
 
 def compute(subject: Subject, settings: Settings) -> Calibration:

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,6 +24,10 @@ class Result(BaseModel):
     """What a diagnostic computes: a model of numbers, lists and texts, stored as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+Count = Annotated[int, Field(ge=0, le=2**53)]  # a whole number of a result
+Amount = Annotated[float, Field(ge=0)]  # a number of a result that is not below 0
 
 
 class Settings(BaseModel):

@@ -4,17 +4,22 @@ Letters: see harness/protocols.py; N contexts.
 """
 
 import math
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from harness.diagnostics.diagnostic import Diagnostic, Figure, NotDefined, Result, Settings, Subject
+from harness.diagnostics.diagnostic import Amount, Count, Diagnostic, Figure, NotDefined, Result, Settings, Subject
 from harness.diagnostics.facets import components_of
 from harness.diagnostics.positions import contexts
 from harness.distributions import Mixture
 
 DEAD = 0.01  # of the even share 1 / K: a component with less responsibility is dead
+
+
+Shares = Annotated[tuple[float, ...], Field(min_length=1)]  # one for each component
 
 
 class Band(Result):
@@ -25,8 +30,8 @@ class Band(Result):
     """
 
     label: str
-    contexts: int
-    responsibility: tuple[float, ...]
+    contexts: Count
+    responsibility: Shares
 
 
 class Gates(Result):
@@ -47,13 +52,13 @@ class Gates(Result):
             the highest band: 0: equal, 1: other components; None with one band.
     """
 
-    contexts: int
-    gate_entropy: float
-    used: float
-    mean_gate: tuple[float, ...]
-    responsibility: tuple[float, ...]
-    dead: int
-    nll_share: tuple[float, ...]
+    contexts: Count
+    gate_entropy: Amount
+    used: Amount
+    mean_gate: Shares
+    responsibility: Shares
+    dead: Count
+    nll_share: Shares
     facet_cosine: float | None
     facet_cosine_sd: float | None
     bands: tuple[Band, ...]

@@ -4,11 +4,23 @@ Letters: see harness/protocols.py; N contexts.
 """
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from harness.diagnostics.diagnostic import Curves, Diagnostic, Figure, NotDefined, Result, Settings, Subject
+from harness.diagnostics.diagnostic import (
+    Amount,
+    Count,
+    Curves,
+    Diagnostic,
+    Figure,
+    NotDefined,
+    Result,
+    Settings,
+    Subject,
+)
 from harness.diagnostics.positions import Contexts, contexts
 from harness.diagnostics.rank_measures import effective_rank, entropy_rank, press_rank, press_tolerance
 from harness.diagnostics.singular_values import Values, Way, spectra
@@ -30,12 +42,12 @@ class Spectrum(Result):
         entropy: the entropy-effective rank.
     """
 
-    values: tuple[float, ...]
-    limit: float
-    press: int
+    values: Annotated[tuple[Amount, ...], Field(min_length=1)]
+    limit: Amount
+    press: Count
     press_is_exact: bool
-    effective: tuple[int, int, int]
-    entropy: float
+    effective: tuple[Count, Count, Count]
+    entropy: Amount
 
 
 class Spectra(Result):
@@ -48,9 +60,9 @@ class Spectra(Result):
         way: how the values were computed, see harness/diagnostics/singular_values.py.
     """
 
-    contexts: int
-    vocabulary: int
-    bound: int | None
+    contexts: Count
+    vocabulary: Count
+    bound: Count | None
     way: Way
     raw: Spectrum
     centred: Spectrum
