@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from harness import plan as planning
 from harness.cli.options import (
@@ -31,6 +29,7 @@ from harness.cli.options import (
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
+from harness.execution.progress.short_table import short_table
 from harness.machine.environment import resolve_device
 from harness.plan.two_stages import chosen_trials
 from harness.printable import counted, printable
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from harness.diagnostics.diagnosing import Outcome, Watch
     from harness.report.evidence.diagnosed import Diagnosed
     from harness.report.study import Study
-    from harness.report.table.content import Table as Content
 
 MAX_NAMED = 3  # trials that a warning names
 
@@ -110,7 +108,7 @@ def _progress() -> "Iterator[Watch]":
     sentence.
     """
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
+    bar = Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal, refresh_per_second=2)
     task = bar.add_task("", total=None)
 
     def watch(done: int, total: int, what: str) -> None:
@@ -137,25 +135,13 @@ def _say_problems(outcome: "Outcome", found: "Study") -> None:
 
 
 def _show(found: "Study", of: "Diagnosed") -> None:
-    """The table of a diagnostic: on a terminal without the columns that are for files, else as markdown."""
+    """The table of a diagnostic: on a terminal the few columns that fit, else all as markdown."""
     from harness.report.table import diagnosed_table, formats
 
-    table = diagnosed_table.build(found.evidence, of)
-    if not console.is_terminal:
-        say(formats.markdown(table))
-        return
-    console.print(_rich(table, {figure.name for figure in of.diagnostic.figures if not figure.on_terminal}))
-
-
-def _rich(table: "Content", hidden: set[str]) -> Table:
-    shown = Table(title=Text(printable(table.title)), title_justify="left")
-    kept = [index for index, column in enumerate(table.columns) if column.name not in hidden]
-    for index in kept:
-        column = table.columns[index]
-        shown.add_column(Text(printable(column.name)), justify="right" if column.numeric else "left", overflow="fold")
-    for line in table.lines:
-        shown.add_row(*(Text(printable(line.cells[index].text)) for index in kept))
-    return shown
+    if console.is_terminal:
+        console.print(short_table(diagnosed_table.summary(found.evidence, of), console.width))
+    else:
+        say(formats.markdown(diagnosed_table.build(found.evidence, of)))
 
 
 def _as_json(found: "Study", stored: "list[Diagnosed]", wanted: set[str]) -> dict[str, object]:

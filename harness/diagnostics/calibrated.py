@@ -39,8 +39,8 @@ DIAGNOSTIC = Diagnostic(
     result=Calibration,
     compute=compute,
     figures=(
-        Figure(name="calibration error", value=lambda each: each.error, digits=4),
-        Figure(name="entropy", value=lambda each: each.entropy, digits=3),
+        Figure(name="calibration error", value=lambda each: each.error, digits=4, on_terminal=True),
+        Figure(name="entropy", value=lambda each: each.entropy, digits=3, on_terminal=True),
     ),
     notes=(
         "calibration error: the expected one, in 15 bins of equal width (Guo et al., 2017). entropy: in nats, the mean "

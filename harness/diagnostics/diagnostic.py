@@ -76,14 +76,14 @@ class Figure:
         value: the number of a result; None where it has none.
         digits: decimals.
         at_least: whether the number of a result is only known to be at least this.
-        on_terminal: whether the table that a terminal shows has the column; that of the files has all.
+        on_terminal: whether the short table that a terminal shows has the column; that of the files has all.
     """
 
     name: str
     value: Callable[[Any], float | None]
     digits: int = 0
     at_least: Callable[[Any], bool] = lambda result: False
-    on_terminal: bool = True
+    on_terminal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

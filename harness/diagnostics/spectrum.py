@@ -3,7 +3,7 @@
 Letters: see harness/protocols.py; N contexts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import torch
@@ -151,6 +151,22 @@ def _relative(spectrum: Spectrum) -> list[float]:
     return [value / largest for value in spectrum.values[: spectrum.press]]
 
 
+def _figures(prefix: str, part: Callable[[Spectra], Spectrum]) -> tuple[Figure, ...]:
+    """The columns of the raw or of the centred spectrum."""
+    return (
+        Figure(
+            name=f"{prefix}Press rank",
+            value=lambda each: part(each).press,
+            at_least=lambda each: not part(each).press_is_exact,
+            on_terminal=not prefix,
+        ),
+        Figure(name=f"{prefix}rank 1e-3", value=lambda each: part(each).effective[0]),
+        Figure(name=f"{prefix}rank 1e-4", value=lambda each: part(each).effective[1]),
+        Figure(name=f"{prefix}rank 1e-5", value=lambda each: part(each).effective[2], on_terminal=True),
+        Figure(name=f"{prefix}entropy rank", value=lambda each: part(each).entropy, digits=1),
+    )
+
+
 DIAGNOSTIC = Diagnostic(
     name="spectrum",
     title="Spectrum of the log-probability matrix",
@@ -159,21 +175,9 @@ DIAGNOSTIC = Diagnostic(
     result=Spectra,
     compute=compute,
     figures=(
-        Figure(name="bound", value=lambda each: each.bound),
-        Figure(name="Press rank", value=lambda each: each.raw.press, at_least=lambda each: not each.raw.press_is_exact),
-        Figure(name="rank 1e-3", value=lambda each: each.raw.effective[0]),
-        Figure(name="rank 1e-4", value=lambda each: each.raw.effective[1]),
-        Figure(name="rank 1e-5", value=lambda each: each.raw.effective[2]),
-        Figure(name="entropy rank", value=lambda each: each.raw.entropy, digits=1),
-        Figure(
-            name="centred: Press rank",
-            value=lambda each: each.centred.press,
-            at_least=lambda each: not each.centred.press_is_exact,
-        ),
-        Figure(name="centred: rank 1e-3", value=lambda each: each.centred.effective[0], on_terminal=False),
-        Figure(name="centred: rank 1e-4", value=lambda each: each.centred.effective[1], on_terminal=False),
-        Figure(name="centred: rank 1e-5", value=lambda each: each.centred.effective[2], on_terminal=False),
-        Figure(name="centred: entropy rank", value=lambda each: each.centred.entropy, digits=1, on_terminal=False),
+        Figure(name="bound", value=lambda each: each.bound, on_terminal=True),
+        *_figures("", lambda each: each.raw),
+        *_figures("centred: ", lambda each: each.centred),
     ),
     notes=(
         "bound: the largest rank that the head can have on these contexts; - where it has no bound below the size of "

@@ -35,7 +35,7 @@ def write(
             results / "tables" / f"{stem}.diagnostics.{name}{ending}": form(made).encode()
             for ending, form in FORMS.values()
         }
-        drawn = diagnosed_curves.draw(evidence, of, made.title)
+        drawn = diagnosed_curves.draw(evidence, of, suite_table.title(evidence.suite))
         pictures, _ = plots.files_of(drawn, results / "plots" / f"{stem}.diagnostics")
         outputs.write({**tables, **pictures}, overwrite=overwrite)
         written[name] = list(tables)
@@ -57,5 +57,5 @@ def for_page(evidence: Evidence, only: Container[str] | None = None) -> "tuple[l
         table = diagnosed_table.build(evidence, of)
         shown = [line for line in table.lines if only is None or any(trial in only for trial in line.trials)]
         tables.append(replace(table, lines=tuple(shown)))
-        plots += diagnosed_curves.draw(evidence, of, table.title)
+        plots += diagnosed_curves.draw(evidence, of, suite_table.title(evidence.suite))
     return [Section(heading=HEADING, tables=tuple(tables))] if tables else [], plots

@@ -6,7 +6,7 @@ from harness.diagnostics.diagnostic import Curves
 from harness.report.evidence.diagnosed import Diagnosed
 from harness.report.evidence.gather import Evidence
 from harness.report.figures.panels import MOST
-from harness.report.figures.style import Plot, axes, finished, legend, set_titles, settings, style
+from harness.report.figures.style import Plot, axes, finished, legend, logarithmic, set_titles, settings, style
 
 POINTS = 400  # of a line: of more values, these are evenly spaced on the logarithmic axis
 
@@ -32,7 +32,9 @@ def _plot(evidence: Evidence, of: Diagnosed, curves: Curves, below: str) -> Plot
         (line,) = on.plot(numbers, values, color=look.colour, linestyle=look.line)
         label = row.head if len({each.group for each, _ in shown}) == 1 else f"{row.head}, {row.backbone}, {row.corpus}"
         entries.append((line, label))
-    on.set(xscale="log", yscale="log")
+    values = [value for _, result in shown for value in curves.points(result)]
+    logarithmic(on.xaxis, 1, max(len(curves.points(result)) for _, result in shown))
+    logarithmic(on.yaxis, min(values), max(values))
     legend(on, entries)
     set_titles(on, curves.title, below)
     left = len(firsts) - len(shown)

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.diagnostics.diagnostic import Figure, Result
 from harness.records.metrics import METRICS
@@ -10,6 +11,7 @@ from harness.report.evidence.gather import Evidence
 from harness.report.evidence.table_rows import Row
 from harness.report.table import suite_table
 from harness.report.table.content import NOTHING, Cell, Column, Line, Table
+from harness.report.table.short_form import Summary
 
 LEGEND = "What the columns mean, and what they cannot say: docs/diagnostics.md."
 KINDS = ("corpus", "backbone", "head")
@@ -35,6 +37,17 @@ def build(evidence: Evidence, of: Diagnosed) -> Table:
         columns=tuple(columns),
         lines=tuple(lines),
         notes=tuple(_notes(rows, of)),
+    )
+
+
+def summary(evidence: Evidence, of: Diagnosed) -> Summary:
+    """The few columns of the table that a terminal shows."""
+    table = build(evidence, of)
+    left_out = {figure.name for figure in of.diagnostic.figures if not figure.on_terminal}
+    kept = [index for index, column in enumerate(table.columns) if column.name not in left_out]
+    lines = tuple(replace(line, cells=tuple(line.cells[index] for index in kept)) for line in table.lines)
+    return Summary(
+        title=table.title, columns=tuple(table.columns[index] for index in kept), sections=(("", lines),), legend=()
     )
 
 
