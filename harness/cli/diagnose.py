@@ -73,7 +73,7 @@ def diagnose(
     records = [record for trial, record in found.records.items() if trial in wanted and record.status == "ok"]
     if not records:
         raise ExecutionError(f"no trial of these is finished; `harness run {found.suite.path}` trains them")
-    plan = diagnosing.Plan(
+    request = diagnosing.Request(
         runs=store.runs_folder(results, found.suite.name),
         diagnostics=chosen,
         settings=settings,
@@ -81,7 +81,7 @@ def diagnose(
         device=resolve_device(device.value),
     )
     with _progress() as watch:
-        outcome = diagnosing.diagnose(plan, records, watch)
+        outcome = diagnosing.diagnose(request, records, watch)
     _say_problems(outcome, found)
     stored = gathered(found.evidence, chosen, lambda each: settings.model_dump(include=set(each.settings)))
     if not any(of.stored for of in stored):

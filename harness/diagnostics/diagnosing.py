@@ -8,7 +8,9 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -32,7 +34,7 @@ Watch = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Request:
     """What is to be computed.
 
     Args:
@@ -64,7 +66,9 @@ class Outcome:
     failed: list[str] = field(default_factory=list)
 
 
-def diagnose(plan: Plan, records: Iterable[TrialRecord], watch: Watch = lambda done, total, what: None) -> Outcome:
+def diagnose(
+    request: Request, records: Iterable[TrialRecord], watch: Watch = lambda done, total, what: None
+) -> Outcome:
     """Compute the missing results of finished trials. Records that are not ok are left out.
 
     Args:
@@ -74,9 +78,9 @@ def diagnose(plan: Plan, records: Iterable[TrialRecord], watch: Watch = lambda d
     """
     outcome, missing = Outcome(), []
     for record in (each for each in records if each.status == "ok"):
-        wanted = [each for each in plan.diagnostics if stored(plan, record, each) is None]
-        outcome.known += len(plan.diagnostics) - len(wanted)
-        if wanted and not (store.folder(plan.runs, record.id) / BEST).is_file():
+        wanted = [each for each in request.diagnostics if stored(request, record, each) is None]
+        outcome.known += len(request.diagnostics) - len(wanted)
+        if wanted and not (store.folder(request.runs, record.id) / BEST).is_file():
             outcome.without_weights.append(record.id)
         elif wanted:
             missing.append((record, wanted))
@@ -86,26 +90,22 @@ def diagnose(plan: Plan, records: Iterable[TrialRecord], watch: Watch = lambda d
     for record, wanted in missing:
         named = f"{record.spec.head}, seed {record.spec.seed}"
         watch(done, total, named)
-        try:
-            subject = _subject(plan, record, corpora)
-            for each in wanted:
-                watch(done, total, f"{named}: {each.name}")
-                diagnoses.add(plan.runs, record, _diagnosis(plan, subject, each))
-                outcome.computed, done = outcome.computed + 1, done + 1
-                wanted = wanted[1:]
-        except StorageError:
-            raise
-        except Exception as error:  # of any kind: it may come from the code of a component
-            outcome.failed.append(f"{record.spec} ({record.id}): {_sentence(error)}")
-            done += len(wanted)
+        subject = _tried(outcome, record, partial(_subject, request, record, corpora))
+        for each in wanted:
+            watch(done, total, f"{named}: {each.name}")
+            made = subject and _tried(outcome, record, partial(_diagnosis, request, subject, each))
+            if made is not None:
+                diagnoses.add(request.runs, record, made)
+                outcome.computed += 1
+            done += 1
     if total:
         watch(total, total, "")
     return outcome
 
 
-def stored(plan: Plan, record: TrialRecord, diagnostic: Diagnostic) -> Diagnosis | None:
-    """The stored result of a diagnostic with the settings of the plan and the present code; None if there is none."""
-    found = matching(_kept(plan.runs, record), diagnostic, plan.settings)
+def stored(request: Request, record: TrialRecord, diagnostic: Diagnostic) -> Diagnosis | None:
+    """The stored result of a diagnostic with these settings and the present code; None if there is none."""
+    found = matching(_kept(request.runs, record), diagnostic, request.settings)
     return None if found is None or found.code != code_of(diagnostic) else found
 
 
@@ -140,31 +140,31 @@ def _settings(diagnostic: Diagnostic, settings: Settings) -> dict[str, int]:
     return settings.model_dump(include=set(diagnostic.settings))
 
 
-def _subject(plan: Plan, record: TrialRecord, corpora: dict[str, Corpus]) -> Subject:
+def _subject(request: Request, record: TrialRecord, corpora: dict[str, Corpus]) -> Subject:
     """The model of a trial and its corpus. `corpora` holds the last corpus that was loaded."""
     name = str(record.spec.corpus)
     if name not in corpora:
         corpora.clear()
-        corpora[name] = tokens_of(record.spec, plan.data).to(plan.device)
-    model = rebuilt(record, store.folder(plan.runs, record.id) / BEST, corpora[name]).to(plan.device)
-    return Subject(record=record, model=model, corpus=corpora[name], device=plan.device)
+        corpora[name] = tokens_of(record.spec, request.data).to(request.device)
+    model = rebuilt(record, store.folder(request.runs, record.id) / BEST, corpora[name]).to(request.device)
+    return Subject(record=record, model=model, corpus=corpora[name], device=request.device)
 
 
-def _diagnosis(plan: Plan, subject: Subject, diagnostic: Diagnostic) -> Diagnosis:
+def _diagnosis(request: Request, subject: Subject, diagnostic: Diagnostic) -> Diagnosis:
     """Compute one result, or the reason why there is none."""
     began, content, refused = time.perf_counter(), {}, ""
     try:
         with contained(components(subject.spec)):
-            content = diagnostic.compute(subject, plan.settings).model_dump(mode="json")
+            content = diagnostic.compute(subject, request.settings).model_dump(mode="json")
     except NotDefined as reason:
         refused = str(reason)
     return Diagnosis(
         diagnostic=diagnostic.name,
-        settings=_settings(diagnostic, plan.settings),
+        settings=_settings(diagnostic, request.settings),
         code=code_of(diagnostic),
         refused=refused,
         content=content,
-        device=environment.device_name(plan.device),
+        device=environment.device_name(request.device),
         threads=torch.get_num_threads(),
         torch=str(torch.__version__),
         harness=harness.__version__,
@@ -174,5 +174,13 @@ def _diagnosis(plan: Plan, subject: Subject, diagnostic: Diagnostic) -> Diagnosi
     )
 
 
-def _sentence(error: Exception) -> str:
-    return str(error) if isinstance(error, HarnessError) else first_line(error)
+def _tried(outcome: Outcome, record: TrialRecord, action: Callable[[], Any]) -> Any:
+    """What an action returns; None if it raised an exception, of which the outcome has a sentence then."""
+    try:
+        return action()
+    except StorageError:
+        raise
+    except Exception as error:  # of any kind: it may come from the code of a component
+        sentence = str(error) if isinstance(error, HarnessError) else first_line(error)
+        outcome.failed.append(f"{record.spec} ({record.id}): {sentence}")
+        return None

@@ -172,6 +172,23 @@ def test_weights_of_another_training_are_a_failure_of_their_trial_only(finished,
     assert "3 results computed" in done.out
 
 
+def test_a_diagnostic_that_fails_leaves_the_others(finished, harness, monkeypatch):
+    each = catalogue.DIAGNOSTICS["spectrum"]
+
+    def compute(subject, settings):
+        if subject.spec.seed == 2:
+            raise MemoryError("out of memory, says a test")
+        return each.compute(subject, settings)
+
+    monkeypatch.setitem(catalogue.DIAGNOSTICS, "spectrum", Diagnostic(**{**fields(each), "compute": compute}))
+    done = harness(*ASK)
+    assert done.code == 1
+    assert done.out.startswith("10 results computed, 0 known already\n")
+    assert done.err.count("MemoryError: out of memory, says a test") == 2
+    _, softmax, _ = lines(finished, "spectrum")
+    assert softmax[-1] == "1/2"
+
+
 def test_a_damaged_file_is_computed_again(finished, harness):
     harness(*ASK, "--diagnostic", "gates")
     place = next(runs(finished).glob(f"*/{diagnoses.FILE_NAME}"))
