@@ -69,6 +69,11 @@ COMMANDS = {  # in the order in which `harness --help` shows them
         "Write text with a trained model.",
         'sample 0d0e73a0d5b8 --prompt "it is a truth" --tokens 50 --top-p 0.9',
     ),
+    "diagnose": Command(
+        "diagnose:diagnose",
+        "Compute what the trained heads of a suite can express.",
+        "diagnose quickstart --contexts 2000 --only head=mos",
+    ),
     "doctor": Command("machine:doctor", "Check whether this machine can run trials, and describe it.", "doctor"),
     "sync": Command("tracking:sync", "Write all records to MLflow.", "sync --results results"),
     "ui": Command("tracking:ui", "Start the MLflow UI.", "ui quickstart --port 5000"),

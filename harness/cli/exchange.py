@@ -9,7 +9,7 @@ from harness.cli.options import RESULTS, Results, say, warn
 from harness.exchange import exporter, importer
 from harness.plan.places import suite_name
 from harness.printable import counted
-from harness.records import timings, token_nll
+from harness.records import diagnoses, timings, token_nll
 
 
 def export(
@@ -23,7 +23,7 @@ def export(
         bool, typer.Option("--no-token-nll", help="Leave out the scores of test tokens, which are the largest part.")
     ] = False,
 ) -> None:
-    """Write the records, timings and token scores of finished trials into one file. Weights are not included."""
+    """Write the records, timings, token scores and diagnostics of finished trials into one file, without weights."""
     chosen = {"suites": tuple(map(suite_name, suite)), "trials": tuple(trial)}
     written = exporter.export_records(results, file, **chosen, token_nll=not no_token_nll, warn=warn)
     parts = [f"{counted(written.trials, 'record')} of {counted(written.suites, 'suite')}"]
@@ -31,6 +31,8 @@ def export(
         parts.append(counted(number, "timing"))
     if (number := written.beside.get(token_nll.FILE_NAME)) is not None:
         parts.append(f"token scores of {counted(number, 'trial')}")
+    if number := written.beside[diagnoses.FILE_NAME]:
+        parts.append(f"diagnostics of {counted(number, 'trial')}")
     say(f"{', '.join(parts)}: {file}")
 
 

@@ -117,6 +117,13 @@ def harness_code() -> Code:
     return Code(_combined(hashes), tuple(f"harness/{pattern}" for pattern in NUMERIC), tuple(files))
 
 
+@cache
+def code_within(module: str, package: str) -> str:
+    """Return one hash of a module and of all modules of a package of the harness that it imports."""
+    found = closure(module, {package.partition(".")[0]})
+    return _combined((each.name, each.sha256) for each in found if each.name.startswith(f"{package}."))
+
+
 def changed(record: Result) -> tuple[str, ...]:
     """Return those of 'head', 'backbone' and 'corpus' whose installed code differs from the code that made a record.
 

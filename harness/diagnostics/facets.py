@@ -4,6 +4,7 @@ Source: the example of the multi-facet softmax poster (Chang and McCallum): the 
 Letters: see harness/protocols.py.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -86,13 +87,11 @@ def _positions(trained: Trained, ids_BT: Tensor, top: int, *, every: bool) -> tu
     return tuple(positions), isinstance(distribution, Mixture)
 
 
-def _predictions(trained: Trained, mixture: Mixture, top: int) -> tuple[Prediction, ...]:
-    """The predictions of a mixture of one token: of the mixture, its components and their facets."""
-    found = [_prediction(trained, "mixture", 1.0, mixture.log_probs()[0, 0].exp(), top)]
-    gates = [1.0] if mixture.log_prior_NK is None else mixture.log_prior_NK[0].exp().tolist()
+def components_of(mixture: Mixture) -> Iterator[Mixture]:
+    """Each component of a mixture of N tokens as a Mixture of its own, of shape (1, N), without prior and epsilon."""
     first = 0
-    for k, (gate, parts) in enumerate(zip(gates, mixture.partitions, strict=True)):
-        alone = Mixture(
+    for parts in mixture.partitions:
+        yield Mixture(
             mixture.facets_NFE[None, :, first : first + parts],
             None,
             mixture.weight_VE,
@@ -101,6 +100,14 @@ def _predictions(trained: Trained, mixture: Mixture, top: int) -> tuple[Predicti
             logit_map=mixture.logit_map,
         )
         first += parts
+
+
+def _predictions(trained: Trained, mixture: Mixture, top: int) -> tuple[Prediction, ...]:
+    """The predictions of a mixture of one token: of the mixture, its components and their facets."""
+    found = [_prediction(trained, "mixture", 1.0, mixture.log_probs()[0, 0].exp(), top)]
+    gates = [1.0] if mixture.log_prior_NK is None else mixture.log_prior_NK[0].exp().tolist()
+    for k, (gate, alone) in enumerate(zip(gates, components_of(mixture), strict=True)):
+        (parts,) = alone.partitions
         p_V = alone.log_probs()[0, 0].exp()
         name = f"component {k + 1}"
         found.append(_prediction(trained, name, gate, p_V, top))

@@ -131,8 +131,22 @@ def load(results: Path, prefix: str, data: Path, device: torch.device) -> Traine
         CorpusError: the corpus cannot be loaded.
     """
     record, place = find(results, prefix)
+    corpus = corpus_of(record.spec, data)
+    model = rebuilt(record, place, corpus).to(device)
+    return Trained(spec=record.spec, model=model, corpus=corpus, codec=corpus.codec, device=device)
+
+
+def rebuilt(record: TrialRecord, place: Path, corpus: Corpus) -> LanguageModel:
+    """Build the model of a trial again, in evaluation mode, with the weights of its best epoch.
+
+    Args:
+        place: the file of the weights.
+
+    Raises:
+        ExecutionError: the model cannot be built.
+        Damaged: the weights are not those of the record.
+    """
     spec = record.spec
-    corpus = corpus_of(spec, data)
     try:
         with contained(components(spec)):
             model = build(
@@ -144,14 +158,26 @@ def load(results: Path, prefix: str, data: Path, device: torch.device) -> Traine
     if weights_sha256(weights) != record.weights_sha256:
         raise Damaged(f"{place}: these are not the weights that the record names")
     model.load_state_dict(weights)
-    return Trained(spec=spec, model=model.to(device).eval(), corpus=corpus, codec=corpus.codec, device=device)
+    return model.eval()
 
 
 def corpus_of(spec: TrialSpec, data: Path) -> Corpus:
+    """Load the text that a trial was trained on.
+
+    Raises:
+        ExecutionError, CorpusError: as `tokens_of`; or the tokens of the corpus do not stand for text.
+    """
+    corpus = tokens_of(spec, data)
+    if corpus.codec is None:
+        raise ExecutionError(f"the tokens of {spec.corpus} do not stand for text")
+    return corpus
+
+
+def tokens_of(spec: TrialSpec, data: Path) -> Corpus:
     """Load the corpus that a trial was trained on.
 
     Raises:
-        ExecutionError: the corpus has changed, or its tokens do not stand for text.
+        ExecutionError: the corpus has changed.
         CorpusError: the corpus cannot be loaded.
     """
     try:
@@ -161,9 +187,6 @@ def corpus_of(spec: TrialSpec, data: Path) -> Corpus:
             raise ExecutionError(
                 f"{spec.corpus} or the weights that the backbone starts from have changed since {spec.id}"
             )
-        corpus = source.load(data)
+        return source.load(data)
     except ValueError as error:
         raise ExecutionError(f"the corpus of trial {spec.id} cannot be built again: {error}") from error
-    if corpus.codec is None:
-        raise ExecutionError(f"the tokens of {spec.corpus} do not stand for text")
-    return corpus

@@ -4,6 +4,7 @@
     <suite>/<trial id>/record.json       the same bytes as in the results folder
     <suite>/<trial id>/timing.json       the same, if the trial has this file
     <suite>/<trial id>/test_nll.npz      the same, if the trial has this file
+    <suite>/<trial id>/diagnostics.json  the same, if the trial has this file
     <suite>/tuning.json                  the points that tuning has chosen, of a suite with `tune`
 
 Nothing in a file is trusted when it is read. The size of the archive's index is checked before the index is read. Each
@@ -28,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness.errors import RecordError
 from harness.machine.files import opened_bounded
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
-from harness.records import choices, store, timings, token_nll
+from harness.records import choices, diagnoses, store, timings, token_nll
 from harness.records.record import TrialRecord
 
 SCHEMA = 1
@@ -42,9 +43,14 @@ FILES = {
     store.FILE_NAME: store.MAX_BYTES,
     timings.FILE_NAME: timings.MAX_BYTES,
     token_nll.FILE_NAME: token_nll.MAX_BYTES,
+    diagnoses.FILE_NAME: diagnoses.MAX_BYTES,
 }
 # Files that may lie beside a record -> the function that parses them.
-BESIDE = {timings.FILE_NAME: timings.parsed, token_nll.FILE_NAME: token_nll.parsed}
+BESIDE = {
+    timings.FILE_NAME: timings.parsed,
+    token_nll.FILE_NAME: token_nll.parsed,
+    diagnoses.FILE_NAME: diagnoses.parsed,
+}
 _END = struct.Struct("<4s4H2LH")  # the last bytes of a zip archive without a comment
 _LOCATOR = 20  # bytes before them in the 64-bit form
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
@@ -66,7 +72,7 @@ class Trial(_Frozen):
 
     suite: Annotated[str, Field(pattern=SUITE_NAME)]
     id: Annotated[str, Field(pattern=TRIAL_ID)]
-    files: dict[Literal["record.json", "timing.json", "test_nll.npz"], Member]
+    files: dict[Literal["record.json", "timing.json", "test_nll.npz", "diagnostics.json"], Member]
 
     def path(self, name: str) -> str:
         """The name of a file of this trial in the archive."""

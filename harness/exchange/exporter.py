@@ -55,8 +55,9 @@ def export_records(
     token_nll: bool = True,
     warn: Callable[[str], None] = lambda sentence: None,
 ) -> Exported:
-    """Write the verified records of a results folder into one file, with their timings and scores of tokens, and the
-    choices of suites with `tune`, but without weights, logs and checkpoints. The same records give the same bytes.
+    """Write the verified records of a results folder into one file, with their timings, scores of tokens and
+    diagnostics, and the choices of suites with `tune`, but without weights, logs and checkpoints. The same records give
+    the same bytes.
 
     Args:
         results: the results folder.

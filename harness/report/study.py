@@ -139,7 +139,8 @@ class Study:
         Raises: RecordError where none of the trials has a record; FewerTrialsError, StorageError; SuiteError where a
             condition is not valid.
         """
-        from harness.report.figures import plots  # here: matplotlib and jinja2 take a second to import
+        from harness.report import diagnosed_views  # here: matplotlib and jinja2 take a second to import
+        from harness.report.figures import plots
         from harness.report.page import document
 
         chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
@@ -151,10 +152,11 @@ class Study:
             table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
             name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"
         drawn = plots.draw(self.evidence, table.title, chosen)
+        sections, of_diagnostics = diagnosed_views.for_page(self.evidence, chosen)
         for_files = drawn if titled else plots.draw(self.evidence, table.title, chosen, titled=False)
         files, gone = plots.files_of(for_files, self.results / "plots" / name)
         page = self.results / "reports" / f"{name}.html"
-        content = {page: document.render(self.findings, table, drawn).encode(), **files}
+        content = {page: document.render(self.findings, table, [*drawn, *of_diagnostics], sections).encode(), **files}
         outputs.write(content, gone=gone, overwrite=overwrite)
         for plot in drawn:
             if isinstance(plot, plots.LeftOut):

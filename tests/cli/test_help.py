@@ -13,7 +13,20 @@ from harness import cli
 
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = ["run", "plan", "table", "report", "diff", "leaderboard", "list", "check", "doctor", "inspect", "sample"]
-COMMANDS += ["runs", "export", "import", "sync", "ui", "bench", "verify", "reproduce", "new", "schema", "site"]
+COMMANDS += [
+    "diagnose",
+    "runs",
+    "export",
+    "import",
+    "sync",
+    "ui",
+    "bench",
+    "verify",
+    "reproduce",
+    "new",
+    "schema",
+    "site",
+]
 BENCHES = ["head", "step", "eval", "memory", "plan-memory", "sample", "table"]
 
 

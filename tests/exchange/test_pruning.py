@@ -8,13 +8,13 @@ import sys
 
 import handmade
 import pytest
-from bundles import files, keep, planned, record_of
+from bundles import diagnose, diagnosis_of, files, keep, planned, record_of
 from commands import PATIENCE
 
 from harness import plan
 from harness.exchange import bundle
 from harness.exchange.importer import import_records
-from harness.records import store
+from harness.records import diagnoses, store
 
 pytestmark = pytest.mark.system
 
@@ -96,6 +96,17 @@ def test_records_that_no_suite_plans_are_exported_and_then_removed(place, old, h
     kept = {path: content for path, content in of_old.items() if path.split("/")[3] in bundle.FILES}
     assert files(tmp_path / "there") == kept
     assert harness("runs", "--prune", "--yes").out == "nothing to prune\n"
+
+
+def test_results_of_diagnostics_are_exported_and_removed_with_their_trial(place, old, harness, tmp_path):
+    record = store.load(place / "results" / "runs" / "small", old[0])
+    diagnose(place / "results", record)
+    assert harness("runs", "--prune", "--yes").code == 0
+    assert folders(place) == ids(place, "softmax")
+    (archive,) = (place / "results" / "pruned").glob("*.zip")
+    import_records(archive, tmp_path / "there")
+    (kept,) = diagnoses.load(tmp_path / "there" / "runs" / "small", record)
+    assert kept == diagnosis_of()
 
 
 def test_it_shows_sizes_and_asks_and_an_empty_answer_removes_nothing(place, old, harness, monkeypatch):

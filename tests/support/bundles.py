@@ -12,7 +12,8 @@ import numpy as np
 
 from harness import plan
 from harness.plan.specs import TrialSpec
-from harness.records import store, timings, token_nll
+from harness.records import diagnoses, store, timings, token_nll
+from harness.records.diagnoses import Diagnosis
 from harness.records.record import Contents, TrialRecord
 from harness.records.timings import Timing
 from harness.records.token_nll import TokenScores
@@ -59,6 +60,18 @@ def keep(results: Path, record: TrialRecord, *, timed: bool = True, scored: bool
         scores = TokenScores(nll=NLL, count=np.array([5, 0, 2, 1]), offset=np.array([-1, 0, 1, 2]))
         token_nll.save(scores, record.weights_sha256, place.with_name(token_nll.FILE_NAME))
     return place.parent
+
+
+def diagnosis_of(**changes) -> Diagnosis:
+    """A stored result of a diagnostic."""
+    values = {"diagnostic": "gates", "settings": {"contexts": 9}, "code": "5" * 64, "content": {"used": 1.5}}
+    values |= {"device": "a processor", "threads": 1, "torch": "2", "harness": "0.1.0", "commit": "abc"}
+    return Diagnosis(**{**values, "taken": "2026-01-02T03:04:05+00:00", "seconds": 0.5, **changes})
+
+
+def diagnose(results: Path, record: TrialRecord, **changes) -> None:
+    """Store a result beside a record."""
+    diagnoses.add(store.runs_folder(results, record.suite), record, diagnosis_of(**changes))
 
 
 def files(folder: Path) -> dict[str, bytes]:

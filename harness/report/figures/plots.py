@@ -12,7 +12,7 @@ from harness.report.evidence.gather import Evidence
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
 from harness.report.figures import panels, tuning_panel
-from harness.report.figures.style import FAINT, Plot, finished, settings, shown
+from harness.report.figures.style import Plot, finished, set_titles, settings
 
 ENDINGS = ("svg", "png", "pdf")
 
@@ -108,17 +108,12 @@ def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str | None
         name = f"{name}-{names.count(name)}" if names.count(name) > 1 else name
         on, caption = drawn
         if suite is not None:
-            _title(on, kind.title, "; ".join([*labels, suite]))
+            set_titles(on, kind.title, "; ".join([*labels, suite]))
         title, of = ", ".join([kind.title, *labels]), str(evidence.trials)
         made.append(finished(on, name=name, title=title, caption=caption, of=of))
     if len(set(reasons)) == 1 and len(reasons) == len(made):
         return [LeftOut(title=kind.title, reason=reasons[0])]
     return made
-
-
-def _title(on: Axes, title: str, below: str) -> None:
-    on.set_title(shown(title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
-    on.annotate(shown(below, 80), (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
 
 
 def _group(line: Row, evidence: Evidence) -> tuple[str, ...]:

@@ -122,6 +122,12 @@ def shown(label: str, most: int = MAX_LABEL) -> str:
     return f" {line}" if line.startswith("_") else line
 
 
+def set_titles(on: Axes, title: str, below: str) -> None:
+    """Draw a title above the axes, and a smaller line below it."""
+    on.set_title(shown(title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
+    on.annotate(shown(below, 80), (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
+
+
 def logarithmic(axis, low: float, high: float) -> None:
     """A log scale with plain numbers, if the values span more than a factor of 3."""
     if 0 < 3 * low < high:

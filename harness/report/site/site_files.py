@@ -15,7 +15,7 @@ from harness import plan
 from harness.errors import ExecutionError, SuiteError
 from harness.plan.specs import LEADERBOARD
 from harness.records import store
-from harness.report import study
+from harness.report import diagnosed_views, study
 from harness.report.figures import plots
 from harness.report.leaderboard import all_suites
 from harness.report.page import document
@@ -90,7 +90,10 @@ def _of_suite(found: Study, of_all: Container[str]) -> dict[str, bytes]:
         "table as LaTeX": f"../tables/{name}.tex",
         **_data_links("../", of_all),
     }
-    page = document.render(found.findings, table, drawn, links=links, plot_folder=f"../plots/{name}/")
+    sections, of_diagnostics = diagnosed_views.for_page(found.evidence)
+    pictures |= plots.files_of(of_diagnostics, Path("plots") / name)[0]
+    shown = [*drawn, *of_diagnostics]
+    page = document.render(found.findings, table, shown, sections, links=links, plot_folder=f"../plots/{name}/")
     return {
         index.page_of(found): page.encode(),
         f"tables/{name}.csv": suite_table.text(table, "csv").encode(),

@@ -29,6 +29,7 @@ _LATEX = {
     '"': r"\textquotedbl{}",
     "±": r"$\pm$",
     "≈": r"$\approx$",
+    "≥": r"$\geq$",
     "↓": r"$\downarrow$",
     "∅": r"$\emptyset$",
     "†": r"\textdagger{}",

@@ -33,7 +33,7 @@ def build(findings: Findings, shape: Shape | None = None) -> Table:
     suite = findings.evidence.suite
     laid = lay_out(findings, shape or suite.table.shape)
     return Table(
-        title=_title(suite),
+        title=title(suite),
         columns=tuple(laid.columns),
         lines=tuple(laid.lines),
         notes=tuple(notes_of(findings, laid.notes)),
@@ -82,7 +82,8 @@ def write(
     return list(files)
 
 
-def _title(suite: Suite) -> str:
+def title(suite: Suite) -> str:
+    """The title of a table: the suite, its version, and what was changed in it."""
     changes = []
     for key, value, before in suite.overrides:
         number = before is not None and re.fullmatch(

@@ -1,0 +1,274 @@
+"""`harness diagnose`: results beside the records, computed once, in tables, plots and the page."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from harness.diagnostics import catalogue, diagnosing
+from harness.diagnostics.diagnostic import Diagnostic, Figure, Result
+from harness.records import diagnoses, store
+from harness.training import checkpoint
+
+ASK = ("diagnose", "suites/tiny.yaml")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The diagnostics that are computed from now on: (name, head, seed)."""
+    made = []
+    for name, each in catalogue.DIAGNOSTICS.items():
+
+        def compute(subject, settings, each=each):
+            made.append((each.name, subject.spec.head.name, subject.spec.seed))
+            return each.compute(subject, settings)
+
+        monkeypatch.setitem(catalogue.DIAGNOSTICS, name, Diagnostic(**{**fields(each), "compute": compute}))
+    return made
+
+
+def fields(each: Diagnostic) -> dict[str, object]:
+    return {name: getattr(each, name) for name in Diagnostic.__slots__}
+
+
+def runs(folder):
+    return folder / "results" / "runs" / "tiny"
+
+
+def stored(folder):
+    """Trial id -> what is stored beside its record."""
+    found = store.load_all(runs(folder), [each.name for each in runs(folder).iterdir()])[0]
+    return {trial: diagnoses.load(runs(folder), record) for trial, record in found.items()}
+
+
+def lines(folder, name: str) -> list[list[str]]:
+    """The cells of a table's rows."""
+    text = (folder / "results" / "tables" / f"tiny.diagnostics.{name}.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in (rows[0], *rows[2:])]
+
+
+def test_a_suite_of_four_trials_end_to_end(finished, harness, calls):
+    done = harness(*ASK)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("12 results computed, 0 known already\n")
+    assert sorted(calls) == sorted(
+        (name, head, seed) for name in catalogue.DIAGNOSTICS for head in ("softmax", "mos") for seed in (1, 2)
+    )
+    header, softmax, mos = lines(finished, "spectrum")
+    assert header[:3] == ["head", "bound", "Press rank"]
+    # 12 words and states of width 8 with a bias: rank 8 + 2, and no bound below 12 for the mixture
+    assert (softmax[1:3], softmax[-1]) == (["10 ± 0", "10 ± 0"], "2/2")
+    assert (mos[1], mos[2], mos[-1]) == ("-", "12 ± 0", "2/2")
+    header, softmax, mos = lines(finished, "gates")
+    assert (softmax[1:5], softmax[-1]) == (["-"] * 4, "2/2")
+    assert mos[1] == "2 ± 0"
+    plots = {place.name for place in (finished / "results" / "plots" / "tiny.diagnostics").iterdir()}
+    assert plots == {f"{name}.{end}" for name in ("spectrum", "spectrum_centred") for end in ("svg", "png", "pdf")}
+
+
+def test_nothing_is_computed_twice_and_a_second_run_changes_no_file(finished, harness, calls):
+    harness(*ASK)
+    before = {each: each.read_bytes() for each in (finished / "results").rglob("*.*") if each.is_file()}
+    calls.clear()
+    done = harness(*ASK)
+    assert (done.code, calls) == (0, [])
+    assert "0 results computed, 12 known already" in done.out
+    assert {each: each.read_bytes() for each in (finished / "results").rglob("*.*") if each.is_file()} == before
+
+
+def test_another_setting_is_another_result_and_the_first_one_stays(finished, harness, calls):
+    harness(*ASK, "--diagnostic", "gates", "--only", "head=mos,seed=1")
+    harness(*ASK, "--diagnostic", "gates", "--only", "head=mos,seed=1", "--contexts", "20")
+    assert len(calls) == 2
+    harness(*ASK, "--diagnostic", "gates", "--only", "head=mos,seed=1")
+    assert len(calls) == 2
+    (found,) = [each for each in stored(finished).values() if each]
+    assert [each.settings for each in found] == [{"contexts": 10_000}, {"contexts": 20}]
+    assert found[1].content["contexts"] == 20
+
+
+def test_other_code_of_a_diagnostic_is_computed_again_and_replaces_the_result(finished, harness, calls, monkeypatch):
+    harness(*ASK, "--diagnostic", "gates")
+    monkeypatch.setattr(diagnosing, "code_within", lambda module, package: "f" * 64)
+    done = harness(*ASK, "--diagnostic", "gates")
+    assert "4 results computed, 0 known already" in done.out
+    assert {each.code for found in stored(finished).values() for each in found} == {"f" * 64}
+    assert all(len(found) == 1 for found in stored(finished).values())
+
+
+def test_the_code_of_a_diagnostic_is_its_module_and_what_it_imports_of_the_package():
+    of = {name: diagnosing.code_of(each) for name, each in catalogue.DIAGNOSTICS.items()}
+    assert len(set(of.values())) == 3
+    assert all(len(code) == 64 for code in of.values())
+
+
+def test_an_interrupted_run_goes_on_where_it_was(finished, harness, calls, monkeypatch):
+    each, done_before = catalogue.DIAGNOSTICS["gates"], []
+
+    def compute(subject, settings):
+        if len(done_before) == 3:
+            raise KeyboardInterrupt
+        done_before.append(1)
+        return each.compute(subject, settings)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(catalogue.DIAGNOSTICS, "gates", Diagnostic(**{**fields(each), "compute": compute}))
+        stopped = harness(*ASK, "--diagnostic", "gates")
+    assert stopped.code == 130
+    assert stopped.err == "interrupted: 3 new results stored; the same command goes on\n"
+    calls.clear()
+    done = harness(*ASK, "--diagnostic", "gates")
+    assert (done.code, len(calls)) == (0, 1)
+    assert "1 result computed, 3 known already" in done.out
+
+
+def test_trials_without_weights_are_one_sentence_and_an_empty_row(finished, harness):
+    for trial in runs(finished).glob("[0-9a-f]*"):
+        if store.load(runs(finished), trial.name).spec.head.name == "mos":
+            (trial / checkpoint.BEST).unlink()
+    done = harness(*ASK, "--diagnostic", "spectrum")
+    assert done.code == 0
+    (warning,) = done.err.splitlines()
+    assert warning.startswith("warning: 2 trials of tiny without weights: imported, or removed (")
+    assert warning.endswith("`harness run suites/tiny.yaml --force` trains again")
+    _, softmax, mos = lines(finished, "spectrum")
+    assert softmax[-1] == "2/2"
+    assert (set(mos[1:-2]), mos[-1]) == ({"-"}, "0/2")
+
+
+def test_a_suite_without_any_weights_is_a_users_mistake(finished, harness):
+    for place in runs(finished).glob(f"*/{checkpoint.BEST}"):
+        place.unlink()
+    done = harness(*ASK)
+    assert done.code == 2
+    assert done.err.splitlines()[-1] == "there is no result of tiny to show"
+    assert not list((finished / "results" / "tables").glob("*diagnostics*"))
+
+
+def test_a_suite_that_was_not_run_is_a_users_mistake(fresh, harness):
+    done = harness(*ASK)
+    assert (done.code, done.err) == (
+        2,
+        "no trial of these is finished; `harness run suites/tiny.yaml` trains them\n",
+    )
+
+
+def test_an_unknown_diagnostic_is_a_users_mistake(finished, harness):
+    done = harness(*ASK, "--diagnostic", "spectra")
+    assert done.code == 2
+    assert done.err.startswith("there is no diagnostic 'spectra'")
+    assert "(there are: spectrum, gates, calibration)" in done.err
+
+
+def test_weights_of_another_training_are_a_failure_of_their_trial_only(finished, harness):
+    trial = next(each for each in sorted(runs(finished).glob("[0-9a-f]*")))
+    weights = checkpoint.load_weights(trial / checkpoint.BEST, "cpu")
+    checkpoint.save({"weights": {name: torch.zeros_like(each) for name, each in weights.items()}}, trial / "best.pt")
+    done = harness(*ASK, "--diagnostic", "spectrum")
+    assert done.code == 1
+    assert "these are not the weights that the record names" in done.err
+    assert "3 results computed" in done.out
+
+
+def test_a_diagnostic_that_fails_leaves_the_others(finished, harness, monkeypatch):
+    each = catalogue.DIAGNOSTICS["spectrum"]
+
+    def compute(subject, settings):
+        if subject.spec.seed == 2:
+            raise MemoryError("out of memory, says a test")
+        return each.compute(subject, settings)
+
+    monkeypatch.setitem(catalogue.DIAGNOSTICS, "spectrum", Diagnostic(**{**fields(each), "compute": compute}))
+    done = harness(*ASK)
+    assert done.code == 1
+    assert done.out.startswith("10 results computed, 0 known already\n")
+    assert done.err.count("MemoryError: out of memory, says a test") == 2
+    _, softmax, _ = lines(finished, "spectrum")
+    assert softmax[-1] == "1/2"
+
+
+def test_a_damaged_file_is_computed_again(finished, harness):
+    harness(*ASK, "--diagnostic", "gates")
+    place = next(runs(finished).glob(f"*/{diagnoses.FILE_NAME}"))
+    place.write_text(place.read_text().replace("mos", "moss").replace('"contexts": ', '"contexts": 1'))
+    done = harness(*ASK, "--diagnostic", "gates")
+    assert "1 result computed, 3 known already" in done.out
+
+
+def test_results_of_earlier_weights_do_not_count(finished, harness):
+    harness(*ASK, "--diagnostic", "calibration")
+    trial = next(runs(finished).glob("[0-9a-f]*"))
+    record = store.load(runs(finished), trial.name)
+    assert len(diagnoses.load(runs(finished), record)) == 1
+    assert diagnoses.load(runs(finished), record.model_copy(update={"weights_sha256": "0" * 64})) == ()
+
+
+def test_json_has_every_result(finished, harness):
+    done = harness(*ASK, "--diagnostic", "spectrum", "--only", "seed=1", "--json")
+    found = json.loads(done.out)
+    assert found["suite"] == "tiny"
+    assert [trial["head"] for trial in found["trials"]] == ["softmax", "mos(num_mixtures=2)"]
+    assert len(found["trials"][0]["diagnostics"]["spectrum"]["content"]["raw"]["values"]) == 12
+
+
+def test_an_export_has_the_results_and_an_import_brings_them(finished, harness, tmp_path):
+    harness(*ASK)
+    done = harness("export", tmp_path / "records.zip", "--results", finished / "results")
+    assert "diagnostics of 4 trials" in done.out
+    there = tmp_path / "there"
+    harness("import", tmp_path / "records.zip", "--results", there)
+    kept = sorted((there / "runs" / "tiny").glob(f"*/{diagnoses.FILE_NAME}"))
+    assert [place.read_bytes() for place in kept] == [
+        place.read_bytes() for place in sorted(runs(finished).glob(f"*/{diagnoses.FILE_NAME}"))
+    ]
+    shown = harness(*ASK, "--results", there)
+    assert (shown.code, shown.err) == (0, "")
+    assert "0 results computed, 12 known already" in shown.out
+
+
+def test_results_of_another_training_are_not_exported(finished, harness, tmp_path):
+    harness(*ASK, "--diagnostic", "gates")
+    one, other = sorted(runs(finished).glob(f"*/{diagnoses.FILE_NAME}"))[:2]
+    shutil.copy(one, other)
+    done = harness("export", tmp_path / "records.zip", "--results", finished / "results")
+    assert "belongs to another training of trial" in done.err
+    assert "diagnostics of 3 trials" in done.out
+
+
+def test_the_page_has_the_tables_and_plots(finished, harness):
+    harness("report", "suites/tiny.yaml", "--overwrite")
+    page = finished / "results" / "reports" / "tiny.html"
+    assert "What the heads can express" not in page.read_text()
+    harness(*ASK)
+    done = harness("report", "suites/tiny.yaml", "--overwrite")
+    assert done.code == 0
+    text = page.read_text()
+    assert "What the heads can express" in text
+    assert "Spectrum of the log-probability matrix" in text
+    assert "Singular values of the log-probabilities" in text
+
+
+def test_a_diagnostic_of_ones_own_is_a_value_and_a_line(finished, harness, monkeypatch):
+    class Size(Result):
+        parameters: int
+
+    own = Diagnostic(
+        name="size",
+        title="Size",
+        module="harness.diagnostics.calibrated",
+        settings=(),
+        result=Size,
+        compute=lambda subject, settings: Size(parameters=sum(each.numel() for each in subject.model.parameters())),
+        figures=(Figure(name="parameters", value=lambda each: each.parameters),),
+    )
+    monkeypatch.setitem(catalogue.DIAGNOSTICS, "size", own)
+    assert harness(*ASK, "--diagnostic", "size").code == 0
+    _, _, mos = lines(finished, "size")
+    record = next(
+        each
+        for each in store.load_all(runs(finished), list(stored(finished)))[0].values()
+        if each.spec.head.name == "mos"
+    )
+    assert mos[1] == f"{int(record.metrics['params_total'])} ± 0"

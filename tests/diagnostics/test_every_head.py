@@ -1,0 +1,44 @@
+"""Every head of the repository can be diagnosed in float64, or says in a sentence why not."""
+
+import math
+
+import pytest
+import torch
+from commands import EVERY_HEAD
+from ruamel.yaml import YAML
+from subjects import subject
+
+from harness.diagnostics import calibrated, gates, spectrum
+from harness.diagnostics.diagnostic import NotDefined, Settings
+from harness.plan.specs import ComponentSpec
+
+BACKBONE = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 3})
+WITHOUT_GATES = {"softmax", "sigsoftmax", "gss", "plif", "nce", "moc", "mixtape", "adaptive"}
+
+
+def spec(line: str) -> ComponentSpec:
+    """The head of a line of a suite."""
+    read = YAML(typ="safe").load(line)
+    name, params = (read, {}) if isinstance(read, str) else next(iter(read.items()))
+    # a list is a grid; each has one value
+    return ComponentSpec(
+        name=name, params={key: value[0] if isinstance(value, list) else value for key, value in params.items()}
+    )
+
+
+@pytest.mark.parametrize("head", [spec(line) for line in EVERY_HEAD], ids=str)
+def test_a_head_is_diagnosed(head):
+    of, settings = subject(BACKBONE, head=head, tokens=60), Settings(contexts=40)
+    found = spectrum.compute(of, settings)
+    assert (found.contexts, found.vocabulary) == (40, 12)
+    logp = torch.cat(list(spectrum.contexts(of, 40).log_probs()))
+    torch.testing.assert_close(logp.logsumexp(1), torch.zeros(40, dtype=torch.float64), rtol=0, atol=1e-9)
+    assert found.raw.values[0] == pytest.approx(float(torch.linalg.matrix_norm(logp, 2)), rel=1e-12)
+    calibration = calibrated.compute(of, settings)
+    assert 0 <= calibration.error <= 1
+    assert 0 < calibration.entropy <= math.log(12) + 1e-6
+    if head.name in WITHOUT_GATES:
+        with pytest.raises(NotDefined):
+            gates.compute(of, settings)
+    else:
+        assert sum(gates.compute(of, settings).nll_share) == pytest.approx(1)

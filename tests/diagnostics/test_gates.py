@@ -1,0 +1,121 @@
+"""Gates, responsibilities, shares of the loss and facets, against plain loops over the equations."""
+
+import math
+
+import pytest
+import torch
+from subjects import LSTM, subject
+
+from harness.diagnostics.diagnostic import NotDefined, Settings
+from harness.diagnostics.gates import compute
+from harness.diagnostics.positions import contexts
+from harness.plan.specs import ComponentSpec
+
+EXACT = {"rel": 0, "abs": 1e-9}
+
+
+def mixture():
+    """A mixture of three softmaxes with weights that are not small."""
+    of = subject(LSTM, head=ComponentSpec(name="mos", params={"num_mixtures": 3, "prior_bias": True}), tokens=60)
+    with torch.no_grad():
+        for number, parameter in enumerate(of.model.parameters()):
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
+    return of
+
+
+def softmax(scores: list[float]) -> list[float]:
+    largest = max(scores)
+    powers = [math.exp(score - largest) for score in scores]
+    return [power / sum(powers) for power in powers]
+
+
+def by_loops(of) -> dict[str, object]:
+    """The numbers of the diagnostic, from the gates, facets and weights of every context."""
+    counts = of.corpus.token_counts.tolist()
+    gates, responsibilities, losses, cosines, frequency = [], [], [], [], []
+    for mixed, part in contexts(of, 40).distributions():
+        K = mixed.facets_NFE.shape[1]
+        W, b = mixed.weight_VE.tolist(), mixed.bias_V.tolist()
+        for n in part.chosen.flatten().nonzero()[:, 0].tolist():
+            y = int(part.targets.flatten()[n])
+            facets = mixed.facets_NFE[n].tolist()
+            pi = [math.exp(value) for value in mixed.log_prior_NK[n].tolist()]
+            p = [
+                softmax([sum(f * w for f, w in zip(facet, row, strict=True)) + c for row, c in zip(W, b, strict=True)])[
+                    y
+                ]
+                for facet in facets
+            ]
+            total = sum(pi[k] * p[k] for k in range(K))
+            gates.append(pi)
+            responsibilities.append([pi[k] * p[k] / total for k in range(K)])
+            losses.append(-math.log(total))
+            frequency.append(counts[y])
+            for i in range(K):
+                for j in range(i + 1, K):
+                    dot = sum(a * c for a, c in zip(facets[i], facets[j], strict=True))
+                    cosines.append(dot / (math.hypot(*facets[i]) * math.hypot(*facets[j])))
+    N, K = len(gates), len(gates[0])
+    mean_gate = [sum(pi[k] for pi in gates) / N for k in range(K)]
+    mean = sum(cosines) / len(cosines)
+    low = [r for r, count in zip(responsibilities, frequency, strict=True) if 1 <= count <= 9]
+    high = [r for r, count in zip(responsibilities, frequency, strict=True) if 10 <= count <= 99]
+    band = [[sum(r[k] for r in rs) / len(rs) for k in range(K)] if rs else None for rs in (low, high)]
+    return {
+        "gate_entropy": sum(-sum(q * math.log(q) for q in pi) for pi in gates) / N,
+        "used": math.exp(-sum(q * math.log(q) for q in mean_gate)),
+        "mean_gate": mean_gate,
+        "responsibility": [sum(r[k] for r in responsibilities) / N for k in range(K)],
+        "nll_share": [
+            sum(r[k] * nll for r, nll in zip(responsibilities, losses, strict=True)) / sum(losses) for k in range(K)
+        ],
+        "facet_cosine": mean,
+        "facet_cosine_sd": math.sqrt(sum((c - mean) ** 2 for c in cosines) / (len(cosines) - 1)),
+        "bands": [each for each in band if each],
+    }
+
+
+@pytest.fixture(scope="module")
+def tried():
+    of = mixture()
+    return compute(of, Settings(contexts=40)), by_loops(of)
+
+
+@pytest.mark.parametrize("name", ["gate_entropy", "used", "facet_cosine", "facet_cosine_sd"])
+def test_a_number_equals_the_loop(tried, name):
+    found, expected = tried
+    assert getattr(found, name) == pytest.approx(expected[name], **EXACT)
+
+
+@pytest.mark.parametrize("name", ["mean_gate", "responsibility", "nll_share"])
+def test_a_list_equals_the_loop(tried, name):
+    found, expected = tried
+    assert list(getattr(found, name)) == pytest.approx(expected[name], **EXACT)
+    assert sum(getattr(found, name)) == pytest.approx(1)
+
+
+def test_bands_of_frequency_equal_the_loop(tried):
+    found, expected = tried
+    assert found.contexts == sum(band.contexts for band in found.bands) == 40
+    assert [list(band.responsibility) for band in found.bands] == [
+        pytest.approx(each, **EXACT) for each in expected["bands"]
+    ]
+
+
+def test_a_gate_that_is_shut_is_a_dead_component():
+    of = mixture()
+    with torch.no_grad():
+        of.model.head.prior.weight.zero_()
+        of.model.head.prior.bias.copy_(torch.tensor([0.0, 0.0, -40.0]))
+    found = compute(of, Settings(contexts=40))
+    # two components share everything evenly
+    assert found.dead == 1
+    assert found.used == pytest.approx(2)
+    assert found.gate_entropy == pytest.approx(math.log(2))
+    assert found.nll_share[2] < 1e-9
+
+
+@pytest.mark.parametrize(("head", "reason"), [("softmax", "one component with one facet"), ("mixtape", "no mixture")])
+def test_a_head_without_gates_is_refused_in_a_sentence(head, reason):
+    with pytest.raises(NotDefined, match=reason):
+        compute(subject(LSTM, head=ComponentSpec(name=head)), Settings(contexts=40))

@@ -1,0 +1,132 @@
+"""The ranks of heads with random weights are those that follow from their equations."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from harness.diagnostics.diagnostic import NotDefined
+from harness.diagnostics.positions import Contexts, Scored
+from harness.diagnostics.spectrum import of_contexts
+from harness.distributions import LOGIT_MAPS, Logits, Mixture
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+N, V, D = 300, 400, 6
+
+
+def draw(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def contexts(head) -> Contexts:
+    """N contexts with random states of width D, in two parts."""
+    parts = [
+        Scored(
+            Hidden((draw(3, N // 6, D, seed=seed),)),
+            torch.zeros(3, N // 6, dtype=torch.int64),
+            torch.ones(3, N // 6) > 0,
+        )
+        for seed in (1, 2)
+    ]
+    return Contexts(SimpleNamespace(head=head, head_name="head tried"), tuple(parts))
+
+
+def spectra(head):
+    return of_contexts(contexts(head), V, seed=0)
+
+
+def built(name: str, d_embed: int = D, **params) -> nn.Module:
+    """A head for states of width D, with normal weights in float64."""
+    torch.manual_seed(5)
+    dims = HeadDims(vocab_size=V, layer_dims=(D,), d_embed=d_embed, token_counts=torch.ones(V))
+    head = HEADS.get(name)(dims, nn.Embedding(V, d_embed), **params).double().eval()
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    return head
+
+
+@pytest.mark.parametrize(
+    ("head", "rank"),
+    [
+        (built("softmax", bias=False), D + 1),
+        (built("softmax", bias=True), D + 2),
+        (built("softmax", bias=False, projection=True, d_embed=3), 3 + 1),
+        (built("softmax", bias=True, projection=True, d_embed=3), 3 + 2),
+        # an affine map of a state of width D, one wider than it: the facets are in a space of D + 1 dimensions
+        (built("softmax", bias=False, projection=True, d_embed=9), D + 2),
+        (built("moc", num_mixtures=3, bias=False), D + 1),
+        (built("nce", num_noise=5, log_normaliser=2.0), D + 2),
+    ],
+)
+def test_one_softmax_has_the_rank_of_its_bound(head, rank):
+    found = spectra(head)
+    assert (found.contexts, found.vocabulary) == (N, V)
+    assert (found.bound, found.raw.press, found.centred.press) == (rank, rank, rank - 1)
+    assert found.raw.press_is_exact
+    assert found.centred.press_is_exact
+
+
+@pytest.mark.parametrize(("partitions", "width", "rank"), [(4, 5, 4 * 5 + 1), (3, 2, 3 * 2 + 1)])
+def test_partitions_of_free_facets_have_rank_p_d_plus_one(partitions, width, rank):
+    weight_VE, lift = draw(V, width, seed=3), draw(D, 40, seed=4)
+
+    def head(hidden: Hidden) -> Mixture:
+        facets = torch.tanh(hidden.layers[-1] @ lift)[..., : partitions * width].unflatten(-1, (partitions, width))
+        return Mixture(facets, None, weight_VE, partitions=(partitions,))
+
+    found = spectra(head)
+    assert (found.bound, found.raw.press, found.centred.press) == (rank, rank, rank - 1)
+
+
+def test_partitions_of_affine_facets_have_at_most_rank_d_plus_two():
+    # P d + 1 = 25 with 4 facets of width 6; all are affine maps of a state of width 6
+    head = built("mfs", num_mixtures=1, num_partitions=4, num_input_layers=1, window=0)
+    found = spectra(head)
+    assert (found.bound, found.raw.press, found.centred.press) == (D + 2, D + 2, D + 1)
+
+
+@pytest.mark.parametrize(
+    "head", [built("mos", num_mixtures=2), built("sigsoftmax"), built("softmax", softcap=2.0), built("gss")]
+)
+def test_mixtures_and_bent_logits_are_above_the_rank_of_a_softmax_and_have_no_bound(head):
+    found = spectra(head)
+    assert found.bound is None
+    assert found.raw.press > 10 * (D + 2)
+    assert found.raw.press_is_exact
+
+
+def test_an_epsilon_in_the_logarithm_leaves_no_bound():
+    assert spectra(built("softmax", compat={"log_epsilon": 1e-8})).bound is None
+
+
+def test_a_head_that_gives_probability_zero_is_refused_in_a_sentence():
+    def head(hidden: Hidden) -> Logits:
+        z_BTV = hidden.layers[-1] @ draw(D, V, seed=3)
+        z_BTV[..., 7] = -torch.inf
+        return Logits(z_BTV)
+
+    with pytest.raises(NotDefined) as refused:
+        spectra(head)
+    assert str(refused.value) == (
+        "head tried gives a word probability 0, so the matrix of log-probabilities is not finite and has no singular "
+        "values"
+    )
+
+
+def test_only_chosen_positions_are_contexts():
+    head, all_of = built("softmax", bias=False), contexts(built("softmax", bias=False))
+    chosen = torch.zeros(3, N // 6, dtype=torch.bool)
+    chosen[1, 3:9] = True
+    some = Contexts(all_of.model, tuple(Scored(part.hidden, part.targets, chosen) for part in all_of.parts))
+    assert len(some) == 12
+    logp = torch.cat(list(some.log_probs()))
+    states = torch.cat([part.hidden.layers[0][1, 3:9] for part in all_of.parts])
+    expected = (states @ head.output.weight.T).log_softmax(-1)
+    torch.testing.assert_close(logp, expected, rtol=0, atol=1e-12)
+
+
+def test_the_map_of_a_softmax_is_the_one_that_the_bound_asks_for():
+    assert built("softmax").phi is LOGIT_MAPS["identity"]

@@ -1,0 +1,41 @@
+"""For tests of diagnostics: a model with its initial weights on random tokens."""
+
+import handmade
+import torch
+
+from harness.corpora.corpus import Corpus
+from harness.diagnostics.diagnostic import Subject
+from harness.model import build
+from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+
+V = 12
+
+
+LSTM = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1})
+TRANSFORMER = ComponentSpec(name="transformer_encoder", params={"d_model": 8, "num_heads": 2, "num_layers": 1})
+SOFTMAX = ComponentSpec(name="softmax")
+
+
+def subject(backbone: ComponentSpec, *, head: ComponentSpec = SOFTMAX, tokens: int = 103, **train) -> Subject:
+    """A model with its initial weights, and a validation split of random tokens."""
+    settings = {
+        "optimizer": "sgd",
+        "lr": 1.0,
+        "epochs": 1,
+        "batch_size": 2,
+        "seq_len": 7,
+        "eval_batch_size": 4,
+        **train,
+    }
+    spec = TrialSpec(
+        id="0123456789ab",
+        corpus=ComponentSpec(name="markov"),
+        backbone=backbone,
+        head=head,
+        train=TrainSpec(**settings),
+        seed=1,
+    )
+    ids = torch.randint(V, (tokens,), generator=torch.Generator().manual_seed(2))
+    model = build(spec.backbone, spec.head, vocab_size=V, seed=1, token_counts=torch.ones(V)).eval()
+    corpus = Corpus(vocab_size=V, train=ids, valid=ids, test=ids)
+    return Subject(record=handmade.record(spec=spec), model=model, corpus=corpus, device=torch.device("cpu"))
