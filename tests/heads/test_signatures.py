@@ -134,6 +134,7 @@ BACKBONE_SIGNATURES = {
         "gradient_checkpointing: bool = False",
         "precision: Literal['fp32', 'bf16'] = 'fp32'",
     ],
+    "bilstm": RECURRENT,
     "gru": RECURRENT,
     "lstm": RECURRENT,
     "transformer_encoder": [
