@@ -49,7 +49,9 @@ def diagnose(
     only: Only = [],  # noqa: B006
     diagnostic: Annotated[
         list[str],
-        typer.Option("--diagnostic", metavar="NAME", help="Only this one: spectrum, gates, calibration. Repeatable."),
+        typer.Option(
+            "--diagnostic", metavar="NAME", help="Only this one: spectrum, gates, gradients, calibration. Repeatable."
+        ),
     ] = [],  # noqa: B006
     contexts: Annotated[int, typer.Option(min=2, help="How many positions of the validation split are used.")] = 10_000,
     device: RunDevice = Device.auto,
@@ -58,7 +60,7 @@ def diagnose(
     as_json: Json = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Compute what the trained heads of a suite can express: singular values and ranks, gates, calibration.
+    """Compute what the trained heads of a suite can express: singular values, gates, gradients, calibration.
 
     The results are stored beside the records, so nothing is computed twice; tables and plots are written.
     """

@@ -1,11 +1,11 @@
 """The diagnostics there are. A new one is a module of this package with a DIAGNOSTIC, and its line here."""
 
-from harness.diagnostics import calibrated, gates, spectrum
+from harness.diagnostics import calibrated, gates, gradients, spectrum
 from harness.diagnostics.diagnostic import Diagnostic
 from harness.errors import ExecutionError, nearest
 
 DIAGNOSTICS: dict[str, Diagnostic] = {
-    each.name: each for each in (spectrum.DIAGNOSTIC, gates.DIAGNOSTIC, calibrated.DIAGNOSTIC)
+    each.name: each for each in (spectrum.DIAGNOSTIC, gates.DIAGNOSTIC, gradients.DIAGNOSTIC, calibrated.DIAGNOSTIC)
 }
 
 

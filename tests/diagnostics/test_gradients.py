@@ -1,0 +1,136 @@
+"""Gradients through the output matrix, against plain loops and hand-made cases."""
+
+import math
+
+import pytest
+import torch
+from subjects import LSTM, subject
+
+from harness.diagnostics import gradients
+from harness.diagnostics.diagnostic import NotDefined, Settings
+from harness.diagnostics.gradients import compute
+from harness.diagnostics.positions import contexts
+from harness.plan.specs import ComponentSpec
+
+EXACT = {"rel": 0, "abs": 1e-9}
+
+
+def trained(head, **params):
+    """A model whose weights are not small."""
+    of = subject(LSTM, head=ComponentSpec(name=head, params=params), tokens=60)
+    with torch.no_grad():
+        for number, parameter in enumerate(of.model.parameters()):
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
+    return of
+
+
+def residual(g: list[float], columns: list[list[float]]) -> float:
+    """|g|^2 less its part within the columns: classical Gram-Schmidt, each column twice."""
+    basis = []
+    for column in columns:
+        left = list(column)
+        for _ in range(2):
+            for q in basis:
+                dot = sum(a * b for a, b in zip(left, q, strict=True))
+                left = [a - dot * b for a, b in zip(left, q, strict=True)]
+        norm = math.sqrt(sum(a * a for a in left))
+        basis.append([a / norm for a in left])
+    return sum(a * a for a in g) - sum(sum(a * b for a, b in zip(g, q, strict=True)) ** 2 for q in basis)
+
+
+def softmax(scores):
+    largest = max(scores)
+    powers = [math.exp(score - largest) for score in scores]
+    return [power / sum(powers) for power in powers]
+
+
+def by_loops(of, slope=lambda z: 1.0, phi=lambda z: z):
+    """Both shares, from the facets, priors and weights of every context: g_k = r_k (p_k - e) phi'(z_k)."""
+    lost, whole = [0.0, 0.0], [0.0, 0.0]
+    for mixed, part in contexts(of, 40).distributions():
+        W, b = mixed.weight_VE.tolist(), mixed.bias_V.tolist()
+        columns = [[row[i] for row in W] for i in range(len(W[0]))]
+        for n in part.chosen.flatten().nonzero()[:, 0].tolist():
+            y = int(part.targets.flatten()[n])
+            facets = mixed.facets_NFE[n].tolist()
+            pi = [1.0] if mixed.log_prior_NK is None else [math.exp(value) for value in mixed.log_prior_NK[n].tolist()]
+            z = [[sum(f * w for f, w in zip(facet, row, strict=True)) + c for row, c in zip(W, b, strict=True)]
+                 for facet in facets]  # fmt: skip
+            p = [softmax([phi(value) for value in each]) for each in z]
+            total = sum(pi[k] * p[k][y] for k in range(len(pi)))
+            mean = [sum(pi[k] * p[k][v] for k in range(len(pi))) - (v == y) for v in range(len(W))]
+            every = [(0, mean)]
+            for k in range(len(pi)):
+                r = pi[k] * p[k][y] / total
+                every.append((1, [r * (p[k][v] - (v == y)) * slope(z[k][v]) for v in range(len(W))]))
+            for which, g in every:
+                lost[which] += residual(g, columns)
+                whole[which] += sum(value * value for value in g)
+    return [part / all_of for part, all_of in zip(lost, whole, strict=True)]
+
+
+@pytest.mark.parametrize(("head", "params"), [("softmax", {}), ("mos", {"num_mixtures": 3, "prior_bias": True})])
+def test_shares_equal_the_loops(head, params):
+    of = trained(head, **params)
+    found = compute(of, Settings(contexts=40))
+    assert [found.outside, found.outside_of_logits] == pytest.approx(by_loops(of), **EXACT)
+    assert 0 < found.outside < 1
+    assert found.contexts == 40
+
+
+def test_a_softmax_loses_as_much_of_its_logits_gradient_as_of_p_minus_e():
+    found = compute(trained("softmax"), Settings(contexts=40))
+    assert found.outside == pytest.approx(found.outside_of_logits, **EXACT)
+
+
+def test_the_slope_of_the_logit_map_counts():
+    of = trained("softmax", softcap=2.0)
+    cap, slope = (lambda z: 2 * math.tanh(z / 2)), (lambda z: 1 - math.tanh(z / 2) ** 2)
+    found = compute(of, Settings(contexts=40))
+    assert [found.outside, found.outside_of_logits] == pytest.approx(by_loops(of, slope, cap), **EXACT)
+
+
+def test_a_matrix_of_rank_one_passes_one_direction(monkeypatch):
+    """W = a 1^T: the columns are a, and the share within them is (a.g)^2 / (a.a g.g)."""
+    of = trained("softmax", bias=True)
+    with torch.no_grad():
+        weight_VE = of.model.head.output.weight
+        a_V = torch.arange(1.0, len(weight_VE) + 1)
+        weight_VE.copy_(a_V[:, None].expand_as(weight_VE))
+    found, inside, whole = compute(of, Settings(contexts=40)), 0.0, 0.0
+    assert found.rank == 1
+    for mixed, part in contexts(of, 40).distributions():
+        for logp_V, y in zip(mixed.log_probs()[part.chosen].tolist(), part.targets[part.chosen].tolist(), strict=True):
+            g = [math.exp(value) - (v == y) for v, value in enumerate(logp_V)]
+            a = a_V.tolist()
+            inside += sum(x * w for x, w in zip(g, a, strict=True)) ** 2 / sum(w * w for w in a)
+            whole += sum(x * x for x in g)
+    assert found.outside == pytest.approx(1 - inside / whole, **EXACT)
+
+
+def test_partitions_have_their_rows_of_the_matrix_only():
+    """With a facet for each word nothing is lost on the way to the facets."""
+    of = trained("mfs", num_mixtures=1, num_input_layers=1, window=0, num_partitions=of_words())
+    found = compute(of, Settings(contexts=40))
+    assert found.outside_of_logits == pytest.approx(0, abs=1e-12)
+    assert found.outside > 0
+
+
+def of_words() -> int:
+    return subject(LSTM, head=ComponentSpec(name="softmax"), tokens=60).corpus.vocab_size
+
+
+def test_the_number_of_tokens_at_once_changes_nothing(monkeypatch):
+    of = trained("mos", num_mixtures=2)
+    whole = compute(of, Settings(contexts=40))
+    monkeypatch.setattr(gradients, "TOKENS_AT_ONCE", 3)
+    few = compute(of, Settings(contexts=40))
+    assert (few.outside, few.outside_of_logits) == (
+        pytest.approx(whole.outside, **EXACT),
+        pytest.approx(whole.outside_of_logits, **EXACT),
+    )
+
+
+def test_a_head_without_an_output_matrix_has_no_result():
+    with pytest.raises(NotDefined, match="head adaptive has no output matrix"):
+        compute(trained("adaptive"), Settings(contexts=40))
