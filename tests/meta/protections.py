@@ -34,7 +34,7 @@ import places
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("protections.txt")
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "runs", "mlflow.db*")
-PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "--timeout=60"]
+PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "--timeout=60", "--timeout-method=thread"]
 SECONDS, ALL_SECONDS = 300, 1800  # for the tests of one protection; of all, with nothing taken away
 OUTCOMES = {0: "survived", 1: "noticed"}  # pytest's exit codes; with any other the entry is wrong
 

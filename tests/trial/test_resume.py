@@ -109,9 +109,10 @@ def test_resume_bit_exact_for_every_backbone(backbone, tmp_path, monkeypatch):
 def test_resume_bit_exact_for_every_way_of_training(name, tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]", OPTIMISERS[name])).trials
     whole = run(spec, setting(tmp_path / "whole", ENDS), lambda progress: None)
-    same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[3, 16, 31]))
+    last = 15 * (int(spec.train.epochs) - 1) + 1  # the second step of the last epoch
+    same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[3, 16, last - 15, last]))
     changes = name in ("plateau", "previous", "step", "cosine")
-    assert (len({point.lr for point in whole.curve}) > 1) == changes  # a schedule acts
+    assert (len({point.lr for point in whole.curve}) > 1) == changes  # a schedule acts, in the last epoch at the latest
 
 
 def test_resume_bit_exact_from_the_ends_of_epochs(tmp_path, monkeypatch):
