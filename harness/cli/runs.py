@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.filesize import decimal
 
-from harness.cli import screen
+from harness.cli import history_tables, screen
 from harness.cli.options import RESULTS, Json, Results, console, say, warn
 from harness.errors import ExecutionError, nearest
 from harness.plan.places import suite_name
@@ -80,15 +80,16 @@ def _show(suite: str | None, results: Path, as_json: bool) -> None:
     if suite is not None and suite not in known:
         others = f"{nearest(suite, known)} (there are: {', '.join(known)})" if known else ""
         raise ExecutionError(f"{results / 'runs'} holds no suite '{suite}'{others}")
+    width = console.width if console.is_terminal else None
     if suite is not None:
         rows = history.of_trials(results, suite, warn)
-        content, shown = {"suite": suite, "trials": [asdict(row) for row in rows]}, screen.history_of_trials(rows)
+        content, shown = {"suite": suite, "trials": [asdict(row) for row in rows]}, history_tables.trials(rows, width)
     else:
         rows = [history.of_suite(results, name, warn) for name in known]
-        content, shown = {"suites": [asdict(row) for row in rows]}, screen.history_of_suites(rows)
+        content, shown = {"suites": [asdict(row) for row in rows]}, history_tables.suites(rows, width)
     if as_json:
         print(json.dumps(content, indent=1))
     elif rows:
-        console.print(shown)
+        console.print(*shown, sep="\n", highlight=False)
     else:
         say(f"{results / 'runs'} holds no records: run a suite first")

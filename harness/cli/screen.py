@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from harness.printable import printable
@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # a command waits only for the modules that it works with
     from harness.report.diff.difference import Difference
     from harness.report.diff.metric_pairs import MetricDifference
     from harness.report.evidence.gains import Band
-    from harness.report.history import SuiteHistory, TrialHistory
 
 
 def components(entries: list[dict[str, Any]]) -> Table:
@@ -117,33 +116,6 @@ def _contexts(title: str, contexts: "Iterable[Context]") -> Table:
         before, target, after = map(printable, (each.before, each.target, each.after))
         text = Text.assemble(before, (f"[{target}]", "bold"), after)
         shown.add_row(f"{each.a:.2f}", f"{each.b:.2f}", f"{each.count:,}", text)
-    return shown
-
-
-def history_of_suites(rows: "Iterable[SuiteHistory]") -> Table:
-    """A row for each suite: its records by status, and the time they took."""
-    shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
-    for row in rows:
-        counts = [f"{count} {status}" for status, count in row.records.items()]
-        counts += [f"{row.interrupted} interrupted"] if row.interrupted else []
-        wall = "-" if row.wall_minutes is None else span(row.wall_minutes)
-        about = [span(row.device_minutes), wall, row.finished or "-", ", ".join(row.devices), decimal(row.bytes)]
-        shown.add_row(*map(_shown, [row.suite, ", ".join(counts) or "none", *about]))
-    shown.caption = "device time: training, summed over trials; wall time: from the first start to the last end"
-    return shown
-
-
-def history_of_trials(rows: "Iterable[TrialHistory]") -> Table:
-    """A row for each trial that has a record; the status of a tuning trial is like 'ok, tuning'."""
-    names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
-    shown = Table(*names, Column("token scores", no_wrap=True), Column("disk", no_wrap=True))
-    kept = {True: "kept", False: "no token scores", None: "-"}
-    for row in rows:
-        measured = [f"{value:.2f}" if value is not None else "-" for value in (row.test_ppl, row.minutes)]
-        status = f"{row.status}, tuning" if row.tuning else row.status
-        about = [row.id, row.head, row.backbone, row.corpus, str(row.seed), status]
-        stored = [kept[row.token_scores], decimal(row.bytes)]
-        shown.add_row(*map(_shown, [*about, *measured, row.device, row.finished, *stored]))
     return shown
 
 
