@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 from rich.filesize import decimal
 from rich.text import Text
 
-from harness.cli.factored import Shown, by_name, fitting
+from harness.cli.factored import Shown, by_name, factored, fitting
 from harness.cli.screen import span
+from harness.printable import printable
 from harness.records.plausible import moment
 
 if TYPE_CHECKING:  # the list of runs waits for none of this
+    from harness.exchange.unneeded import Unneeded
     from harness.report.history import SuiteHistory, TrialHistory
 
+LISTED = 5  # trials of a suite that `harness runs --prune` names
 TOKEN_SCORES = {True: "kept", False: "no token scores", None: "-"}
 
 
@@ -53,6 +56,26 @@ def trials(rows: "Iterable[TrialHistory]", width: int | None) -> Shown:
     right = ("seed", "test ppl", "minutes", "disk")
     names = (*kept, "finished (UTC)", "backbone", "device", "disk", "token scores")
     yield from fitting(by_name(names, cells), kept=kept, right=right, width=width)
+
+
+def unneeded(rows: "Iterable[Unneeded]") -> Shown:
+    """A row for each suite: what `harness runs --prune` removes, and how large it is; then the first of its trials."""
+    rows = list(rows)
+    names = ("suite", "suite file", "records not planned", "checkpoints", "temporary files")
+    cells = []
+    for row in rows:
+        sizes = [row.unplanned, row.checkpoints, row.temporary]
+        about = [f"{len(of)}, {decimal(sum(of.values()))}" if of else "-" for of in sizes]
+        cells.append([row.suite, str(row.file or "none"), *about])
+    yield from factored(by_name(names, cells), None, kept=names, right=())
+    if any(row.checkpoints for row in rows):
+        yield Text("checkpoints: those of finished trials, which need none")
+    for row in rows:
+        if row.unplanned:
+            yield Text(printable(f"not planned by {row.file or f'a suite {row.suite}, which has no file'}:"))
+            yield from (Text(printable(f"  {trial}  {head}")) for trial, head in [*row.heads.items()][:LISTED])
+            if (more := len(row.heads) - LISTED) > 0:
+                yield Text(f"  and {more:,} more")
 
 
 def _utc(finished: str | None) -> str:

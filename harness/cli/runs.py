@@ -1,6 +1,7 @@
 """`harness runs`: what has been run, how long it took, how large it is; and what of it can be removed."""
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,14 +58,16 @@ def runs(
 def _prune(results: Path, found: "list[Unneeded]", *, yes: bool) -> None:
     """Show what would be removed, ask, and remove it."""
     from harness.exchange import pruning
+    from harness.execution.options import results_option
 
     if not found:
         say("nothing to prune")
         return
-    console.print(screen.unneeded(found))
+    console.print(*history_tables.unneeded(found), sep="\n", highlight=False)
     if any(each.unplanned for each in found):
         say(f"The records are exported to {results / pruning.FOLDER} first; their weights and logs are not.")
         say("Runs with --set make trials that no suite file plans.")
+        say("Tables, pages and plots stay. `run`, `table` and `report` with fewer finished trials need --overwrite.")
     if not (yes or typer.confirm("Remove all this?")):
         raise ExecutionError("nothing was removed")
     done = pruning.prune(results, found, warn)
@@ -72,6 +75,8 @@ def _prune(results: Path, found: "list[Unneeded]", *, yes: bool) -> None:
         warn(sentence)
     for archive in done.archives:
         say(f"exported: {archive}")
+        again = shlex.join(["import", str(archive), *results_option(results)])
+        say(f"to bring these records back: {screen.command()} {again}")
     say(f"removed: {counted(done.trials, 'trial')}, {decimal(done.bytes)} in all")
 
 

@@ -8,7 +8,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -18,7 +17,6 @@ from harness.records.metrics import METRICS
 if TYPE_CHECKING:  # a command waits only for the modules that it works with
     from harness.conformance import Summary
     from harness.diagnostics.facets import Position
-    from harness.exchange.unneeded import Unneeded
     from harness.report.diff.contexts import Context
     from harness.report.diff.difference import Difference
     from harness.report.diff.metric_pairs import MetricDifference
@@ -116,16 +114,6 @@ def _contexts(title: str, contexts: "Iterable[Context]") -> Table:
         before, target, after = map(printable, (each.before, each.target, each.after))
         text = Text.assemble(before, (f"[{target}]", "bold"), after)
         shown.add_row(f"{each.a:.2f}", f"{each.b:.2f}", f"{each.count:,}", text)
-    return shown
-
-
-def unneeded(rows: "Iterable[Unneeded]") -> Table:
-    """A row for each suite: what `harness runs --prune` removes, and how large it is."""
-    shown = Table("suite", "suite file", "records not planned", "checkpoints of finished trials", "temporary files")
-    for row in rows:
-        sizes = [row.unplanned, row.checkpoints, row.temporary]
-        about = [f"{len(of)}, {decimal(sum(of.values()))}" if of else "-" for of in sizes]
-        shown.add_row(*map(_shown, [row.suite, str(row.file or "none"), *about]))
     return shown
 
 

@@ -26,6 +26,7 @@ class Unneeded:
     Args:
         file: the suite file; None: there is none, and all trials count as not planned.
         unplanned: trials with a record that the suite does not plan -> bytes of the trial's folder.
+        heads: the same trials -> head and seed.
         checkpoints: finished trials that the suite plans -> bytes of their checkpoints.
         temporary: files and folders of processes that have ended -> bytes.
     """
@@ -33,6 +34,7 @@ class Unneeded:
     suite: str
     file: Path | None
     unplanned: dict[str, int] = field(default_factory=dict)
+    heads: dict[str, str] = field(default_factory=dict)
     checkpoints: dict[str, int] = field(default_factory=dict)
     temporary: dict[Path, int] = field(default_factory=dict)
 
@@ -121,6 +123,7 @@ def _unneeded(
         suite=suite,
         file=file,
         unplanned={trial: bytes_below(store.folder(runs, trial)) for trial in sorted(unplanned)},
+        heads={trial: f"{records[trial].spec.head}, seed {records[trial].spec.seed}" for trial in sorted(unplanned)},
         checkpoints={trial: sum(map(_size, of)) for trial, of in checkpoints.items() if of},
         temporary={**{each: _size(each) for each in temporary}, **{each: bytes_below(each) for each in folders}},
     )

@@ -150,10 +150,12 @@ class Study:
         if only:
             table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
             name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"
+        page, folder = self.results / "reports" / f"{name}.html", self.results / "plots" / name
+        if not overwrite:
+            outputs.refuse_fewer([page, *plots.present(folder)], self.evidence.trials)
         drawn = plots.draw(self.evidence, table.title, chosen)
         for_files = drawn if titled else plots.draw(self.evidence, table.title, chosen, titled=False)
-        files, gone = plots.files_of(for_files, self.results / "plots" / name)
-        page = self.results / "reports" / f"{name}.html"
+        files, gone = plots.files_of(for_files, folder)
         content = {page: document.render(self.findings, table, drawn).encode(), **files}
         outputs.write(content, gone=gone, overwrite=overwrite)
         for plot in drawn:
