@@ -20,19 +20,30 @@ def refuse(run: Stage) -> None:
     if run.options.overwrite:
         return
     suite = choices.completed(run.suite, run.results, run.reporter.warn)
-    records, _ = store.load_all(run.runs, [trial.id for trial in suite.trials])
+    rows = _rows(suite, any_point=run.options.force or run.options.retry_failed)
+    tuning = {trial.id for row in suite.tuning.rows for trial in row.tuning_trials} if suite.tuning else set()
+    trials = tuning.union(*(ids for points in rows for ids in points))
+    records, _ = store.load_all(run.runs, sorted(trials))
     finished = {trial for trial, record in records.items() if record.status in FINISHED}
-    met = {trial.id for trial in select(possible_trials(suite), tuple(run.options.only))}
-    planned = {trial.id for trial in suite.trials}
-    later = _later(suite)
-    to_come = sum(max(len(met & ids) for ids in points) for points in later)
-    if run.options.force or to_come or met & planned - finished:
-        most = Trials(len(finished | met & planned) + to_come, len(planned) + sum(len(points[0]) for points in later))
-        outputs.refuse_fewer(suite_table.places(suite, run.results), most, "nothing was trained")
+    met = trials & {trial.id for trial in select(possible_trials(suite), tuple(run.options.only))}
+    if run.options.force or met - finished:
+        most = sum(max(len(ids & (finished | met)) for ids in points) for points in rows)
+        planned = sum(max(map(len, points)) for points in rows)
+        outputs.refuse_fewer(suite_table.places(suite, run.results), Trials(most, planned), "nothing was trained")
 
 
-def _later(suite: Suite) -> list[list[set[str]]]:
-    """Of each row for which no point is chosen: the ids of its trials of the table, at each point."""
-    tuning = suite.tuning
-    rows = [] if tuning is None else [row for index, row in enumerate(tuning.rows) if not tuning.of_table(index)]
-    return [[{trial.id for trial in each.finals} for each in row.candidates] for row in rows]
+def _rows(suite: Suite, *, any_point: bool) -> list[list[set[str]]]:
+    """The ids of the trials of the table: of each tuned row, those at each point that may be its chosen one after the
+    run; of all others, together.
+
+    Args:
+        any_point: tuning trials that have a record may be trained again, so that another point is chosen.
+    """
+    if suite.tuning is None:
+        return [[{trial.id for trial in suite.trials}]]
+    rows = [[{trial.id for trial in suite.trials if trial.is_ngram}]]
+    for index, row in enumerate(suite.tuning.rows):
+        chosen = {trial.id for trial in suite.tuning.of_table(index)}
+        points = [{trial.id for trial in each.finals} for each in row.candidates]
+        rows.append(points if any_point or not chosen else [chosen])
+    return rows
