@@ -87,6 +87,7 @@ def _metrics(metrics: "Iterable[MetricDifference]") -> Table:
     for each in metrics:
         digits = METRICS[each.name].digits
         interval = "-" if each.low is None else f"[{100 * each.low:+.2f}, {100 * each.high:+.2f}] %"
+        interval = "too wide" if each.too_wide else interval
         tests = ["-" if p is None else f"{p:.2g}" for p in (each.p_t, each.p_sign_flip)]
         more = "-" if each.more_seeds is None else " to ".join(f"{n:,}" for n in dict.fromkeys(each.more_seeds))
         values = (f"{each.a:,.{digits}f}", f"{each.b:,.{digits}f}", f"{100 * each.change:+.2f} %", interval)

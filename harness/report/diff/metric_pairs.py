@@ -14,7 +14,7 @@ from harness.report.diff.pairs import Selection
 from harness.report.evidence.blocks import BLOCK, Interval, block_interval
 from harness.report.evidence.gains import differences
 from harness.report.evidence.power import more_seeds
-from harness.report.evidence.statistics import paired, sign_flip
+from harness.report.evidence.statistics import WIDEST, paired, sign_flip
 
 EFFECT = math.log1p(0.01)  # nats: one per cent of perplexity
 
@@ -45,6 +45,11 @@ class MetricDifference:
     p_t: float | None = None
     p_sign_flip: float | None = None
     more_seeds: tuple[int, int] | None = None
+
+    @property
+    def too_wide(self) -> bool:
+        """Whether the ends of the interval are further apart than tables write out."""
+        return self.low is not None and 1 + self.high > WIDEST * (1 + self.low)
 
 
 def results(a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:

@@ -15,6 +15,7 @@ from scipy import special
 
 CONFIDENCE = 0.95
 TWO_SIDED = (1 + CONFIDENCE) / 2
+WIDEST = 4.0  # the ends of an interval that tables write out, as a ratio of perplexities
 EXACT_SEEDS = 12  # up to this number, all 2^n patterns of signs are counted
 DRAWN_PATTERNS = 9_999  # the number of drawn patterns, for more seeds
 CORRELATED_SEEDS = 3  # of two seeds every correlation is 1 or -1

@@ -10,6 +10,7 @@ from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.table_rows import shown
 from harness.report.table import caveats, comparison_notes, time_notes, tuning_notes
+from harness.report.table.content import Note
 
 LEGEND = "What the columns, marks and tests mean: docs/tables.md and docs/statistics.md."
 NGRAMS = (
@@ -38,7 +39,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_machines(records),
         *time_notes.notes(findings),
         *comparison_notes.notes(findings),
-        *(f"Printed numbers of {source}." for source in evidence.printed.sources),
+        *(Note(f"Printed numbers of {source}.", ("printed",)) for source in evidence.printed.sources),
         *_reproduced(findings),
         *caveats.notes(findings, records),
         LEGEND,
@@ -164,7 +165,7 @@ def _machine(record: TrialRecord) -> str:
 def _reproduced(findings: Findings) -> list[str]:
     """Each printed number that has a tolerance: how far ours is, and why if it is too far."""
     return [
-        f"Reproduced, {time_notes.row_name(line, findings.lines)}: {each}."
+        Note(f"Reproduced, {time_notes.row_name(line, findings.lines)}: {each}.", ("reproduced",))
         for line, numbers in zip(findings.lines, findings.reproduced, strict=True)
         for each in numbers
     ]

@@ -7,7 +7,9 @@ from harness.records.timings import Timing
 from harness.report.evidence.findings import SHARED_MARK, Findings
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
+from harness.report.table.content import Note
 
+COLUMNS = ("ms/batch",)  # that these notes are about
 SHARED = f"{SHARED_MARK} taken while other work ran on the machine: compare such times within this table only."
 NOTED_CORES = 0.05  # other work of fewer cores is rounded to 0.0
 
@@ -28,7 +30,7 @@ def notes(findings: Findings) -> list[str]:
         whose = f"ms/batch of {_names(rows, lines)}" if len(rows_of) > 1 else "ms/batch"
         how = _while_training(rows, timings) if pass_id is None else _pass(pass_id, rows, timings)
         found.append(f"{whose}: {how}")
-    return [*found, SHARED] if shared else found
+    return [Note(text, COLUMNS) for text in ([*found, SHARED] if shared else found)]
 
 
 def row_name(row: Row, lines: list[Row]) -> str:
