@@ -282,7 +282,7 @@ def test_times_of_an_exclusive_pass_stand_before_those_of_trials_with_its_condit
     assert [line["train ms/batch"].mark for line in lines] == ["", "", "‡"]
     assert note(notes, "ms/batch of softmax") == (
         "ms/batch of softmax; mos(num_mixtures=2): median ± interquartile range, one model at a time after training, 5 "
-        "rounds, 38 to 40 training batches a model, on a processor, 2 thread(s), torch 2.13.0, harness at abc, "
+        "rounds, 38 to 40 training batches a model, on a processor, 2 threads, torch 2.13.0, harness at abc, "
         "2026-01-02T04:59:00+00:00; other work used 0.2 cores."
     )
     assert note(notes, "ms/batch of mos(num_mixtures=3)").endswith(

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from harness.printable import counted
 from harness.records import timings
 from harness.records.metrics import METRICS, metrics_of
 from harness.records.record import TrialRecord
@@ -112,7 +113,7 @@ def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str
         test = paired(logs)
         tests = {"n": test.n, "change": math.expm1(test.mean)}
         if test.sd:
-            tests |= {"low": math.expm1(test.low), "high": math.expm1(test.high), "over": f"{test.n} seeds"}
+            tests |= {"low": math.expm1(test.low), "high": math.expm1(test.high), "over": counted(test.n, "seed")}
         if test.sd is not None and METRICS[name].unit == "perplexity":
             tests |= {"p_t": test.p_t, "p_sign_flip": sign_flip(logs)[0], "more_seeds": more_seeds(test, EFFECT)}
         yield MetricDifference(
@@ -123,7 +124,7 @@ def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str
 def _with_blocks(of: MetricDifference, over: Interval) -> MetricDifference:
     if over.low is None:
         return of
-    text = f"{over.blocks} blocks of {BLOCK:,} tokens"
+    text = f"{counted(over.blocks, 'block')} of {BLOCK:,} tokens"
     return replace(of, low=math.expm1(over.low), high=math.expm1(over.high), over=text)
 
 
@@ -136,4 +137,4 @@ def _exclusive(a: Selection, b: Selection) -> tuple[Timing, Timing] | None:
 
 def _machine(record: TrialRecord) -> str:
     """The device and threads: only times on the same ones are compared."""
-    return f"{record.environment.device}, {record.environment.threads} threads"
+    return f"{record.environment.device}, {counted(record.environment.threads, 'thread')}"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrialSpec, value_text
+from harness.printable import counted
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report.evidence.findings import Findings
@@ -157,8 +158,8 @@ def _machine(record: TrialRecord) -> str:
     products = f", float32 products by {ROUTES[e.matmul_route]}" if e.matmul_route is not None else ""
     graph = ", training steps as a CUDA graph" if e.cuda_graph else ""
     return (
-        f"Measured on {e.device}, {e.threads} thread(s) a trial, torch {e.torch}{products}{graph}, Python {e.python}, "
-        f"harness {e.harness} at {e.commit}, executor {e.executor}."
+        f"Measured on {e.device}, {counted(e.threads, 'thread')} a trial, torch {e.torch}{products}{graph}, "
+        f"Python {e.python}, harness {e.harness} at {e.commit}, executor {e.executor}."
     )
 
 

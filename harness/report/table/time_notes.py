@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from harness.printable import counted
 from harness.records.metrics import METRICS
 from harness.records.timings import Timing
 from harness.report.evidence.findings import SHARED_MARK, Findings
@@ -51,7 +52,7 @@ def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:
     other_work = f"; other work used {busy:.1f} cores" if busy >= NOTED_CORES else ""
     return (
         f"median ± interquartile range, one model at a time after training, {_range(rounds)} rounds, {_range(batches)} "
-        f"training batches a model, on {one.device}, {one.threads} thread(s), torch {one.torch}, harness at "
+        f"training batches a model, on {one.device}, {counted(one.threads, 'thread')}, torch {one.torch}, harness at "
         f"{one.commit}, {min(each.taken for each in taken)}{other_work}."
     )
 
