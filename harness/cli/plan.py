@@ -73,7 +73,7 @@ def plan(
         return
     _show_trials(found)
     _say_all(plan_tables.disk(disk, str(results / "runs" / read.name)))
-    _say_all(plan_tables.conditions(possible_trials(read)))
+    _say_all(plan_tables.conditions(possible_trials(read), console.width if console.is_terminal else None))
     if memory:
         _show(plan_tables.step_memory(found.models, str(resolve_device(device.value))))
     if times is not None:

@@ -1,5 +1,6 @@
 """The tables of `harness plan`. What is the same in all rows is said once above a table, and not in a column."""
 
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
@@ -16,6 +17,7 @@ from harness.plan.tuning import point_text
 from harness.training.step_memory import StepMemory
 
 MIB = 2**20
+NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 
 
 def trials(planned: list[PlannedTrial], later: Iterable[LaterTrials] = (), title: str | None = None) -> Shown:
@@ -102,10 +104,22 @@ def disk(needed: SuiteDisk, folder: str) -> Iterator[str]:
     yield f"disk: {then} in {folder} for the finished trials{losses}; up to {at_most} for one that runs; free: {free}"
 
 
-def conditions(specs: Iterable[TrialSpec]) -> Iterator[str]:
-    """The keys that --only takes, with their values."""
+def conditions(specs: Iterable[TrialSpec], width: int | None) -> Iterator[str]:
+    """The keys that --only takes, with their values.
+
+    Args:
+        width: characters of the terminal, at which lines are broken between two values; None: lines are not broken.
+    """
     yield "--only takes KEY=VALUE with these keys, and id:"
-    yield from (f"  {text}" for text in key_texts(choices(facts_of(specs))))
+    for text in key_texts(choices(facts_of(specs))):
+        yield from [f"  {text}"] if width is None else _wrapped(text, width)
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    """The lines of a list 'a: 1, b: 2', indented, broken after a comma and never after a colon."""
+    whole = text.replace(": ", f":{NO_BREAK}")
+    for line in textwrap.wrap(whole, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False):
+        yield line.replace(NO_BREAK, " ")
 
 
 def _parts(memory: StepMemory) -> dict[str, int]:

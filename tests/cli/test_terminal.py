@@ -1,6 +1,7 @@
 """What commands show on a terminal: a summary that fits it. Pipes get markdown, and an explicit form is kept."""
 
 import io
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -65,6 +66,17 @@ def test_the_leaderboard_is_a_summary_of_each_group(finished, harness, terminal)
     assert not is_markdown(shown)
     assert max(map(len, shown.splitlines()[:-1])) <= 80  # the last line names two files
     assert [name for name in ("softmax", "mos(num_mixtures=2)") if name in shown] == ["softmax", "mos(num_mixtures=2)"]
+
+
+def test_the_values_with_one_value_are_broken_between_two_of_them(fresh, harness, monkeypatch, terminal):
+    monkeypatch.setattr("harness.cli.plan.console", terminal.console)
+    harness("plan", "tiny")
+    lines = [line.rstrip() for line in terminal.shown().splitlines()]
+    first = next(number for number, line in enumerate(lines) if line.startswith("  with one value: corpus: markov,"))
+    assert len(lines) > first + 3
+    assert max(map(len, lines[first:])) <= 80
+    for line in lines[first + 1 :]:
+        assert all(re.fullmatch(r"\S+: .+", pair) for pair in line.strip().rstrip(",").split(", "))
 
 
 def test_a_notebook_or_a_log_gets_markdown(terminal):

@@ -28,6 +28,8 @@ def by_mixtures(lines: list[Row], evidence: Evidence) -> Drawn:
     found = points.by_mixtures(lines, evidence.printed)
     if not found:
         return "no finished trial's head has num_mixtures"
+    if len({point.x for series in found for point in series.points}) < 2:
+        return "all finished trials have the same num_mixtures"
     on, entries = axes("mixtures K", f"test perplexity\n{_over_seeds(found, 'bars')}"), []
     reference = _baseline(lines, evidence)
     level = points.baseline(reference, evidence.printed) if reference else None
