@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from harness.cli import history_tables, screen
 from harness.cli.options import RESULTS, Json, Results, console, say, warn
 from harness.errors import ExecutionError, nearest
-from harness.plan.places import suite_name
+from harness.plan.places import results_option, suite_name
 from harness.printable import counted
 from harness.report import history
 
@@ -58,7 +58,6 @@ def runs(
 def _prune(results: Path, found: "list[Unneeded]", *, yes: bool) -> None:
     """Show what would be removed, ask, and remove it."""
     from harness.exchange import pruning
-    from harness.execution.options import results_option
 
     if not found:
         say("nothing to prune")

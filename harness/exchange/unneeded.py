@@ -1,5 +1,6 @@
 """What a results folder holds that no run needs any more. Nothing is changed here; pruning.py removes it."""
 
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,7 @@ from harness import plan
 from harness.errors import ExecutionError, HarnessError, nearest
 from harness.machine.scratch import abandoned_scratch
 from harness.plan import reader
-from harness.plan.places import name_of
+from harness.plan.places import name_of, results_option
 from harness.plan.two_stages import possible_trials
 from harness.records import store
 from harness.report import history
@@ -81,8 +82,11 @@ def find(results: Path, files: Iterable[Path], only: str | None, warn: Callable[
         of_suite = by_name.get(suite, [])
         planned = None if not of_suite and only is None else _planned(of_suite, warn)
         if not of_suite and only is None:
-            warn(f"the records of '{suite}' are kept: no suite file has that name; name it (`harness runs {suite} "
-                 "--prune`) to remove them, or name its file with --suite")  # fmt: skip
+            again = shlex.join(["harness", "runs", suite, "--prune", *results_option(results)])
+            warn(
+                f"the records of '{suite}' are kept: no suite file has that name; name it (`{again}`) to remove them, "
+                "or name its file with --suite"
+            )
         found.append(_unneeded(results, suite, of_suite[0] if of_suite else None, planned, warn))
     return [each for each in found if not each.is_empty]
 

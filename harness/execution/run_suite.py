@@ -18,11 +18,12 @@ from harness.errors import ExecutionError, FewerTrialsError, Interruption, Stora
 from harness.execution import smaller_table
 from harness.execution.driver import Execution, run_trials
 from harness.execution.exclusive_pass import time_rows
-from harness.execution.options import RESULTS, RunOptions
+from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
 from harness.execution.stage import Stage, pending, report
 from harness.execution.tuning_stage import tune
 from harness.plan.loaded_suite import Suite
+from harness.plan.places import RESULTS
 from harness.plan.two_stages import chosen_rows, chosen_trials
 from harness.printable import counted
 from harness.records import choices

@@ -6,6 +6,7 @@ print(study.table())
 """
 
 import hashlib
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from harness.errors import RecordError
 from harness.plan.comparison import Shape
 from harness.plan.loaded_suite import Suite
+from harness.plan.places import results_option
 from harness.plan.specs import TrialSpec
 from harness.plan.two_stages import chosen_trials
 from harness.records.choices import completed
@@ -124,7 +126,7 @@ class Study:
         Raises: RecordError where no row is tuned yet; FewerTrialsError, StorageError.
         """
         if not self.rows:
-            raise RecordError(f"no row of the suite is tuned yet; `harness run {self.suite.path}` does it")
+            raise RecordError(f"no row of the suite is tuned yet; `{self._run()}` does it")
         return suite_table.write(self.suite, self._table(shape), self.results, shape, overwrite=overwrite)
 
     def write_report(self, overwrite: bool = False, only: Sequence[str] = (), *, titled: bool = True) -> list[Path]:
@@ -144,8 +146,7 @@ class Study:
 
         chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
         if not chosen & self.records.keys():
-            path = self.suite.path
-            raise RecordError(f"{self.evidence.runs} has no record of these trials; `harness run {path}` makes them")
+            raise RecordError(f"{self.evidence.runs} has no record of these trials; `{self._run()}` makes them")
         table, name = self._chosen(self._table(None), only), suite_table.stem(self.suite)
         if only:
             table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
@@ -162,6 +163,10 @@ class Study:
             if isinstance(plot, plots.LeftOut):
                 self.evidence.warn(f"no plot '{plot.title}': {plot.reason}")
         return list(content)
+
+    def _run(self) -> str:
+        """The command that trains what is missing."""
+        return shlex.join(["harness", "run", str(self.suite.path), *results_option(self.results)])
 
     def _table(self, shape: Shape | None) -> Table:
         return suite_table.build(self.findings, shape)
