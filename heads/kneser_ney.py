@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -119,6 +118,8 @@ class KneserNey(nn.Module):
 
     def _chosen(self, valid_N: Tensor) -> tuple[int, float]:
         """The window and the weight of the cache with the lowest perplexity of a split."""
+        from scipy.optimize import minimize_scalar  # here: it takes as long to import as all heads together
+
         longest = self.windows[-1]
         last_NL, target_N = _before(valid_N, longest)[1:], valid_N[1:]
         ngram, cached = [], []
