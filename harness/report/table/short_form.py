@@ -22,6 +22,7 @@ ROUNDED = 0.05  # percent, of a change as it is shown
 NAMES = {"train ms/batch": "ms/batch", "n": "seeds", "test ppl": "test ppl"}  # header in a table -> here
 KEPT = ("head", "K", "test ppl", "reproduced", "train ms/batch", "n")
 OF_GROUP = ("rank", "head", "backbone", "K", "test ppl", "vs best", "train ms/batch", "seeds")
+OF_TRUTHS = ("target", "printed", "ours", "difference", "reproduced")
 GROUPING = ("corpus", "backbone")
 MEANINGS = {
     TIE_MARK: "the lowest, or not distinguishable from it",
@@ -73,6 +74,13 @@ def of_group(table: Table) -> Summary:
     kept = [name for name in OF_GROUP if name in names]
     made = _summary(table, kept, [("", tuple(_line(line, names, kept, None) for line in table.lines))])
     return replace(made, legend=(*made.legend, ORDER))
+
+
+def of_truths(table: Table) -> Summary:
+    """The summary of the table of ground truths."""
+    names = [column.name for column in table.columns]
+    lines = [_line(line, names, OF_TRUTHS, None) for line in table.lines]
+    return _summary(table, OF_TRUTHS, [("", tuple(lines))])
 
 
 def _differs(line: Line, lines: Sequence[Line], names: Sequence[str], against: str) -> bool:
