@@ -1,5 +1,6 @@
 """The options that `harness run` and `harness reproduce` share: what they are called, and what they become."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +62,7 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
         command(**given, options=options)
 
     every = [each for one in own for each in (shared.values() if one.name == "options" else [one])]
+    functools.update_wrapper(called, command)
     called.__signature__ = inspect.Signature([each.replace(kind=each.KEYWORD_ONLY) for each in every])
     called.__annotations__ = {each.name: each.annotation for each in every}
-    called.__name__, called.__doc__ = command.__name__, command.__doc__
     return called

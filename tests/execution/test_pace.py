@@ -103,7 +103,7 @@ def test_a_trial_that_starts_again_is_measured_anew(suite):
     pace.started(trial, 0.0)
     pace.progressed(trial, progress(1, 10), 100.0)
     pace.started(trial, 200.0)
-    assert (pace.running, pace.remaining(trial.id, 200.0), pace.spent(203.0)) == (1, None, 203.0)
+    assert (pace.running, pace.remaining(trial.id, 200.0), pace.used(203.0)) == (1, None, 203.0)
 
 
 def test_the_time_that_is_left_falls_with_the_clock_between_two_reports(suite):
@@ -121,10 +121,10 @@ def test_the_time_that_devices_were_taken_never_falls_when_a_trial_ends(suite):
     pace = Pace([wide, suite.trials[1]])
     pace.started(wide, 0.0)
     pace.started(suite.trials[1], 5.0)
-    assert pace.spent(10.0) == 4 * 10 + 5
+    assert pace.used(10.0) == 4 * 10 + 5
     pace.ended(wide, 10.0)
-    assert pace.spent(10.0) == 4 * 10 + 5
-    assert pace.spent(12.0) == 4 * 10 + 7
+    assert pace.used(10.0) == 4 * 10 + 5
+    assert pace.used(12.0) == 4 * 10 + 7
 
 
 def test_no_trial_left_is_no_time_left(suite):

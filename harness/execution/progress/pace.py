@@ -47,7 +47,7 @@ class Pace:
         self._waiting = {spec.id: spec for spec in specs}
         self._running: dict[str, _Running] = {}
         self._finished: dict[Key, tuple[float, float]] = {}  # seconds and epochs of the finished trials with this key
-        self._spent = 0.0  # seconds of the trials that have ended
+        self._used = 0.0  # seconds of the trials that have ended
         self._at_once = 1  # the largest number of trials that ran at the same time
 
     @property
@@ -64,7 +64,7 @@ class Pace:
         """A trial started, for the first time or again."""
         self._waiting.pop(spec.id, None)
         if (before := self._running.get(spec.id)) is not None:
-            self._spent += _seconds(before, now)
+            self._used += _seconds(before, now)
         self._running[spec.id] = _Running(spec, now)
         self._at_once = max(self._at_once, len(self._running))
 
@@ -79,7 +79,7 @@ class Pace:
         """A trial ended. The time that it took, with its start and last evaluations, is expected of similar trials."""
         self._waiting.pop(spec.id, None)
         trial = self._running.pop(spec.id, None)
-        self._spent += _seconds(trial, now) if trial is not None else 0.0
+        self._used += _seconds(trial, now) if trial is not None else 0.0
         if trial is None or trial.latest is None:
             return
         resumed_at = epochs_done(trial.first) if trial.first.epoch > 1 else 0.0
@@ -88,9 +88,9 @@ class Pace:
             seconds, epochs = self._finished.get(key, (0.0, 0.0))
             self._finished[key] = seconds + now - trial.began, epochs + epochs_here
 
-    def spent(self, now: float) -> float:
-        """Seconds that the trials of this run have taken up to now, summed over the devices of each. It never falls."""
-        return self._spent + sum(_seconds(trial, now) for trial in self._running.values())
+    def used(self, now: float) -> float:
+        """Seconds that trials of this run have used devices, up to now, summed over all devices. It never falls."""
+        return self._used + sum(_seconds(trial, now) for trial in self._running.values())
 
     def remaining(self, trial_id: str, now: float) -> float | None:
         """Seconds until a running trial ends; None before its first report. It falls with the clock from one report to

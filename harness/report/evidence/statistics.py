@@ -104,8 +104,8 @@ def sign_flip(differences: Sequence[float]) -> tuple[float, int]:
     """
     n, given = len(differences), np.array(differences, dtype=np.float64)
     if n <= EXACT_SEEDS:
-        signs = 1 - 2 * (np.arange(2**n)[:, None] >> np.arange(n) & 1)  # the bits of a number are a pattern
-        found, observed = np.abs((signs * given).mean(axis=1)), abs(given.mean())
+        patterns = 1 - 2 * (np.arange(2**n)[:, None] >> np.arange(n) & 1)  # the bits of a number are a pattern
+        found, observed = np.abs((patterns * given).mean(axis=1)), abs(given.mean())
         return float(np.mean(found >= observed - ROUNDING * np.abs(given).mean())), 2**n
 
     from scipy import stats  # here: it takes as long to import as everything else that a command needs except torch

@@ -84,7 +84,7 @@ def of_truths(table: Table) -> Summary:
 
 
 def _differs(line: Line, lines: Sequence[Line], names: Sequence[str], against: str) -> bool:
-    """Whether the change that a line shows is not that of the means shown, as far as its digits tell."""
+    """Whether the change that a line shows is not that of the means shown, as far as its digits say."""
     cells = _of(line, names)
     others = (_of(each, names) for each in lines)
     group = [name for name in GROUPING if name in names]
