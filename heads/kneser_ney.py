@@ -51,7 +51,6 @@ class KneserNey(nn.Module):
     the words of lines, the context goes on. The cache reads the last W tokens of the text that is scored, of all lines
     and with <eos>; at its start there are fewer, and their number stands for W. W is one of WINDOWS, at most L, and l a
     number in (0, 1): those with the lowest perplexity of the validation split.
-
     The state dict has the training text: an n-gram model is its text. The tables are computed again when it is loaded.
 
     Shapes: layer (B, T, L) of the backbone last_tokens -> probabilities float64.
