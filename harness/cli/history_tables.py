@@ -61,7 +61,7 @@ def trials(rows: "Iterable[TrialHistory]", width: int | None) -> Shown:
 def unneeded(rows: "Iterable[Unneeded]") -> Shown:
     """A row for each suite: what `harness runs --prune` removes, and how large it is; then the first of its trials."""
     rows = list(rows)
-    names = ("suite", "suite file", "records not planned", "checkpoints", "temporary files")
+    names = ("suite", "suite file", "not planned", "checkpoints", "temporary")
     cells = []
     for row in rows:
         sizes = [row.unplanned, row.checkpoints, row.temporary]
@@ -72,7 +72,8 @@ def unneeded(rows: "Iterable[Unneeded]") -> Shown:
         yield Text("checkpoints: those of finished trials, which need none")
     for row in rows:
         if row.unplanned:
-            yield Text(printable(f"not planned by {row.file or f'a suite {row.suite}, which has no file'}:"))
+            why = f"not planned by {row.file}" if row.file else f"not planned, because {row.suite} has no suite file"
+            yield Text(printable(f"{why}:"))
             yield from (Text(printable(f"  {trial}  {head}")) for trial, head in [*row.heads.items()][:LISTED])
             if (more := len(row.heads) - LISTED) > 0:
                 yield Text(f"  and {more:,} more")
