@@ -25,6 +25,9 @@ def refuse(run: Stage) -> None:
     trials = tuning.union(*(ids for points in rows for ids in points))
     records, _ = store.load_all(run.runs, sorted(trials))
     finished = {trial for trial, record in records.items() if record.status in FINISHED}
+    finished |= {
+        trial for trial in trials if (store.folder(run.runs, trial) / store.PREVIOUS).exists()
+    }  # trained again
     met = trials & {trial.id for trial in select(possible_trials(suite), tuple(run.options.only))}
     if run.options.force or met - finished:
         most = sum(max(len(ids & (finished | met)) for ids in points) for points in rows)

@@ -4,7 +4,9 @@ import handmade
 import pytest
 
 import harness
+from harness import plan
 from harness.errors import FewerTrialsError
+from harness.records import store
 
 TUNED = """\
 name: small
@@ -59,6 +61,17 @@ def test_as_many_trials_as_the_table_has_are_trained_and_fewer_are_not(attempt, 
     assert f"it is made of {trials + 1} finished trials, and the new one would be made of {trials};" in refused
     assert "nothing was trained; --overwrite replaces it" in refused
     assert attempt(text, trials + 1, overwrite=True) is None
+
+
+def test_a_trial_that_another_process_trains_again_counts(attempt, tmp_path):
+    assert attempt(handmade.SMALL, 3, ("head=softmax",)) is not None
+    (again,) = [
+        each for each in plan.load(tmp_path / "small.yaml").trials if str(each.head) != "softmax" and each.seed == 1
+    ]
+    place = tmp_path / "results" / "runs" / "small" / again.id / store.PREVIOUS  # its record was set aside
+    place.parent.mkdir(parents=True)
+    place.write_text("{}")
+    assert attempt(handmade.SMALL, 3, ("head=softmax",)) is None
 
 
 @pytest.mark.parametrize(("text", "trials"), [(handmade.SMALL, 2), (TUNED, 3)], ids=["one stage", "tuned"])
