@@ -57,7 +57,7 @@ HEAD = Template('''\
 import torch
 from torch import nn
 
-from harness.distributions import Mixture
+from harness.distributions import Mixture, output_layer
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -79,7 +79,8 @@ class $cls(nn.Module):
         if d_latent < 1:
             raise ValueError(f"d_latent must be at least 1, got {d_latent}")
         self.latent = nn.Linear(dims.layer_dims[-1], d_latent)
-        self.output = nn.Linear(d_latent, dims.vocab_size)
+        # Under one seed, the output layers of all heads start with the same W and b if these have the same shape.
+        self.output = output_layer(dims, embedding, bias=True, tie_weights=False, width=d_latent)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """(B, T, D) top states -> a Mixture of one component. hidden.layers has the states of all layers."""

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -52,7 +51,6 @@ class KneserNey(nn.Module):
     the words of lines, the context goes on. The cache reads the last W tokens of the text that is scored, of all lines
     and with <eos>; at its start there are fewer, and their number stands for W. W is one of WINDOWS, at most L, and l a
     number in (0, 1): those with the lowest perplexity of the validation split.
-
     The state dict has the training text: an n-gram model is its text. The tables are computed again when it is loaded.
 
     Shapes: layer (B, T, L) of the backbone last_tokens -> probabilities float64.
@@ -119,6 +117,8 @@ class KneserNey(nn.Module):
 
     def _chosen(self, valid_N: Tensor) -> tuple[int, float]:
         """The window and the weight of the cache with the lowest perplexity of a split."""
+        from scipy.optimize import minimize_scalar  # here: it takes as long to import as all heads together
+
         longest = self.windows[-1]
         last_NL, target_N = _before(valid_N, longest)[1:], valid_N[1:]
         ngram, cached = [], []

@@ -5,10 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness import plan
 from harness.conformance import conformance
 from harness.execution.ground_truths import found_in
+from harness.model import build
+from harness.plan.specs import ComponentSpec
 from harness.registry import HEADS
 from harness.report import ground_truth, study
 from harness.report.table import suite_table
@@ -36,6 +39,13 @@ def cosine(tmp_path, monkeypatch):
 def test_the_head_of_the_readme_conforms(cosine):
     _, outcomes = conformance(cosine)
     assert [str(outcome) for outcome in outcomes if not outcome.ok] == []
+
+
+def test_the_head_of_the_readme_starts_with_the_output_matrix_of_the_other_heads(cosine):
+    backbone = ComponentSpec(name="lstm", params={"d_model": 8})
+    sizes = {"vocab_size": 23, "seed": 1, "token_counts": torch.ones(23, dtype=torch.long)}
+    ours, softmax = (build(backbone, ComponentSpec(name=name), **sizes).head.output for name in (cosine, "softmax"))
+    assert torch.equal(ours.weight, softmax.weight)
 
 
 def test_the_head_of_the_readme_trains_over_its_grid(cosine, tiny_suite, tmp_path):

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import torch
 from commands import PATIENCE, WITHOUT_GPU
 
 from harness import plan, starters
+from harness.model import build
 from harness.plan.reader import read
 from harness.plan.schema import schema_text, suite_schema
+from harness.plan.specs import ComponentSpec
+from harness.registry import HEADS
 
 pytestmark = pytest.mark.system
 
@@ -87,6 +91,19 @@ def test_the_class_has_a_name_that_the_file_does_not_import(empty, monkeypatch, 
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     assert made == expected
     assert made not in {alias.name for node in imports for alias in node.names}
+
+
+def test_a_new_head_starts_with_the_output_layer_of_the_other_heads(empty, monkeypatch):
+    monkeypatch.setattr(starters, "PACKAGES", empty)
+    HEADS.names()
+    monkeypatch.setattr(HEADS, "_classes", dict(HEADS._classes))
+    exec(compile(starters.write("head", "fresh").read_text(), "fresh.py", "exec"), {"__name__": "fresh"})
+    sizes = {"vocab_size": 23, "seed": 1, "token_counts": torch.ones(23, dtype=torch.long)}
+    backbone = ComponentSpec(name="lstm", params={"d_model": 8})
+    heads = [ComponentSpec(name="softmax"), ComponentSpec(name="fresh", params={"d_latent": 8})]
+    softmax, ours = (build(backbone, head, **sizes).head.output for head in heads)
+    assert torch.equal(ours.weight, softmax.weight)
+    assert torch.equal(ours.bias, softmax.bias)
 
 
 def test_a_new_suite_is_planned_and_fits_the_schema(empty, harness):

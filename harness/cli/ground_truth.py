@@ -4,27 +4,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import (
-    RESULTS,
-    Address,
-    CpusPerTrial,
-    Data,
-    Device,
-    Executor,
-    FailFast,
-    Force,
-    GpusPerTrial,
-    Keep,
-    NoTracking,
-    Overwrite,
-    Results,
-    RetryFailed,
-    RunDevice,
-    RunExecutor,
-    console,
-    errors,
-    interruptible,
-)
+from harness.cli.options import RESULTS, Data, Results, console, errors, interruptible
+from harness.cli.run_options import with_run_options
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.execution import ground_truths
@@ -33,6 +14,7 @@ from harness.execution.progress.reporter import Reporter
 from harness.plan.places import FOLDER
 
 
+@with_run_options
 def reproduce(
     everything: Annotated[
         bool, typer.Option("--all", help="Run the long suites, too: hours on several cores.")
@@ -40,17 +22,8 @@ def reproduce(
     no_run: Annotated[bool, typer.Option("--no-run", help="Run nothing: write the table from the records.")] = False,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    executor: RunExecutor = Executor.ray,
-    address: Address = "local",
-    device: RunDevice = Device.auto,
-    gpus_per_trial: GpusPerTrial = None,
-    cpus_per_trial: CpusPerTrial = None,
-    retry_failed: RetryFailed = False,
-    force: Force = False,
-    keep: Keep = False,
-    fail_fast: FailFast = False,
-    no_tracking: NoTracking = False,
-    overwrite: Overwrite = False,
+    *,
+    options: RunOptions,
 ) -> None:
     """Train published numbers that have a tolerance again (suites/ground_truth_*.yaml), and say which are reproduced.
 
@@ -58,19 +31,6 @@ def reproduce(
     """
     if everything and no_run:
         raise ExecutionError("--all runs every suite and --no-run runs none: use only one of the two")
-    options = RunOptions(
-        executor=executor.value,
-        address=address,
-        device=device.value,
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-        retry_failed=retry_failed,
-        force=force,
-        keep=keep,
-        fail_fast=fail_fast,
-        tracking=not no_tracking,
-        overwrite=overwrite,
-    )
     which = "none" if no_run else "all" if everything else "short"
     reporter = Reporter(console, errors)
     with interruptible():

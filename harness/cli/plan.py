@@ -25,7 +25,7 @@ from harness.cli.options import (
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
-from harness.execution.options import results_option
+from harness.execution.options import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, planned, with_memory
 from harness.execution.suite_disk import suite_disk
 from harness.execution.suite_times import reference, save_ratios, suite_times
@@ -60,7 +60,7 @@ def plan(
     read = planning.load(suite, tuple(overrides), equal_time=not save)
     if save and not (time and not only and read.match is not None and read.match.time is not None):
         raise ExecutionError("--save belongs to --time without --only, and to a suite with `match: {time: HEAD}`")
-    found = planned(read, results, tuple(only), warn, *results_option(results))
+    found = planned(read, results, tuple(only), warn, *repeated(RunOptions(), results, data))
     if memory:
         found = with_memory(found, resolve_device(device.value), warn)
     times = suite_times(found, data, resolve_device(device.value), warn) if time else None
@@ -73,7 +73,7 @@ def plan(
         return
     _show_trials(found)
     _say_all(plan_tables.disk(disk, str(results / "runs" / read.name)))
-    _say_all(plan_tables.conditions(possible_trials(read)))
+    _say_all(plan_tables.conditions(possible_trials(read), console.width if console.is_terminal else None))
     if memory:
         _show(plan_tables.step_memory(found.models, str(resolve_device(device.value))))
     if times is not None:

@@ -1,25 +1,23 @@
 """The tables of `harness plan`. What is the same in all rows is said once above a table, and not in a column."""
 
-from collections.abc import Collection, Iterable, Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
-from rich import box
 from rich.filesize import decimal
-from rich.table import Table
 from rich.text import Text
 
+from harness.cli.factored import Shown, by_name, factored
 from harness.execution.planned import LaterTrials, PlannedTrial
 from harness.execution.suite_disk import SuiteDisk
 from harness.execution.suite_times import RowTime
 from harness.plan.selection import choices, facts_of, key_texts
 from harness.plan.specs import TrialSpec
 from harness.plan.tuning import point_text
-from harness.printable import printable
 from harness.training.step_memory import StepMemory
 
-Shown = Iterator[Text | Table]
 MIB = 2**20
-COMPONENTS = ("corpus", "backbone")  # their parameters are said above the table where their names are enough in it
+NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 
 
 def trials(planned: list[PlannedTrial], later: Iterable[LaterTrials] = (), title: str | None = None) -> Shown:
@@ -38,10 +36,10 @@ def trials(planned: list[PlannedTrial], later: Iterable[LaterTrials] = (), title
         name, state = ("no point", "tuning failed") if each.lost else ("after tuning", "missing")
         seeds = ", ".join(map(str, each.seeds))
         rows.append([name, each.corpus, each.backbone, each.head, "-", seeds, "-", "-", state])
-    columns = _columns(names, rows)
+    columns = by_name(names, rows)
     if set(columns["point"]) <= {"-"}:
         del columns["point"]
-    yield from _factored(columns, title, kept=("trial", "head", "seed"), right=("seed", "params", "head params"))
+    yield from factored(columns, title, kept=("trial", "head", "seed"), right=("seed", "params", "head params"))
 
 
 def step_memory(planned: list[PlannedTrial], device: str) -> Shown:
@@ -55,9 +53,9 @@ def step_memory(planned: list[PlannedTrial], device: str) -> Shown:
         about = str(trial.spec.corpus), str(trial.spec.backbone), str(trial.spec.head)
         rows[about] = [*about, *(f"{sizes[part] / MIB:,.1f}" if sizes else "-" for part in parts)]
     sizes = [f"in {part}" if part in ("backbone", "head") else part for part in parts]
-    columns = _columns(("corpus", "backbone", "head", *sizes), rows.values())
+    columns = by_name(("corpus", "backbone", "head", *sizes), rows.values())
     title = f"memory of a training step at its peak, MiB, {device}"
-    yield from _factored(columns, title, kept=("head", *sizes), right=sizes)
+    yield from factored(columns, title, kept=("head", *sizes), right=sizes)
     yield from map(Text, on_top(device))
 
 
@@ -92,9 +90,9 @@ def times(rows: list[RowTime], baseline: str | None, device: str, *, matched: bo
         if row.ratio:
             cells[3:] = [f"{row.ratio:.2f}", f"{row.epochs if matched else row.epochs / row.ratio:.2f}"]
         lines.append([row.corpus, row.backbone, row.head, *cells])
-    columns = _columns(("corpus", "backbone", "head", *numbers), lines)
+    columns = by_name(("corpus", "backbone", "head", *numbers), lines)
     title = f"time on this machine, one trial at a time, {device}"
-    yield from _factored(columns, title, kept=("head", *numbers), right=numbers)
+    yield from factored(columns, title, kept=("head", *numbers), right=numbers)
 
 
 def disk(needed: SuiteDisk, folder: str) -> Iterator[str]:
@@ -106,49 +104,22 @@ def disk(needed: SuiteDisk, folder: str) -> Iterator[str]:
     yield f"disk: {then} in {folder} for the finished trials{losses}; up to {at_most} for one that runs; free: {free}"
 
 
-def conditions(specs: Iterable[TrialSpec]) -> Iterator[str]:
-    """The keys that --only takes, with their values."""
-    yield "--only takes KEY=VALUE with these keys, and id:"
-    yield from (f"  {text}" for text in key_texts(choices(facts_of(specs))))
-
-
-def _columns(names: Iterable[str], rows: Iterable[list[str]]) -> dict[str, list[str]]:
-    rows = list(rows)
-    return {name: [row[index] for row in rows] for index, name in enumerate(names)}
-
-
-def _factored(
-    columns: dict[str, list[str]], title: str | None, *, kept: Collection[str], right: Collection[str]
-) -> Shown:
-    """A title, what is the same in all rows, and a table of the other columns.
+def conditions(specs: Iterable[TrialSpec], width: int | None) -> Iterator[str]:
+    """The keys that --only takes, with their values.
 
     Args:
-        kept: columns that stay although they have one value.
-        right: columns of numbers.
+        width: characters of the terminal, at which lines are broken between two values; None: lines are not broken.
     """
-    if title is not None:
-        yield Text(printable(title), style="bold")
-    left = {}
-    for name, cells in columns.items():
-        distinct = dict.fromkeys(cells)
-        short = {cell.partition("(")[0] for cell in distinct}
-        if name not in kept and len(distinct) == 1:
-            yield _said(name, cells[0])
-        elif name in COMPONENTS and len(short) == len(distinct):
-            yield from (_said(name, cell) for cell in distinct if "(" in cell)
-            left[name] = [cell.partition("(")[0] for cell in cells]
-        else:
-            left[name] = cells
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in left:
-        shown.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    for cells in zip(*left.values(), strict=True):
-        shown.add_row(*(Text(printable(cell)) for cell in cells))
-    yield shown
+    yield "--only takes KEY=VALUE with these keys, and id:"
+    for text in key_texts(choices(facts_of(specs))):
+        yield from [f"  {text}"] if width is None else _wrapped(text, width)
 
 
-def _said(name: str, value: str) -> Text:
-    return Text(printable(f"{name}: {value}"))
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    """The lines of a list 'a: 1, b: 2', indented, broken after a comma and never after a colon."""
+    whole = text.replace(": ", f":{NO_BREAK}")
+    for line in textwrap.wrap(whole, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False):
+        yield line.replace(NO_BREAK, " ")
 
 
 def _parts(memory: StepMemory) -> dict[str, int]:

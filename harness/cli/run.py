@@ -1,6 +1,7 @@
 """`harness run`: train what a suite still lacks."""
 
 import shlex
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -9,22 +10,9 @@ from harness import plan as planning
 from harness.cli import screen
 from harness.cli.options import (
     RESULTS,
-    Address,
-    CpusPerTrial,
     Data,
-    Device,
-    Executor,
-    FailFast,
-    Force,
-    GpusPerTrial,
-    Keep,
-    NoTracking,
     Only,
-    Overwrite,
     Results,
-    RetryFailed,
-    RunDevice,
-    RunExecutor,
     Set,
     SuitePath,
     console,
@@ -32,32 +20,27 @@ from harness.cli.options import (
     interruptible,
     say,
 )
+from harness.cli.run_options import with_run_options
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.dry_run import dry_run
-from harness.execution.options import RunOptions, results_option
+from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import all_ok, run_suite
+from harness.plan.places import results_option
 
 
+@with_run_options
 def run(
     suite: SuitePath,
     overrides: Set = [],  # noqa: B006 - typer copies it
     only: Only = [],  # noqa: B006
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    executor: RunExecutor = Executor.ray,
-    address: Address = "local",
-    device: RunDevice = Device.auto,
-    gpus_per_trial: GpusPerTrial = None,
-    cpus_per_trial: CpusPerTrial = None,
-    retry_failed: RetryFailed = False,
-    force: Force = False,
-    keep: Keep = False,
+    *,
+    options: RunOptions,
     shared: Annotated[
         bool, typer.Option("--shared", help="Other programs use this machine: mark the times as shared.")
     ] = False,
-    fail_fast: FailFast = False,
-    no_tracking: NoTracking = False,
     timing: Annotated[
         bool | None,
         typer.Option(
@@ -66,7 +49,6 @@ def run(
             show_default=False,
         ),
     ] = None,
-    overwrite: Overwrite = False,
     dry: Annotated[
         bool,
         typer.Option(
@@ -76,23 +58,7 @@ def run(
     ] = False,
 ) -> None:
     """Train the trials of a suite that have no record yet, and write its table."""
-    options = RunOptions(
-        overrides=tuple(overrides),
-        only=tuple(only),
-        executor=executor.value,
-        address=address,
-        device=device.value,
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-        retry_failed=retry_failed,
-        force=force,
-        keep=keep,
-        shared=shared,
-        fail_fast=fail_fast,
-        tracking=not no_tracking,
-        timing=timing,
-        overwrite=overwrite,
-    )
+    options = replace(options, overrides=tuple(overrides), only=tuple(only), shared=shared, timing=timing)
     reporter = Reporter(console, errors)
     if dry:
         read = planning.load(suite, tuple(overrides))
@@ -103,6 +69,6 @@ def run(
     if console.is_terminal:
         changes = [part for change in overrides for part in ("--set", change)]
         say(f"plots and page: {program} report {shlex.join([str(suite), *changes, *where])}")
-    if not no_tracking:
+    if options.tracking:
         say(f"MLflow UI: {program} ui {shlex.join([found.suite.name, *where])}")
     raise typer.Exit(0 if all_ok(found, options.only) and not reporter.problems else 1)

@@ -1,6 +1,7 @@
 """`harness runs`: what has been run, how long it took, how large it is; and what of it can be removed."""
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.filesize import decimal
 
-from harness.cli import screen
+from harness.cli import history_tables, screen
 from harness.cli.options import RESULTS, Json, Results, console, say, warn
 from harness.errors import ExecutionError, nearest
-from harness.plan.places import suite_name
+from harness.plan.places import results_option, suite_name
 from harness.printable import counted
 from harness.report import history
 
@@ -61,10 +62,11 @@ def _prune(results: Path, found: "list[Unneeded]", *, yes: bool) -> None:
     if not found:
         say("nothing to prune")
         return
-    console.print(screen.unneeded(found))
+    console.print(*history_tables.unneeded(found), sep="\n", highlight=False)
     if any(each.unplanned for each in found):
         say(f"The records are exported to {results / pruning.FOLDER} first; their weights and logs are not.")
         say("Runs with --set make trials that no suite file plans.")
+        say("Tables, pages and plots stay. `run`, `table` and `report` with fewer finished trials need --overwrite.")
     if not (yes or typer.confirm("Remove all this?")):
         raise ExecutionError("nothing was removed")
     done = pruning.prune(results, found, warn)
@@ -72,6 +74,8 @@ def _prune(results: Path, found: "list[Unneeded]", *, yes: bool) -> None:
         warn(sentence)
     for archive in done.archives:
         say(f"exported: {archive}")
+        again = shlex.join(["import", str(archive), *results_option(results)])
+        say(f"to bring these records back: {screen.command()} {again}")
     say(f"removed: {counted(done.trials, 'trial')}, {decimal(done.bytes)} in all")
 
 
@@ -80,15 +84,16 @@ def _show(suite: str | None, results: Path, as_json: bool) -> None:
     if suite is not None and suite not in known:
         others = f"{nearest(suite, known)} (there are: {', '.join(known)})" if known else ""
         raise ExecutionError(f"{results / 'runs'} holds no suite '{suite}'{others}")
+    width = console.width if console.is_terminal else None
     if suite is not None:
         rows = history.of_trials(results, suite, warn)
-        content, shown = {"suite": suite, "trials": [asdict(row) for row in rows]}, screen.history_of_trials(rows)
+        content, shown = {"suite": suite, "trials": [asdict(row) for row in rows]}, history_tables.trials(rows, width)
     else:
         rows = [history.of_suite(results, name, warn) for name in known]
-        content, shown = {"suites": [asdict(row) for row in rows]}, screen.history_of_suites(rows)
+        content, shown = {"suites": [asdict(row) for row in rows]}, history_tables.suites(rows, width)
     if as_json:
         print(json.dumps(content, indent=1))
     elif rows:
-        console.print(shown)
+        console.print(*shown, sep="\n", highlight=False)
     else:
         say(f"{results / 'runs'} holds no records: run a suite first")

@@ -8,8 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.filesize import decimal
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from harness.printable import printable
@@ -18,12 +17,10 @@ from harness.records.metrics import METRICS
 if TYPE_CHECKING:  # a command waits only for the modules that it works with
     from harness.conformance import Summary
     from harness.diagnostics.facets import Position
-    from harness.exchange.unneeded import Unneeded
     from harness.report.diff.contexts import Context
     from harness.report.diff.difference import Difference
     from harness.report.diff.metric_pairs import MetricDifference
     from harness.report.evidence.gains import Band
-    from harness.report.history import SuiteHistory, TrialHistory
 
 
 def components(entries: list[dict[str, Any]]) -> Table:
@@ -90,6 +87,7 @@ def _metrics(metrics: "Iterable[MetricDifference]") -> Table:
     for each in metrics:
         digits = METRICS[each.name].digits
         interval = "-" if each.low is None else f"[{100 * each.low:+.2f}, {100 * each.high:+.2f}] %"
+        interval = "too wide" if each.too_wide else interval
         tests = ["-" if p is None else f"{p:.2g}" for p in (each.p_t, each.p_sign_flip)]
         more = "-" if each.more_seeds is None else " to ".join(f"{n:,}" for n in dict.fromkeys(each.more_seeds))
         values = (f"{each.a:,.{digits}f}", f"{each.b:,.{digits}f}", f"{100 * each.change:+.2f} %", interval)
@@ -117,43 +115,6 @@ def _contexts(title: str, contexts: "Iterable[Context]") -> Table:
         before, target, after = map(printable, (each.before, each.target, each.after))
         text = Text.assemble(before, (f"[{target}]", "bold"), after)
         shown.add_row(f"{each.a:.2f}", f"{each.b:.2f}", f"{each.count:,}", text)
-    return shown
-
-
-def history_of_suites(rows: "Iterable[SuiteHistory]") -> Table:
-    """A row for each suite: its records by status, and the time they took."""
-    shown = Table("suite", "records", "device time", "wall time", "last finished", "devices", "disk")
-    for row in rows:
-        counts = [f"{count} {status}" for status, count in row.records.items()]
-        counts += [f"{row.interrupted} interrupted"] if row.interrupted else []
-        wall = "-" if row.wall_minutes is None else span(row.wall_minutes)
-        about = [span(row.device_minutes), wall, row.finished or "-", ", ".join(row.devices), decimal(row.bytes)]
-        shown.add_row(*map(_shown, [row.suite, ", ".join(counts) or "none", *about]))
-    shown.caption = "device time: training, summed over trials; wall time: from the first start to the last end"
-    return shown
-
-
-def history_of_trials(rows: "Iterable[TrialHistory]") -> Table:
-    """A row for each trial that has a record; the status of a tuning trial is like 'ok, tuning'."""
-    names = ("trial", "head", "backbone", "corpus", "seed", "status", "test ppl", "minutes", "device", "finished")
-    shown = Table(*names, Column("token scores", no_wrap=True), Column("disk", no_wrap=True))
-    kept = {True: "kept", False: "no token scores", None: "-"}
-    for row in rows:
-        measured = [f"{value:.2f}" if value is not None else "-" for value in (row.test_ppl, row.minutes)]
-        status = f"{row.status}, tuning" if row.tuning else row.status
-        about = [row.id, row.head, row.backbone, row.corpus, str(row.seed), status]
-        stored = [kept[row.token_scores], decimal(row.bytes)]
-        shown.add_row(*map(_shown, [*about, *measured, row.device, row.finished, *stored]))
-    return shown
-
-
-def unneeded(rows: "Iterable[Unneeded]") -> Table:
-    """A row for each suite: what `harness runs --prune` removes, and how large it is."""
-    shown = Table("suite", "suite file", "records not planned", "checkpoints of finished trials", "temporary files")
-    for row in rows:
-        sizes = [row.unplanned, row.checkpoints, row.temporary]
-        about = [f"{len(of)}, {decimal(sum(of.values()))}" if of else "-" for of in sizes]
-        shown.add_row(*map(_shown, [row.suite, str(row.file or "none"), *about]))
     return shown
 
 

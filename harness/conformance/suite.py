@@ -7,12 +7,14 @@ from typing import Any, Literal, get_args, get_origin
 
 from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
 from harness.conformance.heads import HEAD_CHECKS, HeadCase
+from harness.conformance.require import Nonconforming
 from harness.containment.calls import calling, contained, first_line
 from harness.containment.shared_state import TORCH
 from harness.errors import ExecutionError, HarnessError, UnknownComponent, nearest
 from harness.machine.environment import torch_threads
 from harness.model import on_meta
 from harness.plan.parameters import REQUIRED, Parameter, checked, parameters
+from harness.printable import sentence
 from harness.registry import BACKBONES, HEADS
 
 MAX_PARAMETERS = 200_000_000  # of a variant: with gradients in float64 they take 3 GB
@@ -218,7 +220,8 @@ def _outcome(title: str, variant: str, check: Callable[[Any], Any], case: Any, w
         with contained(who), calling(who, "this check", TORCH):
             found = check(case)
     except Exception as error:  # any exception of a component is a failed check
-        return Outcome(title, variant, False, first_line(error))
+        found = sentence(str(error)) if isinstance(error, Nonconforming) else first_line(error)
+        return Outcome(title, variant, False, found)
     if isinstance(found, str):
         return Outcome(title, variant, True, found)
     return Outcome(title, variant, True, ", ".join(f"{name} {error:.0e}" for name, error in found.items()), found)

@@ -55,8 +55,9 @@ class Imported:
             have = "has" if self.uncertified == 1 else "have"
             found.append(f"{self.uncertified} of these records {have} no certificate: made before records had one")
         if self.other_code:
+            were = "was" if self.other_code == 1 else "were"
             found.append(
-                f"{self.other_code} of these records were made by other code of a head, backbone or corpus than the "
+                f"{self.other_code} of these records {were} made by other code of a head, backbone or corpus than the "
                 "code here; `harness plan SUITE` shows them as outdated"
             )
         return found

@@ -1,5 +1,6 @@
 """What a results folder holds that no run needs any more. Nothing is changed here; pruning.py removes it."""
 
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,7 @@ from harness import plan
 from harness.errors import ExecutionError, HarnessError, nearest
 from harness.machine.scratch import abandoned_scratch
 from harness.plan import reader
-from harness.plan.places import name_of
+from harness.plan.places import name_of, results_option
 from harness.plan.two_stages import possible_trials
 from harness.records import store
 from harness.report import history
@@ -26,6 +27,7 @@ class Unneeded:
     Args:
         file: the suite file; None: there is none, and all trials count as not planned.
         unplanned: trials with a record that the suite does not plan -> bytes of the trial's folder.
+        heads: the same trials -> head and seed.
         checkpoints: finished trials that the suite plans -> bytes of their checkpoints.
         temporary: files and folders of processes that have ended -> bytes.
     """
@@ -33,6 +35,7 @@ class Unneeded:
     suite: str
     file: Path | None
     unplanned: dict[str, int] = field(default_factory=dict)
+    heads: dict[str, str] = field(default_factory=dict)
     checkpoints: dict[str, int] = field(default_factory=dict)
     temporary: dict[Path, int] = field(default_factory=dict)
 
@@ -79,8 +82,11 @@ def find(results: Path, files: Iterable[Path], only: str | None, warn: Callable[
         of_suite = by_name.get(suite, [])
         planned = None if not of_suite and only is None else _planned(of_suite, warn)
         if not of_suite and only is None:
-            warn(f"the records of '{suite}' are kept: no suite file has that name; name it (`harness runs {suite} "
-                 "--prune`) to remove them, or name its file with --suite")  # fmt: skip
+            again = shlex.join(["harness", "runs", suite, "--prune", *results_option(results)])
+            warn(
+                f"the records of '{suite}' are kept: no suite file has that name; name it (`{again}`) to remove them, "
+                "or name its file with --suite"
+            )
         found.append(_unneeded(results, suite, of_suite[0] if of_suite else None, planned, warn))
     return [each for each in found if not each.is_empty]
 
@@ -121,6 +127,7 @@ def _unneeded(
         suite=suite,
         file=file,
         unplanned={trial: bytes_below(store.folder(runs, trial)) for trial in sorted(unplanned)},
+        heads={trial: f"{records[trial].spec.head}, seed {records[trial].spec.seed}" for trial in sorted(unplanned)},
         checkpoints={trial: sum(map(_size, of)) for trial, of in checkpoints.items() if of},
         temporary={**{each: _size(each) for each in temporary}, **{each: bytes_below(each) for each in folders}},
     )

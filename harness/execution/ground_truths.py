@@ -15,7 +15,6 @@ from harness.printable import counted
 from harness.report import ground_truth, study
 from harness.report.evidence.reproduced import Answer, together
 from harness.report.study import Study
-from harness.report.table import suite_table
 from harness.report.table.content import Table
 
 SHORT_MINUTES = 120  # of one core, for all trials of a suite
@@ -63,7 +62,7 @@ def reproduce(
         _write(ground_truth.table(_studies(suites, results, reporter)), results, options.overwrite, reporter)
         raise
     studies = _studies(suites, results, reporter)
-    reporter.say(suite_table.text(made := ground_truth.table(studies)))
+    reporter.ground_truths(made := ground_truth.table(studies))
     if files := _write(made, results, options.overwrite, reporter):
         reporter.table_files(files)
     left = [suite for suite in suites if suite not in chosen]

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.execution.resources import LOCAL
-
-RESULTS = Path("results")
+from harness.plan.places import results_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,16 @@ class RunOptions:
             raise ExecutionError("--force trains finished trials again and --keep keeps them: use only one of the two")
 
 
-def results_option(results: Path) -> list[str]:
-    """The option that names the results folder in a command; nothing for the default folder."""
-    return [] if results == RESULTS else ["--results", str(results)]
+def repeated(options: RunOptions, results: Path, data: Path) -> list[str]:
+    """The options of a command that runs trials again in the same way: in these folders, on the same resources.
+
+    Options that select trials or say what becomes of finished ones are not among them.
+    """
+    usual = RunOptions()
+    given = []
+    for name in ("executor", "address", "device", "cpus_per_trial", "gpus_per_trial"):
+        if (value := getattr(options, name)) != getattr(usual, name):
+            given += [f"--{name.replace('_', '-')}", str(value)]
+    given += [] if options.tracking else ["--no-tracking"]
+    given += ["--shared"] if options.shared else []
+    return [*given, *results_option(results), *([] if data == DEFAULT_DATA else ["--data", str(data)])]

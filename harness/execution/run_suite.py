@@ -15,13 +15,15 @@ from pathlib import Path
 from harness import plan
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, FewerTrialsError, Interruption, StorageError
+from harness.execution import smaller_table
 from harness.execution.driver import Execution, run_trials
 from harness.execution.exclusive_pass import time_rows
-from harness.execution.options import RESULTS, RunOptions
+from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
 from harness.execution.stage import Stage, pending, report
 from harness.execution.tuning_stage import tune
 from harness.plan.loaded_suite import Suite
+from harness.plan.places import RESULTS
 from harness.plan.two_stages import chosen_rows, chosen_trials
 from harness.printable import counted
 from harness.records import choices
@@ -58,11 +60,13 @@ def run_suite(
         changes: single fields of RunOptions, for example executor='inline'.
     Returns: the study of the whole suite.
     Raises: SuiteError when the suite is wrong; ExecutionError, CorpusError or StorageError when no trial can start;
+        FewerTrialsError when the table that is there would not be replaced even if all trials succeed;
         Interruption, a KeyboardInterrupt, after the table of the finished trials is written.
     """
     options = replace(options or RunOptions(), **changes)
     folders = _results(results), Path(data or os.environ.get("HARNESS_DATA") or DEFAULT_DATA)
     run = _prepare(_loaded(suite, options.overrides), *folders, options, reporter or Reporter())
+    smaller_table.refuse(run)
     tracking = SafeTracker(run.results if options.tracking else None, run.reporter.warn)
     run = _tuned(run, tracking)
     before = run.study()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.execution.driver import Execution, tidy_finished, without_weights
-from harness.execution.options import RunOptions, results_option
+from harness.execution.options import RunOptions, repeated
 from harness.execution.progress.reporter import Reporter
 from harness.execution.resources import Resources
 from harness.plan.loaded_suite import Suite
@@ -92,7 +92,8 @@ def pending(stage: Stage, records: Mapping[str, TrialRecord]) -> Pending:
     found = {spec.id: records[spec.id] for spec in stage.trials if spec.id in records}
     outdated = []
     if not (options.force or options.keep):
-        outdated = retraining.sentences(stage.suite, stage.trials, found, *results_option(stage.results))
+        again = repeated(options, stage.results, stage.data)
+        outdated = retraining.sentences(stage.suite, stage.trials, found, *again)
     for sentence in outdated:
         stage.reporter.problem(sentence)
     todo = store.pending(stage.trials, found, retry_failed=options.retry_failed, force=options.force)

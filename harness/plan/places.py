@@ -6,6 +6,7 @@ from pathlib import Path
 from harness.errors import SuiteError, nearest
 from harness.plan.reader import read
 
+RESULTS = Path("results")  # the results folder that commands use without --results
 FOLDER = Path("suites")  # in the current directory
 ENDING = ".yaml"
 
@@ -75,6 +76,11 @@ def is_name(given: str | Path) -> bool:
 def names() -> list[str]:
     """Return the names by which the suites in ./suites can be given."""
     return sorted({path.stem for path in FOLDER.glob(f"*{ENDING}")} | suites_in(FOLDER).keys())
+
+
+def results_option(results: Path) -> list[str]:
+    """Return the option that names the results folder in a command; nothing for the default folder."""
+    return [] if results == RESULTS else ["--results", str(results)]
 
 
 def _name_in(path: Path) -> str:

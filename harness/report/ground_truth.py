@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from harness.plan.specs import GROUND_TRUTH
+from harness.printable import counted
 from harness.report import outputs
 from harness.report.evidence.reproduced import Reproduction, furthest, together
 from harness.report.evidence.table_rows import Row
@@ -64,7 +65,7 @@ def _name(study: Study, row: Row) -> str:
     trial = row.trials[0]
     alike = [each for each in study.rows if each.trials[0].head.name == trial.head.name]
     parts = [row.head if len(alike) > 1 else trial.head.name, row.corpus]
-    parts += [f"{trial.train.epochs:g} epochs"] if trial.train.epochs else []
+    parts += [counted(trial.train.epochs, "epoch")] if trial.train.epochs else []
     return f"{study.suite.name.removeprefix(f'{GROUND_TRUTH}_')}: {', '.join(parts)}"
 
 
@@ -110,5 +111,5 @@ def _minutes(row: Row) -> Cell:
 def _minutes_are(studies: Sequence[Study]) -> list[str]:
     """On what the minutes were measured."""
     ok = [record.environment for study in studies for record in study.records.values() if record.status == "ok"]
-    devices = dict.fromkeys(f"{each.device}, {each.threads} thread(s)" for each in ok)
+    devices = dict.fromkeys(f"{each.device}, {counted(each.threads, 'thread')}" for each in ok)
     return [f"minutes: of training, for one trial, on {'; '.join(devices)}."] if devices else []

@@ -51,8 +51,9 @@ def write(files: Mapping[Path, bytes], *, gone: Iterable[Path] = (), overwrite: 
         their number and some of the new trials are not finished: then nothing is written. StorageError.
     """
     gone = tuple(gone)
-    if not overwrite:
-        _refuse_fewer(files, gone)
+    new = [made for place, content in files.items() if (made := trials_of(place, content)) is not None]
+    if not overwrite and new:
+        refuse_fewer((*files, *gone), max(new, key=lambda made: made.finished))
     for place, content in files.items():
         if not place.is_file() or place.read_bytes() != content:
             write_atomically(place, content)
@@ -71,24 +72,24 @@ def trials_of(place: Path, content: bytes) -> Trials | None:
     return Trials(*(sum(int(cell[part] or 0) for cell in cells) for part in (1, 2, 3))) if cells else None
 
 
-def _refuse_fewer(files: Mapping[Path, bytes], gone: tuple[Path, ...]) -> None:
-    new = [made for place, content in files.items() if (made := trials_of(place, content)) is not None]
-    old = {place: trials_of(place, place.read_bytes()) for place in (*files, *gone) if place.is_file()}
-    if not new or not old:
-        return
-    ours = max(new, key=lambda made: made.finished)
+def refuse_fewer(places: Iterable[Path], ours: Trials, undone: str = "nothing was written") -> None:
+    """Raise if one of these files is made of more finished trials than ours, or does not contain their number while
+    some of our trials are not finished. Called before work whose result would not be written.
+
+    Args:
+        undone: what was not done, for the message.
+    Raises: FewerTrialsError.
+    """
+    old = {place: trials_of(place, place.read_bytes()) for place in places if place.is_file()}
     known = {place: made for place, made in old.items() if made is not None}
-    if not known:
-        if ours.finished < ours.planned:
-            place = next(iter(old))
-            raise FewerTrialsError(
-                f"{place} is not replaced: it does not say of how many finished trials it is made, and the new one "
-                f"would be made of {ours.finished} of {ours.planned}; nothing was written; --overwrite replaces it"
-            )
-        return
-    place = max(known, key=lambda each: known[each].finished)
-    if ours.finished < known[place].finished:
+    if old and not known and ours.finished < ours.planned:
+        raise FewerTrialsError(
+            f"{next(iter(old))} is not replaced: it does not say of how many finished trials it is made, and the new "
+            f"one would be made of {ours.finished} of {ours.planned}; {undone}; --overwrite replaces it"
+        )
+    place = max(known, key=lambda each: known[each].finished, default=None)
+    if place is not None and ours.finished < known[place].finished:
         raise FewerTrialsError(
             f"{place} is not replaced: it is made of {known[place].finished} finished trials, and the new one would be "
-            f"made of {ours.finished}; nothing was written; --overwrite replaces it"
+            f"made of {ours.finished}; {undone}; --overwrite replaces it"
         )

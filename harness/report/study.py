@@ -6,6 +6,7 @@ print(study.table())
 """
 
 import hashlib
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from harness.errors import RecordError
 from harness.plan.comparison import Shape
 from harness.plan.loaded_suite import Suite
+from harness.plan.places import results_option
 from harness.plan.specs import TrialSpec
 from harness.plan.two_stages import chosen_trials
 from harness.records.choices import completed
@@ -124,7 +126,7 @@ class Study:
         Raises: RecordError where no row is tuned yet; FewerTrialsError, StorageError.
         """
         if not self.rows:
-            raise RecordError(f"no row of the suite is tuned yet; `harness run {self.suite.path}` does it")
+            raise RecordError(f"no row of the suite is tuned yet; `{self._run()}` does it")
         return suite_table.write(self.suite, self._table(shape), self.results, shape, overwrite=overwrite)
 
     def write_report(self, overwrite: bool = False, only: Sequence[str] = (), *, titled: bool = True) -> list[Path]:
@@ -145,23 +147,28 @@ class Study:
 
         chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
         if not chosen & self.records.keys():
-            path = self.suite.path
-            raise RecordError(f"{self.evidence.runs} has no record of these trials; `harness run {path}` makes them")
+            raise RecordError(f"{self.evidence.runs} has no record of these trials; `{self._run()}` makes them")
         table, name = self._chosen(self._table(None), only), suite_table.stem(self.suite)
         if only:
             table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
             name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"
+        page, folder = self.results / "reports" / f"{name}.html", self.results / "plots" / name
+        if not overwrite:
+            outputs.refuse_fewer([page, *plots.present(folder)], self.evidence.trials)
         drawn = plots.draw(self.evidence, table.title, chosen)
         sections, of_diagnostics = diagnosed_views.for_page(self.evidence, chosen)
         for_files = drawn if titled else plots.draw(self.evidence, table.title, chosen, titled=False)
-        files, gone = plots.files_of(for_files, self.results / "plots" / name)
-        page = self.results / "reports" / f"{name}.html"
+        files, gone = plots.files_of(for_files, folder)
         content = {page: document.render(self.findings, table, [*drawn, *of_diagnostics], sections).encode(), **files}
         outputs.write(content, gone=gone, overwrite=overwrite)
         for plot in drawn:
             if isinstance(plot, plots.LeftOut):
                 self.evidence.warn(f"no plot '{plot.title}': {plot.reason}")
         return list(content)
+
+    def _run(self) -> str:
+        """The command that trains what is missing."""
+        return shlex.join(["harness", "run", str(self.suite.path), *results_option(self.results)])
 
     def _table(self, shape: Shape | None) -> Table:
         return suite_table.build(self.findings, shape)

@@ -27,6 +27,7 @@ def evaluation(model: LanguageModel, corpus: Corpus, spec: EvalSpec) -> Laps:
     """Batches of the test split, from its start; repeated where there are fewer than are asked for."""
 
     def laps(number: int) -> list[float]:
+        """Milliseconds of so many batches of evaluation."""
         clock = Clock(next(model.parameters()).device)
         while (left := number - len(clock.milliseconds)) > 0:
             part = spec.model_copy(update={"eval_batches": min(left, spec.eval_batches or left)})
@@ -45,6 +46,7 @@ def training(model: LanguageModel, corpus: Corpus, spec: TrialSpec, *, lr: float
     done = 0
 
     def laps(number: int) -> list[float]:
+        """Milliseconds of the next so many steps."""
         nonlocal done
         clock = Clock(device)
         while number:

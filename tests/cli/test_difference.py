@@ -225,7 +225,7 @@ def test_times_are_compared_on_one_machine_only(harness, finish, tmp_path):
     store.save(record.model_copy(update={"environment": elsewhere}), runs)
     found = told(harness, ids["softmax 1"], ids["mos2 1"])
     assert "train_ms_per_batch" not in [each["name"] for each in found["metrics"]]
-    assert any("a processor, 1 threads, " in note and "on another, 1 threads" in note for note in found["notes"])
+    assert any("a processor, 1 thread, " in note and "on another, 1 thread" in note for note in found["notes"])
 
 
 def test_times_of_one_exclusive_pass_come_first(harness, finish, tmp_path):

@@ -93,7 +93,7 @@ def test_a_forward_multiplied_by_zero_keeps_no_old_number_in_silence(trained, ed
     assert states(harness) == ["ok", "ok", "outdated", "outdated"]
     done = run()
     assert done.code == 1
-    command = "`harness run suites/tiny.yaml --only head=lowrank --force`"
+    command = "`harness run suites/tiny.yaml --only head=lowrank --force --executor inline --no-tracking`"
     assert f"{CHANGED}{command} trains them again, `--keep` keeps them" in done.err
     assert "nothing else to run" in done.out
     assert commands.record_files(trained) == before

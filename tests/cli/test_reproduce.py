@@ -84,7 +84,7 @@ def test_all_runs_every_suite_and_a_number_that_is_not_reproduced_gives_exit_cod
     assert trials(checkout).keys() == {"wide", "far", "open"}
     assert answers(done.out) == {"wide": "yes", "far": "no", "open": "yes"}
     assert "(a planted error): no, -9" in done.out
-    assert "1 of 1 seeds; the number is invented.\n" in done.out
+    assert "1 of 1 seed; the number is invented.\n" in done.out
     assert reproduce().code == 0  # of the suites that this command runs
 
 

@@ -87,7 +87,11 @@ def test_a_run_of_some_trials_of_a_fresh_clone_leaves_the_whole_table(finished, 
     shutil.rmtree(finished / "results" / "runs")
     done = run("--only", "head=softmax,seed=1")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "tiny.md is not replaced" in done.err
+    assert done.err == (
+        "results/tables/tiny.md is not replaced: it is made of 4 finished trials, and the new one would be made of 1; "
+        "nothing was trained; --overwrite replaces it\n"
+    )
+    assert not list((finished / "results").glob("runs/*/*/record.json"))
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert run().code == 0
     assert table_rows((folder / "tiny.md").read_text()) == {"softmax": "2/2", "mos(num_mixtures=2)": "2/2"}

@@ -1,12 +1,15 @@
 """What commands show on a terminal: a summary that fits it. Pipes get markdown, and an explicit form is kept."""
 
 import io
+import re
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from harness.execution.progress.reporter import Reporter
+from harness.report import ground_truth
+from harness.report.table.content import Cell, Line, Table
 
 HEADER = "test ppl"
 
@@ -65,6 +68,36 @@ def test_the_leaderboard_is_a_summary_of_each_group(finished, harness, terminal)
     assert not is_markdown(shown)
     assert max(map(len, shown.splitlines()[:-1])) <= 80  # the last line names two files
     assert [name for name in ("softmax", "mos(num_mixtures=2)") if name in shown] == ["softmax", "mos(num_mixtures=2)"]
+
+
+def test_the_table_of_ground_truths_is_a_summary_whose_numbers_are_whole(terminal):
+    cells = {"target": "transformer_mos: softmax(tie_weights=False), ptb, valid ppl after epoch 3 to 6"}
+    cells |= {"printed": "156.9, 142.8, 135.5, 130.0", "ours": "115.42 ± 1.06", "difference": "-1.86 %"}
+    cells |= {"reproduced": "no (3 of 4)"}
+    names = [column.name for column in ground_truth.COLUMNS]
+    line = Line(cells=tuple(Cell(text=cells.get(name, "-")) for name in names))
+    made = Table(title="Ground truths", columns=ground_truth.COLUMNS, lines=(line,))
+    Reporter(terminal.console).ground_truths(made)
+    lines = [line.rstrip() for line in terminal.shown().splitlines()]
+    assert not is_markdown(terminal.shown())
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split() == ["target", "printed", "ours", "difference", "reproduced"]
+    for whole in ("115.42 ± 1.06", "-1.86 %", "156.9,", "no (3 of 4)"):
+        assert any(whole in line for line in lines), whole
+    log = io.StringIO()
+    Reporter(Console(file=log, width=300)).ground_truths(made)
+    assert is_markdown(log.getvalue())
+
+
+def test_the_values_with_one_value_are_broken_between_two_of_them(fresh, harness, monkeypatch, terminal):
+    monkeypatch.setattr("harness.cli.plan.console", terminal.console)
+    harness("plan", "tiny")
+    lines = [line.rstrip() for line in terminal.shown().splitlines()]
+    first = next(number for number, line in enumerate(lines) if line.startswith("  with one value: corpus: markov,"))
+    assert len(lines) > first + 3
+    assert max(map(len, lines[first:])) <= 80
+    for line in lines[first + 1 :]:
+        assert all(re.fullmatch(r"\S+: .+", pair) for pair in line.strip().rstrip(",").split(", "))
 
 
 def test_a_notebook_or_a_log_gets_markdown(terminal):

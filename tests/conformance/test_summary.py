@@ -123,7 +123,7 @@ def test_summary_lists_what_failed_in_which_variant(named):
 
     named("wrong", Wrong)
     (failure,) = summary("wrong").failures
-    assert failure == f"{AGREE} [more=True]: Nonconforming: nll differs from log_probs by 1.0e-06"
+    assert failure == f"{AGREE} [more=True]: nll differs from log_probs by 1.0e-06"
 
 
 def test_a_failed_check_counts_and_has_no_error_among_the_worst(named):

@@ -277,7 +277,7 @@ def test_records_by_other_code_than_is_here_are_counted_and_taken_in(there, tmp_
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
     assert done.err == (
-        "warning: 1 of these records were made by other code of a head, backbone or corpus than the code here; "
+        "warning: 1 of these records was made by other code of a head, backbone or corpus than the code here; "
         "`harness plan SUITE` shows them as outdated\n"
     )
     assert files(here) == files(there)

@@ -12,8 +12,10 @@ from bundles import diagnose, diagnosis_of, files, keep, planned, record_of
 from commands import PATIENCE
 
 from harness import plan
+from harness.cli import history_tables
 from harness.exchange import bundle
 from harness.exchange.importer import import_records
+from harness.exchange.unneeded import Unneeded
 from harness.records import diagnoses, store
 
 pytestmark = pytest.mark.system
@@ -90,6 +92,7 @@ def test_records_that_no_suite_plans_are_exported_and_then_removed(place, old, h
     assert "removed: 2 trials, " in done.out
     (archive,) = (place / "results" / "pruned").glob("*.zip")
     assert f"exported: results/pruned/{archive.name}" in done.out
+    assert f"harness import results/pruned/{archive.name}\n" in done.out
     assert re.fullmatch(r"small-\d{8}-\d{6}-\d{6}-1\.zip", archive.name)
     import_records(archive, tmp_path / "there")
     of_old = {path: content for path, content in before.items() if path.split("/")[2] in old}
@@ -121,6 +124,23 @@ def test_it_shows_sizes_and_asks_and_an_empty_answer_removes_nothing(place, old,
         size = sum(path.stat().st_size for each in old for path in (place / "results/runs/small" / each).iterdir())
         assert f"2, {size / 1000:.1f} kB" in asked.stdout
     assert files(place / "results") == before
+
+
+def test_it_names_the_trials_and_says_what_becomes_of_tables(place, old, harness):
+    runs = place / "results" / "runs" / "small"
+    seeds = {trial: store.load(runs, trial).spec.seed for trial in old}
+    done = harness("runs", "--prune", "--yes")
+    assert "not planned by suites/suite.yaml:" in done.out
+    for trial in old:
+        assert f"  {trial}  mos(num_mixtures=2), seed {seeds[trial]}\n" in done.out
+    assert "with fewer finished trials need --overwrite" in done.out
+
+
+def test_of_many_trials_it_names_five_and_counts_the_others():
+    ids = [f"{number:012x}" for number in range(8)]
+    found = Unneeded(suite="small", file=None, unplanned=dict.fromkeys(ids, 1), heads=dict.fromkeys(ids, "softmax"))
+    shown = [str(part) for part in history_tables.unneeded([found])]
+    assert shown[-6:] == [*(f"  {each}  softmax" for each in ids[:5]), "  and 3 more"]
 
 
 def test_a_yes_to_the_question_removes(place, old):

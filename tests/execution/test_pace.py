@@ -103,7 +103,28 @@ def test_a_trial_that_starts_again_is_measured_anew(suite):
     pace.started(trial, 0.0)
     pace.progressed(trial, progress(1, 10), 100.0)
     pace.started(trial, 200.0)
-    assert (pace.running, pace.remaining(trial.id, 200.0), pace.elapsed(203.0)) == (1, None, 3.0)
+    assert (pace.running, pace.remaining(trial.id, 200.0), pace.used(203.0)) == (1, None, 203.0)
+
+
+def test_the_time_that_is_left_falls_with_the_clock_between_two_reports(suite):
+    trial, pace = suite.trials[0], Pace(suite.trials[:2])
+    pace.started(trial, 0.0)
+    pace.progressed(trial, progress(1, 5), 0.0)
+    pace.progressed(trial, progress(1, 10), 6.0)  # twelve seconds an epoch, one is left; the other trial takes two
+    assert [pace.remaining(trial.id, now) for now in (6.0, 7.0, 10.0, 17.0, 18.0, 30.0)] == [12, 11, 8, 1, 0, 0]
+    assert [pace.remaining_of_all(now) for now in (6.0, 7.0, 18.0, 30.0)] == [36, 35, 24, 24]
+
+
+def test_the_time_that_devices_were_taken_never_falls_when_a_trial_ends(suite):
+    train = suite.trials[0].train.model_copy(update={"data_parallel": 4})
+    wide = suite.trials[0].model_copy(update={"train": train})
+    pace = Pace([wide, suite.trials[1]])
+    pace.started(wide, 0.0)
+    pace.started(suite.trials[1], 5.0)
+    assert pace.used(10.0) == 4 * 10 + 5
+    pace.ended(wide, 10.0)
+    assert pace.used(10.0) == 4 * 10 + 5
+    assert pace.used(12.0) == 4 * 10 + 7
 
 
 def test_no_trial_left_is_no_time_left(suite):

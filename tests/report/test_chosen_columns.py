@@ -1,10 +1,12 @@
 """Some columns of a table, and the compact table for one column of a paper."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.errors import RecordError
 from harness.report.table import chosen_columns, formats
-from harness.report.table.content import Cell, Column, Line, Table
+from harness.report.table.content import Cell, Column, Line, Note, Table
 
 COLUMNS = ("head", "K", "params", "test ppl", "test ppl, last epoch", "vs softmax", "train ms/batch", "n")
 
@@ -53,6 +55,24 @@ def test_of_several_corpora_a_name_is_of_all_and_with_its_corpus_of_one():
         "wt2 test ppl",
     ]
     assert [column.header for column in chosen_columns.select(made, ["wt2 test ppl"]).columns[1:]] == ["wt2 test ppl"]
+
+
+def test_a_note_goes_with_the_columns_that_it_is_about():
+    notes = ("of all", Note("of times", ("ms/batch",)), Note("of comparisons", ("vs ", "verdict")))
+    whole = replace(table(), notes=notes)
+    assert chosen_columns.select(whole, ["test ppl"]).notes == ("of all",)
+    assert chosen_columns.select(whole, ["train ms/batch"]).notes == ("of all", "of times")
+    assert chosen_columns.select(whole, ["vs"]).notes == ("of all", "of comparisons")
+    assert chosen_columns.select(whole, compact=True).notes == notes
+    assert chosen_columns.select(whole).notes == notes
+
+
+@pytest.mark.parametrize(
+    "given", ["test ppl, last epoch,vs , params", "test ppl, last epoch, vs,params,", " test ppl,last epoch,vs,params"]
+)
+def test_spaces_around_a_comma_do_not_matter_and_a_name_may_have_a_comma(given):
+    made = chosen_columns.select(table(), given.split(","))
+    assert list(shown(made)) == ["head", "test ppl, last epoch", "vs softmax", "params"]
 
 
 def test_an_unknown_column_lists_the_known_ones():

@@ -95,7 +95,7 @@ def test_notes_have_reasons_devices_and_sources(studied):
     text = suite_table.text(ground_truth.table([studied(replace(CELL, differs="the clip"), values=(110.0,))]))
     number = "small: softmax, markov, 2 epochs: test ppl within 2 % of 100 (one run)"
     assert f"- {number}: no so far, +10.00 %, 1 of 3 seeds; the clip.\n" in text
-    assert "- minutes: of training, for one trial, on a processor, 1 thread(s).\n" in text
+    assert "- minutes: of training, for one trial, on a processor, 1 thread.\n" in text
     assert "- paper/one: A Paper, 2020.\n" in text
 
 

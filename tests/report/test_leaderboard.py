@@ -112,20 +112,20 @@ def test_a_terminal_shows_rank_backbone_seeds_and_the_difference_to_the_best(fin
 
 
 def test_a_row_has_its_rank_and_its_difference_to_the_best_over_shared_seeds_with_its_test(finish, found):
-    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    finish(ppls=[10.0, 11.4, 9.0, 9.5])
     best, other = lines(found()[0])
     assert (best["rank"], best["vs best"], best["p (Holm)"], best["pairs"]) == ("1", "-", "-", "-")
-    # differences of logs: log(10 / 9) = 0.10536 and log(12 / 9.5) = 0.23361, so mean 0.16949 and sd 0.09069;
-    # t = 0.16949 / (0.09069 / sqrt(2)) = 2.6429, and with one degree of freedom p = 1 - 2 atan(t) / pi
-    p = 1 - 2 * math.atan(2.6429) / math.pi
-    reach = 12.706 * 0.09069 / math.sqrt(2)
-    low, high = (100 * math.expm1(0.16949 + part) for part in (-reach, reach))
+    # differences of logs: log(10 / 9) = 0.10536 and log(11.4 / 9.5) = 0.18232, so mean 0.14384 and sd 0.05442;
+    # t = 0.14384 / (0.05442 / sqrt(2)) = 3.7380, and with one degree of freedom p = 1 - 2 atan(t) / pi
+    p = 1 - 2 * math.atan(3.7380) / math.pi
+    reach = 12.706 * 0.05442 / math.sqrt(2)
+    low, high = (100 * math.expm1(0.14384 + part) for part in (-reach, reach))
     assert other["rank"] == "2"
-    assert other["vs best"] == f"+18.5 % [{low:+.1f}, {high:+.1f}]"
+    assert other["vs best"] == f"+15.5 % [{low:+.1f}, {high:+.1f}]"
     assert (other["p (Holm)"], other["pairs"]) == (f"{p:.3f}", "2")
     row = board.as_json(found())[0]["rows"][1]
     assert row["rank"] == 2
-    assert row["vs_best"]["nats"] == pytest.approx(0.16949, abs=1e-5)
+    assert row["vs_best"]["nats"] == pytest.approx(0.14384, abs=1e-5)
     assert row["vs_best"]["p_holm"] == pytest.approx(p, abs=1e-4)
 
 

@@ -76,12 +76,32 @@ def test_a_verdict_is_by_the_declared_test_and_margin_which_a_note_names(suite_o
     assert lines[1]["vs softmax"].mark == "***"  # there is a difference, and it is smaller than the margin
     assert lines[1]["correlation"].text == "+1.00"
     assert "p (signs)" not in lines[1]
-    assert note(notes, "Comparisons") == (
-        "Comparisons: Welch's t tests over seeds, corrected by Holm's method; smallest difference of interest 50 %."
+    assert note(notes, "Comparisons").startswith(
+        "Comparisons: Welch's t tests over seeds, corrected by Holm's method; smallest difference of interest 50 %. "
+        "The change against the baseline (vs) is the geometric mean of the ratios of perplexity"
     )
     assert note(notes, "Seeds still needed").startswith(
         "Seeds still needed to detect a difference of 50 % with 80 % power"
     )
+
+
+@pytest.mark.parametrize(
+    ("spread", "written_out"),
+    [  # with two pairs, the ends of the interval are 2 x 12.706 x spread / sqrt(2) nats apart; ln 4 = 1.386
+        (0.07, True),  # 1.258
+        (0.08, False),  # 1.437
+    ],
+)
+def test_an_interval_that_says_nothing_is_not_written_out(suite_of, record_of, spread, written_out):
+    suite = suite_with(suite_of, 2)
+    other = [101.0 * math.exp(sign * spread / math.sqrt(2)) for sign in (-1, 1)]  # sd of the differences: spread
+    lines, notes = built(suite, of_heads(suite, record_of, [100.0, 100.0], other, [100.0, 100.0]))
+    cell, half = lines[1]["vs softmax"], 12.7062 * spread / math.sqrt(2)
+    ends = [100 * (1.01 * math.exp(end) - 1) for end in (-half, half)]
+    assert cell.interval == pytest.approx(ends, rel=1e-4)
+    low, high = cell.interval
+    assert cell.text == (f"+1.0 % [{low:+.1f}, {high:+.1f}]" if written_out else "+1.0 % [too wide]")
+    assert any(each.startswith("[too wide]: ") for each in notes) != written_out
 
 
 def test_seeds_still_needed_are_a_range_from_five_seeds_on(suite_of, record_of):
@@ -262,7 +282,7 @@ def test_times_of_an_exclusive_pass_stand_before_those_of_trials_with_its_condit
     assert [line["train ms/batch"].mark for line in lines] == ["", "", "‡"]
     assert note(notes, "ms/batch of softmax") == (
         "ms/batch of softmax; mos(num_mixtures=2): median ± interquartile range, one model at a time after training, 5 "
-        "rounds, 38 to 40 training batches a model, on a processor, 2 thread(s), torch 2.13.0, harness at abc, "
+        "rounds, 38 to 40 training batches a model, on a processor, 2 threads, torch 2.13.0, harness at abc, "
         "2026-01-02T04:59:00+00:00; other work used 0.2 cores."
     )
     assert note(notes, "ms/batch of mos(num_mixtures=3)").endswith(

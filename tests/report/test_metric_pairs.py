@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.records.token_nll import TokenScores
-from harness.report.diff.metric_pairs import costs, results
+from harness.report.diff.metric_pairs import MetricDifference, costs, results
 from harness.report.diff.pairs import Selection
 
 SUITE = """\
@@ -87,3 +87,12 @@ def test_what_sharing_did_to_times_is_said(sides):
         label="mos", runs=other.runs, records=(other.records[0].model_copy(update={"environment": shared}),)
     )
     assert costs(one, shares)[1] == ["ms/batch: measured during training, while other work ran on the machine"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wide"),
+    [(-0.5, 0.99, False), (-0.5, 1.01, True), (-1.0, 4e10, True), (1.4, 1.6, False), (None, None, False)],
+)
+def test_an_interval_is_too_wide_when_its_ends_are_further_apart_than_by_a_factor_of_4(low, high, wide):
+    found = MetricDifference(name="test_ppl", a=1.0, b=1.0, n=2, change=0.0, low=low, high=high)
+    assert found.too_wide == wide  # (1 + high) / (1 + low) is 3.98, 4.02, infinite, 1.08

@@ -59,7 +59,7 @@ def test_the_route_of_products_and_a_graph_are_told_with_the_machine(suite_of, r
     suite = suite_of(SUITE)
     record = record_of(suite.trials[0], environment=environment)
     assert notes(suite, record, about="Measured") == [
-        f"Measured on {environment.get('device', 'a processor')}, 1 thread(s) a trial, torch 2.13.0{told}, "
+        f"Measured on {environment.get('device', 'a processor')}, 1 thread a trial, torch 2.13.0{told}, "
         "Python 3.11.7, harness 0.1.0 at abc, executor inline. The last trial finished 2026-01-02T03:05:05+00:00."
     ]
 

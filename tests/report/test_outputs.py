@@ -99,6 +99,13 @@ def test_nothing_is_replaced_by_what_is_made_of_fewer_trials(command, call, proj
     assert after != before
 
 
+def test_a_report_that_would_not_be_written_is_refused_before_its_plots_are_drawn(call, project, monkeypatch):
+    assert call("report").code == 0
+    lose(project)
+    monkeypatch.setattr("harness.report.figures.plots.draw", lambda *_, **__: pytest.fail("plots were drawn"))
+    assert call("report").code == 1
+
+
 @pytest.mark.parametrize("command", ["table", "leaderboard"])
 def test_what_is_not_written_is_shown(command, call, project):
     assert call(command).code == 0

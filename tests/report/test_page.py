@@ -279,6 +279,20 @@ def test_the_page_says_that_no_row_has_a_verdict_only_where_none_has_one(six_see
     )
 
 
+def test_what_is_between_backticks_is_code_on_the_page_and_all_of_it_is_escaped(suite, record_of):
+    made = [record_of(trial, test_ppl=9.0) for trial in suite.trials[1:]]
+    failed = record_of(suite.trials[0], status="error", message="run `harness <b>` & look at ` alone")
+    text = rendered(handmade.evidence(suite, [failed, *made]))
+    assert "<p>run <code>harness &lt;b&gt;</code> &amp; look at ` alone</p>" in text
+
+
+def test_an_epoch_is_singular(suite_of, record_of):
+    suite = suite_of(handmade.changed(("epochs: 2", "epochs: 1")))
+    text = rendered(handmade.evidence(suite, [record_of(trial, test_ppl=9.0) for trial in suite.trials]))
+    assert "<dt>Budget</dt><dd>1 epoch</dd>" in text
+    assert "1 epochs" not in text
+
+
 def test_without_a_baseline_the_page_promises_ranks_and_no_verdict(six_seeds):
     no_baseline = ("table: {baseline: softmax}", "table: {baseline: null}")
     suite, made = six_seeds(no_baseline, fewer=6)
@@ -287,7 +301,10 @@ def test_without_a_baseline_the_page_promises_ranks_and_no_verdict(six_seeds):
         suite, made = six_seeds(("seeds: [1, 2, 3, 4, 5, 6]", "seeds: [1]"), *changes, fewer=1)
         findings = handmade.findings(suite, made)
         assert summary.summary(findings, findings.lines)["What comes next"] == [
-            (f"With 6 seeds or more in the suite's `seeds`, rows are {judged}.", "")
+            (
+                f"With 6 seeds or more in the suite's `seeds`, rows are {judged}. Add some, then:",
+                "harness run suites/suite.yaml",
+            )
         ]
 
 

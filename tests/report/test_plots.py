@@ -112,6 +112,12 @@ def test_every_kind_of_plot_is_drawn_where_there_is_everything(suite, made):
     assert {plot.name: plot.title for plot in found} == KINDS
 
 
+def test_one_number_of_mixtures_is_no_plot(suite, made):
+    one = [record for record in made if record.spec.head.params.get("num_mixtures") != 5]
+    found = drawn(panels.by_mixtures, handmade.evidence(suite, one))
+    assert found == "all finished trials have the same num_mixtures"
+
+
 def test_by_mixtures_shows_the_means_the_ranges_and_the_band_of_the_baseline(suite, made):
     axes, caption = drawn(by_mixtures, handmade.evidence(suite, made))
     expected = [(2, 82, 80, 84), (5, 92, 90, 94)]  # two seeds that differ by 4

@@ -83,6 +83,9 @@ def test_all_rows_of_all_suites_can_be_searched(files):
     names = re.findall(r'<td class="text name">([^<]*)<', searched)
     assert sorted(names) == ["mos(num_mixtures=2)", "sigsoftmax", "softmax", "softmax"]
     assert index.count('id="search"') == 1
+    columns = re.findall(r'<th scope="col"[^>]*><button[^>]*>([^<]*)<', searched)
+    assert "test ppl" in columns
+    assert "reproduced" not in columns  # no suite has a printed number
     assert "<dt>Trials</dt><dd>8 ok of 8</dd>" in index
 
 

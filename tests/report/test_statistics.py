@@ -53,6 +53,14 @@ def test_sign_flip_counts_all_patterns_of_eight_seeds():
     assert sign_flip(list(differences))[0] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("seeds", range(2, EXACT_SEEDS + 1))
+def test_the_counted_sign_flip_is_that_of_scipy(seeds):
+    differences = np.random.default_rng(seeds).normal(0.5, 1, seeds)
+    given = {"permutation_type": "samples", "vectorized": True, "n_resamples": np.inf}
+    expected = stats.permutation_test((differences,), np.mean, **given).pvalue
+    assert sign_flip(list(differences))[0] == pytest.approx(expected, rel=1e-12)
+
+
 def test_more_seeds_than_can_be_counted_draw_patterns_and_say_so():
     differences = list(np.random.default_rng(4).normal(0.3, 1, EXACT_SEEDS + 1))
     p, patterns = found = sign_flip(differences)

@@ -11,9 +11,10 @@ from rich.console import Console
 from harness import plan
 from harness.execution.progress.short_table import short_table
 from harness.report.table.content import Cell, Column, Line, Table
-from harness.report.table.short_form import MEANINGS, of_suite
+from harness.report.table.short_form import MEANINGS, SHARED_SEEDS, of_suite
 from harness.report.table.suite_table import build
 
+HEADS = ("softmax", "mos")
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -73,6 +74,25 @@ def test_the_legend_explains_the_marks_that_there_are_and_no_others():
     assert [line[0] for line in summary.legend] == ["≈", "↓", "∅", "‡", "¶"]
     assert "26.3 ‡" in drawn(summary)
     assert of_suite(table({"head": Cell(text="mos")})).legend == ()
+
+
+@pytest.mark.parametrize(
+    ("means", "change", "said"),
+    [
+        ((100.0, 98.0), -2.0, False),  # 98 / 100 - 1
+        ((100.0, 98.0), -2.04, False),  # the same in the digits shown
+        ((100.0, 98.0), -2.7, True),  # over fewer seeds
+    ],
+)
+def test_a_comparison_that_is_not_the_ratio_of_the_means_shown_is_said(means, change, said):
+    rows = [
+        {"head": Cell(text=name), "test ppl": Cell(text="...", value=mean)}
+        for name, mean in zip(HEADS, means, strict=True)
+    ]
+    rows[1] |= {"vs softmax": Cell(text="...", value=change), "verdict": Cell(text="too few seeds")}
+    assert (SHARED_SEEDS in of_suite(table(*rows)).legend) == said
+    rows[1] |= {"verdict": Cell(text="undecided: seeds missing")}  # no number is shown
+    assert SHARED_SEEDS not in of_suite(table(*rows)).legend
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,7 @@ class LiveView:
             f"{self.pace.running} running",
             f"{self.pace.waiting} waiting",
             f"wall {clock(now - self._began)}",
-            f"device {clock(self._device_seconds() + self.pace.elapsed(now))}",
+            f"device {clock(self.pace.used(now))}",
             f"ETA {'-' if remaining is None else clock(remaining)}",
         ]
         lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in _lines(head, width)]

@@ -8,6 +8,9 @@ from harness.execution.progress.live import LiveView
 from harness.execution.progress.short_table import short_table
 from harness.plan.specs import TrialSpec
 from harness.report.study import Study
+from harness.report.table import suite_table
+from harness.report.table.content import Table
+from harness.report.table.short_form import of_truths
 
 
 class Reporter:
@@ -51,6 +54,13 @@ class Reporter:
             self.output.print(short_table(found.summary(), self.output.width))
         else:
             self.say(found.table())
+
+    def ground_truths(self, made: Table) -> None:
+        """Show the table of ground truths, as `table` shows that of a suite."""
+        if self.output.is_terminal:
+            self.output.print(short_table(of_truths(made), self.output.width))
+        else:
+            self.say(suite_table.text(made))
 
     def table_files(self, files: list[Path]) -> None:
         """Say where the table is."""

@@ -11,7 +11,10 @@ from harness.report.table.short_form import Summary
 
 GAP = 2  # characters between columns
 WHOLE = ("K", "test ppl", "ms/batch", "rank")  # columns whose cells are not broken into lines
-SHRUNK = (("head", 20), ("seeds", 10), ("backbone", 10), ("vs", 10), ("head", 8))  # in this order, to these widths
+SHRUNK = (  # in this order, to these widths
+    *(("head", 20), ("target", 28), ("printed", 10), ("seeds", 10), ("backbone", 10), ("vs", 10)),
+    *(("head", 8), ("target", 12)),
+)
 
 
 def short_table(summary: Summary, width: int) -> Table:
@@ -43,7 +46,8 @@ def _widths(summary: Summary, width: int) -> list[int]:
     names = [column.name for column in summary.columns]
     texts = [[name] for name in names]
     for heading, lines in summary.sections:
-        texts[names.index("head")].append(heading)
+        if heading:
+            texts[names.index("head")].append(heading)
         for line in lines:
             for column, cell in zip(texts, line.cells, strict=True):
                 column.append(cell.text)

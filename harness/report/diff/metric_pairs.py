@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from harness.printable import counted
 from harness.records import timings
 from harness.records.metrics import METRICS, metrics_of
 from harness.records.record import TrialRecord
@@ -14,7 +15,7 @@ from harness.report.diff.pairs import Selection
 from harness.report.evidence.blocks import BLOCK, Interval, block_interval
 from harness.report.evidence.gains import differences
 from harness.report.evidence.power import more_seeds
-from harness.report.evidence.statistics import paired, sign_flip
+from harness.report.evidence.statistics import WIDEST, paired, sign_flip
 
 EFFECT = math.log1p(0.01)  # nats: one per cent of perplexity
 
@@ -45,6 +46,11 @@ class MetricDifference:
     p_t: float | None = None
     p_sign_flip: float | None = None
     more_seeds: tuple[int, int] | None = None
+
+    @property
+    def too_wide(self) -> bool:
+        """Whether the ends of the interval are further apart than tables write out."""
+        return self.low is not None and 1 + self.high > WIDEST * (1 + self.low)
 
 
 def results(a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:
@@ -107,7 +113,7 @@ def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str
         test = paired(logs)
         tests = {"n": test.n, "change": math.expm1(test.mean)}
         if test.sd:
-            tests |= {"low": math.expm1(test.low), "high": math.expm1(test.high), "over": f"{test.n} seeds"}
+            tests |= {"low": math.expm1(test.low), "high": math.expm1(test.high), "over": counted(test.n, "seed")}
         if test.sd is not None and METRICS[name].unit == "perplexity":
             tests |= {"p_t": test.p_t, "p_sign_flip": sign_flip(logs)[0], "more_seeds": more_seeds(test, EFFECT)}
         yield MetricDifference(
@@ -118,7 +124,7 @@ def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str
 def _with_blocks(of: MetricDifference, over: Interval) -> MetricDifference:
     if over.low is None:
         return of
-    text = f"{over.blocks} blocks of {BLOCK:,} tokens"
+    text = f"{counted(over.blocks, 'block')} of {BLOCK:,} tokens"
     return replace(of, low=math.expm1(over.low), high=math.expm1(over.high), over=text)
 
 
@@ -131,4 +137,4 @@ def _exclusive(a: Selection, b: Selection) -> tuple[Timing, Timing] | None:
 
 def _machine(record: TrialRecord) -> str:
     """The device and threads: only times on the same ones are compared."""
-    return f"{record.environment.device}, {record.environment.threads} threads"
+    return f"{record.environment.device}, {counted(record.environment.threads, 'thread')}"

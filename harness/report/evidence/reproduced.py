@@ -4,6 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.printable import counted
 from harness.records.metrics import METRICS
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.printed_numbers import PrintedCell
@@ -68,7 +69,7 @@ class Reproduction:
         printed, why = self.printed, f" ({self.printed.reason})" if self.printed.reason else ""
         found = f"{self.metric} within {printed.tolerance:g} % of {printed.value}{why}: {self.answer}"
         if self.answer in (*YES, *NO):
-            found += f", {self.difference:+.2f} %, {len(self.values)} of {self.seeds} seeds"
+            found += f", {self.difference:+.2f} %, {len(self.values)} of {counted(self.seeds, 'seed')}"
         return found + (f"; {printed.differs or NO_CAUSE}" if self.answer in NO else "")
 
 

@@ -34,6 +34,8 @@ def by_parameter(name: str, label: str, lines: list[Row], evidence: Evidence) ->
     found = points.by_parameter(name, lines, evidence.printed)
     if not found:
         return f"no finished trial's head has {name}"
+    if len({point.x for series in found for point in series.points}) < 2:
+        return f"all finished trials have the same {name}"
     on, entries = axes(label, f"test perplexity\n{_over_seeds(found, 'bars')}"), []
     reference = _baseline(lines, evidence)
     level = points.baseline(reference, evidence.printed) if reference else None

@@ -67,7 +67,12 @@ def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, b
         if isinstance(plot, Plot):
             contents = zip(ENDINGS, (plot.svg.encode(), plot.png, plot.pdf), strict=True)
             files |= {place / f"{plot.name}.{ending}": content for ending, content in contents}
-    return files, [old for ending in ENDINGS for old in place.glob(f"*.{ending}") if old not in files]
+    return files, [old for old in present(place) if old not in files]
+
+
+def present(place: Path) -> list[Path]:
+    """The files of plots that are in a suite's folder of plots."""
+    return [old for ending in ENDINGS for old in place.glob(f"*.{ending}")]
 
 
 def _of_widths(lines: list[Row]) -> list[Kind]:

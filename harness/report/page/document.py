@@ -13,9 +13,9 @@ from itertools import groupby
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from harness.printable import printable
+from harness.printable import counted, printable
 from harness.records.metrics import METRICS
 from harness.records.record import CurvePoint, TrialRecord
 from harness.report.evidence.findings import Findings
@@ -155,7 +155,7 @@ def _about(evidence: Evidence) -> dict[str, str]:
     about = {
         "Trials": str(evidence.trials),
         "Seeds": ", ".join(dict.fromkeys(str(trial.seed) for trial in trained)),
-        "Budget": f"{trained[0].train.epochs:g} epochs" if trained else "",
+        "Budget": counted(trained[0].train.epochs, "epoch") if trained else "",
         "Device": "; ".join(dict.fromkeys(each.device for each in where)),
         "Versions": "; ".join(dict.fromkeys(f"harness {e.harness}, torch {e.torch}, Python {e.python}" for e in where)),
         "Commit": ", ".join(dict.fromkeys(each.commit for each in where)),
@@ -175,6 +175,7 @@ def _page(**content: object) -> str:
         finalize=_shown,
     )
     environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs}
+    environment.filters |= {"in_code": in_code, "counted": counted}
     environment.filters |= {"arranged": arranged, "parts": parts, "meaning": meaning}
     script = (here / "page.js").read_text(encoding="utf-8")
     style = (here / "page.css").read_text(encoding="utf-8")
@@ -182,6 +183,11 @@ def _page(**content: object) -> str:
     return environment.get_template("page.html").render(
         **content, box=(WIDTH, HEIGHT), script=Markup(script), style=Markup(style), script_hash=digest
     )
+
+
+def in_code(text: str) -> Markup:
+    """A text in which what stands between two backticks is shown as code. All of it is escaped."""
+    return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(_shown(text)))))
 
 
 def _runs(names: Iterable[str]) -> list[dict[str, object]]:

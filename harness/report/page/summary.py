@@ -113,7 +113,8 @@ def _next(evidence: Evidence, lines: Sequence[Row]) -> tuple[str, str]:
         )
     if any(not row.is_ngram and len(row.ok_seeds) < RANK_SEEDS for row in lines) and len(lines) > 1:
         judged = "ranked" if evidence.suite.table.baseline is None else "ranked and have a verdict"
-        return f"With {RANK_SEEDS} seeds or more in the suite's `seeds`, rows are {judged}.", ""
+        more = f"With {RANK_SEEDS} seeds or more in the suite's `seeds`, rows are {judged}. Add some, then:"
+        return more, of_trials(evidence.suite, (), [""])
     return "Open a row for its settings, its trials and the command that runs it again.", ""
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from harness.plan.specs import GROUND_TRUTH
 from harness.report import ground_truth
@@ -71,9 +72,17 @@ def _rows(found: Sequence[Study], ranked: bool) -> Table:
             suite = Cell(text=each.suite.name, link=page_of(each))
             numbers = [cells[name][index] if name in cells else EMPTY for name in SHOWN]
             lines.append(Line(cells=(*labels, suite, *numbers), trials=tuple(trial.id for trial in row.trials)))
+    columns, lines = _without_empty(columns, lines)
     lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs baseline', its own baseline."
     lead += " The leaderboard compares rows of several suites." if ranked else ""
     return Table(title="Rows of all suites", columns=tuple(columns), lines=tuple(lines), lead=lead)
+
+
+def _without_empty(columns: list[Column], lines: list[Line]) -> tuple[list[Column], list[Line]]:
+    """The columns that are not empty in every line."""
+    kept = [index for index in range(len(columns)) if any(line.cells[index] != EMPTY for line in lines)]
+    shorter = [replace(line, cells=tuple(line.cells[index] for index in kept)) for line in lines]
+    return [columns[index] for index in kept], shorter
 
 
 def _general(column: str, found: Study) -> str:

@@ -5,9 +5,16 @@ from harness.records.record import TrialRecord
 from harness.report.evidence import versions
 from harness.report.evidence.findings import BLOCKS_MARK, COMPAT_MARK, UNCERTIFIED_MARK, Findings
 from harness.report.evidence.table_rows import Row
+from harness.report.table import comparison_notes
+from harness.report.table.content import Note
 from harness.report.table.time_notes import row_name
 
 SHOWN = 5  # of the trials without scores of tokens
+ONE_SEED = (
+    f"{BLOCKS_MARK} one seed: a 95 % interval over blocks of the test text, not over seeds. It describes these trained "
+    "models and ranks nothing."
+)
+LAST_EPOCH = "ours - printed: of the weights after the last epoch, which the paper tested."
 UNCERTIFIED = (
     f"{UNCERTIFIED_MARK} not certified: trained before the harness checked that a perplexity is computed from "
     "probabilities (docs/certificates.md). harness run SUITE --force trains them again."
@@ -27,12 +34,9 @@ def notes(findings: Findings, records: list[TrialRecord]) -> list[str]:
     lines, compared = findings.lines, findings.compared.values()
     found = [_compat(line) for line in lines if line.compat is not None]
     if any(each.interval is not None and each.interval.low is not None for each in compared):
-        found.append(
-            f"{BLOCKS_MARK} one seed: a 95 % interval over blocks of the test text, not over seeds. It describes these "
-            "trained models and ranks nothing."
-        )
+        found.append(Note(ONE_SEED, comparison_notes.COLUMNS))
     if any(cell.weights == "last" for cell in findings.evidence.printed.cells):
-        found.append("ours - printed: of the weights after the last epoch, which the paper tested.")
+        found.append(Note(LAST_EPOCH, ("ours - printed",)))
     found += [f"{each}." for record in records for each in record.environment.switched_off]
     found += _code(findings, records)
     found += [_sessions(record) for record in records if record.environment.changed]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from harness.errors import RecordError
 from harness.registry import nearest
-from harness.report.table.content import NOTHING, Cell, Column, Line, Table
+from harness.report.table.content import NOTHING, Cell, Column, Line, Note, Table
 
 LABELS = ("corpus", "backbone", "head", "quantity")  # they say what a row is, and are never left out
 COMPACT = {  # a column of a compact table -> its header there
@@ -18,7 +18,7 @@ COMPACT = {  # a column of a compact table -> its header there
 
 
 def select(table: Table, columns: Sequence[str] = (), *, compact: bool = False) -> Table:
-    """The table with some of its columns.
+    """The table with some of its columns, without the notes on the others.
 
     A compact table has the columns of COMPACT, if none are named, comparisons without interval, and no column that is
     empty in all lines.
@@ -30,15 +30,29 @@ def select(table: Table, columns: Sequence[str] = (), *, compact: bool = False) 
     if not columns and not compact:
         return table
     labels = [index for index, column in enumerate(table.columns) if column.name in LABELS]
-    if columns:
+    if columns := _joined(table, columns):
         chosen = list(dict.fromkeys([*labels, *(index for name in columns for index in _named(table, name))]))
     else:
         chosen = [i for i, column in enumerate(table.columns) if i in labels or _general(column.name) in COMPACT]
     if compact:
         chosen = [i for i in chosen if i in labels or any(line.cells[i].text != NOTHING for line in table.lines)]
     lines = [Line(cells=tuple(line.cells[i] for i in chosen), trials=line.trials) for line in table.lines]
-    found = replace(table, columns=tuple(table.columns[i] for i in chosen), lines=tuple(lines))
+    names = [table.columns[i].name for i in chosen]
+    notes = [note for note in table.notes if not isinstance(note, Note) or note.is_about(names)]
+    columns = tuple(table.columns[i] for i in chosen)
+    found = replace(table, columns=columns, lines=tuple(lines), notes=tuple(notes))
     return _compact(found) if compact else found
+
+
+def _joined(table: Table, parts: Sequence[str]) -> list[str]:
+    """The names that a list separated by commas is of: a name may have a comma itself, 'test ppl, last epoch'."""
+    known = {name for column in table.columns for name in _names(column)}
+    parts, names = [part.strip() for part in parts if part.strip()], []
+    while parts:
+        most = next((n for n in range(len(parts), 1, -1) if ", ".join(parts[:n]) in known), 1)
+        names.append(", ".join(parts[:most]))
+        parts = parts[most:]
+    return names
 
 
 def _compact(table: Table) -> Table:

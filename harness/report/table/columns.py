@@ -8,11 +8,11 @@ from typing import Literal
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.report.evidence import convergence, reproduced
 from harness.report.evidence.comparisons import Compared
-from harness.report.evidence.findings import BLOCKS_MARK, SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK, Findings
+from harness.report.evidence.findings import SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK, Findings
 from harness.report.evidence.printed_numbers import PrintedCell
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
-from harness.report.table.comparison_cells import change, probability
+from harness.report.table.comparison_cells import against, probability
 from harness.report.table.content import NOTHING, Cell, Column
 from harness.report.table.head_counts import head_counts
 
@@ -247,13 +247,7 @@ def _whole(value: object) -> Cell:
 
 
 def _against(compared: Compared | None) -> Cell:
-    """'-1.3 % [-1.9, -0.7] ***': the change of test perplexity, with its interval if there is one."""
-    if compared is None:
-        return EMPTY
-    difference, blocks = compared.difference, compared.interval
-    if difference.low is None and blocks is not None:
-        return change(difference.mean, blocks.low, blocks.high, BLOCKS_MARK)
-    return change(difference.mean, difference.low, difference.high, compared.stars)
+    return EMPTY if compared is None else against(compared)
 
 
 def _correlation(compared: Compared | None) -> Cell:

@@ -8,10 +8,19 @@ from harness.report.evidence import convergence
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.multiple import RANK_SEEDS
 from harness.report.evidence.power import more_seeds
+from harness.report.evidence.statistics import WIDEST
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.verdicts import nats
+from harness.report.table.comparison_cells import TOO_WIDE, against
+from harness.report.table.content import Note
 from harness.report.table.time_notes import row_name
 
+COLUMNS = ("vs ", "verdict", "p (", "reduction")  # that the notes on tests are about
+MEAN = (
+    "The change against the baseline (vs) is the geometric mean of the ratios of perplexity over the seeds that both "
+    "rows have, less 1. It can differ from the ratio of the means."
+)
+WIDE = f"{TOO_WIDE}: the ends of the 95 % interval are further apart than by a factor of {WIDEST:g}."
 TESTS = {"paired": "paired t tests over seeds", "welch": "Welch's t tests over seeds"}
 
 
@@ -35,10 +44,13 @@ def _tests(findings: Findings) -> list[str]:
     table = findings.evidence.suite.table
     if not findings.compared:
         return []
-    return [
+    tests = (
         f"Comparisons: {TESTS[table.test]}, corrected by Holm's method; smallest difference of interest "
         f"{100 * table.margin:g} %."
-    ]
+    )
+    found = [Note(f"{tests} {MEAN}", COLUMNS)]
+    wide = any(TOO_WIDE in against(each).text for each in findings.compared.values())
+    return [*found, Note(WIDE, COLUMNS)] if wide else found
 
 
 def _more_seeds(findings: Findings) -> list[str]:
@@ -49,10 +61,11 @@ def _more_seeds(findings: Findings) -> list[str]:
             texts.append(f"{row_name(each.row, findings.lines)} {_range(needed)}")
     if not texts:
         return []
-    return [
+    needed = (
         f"Seeds still needed to detect a difference of {100 * margin:g} % with 80 % power (for the 95 % interval of "
         f"the spread): {'; '.join(texts)}."
-    ]
+    )
+    return [Note(needed, COLUMNS)]
 
 
 def _too_few(lines: list[Row]) -> list[str]:

@@ -1,7 +1,8 @@
 """A table as data, from which markdown, CSV, LaTeX and the page are made."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from harness.report.evidence.verdicts import Rank
 
@@ -61,11 +62,32 @@ class Line:
     trials: tuple[str, ...] = ()
 
 
+class Note(str):
+    """A note below a table. It is a string that knows which columns it is about.
+
+    Args:
+        text: one or two sentences.
+        columns: parts of the names of these columns; without any of them the note is left out. (): it always stays.
+    """
+
+    columns: tuple[str, ...]
+
+    def __new__(cls, text: str, columns: tuple[str, ...] = ()) -> Self:
+        made = super().__new__(cls, text)
+        made.columns = columns
+        return made
+
+    def is_about(self, names: Iterable[str]) -> bool:
+        """Whether the note belongs to a table with columns of these names."""
+        return not self.columns or any(part in name for name in names for part in self.columns)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table: a title, columns, lines, and the notes below it. No text is escaped.
 
     Args:
+        notes: plain strings, or Notes where they are about some columns.
         lead: a sentence between title and table, in markdown and on the page; '' for none.
     """
 

@@ -8,7 +8,7 @@ from harness.report.evidence.findings import COMPAT_MARK, Findings
 from harness.report.evidence.table_rows import Row, of_head, reduction
 from harness.report.evidence.versions import OUTDATED_MARK
 from harness.report.table.columns import EMPTY, Quantity, quantities
-from harness.report.table.content import Cell, Column, Line
+from harness.report.table.content import Cell, Column, Line, Note
 from harness.report.table.tuned_columns import with_tuned
 
 MAX_NAME = 30  # of a corpus, as a header or in many lines
@@ -84,7 +84,7 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
         for place in range(len(first))
     ]
     if len(corpora) > 1 and "cost" in leading:
-        notes.append(f"Times and memory are of {corpora[0]}.")
+        notes.append(Note(f"Times and memory are of {corpora[0]}.", ("ms/batch", "peak MiB")))
     return Layout(columns, laid, notes)
 
 

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterable
 from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrialSpec, value_text
+from harness.printable import counted
 from harness.protocols import Bidirectional
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.table_rows import shown
 from harness.report.table import caveats, comparison_notes, time_notes, tuning_notes
+from harness.report.table.content import Note
 
 LEGEND = "What the columns, marks and tests mean: docs/tables.md and docs/statistics.md."
 NGRAMS = (
@@ -45,7 +47,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_machines(records),
         *time_notes.notes(findings),
         *comparison_notes.notes(findings),
-        *(f"Printed numbers of {source}." for source in evidence.printed.sources),
+        *(Note(f"Printed numbers of {source}.", ("printed",)) for source in evidence.printed.sources),
         *_reproduced(findings),
         *caveats.notes(findings, records),
         LEGEND,
@@ -165,15 +167,15 @@ def _machine(record: TrialRecord) -> str:
     products = f", float32 products by {ROUTES[e.matmul_route]}" if e.matmul_route is not None else ""
     graph = ", training steps as a CUDA graph" if e.cuda_graph else ""
     return (
-        f"Measured on {e.device}, {e.threads} thread(s) a trial, torch {e.torch}{products}{graph}, Python {e.python}, "
-        f"harness {e.harness} at {e.commit}, executor {e.executor}."
+        f"Measured on {e.device}, {counted(e.threads, 'thread')} a trial, torch {e.torch}{products}{graph}, "
+        f"Python {e.python}, harness {e.harness} at {e.commit}, executor {e.executor}."
     )
 
 
 def _reproduced(findings: Findings) -> list[str]:
     """Each printed number that has a tolerance: how far ours is, and why if it is too far."""
     return [
-        f"Reproduced, {time_notes.row_name(line, findings.lines)}: {each}."
+        Note(f"Reproduced, {time_notes.row_name(line, findings.lines)}: {each}.", ("reproduced",))
         for line, numbers in zip(findings.lines, findings.reproduced, strict=True)
         for each in numbers
     ]

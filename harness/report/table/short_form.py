@@ -17,9 +17,12 @@ AGAINST = "vs "  # how the header of a comparison begins, before the name of the
 FEW = "too few seeds"
 UNTESTED = ("lower", "higher")  # what a change is called that was not tested
 ORDER = "the order is that of validation perplexity"
+SHARED_SEEDS = "vs baseline: over the seeds that both rows have, so not the ratio of the means shown"
+ROUNDED = 0.05  # percent, of a change as it is shown
 NAMES = {"train ms/batch": "ms/batch", "n": "seeds", "test ppl": "test ppl"}  # header in a table -> here
 KEPT = ("head", "K", "test ppl", "reproduced", "train ms/batch", "n")
 OF_GROUP = ("rank", "head", "backbone", "K", "test ppl", "vs best", "train ms/batch", "seeds")
+OF_TRUTHS = ("target", "printed", "ours", "difference", "reproduced")
 GROUPING = ("corpus", "backbone")
 MEANINGS = {
     TIE_MARK: "the lowest, or not distinguishable from it",
@@ -60,7 +63,9 @@ def of_suite(table: Table) -> Summary:
         table.lines, lambda line: ", ".join(_of(line, names)[name].text for name in grouping)
     ):
         sections.append((heading, tuple(_line(line, names, kept, against) for line in lines)))
-    return _summary(table, kept, sections)
+    made = _summary(table, kept, sections)
+    differs = against is not None and any(_differs(line, table.lines, names, against) for line in table.lines)
+    return replace(made, legend=(*made.legend, SHARED_SEEDS)) if differs else made
 
 
 def of_group(table: Table) -> Summary:
@@ -69,6 +74,37 @@ def of_group(table: Table) -> Summary:
     kept = [name for name in OF_GROUP if name in names]
     made = _summary(table, kept, [("", tuple(_line(line, names, kept, None) for line in table.lines))])
     return replace(made, legend=(*made.legend, ORDER))
+
+
+def of_truths(table: Table) -> Summary:
+    """The summary of the table of ground truths."""
+    names = [column.name for column in table.columns]
+    lines = [_line(line, names, OF_TRUTHS, None) for line in table.lines]
+    return _summary(table, OF_TRUTHS, [("", tuple(lines))])
+
+
+def _differs(line: Line, lines: Sequence[Line], names: Sequence[str], against: str) -> bool:
+    """Whether the change that a line shows is not that of the means shown, as far as its digits say."""
+    cells = _of(line, names)
+    others = (_of(each, names) for each in lines)
+    group = [name for name in GROUPING if name in names]
+    base = next(
+        (
+            each["test ppl"].value
+            for each in others
+            if _is_baseline(each, against) and all(each[name].text == cells[name].text for name in group)
+        ),
+        None,
+    )
+    change, ours = cells[against].value, cells["test ppl"].value
+    if ours is None or base is None or "%" not in _in_words(cells, against).text:
+        return False
+    return abs(100 * (ours / base - 1) - change) > ROUNDED
+
+
+def _is_baseline(cells: dict[str, Cell], against: str) -> bool:
+    head = cells["head"].text.removesuffix(cells["head"].mark).strip()
+    return head == against.removeprefix(AGAINST)
 
 
 def _summary(table: Table, kept: Sequence[str], sections: list[tuple[str, tuple[Line, ...]]]) -> Summary:
@@ -103,9 +139,7 @@ def _in_words(cells: dict[str, Cell], against: str) -> Cell:
     """'3.2 % better', '3.2 % lower' (untested), 'equivalent (-0.1 %)', 'undecided: collapsed', 'baseline'."""
     change, verdict = cells[against].value, cells["verdict"].text if "verdict" in cells else NOTHING
     if change is None:
-        baseline = against.removeprefix(AGAINST)
-        head = cells["head"].text.removesuffix(cells["head"].mark).strip()
-        return Cell(text="baseline" if head == baseline else NOTHING)
+        return Cell(text="baseline" if _is_baseline(cells, against) else NOTHING)
     if verdict in ("better", "worse"):
         return Cell(text=f"{abs(change):.1f} % {verdict}")
     if verdict in ("equivalent", "undecided"):

@@ -76,10 +76,15 @@ def write(
         overwrite: also replace a table that was made of more finished trials.
     Raises: FewerTrialsError, StorageError.
     """
-    name = stem(suite, shape)
-    files = {results / "tables" / f"{name}{ending}": form(table).encode() for ending, form in FORMS.values()}
+    contents = [form(table).encode() for _, form in FORMS.values()]
+    files = dict(zip(places(suite, results, shape), contents, strict=True))
     outputs.write(files, overwrite=overwrite)
     return list(files)
+
+
+def places(suite: Suite, results: Path, shape: Shape | None = None) -> list[Path]:
+    """The paths of a table's files, markdown first."""
+    return [results / "tables" / f"{stem(suite, shape)}{ending}" for ending, _ in FORMS.values()]
 
 
 def title(suite: Suite) -> str:

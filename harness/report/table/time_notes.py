@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable
 
+from harness.printable import counted
 from harness.records.metrics import METRICS
 from harness.records.timings import Timing
 from harness.report.evidence.findings import SHARED_MARK, Findings
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
+from harness.report.table.content import Note
 
+COLUMNS = ("ms/batch",)  # that these notes are about
 SHARED = f"{SHARED_MARK} taken while other work ran on the machine: compare such times within this table only."
 NOTED_CORES = 0.05  # other work of fewer cores is rounded to 0.0
 
@@ -28,7 +31,7 @@ def notes(findings: Findings) -> list[str]:
         whose = f"ms/batch of {_names(rows, lines)}" if len(rows_of) > 1 else "ms/batch"
         how = _while_training(rows, timings) if pass_id is None else _pass(pass_id, rows, timings)
         found.append(f"{whose}: {how}")
-    return [*found, SHARED] if shared else found
+    return [Note(text, COLUMNS) for text in ([*found, SHARED] if shared else found)]
 
 
 def row_name(row: Row, lines: list[Row]) -> str:
@@ -49,7 +52,7 @@ def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:
     other_work = f"; other work used {busy:.1f} cores" if busy >= NOTED_CORES else ""
     return (
         f"median ± interquartile range, one model at a time after training, {_range(rounds)} rounds, {_range(batches)} "
-        f"training batches a model, on {one.device}, {one.threads} thread(s), torch {one.torch}, harness at "
+        f"training batches a model, on {one.device}, {counted(one.threads, 'thread')}, torch {one.torch}, harness at "
         f"{one.commit}, {min(each.taken for each in taken)}{other_work}."
     )
 
