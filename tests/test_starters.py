@@ -1,6 +1,7 @@
 """`harness new` and `schema`: the files that they write work as they are."""
 
 import ast
+import importlib
 import os
 import shutil
 import subprocess
@@ -97,7 +98,9 @@ def test_a_new_head_starts_with_the_output_layer_of_the_other_heads(empty, monke
     monkeypatch.setattr(starters, "PACKAGES", empty)
     HEADS.names()
     monkeypatch.setattr(HEADS, "_classes", dict(HEADS._classes))
-    exec(compile(starters.write("head", "fresh").read_text(), "fresh.py", "exec"), {"__name__": "fresh"})
+    made = starters.write("head", "fresh")
+    monkeypatch.syspath_prepend(str(made.parent))
+    importlib.import_module("fresh")
     sizes = {"vocab_size": 23, "seed": 1, "token_counts": torch.ones(23, dtype=torch.long)}
     backbone = ComponentSpec(name="lstm", params={"d_model": 8})
     heads = [ComponentSpec(name="softmax"), ComponentSpec(name="fresh", params={"d_latent": 8})]

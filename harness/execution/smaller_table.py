@@ -22,18 +22,25 @@ def refuse(run: Stage) -> None:
         return
     suite = choices.completed(run.suite, run.results, run.reporter.warn)
     rows = _rows(suite, any_point=run.options.force or run.options.retry_failed)
+    chosen = {trial.id for trial in select(possible_trials(suite), tuple(run.options.only))}
+    places = suite_table.places(suite, run.results)
+    if outputs.why_kept(places, _most(rows, chosen)) is None:
+        return  # whatever is finished already, so no record needs to be read
     tuning = {trial.id for row in suite.tuning.rows for trial in row.tuning_trials} if suite.tuning else set()
     trials = tuning.union(*(ids for points in rows for ids in points))
     records, _ = store.load_all(run.runs, sorted(trials))
     finished = {trial for trial, record in records.items() if record.status in FINISHED}
-    finished |= {
+    finished |= {  # trained again
         trial for trial in trials if (store.folder(run.runs, trial) / store.PREVIOUS).exists()
-    }  # trained again
-    met = trials & {trial.id for trial in select(possible_trials(suite), tuple(run.options.only))}
-    if run.options.force or met - finished:
-        most = sum(max(len(ids & (finished | met)) for ids in points) for points in rows)
-        planned = sum(max(map(len, points)) for points in rows)
-        outputs.refuse_fewer(suite_table.places(suite, run.results), Trials(most, planned), UNDONE)
+    }
+    if run.options.force or (trials & chosen) - finished:
+        outputs.refuse_fewer(places, _most(rows, chosen | finished), UNDONE)
+
+
+def _most(rows: list[list[set[str]]], finished: set[str]) -> Trials:
+    """As many finished trials as the table may have when these trials are finished."""
+    counts = [max(len(ids & finished) for ids in points) for points in rows]
+    return Trials(sum(counts), sum(max(map(len, points)) for points in rows))
 
 
 def _rows(suite: Suite, *, any_point: bool) -> list[list[set[str]]]:

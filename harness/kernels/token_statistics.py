@@ -52,7 +52,7 @@ def lean(given: "Lean") -> Statistics:
         size = tokens_at_once(*buffers.blocks)
         room_nV = given.facets_NFE.new_empty(min(size, buffers.tokens), len(given.weight_VE), dtype=given.wide)
         for facets_nFE, first in _chunks(given, buffers.tokens):
-            blocks = given.logits(facets_nFE.to(given.wide), buffers)
+            blocks = given.logits(facets_nFE, buffers)
             for i in range(0, len(facets_nFE), size):
                 parts = given.mapped([block[i : i + size] for block in blocks])
                 room = room_nV[: len(parts[0])]
@@ -104,7 +104,7 @@ def _of_mixture(given: "Lean", tokens: slice, blocks: list[Tensor], mixed_nV: Te
     found = [exponentiate_(block, given.wide) for block in blocks]
     shift_nF, log_sum_nF = (torch.cat(values, dim=1) for values in zip(*found, strict=True))
     shift_nF *= LOG_2
-    counts = list(given.layout.partitions)
+    counts = given.layout.partitions
     normaliser_nK = normalisers(log_sum_nF + shift_nF, counts)
     weight_nK = -normaliser_nK if given.log_prior_NK is None else given.log_prior_NK[tokens] - normaliser_nK
     factor_nF = (spread(weight_nK, counts) + shift_nF).exp()

@@ -73,23 +73,32 @@ def trials_of(place: Path, content: bytes) -> Trials | None:
 
 
 def refuse_fewer(places: Iterable[Path], ours: Trials, undone: str = "nothing was written") -> None:
-    """Raise if one of these files is made of more finished trials than ours, or does not contain their number while
-    some of our trials are not finished. Called before work whose result would not be written.
+    """Raise if files are not to be replaced by new ones, as `why_kept` says. Called before work whose result would not
+    be written.
 
     Args:
         undone: what was not done, for the message.
     Raises: FewerTrialsError.
     """
+    if (reason := why_kept(places, ours)) is not None:
+        raise FewerTrialsError(f"{reason}; {undone}; --overwrite replaces it")
+
+
+def why_kept(places: Iterable[Path], ours: Trials) -> str | None:
+    """Why files are not to be replaced by new ones: one is made of more finished trials than ours, or none says of how
+    many, and some of our trials are not finished. None: they are to be replaced.
+    """
     old = {place: trials_of(place, place.read_bytes()) for place in places if place.is_file()}
     known = {place: made for place, made in old.items() if made is not None}
     if old and not known and ours.finished < ours.planned:
-        raise FewerTrialsError(
+        return (
             f"{next(iter(old))} is not replaced: it does not say of how many finished trials it is made, and the new "
-            f"one would be made of {ours.finished} of {ours.planned}; {undone}; --overwrite replaces it"
+            f"one would be made of {ours.finished} of {ours.planned}"
         )
     place = max(known, key=lambda each: known[each].finished, default=None)
-    if place is not None and ours.finished < known[place].finished:
-        raise FewerTrialsError(
-            f"{place} is not replaced: it is made of {known[place].finished} finished trials, and the new one would be "
-            f"made of {ours.finished}; {undone}; --overwrite replaces it"
-        )
+    if place is None or ours.finished >= known[place].finished:
+        return None
+    return (
+        f"{place} is not replaced: it is made of {known[place].finished} finished trials, and the new one would be "
+        f"made of {ours.finished}"
+    )

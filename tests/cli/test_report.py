@@ -5,7 +5,7 @@ import shutil
 import commands
 import pytest
 
-KINDS = ["learning_curves", "perplexity_by_mixtures", "perplexity_by_parameters", "perplexity_by_time"]
+KINDS = ["learning_curves", "perplexity_by_parameters", "perplexity_by_time"]
 
 
 def test_report_writes_the_plots_and_the_page_and_says_where(finished, harness):

@@ -89,7 +89,7 @@ def test_a_run_of_some_trials_of_a_fresh_clone_leaves_the_whole_table(finished, 
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert done.err == (
         "results/tables/tiny.md is not replaced: it is made of 4 finished trials, and the new one would be made of 1; "
-        "nothing was trained; --overwrite replaces it\n"
+        "nothing was trained; --results names another folder; --overwrite replaces it\n"
     )
     assert not list((finished / "results").glob("runs/*/*/record.json"))
     assert {path: path.read_bytes() for path in folder.iterdir()} == before

@@ -59,7 +59,7 @@ def test_as_many_trials_as_the_table_has_are_trained_and_fewer_are_not(attempt, 
     assert attempt(text, trials) is None
     refused = attempt(text, trials + 1)
     assert f"it is made of {trials + 1} finished trials, and the new one would be made of {trials};" in refused
-    assert "nothing was trained; --overwrite replaces it" in refused
+    assert "nothing was trained; --results names another folder; --overwrite replaces it" in refused
     assert attempt(text, trials + 1, overwrite=True) is None
 
 

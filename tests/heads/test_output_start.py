@@ -168,6 +168,7 @@ def test_a_bias_may_be_drawn_from_the_range_too(name, params):
     assert torch.equal(drawn.weight, zero.weight)
     assert torch.equal(drawn.bias, expected)
     assert 0.5 * RANGE < expected.abs().max() <= RANGE
+    assert expected.min() < 0 < expected.max()
     assert not torch.equal(expected, drawn.weight.flatten()[:V])
 
 

@@ -47,6 +47,18 @@ def test_statistics_equal_those_of_the_dense_distribution(case, dtype, tolerance
     assert_statistics(flat(found), *dense(inputs, partitions, logit_map), tolerance)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_few_tokens_at_a_time_give_the_same(case, monkeypatch):
+    partitions, logit_map, *rest = case
+    *inputs, _, _ = tensors(partitions, *rest)
+    whole = mixture(*inputs, partitions, logit_map).statistics()
+    for few in (1, 3):
+        monkeypatch.setattr(token_statistics, "tokens_at_once", lambda *blocks, few=few: few)
+        found = mixture(*inputs, partitions, logit_map).statistics()
+        assert_statistics(flat(found), *dense(inputs, partitions, logit_map), 1e-12)
+        assert torch.equal(found.top, whole.top)
+
+
 @pytest.mark.parametrize("case", CASES[:1] + CASES[4:9])
 def test_the_plain_equations_give_the_same(case):
     partitions, logit_map, *rest = case
@@ -71,6 +83,11 @@ def test_logits_give_the_same():
     assert_statistics(flat(Logits(z[None]).statistics()), log_z, p, 1e-12)
 
 
+def test_logits_of_impossible_words():
+    found = Logits(torch.tensor([[[0.0, 0.0, -math.inf]]])).statistics()
+    assert [found.entropy.item(), found.top_logp.item()] == pytest.approx([math.log(2), -math.log(2)], abs=1e-6)
+
+
 @pytest.mark.parametrize("num_words", [1, 3, 4, 5, 8, 11])
 def test_the_largest_value_is_found_at_its_first_place(num_words):
     generator = torch.Generator().manual_seed(num_words)
@@ -92,11 +109,14 @@ def test_certain_and_impossible_words(num_mixtures):
 
 
 @pytest.mark.parametrize("num_mixtures", [1, 3])
-def test_equal_words_have_the_entropy_log_v(num_mixtures):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])  # 5001 is no number of bfloat16
+def test_equal_words_have_the_entropy_log_v(num_mixtures, dtype):
     prior = None if num_mixtures == 1 else torch.zeros(1, 2, 3).log_softmax(-1)
-    found = Mixture(torch.zeros(1, 2, num_mixtures, 4), prior, torch.ones(50, 4)).statistics()
-    assert found.entropy.flatten().tolist() == pytest.approx([math.log(50)] * 2, rel=1e-6)
-    assert found.top_logp.flatten().tolist() == pytest.approx([-math.log(50)] * 2, rel=1e-6)
+    facets, weight = torch.zeros(1, 2, num_mixtures, 4, dtype=dtype), torch.ones(5001, 4, dtype=dtype)
+    found = Mixture(facets, prior, weight).statistics()
+    assert found.entropy.dtype == torch.float32
+    assert found.entropy.flatten().tolist() == pytest.approx([math.log(5001)] * 2, rel=1e-5)
+    assert found.top_logp.flatten().tolist() == pytest.approx([-math.log(5001)] * 2, rel=1e-5)
     assert found.top.tolist() == [[0, 0]]
 
 

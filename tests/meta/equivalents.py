@@ -25,6 +25,21 @@ class Equivalent:
 SAME_AXIS = "the same axis, counted from the other end, or the only place of it"
 SPEED = "how much is done at a time is a matter of speed alone"
 EQUIVALENT = [
+    Equivalent("_of_mixture", "torch.bmm(factor_nF[:, None, part.facets], block)[:, 0]", "there is one row"),
+    Equivalent(
+        "_largest",
+        "values_nV.argmax(-1) if values_nV.is_cuda else torch.from_numpy(values_nV.numpy().argmax(-1))",
+        "the same place, sooner; the other axes counted from the other end",
+    ),
+    Equivalent("_largest", "values_nV.gather(-1, top_n[:, None])[:, 0]", SAME_AXIS),
+    Equivalent("", "-2000.0", "any number whose power of two is 0 will do"),
+    Equivalent("lean", "range(0, len(facets_nFE), size)", "a part without tokens adds nothing"),
+    Equivalent("lean", "room_nV[:len(parts[0])]", "all parts have as many tokens"),
+    Equivalent("lean", "given.layout.partitions == (1,)", "a shortcut: the equations of a mixture give the same"),
+    Equivalent("lean", "_of_softmax(parts[0][:, 0], room)", "there is one part, of one facet"),
+    Equivalent("_of_softmax", "room_nV.sum(-1)", SAME_AXIS),
+    Equivalent("_of_softmax", "weighted_n.isnan().any()", "a shortcut: the limit changes no other number"),
+    Equivalent("_of_mixture", "torch.cat(values, dim=1)", SAME_AXIS),
     Equivalent(
         "_ranks",
         "torch.argsort(counts_V, descending=True, stable=True)",

@@ -114,7 +114,7 @@ def test_every_kind_of_plot_is_drawn_where_there_is_everything(suite, made):
 
 def test_one_number_of_mixtures_is_no_plot(suite, made):
     one = [record for record in made if record.spec.head.params.get("num_mixtures") != 5]
-    found = drawn(panels.by_mixtures, handmade.evidence(suite, one))
+    found = drawn(by_mixtures, handmade.evidence(suite, one))
     assert found == "all finished trials have the same num_mixtures"
 
 

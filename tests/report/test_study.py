@@ -86,7 +86,9 @@ def test_a_report_is_the_page_and_the_plots_and_warns_of_plots_that_show_nothing
 
 
 def test_a_report_of_trials_without_a_record_is_refused(made):
-    with pytest.raises(RecordError, match=r"has no record of these trials; `harness run .*suite\.yaml` makes them"):
+    with pytest.raises(
+        RecordError, match=r"has no record of these trials; `harness run .*suite\.yaml --results .*` makes them"
+    ):
         made.write_report(only=["head.num_mixtures=3"])
 
 

@@ -99,6 +99,9 @@ def test_the_gradient_is_clipped_once_by_its_whole_norm():
             loss = self.weight * tokens.double().mean()
             return type("Loss", (), {"training_loss": lambda self, targets: loss})(), None
 
+        def from_the_right(self):
+            return None
+
     train = TrainSpec(optimizer="sgd", lr=1.0, epochs=1, batch_size=2, seq_len=1, clip=1.0, accumulation=2)
     model = Linear()
     step = EagerStep(model, torch.optim.SGD(model.parameters(), lr=1.0), train)
