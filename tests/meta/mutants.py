@@ -145,8 +145,9 @@ def rehearse(chosen: list[Target]) -> Rehearsal:
         code = pytest.main([*PYTEST, *tests], plugins=[rehearsal])
     if code != 0:
         raise SystemExit(f"{output.getvalue()}\nthe tests do not pass on the code as it is (pytest's exit code {code})")
-    for name in [name for name in sys.modules if name.partition(".")[0] in {"tests", "conftest", "oracles"}]:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):  # tests and what supports them are imported anew, with the mutant
+        if (getattr(module, "__file__", None) or "").startswith(f"{ROOT / 'tests'}/") and name != "__main__":
+            del sys.modules[name]
     gc.collect()
     gc.freeze()
     return rehearsal
