@@ -56,9 +56,8 @@ class Clustered:
     def _losses(self, targets_BT: Tensor) -> tuple[Tensor, Tensor]:
         """(N,) nats, and (N,) the sums of (log Z)^2."""
         rank_N, short = self.rank_V.index_select(0, targets_BT.flatten()), self.layers.shortlist_size
-        cluster_N = (
-            torch.bucketize(rank_N, rank_N.new_tensor(self.layers.cutoffs), right=True) - 1
-        )  # -1: a frequent word
+        ends = torch.tensor(self.layers.cutoffs, device=rank_N.device)
+        cluster_N = torch.bucketize(rank_N, ends, right=True) - 1  # -1: a frequent word
         first_NS = self._first(self.h_ND)
         log_z_N = first_NS.logsumexp(-1)
         at_N = torch.where(cluster_N < 0, rank_N, short + cluster_N)

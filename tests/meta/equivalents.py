@@ -25,6 +25,11 @@ class Equivalent:
 SAME_AXIS = "the same axis, counted from the other end, or the only place of it"
 SPEED = "how much is done at a time is a matter of speed alone"
 EQUIVALENT = [
+    Equivalent(
+        "Clustered._losses",
+        "torch.tensor(self.layers.cutoffs, device=rank_N.device)",
+        "on the CPU it is the default device; tests/system/test_second_device.py has another one",
+    ),
     Equivalent("_of_mixture", "torch.bmm(factor_nF[:, None, part.facets], block)[:, 0]", "there is one row"),
     Equivalent(
         "_largest",

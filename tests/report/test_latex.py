@@ -8,6 +8,7 @@ import pytest
 from handmade import findings
 
 from harness.report.table import chosen_columns, formats, suite_table
+from harness.report.table.content import Table
 
 ROOT = Path(__file__).parent.parent.parent
 COMMITTED = sorted((ROOT / "results" / "tables").glob("*.tex"))
@@ -129,3 +130,8 @@ def test_the_check_finds_what_tex_would_refuse(good, bad):
     assert good in text
     with pytest.raises(AssertionError):
         check(text.replace(good, bad, 1))
+
+
+def test_a_table_without_columns_is_a_table():
+    text = formats.latex(Table(title="a suite without trials", columns=(), lines=()))
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1

@@ -28,6 +28,7 @@ from harness.training.step import EagerStep
 NAME, V = "second", 11
 SMALL = {
     "gpt2": {"d_model": 8, "num_heads": 2},
+    "bilstm": {"d_model": 8},
     "lstm": {"d_model": 8},
     "transformer_encoder": {"d_model": 8, "num_heads": 2},
 }

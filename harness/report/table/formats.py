@@ -175,7 +175,7 @@ def _tex_cell(cell: Cell, column: Column) -> str:
 
 def _tex_row(cells: list[str]) -> str:
     """A row. A bracket or star after '\\\\' would be its argument, so '{}' is put before it."""
-    first = "{}" if cells[0].startswith(("[", "*")) else ""
+    first = "{}" if cells and cells[0].startswith(("[", "*")) else ""  # a table may be empty
     return f"{first}{' & '.join(cells)} \\\\"
 
 
