@@ -11,6 +11,7 @@ from harness.diagnostics.diagnostic import Diagnostic, Figure, Result
 from harness.records import diagnoses, store
 from harness.training import checkpoint
 
+pytestmark = pytest.mark.system
 ASK = ("diagnose", "suites/tiny.yaml")
 
 ALL = 4 * len(catalogue.DIAGNOSTICS)  # results of the suite's four trials

@@ -5,6 +5,7 @@ import shutil
 import commands
 import pytest
 
+pytestmark = pytest.mark.system
 KINDS = ["learning_curves", "perplexity_by_parameters", "perplexity_by_time"]
 
 
