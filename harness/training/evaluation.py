@@ -118,7 +118,8 @@ def evaluate(
     column so far; one without state sees the segment only. The state is empty where a column starts, and for every
     block.
 
-    A model that reads from the right (LanguageModel.from_the_right) scores every token but the last of each segment.
+    A model that reads from the right (LanguageModel.from_the_right) scores every token but the last of the split, each
+    from the tokens after it in its segment.
 
     Args:
         keep: receives the nats of each token.
