@@ -17,7 +17,7 @@ from benchmarks.workloads import Evaluated, HeadPass, Inference, Step, Workload,
 from harness.errors import ExecutionError
 from harness.kernels.products import Precision, Route
 from harness.machine import environment
-from harness.training.cuda_graph import captured
+from harness.training.cuda_graph import Work, captured
 
 # The largest relative error of the loss. bf16 rounds to 2^-8, and processors round in different places: for the large
 # logits of MFS, a processor with AMX is 0.6 % away.
@@ -46,13 +46,14 @@ def measure(kind: Kind, compared: Comparison, report: Callable[[str], None] = la
     fields = about(setting, device, compared.threads)
     contended = high_load(fields["load_average"], compared.threads)
     calls, lacking, alone = {}, {}, {}
+    record = _recorder() if compared.graph else lambda call: call
     with environment.torch_threads(compared.threads):
         for head in compared.heads:
             workload = WORKLOADS[kind](setting, head, device)
             for cell, evaluation in _contestants(compared, head, workload, lacking):
                 report(f"checking {cell}")
                 call = _call(cell, workload, evaluation, device)
-                prepared = _attempt(cell, lambda: _checked(cell, workload, call, compared.graph), lacking)  # noqa: B023
+                prepared = _attempt(cell, lambda: _checked(cell, workload, call, record), lacking)  # noqa: B023
                 if prepared is not None:
                     calls[cell] = prepared
                 if kind == "step" and cell.impl == OURS and device.type == "cpu":
@@ -114,7 +115,17 @@ def _call(cell: Cell, workload: Workload, evaluation: Evaluation | None, device:
     return call
 
 
-def _checked(cell: Cell, workload: Workload, call: Callable[[], torch.Tensor], graph: bool) -> Callable[[], object]:
+def _recorder() -> Callable[[Work], Work]:
+    """Return a function that records a call as a CUDA graph. All graphs share their memory, since none reads what an
+    earlier one has written: large cells would not fit beside each other.
+    """
+    pool = torch.cuda.graph_pool_handle()
+    return lambda call: captured(call, pool)
+
+
+def _checked(
+    cell: Cell, workload: Workload, call: Callable[[], torch.Tensor], record: Callable[[Work], Work]
+) -> Callable[[], object]:
     """Return the function to time.
 
     Raises ExecutionError if its loss differs from the reference with the same dropout.
@@ -127,7 +138,7 @@ def _checked(cell: Cell, workload: Workload, call: Callable[[], torch.Tensor], g
         raise ExecutionError(
             f"{cell}: the loss is {found:.6f}, but that of the reference is {expected:.6f}; nothing is timed"
         )
-    return captured(call) if graph else call
+    return record(call)
 
 
 def _attempt(cell: Cell, prepare: Callable[[], Callable[[], object]], lacking: dict[Cell, str]):

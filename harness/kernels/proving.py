@@ -2,12 +2,13 @@
 
 The inputs are numbers of few bits: facets x in -1, -1/2 .. 1 and words w in -1/2, 0, 1/2. So logits are multiples of
 1/4 below 64, which float32, tf32 and bfloat16 represent exactly. (In training the kernels scale facets by 1 / ln 2, so
-there the facets are ln 2 x.) Therefore the loss must be correct up to the rounding of float32 sums in every precision
-of the products. Only gradients have larger errors: they are products of exponentials and scaled facets, which are
-rounded.
+there the facets are ln 2 x. For a soft cap they scale them by 2 / c, so there the facets are c / 2 x, divided by a
+power of 2 to keep the logits small.) Therefore the loss must be correct up to the rounding of float32 sums in every
+precision of the products. Only gradients have larger errors: they are products of exponentials and scaled facets, which
+are rounded.
 
-In training with bfloat16 the bias is rounded, too: it is multiplied by a rounded 1 / ln 2. So are the facets for a
-soft cap, which are multiplied by 2 / c. Such cases have twice the bound. The maps themselves are computed in float32.
+In training with bfloat16 the bias is rounded, too: it is multiplied by a rounded scale. Such cases have twice the
+bound. The maps themselves are computed in float32.
 """
 
 import math
@@ -49,7 +50,14 @@ class Case:
 
     def rounded(self, precision: Precision) -> bool:
         """Whether the logits themselves are rounded."""
-        return precision == "bf16" and (self.bias or isinstance(self.logit_map, SoftCap))
+        return precision == "bf16" and self.bias
+
+    @property
+    def unit(self) -> float:
+        """What the numbers of few bits are multiplied by to make facets, so that the kernels' scale leaves few bits."""
+        if not isinstance(self.logit_map, SoftCap):
+            return LN_2
+        return math.frexp(self.logit_map.c)[0]  # c / 2, divided by a power of 2: from 1/2 to 1
 
 
 CASES = (
@@ -126,7 +134,7 @@ def _losses_and_gradients(case: Case, device: torch.device, dtype: torch.dtype) 
         lambda made: made.mean_nll(targets_BT, weight_BT.clamp(min=0)),
         lambda made: (made.nll(targets_BT) * weight_BT).sum(),
     ):
-        inputs = _tensors(case, device, dtype, unit=LN_2)
+        inputs = _tensors(case, device, dtype, unit=case.unit)
         with torch.enable_grad():
             wanted = {name: x.requires_grad_() for name, x in zip(NAMES, inputs, strict=True) if x is not None}
             loss = loss_of(mixture(*inputs))

@@ -9,6 +9,7 @@ computed by an eager step with the same optimizer.
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -137,22 +138,40 @@ class GraphStep:
             buffer.copy_(tensor)
 
 
-def captured(work: Work) -> Work:
-    """Run `work` WARM_UPS times on a separate stream, then record it there as a CUDA graph. Raises CUDA's errors."""
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A recorded graph. It reads and writes the memory of the tensors of `work`, so it keeps them."""
+
+    graph: torch.cuda.CUDAGraph
+    work: Work
+
+    def __call__(self) -> None:
+        """Do the recorded work again."""
+        self.graph.replay()
+
+
+def captured(work: Work, pool: Any = None) -> Replay:
+    """Run `work` WARM_UPS times on a separate stream, then record it there as a CUDA graph.
+
+    Args:
+        pool: of `torch.cuda.graph_pool_handle`, from which several graphs take their memory in turns; what one graph
+            has written there is lost when another one runs. By default a graph has memory of its own.
+    Raises: CUDA's errors.
+    """
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):  # around the capture, too: a failed one leaves its stream as the current one
         for _ in range(WARM_UPS):
             work()
         try:
-            with torch.cuda.graph(graph, stream=stream):
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
                 work()
         except Exception:  # a failed capture leaves the generator in its recording state, which a copy has not
             generator = torch.cuda.default_generators[torch.cuda.current_device()]
             generator.graphsafe_set_state(generator.clone_state())
             raise
     torch.cuda.current_stream().wait_stream(stream)
-    return graph.replay
+    return Replay(graph, work)
 
 
 def tensors_of(state: Any) -> list[Tensor]:

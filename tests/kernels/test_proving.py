@@ -5,6 +5,7 @@ import torch
 
 from harness.kernels import devices, proving, rows
 from harness.kernels.devices import Kernels
+from harness.kernels.products import Products
 
 CPU = torch.device("cpu")
 
@@ -77,6 +78,34 @@ def test_torchs_own_operations_are_right():
 
 def test_a_kernel_that_computes_what_it_says_is_right():
     assert proving.fault_of_evaluation(CPU, Kernels(log_sum_exp=log_sum_exp)) == ""
+
+
+def tf32(x: torch.Tensor, *, nearest: bool) -> torch.Tensor:
+    """x with the 10 bits of tf32's fraction: the 13 others are cut off, or x is rounded to nearest."""
+    bits = x.contiguous().view(torch.int32) + (2**12 if nearest else 0)
+    return (bits & -(2**13)).view(torch.float32)
+
+
+@pytest.mark.parametrize("nearest", [True, False], ids=["rounded", "cut off"])
+def test_products_in_tf32_are_right(nearest, monkeypatch):
+    # On the CPU tf32 is float32. Here it is what a matrix unit makes of it. An H100 rounds.
+    rounded = 0
+
+    def in_tf32(multiply, operands):
+        def multiplied(self, *tensors, **options):
+            nonlocal rounded
+            given = list(tensors)
+            if self.precision == "tf32" and given[-1].dtype == torch.float32:
+                given[operands] = [tf32(x, nearest=nearest) for x in given[operands]]
+                rounded += 1
+            return multiply(self, *given, **options)
+
+        return multiplied
+
+    for name, operands in (("mm", slice(0, 2)), ("mm_", slice(1, 3)), ("addmm_", slice(1, 3))):
+        monkeypatch.setattr(Products, name, in_tf32(getattr(Products, name), operands))
+    assert proving.fault_of_training(CPU, Kernels()) == ""
+    assert rounded > 0
 
 
 @pytest.mark.parametrize(("kernels", "told"), FAULTS.values(), ids=FAULTS)

@@ -4,6 +4,9 @@ Without a GPU the graph is a `Tape`: torch's operations of one step, repeated on
 with. What a CUDA graph would freeze, a number of Python's or a tensor made anew by every step, a tape freezes too.
 """
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -274,6 +277,44 @@ def test_tensors_of_a_state_in_order():
     a, b, c = torch.zeros(1), torch.ones(1), torch.ones(2)
     assert [id(each) for each in tensors_of((((a, b), None), c))] == [id(a), id(b), id(c)]
     assert tensors_of(None) == []
+
+
+class Recorded:
+    """Stands for torch's streams, graphs and captures."""
+
+    def __init__(self, *args, **settings):
+        self.replays = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        return None
+
+    def wait_stream(self, other):
+        pass
+
+    def replay(self):
+        self.replays += 1
+
+
+def test_a_recorded_graph_keeps_the_memory_that_it_was_recorded_with(monkeypatch):
+    for name in ("Stream", "CUDAGraph", "graph", "stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, Recorded)
+
+    def recorded():
+        inputs = torch.zeros(3)
+        return captured(lambda: inputs.add_(1)), weakref.ref(inputs)
+
+    replay, inputs = recorded()
+    gc.collect()
+    assert inputs() is not None
+    assert inputs()[0] == 4  # the warm-ups, and the recording
+    replay()
+    assert replay.graph.replays == 1
+    del replay
+    gc.collect()
+    assert inputs() is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
