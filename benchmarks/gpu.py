@@ -99,6 +99,8 @@ def main(given: list[str] | None = None) -> int:
         except Exception as error:  # GPU time is limited: measure the other parts in any case
             text = str(error) if isinstance(error, HarnessError) else traceback.format_exc()
             text, complete = f"## {name}: FAILED\n\n{text}\n", False
+        gc.collect()
+        torch.cuda.empty_cache()  # CUDA graphs keep memory that the next part may need; no effect without a GPU
         failed |= not complete
         lines += [text, f"{name}: {time.monotonic() - started:.0f} s\n"]
         print("\n".join(lines[-2:]), flush=True)
@@ -157,8 +159,6 @@ def _measured(bench: Bench, options: argparse.Namespace) -> Callable[[], tuple[s
         place = options.results / "bench" / slug(found.device) / found.file_name
         lost = loses(found, place)
         save(found, options.out / place.name if lost else place)
-        gc.collect()
-        torch.cuda.empty_cache()  # CUDA graphs keep memory that the next part may need; no effect without a GPU
         return _table(found) + (f"\nKept in {options.out} only: {lost}.\n" if lost else ""), not lost
 
     return measure

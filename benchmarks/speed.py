@@ -17,7 +17,7 @@ from benchmarks.workloads import Evaluated, HeadPass, Inference, Step, Workload,
 from harness.errors import ExecutionError
 from harness.kernels.products import Precision, Route
 from harness.machine import environment
-from harness.training.cuda_graph import Work, captured
+from harness.training.cuda_graph import SharedMemory, Work, captured
 
 # The largest relative error of the loss. bf16 rounds to 2^-8, and processors round in different places: for the large
 # logits of MFS, a processor with AMX is 0.6 % away.
@@ -119,8 +119,8 @@ def _recorder() -> Callable[[Work], Work]:
     """Return a function that records a call as a CUDA graph. All graphs share their memory, since none reads what an
     earlier one has written: large cells would not fit beside each other.
     """
-    pool = torch.cuda.graph_pool_handle()
-    return lambda call: captured(call, pool)
+    shared = SharedMemory()
+    return lambda call: captured(call, shared)
 
 
 def _checked(

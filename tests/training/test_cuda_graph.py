@@ -6,13 +6,14 @@ with. What a CUDA graph would freeze, a number of Python's or a tensor made anew
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.corpora.batching import Segment, training_segments
+from harness.corpora.batching import Segment, Segments, training_segments
 from harness.distributions import Logits
 from harness.model import LanguageModel, build_backbone
 from harness.plan.specs import ComponentSpec, TrainSpec
@@ -325,13 +326,12 @@ def test_a_captured_step_trains_as_the_eager_one(backbone, changes, replays):
         made = eager_step(backbone, train)
         made.model.cuda()
         step = EagerStep(made.model, make_optimizer(made.model.parameters(), train), train)
-        used = GraphStep(step, on_gpu(SEGMENTS[0]), captured) if capture else step
+        used = GraphStep(step, on_gpu(SEGMENTS)[0], captured) if capture else step
         schedule = make_schedule(step.optimizer, train, segments=STEPS)
         for epoch in (1, 2, 3):
-            segments = list(map(on_gpu, SEGMENTS))
             clock = Clock(torch.device("cuda"))
             before_step = steps_before(epoch, schedule)
-            losses.append(train_epoch(used, epoch_of(segments, train, epoch), clock, before_step=before_step))
+            losses.append(train_epoch(used, epoch_of(on_gpu(SEGMENTS), train, epoch), clock, before_step=before_step))
             assert len(clock.milliseconds) == STEPS
             schedule.after_epoch(epoch, 1.0)
         weights.append([each.detach().cpu() for each in step.parameters])
@@ -349,13 +349,16 @@ def test_after_a_capture_that_fails_training_goes_on_eagerly_with_the_same_masks
         step = EagerStep(made.model, make_optimizer(made.model.parameters(), train), train)
         if waits:  # for the device, which no capture allows
             hook = made.model.head.register_forward_hook(lambda module, given, result: torch.ones(1).cuda().item())
-            used = graphed(step, on_gpu(SEGMENTS[0]), log=lambda said: None)
+            used = graphed(step, on_gpu(SEGMENTS)[0], log=lambda said: None)
             hook.remove()
             assert used is step
         clock = Clock(torch.device("cuda"))
-        losses.append(train_epoch(step, epoch_of(list(map(on_gpu, SEGMENTS)), train, 1), clock))
+        losses.append(train_epoch(step, epoch_of(on_gpu(SEGMENTS), train, 1), clock))
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
-def on_gpu(segment: Segment) -> Segment:
-    return Segment(segment.inputs.cuda(), segment.targets.cuda())
+def on_gpu(segments: Segments) -> Segments:
+    cut = segments.cut
+    return replace(
+        segments, cut=lambda units: Segment(*(each.cuda() for each in (cut(units).inputs, cut(units).targets)))
+    )
