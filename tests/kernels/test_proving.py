@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from harness.distributions import Mixture
 from harness.kernels import devices, proving, rows
 from harness.kernels.devices import Kernels
 from harness.kernels.products import Products
@@ -78,6 +79,19 @@ def test_torchs_own_operations_are_right():
 
 def test_a_kernel_that_computes_what_it_says_is_right():
     assert proving.fault_of_evaluation(CPU, Kernels(log_sum_exp=log_sum_exp)) == ""
+
+
+def test_a_log_normaliser_below_the_targets_logit_is_rounding():
+    # one word has all the probability, and its logit is 96: a float32 near 96 has steps of 7.6e-6
+    facets, weight = torch.tensor([[[[96.0, 0.0]]]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    mixture, targets = Mixture(facets, None, weight, None), torch.tensor([[0]])
+
+    def too_low(rows_RE, weight_VE, bias_V, *, precision):
+        return log_sum_exp(rows_RE, weight_VE, bias_V, precision=precision) - 1.9e-5
+
+    with torch.no_grad(), devices.use_kernels(Kernels(log_sum_exp=too_low)):
+        assert mixture.nll(targets).item() == 0
+        assert mixture.nll(torch.tensor([[1]])).item() == pytest.approx(96, abs=1e-4)
 
 
 def tf32(x: torch.Tensor, *, nearest: bool) -> torch.Tensor:
