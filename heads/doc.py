@@ -83,8 +83,6 @@ class DirectOutputConnection(nn.Module):
         softcap: float | None = None,
     ):
         super().__init__()
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         if balance_weight < 0:
             raise ValueError(f"balance_weight must be at least 0, got {balance_weight}")
         self.counts = _from_top(components, len(dims.layer_dims))

@@ -64,8 +64,6 @@ class Mixtape(nn.Module):
             raise ValueError(f"d_gate must be at least 1, got {d_gate}")
         if not 0 <= own_gates <= 1:
             raise ValueError(f"own_gates must be in [0, 1], got {own_gates}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         d_top, V = dims.layer_dims[-1], dims.vocab_size
         self.num_own = round(own_gates * V)
         self.latent = nn.Linear(d_top, NUM_MIXTURES * dims.d_embed, bias=False)

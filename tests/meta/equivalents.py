@@ -24,7 +24,10 @@ class Equivalent:
 
 SAME_AXIS = "the same axis, counted from the other end, or the only place of it"
 SPEED = "how much is done at a time is a matter of speed alone"
+CHECKED_BELOW = "harness.dropout.Dropout refuses the same numbers with the same sentence"
 EQUIVALENT = [
+    Equivalent("MixtureOfSoftmaxes.__init__", "not 0 <= dropout < 1", CHECKED_BELOW),
+    Equivalent("MixtureOfContexts.__init__", "not 0 <= dropout < 1", CHECKED_BELOW),
     Equivalent(
         "Clustered._losses",
         "torch.tensor(self.layers.cutoffs, device=rank_N.device)",

@@ -154,7 +154,9 @@ def test_a_plot_alone_keeps_page_and_plots_from_being_replaced(kept, call, proje
     before = written(project)
     assert before
     lose(project)
-    assert call("report").code == 1
+    done = call("report")
+    assert done.code == 1
+    assert "is not replaced: it is made of 4 finished trials, and the new one would be made of 3" in done.err
     assert written(project) == before
 
 

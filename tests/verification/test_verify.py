@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import tempfile
+from types import SimpleNamespace
 
 import commands
 import numpy as np
@@ -15,7 +16,7 @@ from harness.execution import inline
 from harness.records import sealed, store, token_nll
 from harness.records.record import CurvePoint
 from harness.training.checkpoint import BEST, load_weights, save, weights_sha256
-from harness.verification.verdict import _near
+from harness.verification.verdict import _limit, _near
 
 
 @pytest.fixture
@@ -219,6 +220,11 @@ def test_forged_seeds_do_not_widen_what_is_plausible_beyond_ten_percent(place, v
     for seed, value in ((2, 2.0), (3, 900.0)):
         forge(place.ids["softmax", seed], metrics={"test_ppl": value})
     assert ": different: " in verify(place.one, "--retrain").out
+
+
+def test_records_of_other_seeds_widen_what_is_plausible_to_ten_percent_at_most():
+    others = tuple(SimpleNamespace(metrics={"test_ppl": value}) for value in (2.0, 900.0))
+    assert _limit(None, others).value == 0.1
 
 
 def test_one_other_seed_says_nothing_of_a_spread(place, verify, forge):

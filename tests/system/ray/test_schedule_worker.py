@@ -162,6 +162,18 @@ def test_a_worker_that_fails_between_two_trials_costs_none_of_them_its_record(ru
     assert len(found.attempts) == 5
 
 
+def test_tune_gives_up_a_trial_and_only_its_own_failures_are_its_end():
+    ended, waiting = [], {"a", "b"}
+    listener = callbacks.Listener(SimpleNamespace(died=lambda trial, message: ended.append((trial, message))), waiting)
+    for name, failures in (("a", callbacks.MAX_FAILURES), ("b", callbacks.MAX_FAILURES + 1)):
+        of_tune = {"config": {"trial": {"id": name}}, "num_failures": failures}
+        listener.on_trial_error(
+            0, [], SimpleNamespace(**of_tune, get_error=lambda: RuntimeError("it is gone\nby a signal"))
+        )
+    assert waiting == set()
+    assert ended == [("b", "the worker died 11 times (RuntimeError: it is gone)")]
+
+
 @pytest.mark.parametrize(
     ("status", "workers", "age", "grown", "fault"),
     [
