@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -141,5 +140,5 @@ class _StandIn(nn.Module):
     def __init__(self):
         super().__init__()
         self.layer_dims = (STAND_IN_WIDTH,)
-        with torch.device("meta"):
+        with on_meta():
             self.embedding = nn.Embedding(STAND_IN_VOCAB, STAND_IN_WIDTH)

@@ -46,7 +46,8 @@ def test_help_and_version_import_no_library_that_takes_time(option):
         (("runs",), {*TORCH, *VIEWS}),
         (("list", "suites"), {*TORCH, *VIEWS}),
         (("list", "heads"), {*VIEWS, "transformers"}),
-        (("plan", "suites/quickstart.yaml"), {*VIEWS, "transformers"}),
+        (("plan", "suites/quickstart.yaml"), {*VIEWS, "transformers", "torch._dynamo"}),
+        (("plan", "suites/ground_truth_ngrams.yaml"), {*VIEWS, "transformers", "torch._dynamo"}),  # without a backbone
     ],
     ids=lambda given: "-".join(given) if isinstance(given, tuple) else "",
 )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from harness.distributions import LOGIT_MAPS, BinaryLogLoss, Logits, Mixture, log_prior
-from harness.kernels import reference_only
+from harness.kernels import reference, reference_only
 
 B, T, E, V = 2, 3, 4, 9
 CASES = [
@@ -192,3 +192,8 @@ def test_binary_log_loss_of_a_word_that_takes_all_probability_is_held_at_16_nats
     # target of p = 1e-9, the other of p = 1: 9 ln 10, and -log(1 - (1 - 1e-7)) = 7 ln 10
     loss = binary_log_loss(1e-9, 1 - 1e-9).training_loss(torch.tensor([[0]]))
     assert loss.item() == pytest.approx(16 * math.log(10), abs=1e-6)
+
+
+@pytest.mark.parametrize("weight", [torch.ones(0), torch.zeros(3, device="meta")], ids=["no token", "no values"])
+def test_weights_that_cannot_be_known_to_be_zero_are_not_refused(weight):
+    reference.refuse_weightless(weight)

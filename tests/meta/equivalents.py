@@ -23,9 +23,14 @@ class Equivalent:
 
 
 SAME_AXIS = "the same axis, counted from the other end, or the only place of it"
+CPU = "on the CPU nothing is recorded"
 SPEED = "how much is done at a time is a matter of speed alone"
 CHECKED_BELOW = "harness.dropout.Dropout refuses the same numbers with the same sentence"
 EQUIVALENT = [
+    Equivalent(
+        "log_normaliser", "torch.stack([u_NV.logsumexp(-1) for u_NV in _component_logits(mixture)], dim=1)", SAME_AXIS
+    ),
+    Equivalent("refuse_weightless", "weight.is_cuda and torch.cuda.is_current_stream_capturing()", CPU),
     Equivalent("MixtureOfSoftmaxes.__init__", "not 0 <= dropout < 1", CHECKED_BELOW),
     Equivalent("MixtureOfContexts.__init__", "not 0 <= dropout < 1", CHECKED_BELOW),
     Equivalent(
