@@ -36,6 +36,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("training",),
     ("trial",),
     ("diagnostics",),
+    ("experiments",),
     ("report",),
     ("tracking",),
     ("execution",),

@@ -74,6 +74,9 @@ COMMANDS = {  # in the order in which `harness --help` shows them
         "Compute what the trained heads of a suite can express.",
         "diagnose quickstart --contexts 2000 --only head=mos",
     ),
+    "experiment": Command(
+        "experiment:experiment", "Repeat an experiment on untrained layers.", "experiment degeneracy --seeds 5"
+    ),
     "doctor": Command("machine:doctor", "Check whether this machine can run trials, and describe it.", "doctor"),
     "sync": Command("tracking:sync", "Write all records to MLflow.", "sync --results results"),
     "ui": Command("tracking:ui", "Start the MLflow UI.", "ui quickstart --port 5000"),

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 COMMANDS = ["run", "plan", "table", "report", "diff", "leaderboard", "list", "check", "doctor", "inspect", "sample"]
 COMMANDS += [
     "diagnose",
+    "experiment",
     "runs",
     "export",
     "import",

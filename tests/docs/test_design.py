@@ -12,7 +12,7 @@ from torch import nn
 ROOT = Path(__file__).parent.parent.parent
 DESIGN = ROOT / "docs" / "design"
 PACKAGES = sorted(path.parent.name for path in (ROOT / "harness").glob("*/__init__.py"))
-SHARED = {name: "checks" for name in ("diagnostics", "exchange", "verification", "conformance")}
+SHARED = {name: "checks" for name in ("diagnostics", "experiments", "exchange", "verification", "conformance")}
 NAMED_IN_WORDS = {"cli", "conformance", "exchange", "verification", "diagnostics"}  # their modules need no table
 
 

@@ -1,0 +1,1 @@
+"""Experiments on untrained layers and heads, which need no suite and no corpus."""

@@ -1,0 +1,62 @@
+"""The table and the plot of `harness experiment degeneracy`."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+import harness
+from harness.experiments.degeneracy import INPUTS, WIDTH, Spectrum
+from harness.machine import environment
+from harness.report import outputs
+from harness.report.table.content import Cell, Column, Line, Table
+from harness.report.table.suite_table import FORMS
+
+NAME, TITLE = "degeneracy", "Singular values of the Jacobian of a layer"
+SHARES = (0.01, 0.1)  # of the largest singular value
+NOTES = (
+    f"The Jacobian dy/dx of a layer of {WIDTH} ReLU units with {WIDTH} inputs, dense or a mixture of K experts, at its "
+    f"initial weights. Singular values (s) are averaged over {INPUTS} inputs. The numbers are means ± standard "
+    "deviations over seeds.",
+    "Learned gates are the softmax of an affine map of the input; constant gates are 1 / K. Equations and source: "
+    "harness/experiments/degeneracy.py. What the result says: docs/experiments.md.",
+)
+
+
+def table(found: Sequence[Spectrum], seeds: Sequence[int]) -> Table:
+    """A line for each layer: shares of small singular values, and the median and smallest value against the largest."""
+    columns = [Column(name="layer")]
+    columns += [Column(name=f"s below {share:.0%} of the largest (%)", numeric=True) for share in SHARES]
+    columns += [Column(name=f"{name} / largest", numeric=True) for name in ("median", "smallest")]
+    lines = []
+    for each in found:
+        shares = [_cell([100 * value for value in each.below(share)], 1) for share in SHARES]
+        ratios = [[of(values) / values[0] for values in each.seeds] for of in (statistics.median, min)]
+        lines.append(Line(cells=(Cell(text=each.layer.name), *shares, *(_cell(values, 3) for values in ratios))))
+    return Table(title=TITLE, columns=tuple(columns), lines=tuple(lines), notes=(*NOTES, _made(seeds)))
+
+
+def write(found: Sequence[Spectrum], seeds: Sequence[int], results: Path) -> tuple[list[Path], list[Path]]:
+    """Write the table in all forms below results/tables, and the plot below results/plots; returns their paths."""
+    from harness.report.figures import degeneracy_curves, plots  # here: matplotlib takes a second to import
+
+    made = table(found, seeds)
+    tables = {results / "tables" / f"{NAME}{ending}": form(made).encode() for ending, form in FORMS.values()}
+    pictures, _ = plots.files_of([degeneracy_curves.draw(found, NAME, TITLE)], results / "plots" / NAME)
+    outputs.write({**tables, **pictures})
+    return list(tables), list(pictures)
+
+
+def _made(seeds: Sequence[int]) -> str:
+    machine = environment.device_name(torch.device("cpu"))
+    return (
+        f"Seeds: {', '.join(map(str, seeds))}. Computed in float64 on {machine}, torch {torch.__version__}, harness "
+        f"{harness.__version__} at {environment.commit()}."
+    )
+
+
+def _cell(values: Sequence[float], digits: int) -> Cell:
+    mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+    text = f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+    return Cell(text=text, value=mean, spread=spread)

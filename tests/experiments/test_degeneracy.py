@@ -1,0 +1,67 @@
+"""The Jacobian against autograd and finite differences, and the singular values of layers known by hand."""
+
+import pytest
+import torch
+
+from harness.experiments import degeneracy
+from harness.experiments.degeneracy import Layer, Spectrum, jacobian, spectrum
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(degeneracy, "WIDTH", 6)
+    monkeypatch.setattr(degeneracy, "INPUTS", 4)
+
+
+def layer(K, D=6):
+    generator = torch.Generator().manual_seed(K)
+    return (torch.randn(size, generator=generator, dtype=torch.float64) for size in ((D,), (K, D, D), (K, D)))
+
+
+@pytest.mark.parametrize("K", [1, 3])
+def test_the_jacobian_is_that_of_autograd(K):
+    x, weight, gate = layer(K)
+
+    def output(x):
+        g = (gate @ x).softmax(0)
+        return sum(g[k] * torch.relu(weight[k] @ x) for k in range(K))
+
+    torch.testing.assert_close(
+        jacobian(x, weight, gate), torch.autograd.functional.jacobian(output, x), rtol=0, atol=1e-12
+    )
+    step = 1e-6 * torch.eye(6, dtype=torch.float64)
+    numeric = torch.stack([(output(x + e) - output(x - e)) / 2e-6 for e in step], dim=1)
+    torch.testing.assert_close(jacobian(x, weight, gate), numeric, rtol=0, atol=1e-8)
+
+
+def test_a_dense_layer_has_the_singular_values_of_its_active_rows():
+    """Half of the rows of diag(W x > 0) W are 0 on average, and so are as many singular values."""
+    x, weight, gate = layer(1)
+    found = torch.linalg.svdvals(jacobian(x, weight, gate))
+    active = weight[0][weight[0] @ x > 0]
+    expected = torch.linalg.svdvals(active)
+    torch.testing.assert_close(found[: len(active)], expected, rtol=0, atol=1e-12)
+    assert found[len(active) :].abs().max() < 1e-12
+
+
+def test_constant_gates_give_the_mean_of_the_experts():
+    x, weight, gate = layer(3)
+    found = jacobian(x, weight, torch.zeros_like(gate))
+    expected = sum((weight[k] @ x > 0).double()[:, None] * weight[k] for k in range(3)) / 3
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_a_spectrum_has_a_list_for_each_seed_and_repeats():
+    found = spectrum(Layer(experts=3), [0, 1])
+    assert [len(values) for values in found.seeds] == [6, 6]
+    assert found == spectrum(Layer(experts=3), [0, 1])
+    assert found.seeds[0] != found.seeds[1]
+    assert found.mean == pytest.approx([(a + b) / 2 for a, b in zip(*found.seeds, strict=True)])
+
+
+def test_names_and_shares():
+    assert [Layer(experts=1).name, Layer(experts=5).name, Layer(experts=5, gate="constant").name] == [
+        "dense", "K = 5", "K = 5, constant gates"
+    ]  # fmt: skip
+    made = Spectrum(layer=Layer(experts=1), seeds=((4.0, 2.0, 0.3, 0.0), (1.0, 1.0, 1.0, 1.0)))
+    assert made.below(0.1) == (0.5, 0.0)
