@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from harness.distributions import Mixture
+from harness.kernels import rows
 from harness.kernels.logit_maps import LOGIT_MAPS, Bend, SoftCap
 from harness.kernels.products import Products, using
 
@@ -54,6 +55,30 @@ def test_in_the_buffer_a_map_gives_the_mapped_logit_and_the_slope_where_there_is
     torch.testing.assert_close(slope, phi.slope(z), rtol=0, atol=1e-14)
     phi.map_(alone)
     assert torch.equal(alone, block)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("phi", [Bend(c=0.5, k=1.5), SoftCap(3.0)], ids=str)
+@pytest.mark.parametrize("partitions", [(1, 1), (2, 1)], ids=str)
+def test_a_few_tokens_at_a_time_give_what_all_at_once_give(partitions, phi, precision, monkeypatch):
+    N, V, E = 11, 10, 4
+    generator = torch.Generator().manual_seed(0)
+    facets, weight = (torch.randn(size, generator=generator) for size in ((1, N, sum(partitions), E), (V, E)))
+    prior = torch.randn(1, N, len(partitions), generator=generator).log_softmax(-1)
+    targets = torch.randint(V, (1, N), generator=generator)
+
+    def evaluated():
+        inputs = [each.clone().requires_grad_() for each in (facets, prior, weight)]
+        with using(Products(precision=precision)):
+            nll_BT = Mixture(*inputs[:2], inputs[2], partitions=partitions, logit_map=phi).nll(targets)
+            with torch.no_grad():
+                alone_BT = Mixture(*inputs[:2], inputs[2], partitions=partitions, logit_map=phi).nll(targets)
+            return nll_BT.detach(), alone_BT, *torch.autograd.grad((nll_BT * torch.arange(N)).sum(), inputs)
+
+    whole = evaluated()
+    monkeypatch.setattr(rows, "CACHED", 3 * V * 2)  # 3 tokens of two rows: pieces of 3, 3, 3 and 2
+    for few, all_at_once in zip(evaluated(), whole, strict=True):
+        torch.testing.assert_close(few, all_at_once, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("c", [30.0, 50.0, 100.0])

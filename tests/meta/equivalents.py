@@ -26,7 +26,24 @@ SAME_AXIS = "the same axis, counted from the other end, or the only place of it"
 CPU = "on the CPU nothing is recorded"
 SPEED = "how much is done at a time is a matter of speed alone"
 CHECKED_BELOW = "harness.dropout.Dropout refuses the same numbers with the same sentence"
+NO_PENALTY = "a penalty of 0 adds 0"
 EQUIVALENT = [
+    Equivalent("Lean", "0.0", "only `gradients` reads it, and its callers give it"),
+    Equivalent("Lean.nll", "self._exponentials(tokens, buffers, sloped=False)", SPEED),
+    Equivalent("Lean._exponentials", "buffers.slopes if sloped else []", SPEED),
+    Equivalent("Lean.gradients", "self.z_loss", NO_PENALTY),
+    Equivalent("Lean._differentiate", "self.z_loss", NO_PENALTY),
+    Equivalent("Lean.gradients", "chunk.rows.normaliser.square().mean(1)", SAME_AXIS),
+    Equivalent("Lean._chunks", "devices.in_sizes_only()", "only where tensors have no numbers: second_device.py"),
+    Equivalent("Lean._combined", "self.logit_map is None", SPEED),
+    Equivalent("Lean._combined", "range(0, len(target_nK), size)", "a part without tokens adds nothing"),
+    Equivalent("Lean._combined", "found[0]", "there is one"),
+    Equivalent("Lean._combined", "len(found) == 1", "a shortcut: one part put together is that part"),
+    Equivalent("Lean.mapped", "len(block) if self.logit_map is not None else 0", "a range that is empty in any case"),
+    Equivalent(
+        "Lean.mapped_at_once", "len(blocks[0]) if blocks[0].dtype == self.wide else tokens_at_once(*blocks)", SPEED
+    ),
+    Equivalent("Lean._with_z_loss", "list(self.layout.partitions)", "a list and a tuple of the same numbers"),
     Equivalent(
         "log_normaliser", "torch.stack([u_NV.logsumexp(-1) for u_NV in _component_logits(mixture)], dim=1)", SAME_AXIS
     ),
