@@ -28,6 +28,7 @@ SPEED = "how much is done at a time is a matter of speed alone"
 CHECKED_BELOW = "harness.dropout.Dropout refuses the same numbers with the same sentence"
 NO_PENALTY = "a penalty of 0 adds 0"
 EQUIVALENT = [
+    Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),
     Equivalent("Lean", "0.0", "only `gradients` reads it, and its callers give it"),
     Equivalent("Lean.nll", "self._exponentials(tokens, buffers, sloped=False)", SPEED),
     Equivalent("Lean._exponentials", "buffers.slopes if sloped else []", SPEED),
