@@ -50,7 +50,9 @@ def diagnose(
     diagnostic: Annotated[
         list[str],
         typer.Option(
-            "--diagnostic", metavar="NAME", help="Only this one: spectrum, gates, gradients, calibration. Repeatable."
+            "--diagnostic",
+            metavar="NAME",
+            help="Only this one: spectrum, gates, gradients, jacobian, calibration. Repeatable.",
         ),
     ] = [],  # noqa: B006
     contexts: Annotated[int, typer.Option(min=2, help="How many positions of the validation split are used.")] = 10_000,

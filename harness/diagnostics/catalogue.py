@@ -1,11 +1,11 @@
 """The diagnostics there are. A new one is a module of this package with a DIAGNOSTIC, and its line here."""
 
-from harness.diagnostics import calibrated, gates, gradients, spectrum
+from harness.diagnostics import calibrated, gates, gradients, jacobian, spectrum
 from harness.diagnostics.diagnostic import Diagnostic
 from harness.errors import ExecutionError, nearest
 
 DIAGNOSTICS: dict[str, Diagnostic] = {
-    each.name: each for each in (spectrum.DIAGNOSTIC, gates.DIAGNOSTIC, gradients.DIAGNOSTIC, calibrated.DIAGNOSTIC)
+    each.DIAGNOSTIC.name: each.DIAGNOSTIC for each in (spectrum, gates, gradients, jacobian, calibrated)
 }
 
 

@@ -5,30 +5,17 @@ import math
 import pytest
 import torch
 from commands import EVERY_HEAD
-from ruamel.yaml import YAML
-from subjects import subject
+from subjects import DEEP, head_of, subject
 
 from harness.diagnostics import calibrated, gates, spectrum
 from harness.diagnostics.diagnostic import NotDefined, Settings
-from harness.plan.specs import ComponentSpec
 
-BACKBONE = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 3})
 WITHOUT_GATES = {"softmax", "sigsoftmax", "gss", "plif", "nce", "moc", "mixtape", "adaptive"}
 
 
-def spec(line: str) -> ComponentSpec:
-    """The head of a line of a suite."""
-    read = YAML(typ="safe").load(line)
-    name, params = (read, {}) if isinstance(read, str) else next(iter(read.items()))
-    # a list is a grid; each has one value
-    return ComponentSpec(
-        name=name, params={key: value[0] if isinstance(value, list) else value for key, value in params.items()}
-    )
-
-
-@pytest.mark.parametrize("head", [spec(line) for line in EVERY_HEAD], ids=str)
+@pytest.mark.parametrize("head", [head_of(line) for line in EVERY_HEAD], ids=str)
 def test_a_head_is_diagnosed(head):
-    of, settings = subject(BACKBONE, head=head, tokens=60), Settings(contexts=40)
+    of, settings = subject(DEEP, head=head, tokens=60), Settings(contexts=40)
     found = spectrum.compute(of, settings)
     assert (found.contexts, found.vocabulary) == (40, 12)
     logp = torch.cat(list(spectrum.contexts(of, 40).log_probs()))

@@ -2,6 +2,7 @@
 
 import handmade
 import torch
+from ruamel.yaml import YAML
 
 from harness.corpora.corpus import Corpus
 from harness.diagnostics.diagnostic import Subject
@@ -13,7 +14,18 @@ V = 12
 
 LSTM = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1})
 TRANSFORMER = ComponentSpec(name="transformer_encoder", params={"d_model": 8, "num_heads": 2, "num_layers": 1})
+DEEP = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 3})
 SOFTMAX = ComponentSpec(name="softmax")
+
+
+def head_of(line: str) -> ComponentSpec:
+    """The head of a line of a suite."""
+    read = YAML(typ="safe").load(line)
+    name, params = (read, {}) if isinstance(read, str) else next(iter(read.items()))
+    # a list is a grid; each has one value
+    return ComponentSpec(
+        name=name, params={key: value[0] if isinstance(value, list) else value for key, value in params.items()}
+    )
 
 
 def subject(backbone: ComponentSpec, *, head: ComponentSpec = SOFTMAX, tokens: int = 103, **train) -> Subject:
