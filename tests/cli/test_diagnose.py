@@ -68,7 +68,8 @@ def test_a_suite_of_four_trials_end_to_end(finished, harness, calls):
     assert (softmax[1:5], softmax[-1]) == (["-"] * 4, "2/2")
     assert mos[1] == "2 ± 0"
     plots = {place.name for place in (finished / "results" / "plots" / "tiny.diagnostics").iterdir()}
-    assert plots == {f"{name}.{end}" for name in ("spectrum", "spectrum_centred") for end in ("svg", "png", "pdf")}
+    names = ("spectrum", "spectrum_centred", "jacobian")
+    assert plots == {f"{name}.{end}" for name in names for end in ("svg", "png", "pdf")}
 
 
 def test_nothing_is_computed_twice_and_a_second_run_changes_no_file(finished, harness, calls):
@@ -162,7 +163,7 @@ def test_an_unknown_diagnostic_is_a_users_mistake(finished, harness):
     done = harness(*ASK, "--diagnostic", "spectra")
     assert done.code == 2
     assert done.err.startswith("there is no diagnostic 'spectra'")
-    assert "(there are: spectrum, gates, gradients, calibration)" in done.err
+    assert "(there are: spectrum, gates, gradients, jacobian, calibration)" in done.err
 
 
 def test_weights_of_another_training_are_a_failure_of_their_trial_only(finished, harness):
