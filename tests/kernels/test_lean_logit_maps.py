@@ -10,6 +10,8 @@ from harness.kernels import rows
 from harness.kernels.logit_maps import LOGIT_MAPS, Bend, SoftCap
 from harness.kernels.products import Products, using
 
+BENDS = [Bend(c=c, k=k) for c, k in ((-1.5, 2.5), (0.0, 2.0), (1.0, 1.5), (-1.0, 1.5))]
+
 
 def test_softmax_and_sigsoftmax_have_names():
     z = torch.tensor([-2.0, 0.0, 3.0], dtype=torch.float64)
@@ -45,7 +47,7 @@ def test_a_soft_cap_is_its_formula_and_its_slope_the_derivative(c):
     assert SoftCap(c).slope(z).tolist() == pytest.approx(slopes, rel=1e-9, abs=1e-15)
 
 
-@pytest.mark.parametrize("phi", [Bend(c=-1.5, k=2.5), Bend(c=0.0, k=2.0), SoftCap(2.5), SoftCap(30.0)], ids=str)
+@pytest.mark.parametrize("phi", [*BENDS, SoftCap(2.5), SoftCap(30.0)], ids=str)
 def test_in_the_buffer_a_map_gives_the_mapped_logit_and_the_slope_where_there_is_room_for_it(phi):
     z = torch.linspace(-9, 9, 37, dtype=torch.float64)
     block, alone = (phi.scale * (z + phi.offset) for _ in range(2))

@@ -29,6 +29,9 @@ CHECKED_BELOW = "harness.dropout.Dropout refuses the same numbers with the same 
 NO_PENALTY = "a penalty of 0 adds 0"
 EQUIVALENT = [
     Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),
+    Equivalent("Layout.owners", "devices.in_sizes_only()", "the cached and the other function return the same"),
+    Equivalent("tokens_at_once", "blocks[0]", "all blocks have as many tokens, and are on one device"),
+    Equivalent("Bend.map_", "self.c != 0", "adding 0 changes nothing"),
     Equivalent("Lean", "0.0", "only `gradients` reads it, and its callers give it"),
     Equivalent("Lean.nll", "self._exponentials(tokens, buffers, sloped=False)", SPEED),
     Equivalent("Lean._exponentials", "buffers.slopes if sloped else []", SPEED),
