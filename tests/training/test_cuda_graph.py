@@ -19,7 +19,7 @@ from harness.model import LanguageModel, build_backbone
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
-from harness.training.cuda_graph import GraphStep, captured, graphed, tensors_of
+from harness.training.cuda_graph import GraphStep, SharedMemory, captured, graphed, tensors_of
 from harness.training.epoch import Epoch, train_epoch
 from harness.training.optimization import make_optimizer
 from harness.training.schedules import make_schedule
@@ -316,6 +316,22 @@ def test_a_recorded_graph_keeps_the_memory_that_it_was_recorded_with(monkeypatch
     del replay
     gc.collect()
     assert inputs() is None
+
+
+def test_graphs_with_shared_memory_are_recorded_with_one_pool_on_one_stream(monkeypatch):
+    recordings = []
+    for name in ("Stream", "CUDAGraph", "stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, Recorded)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, **how: recordings.append(how) or Recorded())
+    shared = SharedMemory()
+    for given in (shared, shared, None):
+        captured(lambda: None, given)
+    first, second, alone = recordings
+    assert first["pool"] == second["pool"] == shared.pool == (0, 1)
+    assert first["stream"] is second["stream"] is shared.stream
+    assert alone["pool"] is None
+    assert alone["stream"] is not shared.stream
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
