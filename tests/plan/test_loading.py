@@ -34,7 +34,7 @@ def test_eight_mistakes_are_reported_at_once_each_at_its_line_and_column(problem
     assert problems(EIGHT_MISTAKES) == [
         "3:1: extra: unknown key 'extra'; did you mean 'train'?",
         "5:5: corpora.0.mrkov: unknown corpus 'mrkov'; did you mean 'markov'? "
-        "(known: embedded, enwik8, hub, markov, ptb, ptb_char, text, text8, wikitext103, wikitext2)",
+        "(known: embedded, enwik8, hub, markov, ptb, ptb_char, spamlang, text, text8, wikitext103, wikitext2)",
         "7:36: backbones.0.lstm.num_layers: expected a valid integer, got 1.5",
         '7:50: backbones.0.lstm.dropout: expected a valid number, got "high"',
         f"9:5: heads.0: unknown head 'sofmax'; did you mean 'softmax'? (known: {', '.join(HEADS.names())})",
