@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from harness.diagnostics.diagnostic import Count, Diagnostic, Figure, NotDefined, Result, Settings, Subject
-from harness.diagnostics.positions import Scored, contexts
+from harness.diagnostics.positions import Scored, contexts, mixture_at
 from harness.distributions import Mixture
 from harness.kernels import reference
 
@@ -73,19 +73,10 @@ def compute(subject: Subject, settings: Settings) -> Gradients:
 
 
 def _blocks(distribution: Mixture, part: Scored) -> Iterator[tuple[Mixture, Tensor]]:
-    """The contexts of a part, a few at a time, without what published codes add to a probability."""
+    """The contexts of a part, a few at a time."""
     chosen_n, targets_N = part.chosen.flatten().nonzero()[:, 0], part.targets.flatten()
     for at in chosen_n.split(TOKENS_AT_ONCE):
-        prior_NK = distribution.log_prior_NK
-        mixture = Mixture(
-            distribution.facets_NFE[None, at],
-            None if prior_NK is None else prior_NK[None, at],
-            distribution.weight_VE,
-            distribution.bias_V,
-            partitions=distribution.partitions,
-            logit_map=distribution.logit_map,
-        )
-        yield mixture, targets_N[at]
+        yield mixture_at(distribution, at), targets_N[at]
 
 
 def _logit_gradients(mixture: Mixture, targets_n: Tensor) -> list[Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.containment.calls import calling
 from harness.diagnostics.diagnostic import Amount, Count, Curves, Diagnostic, Figure, Result, Settings, Subject
-from harness.diagnostics.positions import Scored, contexts
+from harness.diagnostics.positions import Scored, contexts, mixture_at
 from harness.distributions import Mixture
 from harness.model import LanguageModel
 from harness.protocols import Hidden, TokenDistribution
@@ -77,17 +77,9 @@ def _jacobian(model: LanguageModel, part: Scored, row: int) -> Tensor:
 
 
 def _of_last(distribution: TokenDistribution) -> Tensor:
-    """(V,) the log-probabilities of the last position of one sequence, without what published codes add."""
+    """(V,) the log-probabilities of the last position of one sequence."""
     if isinstance(distribution, Mixture):
-        last, prior_NK = slice(-1, None), distribution.log_prior_NK
-        distribution = Mixture(
-            distribution.facets_NFE[None, last],
-            None if prior_NK is None else prior_NK[None, last],
-            distribution.weight_VE,
-            distribution.bias_V,
-            partitions=distribution.partitions,
-            logit_map=distribution.logit_map,
-        )
+        distribution = mixture_at(distribution, slice(-1, None))
     return distribution.log_probs()[0, -1]
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from harness.containment.calls import calling
 from harness.diagnostics.diagnostic import Subject
+from harness.distributions import Mixture
 from harness.errors import ExecutionError
 from harness.model import LanguageModel
 from harness.protocols import Hidden, TokenDistribution
@@ -97,6 +98,23 @@ def contexts(subject: Subject, number: int) -> Contexts:
         chosen_BT = _first(segment.weight > 0, wanted[index])
         parts += _rows(Scored(Hidden(hidden.layers), segment.targets, chosen_BT), most_rows)
     return Contexts(subject.wide, tuple(parts))
+
+
+def mixture_at(distribution: Mixture, at: Tensor | slice) -> Mixture:
+    """The mixture at some positions, (1, n), without what published codes add to a probability.
+
+    Args:
+        at: indices or a slice of the N = B T positions.
+    """
+    prior_NK = distribution.log_prior_NK
+    return Mixture(
+        distribution.facets_NFE[None, at],
+        None if prior_NK is None else prior_NK[None, at],
+        distribution.weight_VE,
+        distribution.bias_V,
+        partitions=distribution.partitions,
+        logit_map=distribution.logit_map,
+    )
 
 
 def segments_with(scored: Sequence[int], number: int, *, evenly: bool) -> dict[int, int]:

@@ -11,6 +11,7 @@ from harness.experiments.degeneracy import INPUTS, WIDTH, Spectrum
 from harness.machine import environment
 from harness.report import outputs
 from harness.report.table.content import Cell, Column, Line, Table
+from harness.report.table.diagnosed_table import mean_cell
 from harness.report.table.suite_table import FORMS
 
 NAME, TITLE = "degeneracy", "Singular values of the Jacobian of a layer"
@@ -31,9 +32,9 @@ def table(found: Sequence[Spectrum], seeds: Sequence[int]) -> Table:
     columns += [Column(name=f"{name} / largest", numeric=True) for name in ("median", "smallest")]
     lines = []
     for each in found:
-        shares = [_cell([100 * value for value in each.below(share)], 1) for share in SHARES]
+        shares = [mean_cell([100 * value for value in each.below(share)], 1) for share in SHARES]
         ratios = [[of(values) / values[0] for values in each.seeds] for of in (statistics.median, min)]
-        lines.append(Line(cells=(Cell(text=each.layer.name), *shares, *(_cell(values, 3) for values in ratios))))
+        lines.append(Line(cells=(Cell(text=each.layer.name), *shares, *(mean_cell(values, 3) for values in ratios))))
     return Table(title=TITLE, columns=tuple(columns), lines=tuple(lines), notes=(*NOTES, _made(seeds)))
 
 
@@ -54,9 +55,3 @@ def _made(seeds: Sequence[int]) -> str:
         f"Seeds: {', '.join(map(str, seeds))}. Computed in float64 on {machine}, torch {torch.__version__}, harness "
         f"{harness.__version__} at {environment.commit()}."
     )
-
-
-def _cell(values: Sequence[float], digits: int) -> Cell:
-    mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
-    text = f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
-    return Cell(text=text, value=mean, spread=spread)

@@ -29,7 +29,7 @@ def build(evidence: Evidence, of: Diagnosed) -> Table:
         results = [of.results[trial.id] for trial in row.trials if trial.id in of.results]
         cells = [Cell(text=getattr(row, kind)) for kind in labels]
         cells += [_cell(figure, results) for figure in figures]
-        cells.append(_mean(row.values("test_ppl"), METRICS["test_ppl"].digits))
+        cells.append(mean_cell(row.values("test_ppl"), METRICS["test_ppl"].digits))
         cells.append(Cell(text=f"{sum(trial.id in of.stored for trial in row.trials)}/{len(row.trials)}"))
         lines.append(Line(cells=tuple(cells), trials=tuple(trial.id for trial in row.trials)))
     return Table(
@@ -53,13 +53,14 @@ def summary(evidence: Evidence, of: Diagnosed) -> Summary:
 
 def _cell(figure: Figure, results: Sequence[Result]) -> Cell:
     known = [(value, figure.at_least(each)) for each in results if (value := figure.value(each)) is not None]
-    cell = _mean([float(value) for value, _ in known], figure.digits)
+    cell = mean_cell([float(value) for value, _ in known], figure.digits)
     if any(more for _, more in known):
         return Cell(text=f"≥ {cell.text}", value=cell.value, spread=cell.spread, mark="≥")
     return cell
 
 
-def _mean(values: Sequence[float], digits: int) -> Cell:
+def mean_cell(values: Sequence[float], digits: int) -> Cell:
+    """Mean ± standard deviation; '-' for no value."""
     if not values:
         return Cell(text=NOTHING)
     mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
