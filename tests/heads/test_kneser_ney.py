@@ -130,6 +130,15 @@ def test_window_and_weight_of_a_cache_are_the_best_on_the_validation_split():
     assert scored(built, valid).mean().item() <= losses[window, weight] + 1e-12
 
 
+def test_the_defaults_are_those_of_the_published_rows():
+    """Other windows or another order would be other models under the same ids."""
+    dims = HeadDims(vocab_size=V, layer_dims=(WINDOWS[-1],), d_embed=0)
+    head = KneserNey(dims, nn.Embedding(V, 0))
+    assert head.order == 5
+    assert not head.cache
+    assert head.windows == [50, 100, 200, 500, 1000, 2000]
+
+
 @pytest.mark.parametrize("cache", [False, True])
 def test_the_length_of_segments_changes_nothing(cache):
     built = model(5, cache=cache)

@@ -158,6 +158,7 @@ EQUIVALENT = [
     ),
     Equivalent("", "40.0", "softplus(x) is x in float64 from 37 on"),
     Equivalent("", "2 ** 19", SPEED),
+    Equivalent("", "2 ** 22", SPEED),
     Equivalent("Products.addmm_", "out.shape[1]", SAME_AXIS),
     Equivalent("combine_rows_", "target_nK.shape[1]", SAME_AXIS),
     Equivalent("tokens_at_once", "block[0].numel()", "all tokens have as many logits"),
