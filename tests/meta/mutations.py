@@ -1,7 +1,7 @@
 """Small faults planted in a source, one at a time: a term dropped, a sign flipped, an off-by-one.
 
 Not mutated: strings (so docstrings too), annotations, imports, decorators, `raise` statements with their messages,
-f-strings, `super().__init__()`, `if TYPE_CHECKING`, and what guards invariants: `assert`, `strict=` of zip.
+f-strings, `super().__init__()`, `if TYPE_CHECKING`, `__all__`, and what guards invariants: `assert`, `strict=` of zip.
 """
 
 import ast
@@ -235,6 +235,8 @@ def _places(node: ast.AST, function: str = "", within: tuple[ast.AST, ...] = ())
 
 def _is_untouched(node: ast.AST) -> bool:
     if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        return True
+    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
         return True
     is_text = isinstance(node, ast.Expr | ast.keyword) and ast.unparse(node) in UNTOUCHED_TEXTS
     return is_text or isinstance(node, UNTOUCHED_NODES)

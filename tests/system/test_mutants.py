@@ -98,6 +98,7 @@ def test_every_kind_of_fault_once(source, expected):
         "raise ValueError(f'{a + 1}', b - 1)",
         "x = f'{a + 1}'",
         "if TYPE_CHECKING:\n  from a import b",
+        "__all__ = [a, b]",
         "x = 'a' + 'b'",
         "assert x == 1, x + 1",
     ],
