@@ -1,33 +1,69 @@
-"""`harness experiment`: experiments on untrained layers, which need no suite."""
+"""`harness experiment`: experiments that need no suite and no training of a language model."""
 
+from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import track
 
-from harness.cli.options import RESULTS, Results, say_files
+from harness.cli.options import RESULTS, Results, errors, say_files
+from harness.errors import ExecutionError
 
 
 class Experiment(StrEnum):
     degeneracy = "degeneracy"
+    expressiveness = "expressiveness"
 
 
 def experiment(
     name: Annotated[Experiment, typer.Argument(help="The experiment.", metavar="NAME")],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 1, 2, 3 and so on.")] = 5,
+    head: Annotated[
+        list[str],
+        typer.Option("--head", metavar="HEAD", help="expressiveness: another head, at its defaults. Repeatable."),
+    ] = [],  # noqa: B006
     results: Results = RESULTS,
 ) -> None:
-    """Repeat an experiment on untrained layers, and write its table and plot.
+    """Repeat an experiment that needs no suite, and write its table.
 
-    degeneracy: singular values of the Jacobian of a dense layer and of mixtures of experts.
+    degeneracy: singular values of the Jacobian of a dense layer and of mixtures of experts; also a plot.
+
+    expressiveness: how close each head comes to distributions that one softmax cannot have. Some ten minutes.
     """
-    from harness.experiments import degeneracy  # here: torch takes a second to import
-    from harness.machine import environment
-    from harness.report import degeneracy_views
+    from harness.machine import environment  # here: torch takes a second to import
 
+    if head and name is not Experiment.expressiveness:
+        raise ExecutionError(f"--head is an option of `harness experiment expressiveness`, not of {name.value}")
     chosen = range(1, seeds + 1)
     with environment.torch_threads(1):
-        found = [degeneracy.spectrum(layer, chosen) for layer in degeneracy.LAYERS]
-    tables, plots = degeneracy_views.write(found, chosen, results)
+        if name is Experiment.degeneracy:
+            _degeneracy(chosen, results)
+        else:
+            _expressiveness(chosen, head, results)
+
+
+def _degeneracy(seeds: Sequence[int], results: Path) -> None:
+    from harness.experiments import degeneracy
+    from harness.report import degeneracy_views
+
+    found = [degeneracy.spectrum(layer, seeds) for layer in degeneracy.LAYERS]
+    tables, plots = degeneracy_views.write(found, seeds, results)
     say_files("table", tables)
     say_files("plot", plots)
+
+
+def _expressiveness(seeds: Sequence[int], heads: Sequence[str], results: Path) -> None:
+    from harness.experiments import expressiveness
+    from harness.plan.specs import ComponentSpec
+    from harness.registry import HEADS
+    from harness.report import expressiveness_views
+
+    rows = [*expressiveness.ROWS, *(ComponentSpec(name=each) for each in heads)]
+    for row in rows:
+        HEADS.listed(row.name)  # before minutes are spent
+    found = [expressiveness.optimum(seeds), expressiveness.optimum(seeds, bound=1.0)]
+    shown = track(rows, "heads", console=errors, transient=True, disable=not errors.is_terminal)
+    found += [expressiveness.reached(row, seeds) for row in shown]
+    say_files("table", expressiveness_views.write(found, seeds, results))

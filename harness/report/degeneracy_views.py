@@ -35,21 +35,22 @@ def table(found: Sequence[Spectrum], seeds: Sequence[int]) -> Table:
         shares = [mean_cell([100 * value for value in each.below(share)], 1) for share in SHARES]
         ratios = [[of(values) / values[0] for values in each.seeds] for of in (statistics.median, min)]
         lines.append(Line(cells=(Cell(text=each.layer.name), *shares, *(mean_cell(values, 3) for values in ratios))))
-    return Table(title=TITLE, columns=tuple(columns), lines=tuple(lines), notes=(*NOTES, _made(seeds)))
+    return Table(title=TITLE, columns=tuple(columns), lines=tuple(lines), notes=(*NOTES, made(seeds)))
 
 
 def write(found: Sequence[Spectrum], seeds: Sequence[int], results: Path) -> tuple[list[Path], list[Path]]:
     """Write the table in all forms below results/tables, and the plot below results/plots; returns their paths."""
     from harness.report.figures import degeneracy_curves, plots  # here: matplotlib takes a second to import
 
-    made = table(found, seeds)
-    tables = {results / "tables" / f"{NAME}{ending}": form(made).encode() for ending, form in FORMS.values()}
+    content = table(found, seeds)
+    tables = {results / "tables" / f"{NAME}{ending}": form(content).encode() for ending, form in FORMS.values()}
     pictures, _ = plots.files_of([degeneracy_curves.draw(found, NAME, TITLE)], results / "plots" / NAME)
     outputs.write({**tables, **pictures})
     return list(tables), list(pictures)
 
 
-def _made(seeds: Sequence[int]) -> str:
+def made(seeds: Sequence[int]) -> str:
+    """The note on seeds, machine and versions."""
     machine = environment.device_name(torch.device("cpu"))
     return (
         f"Seeds: {', '.join(map(str, seeds))}. Computed in float64 on {machine}, torch {torch.__version__}, harness "

@@ -1,0 +1,141 @@
+"""Heads fitted to target distributions: bounds by hand, the convex optimum against a grid, and what heads reach."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog
+
+from harness.errors import ExecutionError
+from harness.experiments import expressiveness
+from harness.experiments.convex_optimum import entropy, lowest_kl
+from harness.experiments.expressiveness import PROBLEMS, best_kl, king_and_woman, many_words, rare_word
+from harness.plan.specs import ComponentSpec
+
+MATRIX = torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64)  # three words of width 1
+
+
+def row(name, **params):
+    return ComponentSpec(name=name, params=params)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(expressiveness, "STARTS", 2)
+
+
+def on_a_grid(weight_VD, target_V, states):
+    """The lowest KL over some states, by loops over the definition."""
+    found = math.inf
+    for h in states:
+        e = [math.exp(float(sum(w * x for w, x in zip(row, h, strict=True)))) for row in weight_VD]
+        p = [value / sum(e) for value in e]
+        found = min(found, sum(t * math.log(t / q) for t, q in zip(target_V, p, strict=True) if t > 0))
+    return found
+
+
+def test_entropy_by_hand():
+    assert entropy(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], dtype=torch.float64)) == pytest.approx(
+        math.log(2) / 2, rel=1e-15
+    )
+
+
+def test_the_optimum_of_three_words_on_a_line():
+    # logits h, 0, -h. For t = (1/4, 1/2, 1/4) the derivative (p_1 - p_3) - (t_1 - t_3) is 0 at h = 0 only: p = 1/3 each
+    target = torch.tensor([[0.25, 0.5, 0.25]], dtype=torch.float64)
+    expected = 0.5 * math.log(3 / 4) + 0.5 * math.log(3 / 2)
+    assert lowest_kl(MATRIX, target) == pytest.approx(expected, abs=1e-12)
+    # for t = (1, 0, 0) the infimum 0 is at infinity; within [-1, 1] it is at h = 1
+    first = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
+    assert lowest_kl(MATRIX, first) == pytest.approx(0, abs=1e-8)
+    bounded = math.log(1 + math.exp(-1) + math.exp(-2))
+    assert lowest_kl(MATRIX, first, bound=1.0) == pytest.approx(bounded, abs=1e-10)
+
+
+@pytest.mark.parametrize("bound", [None, 1.0])
+def test_the_optimum_is_that_of_a_grid(bound):
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(6, 2, generator=generator, dtype=torch.float64)
+    target = torch.rand(1, 6, generator=generator, dtype=torch.float64)
+    target /= target.sum()
+    edge = 4 if bound is None else 1
+    line = np.linspace(-edge, edge, 161)
+    best = on_a_grid(weight.tolist(), target[0].tolist(), [(x, y) for x in line for y in line])
+    found = lowest_kl(weight, target, bound=bound)
+    assert best - 1e-3 < found <= best + 1e-12
+
+
+def test_the_optimum_is_a_mean_over_contexts():
+    target = torch.tensor([[0.25, 0.5, 0.25], [1 / 3, 1 / 3, 1 / 3]], dtype=torch.float64)
+    alone = [lowest_kl(MATRIX, target[[n]]) for n in range(2)]
+    assert alone[1] == pytest.approx(0, abs=1e-12)
+    assert lowest_kl(MATRIX, target) == pytest.approx(sum(alone) / 2, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_king_and_woman_cannot_be_had_by_one_softmax(seed):
+    problem = king_and_woman(seed)
+    king, woman = problem.target[0].nonzero()[:, 0]
+    pairs = [(a, b) for a in range(100) for b in range(a) if not {a, b} & {int(king), int(woman)}]
+    sums = torch.stack([problem.weight[a] + problem.weight[b] for a, b in pairs])
+    same = (sums - problem.weight[king] - problem.weight[woman]).abs().amax(1) < 1e-12
+    assert int(same.sum()) == 1  # queen and man
+    assert lowest_kl(problem.weight, problem.target) >= math.log(2) - 1e-9
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_rare_word_is_inside_the_hull_of_others(seed):
+    problem = rare_word(seed)
+    (word,) = problem.target[0].nonzero()[0]
+    others = torch.cat([problem.weight[:word], problem.weight[word + 1 :]])
+    equal = torch.cat([others.T, torch.ones(1, 99, dtype=torch.float64)]).numpy()
+    shares = linprog(np.zeros(99), A_eq=equal, b_eq=[*problem.weight[word].tolist(), 1.0])
+    assert shares.status == 0
+    assert lowest_kl(problem.weight, problem.target) >= math.log(5) - 1e-9
+
+
+def test_many_words_are_eight_in_each_context():
+    problem = many_words(1)
+    assert problem.target.shape == (10, 100)
+    assert (problem.target > 0).sum(1).tolist() == [8] * 10
+    assert torch.allclose(problem.target.sum(1), torch.ones(10, dtype=torch.float64), atol=1e-15)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_softmax_reaches_the_convex_optimum_and_no_less(name, quick):
+    problem = PROBLEMS[name](1)
+    best = lowest_kl(problem.weight, problem.target)
+    assert best > 0.1
+    assert best - 1e-8 <= best_kl(row("softmax"), problem, 1) < best + 1e-4
+
+
+def test_a_mixture_of_contexts_is_one_softmax_of_bounded_states(quick):
+    problem = king_and_woman(2)
+    bounded = lowest_kl(problem.weight, problem.target, bound=1.0)
+    assert bounded - 1e-8 <= best_kl(row("moc", num_mixtures=2), problem, 2) < bounded + 1e-3
+
+
+@pytest.mark.parametrize(
+    "head", [row("mos", num_mixtures=2, activation="none"), row("mfs", num_input_layers=1, window=0)]
+)
+def test_mixtures_reach_king_and_woman(head, quick):
+    assert best_kl(head, king_and_woman(1), 1) < 1e-3
+
+
+def test_a_mixture_shares_the_bound_of_the_rare_word_and_partitions_do_not(quick):
+    problem = rare_word(1)
+    best = lowest_kl(problem.weight, problem.target)
+    assert best_kl(row("mos", num_mixtures=2, activation="none"), problem, 1) >= best - 1e-8
+    assert best_kl(row("mfs", num_mixtures=1, num_input_layers=1, window=0), problem, 1) < 1e-3
+
+
+def test_the_same_seed_gives_the_same_number(quick):
+    first, second = (best_kl(row("sigsoftmax"), king_and_woman(1), 1) for _ in range(2))
+    assert first == second
+
+
+def test_a_head_without_one_output_matrix_is_refused():
+    """An adaptive softmax cuts its matrix into clusters."""
+    with pytest.raises(ExecutionError, match=r"head adaptive: expected one parameter of shape \(100, 16\)"):
+        best_kl(row("adaptive"), king_and_woman(1), 1)
