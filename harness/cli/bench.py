@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli import bench_ours
+from harness.cli.bench_ours import Rounds, Save, SettingName, Threads, listed, progress
 from harness.cli.lazy import CommandGroup, OneCommand
-from harness.cli.options import RESULTS, Device, Results, console, errors, say
+from harness.cli.options import RESULTS, Device, Results, console, say
 from harness.errors import ExecutionError
 from harness.machine.environment import resolve_device
 
@@ -20,7 +22,6 @@ SUMMARY = "Measure the speed and memory of heads and whole steps, in turns with 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, add_completion=False, help=SUMMARY)
 _command = partial(app.command, cls=OneCommand)
 
-SettingName = Annotated[str, typer.Option(help="The sizes: ptb, wt2, gpt2-small, or tiny for a quick trial.")]
 Tokens = Annotated[int | None, typer.Option(min=1, help="The number of tokens, instead of the setting's.")]
 Heads = Annotated[
     str,
@@ -33,8 +34,6 @@ Impl = Annotated[
 Precision = Annotated[str, typer.Option(help="Of products: fp32, bf16, on a GPU also tf32; separated by commas.")]
 RouteName = Annotated[str, typer.Option("--route", help="Of float32 products on the CPU: default, onednn or both.")]
 BackboneName = Annotated[str, typer.Option("--backbone", help="Of whole steps: transformer_encoder or lstm.")]
-Rounds = Annotated[int, typer.Option(min=1, help="The number of timed rounds, after one round of warm-up.")]
-Threads = Annotated[int, typer.Option(min=1, help="The number of torch threads.")]
 Compile = Annotated[
     bool, typer.Option("--compile", help="Also compile target-only with Inductor; seconds for each head.")
 ]
@@ -51,7 +50,6 @@ JsonFiles = Annotated[
     ),
 ]
 Replace = Annotated[bool, typer.Option("--replace", help="With --save: also replace a fuller or quieter record.")]
-Save = Annotated[bool, typer.Option("--save", help="Save the record in results/bench and write the tables again.")]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +104,7 @@ def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, us
             raise ExecutionError(f"--backbone {backbone}: only whole steps have a backbone (harness bench step)")
         compared = _comparison(options)
         _refuse_load(threads, strict)
-        measured = speed.measure(kind, compared, _progress)
+        measured = speed.measure(kind, compared, progress)
         _refuse(measured.contended, strict)
         _show([measured], json_file, results if save else None, replace, assert_targets)
 
@@ -157,50 +155,12 @@ def memory(
     compared = [_comparison(options)]
     if tokens is None and compared[0].device.type == "cpu":
         compared.append(_comparison(dataclasses.replace(options, tokens=10 * compared[0].setting.tokens)))
-    measured = [benchmark.measure(each, _progress) for each in compared]
+    measured = [benchmark.measure(each, progress) for each in compared]
     _show(measured, json_file, results if save else None, replace, assert_targets)
 
 
-@_command("plan-memory", epilog="Example: harness bench plan-memory --save")
-def plan_memory(device: Device = Device.auto, save: Save = False, results: Results = RESULTS) -> None:
-    """Compare the memory that `harness plan --memory` computes with measured steps in new processes."""
-    from benchmarks import plan_memory as benchmark
-    from benchmarks.tables import screen
-
-    measured = benchmark.measure(resolve_device(device.value), _progress)
-    console.print(screen(benchmark.rows(measured)))
-    for place in benchmark.save(measured, results) if save else ():
-        say(f"written: {place}")
-    raise typer.Exit(0 if measured.holds else 1)
-
-
-@_command(epilog="Example: harness bench sample --save")
-def sample(rounds: Rounds = 5, save: Save = False, results: Results = RESULTS) -> None:
-    """Measure the tokens a second that an LSTM and Transformers of equal size write, one text at a time, one thread."""
-    from benchmarks import decoding
-    from benchmarks.tables import screen
-
-    measured = decoding.measure(rounds, _progress)
-    console.print(screen(decoding.rows(measured)))
-    for flag in measured.contended:
-        say(f"CONTENDED: {flag}")
-    for place in decoding.save(measured, results) if save else ():
-        say(f"written: {place}")
-
-
-@_command(epilog="Example: harness bench extras --rounds 15 --save")
-def extras(setting: SettingName = "ptb", rounds: Rounds = 15, save: Save = False, results: Results = RESULTS) -> None:
-    """Measure what a logit map, the z-loss and statistics add to the plain pass, in processor time, on one thread."""
-    from benchmarks import extras as benchmark
-    from benchmarks.settings import setting_of
-    from benchmarks.tables import screen
-
-    measured = benchmark.measure(setting_of(setting, resolve_device("cpu")), rounds, _progress)
-    console.print(screen(benchmark.rows(measured), texts=3))
-    for flag in measured.contended:
-        say(f"CONTENDED: {flag}")
-    for place in benchmark.save(measured, results) if save else ():
-        say(f"written: {place}")
+for _function, _example in bench_ours.EXAMPLES.items():
+    _command(_function.__name__.replace("_", "-"), epilog=f"Example: harness bench {_example}")(_function)
 
 
 @_command(epilog="Example: harness bench table")
@@ -222,23 +182,19 @@ def _comparison(options: _Options) -> "Comparison":
     if options.graph and device.type != "cuda":
         raise ExecutionError("--graph: CUDA graphs need a GPU; leave out --graph")
     sizes = setting_of(options.setting, device, options.tokens, options.backbone)
-    heads = _listed(options.heads) or sizes.heads
+    heads = listed(options.heads) or sizes.heads
     for name in heads:
         component(name)
     return Comparison(
         setting=sizes,
         device=device,
         heads=heads,
-        impls=checked_impls(_listed(options.impl), compile_too=options.compile_too),
-        ways=checked_ways(_listed(options.precision), options.route, device),
+        impls=checked_impls(listed(options.impl), compile_too=options.compile_too),
+        ways=checked_ways(listed(options.precision), options.route, device),
         graph=options.graph,
         rounds=options.rounds,
         threads=options.threads,
     )
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def _refuse_load(threads: int, strict: bool) -> None:
@@ -251,10 +207,6 @@ def _refuse_load(threads: int, strict: bool) -> None:
 def _refuse(contended, strict: bool) -> None:
     if strict and contended:
         raise ExecutionError(f"--strict: the machine is contended: {'; '.join(contended)}")
-
-
-def _progress(line: str) -> None:
-    errors.print(line)
 
 
 def _show(

@@ -115,6 +115,7 @@ class Diagnostic:
         result: the class of its results.
         compute: subject, settings -> result. Raises NotDefined.
         figures: the columns of its table.
+        contexts: what the contexts are that a result counts in `contexts`, for a note below the table.
         notes: the sentences below its table.
         plots: its plots.
     """
@@ -126,5 +127,6 @@ class Diagnostic:
     result: type[Result]
     compute: Callable[[Subject, Settings], Result]
     figures: tuple[Figure, ...]
+    contexts: str = "scored positions of the validation split"
     notes: tuple[str, ...] = ()
     plots: tuple[Curves, ...] = ()

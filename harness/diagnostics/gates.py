@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from harness.diagnostics.diagnostic import Amount, Count, Diagnostic, Figure, NotDefined, Result, Settings, Subject
 from harness.diagnostics.facets import components_of
-from harness.diagnostics.positions import contexts
+from harness.diagnostics.positions import AT_PLACES, contexts
 from harness.distributions import Mixture
 
 DEAD = 0.01  # of the even share 1 / K: a component with less responsibility is dead
@@ -150,6 +150,7 @@ DIAGNOSTIC = Diagnostic(
         Figure(name="its sd", value=lambda each: each.facet_cosine_sd, digits=3),
         Figure(name="rare to frequent", value=lambda each: each.band_change, digits=3),
     ),
+    contexts=AT_PLACES,
     notes=(
         "gate entropy: in nats, at most log K. used: exp of the entropy of the mean gate, from 1 to K. dead: the "
         "number of components with a mean responsibility below 0.01 / K. share of nll: the loss, divided among "

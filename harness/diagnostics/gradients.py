@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from harness.diagnostics.diagnostic import Count, Diagnostic, Figure, NotDefined, Result, Settings, Subject
-from harness.diagnostics.positions import Scored, contexts, mixture_at
+from harness.diagnostics.positions import AT_PLACES, Scored, contexts, mixture_at
 from harness.distributions import Mixture
 from harness.kernels import reference
 
@@ -117,6 +117,7 @@ DIAGNOSTIC = Diagnostic(
         Figure(name="lost of p - e (%)", value=lambda each: 100 * each.outside, digits=2, on_terminal=True),
         Figure(name="lost of dL/dz (%)", value=lambda each: 100 * each.outside_of_logits, digits=2, on_terminal=True),
     ),
+    contexts=AT_PLACES,
     notes=(
         "lost: the share of a gradient's squared norm that is orthogonal to the columns of the output matrix W, and so "
         "does not reach the facets. p - e: the head's probabilities less the target's. dL/dz: the gradient of the "

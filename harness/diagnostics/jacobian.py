@@ -95,6 +95,7 @@ DIAGNOSTIC = Diagnostic(
         Figure(name="s below 1 % of it (%)", value=lambda each: 100 * each.below(0.01), digits=1, on_terminal=True),
         Figure(name="s below 10 % of it (%)", value=lambda each: 100 * each.below(0.1), digits=1, on_terminal=True),
     ),
+    contexts="scored positions of the validation split, each the last one in a row of the segments of the spectrum",
     notes=(
         "s: singular values of the Jacobian of the log-probabilities by the state of the top layer, averaged over "
         f"{POSITIONS} contexts, or over all if there are fewer.",

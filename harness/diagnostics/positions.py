@@ -28,6 +28,7 @@ from harness.model import LanguageModel
 from harness.protocols import Hidden, TokenDistribution
 from harness.training.evaluation import refuse_stride, scored_segments
 
+AT_PLACES = "scored positions of the validation split, at evenly spaced places"  # what they are, below a table
 BLOCK_BYTES = 2**27  # of the log-probabilities of one call of the head
 
 

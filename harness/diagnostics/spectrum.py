@@ -21,7 +21,7 @@ from harness.diagnostics.diagnostic import (
     Settings,
     Subject,
 )
-from harness.diagnostics.positions import Contexts, contexts
+from harness.diagnostics.positions import AT_PLACES, Contexts, contexts
 from harness.diagnostics.rank_measures import effective_rank, entropy_rank, press_rank, press_tolerance
 from harness.diagnostics.singular_values import Values, Way, spectra
 from harness.distributions import LOGIT_MAPS, Mixture
@@ -179,6 +179,7 @@ DIAGNOSTIC = Diagnostic(
         *_figures("", lambda each: each.raw),
         *_figures("centred: ", lambda each: each.centred),
     ),
+    contexts=AT_PLACES,
     notes=(
         "bound: the largest rank that the head can have on these contexts; - where it has no bound below the size of "
         "the matrix. rank 1e-3: the smallest number of singular values with 99.9 % of the sum of squares. centred: "

@@ -74,9 +74,9 @@ def name(record: TrialRecord) -> str:
     return printable(f"{spec.head}, {spec.backbone.name}, {spec.corpus.name}, seed {spec.seed}")[:MAX_RUN_NAME]
 
 
-def shown_as(record: TrialRecord) -> str:
-    """What a run shows: the checksum of the record, and the layout."""
-    return f"{digest(record)} {LAYOUT}"
+def shown_as(record: TrialRecord, diagnosed: str = "") -> str:
+    """What a run shows: the checksum of the record, the layout, and the checksum of its diagnostics if it has any."""
+    return f"{digest(record)} {LAYOUT} {diagnosed}".strip()
 
 
 def params(record: TrialRecord) -> dict[str, str]:

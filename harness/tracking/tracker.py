@@ -13,7 +13,7 @@ when its record is logged the next time, by `harness run` or `harness sync`.
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -27,9 +27,11 @@ from mlflow import MlflowClient
 from mlflow.entities import Experiment, Metric, Param, Run
 
 from harness.machine import processes
+from harness.records import store
 from harness.records.record import TrialRecord
-from harness.tracking import database, run_fields, saved_views
+from harness.tracking import database, diagnosed_metrics, run_fields, saved_views
 from harness.tracking.database import ARTIFACTS, DATABASE, DIGEST_TAG, TRIAL_TAG, WRITER_TAG, UnusableDatabase
+from harness.tracking.run_fields import Point
 
 for _library in ("alembic", "mlflow"):  # after the import of MLflow, which sets its own levels
     logging.getLogger(_library).setLevel(logging.ERROR)
@@ -58,8 +60,8 @@ class Tracker:
     def log(self, record: TrialRecord) -> None:
         """Write the run of a record, in place of all other runs of its trial.
 
-        Nothing is written when the run of the trial already shows this record. Raises ExecutionError when the database
-        is locked.
+        Nothing is written when the run of the trial already shows this record and its diagnostics. Raises
+        ExecutionError when the database is locked.
         """
         with self._writing():
             self._log(record, self._experiment(record.suite))
@@ -80,7 +82,7 @@ class Tracker:
         runs, logged = self._runs(experiment), set()
         for record in records:
             logged.add(record.id)
-            if not _shows(runs.get(record.id, []), record):
+            if not _shows(runs.get(record.id, []), record, self._diagnosed(record)):
                 with self._writing():  # for each record, so that another driver never waits for long
                     self._log(record, experiment)
         for trial in (runs.keys() - logged) if remove_others else ():
@@ -97,17 +99,22 @@ class Tracker:
         return experiment.experiment_id
 
     def _log(self, record: TrialRecord, experiment: Experiment) -> None:
-        runs = self._runs(experiment, record.id).get(record.id, [])
-        if not _shows(runs, record):
+        runs, diagnosed = self._runs(experiment, record.id).get(record.id, []), self._diagnosed(record)
+        if not _shows(runs, record, diagnosed):
             self._delete(runs)
-            self._write(record, experiment)
+            self._write(record, experiment, diagnosed)
 
-    def _write(self, record: TrialRecord, experiment: Experiment) -> None:
+    def _diagnosed(self, record: TrialRecord) -> list[Point]:
+        return diagnosed_metrics.diagnosed_points(store.runs_folder(self.results, record.suite), record)
+
+    def _write(self, record: TrialRecord, experiment: Experiment, diagnosed: Sequence[Point] = ()) -> None:
         started, finished = map(run_fields.milliseconds, (record.environment.started, record.environment.finished))
-        tags = {**run_fields.tags(record), WRITER_TAG: processes.current_process()}
+        tags = {**run_fields.tags(record), DIGEST_TAG: _shown_as(record, diagnosed)}
+        tags[WRITER_TAG] = processes.current_process()
         run = self.client.create_run(experiment.experiment_id, started, tags, run_fields.name(record)).info.run_id
         params = [Param(key, value) for key, value in run_fields.params(record).items()]
-        metrics = [Metric(point.key, point.value, finished, point.step) for point in run_fields.points(record)]
+        points = [*run_fields.points(record), *diagnosed]
+        metrics = [Metric(point.key, point.value, finished, point.step) for point in points]
         parts = zip_longest(_parts(metrics, MAX_METRICS), _parts(params, MAX_PARAMS), fillvalue=())
         for some_metrics, some_params in parts:
             self.client.log_batch(run, some_metrics, some_params)
@@ -200,11 +207,15 @@ def _uri(results: Path, name: str) -> str:
     return f"sqlite:///{database.path_for_uri(results) / name}"
 
 
-def _shows(runs: list[Run], record: TrialRecord) -> bool:
-    """Whether the runs of a trial are one run, which shows this record and is complete."""
+def _shows(runs: list[Run], record: TrialRecord, diagnosed: Sequence[Point]) -> bool:
+    """Whether the runs of a trial are one run, which shows this record and its diagnostics, and is complete."""
     return [(run.data.tags.get(DIGEST_TAG), run.info.status) for run in runs] == [
-        (run_fields.shown_as(record), _final_status(record))
+        (_shown_as(record, diagnosed), _final_status(record))
     ]
+
+
+def _shown_as(record: TrialRecord, diagnosed: Sequence[Point]) -> str:
+    return run_fields.shown_as(record, diagnosed_metrics.checksum(diagnosed) if diagnosed else "")
 
 
 def _final_status(record: TrialRecord) -> str:

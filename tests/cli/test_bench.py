@@ -55,6 +55,20 @@ def test_memory_is_measured_at_ten_times_the_tokens_too(fresh, harness):
     ]
 
 
+def test_backbones_by_context_length_are_shown_and_saved(fresh, harness):
+    options = ("--backbones", "lstm,gpt2", "--contexts", "2,4,8", "--rounds", "1", "--device", "cpu")
+    done = harness("bench", "backbone", *options, "--save")
+    assert done.code == 0
+    assert "c2 T^2 = c1 T at" in " ".join(done.out.split())
+    (record,) = (fresh / "results" / "bench").glob("backbone_*.json")
+    costs = json.loads(record.read_text())["costs"]
+    assert [(each["backbone"], each["context"]) for each in costs] == [
+        (b, T) for b in ("lstm", "gpt2") for T in (2, 4, 8)
+    ]
+    assert (fresh / "results" / "tables" / f"{record.stem}.md").exists()
+    assert (fresh / "results" / "plots" / record.stem / "step_time.svg").exists()
+
+
 def test_saved_records_become_the_table_of_the_device(fresh, harness):
     done = harness("bench", "head", *TINY, "--save")
     assert done.code == 0
@@ -101,6 +115,9 @@ def test_targets_that_do_not_apply_are_told(fresh, harness):
         (["step", "--setting", "gpt2-small", "--route", "default"], "bench step: setting gpt2-small"),
         (["head", "--device", "cuda"], "a GPU was requested, but torch finds none"),
         (["table"], "results/bench holds no measurements"),
+        (["backbone", "--contexts", "8,16,x"], "--contexts 8,16,x: expected whole numbers, separated by commas"),
+        (["backbone", "--contexts", "8,16"], "--contexts: expected at least 3 different lengths from 1"),
+        (["backbone", "--backbones", "lstm,rnn"], "--backbones rnn: expected lstm, gru"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_code_2(fresh, harness, monkeypatch, arguments, sentence):

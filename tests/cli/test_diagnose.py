@@ -159,11 +159,19 @@ def test_a_suite_that_was_not_run_is_a_users_mistake(fresh, harness):
     )
 
 
+def test_a_diagnostic_without_any_result_says_why(finished, harness, calls):
+    done = harness(*ASK, "--diagnostic", "word_pairs")
+    assert (done.code, len(calls)) == (0, 4)
+    assert done.out.splitlines()[-1].startswith("word_pairs: no trial has a result: the vocabulary of markov(")
+    assert harness(*ASK, "--diagnostic", "word_pairs").out.startswith("0 results computed, 4 known already\n")
+    assert len(calls) == 4
+
+
 def test_an_unknown_diagnostic_is_a_users_mistake(finished, harness):
     done = harness(*ASK, "--diagnostic", "spectra")
     assert done.code == 2
     assert done.err.startswith("there is no diagnostic 'spectra'")
-    assert "(there are: spectrum, gates, gradients, jacobian, calibration)" in done.err
+    assert "(there are: spectrum, gates, gradients, jacobian, calibration, word_pairs)" in done.err
 
 
 def test_weights_of_another_training_are_a_failure_of_their_trial_only(finished, harness):

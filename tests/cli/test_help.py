@@ -28,7 +28,7 @@ COMMANDS += [
     "schema",
     "site",
 ]
-BENCHES = ["head", "step", "eval", "memory", "plan-memory", "sample", "table"]
+BENCHES = ["head", "step", "eval", "memory", "plan-memory", "sample", "extras", "backbone", "table"]
 
 
 def test_the_commands_are_the_documented_ones():

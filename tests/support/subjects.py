@@ -10,7 +10,8 @@ from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 
 V = 12
-
+FIRST = "the came to house and we spoke"  # the words of the first template of harness/diagnostics/prompts.py
+NAMES = "boy girl king queen"
 
 LSTM = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1})
 TRANSFORMER = ComponentSpec(name="transformer_encoder", params={"d_model": 8, "num_heads": 2, "num_layers": 1})
@@ -51,3 +52,10 @@ def subject(backbone: ComponentSpec, *, head: ComponentSpec = SOFTMAX, tokens: i
     model = build(spec.backbone, spec.head, vocab_size=V, seed=1, token_counts=torch.ones(V)).eval()
     corpus = Corpus(vocab_size=V, train=ids, valid=ids, test=ids)
     return Subject(record=handmade.record(spec=spec), model=model, corpus=corpus, device=torch.device("cpu"))
+
+
+def words(text: str) -> Corpus:
+    """A word-level corpus with these words."""
+    symbols = tuple(text.split())
+    ids = torch.arange(len(symbols))
+    return Corpus(vocab_size=len(symbols), train=ids, valid=ids, test=ids, symbols=symbols)

@@ -74,10 +74,7 @@ def _notes(rows: Sequence[Row], of: Diagnosed) -> list[str]:
     notes = list(of.diagnostic.notes)
     if contexts:
         numbers = " or ".join(f"{number:,}" for number in contexts)
-        notes.append(
-            f"Contexts: {numbers} scored positions of the validation split, at evenly spaced places; float64; the "
-            "weights of the best epoch."
-        )
+        notes.append(f"Contexts: {numbers} {of.diagnostic.contexts}; float64; the weights of the best epoch.")
     refused: dict[str, dict[str, None]] = {}
     for row in rows:
         for reason in (of.stored[each.id].refused for each in row.trials if each.id in of.stored):

@@ -1,0 +1,142 @@
+"""What follows prompts with two right next words: a head whose probabilities are known, and every head's own pass."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from commands import EVERY_BACKBONE, EVERY_HEAD
+from subjects import DEEP, FIRST, LSTM, NAMES, TRANSFORMER, head_of, subject, words
+from torch import nn
+
+from harness.diagnostics import word_pairs
+from harness.diagnostics.diagnostic import NotDefined, Settings
+from harness.diagnostics.prompts import prompts_of
+from harness.diagnostics.word_pairs import compute
+from harness.distributions import Logits
+from harness.model import LanguageModel, build
+from harness.protocols import Hidden
+
+CORPUS = words(f"<eos> {FIRST} were there he looked at {NAMES}")  # 17 words; two templates
+V, BOY, GIRL, KING, QUEEN = CORPUS.vocab_size, *map(CORPUS.symbols.index, NAMES.split())
+EXACT = {"rel": 0, "abs": 1e-9}
+
+
+class Tokens(nn.Module):
+    """A backbone whose hidden states are the tokens."""
+
+    layer_dims = (1,)
+
+    def __init__(self, *, carries: bool):
+        super().__init__()
+        self.embedding, self.carries = nn.Embedding(V, 1), carries
+
+    def forward(self, tokens_BT, state=None):
+        return Hidden((tokens_BT[..., None].double(),), 0 if self.carries else None)
+
+
+class Known(nn.Module):
+    """A head that gives the word that is named first 0.5, the other one 0.2, <eos> 0.25, and all others equal shares.
+
+    Only after man and queen (here boy and queen) it fails: 0.1 for both, and 0.3 for each of the other two.
+    """
+
+    window = 99
+
+    def forward(self, hidden):
+        rows = []
+        for row in hidden.layers[-1][..., 0].long().tolist():
+            named = [token for token in row if token in (BOY, GIRL, KING, QUEEN)]
+            if len(named) < 2:
+                rows.append([1 / V] * V)
+                continue
+            given = {named[0]: 0.5, named[1]: 0.2, 0: 0.25}
+            if set(named) == {BOY, QUEEN}:
+                given = {BOY: 0.1, QUEEN: 0.1, GIRL: 0.3, KING: 0.3}
+            rest = (1 - sum(given.values())) / (V - len(given))
+            rows.append([given.get(v, rest) for v in range(V)])
+        logp_BV = torch.tensor(rows, dtype=torch.float64).log()
+        return Logits(logp_BV[:, None].expand(-1, hidden.layers[-1].shape[1], -1))
+
+
+def known(*, carries: bool = True, head: nn.Module | None = None, **train):
+    model = LanguageModel(Tokens(carries=carries), head or Known()).eval()
+    return replace(subject(LSTM, **train), model=model, corpus=CORPUS)
+
+
+def test_a_head_with_known_probabilities():
+    found = compute(known(), Settings())
+    right, failed = -(math.log(0.5) + math.log(0.2)) / 2 - math.log(2), -math.log(0.1) - math.log(2)
+    one = found.control
+    assert (one.prompts, one.above) == (16, None)  # 4 pairs, 2 templates, both orders
+    assert (one.first, one.second, one.both) == tuple(pytest.approx(each, **EXACT) for each in (0.5, 0.2, 0.7))
+    assert one.kl == pytest.approx(right, **EXACT)
+    # KL of 1/2, 1/2 from 5/7, 2/7: -log(4 * 5/7 * 2/7) / 2
+    assert one.kl_of_two == pytest.approx(-math.log(40 / 49) / 2, **EXACT)
+    assert one.top == (0, 1, 1)  # <eos> is between the two
+    half = found.crossed
+    assert half.prompts == 8
+    assert (half.first, half.second) == (pytest.approx(0.3, **EXACT), pytest.approx(0.15, **EXACT))
+    assert half.kl == pytest.approx((right + failed) / 2, **EXACT)
+    assert half.kl_of_two == pytest.approx(-math.log(40 / 49) / 4, **EXACT)
+    assert (half.top, half.above) == ((0, 1, 1), 0.5)
+    assert (found.templates_left_out, found.pairs_left_out) == (6, prompts_of(CORPUS, None).pairs_left_out)
+
+
+def test_a_word_with_equal_probability_is_not_counted_as_more_probable():
+    logp_nV = torch.tensor([[0.3, 0.3, 0.3, 0.1], [0.4, 0.3, 0.2, 0.1]], dtype=torch.float64).log()
+    (prompt, *_) = prompts_of(CORPUS, None).prompts
+    pair = replace(prompt, first=1, second=2, others=(0, 3))
+    *_, top, _, _, above = word_pairs._measured(logp_nV, [pair, pair]).tolist()
+    assert (top, above) == ([1, 0], [0, 0])
+
+
+def test_the_number_of_prompts_at_once_changes_nothing(monkeypatch):
+    whole = compute(known(), Settings())
+    monkeypatch.setattr(word_pairs, "ROWS", 3)
+    few = compute(known(), Settings())
+    assert few.crossed.kl == pytest.approx(whole.crossed.kl, **EXACT)
+    assert few.control.top == whole.control.top
+
+
+def test_a_context_that_is_too_short_leaves_templates_out():
+    found = compute(known(carries=False, seq_len=13), Settings())
+    assert (found.templates_left_out, found.control.prompts) == (7, 8)
+    with pytest.raises(NotDefined, match="none that has at most seq_len tokens"):
+        compute(known(carries=False, seq_len=12), Settings())
+
+
+def test_a_vocabulary_without_the_words_has_no_result():
+    with pytest.raises(NotDefined, match="the vocabulary of markov can express no template"):
+        compute(subject(LSTM), Settings())
+
+
+def test_a_probability_of_zero_has_no_result():
+    class Never(nn.Module):
+        def forward(self, hidden):
+            z_BTV = torch.zeros(*hidden.layers[-1].shape[:2], V, dtype=torch.float64)
+            z_BTV[..., QUEEN] = -math.inf
+            return Logits(z_BTV)
+
+    with pytest.raises(NotDefined, match="the probability 0"):
+        compute(known(head=Never()), Settings())
+
+
+MODELS = [(DEEP, head_of(line)) for line in EVERY_HEAD]
+MODELS += [(head_of(line), head_of("softmax")) for line in EVERY_BACKBONE] + [(TRANSFORMER, head_of("mixtape"))]
+
+
+@pytest.mark.parametrize(("backbone", "head"), MODELS, ids=lambda each: str(each))
+def test_every_head_and_backbone_against_one_pass_for_each_prompt(backbone, head):
+    of = replace(subject(backbone, head=head, seq_len=15), corpus=CORPUS)
+    model = build(backbone, head, vocab_size=V, seed=1, token_counts=torch.ones(V)).eval()
+    of = replace(of, model=model)
+    found, first, kl = compute(of, Settings()), [], []
+    for each in prompts_of(CORPUS, None).prompts:
+        if each.others:
+            with torch.no_grad():
+                logp_V = of.wide(torch.tensor([each.tokens]))[0].log_probs()[0, -1].tolist()
+            first.append(math.exp(logp_V[each.first]))
+            kl.append(-(logp_V[each.first] + logp_V[each.second]) / 2 - math.log(2))
+    assert found.crossed.first == pytest.approx(sum(first) / len(first), **EXACT)
+    assert found.crossed.kl == pytest.approx(sum(kl) / len(kl), **EXACT)
