@@ -1,5 +1,7 @@
 """What a Mixture and its parts take and refuse; the numbers themselves are tested in kernels/ and heads/."""
 
+import math
+import re
 from typing import Literal
 
 import pytest
@@ -8,6 +10,7 @@ from torch import nn
 
 from harness.distributions import (
     LOGIT_MAPS,
+    BinaryLogLoss,
     Compat,
     Logits,
     Mixture,
@@ -31,6 +34,50 @@ def two_tokens(kind):
     if kind == "logits":
         return Logits(z - 0.0, aux_loss=0.25)
     return Mixture(z[:, :, None], None, torch.eye(2, dtype=torch.float64), aux_loss=0.25)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "sentence"),
+    [
+        ({"facets": (1, 2, 4)}, "facets must be (B, T, K, E), got (1, 2, 4); for one facet add .unsqueeze(2)"),
+        ({"facets": (2, 4)}, "facets must be (B, T, K, E), got (2, 4)"),
+        ({"prior": (1, 3, 2)}, "the log prior must be (B, T, K) with B, T = (1, 2) as the facets have, got (1, 3, 2)"),
+        ({"weight": (5, 3)}, "the output matrix must be (V, E) with E = 4 as the facets have, got (5, 3)"),
+        ({"bias": (4,)}, "the output bias must be (V,) = (5,) as the output matrix has, got (4,)"),
+    ],
+)
+def test_a_mixture_says_which_tensor_has_the_wrong_shape(shapes, sentence):
+    right = {"facets": (1, 2, 2, 4), "prior": (1, 2, 2), "weight": (5, 4), "bias": (5,)}
+    Mixture(*(torch.zeros(shape) for shape in right.values()))
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        Mixture(*(torch.zeros(shape) for shape in (right | shapes).values()))
+
+
+def test_logits_say_that_they_have_the_wrong_shape():
+    with pytest.raises(ValueError, match=re.escape("logits must be (B, T, V), got (2, 5)")):
+        Logits(torch.zeros(2, 5))
+
+
+def test_the_statistics_of_logits_by_hand():
+    # Z = 1 + 1 and 1 + 4, p = (1/2, 1/2) and (1/5, 4/5)
+    found = two_tokens("logits").statistics()
+    assert found.log_normaliser.tolist() == [[[pytest.approx(math.log(2))], [pytest.approx(math.log(5))]]]
+    assert found.entropy.tolist() == [[pytest.approx(math.log(2)), pytest.approx(math.log(5) - 0.8 * math.log(4))]]
+    assert found.top[0, 1] == 1
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([[1.0, 3.0]], dtype=torch.float64)])
+def test_the_z_term_of_a_binary_loss_by_hand(weight):
+    """loss = -log p(y) - log(1 - p(other)), of two words 2 x -log p(y); the z-term is z_loss (log Z)^2."""
+    z = torch.tensor([[[0.0, 0.0], [0.0, 3.0]]], dtype=torch.float64).log1p()
+    distribution = BinaryLogLoss(z[:, :, None], None, torch.eye(2, dtype=torch.float64))
+    distribution.z_loss = 1.0
+    first, second = (1 / 2, 1 / 2) if weight is None else (1 / 4, 3 / 4)
+    z_term = first * math.log(2) ** 2 + second * math.log(5) ** 2
+    loss = 2 * (first * math.log(2) + second * math.log(5))
+    targets = torch.zeros(1, 2, dtype=torch.int64)
+    assert distribution.z_term(weight).item() == pytest.approx(z_term, rel=1e-12)
+    assert distribution.training_loss(targets, weight).item() == pytest.approx(loss + z_term, rel=1e-12)
 
 
 def test_compat_knows_one_switch():

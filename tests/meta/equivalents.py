@@ -51,6 +51,9 @@ EQUIVALENT = [
     Equivalent(
         "log_normaliser", "torch.stack([u_NV.logsumexp(-1) for u_NV in _component_logits(mixture)], dim=1)", SAME_AXIS
     ),
+    Equivalent("Mixture.z_term", "self.z_loss == 0", NO_PENALTY),
+    Equivalent("Mixture.z_term", "kernels.log_normaliser(self).square().mean(1)", SAME_AXIS),
+    Equivalent("Logits.training_loss", "self.z_loss", NO_PENALTY),
     Equivalent("refuse_weightless", "weight.is_cuda and torch.cuda.is_current_stream_capturing()", CPU),
     Equivalent("MixtureOfSoftmaxes.__init__", "not 0 <= dropout < 1", CHECKED_BELOW),
     Equivalent("MixtureOfContexts.__init__", "not 0 <= dropout < 1", CHECKED_BELOW),

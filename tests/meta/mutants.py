@@ -247,8 +247,8 @@ def try_all(
     return counts, sorted(survivors, key=mutants.index), used
 
 
-def report(chosen: list[Target], jobs: int, seconds: int) -> int:
-    """Print a row per file, then every survivor; the exit code."""
+def report(chosen: list[Target], jobs: int, seconds: int, within: list[str]) -> int:
+    """Print a row per file, then every survivor; the exit code. `within`: only functions whose names begin so."""
     start, total, survivors, used, functions = time.monotonic(), Counter(), [], set(), set()
     rehearsal = rehearse(chosen)
     row = "{:28} {:>8} {:>8} {:>10} {:>11} {:>9}".format
@@ -257,6 +257,7 @@ def report(chosen: list[Target], jobs: int, seconds: int) -> int:
     for target in chosen:
         path = ROOT / target.file
         mutants = mutants_of(path.read_text(encoding="utf-8"), str(path))
+        mutants = [mutant for mutant in mutants if not within or mutant.function.startswith(tuple(within))]
         counts, found, needed = try_all(target, mutants, rehearsal, jobs, seconds)
         print(row(target.file, counts.total(), *(counts[column] for column in columns)), flush=True)
         total, used, functions = total + counts, used | needed, functions | {mutant.function for mutant in mutants}
@@ -292,10 +293,11 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=int, default=60, help="least time limit of a mutant; running into it kills it"
     )
+    parser.add_argument("--within", nargs="+", default=[], help="only functions whose qualified names begin with these")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as storage:
         prepare(storage)
-        return report([known[name] for name in options.only], options.jobs, options.seconds)
+        return report([known[name] for name in options.only], options.jobs, options.seconds, options.within)
 
 
 def _keyword_defaults(module: ModuleType) -> Iterator[dict]:

@@ -117,7 +117,7 @@ def test_a_mutant_says_where_it_is_and_runs():
     assert names["f"](5) == 10
 
 
-def run(folder: Path, test: str, *excused: str, seconds: int = 10) -> subprocess.CompletedProcess:
+def run(folder: Path, test: str, *excused: str, seconds: int = 10, within: str = "") -> subprocess.CompletedProcess:
     """The script in a checkout of its own that holds one 'head' and one test of it; each mutant has so many seconds."""
     (folder / "heads").mkdir()
     (folder / "tests" / "heads").mkdir(parents=True)
@@ -132,6 +132,7 @@ def run(folder: Path, test: str, *excused: str, seconds: int = 10) -> subprocess
     (folder / "tests" / "meta" / "equivalents.py").write_text(excuses)
     shutil.copy(META / "mutants.py", folder / "tests" / "meta")
     command = [sys.executable, "tests/meta/mutants.py", "--only", "planted", "--seconds", str(seconds), "--jobs", "4"]
+    command += ["--within", within] if within else []
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
@@ -168,6 +169,12 @@ def test_an_expression_held_equivalent_excuses_its_survivors_and_must_have_some(
     assert row(done)[3] == 2  # x * factor -> x and -> x / factor; -> factor is killed
     assert "x * factor -> " not in done.stdout
     assert "EQUIVALENT excuses nothing by: x + factor   in scaled" in done.stdout
+
+
+def test_only_functions_that_were_named_are_mutated(tmp_path):
+    done = run(tmp_path, WEAK, within="other")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert row(done)[0] == 0
 
 
 def test_tests_that_fail_on_the_code_as_it_is_are_an_error(tmp_path):
