@@ -52,7 +52,8 @@ def diagnose(
         typer.Option(
             "--diagnostic",
             metavar="NAME",
-            help="Only this one: spectrum, gates, gradients, jacobian, calibration, word_pairs. Repeatable.",
+            help="Only this one: spectrum, gates, gradients, jacobian, calibration, word_pairs, unargmaxable. "
+            "Repeatable.",
         ),
     ] = [],  # noqa: B006
     contexts: Annotated[int, typer.Option(min=2, help="How many positions of the validation split are used.")] = 10_000,

@@ -1,11 +1,12 @@
 """The diagnostics there are. A new one is a module of this package with a DIAGNOSTIC, and its line here."""
 
-from harness.diagnostics import calibrated, gates, gradients, jacobian, spectrum, word_pairs
+from harness.diagnostics import calibrated, gates, gradients, jacobian, spectrum, unargmaxable, word_pairs
 from harness.diagnostics.diagnostic import Diagnostic
 from harness.errors import ExecutionError, nearest
 
 DIAGNOSTICS: dict[str, Diagnostic] = {
-    each.DIAGNOSTIC.name: each.DIAGNOSTIC for each in (spectrum, gates, gradients, jacobian, calibrated, word_pairs)
+    each.DIAGNOSTIC.name: each.DIAGNOSTIC
+    for each in (spectrum, gates, gradients, jacobian, calibrated, word_pairs, unargmaxable)
 }
 
 

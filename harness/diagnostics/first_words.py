@@ -41,8 +41,8 @@ def decide(weight_VE: Tensor, bias_V: Tensor, states: Iterable[Tensor]) -> First
 
         sum_y l_y w_y = w_x  and  sum_y l_y b_y >= b_x   for some l_y >= 0 with sum_y l_y = 1
 
-    First it looks for a state that does it: the given ones, then s w_x and s (w_x - mean w) for all s > 0. The words that
-    are left get a linear program, which finds a state or the l_y.
+    First it looks for a state that does it: the given ones, then s w_x and s (w_x - mean w) for all s > 0. For the
+    words that are left a linear program finds a state or the l_y.
 
     Args:
         weight_VE, bias_V: float64.
@@ -62,7 +62,9 @@ def decide(weight_VE: Tensor, bias_V: Tensor, states: Iterable[Tensor]) -> First
     found = FirstWords(in_contexts=_numbers(first_V), along_rows=_numbers(along_V))
     rows_VE, bias = weight_VE.cpu().numpy(), bias_V.cpu().numpy()
     for word in _numbers(~first_V & ~along_V):
-        {True: found.by_program, False: found.never, None: found.undecided}[_by_program(word, rows_VE, bias)].append(word)
+        {True: found.by_program, False: found.never, None: found.undecided}[_by_program(word, rows_VE, bias)].append(
+            word
+        )
     return found
 
 
@@ -85,8 +87,8 @@ def _along(directions_VE: Tensor, weight_VE: Tensor, bias_V: Tensor) -> Tensor:
 def _by_program(word: int, weight_VE: np.ndarray, bias_V: np.ndarray) -> bool | None:
     """Whether a state puts the word first; None if this could not be shown.
 
-    With a_y = (w_x - w_y, b_x - b_y), divided by its norm, it maximises min_y a_y . (h, s) over |h_i| <= 1, 0 <= s <= 1.
-    The maximum is above 0 if and only if there is such a state: h / s, or for s = 0 a large multiple of h.
+    With a_y = (w_x - w_y, b_x - b_y), divided by its norm, it maximises min_y a_y . (h, s) over |h_i| <= 1 and
+    0 <= s <= 1. The maximum is above 0 if and only if there is such a state: h / s, or for s = 0 a large multiple of h.
     """
     differences = np.hstack([weight_VE[word] - weight_VE, (bias_V[word] - bias_V)[:, None]])
     differences = np.delete(differences, word, axis=0)
@@ -117,7 +119,7 @@ def _by_program(word: int, weight_VE: np.ndarray, bias_V: np.ndarray) -> bool | 
         if solved.status != 0:
             return None
         if -solved.fun <= MARGIN:
-            return False if _proves(-solved.ineqlin.marginals, differences[active] ) else None
+            return False if _proves(-solved.ineqlin.marginals, differences[active]) else None
         point = solved.x[:-1]
 
 

@@ -171,7 +171,7 @@ def test_an_unknown_diagnostic_is_a_users_mistake(finished, harness):
     done = harness(*ASK, "--diagnostic", "spectra")
     assert done.code == 2
     assert done.err.startswith("there is no diagnostic 'spectra'")
-    assert "(there are: spectrum, gates, gradients, jacobian, calibration, word_pairs)" in done.err
+    assert "(there are: spectrum, gates, gradients, jacobian, calibration, word_pairs, unargmaxable)" in done.err
 
 
 def test_weights_of_another_training_are_a_failure_of_their_trial_only(finished, harness):
