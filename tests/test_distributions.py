@@ -42,6 +42,11 @@ def two_tokens(kind):
         ({"facets": (1, 2, 4)}, "facets must be (B, T, K, E), got (1, 2, 4); for one facet add .unsqueeze(2)"),
         ({"facets": (2, 4)}, "facets must be (B, T, K, E), got (2, 4)"),
         ({"prior": (1, 3, 2)}, "the log prior must be (B, T, K) with B, T = (1, 2) as the facets have, got (1, 3, 2)"),
+        (
+            {"prior": (1, 2, 2, 1)},
+            "the log prior must be (B, T, K) with B, T = (1, 2) as the facets have, got (1, 2, 2, 1)",
+        ),
+        ({"weight": (5, 4, 1)}, "the output matrix must be (V, E) with E = 4 as the facets have, got (5, 4, 1)"),
         ({"weight": (5, 3)}, "the output matrix must be (V, E) with E = 4 as the facets have, got (5, 3)"),
         ({"bias": (4,)}, "the output bias must be (V,) = (5,) as the output matrix has, got (4,)"),
     ],
