@@ -71,16 +71,16 @@ def test_the_statistics_of_logits_by_hand():
     assert found.top[0, 1] == 1
 
 
-@pytest.mark.parametrize("weight", [None, torch.tensor([[1.0, 3.0]], dtype=torch.float64)])
+@pytest.mark.parametrize("weight", [None, torch.tensor([[1.0], [3.0]], dtype=torch.float64)])
 def test_the_z_term_of_a_binary_loss_by_hand(weight):
     """loss = -log p(y) - log(1 - p(other)), of two words 2 x -log p(y); the z-term is z_loss (log Z)^2."""
-    z = torch.tensor([[[0.0, 0.0], [0.0, 3.0]]], dtype=torch.float64).log1p()
+    z = torch.tensor([[[0.0, 0.0]], [[0.0, 3.0]]], dtype=torch.float64).log1p()
     distribution = BinaryLogLoss(z[:, :, None], None, torch.eye(2, dtype=torch.float64))
     distribution.z_loss = 1.0
     first, second = (1 / 2, 1 / 2) if weight is None else (1 / 4, 3 / 4)
     z_term = first * math.log(2) ** 2 + second * math.log(5) ** 2
     loss = 2 * (first * math.log(2) + second * math.log(5))
-    targets = torch.zeros(1, 2, dtype=torch.int64)
+    targets = torch.zeros(2, 1, dtype=torch.int64)
     assert distribution.z_term(weight).item() == pytest.approx(z_term, rel=1e-12)
     assert distribution.training_loss(targets, weight).item() == pytest.approx(loss + z_term, rel=1e-12)
 

@@ -53,6 +53,8 @@ EQUIVALENT = [
     ),
     Equivalent("Mixture.z_term", "self.z_loss == 0", NO_PENALTY),
     Equivalent("Mixture.z_term", "kernels.log_normaliser(self).square().mean(1)", SAME_AXIS),
+    Equivalent("_require_shapes", "tuple(log_prior_BTK.shape[:2])", "a torch.Size equals its tuple"),
+    Equivalent("_require_shapes", "tuple(bias_V.shape) != weight[:1]", "a torch.Size equals its tuple"),
     Equivalent("_require_shapes", "facets[:2]", "there are four sizes by then"),
     Equivalent("_require_shapes", "weight[1]", SAME_AXIS),
     Equivalent("_require_shapes", "weight[:1]", SAME_AXIS),
