@@ -74,7 +74,12 @@ EQUIVALENT = [
     Equivalent("KneserNey._chosen", "CHUNK // longest", SPEED),
     Equivalent("KneserNey._chosen", "torch.cat(cached, dim=1)", SAME_AXIS),
     Equivalent("KneserNey._chosen", "float(best[chosen].x)", NUMBER),
-    Equivalent("KneserNey._chosen", "bounds=(0, 1), method='bounded'", "with bounds it is scipy's default"),
+    Equivalent(
+        "KneserNey._chosen",
+        "minimize_scalar(lambda weight, c_N=c_N: -np.log((1 - weight) * ngram_N + weight * c_N).mean(), "
+        "bounds=(0, 1), method='bounded')",
+        "with bounds the method is scipy's default",
+    ),
     Equivalent("NgramDistribution.__init__", "int(head.cache_window)", NUMBER),
     Equivalent("NgramDistribution.__init__", "head.cache", "without a cache its weight is 0"),
     Equivalent("counted", "order - 1", NEAREST),
