@@ -42,6 +42,11 @@ def two_tokens(kind):
         ({"facets": (1, 2, 4)}, "facets must be (B, T, K, E), got (1, 2, 4); for one facet add .unsqueeze(2)"),
         ({"facets": (2, 4)}, "facets must be (B, T, K, E), got (2, 4)"),
         ({"prior": (1, 3, 2)}, "the log prior must be (B, T, K) with B, T = (1, 2) as the facets have, got (1, 3, 2)"),
+        (
+            {"prior": (1, 2, 2, 1)},
+            "the log prior must be (B, T, K) with B, T = (1, 2) as the facets have, got (1, 2, 2, 1)",
+        ),
+        ({"weight": (5, 4, 1)}, "the output matrix must be (V, E) with E = 4 as the facets have, got (5, 4, 1)"),
         ({"weight": (5, 3)}, "the output matrix must be (V, E) with E = 4 as the facets have, got (5, 3)"),
         ({"bias": (4,)}, "the output bias must be (V,) = (5,) as the output matrix has, got (4,)"),
     ],
@@ -66,16 +71,16 @@ def test_the_statistics_of_logits_by_hand():
     assert found.top[0, 1] == 1
 
 
-@pytest.mark.parametrize("weight", [None, torch.tensor([[1.0, 3.0]], dtype=torch.float64)])
+@pytest.mark.parametrize("weight", [None, torch.tensor([[1.0], [3.0]], dtype=torch.float64)])
 def test_the_z_term_of_a_binary_loss_by_hand(weight):
     """loss = -log p(y) - log(1 - p(other)), of two words 2 x -log p(y); the z-term is z_loss (log Z)^2."""
-    z = torch.tensor([[[0.0, 0.0], [0.0, 3.0]]], dtype=torch.float64).log1p()
+    z = torch.tensor([[[0.0, 0.0]], [[0.0, 3.0]]], dtype=torch.float64).log1p()
     distribution = BinaryLogLoss(z[:, :, None], None, torch.eye(2, dtype=torch.float64))
     distribution.z_loss = 1.0
     first, second = (1 / 2, 1 / 2) if weight is None else (1 / 4, 3 / 4)
     z_term = first * math.log(2) ** 2 + second * math.log(5) ** 2
     loss = 2 * (first * math.log(2) + second * math.log(5))
-    targets = torch.zeros(1, 2, dtype=torch.int64)
+    targets = torch.zeros(2, 1, dtype=torch.int64)
     assert distribution.z_term(weight).item() == pytest.approx(z_term, rel=1e-12)
     assert distribution.training_loss(targets, weight).item() == pytest.approx(loss + z_term, rel=1e-12)
 

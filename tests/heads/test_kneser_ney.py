@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from ngram_oracle import Oracle, cached
+from scipy.optimize import minimize_scalar
 from torch import nn
 
 from backbones.last_tokens import LastTokens
@@ -14,7 +15,8 @@ from harness.corpora.local_text import Embedded
 from harness.corpora.vocabulary import line_end as line_end_of
 from harness.model import LanguageModel
 from harness.protocols import NO_TOKEN, HeadDims
-from heads.kneser_ney import WINDOWS, KneserNey, discounts
+from heads import kneser_ney
+from heads.kneser_ney import WINDOWS, KneserNey, cache_distribution, cache_probability, discounts
 
 NOVEL = Embedded().load(Path("no data"))
 WORDS, TEXT = torch.unique(NOVEL.train[:8400], return_inverse=True)
@@ -113,21 +115,77 @@ def test_a_cache_equals_the_loops():
     assert scored(built, text).tolist() == pytest.approx(expected, rel=1e-11)
 
 
-def test_window_and_weight_of_a_cache_are_the_best_on_the_validation_split():
-    """Compared with a grid of weights for every window. The validation split repeats its words, so a cache helps."""
-    valid = [word for begin in range(0, 280, 4) for word in TRAIN[begin : begin + 4] * 3]
-    built = model(2, cache=True, length=WINDOWS[-1], valid=valid)
-    oracle = Oracle(TRAIN, 2, range(V), END)
+# Words that come back after 12 tokens, and after 51: a cache of 50 does not reach these.
+SOON = [word for begin in range(0, 280, 4) for word in TRAIN[begin : begin + 4] * 3]
+LATE = [word for begin in range(0, 408, 51) for word in TRAIN[begin : begin + 51] * 2]
+
+
+@pytest.mark.parametrize(("valid", "expected"), [(SOON, 50), (LATE, 100)])
+def test_window_and_weight_of_a_cache_are_the_best_on_the_validation_split(valid, expected):
+    """By the loops, and the same search for the weight of every window."""
+    built = model(3, cache=True, length=WINDOWS[-1], valid=valid)
+    oracle = Oracle(TRAIN, 3, range(V), END)
     places = range(1, len(valid))
     ngram = np.array([oracle.probability(valid[i], valid[:i]) for i in places])
-    losses = {}
+    found = {}
     for window in WINDOWS:
         recent = np.array([cached(valid[i], valid[:i], window) for i in places])
-        losses |= {(window, w): -np.log((1 - w) * ngram + w * recent).mean() for w in np.arange(0.001, 1, 0.001)}
-    window, weight = min(losses, key=losses.get)
-    assert int(built.head.cache_window) == window
-    assert float(built.head.cache_weight) == pytest.approx(weight, abs=0.001)
-    assert scored(built, valid).mean().item() <= losses[window, weight] + 1e-12
+        found[window] = minimize_scalar(
+            lambda weight, recent=recent: -np.log((1 - weight) * ngram + weight * recent).mean(),
+            bounds=(0, 1),
+            method="bounded",
+        )
+    assert min(found, key=lambda window: found[window].fun) == expected
+    assert int(built.head.cache_window) == expected
+    assert float(built.head.cache_weight) == pytest.approx(found[expected].x, abs=1e-6)
+    assert scored(built, valid).mean().item() == pytest.approx(found[expected].fun, abs=1e-12)
+
+
+def test_the_weight_is_better_than_its_neighbours():
+    built = model(2, cache=True, valid=SOON)
+    least, weight = scored(built, SOON).mean().item(), float(built.head.cache_weight)
+    for other in (weight - 0.01, weight + 0.01):
+        built.head.cache_weight.fill_(other)
+        assert scored(built, SOON).mean().item() > least
+
+
+def test_chunks_of_the_validation_split_change_nothing(monkeypatch):
+    whole = model(3, cache=True, valid=SOON).head
+    monkeypatch.setattr(kneser_ney, "CHUNK", 50 * 100)
+    parts = model(3, cache=True, valid=SOON).head
+    assert torch.equal(parts.cache_window, whole.cache_window)
+    assert float(parts.cache_weight) == pytest.approx(float(whole.cache_weight), abs=1e-12)
+
+
+def test_a_cache_counts_every_token_and_not_the_places_before_the_text():
+    recent = torch.tensor([[NO_TOKEN, 0, 0, 2]])
+    assert cache_distribution(recent, torch.Size((1, 4))).tolist() == [[2 / 3, 0, 1 / 3, 0]]
+    assert [cache_probability(recent, torch.tensor([word])).item() for word in range(4)] == [2 / 3, 0, 1 / 3, 0]
+
+
+def test_ids_of_large_vocabularies_give_the_same():
+    """V^2 is beyond int32, in which the text is stored."""
+    vocab_size = 10**6
+    far = vocab_size - V
+    small, large = (
+        model(3, vocab_size=vocab_size),
+        model(3, vocab_size=vocab_size, train=[far + word for word in TRAIN], line_end=far + END),
+    )
+    assert torch.equal(scored(large, [far + word for word in VALID]), scored(small, VALID))
+
+
+def test_new_tensors_are_on_the_device_of_the_text():
+    """Another default device stands for a text that is not on the default device."""
+    train, valid = torch.tensor(TRAIN), torch.tensor(VALID)
+    built = model(3, cache=True)
+    hidden, targets = built.backbone(valid[None, :-1]), valid[None, 1:]
+    before = built.head(hidden)
+    with torch.device("meta"):
+        built.head.count(train, valid, END)
+        after = built.head(hidden)
+        nll, logp = after.nll(targets), after.log_probs()
+    assert torch.equal(nll, before.nll(targets))
+    assert torch.equal(logp, before.log_probs())
 
 
 def test_the_defaults_are_those_of_the_published_rows():
@@ -168,6 +226,7 @@ def test_the_state_dict_is_the_whole_model():
     built, other = model(4, cache=True), model(4, cache=True, train=TRAIN[:7000], valid=VALID[:90])
     assert not torch.equal(scored(other, VALID), scored(built, VALID))
     other.load_state_dict(built.state_dict())
+    assert (other.head.text.dtype, other.head.cache_weight.dtype) == (torch.int32, torch.float64)
     assert torch.equal(scored(other, VALID), scored(built, VALID))
 
 
@@ -179,8 +238,17 @@ def test_counting_says_how_many_ngrams_there_are():
     assert found == {"stored_ngrams": sum(len(counts) for counts in oracle.counts.values())}
 
 
+def test_counting_says_what_the_cache_is():
+    built = model(3, cache=True).head
+    found = built.count(torch.tensor(TRAIN), torch.tensor(VALID), END)
+    assert found.pop("stored_ngrams") > 0
+    assert found == {"cache_window": int(built.cache_window), "cache_weight": float(built.cache_weight)}
+    assert built.text.dtype == torch.int32
+
+
 def test_mean_nll_weighs_targets():
     distribution = model()(torch.tensor([[1, 2, 3]]))[0]
+    assert distribution.aux_loss == 0
     targets, weight = torch.tensor([[2, 3, 4]]), torch.tensor([[1.0, 0.0, 1.0]])
     nll = distribution.nll(targets)[0]
     assert distribution.mean_nll(targets).item() == pytest.approx(nll.mean().item())
@@ -189,6 +257,7 @@ def test_mean_nll_weighs_targets():
 
 def test_what_is_refused():
     dims, ids = HeadDims(vocab_size=V, layer_dims=(50,), d_embed=0), nn.Embedding(V, 0)
+    assert KneserNey(HeadDims(vocab_size=V, layer_dims=(3,), d_embed=0), ids, order=3).order == 3
     for order in (0, 51):
         with pytest.raises(ValueError, match=f"order must be 1 to 50, got {order}"):
             KneserNey(dims, ids, order=order)
@@ -207,6 +276,8 @@ def test_what_is_refused():
 def test_a_text_without_ngrams_of_the_counts_1_2_and_3_is_refused():
     with pytest.raises(ValueError, match=r"order 1 cannot be .* training text: 3, 1 and 0 n-grams have the counts"):
         model(1, line_end=None, train=[1, 2, 3, 4, 4])
+    with pytest.raises(ValueError, match="0, 2 and 1 n-grams have the counts 1, 2 and 3"):
+        discounts(torch.tensor([2, 2, 3]))
 
 
 def test_a_discount_outside_of_its_range_is_refused():

@@ -27,6 +27,10 @@ CPU = "on the CPU nothing is recorded"
 SPEED = "how much is done at a time is a matter of speed alone"
 CHECKED_BELOW = "harness.dropout.Dropout refuses the same numbers with the same sentence"
 NO_PENALTY = "a penalty of 0 adds 0"
+ONE_LAYER = "its backbone, last_tokens, has one layer"
+COUNTED = "counting sets it, or a state dict"
+NUMBER = "a tensor of one number, or numpy's, does the same as the number"
+NEAREST = "only the order - 1 nearest tokens are read"
 EQUIVALENT = [
     Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),
     Equivalent("Layout.owners", "devices.in_sizes_only()", "the cached and the other function return the same"),
@@ -53,6 +57,50 @@ EQUIVALENT = [
     ),
     Equivalent("Mixture.z_term", "self.z_loss == 0", NO_PENALTY),
     Equivalent("Mixture.z_term", "kernels.log_normaliser(self).square().mean(1)", SAME_AXIS),
+    Equivalent("_require_shapes", "tuple(log_prior_BTK.shape[:2])", "a torch.Size equals its tuple"),
+    Equivalent("_require_shapes", "tuple(bias_V.shape) != weight[:1]", "a torch.Size equals its tuple"),
+    Equivalent("_require_shapes", "facets[:2]", "there are four sizes by then"),
+    Equivalent("_require_shapes", "weight[1]", SAME_AXIS),
+    Equivalent("_require_shapes", "weight[:1]", SAME_AXIS),
+    Equivalent("KneserNey.__init__", "dims.layer_dims[-1]", ONE_LAYER),
+    Equivalent("KneserNey.__init__", "torch.tensor(0)", COUNTED),
+    Equivalent("KneserNey.__init__", "torch.tensor(0.0, dtype=torch.float64)", COUNTED),
+    Equivalent("KneserNey.orders", "self._orders is None", "a shortcut: the same text gives the same tables"),
+    Equivalent("KneserNey.orders", "int(self.line_end)", NUMBER),
+    Equivalent("KneserNey.count", "valid_N.to(self.text.device, torch.int64)", "int32 and int64 ids give the same"),
+    Equivalent("KneserNey.forward", "hidden.layers[-1]", ONE_LAYER),
+    Equivalent("KneserNey.context", "last_PL[:, last_PL.shape[1] - self.order + 1:]", NEAREST),
+    Equivalent("KneserNey.context", "int(self.line_end)", NUMBER),
+    Equivalent("KneserNey._chosen", "CHUNK // longest", SPEED),
+    Equivalent("KneserNey._chosen", "torch.cat(cached, dim=1)", SAME_AXIS),
+    Equivalent("KneserNey._chosen", "float(best[chosen].x)", NUMBER),
+    Equivalent(
+        "KneserNey._chosen",
+        "minimize_scalar(lambda weight, c_N=c_N: -np.log((1 - weight) * ngram_N + weight * c_N).mean(), "
+        "bounds=(0, 1), method='bounded')",
+        "with bounds the method is scipy's default",
+    ),
+    Equivalent("NgramDistribution.__init__", "int(head.cache_window)", NUMBER),
+    Equivalent("NgramDistribution.__init__", "head.cache", "without a cache its weight is 0"),
+    Equivalent("counted", "order - 1", NEAREST),
+    Equivalent("counted", "number_N.new_zeros(1)", "a context that no n-gram has is never looked up"),
+    Equivalent("discounts", "0", "a count of 0 is not read"),
+    Equivalent("discounts", "range(1, 5)", "counts above 4 are not read"),
+    Equivalent("discounts", "0 <= discount <= i", "what is taken from the count i is not below 0"),
+    Equivalent("distribution", "(length_P.cumsum(0) - length_P)[row_G]", SAME_AXIS),
+    Equivalent("cache_probability", "(recent_PW == target_P[:, None]).sum(1)", SAME_AXIS),
+    Equivalent("cache_probability", "(recent_PW != NO_TOKEN).sum(1)", SAME_AXIS),
+    Equivalent(
+        "cache_distribution", "counts_PV.scatter_add_(1, recent_PW.clamp(min=0), is_token_PW.long())", SAME_AXIS
+    ),
+    Equivalent("cache_distribution", "is_token_PW.sum(1, keepdim=True)", SAME_AXIS),
+    Equivalent("_discounted", "len(contexts_C) + 1", "one more number than is read"),
+    Equivalent("_discounted.sums", "values_G.cumsum(0)", SAME_AXIS),
+    Equivalent("_discounted.sums", "(1, 0)", "one more number than is read"),
+    Equivalent("_discounted", "sums(a_G).double()", "a float64 divided by an int64 is a float64"),
+    Equivalent("_discounted", "(level_G == i).long()", "the cumulative sum of truth values is int64"),
+    Equivalent("_before", "functional.pad(text_N[:-1], (length, 0), value=NO_TOKEN).unfold(0, length, 1)", SAME_AXIS),
+    Equivalent("_within_line", "outside_PC.flip(1).cumsum(1).flip(1)", SAME_AXIS),
     Equivalent("Logits.training_loss", "self.z_loss", NO_PENALTY),
     Equivalent("refuse_weightless", "weight.is_cuda and torch.cuda.is_current_stream_capturing()", CPU),
     Equivalent("MixtureOfSoftmaxes.__init__", "not 0 <= dropout < 1", CHECKED_BELOW),

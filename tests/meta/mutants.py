@@ -28,7 +28,8 @@ from equivalents import EQUIVALENT
 from mutations import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0"]
+PLUGINS = ["-p", "no:cacheprovider", "-p", "no:unraisableexception"]
+PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", *PLUGINS, "-o", "timeout=0"]
 LEAN = ("lean", "buffers", "layout", "rows", "logit_maps", "losses", "products", "token_statistics")
 LONGEST = 1800  # seconds for the tests on the code as it is
 SLOWER = 4  # a mutant may take so many times as long

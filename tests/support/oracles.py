@@ -232,12 +232,15 @@ def mixtape_head(layers, t, p, *, token_counts, d_gate=32, own_gates=0.1, **_):
 
 
 def adaptive_head(layers, t, p, *, token_counts, cutoffs=None, **_):
-    """log p_0(x) of a frequent word; log p_0(c) + log p_c(x) of a word of cluster c (Grave 2017, section 4)."""
+    """log p_0(x) of a frequent word; log p_0(c) + log p_c(x) of a word of cluster c (Grave 2017, section 4).
+
+    By default a quarter of the words is frequent; for at least 4 words.
+    """
     h, words = layers[-1][t], range(len(token_counts))
-    ends = [*(cutoffs or [max(1, len(words) // 4)]), len(words)]
+    ends = [*(cutoffs or [len(words) // 4]), len(words)]
     by_frequency = sorted(words, key=lambda x: -token_counts[x])  # a stable sort: ties by id
     first = log_softmax(linear(p, "layers.head", h))
-    logp = dict(zip(by_frequency[: ends[0]], first, strict=False))
+    logp = dict(zip(by_frequency[: ends[0]], first[: ends[0]], strict=True))
     for c in range(len(ends) - 1):
         narrow = linear(p, f"layers.tail.{c}.0", h)
         within = log_softmax(linear(p, f"layers.tail.{c}.1", narrow))
