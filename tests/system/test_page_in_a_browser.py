@@ -219,12 +219,17 @@ def test_what_matters_is_in_sight_without_scrolling_a_table(opened, width, in_si
 
 
 # The box around the text of an element, without its padding.
-TEXT_OF = "const r = document.createRange(); r.selectNodeContents(arguments[0]); return r.getBoundingClientRect().toJSON()"
+TEXT_OF = (
+    "const r = document.createRange(); r.selectNodeContents(arguments[0]); return r.getBoundingClientRect().toJSON()"
+)
 LONG = "softmax(projection=True, d_embed=None)"
 TABLES = {
     "compared": (
         ("head", "test ppl", f"vs {LONG}", "verdict"),
-        [(LONG, "75.32 ± 0.66", "-", "-"), ("mos(num_mixtures=10)", "77.12 ± 0.41", "+2.4 % [+12.0, +12.8] ***", "worse")],
+        [
+            (LONG, "75.32 ± 0.66", "-", "-"),
+            ("mos(num_mixtures=10)", "77.12 ± 0.41", "+2.4 % [+12.0, +12.8] ***", "worse"),
+        ],
     ),
     "suites": (
         ("suite", "trials", "lowest test perplexity", "last trial"),
@@ -249,7 +254,7 @@ def test_long_names_and_texts_break_their_lines_so_that_three_columns_fit_a_narr
     _wide(browser, 400)
     box = _box(browser, browser.find_element("css selector", "main > section > .scroll"))
     rows = browser.find_elements("css selector", "table.sortable tr")
-    assert [cell.text for cell in rows[1].find_elements("tag name", "td")][0] == lines[0].cells[0].text
+    assert rows[1].find_element("tag name", "td").text == lines[0].cells[0].text
     for row in rows:
         for cell in row.find_elements("css selector", "th, td")[:3]:
             text = browser.execute_script(TEXT_OF, cell)
