@@ -12,6 +12,7 @@ from harness.printable import printable
 Shown = Iterator[Text | Table]
 COMPONENTS = ("corpus", "backbone")  # their parameters are said above the table where their names are enough in it
 GAP = 2  # characters between columns
+NOTHING = "-"  # a cell without a value; where all cells of a column are so, nothing is said of it
 
 
 def by_name(names: Iterable[str], rows: Iterable[list[str]]) -> dict[str, list[str]]:
@@ -67,7 +68,7 @@ def _split(columns: dict[str, list[str]], kept: Collection[str]) -> tuple[list[T
         distinct = dict.fromkeys(cells)
         short = {cell.partition("(")[0] for cell in distinct}
         if name not in kept and len(distinct) == 1:
-            said.append(_said(name, cells[0]))
+            said += [_said(name, cells[0])] if cells[0] != NOTHING else []
         elif name in COMPONENTS and len(short) == len(distinct):
             said += (_said(name, cell) for cell in distinct if "(" in cell)
             left[name] = [cell.partition("(")[0] for cell in cells]

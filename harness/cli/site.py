@@ -51,4 +51,4 @@ def _import(records: Path, results: Path) -> None:
         raise ExecutionError(f"--records {records} has no file *.zip; `harness export` writes such files")
     for path in found:
         for sentence in import_records(path, results).sentences():
-            warn(sentence)
+            warn(f"{path}: {sentence}")

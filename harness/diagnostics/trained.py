@@ -19,6 +19,7 @@ from harness.registry import BACKBONES, CORPORA
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 
 MAX_NAMED = 5  # trials that a message names
+PREFIX = re.compile("[0-9a-f]{1,12}")  # the id of a trial, or its first digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ def folders_of(results: Path, prefix: str) -> list[Path]:
     Raises:
         ExecutionError: there is no such trial, or more than one.
     """
-    if not re.fullmatch(r"[0-9a-f]{1,12}", prefix):
+    if not PREFIX.fullmatch(prefix):
         raise ExecutionError(f"trial '{prefix}': expected the first digits of an id, as harness plan shows them")
     folders = [place.parent for place in sorted((results.resolve() / "runs").glob(f"*/{prefix}*/{store.FILE_NAME}"))]
     ids = sorted({folder.name for folder in folders})

@@ -7,14 +7,14 @@ from harness.report.markdown import escaped
 MAX_CHARACTERS = 20_000  # of the description of an experiment: MLflow refuses more
 MAX_NAMED = 8  # files of one kind that are named
 RESERVED = 3_000  # characters that are kept free for the names of tables that are too long
-KINDS = {"table": ("tables", "md"), "page": ("reports", "html"), "plots": ("plots", "png")}
+KINDS = {"page": ("reports", "html"), "table": ("tables", "md"), "plots": ("plots", "png")}
 GUIDE = """\
-A run is one trial and shows its record. The menu *Views* has the trials by validation perplexity, and the curves as
-means over seeds. Filter by tags, `tags.head = 'softmax'` or `tags.status != 'ok'`, or by any setting,
-`params.train.lr = '7.0'`. `tags.stage = 'table'` leaves out tuning trials. Metrics are of the best epoch by
-validation, `..._last` of the last one, `curves/...` are learning curves. `time/...` was measured by the trial itself;
-`tags.times` says whether other trials ran at the same time. Tables show times that were measured afterwards, one
-trial at a time."""
+A run is one trial and shows its record. The menu *Views* has the trials by validation perplexity, and the curves
+as means over seeds. Filter by tags, `tags.head = 'softmax'` or `tags.status != 'ok'`, or by any setting,
+`params.train.lr = '7.0'`. `tags.stage = 'table'` leaves out tuning trials, as both views do. Metrics are of the
+best epoch by validation, `..._last` of the last one, `curves/...` are learning curves. `time/...` was measured
+by the trial itself; `tags.times` says whether other trials ran at the same time. Tables show times that were
+measured afterwards, one trial at a time."""
 
 
 def description(suite: str, results: Path) -> str:

@@ -21,9 +21,10 @@ MAX_PARAM, MAX_TAG = 6000, 5000  # characters: MLflow refuses more in a paramete
 # of the alphabet: learning curves are the first thing that a reader sees, because 'curves' is before all other groups.
 CURVES = {"valid_ppl": "curves/valid_ppl", "train_loss": "curves/train_loss", "lr": "train/lr_by_epoch"}
 DIGITS = 6  # significant digits of a number; the record has all of them
-LAYOUT = 2  # raised when a run is to show a record in another way: runs of earlier layouts are then written again
+LAYOUT = 3  # raised when a run is to show a record in another way: runs of earlier layouts are then written again
 MAX_RUN_NAME = 250  # characters
-ROW_TAG = "row"  # equal for trials that differ only in their seed
+ROW_TAG = "row"  # equal for trials that differ only in their seed; tuning trials are in no row of a table
+STAGE_TAG, TABLE_STAGE, TUNING = "stage", "table", "tuning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,11 @@ def rounded(value: float) -> float:
 
 
 def name(record: TrialRecord) -> str:
-    """The name of a run: 'mos(num_mixtures=2), lstm, ptb, seed 1'. The parameters of backbone and corpus are tags: with
-    them, the UI's table would cut the name before the seed.
+    """The name of a run: 'mos(num_mixtures=2), lstm, ptb, seed 1', of a tuning trial '..., seed 1, tuning'. The
+    parameters of backbone and corpus are tags: with them, the UI's table would cut the name before the seed.
     """
-    spec = record.spec
-    return printable(f"{spec.head}, {spec.backbone.name}, {spec.corpus.name}, seed {spec.seed}")[:MAX_RUN_NAME]
+    spec, stage = record.spec, f", {TUNING}" if record.tuning else ""
+    return printable(f"{spec.head}, {spec.backbone.name}, {spec.corpus.name}, seed {spec.seed}{stage}")[:MAX_RUN_NAME]
 
 
 def shown_as(record: TrialRecord, diagnosed: str = "") -> str:
@@ -96,7 +97,7 @@ def tags(record: TrialRecord) -> dict[str, str]:
         "corpus": str(spec.corpus),
         "backbone": str(spec.backbone),
         "head": str(spec.head),
-        ROW_TAG: f"{spec.head} {spec.backbone} {spec.corpus}",
+        ROW_TAG: f"{f'{TUNING} ' if record.tuning else ''}{spec.head} {spec.backbone} {spec.corpus}",
         "seed": str(spec.seed),
         "status": record.status,
         "times": "shared" if environment.shared else "alone",  # whether other trials could run at the same time
@@ -105,7 +106,7 @@ def tags(record: TrialRecord) -> dict[str, str]:
         "torch": environment.torch,
         "executor": environment.executor,
         "message": record.message,
-        "stage": "tuning" if record.tuning else "table",
+        STAGE_TAG: TUNING if record.tuning else TABLE_STAGE,
     }
     return {name: printable(value)[:MAX_TAG] for name, value in values.items() if value}
 

@@ -7,7 +7,7 @@ documented: it is what the UI of MLflow 3.17 writes and reads. A UI that cannot 
 import json
 from typing import Any
 
-from harness.tracking.run_fields import ROW_TAG
+from harness.tracking.run_fields import ROW_TAG, STAGE_TAG, TABLE_STAGE
 
 PREFIX = "mlflow.sharedViewState."  # of the tag; the key of the view follows, as in the parameter viewStateShareKey
 RUNS_VIEW, CURVES_VIEW = "harness-runs", "harness-curves"  # the keys
@@ -29,9 +29,13 @@ COLUMNS = {  # of the table, in their order -> their widths in pixels
 
 
 def tags() -> dict[str, str]:
-    """Tag of an experiment -> a saved view: the runs by validation perplexity, and curves, each the mean over seeds."""
+    """Tag of an experiment -> a saved view: the runs by validation perplexity, and curves, each the mean over seeds.
+
+    Both leave out tuning trials, which have another budget and settings that were not chosen.
+    """
     columns = {"selectedColumns": list(COLUMNS)[1:], "columnOrder": list(COLUMNS), "columnWidths": COLUMNS}
     best_first = {"orderByKey": "metrics.`valid/ppl`", "orderByAsc": True, "runsHiddenMode": "FIRST_20_RUNS"}
+    best_first["searchFilter"] = f"tags.{STAGE_TAG} = '{TABLE_STAGE}'"
     by_row = [{"mode": "tag", "groupByData": ROW_TAG}]
     means = {"groupBy": {"aggregateFunction": "average", "groupByKeys": by_row}, "useGroupedValuesInCharts": True}
     return {

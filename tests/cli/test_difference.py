@@ -310,6 +310,11 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
     [
         (("{softmax 1}", "{softmax 1}"), "are the same trial"),
         (("{softmax 1}", "nothing"), "expected the first digits of an id"),
+        (
+            ("softmax", "mos(num_mixtures=2)"),
+            "trial 'softmax': expected the first digits of an id, as harness plan shows",
+        ),
+        (("softmax", "mos(num_mixtures=2)"), "for two heads add --suite SUITE"),
         (("{softmax 1}", "000000000000"), "there is no finished trial"),
         (
             ("softmax", "mos", "--suite", "pair.yaml"),

@@ -49,6 +49,9 @@ def test_before_tuning_the_trials_of_the_table_have_no_ids(suite, tmp_path, harn
     ]
     done = harness("plan", suite, "--results", tmp_path)
     assert "after tuning" in done.out
+    stage_2 = done.out.split("stage 2: the table\n")[1]
+    assert "state: missing" in stage_2
+    assert "params:" not in stage_2  # nothing is said of what no row has yet
     assert (
         "stage 1, tuning: 6 trials, 6 to run, 1 epoch each; "
         "stage 2, the table: 0 trials, 0 to run, 4 more after tuning, 3 epochs each"

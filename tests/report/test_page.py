@@ -14,14 +14,14 @@ from harness.report import outputs
 from harness.report.evidence.findings import find
 from harness.report.figures import plots
 from harness.report.figures.style import Plot
-from harness.report.page import arrangement, document, summary
+from harness.report.page import arrangement, document, line_breaks, summary
 from harness.report.page.document import Section
 from harness.report.table import suite_table
 from harness.report.table.content import Cell, Column, Line, Table
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
 HOSTILE = "</script><script>alert(1)</script></pre><img src=x onerror=alert(1)> \"' & {{ 7 * 7 }} \x1b[31m\u202e\x00"
-VOID = {"meta", "link", "img", "br", "path", "use", "rect"}
+VOID = {"wbr", "meta", "link", "img", "br", "path", "use", "rect"}
 
 
 @dataclass
@@ -197,8 +197,18 @@ def test_what_a_row_is_besides_its_head_stands_below_the_head():
     assert [column.name for column in found.columns] == ["test ppl", "vs softmax", "params"]
     assert [cell.text for cell in found.lines[0].cells] == ["88.6", "-1.3 % [-2, -1]", "12"]
     assert found.main == 2
-    assert document.parts("-1.3 % [-2, -1] ***") == ["-1.3 %", "[-2, -1] ***"]
-    assert document.parts("88.58 ± 0.31") == ["88.58", "± 0.31"]
+
+
+def test_a_line_of_a_cell_breaks_between_its_numbers_and_within_a_name():
+    assert line_breaks.parts("-1.3 % [-2, -1] ***") == ["-1.3 %", "[-2, -1] ***"]
+    assert line_breaks.parts("88.58 ± 0.31") == ["88.58", "± 0.31"]
+    assert line_breaks.parts("156.9, 142.8, 130.0") == ["156.9,", "142.8,", "130.0"]
+    head = "softmax(projection=True, d_embed=None)"
+    assert line_breaks.breakable(head) == "softmax(<wbr>projection=True, d_embed=None)"
+    assert line_breaks.breakable(head, True) == "softmax(<wbr>projection=<wbr>True, d_embed=<wbr>None)"
+    assert line_breaks.breakable("ground_truth_kim") == "ground_<wbr>truth_<wbr>kim"
+    assert line_breaks.breakable("p (Holm)") == "p (Holm)"
+    assert line_breaks.breakable("a_<b>\x1b") == "a_<wbr>&lt;b&gt;\\x1b"
 
 
 def test_main_results_of_several_corpora_come_before_the_rest_of_each():

@@ -263,6 +263,19 @@ def test_gains_are_the_row_less_the_baseline_by_band_with_the_share_of_tokens(su
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n25 %", "1-9\n75 %"]
 
 
+def test_an_axis_fits_the_figure_and_a_long_name_of_the_baseline_is_in_the_legend(suite_of, record_of):
+    name = "softmax(projection=True, d_embed=48)"
+    text = SUITE.replace("heads:", "heads:\n  - softmax: {projection: true, d_embed: 48}")
+    suite = suite_of(text.replace("baseline: softmax", f"baseline: '{name}'"))
+    made = [record_of(trial, test_ppl=9.0, valid_ppl=9.0) for trial in suite.trials]
+    axes, _ = drawn(panels.by_frequency, Kept(suite, made))
+    assert axes.get_ylabel().startswith("Change of loss against the baseline\n")
+    assert axes.figure.legends[0].get_texts()[0].get_text() == f"0: as {name}"
+    axes.figure.canvas.draw()
+    label, whole = axes.yaxis.label.get_window_extent(), axes.figure.bbox
+    assert whole.y0 <= label.y0 < label.y1 <= whole.y1
+
+
 def test_a_gain_has_an_axis_that_explains_itself_and_a_line_at_zero(suite, made):
     axes, _ = drawn(panels.by_frequency, Kept(suite, made))
     first, second, third = axes.get_ylabel().split("\n")

@@ -153,6 +153,17 @@ def test_long_parameter_lists_and_all_marks_fit_80_characters():
     assert all(mark in shown for mark in MEANINGS)
 
 
+def test_a_verdict_goes_on_in_a_second_line_before_the_name_of_a_head_does():
+    head, ppl = Cell(text="cosine(sharpness=10.0)"), Cell(text="52.90 ± 3.09 ↓", value=52.9, mark="↓")
+    compared = {"vs softmax": Cell(text="...", value=-6.5), "verdict": Cell(text="undecided: not converged")}
+    row = {"head": head, "test ppl": ppl, **compared, "train ms/batch": Cell(text="21.0 ‡"), "n": Cell(text="6/6")}
+    shown = drawn(of_suite(table(row)))
+    assert max(cell_len(line) for line in shown.splitlines()) <= 80
+    assert "cosine(sharpness=10.0)" in shown
+    assert "undecided: not " in shown
+    assert "undecided: not converged" not in shown  # there is no room for both
+
+
 def test_a_text_of_a_file_is_not_read_as_markup_and_moves_no_cursor():
     shown = drawn(of_suite(table({"head": Cell(text="[red]mos[/red]\x1b[2J")})))
     assert "[red]mos[/red]" in shown

@@ -218,6 +218,49 @@ def test_what_matters_is_in_sight_without_scrolling_a_table(opened, width, in_si
                 assert box["left"] <= found["left"] < found["right"] <= box["right"], (width, name)
 
 
+# The box around the text of an element, without its padding.
+TEXT_OF = (
+    "const r = document.createRange(); r.selectNodeContents(arguments[0]); return r.getBoundingClientRect().toJSON()"
+)
+LONG = "softmax(projection=True, d_embed=None)"
+TABLES = {
+    "compared": (
+        ("head", "test ppl", f"vs {LONG}", "verdict"),
+        [
+            (LONG, "75.32 ± 0.66", "-", "-"),
+            ("mos(num_mixtures=10)", "77.12 ± 0.41", "+2.4 % [+12.0, +12.8] ***", "worse"),
+        ],
+    ),
+    "suites": (
+        ("suite", "trials", "lowest test perplexity", "last trial"),
+        [("ground_truth_transformer_mos", "80 ok of 80", f"{LONG[:-1]}, init_range=0.05), 94.97 ± 0.12", "2026-11-22")],
+    ),
+    "printed": (
+        ("target", "printed", "ours", "seeds"),
+        [("kim: softmax, ptb, 4 epochs", "156.9, 142.8, 135.5, 130.0", "158.98, 142.07, 133.82, 129.90", "3/3")],
+    ),
+}
+NUMBERS = ("test ppl", f"vs {LONG}", "printed", "ours")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_long_names_and_texts_break_their_lines_so_that_three_columns_fit_a_narrow_screen(browser, tmp_path, name):
+    headers, lines = TABLES[name]
+    columns = tuple(Column(name=header, numeric=header in NUMBERS) for header in headers)
+    lines = tuple(Line(cells=tuple(Cell(text=text) for text in texts)) for texts in lines)
+    section = document.Section(heading=name, tables=(Table(title=name, columns=columns, lines=lines),))
+    (tmp_path / "page.html").write_text(document.of_tables(name, [section]), encoding="utf-8")
+    browser.get((tmp_path / "page.html").as_uri())
+    _wide(browser, 385)  # of 400 pixels, a bar downwards takes 15
+    box = _box(browser, browser.find_element("css selector", "main > section > .scroll"))
+    rows = browser.find_elements("css selector", "table.sortable tr")
+    assert rows[1].find_element("tag name", "td").text == lines[0].cells[0].text
+    for row in rows:
+        for cell in row.find_elements("css selector", "th, td")[:3]:
+            text = browser.execute_script(TEXT_OF, cell)
+            assert box["left"] <= text["left"] < text["right"] <= box["right"], cell.text
+
+
 def test_the_first_column_stays_while_the_others_scroll(opened):
     _wide(opened, 400)
     scroll = opened.find_element("css selector", "main > section > .scroll")

@@ -31,8 +31,8 @@ def test_its_first_line_names_the_files_of_the_suite_and_no_other(results):
     ):
         (results / name).write_bytes(b"")
     assert description("tiny", results).splitlines()[0] == (
-        "Suite tiny. Files of the results folder: table: `tables/tiny.md`, `tables/tiny.epochs=1.md`; "
-        "page: `reports/tiny.html`; plots: `plots/tiny`, `plots/tiny.epochs=1`."
+        "Suite tiny. Files of the results folder: page: `reports/tiny.html`; "
+        "table: `tables/tiny.md`, `tables/tiny.epochs=1.md`; plots: `plots/tiny`, `plots/tiny.epochs=1`."
     )
 
 

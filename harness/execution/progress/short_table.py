@@ -12,7 +12,7 @@ from harness.report.table.short_form import Summary
 GAP = 2  # characters between columns
 WHOLE = ("K", "test ppl", "ms/batch", "rank")  # columns whose cells are not broken into lines
 SHRUNK = (  # in this order, to these widths
-    *(("head", 20), ("target", 28), ("printed", 10), ("seeds", 10), ("backbone", 10), ("vs", 10)),
+    *(("vs", 17), ("head", 20), ("target", 28), ("printed", 10), ("seeds", 10), ("backbone", 10), ("vs", 10)),
     *(("head", 8), ("target", 12)),
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.diagnostics.trained import finished
+from harness.diagnostics.trained import PREFIX, finished
 from harness.errors import ExecutionError, RecordError
 from harness.plan.canonical import plain
 from harness.plan.parameters import is_place, parameters, resolved
@@ -43,6 +43,10 @@ def of_trials(results: Path, a: str, b: str) -> tuple[Selection, Selection]:
 
     Raises: ExecutionError when one is not found or both are the same; RecordError when a record does not verify.
     """
+    for name in (a, b):
+        if not PREFIX.fullmatch(name):
+            expected = "expected the first digits of an id, as harness plan shows them; for two heads add --suite SUITE"
+            raise ExecutionError(f"trial '{name}': {expected}")
     ours, theirs = (finished(results, prefix) for prefix in (a, b))
     if ours[0].id == theirs[0].id:
         raise ExecutionError(f"{a} and {b} are the same trial, {ours[0].id}: nothing differs")

@@ -18,7 +18,7 @@ from harness.report.figures.style import FAINT, INK, LOOKS, axes, legend, logari
 
 MOST = 12  # rows in a plot; of more rows, those with the lowest perplexity
 MOST_GAINS = 6
-MAX_BASELINE = 28  # characters of its name on an axis
+MAX_BASELINE = 12  # characters of its name on an axis; a longer one is in the legend only
 RANGE = "from the lowest seed to the highest"  # the one kind of bars and bands
 Drawn = tuple[Axes, str] | str
 
@@ -167,7 +167,7 @@ def _gain(
     if not found:
         return "no row shares a seed with the baseline for which both trials have token scores"
     seeds = "one seed" if max(gain.seeds for gain in found) == 1 else "mean; bars: lowest to highest seed"
-    base = shown(reference.head, MAX_BASELINE)
+    base = "the baseline" if len(reference.head) > MAX_BASELINE else shown(reference.head)
     on, entries = axes(label, f"Change of loss against {base}\n(nats per token; below 0 is better)\n{seeds}"), []
     entries.append((on.axhline(0, color=INK, linewidth=1), f"0: as {reference.head}"))
     bands = list(dict.fromkeys(band.label for gain in found for band in bands_of(gain)))

@@ -24,6 +24,7 @@ from harness.report.figures.plots import LeftOut
 from harness.report.figures.style import COLOURS, FAINT, INK, PAPER, Plot
 from harness.report.page.arrangement import arranged
 from harness.report.page.details import HEIGHT, WIDTH, RowDetails, failures, row_details
+from harness.report.page.line_breaks import breakable, parts
 from harness.report.page.summary import summary
 from harness.report.table.content import Table
 
@@ -124,11 +125,6 @@ def _tag(tag: str, prefix: str) -> str:
     return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
 
 
-def parts(text: str) -> list[str]:
-    """The parts of a cell between which a narrow screen may break the line: '88.58', '± 0.31'."""
-    return re.split(r" (?=[±\[])", text)
-
-
 def meaning(column: str) -> str:
     """What a column shows, in a sentence; '' where its name says it, or docs/tables.md only."""
     return _MEANINGS.get(column, "")
@@ -176,7 +172,7 @@ def _page(**content: object) -> str:
     )
     environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs}
     environment.filters |= {"in_code": in_code, "counted": counted}
-    environment.filters |= {"arranged": arranged, "parts": parts, "meaning": meaning}
+    environment.filters |= {"arranged": arranged, "parts": parts, "breakable": breakable, "meaning": meaning}
     script = (here / "page.js").read_text(encoding="utf-8")
     style = (here / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
