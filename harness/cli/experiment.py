@@ -62,7 +62,7 @@ def _expressiveness(seeds: Sequence[int], heads: Sequence[str], results: Path) -
 
     rows = [*expressiveness.ROWS, *(ComponentSpec(name=each) for each in heads)]
     for row in rows:
-        HEADS.listed(row.name)  # before minutes are spent
+        HEADS.listed(row.name)  # a mistake is said before the first fit
     found = [expressiveness.optimum(seeds), expressiveness.optimum(seeds, bound=1.0)]
     shown = track(rows, "heads", console=errors, transient=True, disable=not errors.is_terminal)
     found += [expressiveness.reached(row, seeds) for row in shown]
