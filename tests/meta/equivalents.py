@@ -212,7 +212,6 @@ EQUIVALENT = [
     Equivalent("", "2 ** 22", SPEED),
     Equivalent("Products.addmm_", "out.shape[1]", SAME_AXIS),
     Equivalent("combine_rows_", "target_nK.shape[1]", SAME_AXIS),
-    Equivalent("tokens_at_once", "block[0].numel()", "all tokens have as many logits"),
     Equivalent(
         "normalisers",
         "len(partitions) == log_sum_nF.shape[1]",
