@@ -12,6 +12,7 @@ from harness.records import diagnoses, store
 from harness.tracking import diagnosed_metrics
 from harness.tracking.diagnosed_metrics import diagnosed_points
 from harness.tracking.run_fields import Point
+from harness.tracking.run_fields import LAYOUT
 from harness.tracking.tracker import Tracker, store_uri
 
 CALIBRATED = {"error": 0.25, "entropy": 1.5}
@@ -60,9 +61,9 @@ def test_a_run_that_was_written_before_gets_them_and_nothing_is_written_twice(re
     assert shown(results)["diagnostics/calibration.calibration_error"] == 0.5
 
 
-def test_a_run_without_diagnostics_has_the_tag_that_it_had(results, record):
+def test_a_run_without_diagnostics_has_the_tag_of_its_record_and_layout(results, record):
     Tracker(results).log(record)
-    assert runs_of(results)[0].data.tags["harness.record"] == f"{store.digest(record)} 2"
+    assert runs_of(results)[0].data.tags["harness.record"] == f"{store.digest(record)} {LAYOUT}"
 
 
 def test_of_several_settings_the_newest_result_is_shown(results, record):
