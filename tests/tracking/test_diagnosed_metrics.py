@@ -11,8 +11,7 @@ from harness.diagnostics.catalogue import DIAGNOSTICS
 from harness.records import diagnoses, store
 from harness.tracking import diagnosed_metrics
 from harness.tracking.diagnosed_metrics import diagnosed_points
-from harness.tracking.run_fields import Point
-from harness.tracking.run_fields import LAYOUT
+from harness.tracking.run_fields import LAYOUT, Point
 from harness.tracking.tracker import Tracker, store_uri
 
 CALIBRATED = {"error": 0.25, "entropy": 1.5}
