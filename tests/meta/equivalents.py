@@ -48,6 +48,7 @@ EQUIVALENT = [
     Equivalent("Lean._combined", "found[0]", "there is one"),
     Equivalent("Lean._combined", "len(found) == 1", "a shortcut: one part put together is that part"),
     Equivalent("Lean.mapped", "len(block) if self.logit_map is not None else 0", "a range that is empty in any case"),
+    Equivalent("Lean.mapped", "slope[i:i + size]", "torch gives an empty output its size, at the same place"),
     Equivalent(
         "Lean.mapped_at_once", "len(blocks[0]) if blocks[0].dtype == self.wide else tokens_at_once(*blocks)", SPEED
     ),
