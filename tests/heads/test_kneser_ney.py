@@ -226,7 +226,10 @@ def test_the_state_dict_is_the_whole_model():
     built, other = model(4, cache=True), model(4, cache=True, train=TRAIN[:7000], valid=VALID[:90])
     assert not torch.equal(scored(other, VALID), scored(built, VALID))
     other.load_state_dict(built.state_dict())
-    assert (other.head.text.dtype, other.head.cache_weight.dtype) == (torch.int32, torch.float64)
+    fresh = KneserNey(HeadDims(vocab_size=V, layer_dims=(50,), d_embed=0), nn.Embedding(V, 0), order=4, cache=True)
+    fresh.load_state_dict(built.head.state_dict())
+    assert (fresh.text.dtype, fresh.cache_weight.dtype) == (torch.int32, torch.float64)
+    assert torch.equal(scored(LanguageModel(built.backbone, fresh), VALID), scored(built, VALID))
     assert torch.equal(scored(other, VALID), scored(built, VALID))
 
 

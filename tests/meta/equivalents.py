@@ -67,6 +67,7 @@ EQUIVALENT = [
     Equivalent("KneserNey.__init__", "torch.tensor(0)", COUNTED),
     Equivalent("KneserNey.__init__", "torch.tensor(0.0, dtype=torch.float64)", COUNTED),
     Equivalent("KneserNey.orders", "self._orders is None", "a shortcut: the same text gives the same tables"),
+    Equivalent("KneserNey.orders", "self.text.long()", "int32 ids give the same: ranks of contexts are int64"),
     Equivalent("KneserNey.orders", "int(self.line_end)", NUMBER),
     Equivalent("KneserNey.count", "valid_N.to(self.text.device, torch.int64)", "int32 and int64 ids give the same"),
     Equivalent("KneserNey.forward", "hidden.layers[-1]", ONE_LAYER),

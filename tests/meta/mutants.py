@@ -185,6 +185,7 @@ def fork(work: Callable[[], int], seconds: int) -> tuple[int, io.IOBase]:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
         signal.alarm(seconds)
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp()  # no other pytest tidies up there
         code = int(work())
     except BaseException:
         traceback.print_exc()
@@ -278,7 +279,7 @@ def prepare(storage: str) -> None:
     sys.path[0] = str(ROOT)  # was tests/meta; the packages of this checkout are to be mutated
     sys.dont_write_bytecode = True
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")  # threads do not survive forks
-    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = storage
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.tempdir = storage
     from hypothesis import Phase, settings
 
     phases = [Phase.explicit, Phase.generate]
