@@ -3,7 +3,7 @@ than the rest.
 
 A step is the forward and the backward pass of a backbone in training mode, for one sequence of T tokens; the gradient
 of the top layer is given, and no other layer has one. There is no head, no loss and no optimizer. All backbones and
-lengths take turns in every round.
+lengths take turns in every round, and each step is made twice, of which the second is timed.
 
 The memory of a cell is the peak of one step above that before it, in a process of its own, with weights and gradients
 there before. On the CPU this is resident memory (VmHWM of /proc/self/status), with glibc's malloc set to give freed
@@ -128,7 +128,7 @@ def measure(
     cells = [(name, T) for name, each in built.items() for T in _lengths(name, each, contexts)]
     with environment.torch_threads(threads):
         calls = {(name, T): Step(built[name], T, device) for name, T in cells}
-        times = interleaved(calls, rounds, device, report)
+        times = interleaved(calls, rounds, device, report, twice=True)
     sizes = {name: count_without_embedding(each) for name, each in built.items()}
     del built, calls
     costs = []

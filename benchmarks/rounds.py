@@ -18,12 +18,21 @@ def interleaved(
     rounds: int,
     device: torch.device,
     report: Callable[[str], None] = lambda line: None,
+    *,
+    twice: bool = False,
 ) -> dict[Hashable, tuple[float, ...]]:
-    """Return the milliseconds of every call in every round. There is an additional first round as warm-up."""
+    """Return the milliseconds of every call in every round. There is an additional first round as warm-up.
+
+    Args:
+        twice: make every call twice and time the second one. For calls of very different sizes: a small one pays for
+            the memory that a large one before it has given back.
+    """
     taken: dict[Hashable, list[float]] = {key: [] for key in calls}
     for number in range(rounds + 1):
         report(f"round {number} of {rounds}" if number else "warm-up")
         for key, call in calls.items():
+            if twice:
+                call()
             milliseconds = _on_gpu(call) if device.type == "cuda" else _on_cpu(call)
             if number:
                 taken[key].append(milliseconds)

@@ -47,6 +47,14 @@ def test_calls_take_turns_and_the_first_round_is_dropped():
     assert {name: len(values) for name, values in taken.items()} == {"a": 2, "b": 2, "c": 2}
 
 
+def test_every_call_is_made_twice_where_that_is_asked_for():
+    order = []
+    calls = {name: lambda name=name: order.append(name) for name in "ab"}
+    taken = rounds.interleaved(calls, 1, CPU, twice=True)
+    assert order == list("aabb") * 2
+    assert [len(times) for times in taken.values()] == [1, 1]
+
+
 def test_inference_is_of_the_whole_model_and_of_every_implementation_that_can():
     heads = ("poster-softmax", "poster-mos3", "mfs-inputs")
     found = speed.measure("inference", compared(setting=replace(SETTINGS["tiny"], tokens=40), heads=heads, rounds=1))
