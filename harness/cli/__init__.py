@@ -1,5 +1,7 @@
 """The command line: it parses options, calls a function of another package, and sets the exit code."""
 
+import atexit
+import gc
 import logging
 import signal
 import sys
@@ -115,6 +117,8 @@ def main() -> None:
     Ctrl-C gives exit code 130, and SIGTERM 143.
     """
     terminated = []
+    gc.set_threshold(10_000)  # default 700: importing torch makes 200,000 objects, and few of them can be collected
+    atexit.register(gc.freeze)  # the last collection would visit all of them
     logging.getLogger("harness.registry").handlers = [_Warnings()]
 
     def on_sigterm(*_) -> None:
