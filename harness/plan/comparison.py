@@ -42,7 +42,7 @@ class TableSpec(Strict):
     ]
     baseline: str | None = "softmax"
     test: Test = "paired"
-    margin: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    margin: Annotated[float, Field(gt=0, le=0.1)] = 0.01
 
 
 TOLERANCE = 0.005  # the largest relative difference between the parameter count of a matched trial and the target

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from harness.plan.comparison import TableSpec
+from harness.records.record import CurvePoint
 from harness.records.token_nll import TokenScores
 from harness.report.evidence import comparisons
 from harness.report.evidence.blocks import block_interval
@@ -224,6 +225,18 @@ def test_two_diverged_seeds_of_eight_give_no_star(table_of, evidence):
 def test_seeds_that_have_not_run_leave_it_undecided(table_of, evidence):
     (found,) = compare(table_of(2, 7)([*BASE, 106], [*differing(-0.05, 0.001), None]), evidence).values()
     assert (found.verdict, found.stars) == ("undecided: seeds missing", "")
+
+
+@pytest.mark.parametrize("same", ["weights", "losses"])
+def test_seeds_with_the_same_result_are_no_repetition(table_of, evidence, same):
+    base = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2]
+    baseline, row = table_of(2, 6)(base, [80.0] * 6)
+    assert compare([baseline, row], evidence)[1].stars == "***"
+    points = [CurvePoint(epoch=n, train_loss=5.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
+    update = {"weights_sha256": "ab" * 32} if same == "weights" else {"curve": tuple(points)}
+    copied = {seed: row.records[seed].model_copy(update=update) for seed in (2, 5)}
+    found = compare([baseline, replace(row, records={**row.records, **copied})], evidence)[1]
+    assert (found.verdict, found.stars) == ("undecided: equal seeds", "")
 
 
 def test_rows_that_are_not_converged_have_neither_verdict_nor_star(table_of, evidence, with_curve):

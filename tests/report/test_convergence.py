@@ -47,13 +47,15 @@ def test_a_fall_is_counted_by_epoch(row, with_curve, epoch, expected):
 @pytest.mark.parametrize(
     ("schedule", "valid", "expected"),
     [
-        ({"step": {"after": 2, "factor": 0.5}}, [100.0, 90.0, 89.5], False),  # the best is the last by design
-        ({"step": {"after": 2, "factor": 0.5}}, [100.0, 90.0, 89.0], True),  # falling by 1.1 %
-        ({"step": {"after": 3, "factor": 0.5}}, [100.0, 90.0, 89.5], True),  # three epochs: it never decays
+        ({"step": {"after": 2, "factor": 0.25}}, [100.0, 90.0, 89.5], False),  # the best is the last by design
+        ({"step": {"after": 2, "factor": 0.25}}, [100.0, 90.0, 89.0], True),  # falling by 1.1 %
+        ({"step": {"after": 3, "factor": 0.25}}, [100.0, 90.0, 89.5], True),  # three epochs: it never decays
+        ({"step": {"after": 2, "factor": 0.26}}, [100.0, 90.0, 89.5], True),  # it ends above a quarter
+        ({"step": {"after": 1, "factor": 0.5}}, [100.0, 90.0, 89.5], False),  # two decays: a quarter
         ({"warmup": {"steps": 10, "decay": "cosine"}}, [100.0, 90.0, 89.5], False),
         ({"warmup": {"steps": 10}}, [100.0, 90.0, 89.5], True),
         ({"plateau": {"factor": 0.5}}, [100.0, 90.0, 89.5], True),
-        ({"step": {"after": 1, "factor": 0.5}}, [100.0], True),  # of one epoch nothing is known
+        ({"step": {"after": 1, "factor": 0.25}}, [100.0], True),  # of one epoch nothing is known
     ],
 )
 def test_the_last_epoch_may_be_the_best_where_the_rate_decays_to_the_end(row, with_curve, schedule, valid, expected):

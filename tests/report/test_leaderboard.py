@@ -55,6 +55,8 @@ def finish(tmp_path, results):
                 "metrics": {**METRICS, "valid_ppl": ppl + 1, "test_ppl": ppl, **dict(more)} if ppl else {},
                 "contents": told,
             }
+            if spec.seed > 1:
+                values |= {"weights_sha256": f"{spec.seed:02x}" * 32}
             if ppl is None:
                 values |= {"status": "diverged", "metrics": {}}
             made.append(handmade.record(**{**values, **changes}))
@@ -111,20 +113,25 @@ def test_a_terminal_shows_rank_backbone_seeds_and_the_difference_to_the_best(fin
     assert "+18.5" in shown  # exp(0.16949) = 1.1847
 
 
-def test_a_row_has_its_rank_and_its_difference_to_the_best_over_shared_seeds_with_its_test(finish, found):
+def test_a_row_has_its_difference_to_the_first_over_shared_seeds_with_its_test(finish, found):
     finish(ppls=[10.0, 11.4, 9.0, 9.5])
     best, other = lines(found()[0])
-    assert (best["rank"], best["vs best"], best["p (Holm)"], best["pairs"]) == ("1", "-", "-", "-")
+    assert (best["rank"], best["vs best"], best["p (Holm)"], best["pairs"]) == (
+        "-",
+        "-",
+        "-",
+        "-",
+    )  # two seeds give no rank
     # differences of logs: log(10 / 9) = 0.10536 and log(11.4 / 9.5) = 0.18232, so mean 0.14384 and sd 0.05442;
     # t = 0.14384 / (0.05442 / sqrt(2)) = 3.7380, and with one degree of freedom p = 1 - 2 atan(t) / pi
     p = 1 - 2 * math.atan(3.7380) / math.pi
     reach = 12.706 * 0.05442 / math.sqrt(2)
     low, high = (100 * math.expm1(0.14384 + part) for part in (-reach, reach))
-    assert other["rank"] == "2"
+    assert other["rank"] == "-"
     assert other["vs best"] == f"+15.5 % [{low:+.1f}, {high:+.1f}]"
     assert (other["p (Holm)"], other["pairs"]) == (f"{p:.3f}", "2")
     row = board.as_json(found())[0]["rows"][1]
-    assert row["rank"] == 2
+    assert row["rank"] is None
     assert row["vs_best"]["nats"] == pytest.approx(0.14384, abs=1e-5)
     assert row["vs_best"]["p_holm"] == pytest.approx(p, abs=1e-4)
 
@@ -134,7 +141,6 @@ def test_the_correction_is_over_all_pairs_because_any_row_could_have_been_the_be
     finish(three, ppls=[10.0, 12.0, 9.0, 9.5, 9.1, 9.9])
     rows = board.as_json(found())[0]["rows"]
     # softmax against the best: p = 0.2303 as above; it is one of three pairs, of which the smallest p is times three
-    assert [row["rank"] for row in rows] == [1, 2, 3]
     logs = [math.log(9.1 / 9.0), math.log(9.9 / 9.5)], [math.log(10 / 9.0), math.log(12 / 9.5)]
     logs = (*logs, [math.log(10 / 9.1), math.log(12 / 9.9)])
     p_of = [_two_pairs(*each) for each in logs]
@@ -150,6 +156,23 @@ def _two_pairs(one, other):
     """p of the paired t test of two differences: t = mean / (|one - other| / 2), one degree of freedom."""
     t = abs((one + other) / 2) / (abs(one - other) / 2)
     return 1 - 2 * math.atan(t) / math.pi
+
+
+def test_rows_that_cannot_be_judged_have_no_rank_and_follow_the_others(finish, found):
+    points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
+    seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
+    noise = [0.0, 0.1, -0.1, 0.05, -0.05, 0.02]
+    heads = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 3, 4]}")
+    of_heads = [[20 + each for each in noise], [10 - each for each in noise]]
+    lost = [5 + each for each in noise[:5]]
+    few = [3 + each for each in noise[:5]]
+    finish(seeds, heads, ppls=[*of_heads[0], *of_heads[1], *lost, None, *few, 0], curve=tuple(points))
+    assert [(line["head"], line["rank"]) for line in lines(found()[0])] == [
+        ("mos(num_mixtures=2)", "1"),
+        ("softmax", "2"),
+        ("mos(num_mixtures=4)", "-"),  # five seeds
+        ("mos(num_mixtures=3)", "-"),  # one of six diverged
+    ]
 
 
 def test_a_row_of_six_seeds_has_stars(finish, found):

@@ -100,9 +100,9 @@ def test_the_data_has_every_trial_and_every_epoch_unrounded(place, files):
     assert {each["suite"] for each in curves} == {"small", "other"}
     board = rows(files, "data/leaderboard.csv")
     assert {each["head"]: each["rank"] for each in board} == {
-        "mos(num_mixtures=2)": "1",
-        "sigsoftmax": "2",
-        "softmax": "3",
+        "mos(num_mixtures=2)": "",  # two seeds give no rank
+        "sigsoftmax": "",
+        "softmax": "",
     }
 
 

@@ -6,6 +6,7 @@ from handmade import evidence, tabulated
 
 from harness.plan.two_stages import choose, with_choices
 from harness.report.evidence.printed_numbers import PrintedNumbers
+from harness.report.evidence.verdicts import obstacle
 from harness.report.figures import points, tuning_panel
 from harness.report.figures.plots import LeftOut, draw
 
@@ -93,6 +94,34 @@ def test_the_budget_is_a_note_and_the_chosen_values_are_columns(tuned):
     ]
     assert "lr tuned, epochs 2" in text
     assert "not tuned per head" not in text
+
+
+def test_rows_with_fewer_tuning_trials_are_named_and_cannot_be_judged(tuned, record_of):
+    # the dropout of a grid applies to the mixtures only: 6 trials for these, 3 for softmax
+    suite = tuned(GRID, [9, 9, 1], [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1])
+    (note,) = notes(tabulated(suite), "Not tuned like the other rows")
+    assert note.endswith(": softmax: 3 of the 6 tuning trials of another row.")
+    found = evidence(suite, [record_of(trial) for trial in suite.trials])
+    assert [obstacle(row) for row in found.rows] == ["unequal tuning", "", ""]
+    alike = tuned(LR, *[[1, 9, 9, 9]] * 3)
+    assert notes(tabulated(alike), "Not tuned like the other rows") == []
+
+
+def test_a_choice_that_its_records_contradict_is_named_and_cannot_be_judged(tuned, record_of):
+    suite = tuned(LR, [9, 9, 1, 9], [9, 9, 1, 9], [9, 9, 1, 9])
+    best = [2, 0, 2]  # by the records; the stored choices are all of point 2
+    made = {
+        trial.id: record_of(trial, valid_ppl=1.0 if index == chosen else 9.0)
+        for row, chosen in zip(suite.tuning.rows, best, strict=True)
+        for index, trial in enumerate(row.tuning_trials)
+    }
+    (note,) = notes(tabulated(suite, tuning=made), "Not tuned like the other rows")
+    lr = suite.tuning.rows[1].candidates[0].point["train.lr"]
+    assert note.endswith(f": mos(num_mixtures=2): not the best of its tuning trials, which is lr {lr:.4g}.")
+    finished = [record_of(trial) for trial in suite.trials]
+    assert [obstacle(row) for row in evidence(suite, finished, tuning=made).rows] == ["", "unequal tuning", ""]
+    del made[suite.tuning.rows[1].tuning_trials[3].id]  # then it is not known
+    assert notes(tabulated(suite, tuning=made), "Not tuned like the other rows") == []
 
 
 def test_rows_without_a_point_are_named_and_the_others_are_there(tuned):

@@ -1,5 +1,6 @@
 """Whether the trials of a row are converged, whether they learned more than frequencies, and their decays."""
 
+import math
 import statistics
 from itertools import pairwise
 
@@ -9,6 +10,7 @@ from harness.records.record import TrialRecord
 from harness.report.evidence.table_rows import Row
 
 STILL_FALLING = 0.01  # of validation perplexity in an epoch
+DECAYED = 0.25  # of the first learning rate: a rate that ends above it has not decayed
 COLLAPSED = 0.95  # of the unigram model's perplexity
 NOT_CONVERGED_MARK = "↓"
 COLLAPSED_MARK = "∅"
@@ -26,8 +28,9 @@ def not_converged(record: TrialRecord) -> bool:
     """Whether validation perplexity v still fell by more than 1 % an epoch, or the best epoch is the last one.
 
     The fall an epoch is 1 - (v_last / v_before)^(1 / (epochs between both)). Where the schedule lowers the learning
-    rate to the end of training (`step`, or a `decay` after `warmup`), the last epoch is the best one by design, and
-    only the fall counts. False for a trial without a curve, which was not trained.
+    rate to the end of training (`step`, or a `decay` after `warmup`), to at most a quarter of its highest value, the
+    last epoch is the best one by design, and only the fall counts. False for a trial without a curve, which was not
+    trained.
     """
     if not record.curve:
         return False
@@ -43,10 +46,10 @@ def not_converged(record: TrialRecord) -> bool:
 
 
 def _decays_to_the_end(train: TrainSpec) -> bool:
-    """Whether the schedule has a fixed horizon at which the learning rate is lowest."""
+    """Whether the schedule has a fixed horizon at which the learning rate is lowest, far below its highest value."""
     way = None if train.schedule is None else train.schedule.way
     if isinstance(way, StepDecay):
-        return way.after < train.epochs
+        return way.factor ** (math.ceil(train.epochs) - way.after) <= DECAYED
     return isinstance(way, Warmup) and way.decay != "none"
 
 

@@ -18,6 +18,7 @@ from harness.records.token_nll import TokenScores
 from harness.report.evidence import printed_numbers
 from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.table_rows import Row, rows
+from harness.report.evidence.tuned import Doubts, doubts
 from harness.report.evidence.versions import Changed, changed
 from harness.report.outputs import Trials
 
@@ -54,7 +55,12 @@ class Evidence:
     @cached_property
     def rows(self) -> list[Row]:
         """The trials in groups that differ only in their seed, in the order of the suite file."""
-        return rows(self.suite, self.records, self.interrupted, self.outdated)
+        return rows(self.suite, self.records, self.interrupted, self.outdated, self.tuning_doubts)
+
+    @cached_property
+    def tuning_doubts(self) -> Doubts:
+        """Why rows were not tuned alike, by the ids of their trials."""
+        return doubts(self.suite, self.tuning)
 
     @property
     def trials(self) -> Trials:

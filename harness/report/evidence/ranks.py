@@ -51,6 +51,11 @@ def ranks(lines: list[Row], test: Test) -> dict[int, Rank]:
     return found
 
 
+def rankable(row: Row) -> bool:
+    """Whether a row can have a rank at all: nothing prevents its judgement, and it has six seeds or more."""
+    return not obstacle(row) and len(scored_seeds(row)) >= RANK_SEEDS
+
+
 def _places(lines: list[Row]) -> dict[Place, list[int]]:
     """The rows that compete with each other."""
     places: dict[Place, list[int]] = {}
@@ -78,7 +83,7 @@ def _pairs(lines: list[Row], places: dict[Place, list[int]], test: Test) -> Pair
 
 
 def _of_place(indices: list[int], lines: list[Row], pairs: Pairs) -> dict[int, Rank]:
-    ranked = [i for i in indices if not obstacle(lines[i]) and len(scored_seeds(lines[i])) >= RANK_SEEDS]
+    ranked = [index for index in indices if rankable(lines[index])]
     if len(ranked) < 2:
         return {}
     lowest = min(ranked, key=lambda index: statistics.fmean(lines[index].values("test_ppl")))

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import places, resolved
@@ -12,6 +13,8 @@ from harness.plan.specs import ComponentSpec, TrialSpec, value_text
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 from harness.report.evidence.versions import NOTHING_CHANGED, Changed, left_out
+
+NOT_IN_DOUBT: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,7 @@ class Row:
         left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
         changed: seeds of ok records whose code has changed since.
         tuned: keys of the space of `tune` -> their chosen values; {} without `tune`.
+        tuning_doubt: why its tuning was not that of the other rows, see harness.report.evidence.tuned; '' if it was.
     """
 
     corpus: str
@@ -42,6 +46,7 @@ class Row:
     left_out: frozenset[int] = frozenset()
     changed: frozenset[int] = frozenset()
     tuned: Mapping[str, object] = field(default_factory=dict)
+    tuning_doubt: str = ""
 
     @property
     def group(self) -> tuple[str, str]:
@@ -119,6 +124,20 @@ class Row:
         return any(record.status == "invalid" for record in self.records.values())
 
     @property
+    def has_equal_seeds(self) -> bool:
+        """Whether two of its ok seeds have the same weights, or the same test perplexity and training losses.
+
+        They are then one result: of a model that is not trained at all, or of a record that was copied. Two trainings
+        with the same perplexity, as 1.0, differ in their losses.
+        """
+        found = [self.records[seed] for seed in self.ok_seeds]
+        weights = [each.weights_sha256 for each in found if each.weights_sha256 is not None]
+        trained = [
+            (each.metrics["test_ppl"], *(point.train_loss for point in each.curve)) for each in found if each.curve
+        ]
+        return len(set(weights)) < len(weights) or len(set(trained)) < len(trained)
+
+    @property
     def uncertified(self) -> bool:
         """Whether some of the row's numbers are of records without a certificate."""
         return any(self.records[seed].uncertified for seed in self.ok_seeds)
@@ -139,13 +158,18 @@ class Row:
 
 
 def rows(
-    suite: Suite, records: dict[str, TrialRecord], interrupted: Container[str] = (), outdated: Changed = NOTHING_CHANGED
+    suite: Suite,
+    records: dict[str, TrialRecord],
+    interrupted: Container[str] = (),
+    outdated: Changed = NOTHING_CHANGED,
+    doubts: Mapping[str, str] = NOT_IN_DOUBT,
 ) -> list[Row]:
     """The rows of a suite, in the order of its file. What matching and tuning chose does not distinguish rows.
 
     Args:
         interrupted: ids of trials that have a checkpoint.
         outdated: the changed components of trials whose code has changed since; see harness.report.evidence.versions.
+        doubts: of the tuning of rows, by the ids of their trials.
     """
     compared = [
         (trial.corpus, suite.compared("backbone", trial), suite.compared("head", trial)) for trial in suite.trials
@@ -174,6 +198,7 @@ def rows(
             left_out=left_out([records[trial.id] for trial in trials if trial.id in records], outdated),
             changed=frozenset(trial.seed for trial in trials if trial.id in outdated),
             tuned=points.get(trials[0].id, {}),
+            tuning_doubt=doubts.get(trials[0].id, ""),
         )
         for (corpus, backbone, head), trials in grouped.items()
     ]

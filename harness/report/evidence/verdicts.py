@@ -8,7 +8,7 @@ from harness.report.evidence.multiple import RANK_SEEDS, SIGNIFICANT
 from harness.report.evidence.statistics import MeanDifference
 from harness.report.evidence.table_rows import Row
 
-Obstacle = Literal["", "seeds failed", "seeds missing", "collapsed", "not converged"]
+Obstacle = Literal["", "seeds failed", "seeds missing", "equal seeds", "unequal tuning", "collapsed", "not converged"]
 Verdict = Literal[
     "better",
     "worse",
@@ -16,6 +16,8 @@ Verdict = Literal[
     "undecided",
     "undecided: seeds failed",
     "undecided: seeds missing",
+    "undecided: equal seeds",
+    "undecided: unequal tuning",
     "undecided: collapsed",
     "undecided: not converged",
     "too few seeds",
@@ -26,13 +28,18 @@ Rank = Literal["best", "tie", "behind"]
 def obstacle(row: Row) -> Obstacle:
     """Why a row has no rank, star or verdict; '' where nothing prevents it.
 
-    A planned seed failed, or has no finished trial of the row's code; the row is collapsed; or more than half of its
-    trials are not converged. The first that applies is named.
+    A planned seed failed, or has no finished trial of the row's code; two seeds have the same result, so they are no
+    repetition; the row was tuned otherwise than the others; it is collapsed; or more than half of its trials are not
+    converged. The first that applies is named.
     """
     if any(record.status != "ok" for record in row.records.values()):
         return "seeds failed"
     if len(row.ok_seeds) < len(row.trials):
         return "seeds missing"
+    if row.has_equal_seeds:
+        return "equal seeds"
+    if row.tuning_doubt:
+        return "unequal tuning"
     if collapsed(row):
         return "collapsed"
     return "not converged" if mostly_unconverged(row) else ""

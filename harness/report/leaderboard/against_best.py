@@ -5,6 +5,7 @@ from itertools import combinations
 
 from harness.report.evidence.convergence import collapsed
 from harness.report.evidence.multiple import holm, stars
+from harness.report.evidence.ranks import rankable
 from harness.report.evidence.seed_pairs import difference, shared_seeds
 from harness.report.evidence.statistics import MeanDifference
 from harness.report.evidence.table_rows import Row
@@ -17,8 +18,8 @@ class Place:
     """The place of a row in its group.
 
     Args:
-        rank: from 1, by mean validation perplexity; None for a row without a finished trial, and for a collapsed one.
-        difference: of log test perplexity over the seeds shared with the row of rank 1, row less that one, with the
+        rank: from 1, by mean validation perplexity, of the rows that can be ranked; None for the others.
+        difference: of log test perplexity over the seeds shared with the first row, row less that one, with the
             paired t test; None for that row itself, and where no seed is shared.
         p_holm: p of this test, corrected by Holm's method over all pairs of rows of the group, because any of them
             could have been the best one. None for fewer than two shared seeds.
@@ -32,13 +33,13 @@ class Place:
 
 
 def places(group: Group) -> list[Place]:
-    """The place of each entry of a group, in order. Rows that are computed with `compat` have ranks and no tests, as
-    n-grams do.
+    """The place of each entry of a group, in order. Rows that are computed with `compat` have no tests, nor have
+    n-grams.
     """
     rows = [entry.row for entry in group.entries]
-    ranked = [index for index, row in enumerate(rows) if row.values("valid_ppl") and not collapsed(row)]
-    ranks = {index: rank for rank, index in enumerate(ranked, start=1)}
-    tested = [index for index in ranked if group.compat is None and not rows[index].is_ngram]
+    scored = [index for index, row in enumerate(rows) if row.values("valid_ppl") and not collapsed(row)]
+    ranks = {index: rank for rank, index in enumerate(filter(lambda index: rankable(rows[index]), scored), start=1)}
+    tested = [index for index in scored if group.compat is None and not rows[index].is_ngram]
     found = {
         (a, b): difference(rows[b], rows[a], seeds, "paired")
         for a, b in combinations(tested, 2)
@@ -46,10 +47,10 @@ def places(group: Group) -> list[Place]:
     }
     several = {pair: each for pair, each in found.items() if each.n > 1}
     adjusted = dict(zip(several, holm([each.p_t for each in several.values()]), strict=True))
-    best = ranked[0] if ranked else None
+    best = scored[0] if scored else None
     return [
         _place(ranks.get(index), rows[best], row, found.get((best, index)), adjusted.get((best, index)))
-        if index in ranks
+        if index in scored
         else Place(rank=None)
         for index, row in enumerate(rows)
     ]

@@ -13,6 +13,7 @@ from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.registry import BACKBONES, HEADS
 from harness.report.evidence import convergence, versions
 from harness.report.evidence.findings import UNCERTIFIED_MARK
+from harness.report.evidence.multiple import RANK_SEEDS
 from harness.report.evidence.table_rows import Row, shown
 from harness.report.evidence.times import time_of
 from harness.report.evidence.versions import OUTDATED_MARK
@@ -28,15 +29,16 @@ from harness.report.table.formats import markdown
 FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
 MEANING = (
-    "rank: rows are in the order of validation perplexity: test perplexity chooses nothing. Both are of the best epoch "
-    "by validation; ± is the standard deviation over seeds; seeds is the number of ok "
+    f"rank: by validation perplexity, of rows with {RANK_SEEDS} seeds or more that can be judged "
+    "(docs/statistics.md); the other rows have none and follow, in the same order. Test perplexity chooses nothing. "
+    "Both are of the best epoch by validation; ± is the standard deviation over seeds; seeds is the number of ok "
     "trials, followed by the trials that are not ok. A trial of several suites counts once.",
-    "vs best: change of test perplexity against the row of rank 1, over the seeds that both have (pairs), with its "
+    "vs best: change of test perplexity against the first row, over the seeds that both have (pairs), with its "
     "95 % interval; p (Holm): of the paired t test, corrected over all pairs of rows of the table, because any row "
     "could have been the best. Stars as in docs/statistics.md, from six pairs on.",
     "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
     "training began at pretrained weights, or was in both directions of reading). Batch sizes and learning rates are "
-    "those that each suite chose.",
+    "those that each suite chose; the table of the suite says whether they were tuned for each head.",
     f"Times are of an exclusive pass if there was one; {SHARED} marks times measured while other work ran.",
 )
 

@@ -31,6 +31,7 @@ from harness.records.timings import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report import history
 from harness.report.evidence.convergence import collapsed
+from harness.report.evidence.ranks import rankable
 from harness.report.evidence.table_rows import Row, labels_of, shown
 from harness.report.evidence.versions import changed, left_out
 
@@ -93,7 +94,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Rows that compare, by their mean validation perplexity; those without an ok trial last.
+    """Rows that compare, by their mean validation perplexity: those that can be ranked, then the others, then collapsed
+    rows, then those without an ok trial.
 
     Args:
         invalid: rows that are left out, since the certificate of a trial failed.
@@ -271,7 +273,15 @@ def _entry_of(line: list[Finished], backbones: dict[str, str], heads: dict[str, 
     )
 
 
-def _order(entry: Entry) -> tuple[bool, bool, float, str]:
-    """Lowest mean validation perplexity first; then collapsed rows, then rows without a finished trial."""
+def _order(entry: Entry) -> tuple[bool, bool, bool, float, str]:
+    """Lowest mean validation perplexity first, of rows with a rank, then of rows without; then collapsed rows, then
+    rows without a finished trial.
+    """
     row, values = entry.row, entry.row.values("valid_ppl")
-    return not values, collapsed(row), statistics.fmean(values) if values else 0.0, f"{row.backbone} {row.head}"
+    return (
+        not values,
+        collapsed(row),
+        not rankable(row),
+        statistics.fmean(values) if values else 0.0,
+        f"{row.backbone} {row.head}",
+    )

@@ -9,6 +9,7 @@ from harness.report.evidence import convergence, reproduced
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.multiple import RANK_SEEDS
+from harness.report.evidence.ranks import rankable
 from harness.report.evidence.table_rows import Row
 from harness.report.reproduce import of_trials
 
@@ -31,16 +32,20 @@ def summary(findings: Findings, lines: Sequence[Row]) -> dict[str, list[tuple[st
 def lowest(lines: Sequence[Row]) -> list[tuple[Row, int]]:
     """The row with the lowest mean test perplexity of each corpus and backbone, and of how many rows it is that.
 
-    Rows with a compatibility switch are left out: what they compute need not be a perplexity. So are collapsed rows,
-    unless all rows of the corpus and backbone are.
+    Rows with a compatibility switch are left out: what they compute need not be a perplexity. Where some rows of the
+    corpus and backbone can be ranked, only these count. Otherwise collapsed rows do not, unless all rows are.
     """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in lines:
         if row.values("test_ppl") and row.compat is None:
             groups.setdefault(row.group, []).append(row)
-    groups = {key: [row for row in rows if not convergence.collapsed(row)] or rows for key, rows in groups.items()}
+    groups = {key: _best_judged(rows) for key, rows in groups.items()}
     means = {id(row): statistics.fmean(row.values("test_ppl")) for rows in groups.values() for row in rows}
     return [(min(rows, key=lambda row: means[id(row)]), len(rows)) for rows in groups.values()]
+
+
+def _best_judged(rows: list[Row]) -> list[Row]:
+    return list(filter(rankable, rows)) or [row for row in rows if not convergence.collapsed(row)] or rows
 
 
 def mean_and_place(row: Row) -> str:
@@ -55,13 +60,18 @@ def mean_and_place(row: Row) -> str:
 def _result(lines: Sequence[Row]) -> list[str]:
     found = lowest(lines)
     sentences = [
-        f"{f'Lowest mean test perplexity of {count} rows' if count > 1 else 'Test perplexity'}: {mean_and_place(row)}."
+        f"{f'Lowest mean test perplexity of {count} {_kind(row)}' if count > 1 else 'Test perplexity'}: "
+        f"{mean_and_place(row)}."
         for row, count in found[:MOST]
     ]
     more = len(found) - MOST
     return sentences + (
         [f"{counted(more, 'more pair')} of corpus and backbone {_be(more)} in the table."] if more > 0 else []
     )
+
+
+def _kind(row: Row) -> str:
+    return "rows" if rankable(row) or row.is_ngram else "rows, none of which can be ranked"
 
 
 def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:

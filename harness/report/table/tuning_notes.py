@@ -10,7 +10,7 @@ from harness.plan.specs import value_text
 from harness.plan.tuning import Axis
 from harness.plan.two_stages import row_labels
 from harness.printable import counted
-from harness.report.evidence import versions
+from harness.report.evidence import tuned, versions
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
 
@@ -31,6 +31,7 @@ def notes(findings: Findings) -> list[str]:
     tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row, _ in named]
     return [
         _budget(tuning),
+        *_unequal(suite, findings.evidence),
         *_edges(tuning, named),
         *_not_ok(named, findings.evidence),
         *versions.of_tuning(tried, findings.evidence.outdated),
@@ -54,6 +55,11 @@ def _budget(tuning: Tuning) -> str:
         f"Tuned with the same points for every row: {most} of {spec.budget} a row{fewer}, seed {spec.seed}; "
         f"{space}. The point with the lowest validation perplexity is used."
     )
+
+
+def _unequal(suite: Suite, evidence: Evidence) -> list[str]:
+    found = "; ".join(tuned.named(suite, evidence.tuning_doubts, row_labels(suite)))
+    return [f"Not tuned like the other rows, so without verdict, star and rank: {found}."] if found else []
 
 
 def _values(axis: Axis) -> str:
