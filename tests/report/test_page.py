@@ -236,7 +236,8 @@ def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidenc
     # odd numbers of the records: 100 / (index + 3) for indices 0 to 4; the lowest mean is that of K = 5, seed 1
     assert found["Result"] == [
         (
-            "Lowest mean test perplexity of 3 rows, none of which can be ranked: mos(num_mixtures=5), 14.29 (1 seed), on markov with lstm.",
+            "Lowest mean test perplexity of 3 rows, none of which can be ranked: mos(num_mixtures=5), 14.29 (1 seed), "
+            "on markov with lstm.",
             "",
         )
     ]
