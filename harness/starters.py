@@ -33,9 +33,11 @@ backbones:
   - lstm: {d_model: 48, num_layers: 1, dropout: 0.1}
 
 # What is compared. A list as a value is a grid: [2, 5] are two heads. `harness list heads` shows all.
+# The softmax with a projection has the affine map that mixtures have, and K = 1 has that map and mixes nothing: with these
+# rows you see whether it is the mixing that helps.
 heads:
-  - softmax
-  - mos: {num_mixtures: [2, 5]}
+  - softmax: {projection: [false, true]}
+  - mos: {num_mixtures: [1, 2, 5]}
 
 # Each head is trained once with each seed. Two give intervals and p values; a verdict needs six.
 seeds: [1, 2, 3]
@@ -47,8 +49,8 @@ train: {lr: 7, epochs: 2, clip: 0.25}
 # tune: {trials: 8, epochs: 1, space: {train.lr: {log_uniform: [0.5, 20]}}}
 # Heads of one size, by the width of the embedding:
 # match: {params: softmax, vary: d_input}
-# The head that the others are compared with; without this key it is softmax:
-# table: {baseline: softmax}
+# The head that the others are compared with, and the test: paired, or welch.
+table: {baseline: "softmax(projection=True)", test: paired}
 """)
 
 HEAD = Template('''\

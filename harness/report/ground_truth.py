@@ -25,6 +25,7 @@ COLUMNS = (
     Column(name="allowed", numeric=True),
     Column(name="reproduced"),
     Column(name="minutes", numeric=True),
+    Column(name="device"),
     Column(name="source"),
 )
 EMPTY = Cell(text=NOTHING)
@@ -73,6 +74,7 @@ def _line(study: Study, row: Row, numbers: list[Reproduction]) -> Line:
     """The line of one number, or of the numbers of several epochs."""
     difference, tolerances = furthest(numbers), dict.fromkeys(f"{each.printed.tolerance:g} %" for each in numbers)
     first, last = numbers[0], numbers[-1]
+    minutes, device = _minutes(row)
     until = f" to {last.printed.epoch}" if len(numbers) > 1 else ""
     cells = {
         "target": Cell(text=f"{_name(study, row)}, {first.metric}{until}"),
@@ -85,7 +87,8 @@ def _line(study: Study, row: Row, numbers: list[Reproduction]) -> Line:
         "difference": EMPTY if difference is None else Cell(text=f"{difference:+.2f} %", value=difference),
         "allowed": Cell(text=", ".join(tolerances), value=first.printed.tolerance if len(tolerances) == 1 else None),
         "reproduced": Cell(text=together(numbers)),
-        "minutes": _minutes(row),
+        "minutes": minutes,
+        "device": device,
         "source": Cell(text=", ".join(dict.fromkeys(each.printed.source for each in numbers))),
     }
     return Line(cells=tuple(cells[column.name] for column in COLUMNS), trials=tuple(each.id for each in row.trials))
@@ -102,14 +105,25 @@ def _ours(numbers: list[Reproduction]) -> Cell:
     return Cell(text=f"{only.mean:.2f}{spread}", value=only.mean, spread=only.sd)
 
 
-def _minutes(row: Row) -> Cell:
-    """Of training, the mean over the trials that are ok."""
-    values = row.values("train_minutes")
-    return Cell(text=f"{statistics.fmean(values):.1f}", value=statistics.fmean(values)) if values else EMPTY
+def _minutes(row: Row) -> tuple[Cell, Cell]:
+    """Minutes of training, a mean over the ok trials of each device, and the devices: '35.2; 4.1' and 'CPU X; GPU Y'."""
+    on: dict[str, list[float]] = {}
+    for seed in row.ok_seeds:
+        record = row.records[seed]
+        if "train_minutes" in record.metrics:
+            on.setdefault(record.environment.device, []).append(record.metrics["train_minutes"])
+    if not on:
+        return EMPTY, EMPTY
+    means = {device: statistics.fmean(values) for device, values in sorted(on.items())}
+    minutes = "; ".join(f"{mean:.1f}" for mean in means.values())
+    (value, *others) = means.values()
+    return Cell(text=minutes, value=None if others else value), Cell(text="; ".join(means))
 
 
 def _minutes_are(studies: Sequence[Study]) -> list[str]:
-    """On what the minutes were measured."""
+    """With how many threads the minutes were measured."""
     ok = [record.environment for study in studies for record in study.records.values() if record.status == "ok"]
-    devices = dict.fromkeys(f"{each.device}, {counted(each.threads, 'thread')}" for each in ok)
-    return [f"minutes: of training, for one trial, on {'; '.join(devices)}."] if devices else []
+    threads = ", ".join(dict.fromkeys(counted(each.threads, "thread") for each in ok))
+    return (
+        [f"minutes: of training, for one trial, with {threads}; of each device, where there are several."] if ok else []
+    )

@@ -63,8 +63,18 @@ def test_a_line_has_the_printed_number_ours_and_what_follows(studied):
     # mean 101, sd 1; minutes 10, 11, 12
     assert line == [
         *("small: softmax, markov, 2 epochs, test ppl", "100", "101.00 ± 1.00", "3/3"),
-        *("+1.00 %", "2 %", "yes", "11.0", "paper/one"),
+        *("+1.00 %", "2 %", "yes", "11.0", "a processor", "paper/one"),
     ]
+
+
+def test_minutes_are_those_of_each_device(studied):
+    found = studied(CELL, values=(100.0, 101.0, 102.0))
+    (row,) = (each for each in found.rows if each.head == "softmax")
+    there = row.records[2].environment.model_copy(update={"device": "a GPU"})
+    row.records[2] = row.records[2].model_copy(update={"environment": there})
+    (line,) = lines(found)
+    # 11 minutes on the GPU, 10 and 12 on the processor
+    assert line[-3:-1] == ["11.0; 11.0", "a GPU; a processor"]
 
 
 def test_before_a_run_a_line_says_so(studied):
@@ -95,7 +105,7 @@ def test_notes_have_reasons_devices_and_sources(studied):
     text = suite_table.text(ground_truth.table([studied(replace(CELL, differs="the clip"), values=(110.0,))]))
     number = "small: softmax, markov, 2 epochs: test ppl within 2 % of 100 (one run)"
     assert f"- {number}: no so far, +10.00 %, 1 of 3 seeds; the clip.\n" in text
-    assert "- minutes: of training, for one trial, on a processor, 1 thread.\n" in text
+    assert "- minutes: of training, for one trial, with 1 thread; of each device, where there are several.\n" in text
     assert "- paper/one: A Paper, 2020.\n" in text
 
 
