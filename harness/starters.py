@@ -33,8 +33,8 @@ backbones:
   - lstm: {d_model: 48, num_layers: 1, dropout: 0.1}
 
 # What is compared. A list as a value is a grid: [2, 5] are two heads. `harness list heads` shows all.
-# The softmax with a projection has the affine map that mixtures have, and K = 1 has that map and mixes nothing: with these
-# rows you see whether it is the mixing that helps.
+# The softmax with a projection has the affine map that mixtures have, and K = 1 has that map and mixes nothing: these
+# rows show whether it is the mixing that helps.
 heads:
   - softmax: {projection: [false, true]}
   - mos: {num_mixtures: [1, 2, 5]}

@@ -106,7 +106,7 @@ def _ours(numbers: list[Reproduction]) -> Cell:
 
 
 def _minutes(row: Row) -> tuple[Cell, Cell]:
-    """Minutes of training, a mean over the ok trials of each device, and the devices: '35.2; 4.1' and 'CPU X; GPU Y'."""
+    """Minutes of training, a mean over the ok trials of each device, and the devices: '35.2; 4.1' and 'A; B'."""
     on: dict[str, list[float]] = {}
     for seed in row.ok_seeds:
         record = row.records[seed]
