@@ -37,7 +37,8 @@ class Spectrum(Result):
         values: largest first. Those that are not listed are at most `limit` times the largest.
         press: the Press rank.
         press_is_exact: False: values that are not listed may be above the tolerance, so the rank is at least `press`.
-            It is exact where it is equal to the bound.
+            It is exact where it is equal to the bound. Of the raw matrix it may count more values than are listed:
+            those that the centred matrix proves.
         effective: the effective ranks at 1e-3, 1e-4 and 1e-5.
         entropy: the entropy-effective rank.
     """
@@ -98,7 +99,7 @@ def of_contexts(found: Contexts, V: int, *, seed: int) -> Spectra:
         vocabulary=V,
         bound=bound,
         way=way,
-        raw=_summary(raw, N, V, bound),
+        raw=_summary(raw, N, V, bound, proved=_proved(raw, centred, N, V)),
         centred=_summary(centred, N, V, bound and bound - 1),
     )
 
@@ -132,17 +133,30 @@ def _is_one_softmax(distribution: TokenDistribution) -> bool:
     )
 
 
-def _summary(found: Values, N: int, V: int, bound: int | None) -> Spectrum:
+def _summary(found: Values, N: int, V: int, bound: int | None, *, proved: int = 0) -> Spectrum:
+    """The values and their ranks. `proved`: a Press rank that the matrix has at least."""
     values = found.found.cpu()
+    all_resolved = found.limit <= press_tolerance(N, V)
     press = press_rank(values, N, V)
+    if not all_resolved:
+        press = max(press, proved)
     return Spectrum(
         values=tuple(values.tolist()),
         limit=found.limit,
         press=press,
-        press_is_exact=press == bound or found.limit <= press_tolerance(N, V),
+        press_is_exact=press == bound or all_resolved,
         effective=tuple(effective_rank(values, epsilon) for epsilon in EPSILONS),
         entropy=entropy_rank(values),
     )
+
+
+def _proved(raw: Values, centred: Values, N: int, V: int) -> int:
+    """The Press rank that the raw matrix A has at least: the number of s_i(A_c) above its tolerance.
+
+    A_c = A (I - 1 1^T / V), and a projection enlarges no singular value: s_i(A) >= s_i(A_c) for each i. The centred
+    matrix resolves smaller values, because its largest is smaller.
+    """
+    return int((centred.found > press_tolerance(N, V) * raw.found[0]).sum())
 
 
 def _relative(spectrum: Spectrum) -> list[float]:

@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from harness.diagnostics import spectrum
 from harness.diagnostics.diagnostic import NotDefined
 from harness.diagnostics.positions import Contexts, Scored
+from harness.diagnostics.singular_values import Spectra, Values
 from harness.diagnostics.spectrum import of_contexts
 from harness.distributions import LOGIT_MAPS, Logits, Mixture
 from harness.protocols import HeadDims, Hidden
@@ -130,3 +132,26 @@ def test_only_chosen_positions_are_contexts():
 
 def test_the_map_of_a_softmax_is_the_one_that_the_bound_asks_for():
     assert built("softmax").phi is LOGIT_MAPS["identity"]
+
+
+# the tolerance for 300 x 400 is sqrt(701) eps / 2, some 2.9e-15 of the largest
+@pytest.mark.parametrize(
+    ("raw", "centred", "limit", "press", "exact"),
+    [
+        # 1e4 x 2.9e-15 = 2.9e-11: two centred values above it, of which the raw matrix resolved one
+        ([1e4], [1.0, 1e-5, 1e-11], 2e-7, 2, False),
+        # the raw matrix resolved more values than the centred one has
+        ([1e4, 1.0, 0.1], [1.0, 1e-5], 2e-7, 3, False),
+        # as many as the bound allows
+        ([1e4, 1.0], [1.0, 1e-5, 1e-6, 1e-7], 2e-7, 4, True),
+        # all values are resolved: the centred ones change nothing
+        ([1e4, 1.0], [1.0, 1e-5, 1e-6, 1e-7], 0.0, 2, True),
+    ],
+)
+def test_the_raw_rank_is_at_least_what_the_centred_values_prove(monkeypatch, raw, centred, limit, press, exact):
+    values = [Values(torch.tensor(each, dtype=torch.float64), limit) for each in (raw, centred)]
+    monkeypatch.setattr(spectrum, "spectra", lambda *given, **more: Spectra(*values, "gram"))
+    monkeypatch.setattr(spectrum, "rank_bound", lambda found: 4)
+    found = spectra(built("softmax")).raw
+    assert (found.press, found.press_is_exact) == (press, exact)
+    assert found.values == tuple(raw)
