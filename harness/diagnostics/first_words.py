@@ -3,6 +3,7 @@
 Letters: see harness/protocols.py; n states.
 """
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -13,7 +14,8 @@ from torch import Tensor
 
 ROWS_AT_ONCE = 256  # of the V x V products of rows
 MARGIN = 1e-9  # of normalised differences; smaller ones are rounding errors
-SECONDS = 60.0  # for one linear program
+SECONDS = 60.0  # for one linear program; a word may need several
+ALL_SECONDS = 3600.0  # for the linear programs of all words together
 ADDED = 64  # constraints in each round
 
 
@@ -34,7 +36,7 @@ class FirstWords:
     undecided: list[int] = field(default_factory=list)
 
 
-def decide(weight_VE: Tensor, bias_V: Tensor, states: Iterable[Tensor]) -> FirstWords:
+def decide(weight_VE: Tensor, bias_V: Tensor, states: Iterable[Tensor], *, seconds: float = ALL_SECONDS) -> FirstWords:
     """Decide for every word x whether some h in R^E has w_x . h + b_x > w_y . h + b_y for all other words y.
 
     There is none if and only if (w_x, b_x) is below or on the convex hull of the others:
@@ -42,11 +44,14 @@ def decide(weight_VE: Tensor, bias_V: Tensor, states: Iterable[Tensor]) -> First
         sum_y l_y w_y = w_x  and  sum_y l_y b_y >= b_x   for some l_y >= 0 with sum_y l_y = 1
 
     First it looks for a state that does it: the given ones, then s w_x and s (w_x - mean w) for all s > 0. For the
-    words that are left a linear program finds a state or the l_y.
+    words that are left a linear program finds a state or the l_y, in the order of their numbers. Each of them needs a
+    V x (E + 1) array in float64.
 
     Args:
         weight_VE, bias_V: float64.
         states: blocks (n, E) of trained states.
+        seconds: for the linear programs of all words together. Words that are not reached in it are undecided, so which
+            words these are depends on the machine.
     Source: Demeter et al. (2020), arXiv:2005.02433, and Grivas et al. (2022), arXiv:2203.06462 (the exact test by a
         linear program); both from memory, NOT CONFIRMED in the papers.
     Differs: theirs solves one program with all V constraints; ours adds constraints until they suffice.
@@ -61,10 +66,15 @@ def decide(weight_VE: Tensor, bias_V: Tensor, states: Iterable[Tensor]) -> First
     along_V &= ~first_V
     found = FirstWords(in_contexts=_numbers(first_V), along_rows=_numbers(along_V))
     rows_VE, bias = weight_VE.cpu().numpy(), bias_V.cpu().numpy()
+    end = time.monotonic() + seconds
     for word in _numbers(~first_V & ~along_V):
-        {True: found.by_program, False: found.never, None: found.undecided}[_by_program(word, rows_VE, bias)].append(
-            word
-        )
+        first = _by_program(word, rows_VE, bias, end)
+        if first is None:
+            found.undecided.append(word)
+        elif first:
+            found.by_program.append(word)
+        else:
+            found.never.append(word)
     return found
 
 
@@ -84,12 +94,14 @@ def _along(directions_VE: Tensor, weight_VE: Tensor, bias_V: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def _by_program(word: int, weight_VE: np.ndarray, bias_V: np.ndarray) -> bool | None:
-    """Whether a state puts the word first; None if this could not be shown.
+def _by_program(word: int, weight_VE: np.ndarray, bias_V: np.ndarray, end: float) -> bool | None:
+    """Whether a state puts the word first; None if this could not be shown, or not before `end` of the monotonic clock.
 
     With a_y = (w_x - w_y, b_x - b_y), divided by its norm, it maximises min_y a_y . (h, s) over |h_i| <= 1 and
     0 <= s <= 1. The maximum is above 0 if and only if there is such a state: h / s, or for s = 0 a large multiple of h.
     """
+    if time.monotonic() >= end:
+        return None
     differences = np.hstack([weight_VE[word] - weight_VE, (bias_V[word] - bias_V)[:, None]])
     differences = np.delete(differences, word, axis=0)
     norms = np.linalg.norm(differences, axis=1)
@@ -114,7 +126,7 @@ def _by_program(word: int, weight_VE: np.ndarray, bias_V: np.ndarray) -> bool | 
             b_ub=np.zeros(active.sum()),
             bounds=[(-1, 1)] * E + [(0, 1), (None, None)],
             method="highs",
-            options={"time_limit": SECONDS},
+            options={"time_limit": max(0.0, min(SECONDS, end - time.monotonic()))},
         )
         if solved.status != 0:
             return None

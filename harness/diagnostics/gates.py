@@ -70,7 +70,8 @@ def compute(subject: Subject, settings: Settings) -> Gates:
 
     r_k = pi_k p_k(y) / p(y),  the posterior probability that component k produced the target y
 
-    Raises: NotDefined for a head that is no mixture, or is one softmax with one facet.
+    Raises: NotDefined for a head that is no mixture, or is one softmax with one facet: a mixture of contexts is one,
+        too, because it mixes hidden states before its softmax.
     """
     parts = [
         _of_part(distribution, part.targets, part.chosen.flatten(), subject.model.head_name)
@@ -105,7 +106,10 @@ def _of_part(distribution: object, targets_BT: Tensor, chosen_N: Tensor, head: s
     facets_NFE = distribution.facets_NFE[chosen_N]
     F = facets_NFE.shape[1]
     if F == 1:
-        raise NotDefined(f"{head} has one component with one facet, so it has no gates")
+        raise NotDefined(
+            f"{head} has one softmax with one facet, so no softmaxes are mixed; weights that mix hidden states before "
+            "it are not counted as gates"
+        )
     targets_N = targets_BT.flatten()
     nll_NK = torch.stack([each.nll(targets_N[None])[0] for each in components_of(distribution)], dim=1)
     log_gate_NK = torch.zeros_like(nll_NK) if distribution.log_prior_NK is None else distribution.log_prior_NK

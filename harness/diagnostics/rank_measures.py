@@ -1,11 +1,27 @@
 """Ranks of a matrix from its singular values s_1 >= s_2 >= ... (R,), float64."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 EPSILON = torch.finfo(torch.float64).eps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Values:
+    """Singular values, largest first.
+
+    Shapes: found (R,), R <= min(N, V).
+    Args:
+        limit: those that are not in `found` are at most this share of the largest; 0 if all are found.
+        squares: the sum of the squares of all values; None: those that are not in `found` hold no share that counts.
+    """
+
+    found: Tensor
+    limit: float
+    squares: float | None = None
 
 
 def press_tolerance(N: int, V: int) -> float:
@@ -22,13 +38,16 @@ def press_rank(values: Tensor, N: int, V: int) -> int:
     return int((values > press_tolerance(N, V) * values[0]).sum())
 
 
-def effective_rank(values: Tensor, epsilon: float) -> int:
+def effective_rank(values: Tensor, epsilon: float, squares: float | None = None) -> int:
     """The smallest k with s_1^2 + ... + s_k^2 >= (1 - epsilon) of the sum of all squares.
 
+    Args:
+        squares: that sum, where `values` are only the largest; None: they are all. If the values given do not have the
+            share, the rank is at least their number plus 1, and this is returned.
     Source: Parthiban et al. (2021), table 6.
     """
     kept = values.square().cumsum(0)
-    return int((kept < (1 - epsilon) * kept[-1]).sum()) + 1
+    return int((kept < (1 - epsilon) * (kept[-1] if squares is None else squares)).sum()) + 1
 
 
 def entropy_rank(values: Tensor) -> float:

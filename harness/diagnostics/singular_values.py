@@ -6,7 +6,7 @@ taken from it: A_c = A - m 1^T, with m (N,) the means. Since A_c 1 = 0,
     A A^T = A_c A_c^T + V m m^T
 
 so the matrix B = [sqrt(V) m, A_c], N x (V + 1), has the singular values of A, and B without its first column is A_c.
-Both spectra are computed from one pass over B. There are three ways, chosen in this order:
+There are four ways, chosen in this order; the first three compute both spectra from B:
 
     sketch    Where the rank is known to be at most r, far below N and V: Q, an orthonormal basis of (G A_c)^T with G
               Gaussian, (2 r + 16) x N, and the singular values of A_c Q and [sqrt(V) m, A_c Q]. It is used only if
@@ -14,44 +14,48 @@ Both spectra are computed from one pass over B. There are three ways, chosen in 
               Halko, Martinsson and Tropp (2011), SIAM Review 53, algorithm 4.1.
     qr        Where N or V is at most 4,096: the triangle R of a QR decomposition that is continued block by block, and
               its singular values. They are as exact as those of a dense decomposition.
-    gram      Otherwise: the Gram matrix on the smaller side and its eigenvalues, whose roots are the singular values.
-              The Gram matrix squares the condition number, so values below sqrt(eps sqrt(N + V + 1)) of the largest are
-              rounding errors. They are left out, and `limit` says where.
+    gram      Where N or V is at most 16,384: the Gram matrix on the smaller side and its eigenvalues, whose roots are
+              the singular values. The Gram matrix squares the condition number, so values below
+              sqrt(eps sqrt(N + V + 1)) of the largest are rounding errors. They are left out, and `limit` says where.
+    krylov    Otherwise: the largest values only, by block Krylov iteration (harness/diagnostics/krylov.py).
 
 Memory: the N x V matrix is not whole in memory if it has more than 1 GiB. Where N is the smaller side, blocks of words
-are needed: the rows are computed again for each GiB of it. At N = 10,000 the Gram matrix has 0.8 GB for every V.
+are needed: the rows are computed again for each GiB of it. At N = 10,000 the Gram matrix has 0.8 GB for every V. Its
+eigenvalues need a copy: at 16,384 both have 4.3 GB, with a model, its states and blocks of rows below 8 GB.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from harness.diagnostics.rank_measures import EPSILON
+from harness.diagnostics.krylov import Rows, leading
+from harness.diagnostics.rank_measures import EPSILON, Values
 
-Rows = Callable[[], Iterator[Tensor]]  # called for each pass -> blocks of rows (n, V), float64, in the same order
-Way = Literal["sketch", "qr", "gram"]
+Way = Literal["sketch", "qr", "gram", "krylov"]
 OVERSAMPLED = 16  # rows of the sketch above twice the bound of the rank
 ROUNDING = 64 * EPSILON  # of what a sketch leaves, as a share of the whole: 5 to 15 eps were measured
 LEAST_SKETCHED = 1024  # a smaller side is decomposed at once
-EXACT = 4096  # the largest smaller side for which the singular values of a triangle are computed
 SLICE_BYTES = 2**30  # of a block of words
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Values:
-    """Singular values, largest first.
+class Sizes(NamedTuple):
+    """Which way is used.
 
-    Shapes: found (R,), R <= min(N, V).
     Args:
-        limit: those that are not in `found` are at most this share of the largest; 0 if all are found.
+        qr, gram: the largest smaller side for which it is.
+        block, iterations: of the Krylov iteration. Its basis has 8 block iterations (V + 2 N) bytes.
     """
 
-    found: Tensor
-    limit: float
+    qr: int = 4096
+    gram: int = 16_384
+    block: int = 256
+    iterations: int = 8
+
+
+SIZES = Sizes()
 
 
 class Spectra(NamedTuple):
@@ -62,14 +66,15 @@ class Spectra(NamedTuple):
     way: Way
 
 
-def spectra(rows: Rows, N: int, V: int, *, rank_bound: int | None = None, seed: int = 0, exact: int = EXACT) -> Spectra:
+def spectra(
+    rows: Rows, N: int, V: int, *, rank_bound: int | None = None, seed: int = 0, sizes: Sizes = SIZES
+) -> Spectra:
     """Compute the singular values of a matrix and of its centred form.
 
     Args:
         rows: gives the N rows of the matrix in blocks.
         rank_bound: the rank is known to be at most this; None if no bound below N and V is known.
-        seed: of the sketch.
-        exact: the largest smaller side that is decomposed by QR.
+        seed: of the sketch and the Krylov iteration.
     """
     smaller = min(N, V)
     size = 2 * (smaller if rank_bound is None else rank_bound) + OVERSAMPLED
@@ -77,7 +82,10 @@ def spectra(rows: Rows, N: int, V: int, *, rank_bound: int | None = None, seed: 
         found = _sketched(rows, size, seed)
         if found is not None:
             return found
-    reduced = _Triangle() if smaller <= exact else _Gram(N, V)
+    if smaller > max(sizes.qr, sizes.gram):
+        largest = leading(rows, N, V, block=sizes.block, iterations=sizes.iterations, seed=seed)
+        return Spectra(*largest, "krylov")
+    reduced = _Triangle() if smaller <= sizes.qr else _Gram(N, V)
     raw, centred = _of_columns(rows, N, V, reduced) if V < N else _of_rows(rows, N, V, reduced)
     return Spectra(raw, centred, reduced.way)
 
@@ -124,7 +132,8 @@ class _Gram:
 
 def _of_columns(rows: Rows, N: int, V: int, reduced: _Triangle | _Gram) -> tuple[Values, Values]:
     """By the rows of B: the reduced matrix has V + 1 columns."""
-    for block in _gathered(map(_with_means, rows()), V + 1):
+    least = V + 1 if reduced.way == "qr" else 1
+    for block in _gathered(map(_with_means, rows()), least):
         reduced.add(block)
     return reduced.values(V), reduced.values(V, without_first=True)
 

@@ -22,8 +22,8 @@ from harness.diagnostics.diagnostic import (
     Subject,
 )
 from harness.diagnostics.positions import AT_PLACES, Contexts, contexts
-from harness.diagnostics.rank_measures import effective_rank, entropy_rank, press_rank, press_tolerance
-from harness.diagnostics.singular_values import Values, Way, spectra
+from harness.diagnostics.rank_measures import Values, effective_rank, entropy_rank, press_rank, press_tolerance
+from harness.diagnostics.singular_values import SIZES, Sizes, Way, spectra
 from harness.distributions import LOGIT_MAPS, Mixture
 from harness.protocols import TokenDistribution
 
@@ -37,9 +37,12 @@ class Spectrum(Result):
         values: largest first. Those that are not listed are at most `limit` times the largest.
         press: the Press rank.
         press_is_exact: False: values that are not listed may be above the tolerance, so the rank is at least `press`.
-            It is exact where it is equal to the bound.
+            It is exact where it is equal to the bound. Of the raw matrix it may count more values than are listed:
+            those that the centred matrix proves.
         effective: the effective ranks at 1e-3, 1e-4 and 1e-5.
-        entropy: the entropy-effective rank.
+        effective_is_exact: False: the listed values have less than that share of the squares, so the rank is at least
+            this.
+        entropy: the entropy-effective rank; None if only the largest values were computed.
     """
 
     values: Annotated[tuple[Amount, ...], Field(min_length=1)]
@@ -47,7 +50,8 @@ class Spectrum(Result):
     press: Count
     press_is_exact: bool
     effective: tuple[Count, Count, Count]
-    entropy: Amount
+    effective_is_exact: tuple[bool, bool, bool] = (True, True, True)  # in results of earlier code, too
+    entropy: Amount | None
 
 
 class Spectra(Result):
@@ -73,10 +77,10 @@ def compute(subject: Subject, settings: Settings) -> Spectra:
     return of_contexts(contexts(subject, settings.contexts), subject.corpus.vocab_size, seed=settings.seed)
 
 
-def of_contexts(found: Contexts, V: int, *, seed: int) -> Spectra:
+def of_contexts(found: Contexts, V: int, *, seed: int, sizes: Sizes = SIZES) -> Spectra:
     """Compute the singular values of A[n, x] = log p(x | context n), and of A less the mean of each row, in float64.
 
-    Raises: NotDefined when a probability is 0, so that its logarithm is not finite.
+    Raises: NotDefined when a probability is 0, so that its logarithm is not finite; or when no value converges.
     """
     N = len(found)
     bound = rank_bound(found)
@@ -92,13 +96,18 @@ def of_contexts(found: Contexts, V: int, *, seed: int) -> Spectra:
             yield logp_NV
 
     with torch.no_grad():
-        raw, centred, way = spectra(rows, N, V, rank_bound=bound, seed=seed)
+        raw, centred, way = spectra(rows, N, V, rank_bound=bound, seed=seed, sizes=sizes)
+    if not (len(raw.found) and len(centred.found)):
+        raise NotDefined(
+            f"no singular value of the {N:,} x {V:,} log-probabilities of {found.model.head_name} converged; up to "
+            f"{sizes.gram:,} contexts are decomposed completely"
+        )
     return Spectra(
         contexts=N,
         vocabulary=V,
         bound=bound,
         way=way,
-        raw=_summary(raw, N, V, bound),
+        raw=_summary(raw, N, V, bound, proved=_proved(raw, centred, N, V)),
         centred=_summary(centred, N, V, bound and bound - 1),
     )
 
@@ -132,17 +141,32 @@ def _is_one_softmax(distribution: TokenDistribution) -> bool:
     )
 
 
-def _summary(found: Values, N: int, V: int, bound: int | None) -> Spectrum:
+def _summary(found: Values, N: int, V: int, bound: int | None, *, proved: int = 0) -> Spectrum:
+    """The values and their ranks. `proved`: a Press rank that the matrix has at least."""
     values = found.found.cpu()
+    all_resolved = found.limit <= press_tolerance(N, V)
     press = press_rank(values, N, V)
+    effective = tuple(effective_rank(values, epsilon, found.squares) for epsilon in EPSILONS)
+    if not all_resolved:
+        press = max(press, proved)
     return Spectrum(
         values=tuple(values.tolist()),
         limit=found.limit,
         press=press,
-        press_is_exact=press == bound or found.limit <= press_tolerance(N, V),
-        effective=tuple(effective_rank(values, epsilon) for epsilon in EPSILONS),
-        entropy=entropy_rank(values),
+        press_is_exact=press == bound or all_resolved,
+        effective=effective,
+        effective_is_exact=tuple(rank <= len(values) for rank in effective),
+        entropy=entropy_rank(values) if found.squares is None else None,
     )
+
+
+def _proved(raw: Values, centred: Values, N: int, V: int) -> int:
+    """The Press rank that the raw matrix A has at least: the number of s_i(A_c) above its tolerance.
+
+    A_c = A (I - 1 1^T / V), and a projection enlarges no singular value: s_i(A) >= s_i(A_c) for each i. The centred
+    matrix resolves smaller values, because its largest is smaller.
+    """
+    return int((centred.found > press_tolerance(N, V) * raw.found[0]).sum())
 
 
 def _relative(spectrum: Spectrum) -> list[float]:
@@ -160,9 +184,15 @@ def _figures(prefix: str, part: Callable[[Spectra], Spectrum]) -> tuple[Figure, 
             at_least=lambda each: not part(each).press_is_exact,
             on_terminal=not prefix,
         ),
-        Figure(name=f"{prefix}rank 1e-3", value=lambda each: part(each).effective[0]),
-        Figure(name=f"{prefix}rank 1e-4", value=lambda each: part(each).effective[1]),
-        Figure(name=f"{prefix}rank 1e-5", value=lambda each: part(each).effective[2], on_terminal=True),
+        *(
+            Figure(
+                name=f"{prefix}rank {share}",
+                value=lambda each, place=place: part(each).effective[place],
+                at_least=lambda each, place=place: not part(each).effective_is_exact[place],
+                on_terminal=share == "1e-5",
+            )
+            for place, share in enumerate(("1e-3", "1e-4", "1e-5"))
+        ),
         Figure(name=f"{prefix}entropy rank", value=lambda each: part(each).entropy, digits=1),
     )
 
@@ -184,7 +214,7 @@ DIAGNOSTIC = Diagnostic(
         "bound: the largest rank that the head can have on these contexts; - where it has no bound below the size of "
         "the matrix. rank 1e-3: the smallest number of singular values with 99.9 % of the sum of squares. centred: "
         "less the mean over words of each context, which removes the normaliser. ≥: smaller singular values are below "
-        "the precision of the computation.",
+        "the precision of the computation, or only the largest were computed; then the entropy rank is not known (-).",
         "Rank and quality correlate weakly. Parthiban et al. (2021) print for Penn Treebank (rank; test ppl): softmax "
         "402; 57.08, SigSoftmax 5,113; 57.05, GSS 8,904; 57.00, LMS-PLIF 496; 56.80, MoS-15 9,981; 54.91. Less dropout "
         "raised the rank of MoS-15 from 9,979 to 9,992 and its perplexity from 56.07 to 64.82.",

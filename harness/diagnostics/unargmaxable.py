@@ -22,7 +22,7 @@ class Unargmaxable(Result):
         along_rows: a multiple of a row of the output matrix, or of its difference from the mean row.
         by_program: a linear program.
         never: no state puts the word first, proved.
-        undecided: neither could be shown.
+        undecided: neither could be shown, or there was no time left for the word.
         never_in_training: how often the words of `never` occur in the training split, together.
         words: those of `never`, the most frequent first, at most 100; their ids where the corpus has no symbols.
     """
@@ -104,6 +104,9 @@ DIAGNOSTIC = Diagnostic(
     notes=(
         "Numbers of words. never first: there is a mixture of other words' rows of the output matrix that equals the "
         "word's, with at least its bias; so no vector of hidden states gives it the largest logit. The columns before "
-        "say where a state was found that does. undecided: neither was shown. Heads of one softmax only.",
+        "say where a state was found that does. first in a context: of the contexts that were used, so it grows with "
+        "their number, and the next two columns shrink. undecided: neither was shown: beyond rounding errors, within "
+        f"{first_words.SECONDS:.0f} seconds for each linear program, of which a word may need several, and "
+        f"{first_words.ALL_SECONDS:,.0f} seconds for all words. Heads of one softmax only.",
     ),
 )

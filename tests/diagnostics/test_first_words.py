@@ -99,3 +99,13 @@ def test_a_program_that_is_not_solved_leaves_its_word_undecided(monkeypatch):
     found = decide(weight, bias, [])
     assert found.undecided == sorted([*known.by_program, *known.never])
     assert found.never == []
+
+
+def test_without_time_every_word_that_needs_a_program_is_undecided():
+    weight, bias, states = random(60, 4, 3)
+    known = decide(weight, bias, states)
+    assert known.never
+    found = decide(weight, bias, states, seconds=0)
+    assert (found.by_program, found.never) == ([], [])
+    assert found.undecided == sorted([*known.by_program, *known.never])
+    assert (found.in_contexts, found.along_rows) == (known.in_contexts, known.along_rows)

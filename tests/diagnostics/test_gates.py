@@ -115,7 +115,16 @@ def test_a_gate_that_is_shut_is_a_dead_component():
     assert found.nll_share[2] < 1e-9
 
 
-@pytest.mark.parametrize(("head", "reason"), [("softmax", "one component with one facet"), ("mixtape", "no mixture")])
-def test_a_head_without_gates_is_refused_in_a_sentence(head, reason):
-    with pytest.raises(NotDefined, match=reason):
-        compute(subject(LSTM, head=ComponentSpec(name=head)), Settings(contexts=40))
+@pytest.mark.parametrize("head", [ComponentSpec(name="softmax"), ComponentSpec(name="moc", params={"num_mixtures": 3})])
+def test_one_softmax_has_no_gates_whatever_it_mixes_before(head):
+    with pytest.raises(NotDefined) as refused:
+        compute(subject(LSTM, head=head), Settings(contexts=40))
+    assert str(refused.value) == (
+        f"head {head.name} has one softmax with one facet, so no softmaxes are mixed; weights that mix hidden states "
+        "before it are not counted as gates"
+    )
+
+
+def test_a_head_without_one_output_matrix_has_no_gates():
+    with pytest.raises(NotDefined, match="no mixture of softmaxes over one output matrix"):
+        compute(subject(LSTM, head=ComponentSpec(name="mixtape")), Settings(contexts=40))

@@ -33,3 +33,8 @@ def test_the_entropy_rank_of_equal_values_is_their_number_and_of_one_value_one()
     assert entropy_rank(values(7, 0, 0)) == pytest.approx(1)
     # shares 1/2, 1/4, 1/4: entropy 1.5 log 2
     assert entropy_rank(values(2, 1, 1)) == pytest.approx(2**1.5)
+
+
+def test_an_effective_rank_of_the_largest_values_is_at_least_one_more_than_they_are():
+    # squares 9, 1 and 0.5 of values that are not known: 9 of 10.5 is 85.7 %, 10 is 95.2 %
+    assert [effective_rank(values(3.0, 1.0), epsilon, 10.5) for epsilon in (0.2, 0.05, 0.04)] == [1, 2, 3]

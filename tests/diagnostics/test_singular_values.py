@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from harness.diagnostics import singular_values
-from harness.diagnostics.singular_values import spectra
+from harness.diagnostics.singular_values import Sizes, spectra
 
 AGREEMENT = 1e-8  # of the largest singular value
 
@@ -44,11 +44,11 @@ def dense(A: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
     ("A", "way", "more"),
     [
         (softmax(500, 2000, 16, bias=True), "qr", {}),
-        (softmax(500, 2000, 16, bias=True), "gram", {"exact": 0}),
+        (softmax(500, 2000, 16, bias=True), "gram", {"sizes": Sizes(qr=0)}),
         (mixture(500, 2000, 16), "qr", {}),
-        (mixture(500, 2000, 16), "gram", {"exact": 0}),
+        (mixture(500, 2000, 16), "gram", {"sizes": Sizes(qr=0)}),
         (mixture(2000, 500, 16), "qr", {}),
-        (mixture(2000, 500, 16), "gram", {"exact": 0}),
+        (mixture(2000, 500, 16), "gram", {"sizes": Sizes(qr=0)}),
         (softmax(1100, 2000, 16), "sketch", {"rank_bound": 17}),
         (softmax(1600, 1100, 16, bias=True), "sketch", {"rank_bound": 18}),
     ],
@@ -66,7 +66,7 @@ def test_in_blocks_equals_dense(A, way, more):
 
 def test_a_rank_that_is_found_whatever_the_way():
     A = softmax(1100, 2000, 16, bias=True)
-    for way, more in {"sketch": {"rank_bound": 18}, "qr": {}, "gram": {"exact": 0}}.items():
+    for way, more in {"sketch": {"rank_bound": 18}, "qr": {}, "gram": {"sizes": Sizes(qr=0)}}.items():
         found = spectra(rows(A)[0], *A.shape, **more)
         assert found.way == way
         ranks = [int((values.found > 1e-7 * values.found[0]).sum()) for values in found[:2]]
@@ -75,7 +75,7 @@ def test_a_rank_that_is_found_whatever_the_way():
 
 def test_a_sketch_is_not_used_when_the_rank_is_larger_than_was_said():
     A = mixture(1100, 1100, 8)
-    found = spectra(rows(A)[0], *A.shape, rank_bound=18, exact=0)
+    found = spectra(rows(A)[0], *A.shape, rank_bound=18, sizes=Sizes(qr=0))
     assert found.way == "gram"
 
 
@@ -88,10 +88,10 @@ def test_a_sketch_notices_a_small_part_outside_of_it():
 
 def test_blocks_of_words_are_bounded_and_the_rows_computed_again_for_each(monkeypatch):
     A = mixture(60, 200, 4)
-    whole = spectra(rows(A)[0], 60, 200, exact=0)
+    whole = spectra(rows(A)[0], 60, 200, sizes=Sizes(qr=0))
     monkeypatch.setattr(singular_values, "SLICE_BYTES", 8 * 60 * 45)  # 45 words: 5 blocks
     blocks, passes = rows(A, 7)
-    sliced = spectra(blocks, 60, 200, exact=0)
+    sliced = spectra(blocks, 60, 200, sizes=Sizes(qr=0))
     assert len(passes) == 5
     for one, other in zip(whole[:2], sliced[:2], strict=True):
         torch.testing.assert_close(one.found, other.found, rtol=0, atol=1e-8 * float(one.found[0]))
@@ -99,6 +99,6 @@ def test_blocks_of_words_are_bounded_and_the_rows_computed_again_for_each(monkey
 
 def test_values_below_the_precision_of_a_gram_matrix_are_left_out_and_said():
     A = softmax(300, 400, 5)
-    found = spectra(rows(A)[0], 300, 400, exact=0)
+    found = spectra(rows(A)[0], 300, 400, sizes=Sizes(qr=0))
     assert (len(found.raw.found), len(found.centred.found)) == (6, 5)
     assert found.raw.limit == pytest.approx((2.0**-52 * 701**0.5) ** 0.5)

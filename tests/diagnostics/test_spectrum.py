@@ -1,13 +1,17 @@
 """The ranks of heads with random weights are those that follow from their equations."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
+from harness.diagnostics import spectrum
 from harness.diagnostics.diagnostic import NotDefined
 from harness.diagnostics.positions import Contexts, Scored
+from harness.diagnostics.rank_measures import Values
+from harness.diagnostics.singular_values import Sizes, Spectra
 from harness.diagnostics.spectrum import of_contexts
 from harness.distributions import LOGIT_MAPS, Logits, Mixture
 from harness.protocols import HeadDims, Hidden
@@ -130,3 +134,82 @@ def test_only_chosen_positions_are_contexts():
 
 def test_the_map_of_a_softmax_is_the_one_that_the_bound_asks_for():
     assert built("softmax").phi is LOGIT_MAPS["identity"]
+
+
+# the tolerance for 300 x 400 is sqrt(701) eps / 2, some 2.9e-15 of the largest
+@pytest.mark.parametrize(
+    ("raw", "centred", "limit", "press", "exact"),
+    [
+        # 1e4 x 2.9e-15 = 2.9e-11: two centred values above it, of which the raw matrix resolved one
+        ([1e4], [1.0, 1e-5, 1e-11], 2e-7, 2, False),
+        # the raw matrix resolved more values than the centred one has
+        ([1e4, 1.0, 0.1], [1.0, 1e-5], 2e-7, 3, False),
+        # as many as the bound allows
+        ([1e4, 1.0], [1.0, 1e-5, 1e-6, 1e-7], 2e-7, 4, True),
+        # all values are resolved: the centred ones change nothing
+        ([1e4, 1.0], [1.0, 1e-5, 1e-6, 1e-7], 0.0, 2, True),
+    ],
+)
+def test_the_raw_rank_is_at_least_what_the_centred_values_prove(monkeypatch, raw, centred, limit, press, exact):
+    values = [Values(torch.tensor(each, dtype=torch.float64), limit) for each in (raw, centred)]
+    monkeypatch.setattr(spectrum, "spectra", lambda *given, **more: Spectra(*values, "gram"))
+    monkeypatch.setattr(spectrum, "rank_bound", lambda found: 4)
+    found = spectra(built("softmax")).raw
+    assert (found.press, found.press_is_exact) == (press, exact)
+    assert found.values == tuple(raw)
+
+
+KRYLOV = Sizes(qr=0, gram=0, block=16, iterations=8)
+
+
+def effective_ranks(matrix: torch.Tensor) -> list[int]:
+    """At 1e-3, 1e-4 and 1e-5, of a dense decomposition, by a loop."""
+    squares, found = torch.linalg.svdvals(matrix).square().tolist(), []
+    for epsilon in (1e-3, 1e-4, 1e-5):
+        rank, kept = 0, 0.0
+        while kept < (1 - epsilon) * sum(squares):
+            kept, rank = kept + squares[rank], rank + 1
+        found.append(rank)
+    return found
+
+
+def test_effective_ranks_of_the_largest_values_are_exact_or_marked():
+    of = contexts(built("mos", num_mixtures=2))
+    found = of_contexts(of, V, seed=0, sizes=KRYLOV)
+    A = torch.cat(list(of.log_probs()))
+    assert found.way == "krylov"
+    marked = set()
+    for part, matrix in ((found.raw, A), (found.centred, A - A.mean(1, keepdim=True))):
+        for rank, exact, expected in zip(part.effective, part.effective_is_exact, effective_ranks(matrix), strict=True):
+            assert rank == (expected if exact else len(part.values) + 1)
+            assert rank <= expected
+            marked.add(exact)
+        assert not part.press_is_exact
+        assert part.entropy is None
+    assert marked == {True, False}
+    shown = {figure.name: figure for figure in spectrum.DIAGNOSTIC.figures}
+    ranks = [shown[f"centred: rank {share}"] for share in ("1e-3", "1e-4", "1e-5")]
+    assert tuple(figure.value(found) for figure in ranks) == found.centred.effective
+    assert tuple(not figure.at_least(found) for figure in ranks) == found.centred.effective_is_exact
+    assert shown["entropy rank"].value(found) is None
+
+
+def test_a_matrix_without_a_value_that_converges_is_refused_in_a_sentence():
+    of = contexts(built("mos", num_mixtures=2))
+    with pytest.raises(NotDefined) as refused:
+        of_contexts(of, V, seed=0, sizes=Sizes(qr=0, gram=200, block=1, iterations=1))
+    assert str(refused.value) == (
+        "no singular value of the 300 x 400 log-probabilities of head tried converged; up to 200 contexts are "
+        "decomposed completely"
+    )
+
+
+def test_results_of_earlier_code_are_read():
+    """They have no flags of effective ranks, which were exact."""
+    part = {"values": [2.0, 1.0], "limit": 0.0, "press": 2, "press_is_exact": True, "effective": [2, 2, 2]}
+    kept = {"contexts": 3, "vocabulary": 4, "bound": None, "way": "qr", "raw": part, "centred": part}
+    for each in (kept["raw"], kept["centred"]):
+        each["entropy"] = 1.9
+    found = spectrum.Spectra.model_validate_json(json.dumps(kept))
+    assert found.raw.effective_is_exact == (True, True, True)
+    assert found.raw.entropy == 1.9
