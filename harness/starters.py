@@ -47,8 +47,7 @@ train: {lr: 7, epochs: 2, clip: 0.25}
 
 # The same number of attempts at settings for every head, before the table:
 # tune: {trials: 8, epochs: 1, space: {train.lr: {log_uniform: [0.5, 20]}}}
-# Heads of one size, by the width of the embedding:
-# match: {params: "softmax(projection=True)", vary: d_input}
+# Heads with equal numbers of parameters or equal training time: `match` in docs/suites.md.
 # The head that the others are compared with, and the test: paired, or welch.
 table: {baseline: "softmax(projection=True)", test: paired}
 """)
