@@ -56,13 +56,12 @@ def _degeneracy(seeds: Sequence[int], results: Path) -> None:
 
 def _expressiveness(seeds: Sequence[int], heads: Sequence[str], results: Path) -> None:
     from harness.experiments import expressiveness
-    from harness.plan.specs import ComponentSpec
     from harness.registry import HEADS
     from harness.report import expressiveness_views
 
-    rows = [*expressiveness.ROWS, *(ComponentSpec(name=each) for each in heads)]
+    rows = [*expressiveness.ROWS, *(expressiveness.row(each) for each in heads)]
     for row in rows:
-        HEADS.listed(row.name)  # a mistake is said before the first fit
+        HEADS.listed(row.head.name)  # a mistake is said before the first fit
     found = [expressiveness.optimum(seeds), expressiveness.optimum(seeds, bound=1.0)]
     shown = track(rows, "heads", console=errors, transient=True, disable=not errors.is_terminal)
     found += [expressiveness.reached(row, seeds) for row in shown]
