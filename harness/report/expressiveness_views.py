@@ -24,9 +24,10 @@ NOTES = (
     "softmax has at least log 2 = 0.693. rare word: probability 1 for a word whose vector is the mean of four others'; "
     "one softmax, and every mixture of them, has at least log 5 = 1.609. k words: k random words with the same "
     f"probability in each of {CONTEXTS} contexts.",
-    "Mixtape gives the most frequent tenth of the words their own gates: these are words of the problem in the one row, "
-    "and other words in the other row.",
-    "Equations and sources: harness/experiments/expressiveness.py. What the result says: docs/experiments.md.",
+    "Mixtape gives the most frequent tenth of the words their own gates: in one row words of the problem, in the other "
+    "row other words.",
+    "Equations and sources: harness/experiments/problems.py, harness/experiments/fitting.py. What the result says: "
+    "docs/experiments.md.",
 )
 
 

@@ -59,6 +59,15 @@ def test_a_spectrum_has_a_list_for_each_seed_and_repeats():
     assert found.mean == pytest.approx([(a + b) / 2 for a, b in zip(*found.seeds, strict=True)])
 
 
+def test_normal_inputs_have_the_weights_of_uniform_ones():
+    """A dense layer whose weights are all used has the Jacobian W, whatever the input: the largest value is near."""
+    dense = Layer(experts=1)
+    normal = spectrum(dense, [0], inputs="normal")
+    assert normal.inputs == "normal"
+    assert normal.seeds != spectrum(dense, [0]).seeds
+    assert normal == spectrum(dense, [0], inputs="normal")
+
+
 def test_names_and_shares():
     assert [Layer(experts=1).name, Layer(experts=5).name, Layer(experts=5, gate="constant").name] == [
         "dense", "K = 5", "K = 5, constant gates"
