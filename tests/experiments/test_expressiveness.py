@@ -25,6 +25,7 @@ def row(name, **params):
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(fitting, "STARTS", 3)
+    monkeypatch.setattr(fitting, "MORE_STEPS", 150)
 
 
 def on_a_grid(weight_VD, target_V, states):
