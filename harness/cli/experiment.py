@@ -28,7 +28,7 @@ def experiment(
 ) -> None:
     """Repeat an experiment that needs no suite, and write its table.
 
-    degeneracy: singular values of the Jacobian of a dense layer and of mixtures of experts; also a plot.
+    degeneracy: singular values of the Jacobian of a dense layer and of mixtures of experts; also plots.
 
     expressiveness: how close each head comes to distributions that one softmax cannot have. Some ten minutes.
     """
@@ -48,7 +48,11 @@ def _degeneracy(seeds: Sequence[int], results: Path) -> None:
     from harness.experiments import degeneracy
     from harness.report import degeneracy_views
 
-    found = [degeneracy.spectrum(layer, seeds) for layer in degeneracy.LAYERS]
+    found = [
+        degeneracy.spectrum(layer, seeds, inputs=inputs)
+        for inputs in degeneracy.INPUT_KINDS
+        for layer in degeneracy.LAYERS
+    ]
     tables, plots = degeneracy_views.write(found, seeds, results)
     say_files("table", tables)
     say_files("plot", plots)
@@ -56,13 +60,12 @@ def _degeneracy(seeds: Sequence[int], results: Path) -> None:
 
 def _expressiveness(seeds: Sequence[int], heads: Sequence[str], results: Path) -> None:
     from harness.experiments import expressiveness
-    from harness.plan.specs import ComponentSpec
     from harness.registry import HEADS
     from harness.report import expressiveness_views
 
-    rows = [*expressiveness.ROWS, *(ComponentSpec(name=each) for each in heads)]
+    rows = [*expressiveness.ROWS, *(expressiveness.row(each) for each in heads)]
     for row in rows:
-        HEADS.listed(row.name)  # a mistake is said before the first fit
+        HEADS.listed(row.head.name)  # a mistake is said before the first fit
     found = [expressiveness.optimum(seeds), expressiveness.optimum(seeds, bound=1.0)]
     shown = track(rows, "heads", console=errors, transient=True, disable=not errors.is_terminal)
     found += [expressiveness.reached(row, seeds) for row in shown]

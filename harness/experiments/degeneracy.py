@@ -12,6 +12,8 @@ from harness.random_streams import seeded
 
 WIDTH, INPUTS = 128, 250
 Gate = Literal["learned", "constant"]
+Inputs = Literal["uniform", "normal"]  # U(0, 1), or N(0, 1)
+INPUT_KINDS: tuple[Inputs, ...] = ("uniform", "normal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class Spectrum:
     """The singular values of a layer's Jacobian, largest first, averaged over inputs: one list for each seed."""
 
     layer: Layer
+    inputs: Inputs = "uniform"
     seeds: tuple[tuple[float, ...], ...]
 
     @property
@@ -58,7 +61,7 @@ class Spectrum:
         return tuple(sum(value < share * values[0] for value in values) / len(values) for values in self.seeds)
 
 
-def spectrum(layer: Layer, seeds: Sequence[int]) -> Spectrum:
+def spectrum(layer: Layer, seeds: Sequence[int], *, inputs: Inputs = "uniform") -> Spectrum:
     """Singular values of dy/dx of an untrained layer, in float64:
 
     y = sum_k g_k(x) relu(W_k x);    g = softmax(V x), or 1 / K
@@ -67,19 +70,24 @@ def spectrum(layer: Layer, seeds: Sequence[int]) -> Spectrum:
     Shapes: x (128,), W_k (128, 128), V (K, 128).
     Args:
         seeds: of the weights and the inputs.
+        inputs: 'uniform': U(0, 1); 'normal': N(0, 1). A seed has the same weights with both.
     Source: Orhan's note on mixtures of experts, and eminorhan/mixture-of-experts, jacobian_moe_demo.py and DenseMoE.py:
         250 inputs, W_k in U(-r, r) with r = sqrt(6 / 256), V in U(-s, s) with s = sqrt(6 / 129), biases 0.
-    Differs: the code draws the inputs from U(0, 1), though its comment says normal; so do we. It has one seed.
+    Differs: the code draws the inputs from U(0, 1), though its comment says normal, so both are computed. The code has
+        one seed.
     """
-    return Spectrum(layer=layer, seeds=tuple(_of_seed(layer, seed) for seed in seeds))
+    return Spectrum(layer=layer, inputs=inputs, seeds=tuple(_of_seed(layer, seed, inputs) for seed in seeds))
 
 
-def _of_seed(layer: Layer, seed: int) -> tuple[float, ...]:
+def _of_seed(layer: Layer, seed: int, inputs: Inputs) -> tuple[float, ...]:
     K, D, r, s = layer.experts, WIDTH, (6 / (2 * WIDTH)) ** 0.5, (6 / (WIDTH + 1)) ** 0.5
     with seeded(seed, "degeneracy"):
         x_ND = torch.rand(INPUTS, D, dtype=torch.float64)
         weight_KDD = torch.empty(K, D, D, dtype=torch.float64).uniform_(-r, r)
         gate_KD = torch.empty(K, D, dtype=torch.float64).uniform_(-s, s)
+    if inputs == "normal":
+        with seeded(seed, "degeneracy", "normal inputs"):
+            x_ND = torch.randn(INPUTS, D, dtype=torch.float64)
     if layer.gate == "constant":
         gate_KD = torch.zeros_like(gate_KD)  # the softmax of zeros is 1 / K, and its gradient is 0
     values_ND = torch.stack([torch.linalg.svdvals(jacobian(x_D, weight_KDD, gate_KD)) for x_D in x_ND])

@@ -1,4 +1,4 @@
-"""The table and the plot of `harness experiment degeneracy`."""
+"""The table and the plots of `harness experiment degeneracy`."""
 
 import statistics
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from harness.report.table.diagnosed_table import mean_cell
 from harness.report.table.suite_table import FORMS
 
 NAME, TITLE = "degeneracy", "Singular values of the Jacobian of a layer"
+LAWS = {"uniform": "U(0, 1)", "normal": "N(0, 1)"}
 SHARES = (0.01, 0.1)  # of the largest singular value
 NOTES = (
     f"The Jacobian dy/dx of a layer of {WIDTH} ReLU units with {WIDTH} inputs, dense or a mixture of K experts, at its "
@@ -26,25 +27,32 @@ NOTES = (
 
 
 def table(found: Sequence[Spectrum], seeds: Sequence[int]) -> Table:
-    """A line for each layer: shares of small singular values, and the median and smallest value against the largest."""
-    columns = [Column(name="layer")]
+    """A line for each law of the inputs and each layer: shares of small singular values, and the median and smallest
+    value against the largest.
+    """
+    columns = [Column(name="inputs"), Column(name="layer")]
     columns += [Column(name=f"s below {share:.0%} of the largest (%)", numeric=True) for share in SHARES]
     columns += [Column(name=f"{name} / largest", numeric=True) for name in ("median", "smallest")]
     lines = []
     for each in found:
         shares = [mean_cell([100 * value for value in each.below(share)], 1) for share in SHARES]
         ratios = [[of(values) / values[0] for values in each.seeds] for of in (statistics.median, min)]
-        lines.append(Line(cells=(Cell(text=each.layer.name), *shares, *(mean_cell(values, 3) for values in ratios))))
+        names = (Cell(text=LAWS[each.inputs]), Cell(text=each.layer.name))
+        lines.append(Line(cells=(*names, *shares, *(mean_cell(values, 3) for values in ratios))))
     return Table(title=TITLE, columns=tuple(columns), lines=tuple(lines), notes=(*NOTES, made(seeds)))
 
 
 def write(found: Sequence[Spectrum], seeds: Sequence[int], results: Path) -> tuple[list[Path], list[Path]]:
-    """Write the table in all forms below results/tables, and the plot below results/plots; returns their paths."""
+    """Write the table in all forms below results/tables, and the plots below results/plots; returns their paths."""
     from harness.report.figures import degeneracy_curves, plots  # here: matplotlib takes a second to import
 
     content = table(found, seeds)
     tables = {results / "tables" / f"{NAME}{ending}": form(content).encode() for ending, form in FORMS.values()}
-    pictures, _ = plots.files_of([degeneracy_curves.draw(found, NAME, TITLE)], results / "plots" / NAME)
+    drawn = []
+    for inputs, law in LAWS.items():
+        name = NAME if inputs == "uniform" else f"{NAME}_{inputs}_inputs"
+        drawn.append(degeneracy_curves.draw([each for each in found if each.inputs == inputs], name, TITLE, law))
+    pictures, _ = plots.files_of(drawn, results / "plots" / NAME)
     outputs.write({**tables, **pictures})
     return list(tables), list(pictures)
 

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.experiments.expressiveness import CONTEXTS, MODES, PROBLEMS, STARTS, VOCABULARY, WIDTH, Reached
+from harness.experiments.expressiveness import Reached
+from harness.experiments.fitting import FIRST_STEPS, MORE_STEPS, SOLVED, STARTS
+from harness.experiments.problems import CONTEXTS, PROBLEMS, VOCABULARY, WIDTH
 from harness.report import outputs
 from harness.report.degeneracy_views import made
 from harness.report.table.content import Cell, Column, Line, Table
@@ -16,13 +18,16 @@ NOTES = (
     "Each cell is the lowest KL(target || head) in nats that was found; 0: the head can have this distribution. The "
     "numbers are means ± standard deviations over seeds.",
     f"The output matrix is random and fixed, V = {VOCABULARY} words of width {WIDTH}. Hidden states and the other "
-    f"parameters of the head are fitted, from {STARTS} starts. A mixture is no convex problem: it may reach less than "
-    "was found.",
+    f"parameters of the head are fitted: {STARTS} starts of {FIRST_STEPS} steps, then up to {MORE_STEPS} more from the "
+    f"best one; below {SOLVED:g} the search ends. A mixture is no convex problem: it may reach less than was found.",
     "king and woman: 1/2 each, where the vectors of king and woman have the same sum as those of queen and man; one "
     "softmax has at least log 2 = 0.693. rare word: probability 1 for a word whose vector is the mean of four others'; "
-    f"one softmax, and every mixture of them, has at least log 5 = 1.609. {MODES} words: {MODES} random words with the "
-    f"same probability in each of {CONTEXTS} contexts.",
-    "Equations and sources: harness/experiments/expressiveness.py. What the result says: docs/experiments.md.",
+    "one softmax, and every mixture of them, has at least log 5 = 1.609. k words: k random words with the same "
+    f"probability in each of {CONTEXTS} contexts.",
+    "Mixtape gives the most frequent tenth of the words their own gates: in one row words of the problem, in the other "
+    "row other words.",
+    "Equations and sources: harness/experiments/problems.py, harness/experiments/fitting.py. What the result says: "
+    "docs/experiments.md.",
 )
 
 

@@ -5,10 +5,9 @@ import math
 
 import pytest
 
-from harness.experiments import degeneracy, expressiveness
+from harness.experiments import degeneracy, expressiveness, fitting, problems
 from harness.experiments.degeneracy import Layer, Spectrum
 from harness.experiments.expressiveness import Reached
-from harness.plan.specs import ComponentSpec
 from harness.report import degeneracy_views, expressiveness_views
 
 
@@ -23,10 +22,15 @@ def test_degeneracy_writes_a_table_and_a_plot_and_repeats(small, harness, tmp_pa
     assert done.code == 0, done.err
     with (tmp_path / "tables/degeneracy.csv").open() as file:
         lines = list(csv.DictReader(file))
-    assert [line["layer"] for line in lines] == [layer.name for layer in degeneracy.LAYERS]
-    assert len(lines) == 9
+    names = [layer.name for layer in degeneracy.LAYERS]
+    assert len(names) == 9
+    assert [(line["inputs"], line["layer"]) for line in lines] == [
+        (law, name) for law in ("U(0, 1)", "N(0, 1)") for name in names
+    ]
     plots = sorted((tmp_path / "plots/degeneracy").iterdir())
-    assert [place.name for place in plots] == ["degeneracy.pdf", "degeneracy.png", "degeneracy.svg"]
+    assert [place.name for place in plots] == [
+        f"{name}.{ending}" for name in ("degeneracy", "degeneracy_normal_inputs") for ending in ("pdf", "png", "svg")
+    ]
     before = [place.read_bytes() for place in plots]
     assert harness("experiment", "degeneracy", "--seeds", "2", "--results", tmp_path).code == 0
     assert [place.read_bytes() for place in plots] == before
@@ -43,15 +47,15 @@ def test_the_numbers_of_the_table():
     made = Spectrum(layer=Layer(experts=2), seeds=((4.0, 2.0, 0.3, 0.03), (1.0, 1.0, 1.0, 1.0)))
     (line,) = degeneracy_views.table([made], [1, 2]).lines
     # below 1 %: 1 of 4, and none; below 10 %: 2 of 4, and none; medians 1.15 / 4 and 1; smallest 0.0075 and 1
-    assert [cell.value for cell in line.cells[1:]] == pytest.approx([12.5, 25.0, (1.15 / 4 + 1) / 2, (0.0075 + 1) / 2])
-    assert line.cells[1].text == "12.5 ± 17.7"
+    assert [cell.value for cell in line.cells[2:]] == pytest.approx([12.5, 25.0, (1.15 / 4 + 1) / 2, (0.0075 + 1) / 2])
+    assert line.cells[2].text == "12.5 ± 17.7"
 
 
 @pytest.fixture
 def two_rows(monkeypatch):
-    monkeypatch.setattr(expressiveness, "ROWS", (ComponentSpec(name="softmax"),))
-    monkeypatch.setattr(expressiveness, "STARTS", 1)
-    monkeypatch.setattr(expressiveness, "CONTEXTS", 1)
+    monkeypatch.setattr(expressiveness, "ROWS", (expressiveness.row("softmax"),))
+    monkeypatch.setattr(fitting, "STARTS", 2)
+    monkeypatch.setattr(problems, "CONTEXTS", 1)
 
 
 def test_expressiveness_writes_a_table_with_further_heads(two_rows, harness, tmp_path):
@@ -87,7 +91,10 @@ def test_heads_that_cannot_be_fitted_are_a_sentence(arguments, sentence, two_row
 
 def test_the_cells_of_expressiveness():
     names = list(expressiveness.PROBLEMS)
-    made = Reached(name="mos", kl={names[0]: (0.1, 0.3), names[1]: (1.0, 1.0), names[2]: (-1e-15, 0.0)})
+    made = Reached(
+        name="mos", kl={**{name: (1.0, 1.0) for name in names}, names[0]: (0.1, 0.3), names[2]: (-1e-15, 0.0)}
+    )
     (line,) = expressiveness_views.table([made], [1, 2]).lines
     # the mean 0.2, the deviation sqrt(2 * 0.1^2); a rounding error below 0 is 0
-    assert [cell.text for cell in line.cells] == ["mos", "0.2000 ± 0.1414", "1.0000 ± 0.0000", "0.0000 ± 0.0000"]
+    assert [cell.text for cell in line.cells[:4]] == ["mos", "0.2000 ± 0.1414", "1.0000 ± 0.0000", "0.0000 ± 0.0000"]
+    assert len(line.cells) == 1 + len(names)

@@ -5,6 +5,7 @@ import torch
 
 from harness.experiments import degeneracy
 from harness.experiments.degeneracy import Layer, Spectrum, jacobian, spectrum
+from harness.random_streams import seeded
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +58,24 @@ def test_a_spectrum_has_a_list_for_each_seed_and_repeats():
     assert found == spectrum(Layer(experts=3), [0, 1])
     assert found.seeds[0] != found.seeds[1]
     assert found.mean == pytest.approx([(a + b) / 2 for a, b in zip(*found.seeds, strict=True)])
+
+
+@pytest.mark.parametrize("inputs", ["uniform", "normal"])
+def test_both_laws_of_the_inputs_have_the_same_weights(inputs):
+    """A dense layer, from its draws: the singular values of the rows of W that are active for an input."""
+    with seeded(7, "degeneracy"):
+        x = torch.rand(4, 6, dtype=torch.float64)
+        weight = (2 * torch.rand(6, 6, dtype=torch.float64) - 1) * (6 / 12) ** 0.5
+    if inputs == "normal":
+        with seeded(7, "degeneracy", "normal inputs"):
+            x = torch.randn(4, 6, dtype=torch.float64)
+    values = torch.zeros(4, 6, dtype=torch.float64)
+    for n in range(4):
+        active = weight[weight @ x[n] > 0]
+        values[n, : len(active)] = torch.linalg.svdvals(active)
+    found = spectrum(Layer(experts=1), [7], inputs=inputs)
+    assert found.inputs == inputs
+    assert found.seeds[0] == pytest.approx(values.mean(0).tolist(), abs=1e-9)
 
 
 def test_names_and_shares():

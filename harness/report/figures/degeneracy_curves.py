@@ -1,4 +1,4 @@
-"""The plot of `harness experiment degeneracy`: a line for each layer, a band over its seeds."""
+"""The plots of `harness experiment degeneracy`: a line for each layer, a band over its seeds."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ X = "number of the singular value, the largest first"
 Y = "singular value / the largest\nmean; bands: lowest to highest seed"
 
 
-def draw(found: Sequence[Spectrum], name: str, title: str) -> Plot:
-    """The plot of some layers; the same values give the same bytes."""
+def draw(found: Sequence[Spectrum], name: str, title: str, law: str) -> Plot:
+    """The plot of some layers, whose inputs have one law, 'U(0, 1)'; the same values give the same bytes."""
     with settings():
         on, entries = axes(X, Y), []
         for index, each in enumerate(found):
@@ -24,6 +24,6 @@ def draw(found: Sequence[Spectrum], name: str, title: str) -> Plot:
             entries.append((line, each.layer.name))
         legend(on, entries)
         seeds = counted(len(found[0].seeds), "seed")
-        set_titles(on, title, f"untrained; averaged over {INPUTS} inputs; {seeds}")
+        set_titles(on, title, f"untrained; averaged over {INPUTS} inputs from {law}; {seeds}")
         caption = "Singular values of dy/dx, each divided by the largest of its seed."
         return finished(on, name=name, title=title, caption=caption, of=seeds)
