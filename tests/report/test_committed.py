@@ -1,6 +1,7 @@
 """What results/ holds: each committed record is of a planned trial, and tables and pages are what the records give.
 
-results/records has one file for a suite or for a trial: `<suite>.zip` or `<suite>.<trial>.zip`.
+results/records has one file for a suite or for a trial: `<suite>.zip` or `<suite>.<trial>.zip`. results/records/shortened
+has those of suites that were changed by --set, with the changes in their names: `<suite>.epochs=1.zip`, as its table.
 """
 
 import re
@@ -16,6 +17,7 @@ from harness.report import study
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "results"
 FILES = sorted((RESULTS / "records").glob("*.zip"))
+SHORTENED = sorted(path.stem for path in (RESULTS / "records" / "shortened").glob("*.zip"))
 SUITES = sorted({path.name.split(".")[0] for path in FILES})
 TABLES = sorted(
     path.stem for path in (RESULTS / "tables").glob("*.csv") if (ROOT / f"suites/{path.stem}.yaml").exists()
@@ -96,3 +98,16 @@ def test_the_committed_page_is_what_the_committed_records_give_but_for_the_drawi
     assert without_drawings(made) == without_drawings(
         (RESULTS / "reports" / f"{name}.html").read_text(encoding="utf-8")
     )
+
+
+@pytest.mark.parametrize(("form", "ending"), [("md", "md"), ("csv", "csv"), ("latex", "tex")])
+@pytest.mark.parametrize("name", SHORTENED)
+def test_the_committed_table_of_a_shortened_suite_is_what_its_records_give(name, form, ending, tmp_path):
+    suite, change = name.split(".", 1)
+    read = plan.load(ROOT / f"suites/{suite}.yaml", (f"train.{change}",))
+    import_records(RESULTS / "records" / "shortened" / f"{name}.zip", tmp_path)
+    found = study.load(read, tmp_path, warn=refuse)
+    assert {record.status for record in found.records.values()} == {"ok"}
+    assert len(found.records) == len(list(found.evidence.runs.glob("*/record.json")))
+    committed = (RESULTS / "tables" / f"{name}.{ending}").read_text(encoding="utf-8")
+    assert lasting(found.table(form)) == lasting(committed)
