@@ -32,6 +32,7 @@ from harness.errors import ExecutionError
 from harness.machine import environment
 from harness.model import build_backbone
 from harness.plan.specs import ComponentSpec
+from harness.protocols import Bidirectional
 from harness.training.clocks import peak_memory_mib, reset_peak_memory
 
 WIDTH, VOCAB, DROPOUT = 256, 1_000, 0.1
@@ -42,6 +43,7 @@ BACKBONES: dict[str, dict[str, float]] = {  # of one width; gpt2 has 4 x 256 uni
     "gru": {"num_layers": 2, "dropout": DROPOUT},
     "transformer_encoder": {**ATTENTION, "d_ff": 4 * WIDTH, "layer_dropout": DROPOUT},
     "gpt2": ATTENTION,
+    "bilstm": {"num_layers": 2, "dropout": DROPOUT},
 }
 
 
@@ -87,6 +89,16 @@ class BackboneCosts(BaseModel):
         """Context length -> the median milliseconds."""
         return {each.context: statistics.median(each.milliseconds) for each in self.costs if each.backbone == backbone}
 
+    def memory(self, backbone: str) -> dict[int, float]:
+        """Context length -> MiB, where they were counted."""
+        found = (each for each in self.costs if each.backbone == backbone)
+        return {each.context: each.mib for each in found if each.mib is not None}
+
+    @property
+    def counts_memory(self) -> bool:
+        """Whether memory was counted at all."""
+        return any(self.memory(name) for name in self.backbones)
+
     def fit(self, backbone: str) -> Quadratic:
         """The fit of the medians of a backbone. Raises ExecutionError as `fitted` does."""
         medians = self.medians(backbone)
@@ -94,7 +106,7 @@ class BackboneCosts(BaseModel):
 
 
 class Step:
-    """The forward and backward pass of a backbone, for one sequence."""
+    """The forward and backward pass of a backbone, for one sequence; of a bidirectional one, in both directions."""
 
     def __init__(self, backbone: nn.Module, context: int, device: torch.device):
         generator = torch.Generator().manual_seed(context)
@@ -104,6 +116,8 @@ class Step:
 
     def __call__(self) -> None:
         self.backbone(self.tokens_BT).layers[-1].backward(self.gradient_BTD)
+        if isinstance(self.backbone, Bidirectional):
+            self.backbone.reversed_states(self.tokens_BT.flip(1)).layers[-1].backward(self.gradient_BTD)
 
 
 def measure(

@@ -1,6 +1,7 @@
 """The tables and plots of `bench backbone`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -9,7 +10,11 @@ from benchmarks.measurement import save_with_table, slug
 from benchmarks.tables import Row, markdown_table
 from harness.errors import ExecutionError
 
+if TYPE_CHECKING:
+    from harness.report.figures.style import Plot  # with matplotlib
+
 TITLE = "Cost of a step of a backbone by context length"
+MEMORY_TITLE = "Memory of a step by context length"
 
 
 def rows(measured: BackboneCosts) -> list[Row]:
@@ -49,19 +54,35 @@ def fit_rows(measured: BackboneCosts) -> list[Row]:
 
 
 def save(measured: BackboneCosts, results: Path) -> list[Path]:
-    """Write the record, the table and the plot; return their paths."""
+    """Write the record, the table and the plots; return their paths."""
     from harness.report import outputs
-    from harness.report.figures import cost_curves, plots  # here: matplotlib takes a second to import
+    from harness.report.figures import plots  # here: matplotlib takes a second to import
 
     name = f"backbone_{slug(measured.device)}"
+    drawn = [_time_plot(measured), *([_memory_plot(measured)] if measured.counts_memory else [])]
+    pictures, _ = plots.files_of(drawn, results / "plots" / name)
+    outputs.write(pictures)
+    return [*save_with_table(name, measured, markdown(measured), results), *pictures]
+
+
+def _time_plot(measured: BackboneCosts) -> "Plot":
+    from harness.report.figures import cost_curves
+
     curves = [
         cost_curves.Curve(label=each, measured=measured.medians(each), fit=measured.fit(each).at)
         for each in measured.backbones
     ]
-    drawn = cost_curves.draw(curves, "step_time", TITLE, _where(measured))
-    pictures, _ = plots.files_of([drawn], results / "plots" / name)
-    outputs.write(pictures)
-    return [*save_with_table(name, measured, markdown(measured), results), *pictures]
+    caption = "Marks: medians. Lines: c0 + c1 T + c2 T^2."
+    return cost_curves.draw(curves, "step_time", TITLE, _where(measured), "milliseconds of a step", caption)
+
+
+def _memory_plot(measured: BackboneCosts) -> "Plot":
+    from harness.report.figures import cost_curves
+
+    found = {name: measured.memory(name) for name in measured.backbones}
+    curves = [cost_curves.Curve(label=name, measured=values) for name, values in found.items() if values]
+    caption = "Marks: the peak of one step above the memory before it, in a process of its own."
+    return cost_curves.draw(curves, "step_memory", MEMORY_TITLE, _where(measured), "MiB of a step", caption)
 
 
 def load(place: Path) -> BackboneCosts:
@@ -108,7 +129,7 @@ def _where(measured: BackboneCosts) -> str:
 
 
 def _memory(measured: BackboneCosts) -> str:
-    if all(each.mib is None for each in measured.costs):
+    if not measured.counts_memory:
         return "not counted, because this system does not reset the peak of a process."
     what = "the peak of one step above the memory before it, in fresh processes with weights and gradients"
     if measured.device_type == "cuda":

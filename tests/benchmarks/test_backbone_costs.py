@@ -13,6 +13,8 @@ CPU = torch.device("cpu")
 ABOUT = {"device": "A CPU (64)", "device_type": "cpu", "torch": "2.13.0", "commit": "abc", "started": "today"}
 ABOUT |= {"threads": 1, "load_average": 0.25, "contended": (), "rounds": 3}
 
+Y_AXES = {"step_time": "milliseconds of a step", "step_memory": "MiB of a step"}
+
 
 def known() -> BackboneCosts:
     """lstm: 1 + 0.5 T ms; gpt2: 2 + 0.1 T + 0.01 T^2 ms, so the parts are equal at 10; and only to 40 tokens."""
@@ -56,9 +58,9 @@ def test_the_record_is_read_back_and_the_files_are_made_of_it(tmp_path):
     assert "CONTENDED: load 99.00. Medians of 3 interleaved rounds, A CPU (64), 1 thread(s)" in text
     assert "MALLOC_MMAP_THRESHOLD_=65536" in text
     assert {place.suffix for place in plot} == {".svg", ".png", ".pdf"}
-    svg = next(place for place in plot if place.suffix == ".svg").read_text()
-    assert "gpt2" in svg
-    assert "milliseconds of a step" in svg
+    drawn = {place.stem: place.read_text() for place in plot if place.suffix == ".svg"}
+    assert drawn.keys() == Y_AXES.keys()
+    assert all(unit in drawn[name] and "gpt2" in drawn[name] for name, unit in Y_AXES.items())
     record.write_text("{}")
     with pytest.raises(ExecutionError, match="is not a record of harness bench backbone"):
         backbone_tables.load(record)

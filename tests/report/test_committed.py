@@ -1,6 +1,6 @@
 """What results/ holds: each committed record is of a planned trial, and tables and pages are what the records give.
 
-results/records has one file for a suite or for a trial: `<suite>.zip` or `<suite>.<trial>.zip`. results/records/shortened
+results/records has one file for a suite or for a trial: `<suite>.zip` or `<suite>.<trial>.zip`. Its folder `shortened`
 has those of suites that were changed by --set, with the changes in their names: `<suite>.epochs=1.zip`, as its table.
 """
 

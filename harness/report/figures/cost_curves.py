@@ -1,4 +1,4 @@
-"""The plot of `harness bench backbone`: measured costs by context length, and a line for the fit of each."""
+"""The plots of `harness bench backbone`: measured costs by context length, and a line for each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from harness.printable import counted
 from harness.report.figures.style import Plot, axes, finished, legend, logarithmic, set_titles, settings, style
 
-X, Y = "context length T, tokens", "milliseconds of a step"
+X = "context length T, tokens"
 POINTS = 200  # of a line
 
 
@@ -16,28 +16,32 @@ class Curve:
 
     Args:
         measured: context length -> cost.
-        fit: context length -> the fitted cost.
+        fit: context length -> the fitted cost; None: the line is through the measured ones.
     """
 
     label: str
     measured: Mapping[int, float]
-    fit: Callable[[float], float]
+    fit: Callable[[float], float] | None = None
 
 
-def draw(curves: Sequence[Curve], name: str, title: str, below: str) -> Plot:
+def draw(curves: Sequence[Curve], name: str, title: str, below: str, y: str, caption: str) -> Plot:
     """The plot of some backbones, on logarithmic axes; the same values give the same bytes.
 
     Args:
         below: the line below the title.
+        y: what the costs are, with their unit.
+        caption: what marks and lines are.
     """
     with settings():
-        on, entries = axes(X, Y), []
+        on, entries = axes(X, y), []
         for index, curve in enumerate(curves):
             look, lengths = style(index), sorted(curve.measured)
             ratio = lengths[-1] / lengths[0]
             grid = [lengths[0] * ratio ** (each / (POINTS - 1)) for each in range(POINTS)]
             on.plot(lengths, [curve.measured[T] for T in lengths], look.marker, color=look.colour)
-            (line,) = on.plot(grid, [curve.fit(T) for T in grid], color=look.colour, linestyle=look.line)
+            points = grid if curve.fit is not None else lengths
+            costs = map(curve.fit or curve.measured.__getitem__, points)
+            (line,) = on.plot(points, list(costs), color=look.colour, linestyle=look.line)
             entries.append((line, curve.label))
         values = [value for curve in curves for value in curve.measured.values()]
         lengths = [T for curve in curves for T in curve.measured]
@@ -45,5 +49,4 @@ def draw(curves: Sequence[Curve], name: str, title: str, below: str) -> Plot:
         logarithmic(on.yaxis, min(values), max(values))
         legend(on, entries)
         set_titles(on, title, below)
-        caption = "Marks: medians. Lines: c0 + c1 T + c2 T^2."
         return finished(on, name=name, title=title, caption=caption, of=counted(len(curves), "backbone"))
