@@ -16,7 +16,7 @@ class Curve:
 
     Args:
         measured: context length -> cost.
-        fit: context length -> the fitted cost; None: the line is through the measured ones.
+        fit: context length -> the fitted cost; None: the line joins the measured ones.
     """
 
     label: str
