@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +56,8 @@ def _degeneracy(seeds: Sequence[int], results: Path) -> None:
     ]
     tables, plots = degeneracy_views.write(found, seeds, results)
     say_files("table", tables)
-    say_files("plot", plots)
+    for _, files in groupby(plots, key=lambda place: place.stem):
+        say_files("plot", list(files))
 
 
 def _expressiveness(seeds: Sequence[int], heads: Sequence[str], results: Path) -> None:
