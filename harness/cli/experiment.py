@@ -31,7 +31,7 @@ def experiment(
 
     degeneracy: singular values of the Jacobian of a dense layer and of mixtures of experts; also plots.
 
-    expressiveness: how close each head comes to distributions that one softmax cannot have. Some ten minutes.
+    expressiveness: how close each head comes to distributions that one softmax cannot have. Some 12 minutes of a core.
     """
     from harness.machine import environment  # here: torch takes a second to import
 
