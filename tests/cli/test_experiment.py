@@ -20,6 +20,8 @@ def small(monkeypatch):
 def test_degeneracy_writes_a_table_and_a_plot_and_repeats(small, harness, tmp_path):
     done = harness("experiment", "degeneracy", "--seeds", "2", "--results", tmp_path)
     assert done.code == 0, done.err
+    said = (done.out + done.err).replace("\n", "")
+    assert "degeneracy_normal_inputs.svg, .png, .pdf" in said
     with (tmp_path / "tables/degeneracy.csv").open() as file:
         lines = list(csv.DictReader(file))
     names = [layer.name for layer in degeneracy.LAYERS]
