@@ -39,6 +39,7 @@ def test_later_override_wins(write):
         ("train.epochs='2'", 'train.epochs: expected a valid number, got "2"'),
         ("train.lr=.nan", "train.lr: expected a finite number, got NaN"),
         ("train.batch_size=201", "train.batch_size: 201 rows need 402 training tokens, the corpus has 400"),
+        ("table.margin=0.11", "table.margin: expected less than or equal to 0.1, got 0.11"),
         ("table.baseline=sofmax", "table.baseline: 'sofmax' is not a head of this suite; did you mean 'softmax'?"),
         (
             "heads.1.mos.num_mixtures=0",
