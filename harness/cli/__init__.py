@@ -114,7 +114,7 @@ class _Warnings(logging.Handler):
 
 def _skip_the_last_collection() -> None:
     """Let the process end 0.3 s earlier: the interpreter would visit all objects of torch once more."""
-    if "triton" not in sys.modules:  # it prints a list of its objects that were not collected
+    if "triton" not in sys.modules:  # its bindings print a list of the objects that were not collected
         gc.freeze()
 
 
