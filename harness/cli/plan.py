@@ -28,7 +28,7 @@ from harness.errors import ExecutionError
 from harness.execution.options import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, planned, with_memory
 from harness.execution.suite_disk import suite_disk
-from harness.execution.suite_times import reference, save_ratios, suite_times
+from harness.execution.suite_times import RowTime, reference, save_ratios, suite_times
 from harness.machine.environment import resolve_device
 from harness.plan.two_stages import possible_trials
 
@@ -79,8 +79,7 @@ def plan(
     if times is not None:
         matched = read.match is not None and read.match.time is not None and not save
         _show(plan_tables.times(times, reference(read), str(resolve_device(device.value)), matched=matched))
-        minutes = sum(row.minutes_to_run for row in times)
-        say(f"to run, one trial after the other: {screen.span(minutes)}")
+        say(_minutes_to_run(times, tuned=read.tuning is not None))
 
 
 def _show_trials(found: PlannedSuite) -> None:
@@ -91,6 +90,12 @@ def _show_trials(found: PlannedSuite) -> None:
     _say_all(found.outdated)
     if (match := found.suite.match) is not None:
         say(f"{match.kind} matched: {match}")
+
+
+def _minutes_to_run(times: list[RowTime], *, tuned: bool) -> str:
+    tuning, table = (sum(getattr(row, name) for row in times) for name in ("minutes_to_tune", "minutes_to_run"))
+    stages = f" (stage 1, tuning: {screen.span(tuning)}; stage 2, the table: {screen.span(table)})" if tuned else ""
+    return f"to run, one trial after the other: {screen.span(tuning + table)}{stages}"
 
 
 def _show(parts: Iterable[Text | Table]) -> None:

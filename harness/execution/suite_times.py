@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from harness.errors import ExecutionError
-from harness.execution.planned import PlannedSuite
+from harness.execution.planned import PlannedSuite, PlannedTrial
 from harness.kernels import probe
 from harness.machine import environment
 from harness.machine.files import write_atomically
@@ -34,7 +34,8 @@ class RowTime:
         time: None where the model could not be timed.
         ratio: the time of a training step divided by that of the reference (`reference`), on the same corpus and
             backbone; None without one.
-        to_run: the epochs of each trial that has no record, of both stages.
+        to_tune: the epochs of each tuning trial that has no record.
+        to_run: the epochs of each trial of the table that has no record, those without an id included.
     """
 
     corpus: str
@@ -43,18 +44,28 @@ class RowTime:
     epochs: float
     time: ModelTime | None
     ratio: float | None
+    to_tune: tuple[float, ...]
     to_run: tuple[float, ...]
 
     @property
+    def minutes_to_tune(self) -> float:
+        """The minutes of the tuning trials to run, one after the other; 0 where the model could not be timed."""
+        return self._minutes(self.to_tune)
+
+    @property
     def minutes_to_run(self) -> float:
-        """The minutes of these trials, one after the other; 0 where the model could not be timed."""
-        return 0.0 if self.time is None else sum(map(self.time.minutes, self.to_run))
+        """The same of the trials of the table."""
+        return self._minutes(self.to_run)
+
+    def _minutes(self, epochs: tuple[float, ...]) -> float:
+        return 0.0 if self.time is None else sum(map(self.time.minutes, epochs))
 
     def as_json(self) -> dict[str, Any]:
         """The content of an entry of `times` in `harness plan --json`."""
         measured = None if self.time is None else {**asdict(self.time), "minutes": self.time.minutes(self.epochs)}
         about = {"corpus": self.corpus, "backbone": self.backbone, "head": self.head, "epochs": self.epochs}
-        return {**about, "time": measured, "step_ratio": self.ratio, "minutes_to_run": self.minutes_to_run}
+        to_run = {"minutes_to_tune": self.minutes_to_tune, "minutes_to_run": self.minutes_to_run}
+        return {**about, "time": measured, "step_ratio": self.ratio, **to_run}
 
 
 def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: Callable[[str], None]) -> list[RowTime]:
@@ -84,7 +95,8 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
             epochs=_epochs_of_table(suite, spec),
             time=found.get(spec.id),
             ratio=ratios.get(key),
-            to_run=_to_run(planned, key),
+            to_tune=_missing(suite, planned.tuning, key),
+            to_run=(*_missing(suite, planned.trials, key), *_later(planned, key)),
         )
         for key, spec in specs.items()
     ]
@@ -167,14 +179,18 @@ def _ratios(specs: dict[Key, TrialSpec], found: dict[str, ModelTime], name: str 
     return {key: milliseconds / bases[key[:2]] for key, milliseconds in times.items() if bases.get(key[:2])}
 
 
-def _to_run(planned: PlannedSuite, key: Key) -> tuple[float, ...]:
-    """The epochs of the trials of a row that have no record, those without an id included."""
-    suite = planned.suite
-    missing = [each.spec for each in (*planned.tuning, *planned.trials) if not each.finished]
-    later = [
-        _epochs_of_table(suite, next(each.spec for each in planned.tuning if each.spec.id == row.first))
+def _missing(suite: Suite, trials: list[PlannedTrial], key: Key) -> tuple[float, ...]:
+    """The epochs of the trials of a row that have no record."""
+    missing = [each.spec for each in trials if not each.finished]
+    return tuple(spec.train.epochs for spec in missing if _key(suite, spec) == key)
+
+
+def _later(planned: PlannedSuite, key: Key) -> list[float]:
+    """The epochs of the trials of a row that have no id yet."""
+    firsts = {each.spec.id: each.spec for each in planned.tuning}
+    return [
+        _epochs_of_table(planned.suite, firsts[row.first])
         for row in planned.later
         if (row.corpus, row.backbone, row.head) == key and not row.lost
         for _ in row.seeds
     ]
-    return (*(spec.train.epochs for spec in missing if _key(suite, spec) == key), *later)

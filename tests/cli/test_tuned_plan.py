@@ -7,6 +7,7 @@ import pytest
 from harness import plan
 from harness.plan.two_stages import choose
 from harness.records import choices
+from harness.trial import exclusive_times, laps
 
 SUITE = """\
 name: tuned
@@ -85,6 +86,27 @@ def test_the_memory_of_a_row_without_a_point_is_that_of_a_tuning_trial(suite, tm
     (_, table) = done.out.split("memory of a training step")
     assert "softmax" in table
     assert "mos" in table
+
+
+def test_the_time_of_each_stage(suite, tmp_path, harness, monkeypatch):
+    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 0.0)
+    milliseconds = {"softmax": 4000.0, "mos": 8000.0}
+    monkeypatch.setattr(laps, "evaluation", lambda *about: lambda number: [2000.0] * number)
+    monkeypatch.setattr(
+        laps, "training", lambda model, corpus, spec, lr: lambda number: [milliseconds[spec.head.name]] * number
+    )
+    options = (suite, "--results", tmp_path, "--data", tmp_path, "--time", "--device", "cpu")
+    # An epoch has 15 steps; each trial validates after each epoch and has two tests of one batch. Seconds:
+    tuning = 2 * (15 * 4 + 3 * 2), 4 * (15 * 8 + 3 * 2)
+    table = 2 * (45 * 4 + 5 * 2), 2 * (45 * 8 + 5 * 2)
+    rows = json.loads(harness("plan", *options, "--json").out)["times"]
+    assert [(row["minutes_to_tune"], row["minutes_to_run"]) for row in rows] == [
+        pytest.approx((tuning[number] / 60, table[number] / 60)) for number in (0, 1)
+    ]
+    # 636 and 1,120 seconds
+    assert (
+        "to run, one trial after the other: 29.3 min (stage 1, tuning: 10.6 min; stage 2, the table: 18.7 min)"
+    ) in harness("plan", *options).out.splitlines()
 
 
 def test_a_set_changes_the_budget(suite, tmp_path, harness):
