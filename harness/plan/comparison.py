@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from harness.plan.strict import Strict
 
@@ -14,6 +14,12 @@ Test = Literal["paired", "welch"]
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
+
+
+def _one_line(text: str) -> str:
+    if not (text.strip() and text.isprintable()):
+        raise ValueError(f"expected one line of printable text, got {json.dumps(text)}")
+    return text
 
 
 class TableSpec(Strict):
@@ -31,6 +37,7 @@ class TableSpec(Strict):
         test: of the difference of two heads: the t test of the differences of each seed, or Welch's of the two means.
         margin: the smallest relative difference of perplexity that is of interest; heads that differ by less are
             equivalent.
+        notes: sentences under the table, such as what a paper reports that is no number of a table.
     """
 
     rows: Literal["head"] = "head"
@@ -43,6 +50,7 @@ class TableSpec(Strict):
     baseline: str | None = "softmax"
     test: Test = "paired"
     margin: Annotated[float, Field(gt=0, le=0.1)] = 0.01
+    notes: list[Annotated[str, AfterValidator(_one_line)]] = Field(default_factory=list)
 
 
 TOLERANCE = 0.005  # the largest relative difference between the parameter count of a matched trial and the target

@@ -40,6 +40,8 @@ def test_later_override_wins(write):
         ("train.lr=.nan", "train.lr: expected a finite number, got NaN"),
         ("train.batch_size=201", "train.batch_size: 201 rows need 402 training tokens, the corpus has 400"),
         ("table.margin=0.11", "table.margin: expected less than or equal to 0.1, got 0.11"),
+        ('table.notes=["a\\nb"]', 'table.notes: expected one line of printable text, got "a\\nb"'),
+        ("table.notes=['']", 'table.notes: expected one line of printable text, got ""'),
         ("table.baseline=sofmax", "table.baseline: 'sofmax' is not a head of this suite; did you mean 'softmax'?"),
         (
             "heads.1.mos.num_mixtures=0",

@@ -39,6 +39,14 @@ def test_a_precision_other_than_float32_is_told_and_settings_of_the_run_are_not(
     ]
 
 
+def test_the_notes_of_a_suite_are_escaped_and_said_to_be_its_own(suite_of):
+    suite = suite_of(SUITE + "table: {notes: ['A paper reports *90 %* <b>', 'not trained']}\n")
+    assert notes(suite, about="The suite's file says") == [
+        r"The suite's file says: A paper reports \*90 %\* &lt;b>",
+        "The suite's file says: not trained",
+    ]
+
+
 def test_a_precision_of_the_command_line_is_in_the_title_and_the_file_name_and_a_graph_is_not(suite_of):
     suite = suite_of(SUITE, "train.precision=bf16", "train.cuda_graph=off")
     title = tabulated(suite).splitlines()[0]

@@ -50,6 +50,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *(Note(f"Printed numbers of {source}.", ("printed",)) for source in evidence.printed.sources),
         *_reproduced(findings),
         *caveats.notes(findings, records),
+        *(f"The suite's file says: {text}" for text in suite.table.notes),
         LEGEND,
     ]
 
