@@ -121,7 +121,7 @@ EQUIVALENT = [
     Equivalent("lean", "rooms_2nV[:, :len(parts[0])]", "all parts have as many tokens"),
     Equivalent("lean", "given.layout.partitions == (1,)", "a shortcut: the equations of a mixture give the same"),
     Equivalent("lean", "_of_softmax(parts[0][:, 0], rooms[0])", "there is one part, of one facet"),
-    Equivalent("lean", "rooms[0]", "either room will do"),
+    Equivalent("lean", "slice(first + i, first + i + len(parts[0]))", "all parts have as many tokens"),
     Equivalent("_of_softmax", "room_nV.sum(-1)", SAME_AXIS),
     Equivalent("_of_softmax", "weighted_n.isnan().any()", "a shortcut: the limit changes no other number"),
     Equivalent("_of_mixture", "torch.cat(values, dim=1)", SAME_AXIS),
