@@ -93,7 +93,8 @@ def _show_trials(found: PlannedSuite) -> None:
 
 
 def _minutes_to_run(times: list[RowTime], *, tuned: bool) -> str:
-    tuning, table = (sum(getattr(row, name) for row in times) for name in ("minutes_to_tune", "minutes_to_run"))
+    tuning = sum(row.minutes_to_tune for row in times)
+    table = sum(row.minutes_to_run for row in times)
     stages = f" (stage 1, tuning: {screen.span(tuning)}; stage 2, the table: {screen.span(table)})" if tuned else ""
     return f"to run, one trial after the other: {screen.span(tuning + table)}{stages}"
 
