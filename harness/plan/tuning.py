@@ -16,6 +16,7 @@ from harness.plan.strict import Strict
 
 Point = dict[str, Any]  # key of the space -> its value, in the order of the suite file
 WAYS = ("log_uniform", "uniform", "choice")
+FEWEST = 3  # values of a list, of which one is at an end and one is not
 DIGITS = 4  # of a value that is drawn from a range
 EXPECTED = f"a list, or a mapping with one of {', '.join(WAYS)}"
 
@@ -69,6 +70,14 @@ class Axis(Strict):
     def listed(self) -> list[Any]:
         """The values of `choice` or of a grid; [] for a continuous axis."""
         return self.choice or self.grid or []
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its values are in an order: those of a range, and a grid of at least FEWEST different numbers. One of
+        them may be the lowest, and perplexity may be drawn against them.
+        """
+        numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in self.grid or [])
+        return self.range is not None or (self.grid is not None and numbers and len(set(self.grid)) >= FEWEST)
 
     def at(self, u: float) -> Any:
         """Return the value for a number 0 <= u < 1; not of a grid.

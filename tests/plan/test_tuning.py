@@ -14,7 +14,7 @@ from harness.errors import SuiteError
 from harness.plan.short_training import rescaled
 from harness.plan.specs import TrainSpec
 from harness.plan.train_parts import Schedule
-from harness.plan.tuning import TuneSpec, points
+from harness.plan.tuning import Axis, TuneSpec, points
 from harness.plan.two_stages import choose, chosen_rows, chosen_trials, first_stage, row_labels, with_choices
 
 SPACE = "train.lr: {log_uniform: [0.5, 20]}, head.dropout: {choice: [0, 0.2]}"
@@ -58,6 +58,23 @@ def test_lists_alone_are_a_grid_that_is_tried_completely():
 def test_a_drawn_number_stays_within_its_range():
     tune = TuneSpec(trials=64, epochs=1, space={"train.lr": {"uniform": [1.00004, 1.00006]}})
     assert {point["train.lr"] for point in points(tune)} <= {1.00004, 1.00006}  # four digits would be 1.000
+
+
+@pytest.mark.parametrize(
+    ("values", "ordered"),
+    [
+        ({"uniform": [0, 1]}, True),
+        ({"log_uniform": [1, 2]}, True),
+        ([0.5, 1, 2], True),
+        ([0.5, 1], False),
+        (["a", "b", "c"], False),
+        ([1, None, 2], False),
+        ([0, True, 2], False),
+        ({"choice": [0.5, 1, 2]}, False),
+    ],
+)
+def test_ranges_and_lists_of_three_numbers_are_in_an_order(values, ordered):
+    assert Axis.model_validate(values).ordered is ordered
 
 
 def test_all_rows_have_the_same_points_without_what_does_not_apply(write):

@@ -219,7 +219,19 @@ def test_a_list_beside_a_range_leaves_no_trial_out_of_the_plot(tuned, record_of)
     assert [each for each in draw(made, "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
 
 
-def test_a_list_has_no_plot(tuned, record_of):
-    suite = tuned(GRID, [9, 9, 1], None, None)
+def test_a_list_of_numbers_has_a_plot(tuned, record_of):
+    # softmax: lr 0.5, 1, 2; mos: (lr, dropout) in the order (0.5, 0), (0.5, 0.4), (1, 0), ...; dropout 0.4 is chosen
+    suite = tuned(GRID, [9, None, 7], [20, 10, 21, 11, 22, 8], None)
+    made = evidence(suite, records(suite, record_of))
+    one, other = tuning_panel.tried("train.lr", made.rows, suite)
+    assert (one.curves, one.failed, one.best) == ((((0.5, 9), (2, 7)),), (1,), (2, 7))
+    assert other.curves == (((0.5, 10), (1, 11), (2, 8)), ((0.5, 20), (1, 21), (2, 22)))
+    drawn = draw(made, "suite")
+    assert [each.name for each in drawn if not isinstance(each, LeftOut) and "tuning" in each.name] == ["tuning_lr"]
+
+
+@pytest.mark.parametrize("tune", ["space: {train.lr: [0.5, 1]}", "trials: 2, space: {train.lr: {choice: [0.5, 1, 2]}}"])
+def test_two_numbers_and_a_choice_have_no_plot(tuned, record_of, tune):
+    suite = tuned(f"epochs: 1, seed: 9, {tune}", *[[9, 8]] * 3)
     drawn = draw(evidence(suite, records(suite, record_of)), "suite")
     assert not [each for each in drawn if "tuning" in each.title]

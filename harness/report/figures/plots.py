@@ -83,7 +83,7 @@ def _of_widths(lines: list[Row]) -> list[Kind]:
 
 
 def _of_tuning(evidence: Evidence) -> list[Kind]:
-    """A kind for each range of a tuned suite."""
+    """A kind for each key of a tuned suite whose values are in an order."""
     keys = tuning_panel.keys(evidence.suite)
     names = {key: key.removeprefix("train.") for key in keys}
     return [

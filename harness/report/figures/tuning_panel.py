@@ -1,4 +1,4 @@
-"""The plot of tuning: validation perplexity against a value that was drawn from a range. How sensitive a row is."""
+"""The plot of tuning: validation perplexity against a key whose values are in an order. How sensitive a row is."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Tried:
 
     Args:
         curves: (value of the key, validation perplexity) of the trials that are ok, in a group for each value of the
-            keys with a list. The first group has the chosen trial.
+            other keys that are in no order. The first group has the chosen trial.
         failed: the values of the others.
         best: the chosen trial's place.
     """
@@ -45,13 +45,13 @@ class Tried:
 
 
 def keys(suite: Suite) -> list[str]:
-    """The keys of a tuned suite that have a plot: those that are drawn from a range."""
-    return [] if suite.tuning is None else [key for key, axis in suite.tuning.spec.space.items() if axis.range]
+    """The keys of a tuned suite that have a plot: those whose values are in an order."""
+    return [] if suite.tuning is None else [key for key, axis in suite.tuning.spec.space.items() if axis.ordered]
 
 
 def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
     """The tuning of the rows to which a key applies and for which a point is chosen."""
-    found, ranges = [], keys(suite)
+    found, ordered = [], keys(suite)
     of_trial = {trial.id: row for row in range(len(suite.tuning.rows)) for trial in suite.tuning.of_table(row)}
     for line in lines:
         index = of_trial[line.trials[0].id]
@@ -59,10 +59,10 @@ def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
         if key not in candidates[0].point:
             continue
         ppl = [(each.point, choice.valid_ppl[each.trial.id]) for each in candidates]
-        curves: dict[str, list[Place]] = {_others(choice.point, ranges): []}  # the one with the chosen point is first
+        curves: dict[str, list[Place]] = {_others(choice.point, ordered): []}  # the one with the chosen point is first
         for point, y in ppl:
             if y is not None:
-                curves.setdefault(_others(point, ranges), []).append((point[key], y))
+                curves.setdefault(_others(point, ordered), []).append((point[key], y))
         found.append(
             Tried(
                 label=line.head,
@@ -84,7 +84,7 @@ def draw(key: str, lines: list[Row], evidence: Evidence) -> tuple[Axes, str] | s
     shown = sorted(sorted(range(len(rows)), key=lambda index: rows[index].best[1])[:MOST])
     ceiling = CEILING * min(row.best[1] for row in rows)
     spec, name = evidence.suite.tuning.spec, key.removeprefix("train.")
-    joined = len(keys(evidence.suite)) == 1  # with a second range, a line would join points that differ in more
+    joined = len(keys(evidence.suite)) == 1  # with a second key, a line would join points that differ in more
     on, entries, inside, above = axes(name, "validation perplexity"), [], [], []
     for index in shown:
         row = rows[index]
@@ -97,7 +97,7 @@ def draw(key: str, lines: list[Row], evidence: Evidence) -> tuple[Axes, str] | s
             on.plot(crosses, at_top, "x", color=style(index).colour, transform=on.get_xaxis_transform())
             above += crosses
     values, heights = [*(x for x, _ in inside), *above], [y for _, y in inside]
-    if spec.space[key].log_uniform is not None:
+    if spec.space[key].uniform is None:
         logarithmic(on.xaxis, min(values), max(values))
     logarithmic(on.yaxis, min(heights), max(heights))
     legend(on, entries)
@@ -123,6 +123,6 @@ def _curves(on: Axes, row: Tried, limit: float, how: Style, *, joined: bool) -> 
     return drawn[0]
 
 
-def _others(point: Mapping[str, Any], ranges: Container[str]) -> str:
-    """The values of the keys of a point that are not drawn from a range."""
-    return canonical({name: value for name, value in point.items() if name not in ranges})
+def _others(point: Mapping[str, Any], ordered: Container[str]) -> str:
+    """The values of the keys of a point that are in no order."""
+    return canonical({name: value for name, value in point.items() if name not in ordered})

@@ -15,7 +15,6 @@ from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
 
 NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
-FEWEST = 3  # values of a list, of which one is at an end and one is not
 Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its choice
 
 
@@ -86,13 +85,11 @@ def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
 def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
     """'lr 19.2, the highest', for each key whose value is the lowest or the highest that the row was trained with.
 
-    The values of a `choice` have no order. Of a list, numbers have one if there are at least FEWEST.
+    Only of values that are in an order.
     """
     for key, value in choice.point.items():
-        axis, tried = tuning.spec.space[key], [each.point[key] for each in row.candidates]
-        numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in tried)
-        several = len(set(map(value_text, tried))) >= (2 if axis.range is not None else FEWEST)
-        if axis.choice is None and numbers and several and value in (min(tried), max(tried)):
+        tried = [each.point[key] for each in row.candidates]
+        if tuning.spec.space[key].ordered and min(tried) < max(tried) and value in (min(tried), max(tried)):
             end = "lowest" if value == min(tried) else "highest"
             yield f"{key.removeprefix('train.')} {value:g}, the {end}"
 
