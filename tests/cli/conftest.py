@@ -8,6 +8,8 @@ import commands
 import pytest
 from filelock import FileLock
 
+from harness.trial import exclusive_times, laps
+
 
 @pytest.fixture(scope="session")
 def first_run(request, tmp_path_factory):
@@ -47,3 +49,21 @@ def fresh(tmp_path, monkeypatch):
 def run(harness):
     """`harness run suites/tiny.yaml` in this process, without MLflow."""
     return lambda *arguments: harness("run", "suites/tiny.yaml", "--executor", "inline", "--no-tracking", *arguments)
+
+
+@pytest.fixture
+def known_times(monkeypatch):
+    """A function that sets what `harness plan --time` measures, on a machine without other work.
+
+    training: name of a head -> milliseconds of a step.
+    evaluation: milliseconds of a batch.
+    """
+
+    def known(training: dict[str, float], evaluation: float) -> None:
+        monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 0.0)
+        monkeypatch.setattr(laps, "evaluation", lambda *about: lambda number: [evaluation] * number)
+        monkeypatch.setattr(
+            laps, "training", lambda model, corpus, spec, lr: lambda number: [training[spec.head.name]] * number
+        )
+
+    return known

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from commands import files, planned, table_rows
 
-from harness.trial import exclusive_times, laps
+from harness.trial import exclusive_times
 
 
 def test_plan_json_is_json_alone_of_the_documented_form(fresh, harness):
@@ -109,17 +109,12 @@ def test_plan_only_shows_the_chosen(fresh, harness):
 
 
 @pytest.fixture
-def known_times(monkeypatch):
+def tiny_times(known_times):
     """A step of softmax takes 60 ms, one of two mixtures 150 ms; an evaluation 30 ms."""
-    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 0.0)
-    milliseconds = {"softmax": 60.0, "mos": 150.0}
-    monkeypatch.setattr(laps, "evaluation", lambda *about: lambda number: [30.0] * number)
-    monkeypatch.setattr(
-        laps, "training", lambda model, corpus, spec, lr: lambda number: [milliseconds[spec.head.name]] * number
-    )
+    known_times({"softmax": 60.0, "mos": 150.0}, 30.0)
 
 
-def test_plan_with_times_shows_minutes_and_what_fits_into_the_time_of_the_baseline(finished, harness, known_times):
+def test_plan_with_times_shows_minutes_and_what_fits_into_the_time_of_the_baseline(finished, harness, tiny_times):
     before = files(finished)
     softmax, mos = json.loads(harness("plan", "suites/tiny.yaml", "--time", "--json").out)["times"]
     # 400 tokens in 4 columns: 99 targets, 15 steps of 7. 40 tokens in 10 columns of 4: one batch, of 2 validations and
@@ -138,20 +133,20 @@ def test_plan_with_times_shows_minutes_and_what_fits_into_the_time_of_the_baseli
     assert files(finished) == before
 
 
-def test_the_time_of_all_trials_is_of_those_that_have_no_record(finished, harness, known_times):
+def test_the_time_of_all_trials_is_of_those_that_have_no_record(finished, harness, tiny_times):
     assert "to run, one trial after the other: 0.0 min" in harness("plan", "suites/tiny.yaml", "--time").out
     again = harness("plan", "suites/tiny.yaml", "--time", "--set", "train.epochs=200")
     # 2 * (3,000 * (60 + 150) + 2 * 202 * 30) ms, 200 validations and 2 tests
     assert "to run, one trial after the other: 21.4 min" in again.out
 
 
-def test_a_busy_machine_is_said_beside_the_times(finished, harness, known_times, monkeypatch):
+def test_a_busy_machine_is_said_beside_the_times(finished, harness, tiny_times, monkeypatch):
     monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 1.25)
     err = harness("plan", "suites/tiny.yaml", "--time").err
     assert err == "warning: other programs use 1.2 cores of this machine: times are longer than on a quiet one\n"
 
 
-def test_saved_ratios_give_each_head_the_time_of_the_named_one(finished, harness, known_times):
+def test_saved_ratios_give_each_head_the_time_of_the_named_one(finished, harness, tiny_times):
     timed = ("suites/tiny.yaml", "--set", "match.time=softmax")
     refused = harness("plan", *timed)
     assert (refused.code, refused.out) == (2, "")

@@ -7,7 +7,6 @@ import pytest
 from harness import plan
 from harness.plan.two_stages import choose
 from harness.records import choices
-from harness.trial import exclusive_times, laps
 
 SUITE = """\
 name: tuned
@@ -88,13 +87,8 @@ def test_the_memory_of_a_row_without_a_point_is_that_of_a_tuning_trial(suite, tm
     assert "mos" in table
 
 
-def test_the_time_of_each_stage(suite, tmp_path, harness, monkeypatch):
-    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 0.0)
-    milliseconds = {"softmax": 4000.0, "mos": 8000.0}
-    monkeypatch.setattr(laps, "evaluation", lambda *about: lambda number: [2000.0] * number)
-    monkeypatch.setattr(
-        laps, "training", lambda model, corpus, spec, lr: lambda number: [milliseconds[spec.head.name]] * number
-    )
+def test_the_time_of_each_stage(suite, tmp_path, harness, known_times):
+    known_times({"softmax": 4000.0, "mos": 8000.0}, 2000.0)
     options = (suite, "--results", tmp_path, "--data", tmp_path, "--time", "--device", "cpu")
     # An epoch has 15 steps; each trial validates after each epoch and has two tests of one batch. Seconds:
     tuning = 2 * (15 * 4 + 3 * 2), 4 * (15 * 8 + 3 * 2)
