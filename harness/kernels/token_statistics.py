@@ -86,9 +86,9 @@ def _chunks(given: "Lean", size: int) -> Iterator[tuple[Tensor, int]]:
 
 def _rooms(given: "Lean", buffers: Buffers) -> Tensor:
     """(2, m, V) an empty buffer for two rows of each of m tokens. On the CPU it fits in the cache."""
-    rows_12V = given.facets_NFE.new_empty((1, 2, len(given.weight_VE)), dtype=given.wide)
-    num_tokens = buffers.tokens if rows_12V.is_cuda else min(buffers.tokens, tokens_at_once(rows_12V))
-    return rows_12V.new_empty((2, num_tokens, len(given.weight_VE)))
+    row_2V = given.facets_NFE.new_empty((2, len(given.weight_VE)), dtype=given.wide)
+    num_tokens = min(buffers.tokens, tokens_at_once(row_2V.expand(buffers.tokens, -1, -1)))
+    return row_2V.new_empty((2, num_tokens, len(given.weight_VE)))
 
 
 def _of_softmax(block_nV: Tensor, rooms_2mV: Tensor) -> Statistics:

@@ -8,6 +8,7 @@ from dense_mixtures import CASES, chunks_of, dense_logits, mixture, tensors
 
 from harness.distributions import Logits, Mixture, log_prior
 from harness.kernels import reference_only, token_statistics
+from harness.kernels.lean import Lean
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,7 @@ def test_a_few_tokens_at_a_time_give_the_same(case, monkeypatch):
     whole = mixture(*inputs, partitions, logit_map).statistics()
     for few in (1, 3):
         monkeypatch.setattr(token_statistics, "tokens_at_once", lambda *blocks, few=few: few)
+        monkeypatch.setattr(Lean, "mapped_at_once", lambda self, blocks, few=few: few + 1)
         found = mixture(*inputs, partitions, logit_map).statistics()
         assert_statistics(flat(found), *dense(inputs, partitions, logit_map), 1e-12)
         assert torch.equal(found.top, whole.top)
