@@ -15,6 +15,7 @@ from harness.distributions import Mixture
 from harness.registry import HEADS
 
 TABLES = int(os.environ.get("HARNESS_TEST_TABLES", "2"))
+pytestmark = pytest.mark.timeout(600 * TABLES)  # seconds, as in pyproject.toml for two tables
 SHARE = 0.25  # of the gradient that the slow head lets through
 SUITE = """\
 name: planted
