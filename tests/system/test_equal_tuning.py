@@ -5,6 +5,7 @@ Each table has its own text, tuning seed and trial seeds. HARNESS_TEST_TABLES=10
 
 import math
 import os
+import statistics
 from collections import Counter
 
 import pytest
@@ -92,7 +93,7 @@ def verdicts(tmp_path, *, tuned: bool) -> tuple[Counter[str], list[float]]:
 def test_without_tuning_a_head_with_another_best_rate_is_called_worse(tmp_path):
     found, differences = verdicts(tmp_path, tuned=False)
     assert found["worse"] >= 0.9 * TABLES
-    assert min(differences) > 5
+    assert statistics.median(differences) > 5
 
 
 def test_with_tuning_equal_heads_differ_by_little(tmp_path):
