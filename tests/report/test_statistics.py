@@ -1,6 +1,7 @@
 """Statistics of paired seeds and of tokens, against formulas worked by hand and printed values."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -152,6 +153,35 @@ def test_equivalence_by_hand():
     # P(T > t) = (1 - t / sqrt(2 + t^2)) / 2
     t = 2 * math.sqrt(3)
     assert equivalence(paired([-0.005, 0.0, 0.005]), 0.01) == pytest.approx((1 - t / math.sqrt(2 + t * t)) / 2)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_gaps_move_the_hypotheses(sign):
+    # a positive mean is tested against the gap below, a negative one against the gap above
+    differences = [sign * each for each in np.random.default_rng(7).normal(0.006, 0.004, 8)]
+    gap, other = 0.002, 0.001
+    below, above = (gap, other) if sign > 0 else (other, gap)
+    found = replace(paired(differences), below=below, above=above)
+    assert found.p_settled == pytest.approx(stats.ttest_1samp(differences, sign * gap).pvalue)
+    assert found.p_t == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
+    assert replace(found, below=0.03, above=0.03).p_settled == 1
+    margin = 0.012
+    low = stats.ttest_1samp(differences, below - margin, alternative="greater").pvalue
+    high = stats.ttest_1samp(differences, margin - above, alternative="less").pvalue
+    assert equivalence(found, margin) == pytest.approx(max(low, high))
+    assert (found.reverse.p_settled, equivalence(found.reverse, margin)) == (
+        pytest.approx(found.p_settled),
+        pytest.approx(equivalence(found, margin)),
+    )
+    assert (found.reverse.low, found.reverse.high) == (-found.high, -found.low)
+
+
+def test_gaps_of_equal_differences_and_of_one_seed():
+    found = replace(paired([0.5, 0.5]), below=0.25)
+    assert (found.p_settled, replace(found, below=0.5).p_settled, equivalence(found, 1.0)) == (0, 1, 0)
+    assert equivalence(replace(found, below=1.5), 1.0) == 1
+    one = paired([0.5])
+    assert (one.p_settled, one.reverse) == (None, MeanDifference(n=1, mean=-0.5))
 
 
 def test_correlation_by_hand():

@@ -22,7 +22,9 @@ class Compared:
         seeds: those for which both have a finished trial, in the order of the suite.
         test: the declared one.
         difference: of log perplexity over these seeds, row less baseline, with its test.
-        p_holm: p of the t test, corrected by Holm's method over all comparisons of the table; None for one seed.
+        p_holm: p of the t test beyond the tuning gaps (MeanDifference.p_settled), corrected by Holm's method over all
+            comparisons of the table; None for one seed.
+        p_seeds: p of the t test at the chosen settings, corrected in the same way.
         p_equivalent: p of the two one-sided tests against the margin, corrected in the same way; None for one seed.
         interval: of the mean difference in nats, row less baseline, over blocks of the test split; only for a single
             shared seed, if both trials stored their token scores.
@@ -34,13 +36,14 @@ class Compared:
     test: Test
     difference: MeanDifference
     p_holm: float | None
+    p_seeds: float | None
     p_equivalent: float | None
     interval: Interval | None
 
     @property
     def verdict(self) -> Verdict:
         """How the row compares with the baseline, in words."""
-        return verdict(self.difference, self.p_holm, self.p_equivalent, self._hindered)
+        return verdict(self.difference, self.p_holm, self.p_equivalent, self.p_seeds, self._hindered)
 
     @property
     def stars(self) -> str:
@@ -82,7 +85,8 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int,
     found = {index: difference(row, other, seeds, table.test) for index, (row, other, seeds) in pairs.items()}
     tested = {index: each for index, each in found.items() if each.n > 1}
     margin = nats(table.margin)
-    different = dict(zip(tested, holm([each.p_t for each in tested.values()]), strict=True))
+    different = dict(zip(tested, holm([each.p_settled for each in tested.values()]), strict=True))
+    of_seeds = dict(zip(tested, holm([each.p_t for each in tested.values()]), strict=True))
     equivalent = dict(zip(tested, holm([equivalence(each, margin) for each in tested.values()]), strict=True))
     return {
         index: Compared(
@@ -92,6 +96,7 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int,
             test=table.test,
             difference=found[index],
             p_holm=different.get(index),
+            p_seeds=of_seeds.get(index),
             p_equivalent=equivalent.get(index),
             interval=_interval(row, other, seeds, evidence),
         )

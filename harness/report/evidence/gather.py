@@ -19,6 +19,7 @@ from harness.report.evidence import printed_numbers
 from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.table_rows import Row, rows
 from harness.report.evidence.tuned import Doubts, doubts
+from harness.report.evidence.tuning_gaps import Gaps, gaps
 from harness.report.evidence.versions import Changed, changed
 from harness.report.outputs import Trials
 
@@ -55,12 +56,17 @@ class Evidence:
     @cached_property
     def rows(self) -> list[Row]:
         """The trials in groups that differ only in their seed, in the order of the suite file."""
-        return rows(self.suite, self.records, self.interrupted, self.outdated, self.tuning_doubts)
+        return rows(self.suite, self.records, self.interrupted, self.outdated, self.tuning_doubts, self.tuning_gaps)
 
     @cached_property
     def tuning_doubts(self) -> Doubts:
         """Why rows were not tuned alike, by the ids of their trials."""
         return doubts(self.suite, self.tuning)
+
+    @cached_property
+    def tuning_gaps(self) -> Gaps:
+        """How much lower rows may be between the values that were tried, by the ids of their trials."""
+        return gaps(self.suite, self.tuning)
 
     @property
     def trials(self) -> Trials:

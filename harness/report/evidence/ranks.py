@@ -1,7 +1,7 @@
 """The ranks of rows: which is the best of its group, and which are behind it."""
 
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 from harness.plan.comparison import Test
@@ -74,11 +74,11 @@ def _pairs(lines: list[Row], places: dict[Place, list[int]], test: Test) -> Pair
             seeds = shared_seeds(lines[a], lines[b])
             if len(seeds) >= RANK_SEEDS:
                 tested[a, b] = difference(lines[a], lines[b], seeds, test)
-    adjusted = holm([found.p_t for found in tested.values()])
+    adjusted = holm([found.p_settled for found in tested.values()])
     pairs = {}
     for ((a, b), found), p in zip(tested.items(), adjusted, strict=True):
         pairs[a, b] = Pair(found, p)
-        pairs[b, a] = Pair(replace(found, mean=-found.mean, low=-found.high, high=-found.low), p)
+        pairs[b, a] = Pair(found.reverse, p)
     return pairs
 
 
@@ -102,4 +102,4 @@ def _is_best(against: list[Pair | None]) -> bool:
     """Whether a row is better than each of some others. None: there is no test of it."""
     if any(pair is None or pair.difference.mean >= 0 for pair in against):
         return False
-    return max(holm([pair.difference.p_t for pair in against])) < SIGNIFICANT
+    return max(holm([pair.difference.p_settled for pair in against])) < SIGNIFICANT

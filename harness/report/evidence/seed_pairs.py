@@ -1,6 +1,7 @@
 """The seeds that two rows share, and the difference of their test perplexities over these."""
 
 import math
+from dataclasses import replace
 
 from harness.plan.comparison import Test
 from harness.report.evidence import statistics
@@ -28,5 +29,7 @@ def difference(row: Row, other: Row, seeds: tuple[int, ...], test: Test) -> Mean
     """Compare the log perplexities of shared seeds, row less other. Raises ValueError when there is no seed."""
     ours, theirs = logarithms(row, seeds), logarithms(other, seeds)
     if test == "welch":
-        return statistics.welch(ours, theirs)
-    return statistics.paired([our - their for our, their in zip(ours, theirs, strict=True)])
+        found = statistics.welch(ours, theirs)
+    else:
+        found = statistics.paired([our - their for our, their in zip(ours, theirs, strict=True)])
+    return replace(found, below=row.tuning_gap, above=other.tuning_gap)

@@ -8,7 +8,7 @@ two means. A suite declares one of them (`table.test`).
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
@@ -34,6 +34,8 @@ class MeanDifference:
         df: degrees of freedom.
         low, high: the 95 % t interval of the mean.
         p_t: of the two-sided t test.
+        below, above: how much lower and higher the difference may be at settings that tuning did not try, in nats: the
+            tuning gaps of the head and of the baseline.
     """
 
     n: int
@@ -43,11 +45,33 @@ class MeanDifference:
     low: float | None = None
     high: float | None = None
     p_t: float | None = None
+    below: float = 0.0
+    above: float = 0.0
 
     @property
     def error(self) -> float | None:
         """The standard error of the mean: sd / sqrt(n); None for one seed."""
         return None if self.sd is None else self.sd / math.sqrt(self.n)
+
+    @property
+    def p_settled(self) -> float | None:
+        """p of the two-sided t test that the difference is 0 at some of these settings; None for one seed.
+
+        p = 2 P(T > (|mean| - gap) / error), with the gap towards 0: `above` of a negative mean, `below` of a positive
+        one. 1 if the gap is as large as the mean. Without gaps it is p_t.
+        """
+        if self.p_t is None:
+            return None
+        beyond = abs(self.mean) - (self.above if self.mean < 0 else self.below)
+        if beyond <= 0:
+            return 1.0
+        return 2 * float(special.stdtr(self.df, -beyond / self.error)) if self.error else 0.0
+
+    @property
+    def reverse(self) -> "MeanDifference":
+        """The difference of the baseline less the head."""
+        ends = (None, None) if self.low is None else (-self.high, -self.low)
+        return replace(self, mean=-self.mean, low=ends[0], high=ends[1], below=self.above, above=self.below)
 
 
 def paired(differences: Sequence[float]) -> MeanDifference:
@@ -85,15 +109,16 @@ def welch(ours: Sequence[float], theirs: Sequence[float]) -> MeanDifference:
 def equivalence(found: MeanDifference, margin: float) -> float:
     """p of the two one-sided t tests of |difference| < margin, for two seeds or more: the larger of both.
 
-    p = max(P(T > (mean + margin) / error), P(T < (mean - margin) / error)), T of the t distribution with df degrees of
-    freedom. If all differences are equal, p is 0 for a difference within the margin, else 1.
+    p = max(P(T > (mean - below + margin) / error), P(T < (mean + above - margin) / error)), T of the t distribution
+    with df degrees of freedom. If all differences are equal, p is 0 for a difference within the margin, else 1.
     Args:
         margin: in nats, above 0.
     Source: Schuirmann (1987), A comparison of the two one-sided tests procedure ..., J. Pharmacokin. Biopharm. 15.
     """
+    beyond = max(found.mean + found.above, found.below - found.mean) - margin  # of the end that is nearer to its bound
     if not found.error:
-        return float(abs(found.mean) >= margin)
-    return float(special.stdtr(found.df, (abs(found.mean) - margin) / found.error))  # the bound that is nearer
+        return float(beyond >= 0)
+    return float(special.stdtr(found.df, beyond / found.error))
 
 
 def sign_flip(differences: Sequence[float]) -> tuple[float, int]:

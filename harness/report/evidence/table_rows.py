@@ -14,7 +14,7 @@ from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 from harness.report.evidence.versions import NOTHING_CHANGED, Changed, left_out
 
-NOT_IN_DOUBT: Mapping[str, str] = MappingProxyType({})
+NOTHING: Mapping = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,8 @@ class Row:
         changed: seeds of ok records whose code has changed since.
         tuned: keys of the space of `tune` -> their chosen values; {} without `tune`.
         tuning_doubt: why its tuning was not that of the other rows, see harness.report.evidence.tuned; '' if it was.
+        tuning_gap: how much lower its log perplexity may be at values between those that were tried, in nats, see
+            harness.report.evidence.tuning_gaps; 0 without `tune`.
     """
 
     corpus: str
@@ -47,6 +49,7 @@ class Row:
     changed: frozenset[int] = frozenset()
     tuned: Mapping[str, object] = field(default_factory=dict)
     tuning_doubt: str = ""
+    tuning_gap: float = 0.0
 
     @property
     def group(self) -> tuple[str, str]:
@@ -162,14 +165,15 @@ def rows(
     records: dict[str, TrialRecord],
     interrupted: Container[str] = (),
     outdated: Changed = NOTHING_CHANGED,
-    doubts: Mapping[str, str] = NOT_IN_DOUBT,
+    doubts: Mapping[str, str] = NOTHING,
+    gaps: Mapping[str, float] = NOTHING,
 ) -> list[Row]:
     """The rows of a suite, in the order of its file. What matching and tuning chose does not distinguish rows.
 
     Args:
         interrupted: ids of trials that have a checkpoint.
         outdated: the changed components of trials whose code has changed since; see harness.report.evidence.versions.
-        doubts: of the tuning of rows, by the ids of their trials.
+        doubts, gaps: of the tuning of rows, by the ids of their trials.
     """
     compared = [
         (trial.corpus, suite.compared("backbone", trial), suite.compared("head", trial)) for trial in suite.trials
@@ -199,6 +203,7 @@ def rows(
             changed=frozenset(trial.seed for trial in trials if trial.id in outdated),
             tuned=points.get(trials[0].id, {}),
             tuning_doubt=doubts.get(trials[0].id, ""),
+            tuning_gap=gaps.get(trials[0].id, 0.0),
         )
         for (corpus, backbone, head), trials in grouped.items()
     ]

@@ -20,6 +20,7 @@ Verdict = Literal[
     "undecided: unequal tuning",
     "undecided: collapsed",
     "undecided: not converged",
+    "undecided: coarse tuning",
     "too few seeds",
 ]
 Rank = Literal["best", "tie", "behind"]
@@ -46,14 +47,20 @@ def obstacle(row: Row) -> Obstacle:
 
 
 def verdict(
-    found: MeanDifference, p_different: float | None, p_equivalent: float | None, hindered: Obstacle
+    found: MeanDifference,
+    p_different: float | None,
+    p_equivalent: float | None,
+    p_seeds: float | None,
+    hindered: Obstacle,
 ) -> Verdict:
     """How a row compares with the baseline.
 
     Equivalent: the difference is within the margin (two one-sided tests), even if it is not 0. Otherwise better or
-    worse if there is a difference. Otherwise undecided.
+    worse if there is a difference. Otherwise undecided: because tuning left too much open, if there is a difference at
+    the chosen settings.
     Args:
-        p_different, p_equivalent: corrected for the comparisons of the table; None for one seed.
+        p_different, p_equivalent, p_seeds: of a difference, of equivalence and of a difference at the chosen settings,
+            corrected for the comparisons of the table; None for one seed.
         hindered: the obstacle of the row or, if it has none, of the baseline.
     """
     if found.n < RANK_SEEDS:
@@ -64,7 +71,7 @@ def verdict(
         return "equivalent"
     if p_different < SIGNIFICANT:
         return "better" if found.mean < 0 else "worse"
-    return "undecided"
+    return "undecided: coarse tuning" if p_seeds < SIGNIFICANT else "undecided"
 
 
 def nats(margin: float) -> float:

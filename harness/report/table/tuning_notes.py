@@ -1,7 +1,8 @@
-"""The notes under a table on tuning: the budget, values at the end of their range, tuning trials that are not ok or
-of earlier code, and rows without a point.
+"""The notes under a table on tuning: the budget, values at the end of their range, tuning gaps, tuning trials that are
+not ok or of earlier code, and rows without a point.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -32,6 +33,7 @@ def notes(findings: Findings) -> list[str]:
         _budget(tuning),
         *_unequal(suite, findings.evidence),
         *_edges(tuning, named),
+        *_gaps(suite, findings.evidence),
         *_not_ok(named, findings.evidence),
         *versions.of_tuning(tried, findings.evidence.outdated),
         *_without_point(named),
@@ -92,6 +94,21 @@ def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
         if tuning.spec.space[key].ordered and min(tried) < max(tried) and value in (min(tried), max(tried)):
             end = "lowest" if value == min(tried) else "highest"
             yield f"{key.removeprefix('train.')} {value:g}, the {end}"
+
+
+def _gaps(suite: Suite, evidence: Evidence) -> list[str]:
+    """'...: softmax 0.2 %; mos(num_mixtures=2) not known.'"""
+    found = []
+    for label, index in zip(row_labels(suite), range(len(suite.tuning.rows)), strict=True):
+        for trial in suite.tuning.of_table(index)[:1]:
+            gap = evidence.tuning_gaps[trial.id]
+            found.append(f"{label} {-100 * math.expm1(-gap):.1f} %" if math.isfinite(gap) else f"{label} not known")
+    if not found:
+        return []
+    return [
+        "Tuning gap, how much lower the perplexity of a row may be at values between those that were tried, which "
+        f"comparisons and ranks allow for: {'; '.join(found)}."
+    ]
 
 
 def _not_ok(rows: list[Named], evidence: Evidence) -> list[str]:

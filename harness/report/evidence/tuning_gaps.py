@@ -1,0 +1,84 @@
+"""How much lower the perplexity of a row may be at values between those that were tried: what tuning leaves open.
+
+Two equal heads that are tuned with the same few points end at different distances from their best values. A test over
+seeds does not see this, because all seeds of a row have the same point.
+"""
+
+import math
+from collections.abc import Mapping
+
+from harness.plan.loaded_suite import Choice, Suite, TunedRow
+from harness.plan.tuning import Axis
+from harness.records.choices import of_records
+from harness.records.record import TrialRecord
+
+Gaps = dict[str, float]  # id of a trial of the table -> the gap of its row, in nats
+Place = tuple[float, float | None]  # a value and the log validation perplexity there; None: the trial failed
+
+
+def gaps(suite: Suite, records: Mapping[str, TrialRecord]) -> Gaps:
+    """The gap of every row with a point; {} without `tune`.
+
+    Args:
+        records: of the tuning trials, by id; where some of a row are missing, its stored choice counts.
+    """
+    if suite.tuning is None:
+        return {}
+    tuning, found = suite.tuning, {}
+    for index, (row, choice) in enumerate(zip(tuning.rows, tuning.choices, strict=True)):
+        if choice is not None and choice.trial is not None:
+            nats = of_row(row, of_records(row, dict(records)) or choice, tuning.spec.space)
+            found |= dict.fromkeys((trial.id for trial in tuning.of_table(index)), nats)
+    return found
+
+
+def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
+    """The sum of the gaps of all keys whose values are in an order (`Axis.ordered`), in nats.
+
+    The gap of a key is that of the trials that agree with the chosen one in the other keys, over the logarithm of the
+    value, or over the value itself for a `uniform` range and for values that are not above 0. Of two ranges no two
+    trials agree, so that nothing is known and the gap is infinite.
+    """
+    found = 0.0
+    for key, best in choice.point.items():
+        if space[key].ordered:
+            alike = [each for each in row.candidates if _others(each.point, key) == _others(choice.point, key)]
+            values = [each.point[key] for each in alike]
+            logarithmic = space[key].uniform is None and min(values) > 0
+            ppl = [choice.valid_ppl[each.trial.id] for each in alike]
+            places = [
+                (math.log(value) if logarithmic else value, None if y is None else math.log(y))
+                for value, y in zip(values, ppl, strict=True)
+            ]
+            found += of_curve(places, math.log(best) if logarithmic else best)
+    return found
+
+
+def of_curve(places: list[Place], best: float) -> float:
+    """How far the minimum of a curve is below its lowest known point.
+
+    The curve is the parabola through the lowest point (x1, y1) and its two neighbours. With the slopes s01 and s12 of
+    the lines between them,
+
+        c = (s12 - s01) / (x2 - x0);    b = s01 + c (x1 - x0);    gap = b^2 / (4 c)
+
+    b is its slope at x1. Infinite where the lowest point is the first or the last one, or a neighbour failed: how low
+    the curve is there is not known.
+    Args:
+        best: x1.
+    """
+    ordered = sorted(places, key=lambda place: place[0])
+    at = [x for x, _ in ordered].index(best)
+    if at in (0, len(ordered) - 1):
+        return math.inf
+    (x0, y0), (x1, y1), (x2, y2) = ordered[at - 1 : at + 2]
+    if y0 is None or y2 is None:
+        return math.inf
+    before, after = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
+    curvature = (after - before) / (x2 - x0)
+    slope = before + curvature * (x1 - x0)
+    return slope**2 / (4 * curvature) if curvature > 0 else 0.0
+
+
+def _others(point: Mapping[str, object], key: str) -> dict[str, object]:
+    return {name: value for name, value in point.items() if name != key}

@@ -1,0 +1,176 @@
+"""How much lower a row may be between the values that were tried, and what tables then say of it."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from handmade import tabulated
+
+from harness.plan.comparison import TableSpec
+from harness.plan.tuning import Axis
+from harness.plan.two_stages import choose, with_choices
+from harness.report.evidence import comparisons
+from harness.report.evidence.ranks import ranks
+from harness.report.evidence.tuning_gaps import gaps, of_curve, of_row
+
+SUITE = """\
+name: suite
+version: 1
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1}}]
+heads: [softmax, {mos: {num_mixtures: 2}}]
+train: {optimizer: sgd, lr: 1.0, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [1, 2]
+tune: {epochs: 1, seed: 9, space: SPACE}
+table: {baseline: softmax}
+"""
+E_TO = [math.exp(power) for power in range(5)]
+GRID = f"{{train.lr: {E_TO}}}"  # the logarithms are 0, 1, 2, 3, 4
+
+
+@pytest.mark.parametrize(
+    ("places", "gap"),
+    [
+        # y = (x - 1)(x - 2) / 2 has its minimum -1/8 at 1.5
+        ([(0.0, 1.0), (1.0, 0.0), (2.0, 0.0)], 1 / 8),
+        # y = (x - 1)^2 has it at the chosen point
+        ([(0.0, 1.0), (1.0, 0.0), (3.0, 4.0)], 0.0),
+        # y = x^2 at -1, 0.5 and 3: 0.25 lower at 0
+        ([(3.0, 9.0), (-1.0, 1.0), (0.5, 0.25)], 0.25),
+        # further points change nothing
+        ([(-9.0, None), (0.0, 1.0), (1.0, 0.0), (2.0, 0.0), (3.0, 0.5)], 1 / 8),
+        ([(0.0, 0.0), (1.0, 0.0), (2.0, 0.0)], 0.0),
+        ([(1.0, 0.0), (2.0, 3.0)], math.inf),
+        ([(0.0, 3.0), (1.0, 0.0)], math.inf),
+        ([(1.0, 0.0)], math.inf),
+        ([(0.0, None), (1.0, 0.0), (2.0, 1.0)], math.inf),
+        ([(0.0, 1.0), (1.0, 0.0), (2.0, None)], math.inf),
+    ],
+)
+def test_a_parabola_by_hand(places, gap):
+    lowest = min((place for place in places if place[1] is not None), key=lambda place: place[1])
+    best = 1.0 if (1.0, 0.0) in places else lowest[0]
+    assert of_curve(places, best) == pytest.approx(gap, abs=1e-12)
+
+
+@pytest.fixture
+def row_of(suite_of):
+    """A function: a space, and the log perplexity of each point of the mixture -> its row, choice and axes."""
+
+    def make(space: str, logs: list[float | None]):
+        suite = suite_of(SUITE.replace("SPACE", space))
+        row = suite.tuning.rows[1]
+        ppl = [None if y is None else math.exp(y) for y in logs]
+        return row, choose(row, dict(zip([each.id for each in row.tuning_trials], ppl, strict=True))), suite
+
+    return make
+
+
+def gap_of(made) -> float:
+    row, choice, suite = made
+    return of_row(row, choice, suite.tuning.spec.space)
+
+
+def test_the_curve_is_over_the_logarithm_of_the_value(row_of):
+    assert gap_of(row_of(GRID, [3.0, 2.0, 1.0, 1.0, 4.0])) == pytest.approx(1 / 8)
+
+
+def test_of_a_uniform_range_and_of_values_that_have_no_logarithm_it_is_over_the_value(row_of):
+    assert gap_of(row_of("{head.dropout: [0, 0.25, 0.5]}", [2.0, 1.0, 1.0])) == pytest.approx(1 / 8)
+    row, choice, suite = row_of("{head.dropout: [0.125, 0.25, 0.375]}", [2.0, 1.0, 1.0])
+    as_range = {"head.dropout": Axis.model_validate({"uniform": [0.125, 0.375]})}
+    assert of_row(row, choice, as_range) == pytest.approx(1 / 8)
+    assert of_row(row, choice, suite.tuning.spec.space) != pytest.approx(1 / 8, rel=0.1)
+
+
+def test_neighbours_have_the_same_other_settings_and_gaps_are_added(row_of):
+    # lr 1, e, e^2 with dropout 0, then 0.2, then 0.4; the best is lr e, dropout 0.2
+    one = [5.0, 2.0, 9.0, 2.0, 1.0, 1.0, 9.0, 1.0, 5.0]
+    space = f"{{head.dropout: [0.1, 0.2, 0.3], train.lr: {E_TO[:3]}}}"
+    row, choice, suite = row_of(space, one)
+    as_range = {**suite.tuning.spec.space, "head.dropout": Axis.model_validate({"uniform": [0.1, 0.3]})}
+    assert choice.point == {"head.dropout": 0.2, "train.lr": E_TO[1]}
+    assert of_row(row, choice, as_range) == pytest.approx(1 / 8 + 1 / 8)
+
+
+def test_lists_in_no_order_have_no_gap(row_of):
+    assert gap_of(row_of("{train.lr: [1, 2]}", [2.0, 1.0])) == 0
+
+
+def test_of_two_ranges_nothing_is_known(suite_of):
+    space = "{train.lr: {log_uniform: [1, 9]}, head.dropout: {uniform: [0, 0.5]}}"
+    suite = suite_of(SUITE.replace("SPACE", space).replace("epochs: 1, seed", "trials: 8, epochs: 1, seed"))
+    row = suite.tuning.rows[1]
+    ppl = dict(zip([each.id for each in row.tuning_trials], [5.0, 4.0, 3.0, 6.0, 7.0, 8.0, 9.0, 10.0], strict=True))
+    assert of_row(row, choose(row, ppl), suite.tuning.spec.space) == math.inf
+
+
+@pytest.fixture
+def suite(suite_of):
+    """Softmax with a gap of 1/8, the mixture without a known one."""
+    made = suite_of(SUITE.replace("SPACE", GRID))
+    logs = [3.0, 2.0, 1.0, 1.0, 4.0], [1.0, 2.0, 3.0, 4.0, 5.0]
+    return with_choices(
+        made,
+        [
+            choose(row, dict(zip([each.id for each in row.tuning_trials], map(math.exp, of_each), strict=True)))
+            for row, of_each in zip(made.tuning.rows, logs, strict=True)
+        ],
+    )
+
+
+def test_every_trial_of_a_row_has_its_gap_and_records_count_before_a_stored_choice(suite, record_of, suite_of):
+    first, *others = [trial.id for trial in suite.tuning.of_table(0)]
+    assert gaps(suite, {})[first] == gaps(suite, {})[others[0]] == pytest.approx(1 / 8)
+    logs = [3.0, 2.0, 1.0, 2.0, 4.0]  # the stored choice says less than these records
+    records = [
+        record_of(trial, valid_ppl=math.exp(y))
+        for trial, y in zip(suite.tuning.rows[0].tuning_trials, logs, strict=True)
+    ]
+    assert gaps(suite, {each.id: each for each in records})[first] == pytest.approx(0, abs=1e-12)
+    assert gaps(suite_of(SUITE.replace("tune: {epochs: 1, seed: 9, space: SPACE}\n", "")), {}) == {}
+
+
+def test_a_note_has_the_gaps(suite):
+    # 1 - exp(-1/8) = 0.1175
+    (note,) = [line for line in tabulated(suite).splitlines() if line.startswith("- Tuning gap")]
+    assert note.endswith(": softmax 11.8 %; mos(num_mixtures=2) not known.")
+
+
+BASE = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
+
+
+def lower(share: float) -> list[float]:
+    """Lower than BASE by a share, with a small spread."""
+    return [value * (1 - share) * (1 + (-1) ** index * 1e-3) for index, value in enumerate(BASE)]
+
+
+@pytest.mark.parametrize(
+    ("share", "row_gap", "base_gap", "verdict"),
+    [
+        (0.05, 0.0, 0.0, "better"),
+        (0.05, math.inf, 0.03, "better"),
+        (0.05, 0.0, 0.06, "undecided: coarse tuning"),
+        (0.05, 0.0, math.inf, "undecided: coarse tuning"),
+        (-0.05, 0.03, math.inf, "worse"),
+        (-0.05, 0.06, 0.0, "undecided: coarse tuning"),
+        (0.0, 0.005, 0.005, "equivalent"),
+        (0.0, 0.02, 0.0, "undecided"),
+        (0.0, 0.0, 0.02, "undecided"),
+    ],
+)
+def test_a_difference_counts_beyond_what_tuning_leaves_open(table_of, share, row_gap, base_gap, verdict):
+    lines = table_of(2, 6)(BASE, lower(share))
+    lines = [replace(lines[0], tuning_gap=base_gap), replace(lines[1], tuning_gap=row_gap)]
+    found = comparisons.compare(lines, TableSpec(baseline="softmax"), None)[1]
+    assert found.verdict == verdict
+    assert bool(found.stars) is (verdict in ("better", "worse"))
+    assert found.p_seeds == found.difference.p_t
+
+
+def test_a_row_that_tuning_may_lower_prevents_a_best_row(table_of):
+    lines = table_of(3, 6)(BASE, lower(0.05), lower(-0.05))
+    assert ranks(lines, "paired") == {0: "behind", 1: "best", 2: "behind"}
+    assert ranks([lines[0], replace(lines[1], tuning_gap=math.inf), lines[2]], "paired")[1] == "best"
+    open_row = replace(lines[2], tuning_gap=0.2)
+    assert ranks([*lines[:2], open_row], "paired") == {0: "behind", 1: "tie", 2: "tie"}
