@@ -82,7 +82,7 @@ def test_equal_heads_are_equivalent_where_the_spread_is_small_and_those_at_the_m
     assert share(compared[1].verdict == "equivalent" for compared, _ in equal) >= 0.9
     # at the margin itself the test of equivalence has its level, 5 %
     at_margin = judged([0.0, math.log(1.01)], seeds=8, sd=0.003, tables=1_000, draw=12)
-    assert 0.03 <= share(compared[1].p_equivalent < 0.05 for compared, _ in at_margin) <= 0.07
+    assert 0.03 <= share(compared[1].beyond.equivalent < 0.05 for compared, _ in at_margin) <= 0.07
 
 
 def test_intervals_and_p_values_have_their_levels(judged):

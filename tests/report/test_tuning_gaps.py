@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from handmade import tabulated
 
@@ -31,14 +32,15 @@ GRID = f"{{train.lr: {E_TO}}}"  # the logarithms are 0, 1, 2, 3, 4
 @pytest.mark.parametrize(
     ("places", "gap"),
     [
-        # y = (x - 1)(x - 2) / 2 has its minimum -1/8 at 1.5
-        ([(0.0, 1.0), (1.0, 0.0), (2.0, 0.0)], 1 / 8),
-        # y = (x - 1)^2 has it at the chosen point
-        ([(0.0, 1.0), (1.0, 0.0), (3.0, 4.0)], 0.0),
-        # y = x^2 at -1, 0.5 and 3: 0.25 lower at 0
-        ([(3.0, 9.0), (-1.0, 1.0), (0.5, 0.25)], 0.25),
+        # at equal distances an eighth of the larger rise
+        ([(0.0, 8.0), (1.0, 0.0), (2.0, 0.0)], 1.0),
+        ([(0.0, 2.0), (1.0, 0.0), (2.0, 4.0)], 0.5),
+        ([(2.0, 4.0), (0.0, 4.0), (1.0, 0.0)], 0.5),  # also where both are alike
+        # distances 1 and 2: (y0 - y1) 4 / 12 and (y2 - y1) / 24
+        ([(0.0, 3.0), (1.0, 0.0), (3.0, 6.0)], 1.0),
+        ([(0.0, 0.0), (1.0, 0.0), (3.0, 6.0)], 0.25),
         # further points change nothing
-        ([(-9.0, None), (0.0, 1.0), (1.0, 0.0), (2.0, 0.0), (3.0, 0.5)], 1 / 8),
+        ([(-9.0, None), (0.0, 8.0), (1.0, 0.0), (2.0, 0.0), (3.0, 0.5)], 1.0),
         ([(0.0, 0.0), (1.0, 0.0), (2.0, 0.0)], 0.0),
         ([(1.0, 0.0), (2.0, 3.0)], math.inf),
         ([(0.0, 3.0), (1.0, 0.0)], math.inf),
@@ -47,10 +49,23 @@ GRID = f"{{train.lr: {E_TO}}}"  # the logarithms are 0, 1, 2, 3, 4
         ([(0.0, 1.0), (1.0, 0.0), (2.0, None)], math.inf),
     ],
 )
-def test_a_parabola_by_hand(places, gap):
-    lowest = min((place for place in places if place[1] is not None), key=lambda place: place[1])
-    best = 1.0 if (1.0, 0.0) in places else lowest[0]
-    assert of_curve(places, best) == pytest.approx(gap, abs=1e-12)
+def test_gaps_by_hand(places, gap):
+    assert of_curve(places, 1.0) == pytest.approx(gap, abs=1e-12)
+
+
+def test_no_parabola_with_this_lowest_point_goes_lower():
+    generator = np.random.default_rng(3)
+    x0, x1, x2 = np.sort(generator.uniform(-1, 1, (20_000, 3)), axis=1).T
+    lowest = x1 + generator.uniform(-1, 1, 20_000) * 0.5 * np.where(generator.random(20_000) < 0.5, x1 - x0, x2 - x1)
+    values = [(x - lowest) ** 2 for x in (x0, x1, x2)]
+    inside = (values[1] <= values[0]) & (values[1] <= values[2])
+    found = [
+        of_curve(list(zip(xs, ys, strict=True)), xs[1])
+        for xs, ys in zip(np.stack([x0, x1, x2], 1)[inside], np.stack(values, 1)[inside], strict=True)
+    ]
+    assert inside.sum() > 5_000
+    shares = values[1][inside] / np.array(found)  # the minimum is 0
+    assert 0.95 < shares.max() <= 1 + 1e-9
 
 
 @pytest.fixture
@@ -93,8 +108,9 @@ def test_neighbours_have_the_same_other_settings_and_gaps_are_added(row_of):
     assert of_row(row, choice, as_range) == pytest.approx(1 / 8 + 1 / 8)
 
 
-def test_lists_in_no_order_have_no_gap(row_of):
-    assert gap_of(row_of("{train.lr: [1, 2]}", [2.0, 1.0])) == 0
+def test_lists_in_no_order_have_no_gap_but_for_the_learning_rate(row_of):
+    assert gap_of(row_of("{train.clip: [1, 2]}", [2.0, 1.0])) == 0
+    assert gap_of(row_of("{train.lr: [1, 2]}", [2.0, 1.0])) == math.inf
 
 
 def test_of_two_ranges_nothing_is_known(suite_of):
@@ -122,13 +138,21 @@ def suite(suite_of):
 def test_every_trial_of_a_row_has_its_gap_and_records_count_before_a_stored_choice(suite, record_of, suite_of):
     first, *others = [trial.id for trial in suite.tuning.of_table(0)]
     assert gaps(suite, {})[first] == gaps(suite, {})[others[0]] == pytest.approx(1 / 8)
-    logs = [3.0, 2.0, 1.0, 2.0, 4.0]  # the stored choice says less than these records
-    records = [
-        record_of(trial, valid_ppl=math.exp(y))
-        for trial, y in zip(suite.tuning.rows[0].tuning_trials, logs, strict=True)
-    ]
-    assert gaps(suite, {each.id: each for each in records})[first] == pytest.approx(0, abs=1e-12)
+
+    def with_records(*logs: float) -> float:
+        trials = suite.tuning.rows[0].tuning_trials
+        records = [record_of(trial, valid_ppl=math.exp(y)) for trial, y in zip(trials, logs, strict=True)]
+        return gaps(suite, {each.id: each for each in records})[first]
+
+    assert with_records(3.0, 3.0, 1.0, 2.0, 4.0) == pytest.approx(2 / 8)
+    assert with_records(3.0, 1.0, 2.0, 2.0, 4.0) == math.inf  # another point is the best one
     assert gaps(suite_of(SUITE.replace("tune: {epochs: 1, seed: 9, space: SPACE}\n", "")), {}) == {}
+
+
+def test_a_learning_rate_that_is_not_tuned_is_said(suite, suite_of):
+    said = "- Learning rate not tuned per head"
+    assert said not in tabulated(suite)
+    assert said in tabulated(suite_of(SUITE.replace("SPACE", "{train.clip: [1, 2]}")))
 
 
 def test_a_note_has_the_gaps(suite):
@@ -155,8 +179,8 @@ def lower(share: float) -> list[float]:
         (-0.05, 0.03, math.inf, "worse"),
         (-0.05, 0.06, 0.0, "undecided: coarse tuning"),
         (0.0, 0.005, 0.005, "equivalent"),
-        (0.0, 0.02, 0.0, "undecided"),
-        (0.0, 0.0, 0.02, "undecided"),
+        (0.0, 0.02, 0.0, "undecided: coarse tuning"),
+        (0.0, 0.0, 0.02, "undecided: coarse tuning"),
     ],
 )
 def test_a_difference_counts_beyond_what_tuning_leaves_open(table_of, share, row_gap, base_gap, verdict):
@@ -165,7 +189,16 @@ def test_a_difference_counts_beyond_what_tuning_leaves_open(table_of, share, row
     found = comparisons.compare(lines, TableSpec(baseline="softmax"), None)[1]
     assert found.verdict == verdict
     assert bool(found.stars) is (verdict in ("better", "worse"))
-    assert found.p_seeds == found.difference.p_t
+    assert found.at_settings.different == found.difference.p_t
+    assert (found.p_holm, found.beyond.different) == (found.difference.p_settled,) * 2
+
+
+def test_a_gap_ends_at_a_perplexity_of_1(table_of):
+    # perplexities 1.002 and 1.004: at most 0.2 % lower, so they are equivalent whatever the rates
+    lines = [
+        replace(row, tuning_gap=math.inf) for row in table_of(2, 6)([1.002] * 5 + [1.0021], [1.004] * 5 + [1.0041])
+    ]
+    assert comparisons.compare(lines, TableSpec(baseline="softmax"), None)[1].verdict == "equivalent"
 
 
 def test_a_row_that_tuning_may_lower_prevents_a_best_row(table_of):

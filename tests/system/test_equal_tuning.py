@@ -98,6 +98,6 @@ def test_without_tuning_a_head_with_another_best_rate_is_called_worse(tmp_path):
 
 def test_with_tuning_equal_heads_differ_by_little(tmp_path):
     found, differences = verdicts(tmp_path, tuned=True)
-    assert statistics.median(map(abs, differences)) < 5
+    assert statistics.median(map(abs, differences)) < 5  # single rates are unstable under other seeds: -19 % of 100
     if TABLES >= 20:  # of fewer tables the share says nothing
         assert found["worse"] + found["better"] <= 0.1 * TABLES

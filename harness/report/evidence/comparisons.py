@@ -1,6 +1,6 @@
 """The rows of a table compared with the baseline."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.errors import RecordError
 from harness.plan.comparison import TableSpec, Test
@@ -11,7 +11,7 @@ from harness.report.evidence.multiple import holm, stars
 from harness.report.evidence.seed_pairs import difference, logarithms, shared_seeds
 from harness.report.evidence.statistics import MeanDifference, correlation, equivalence, sign_flip
 from harness.report.evidence.table_rows import Row, of_head
-from harness.report.evidence.verdicts import Obstacle, Verdict, nats, obstacle, verdict
+from harness.report.evidence.verdicts import Corrected, Obstacle, Verdict, nats, obstacle, verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,9 @@ class Compared:
         seeds: those for which both have a finished trial, in the order of the suite.
         test: the declared one.
         difference: of log perplexity over these seeds, row less baseline, with its test.
-        p_holm: p of the t test beyond the tuning gaps (MeanDifference.p_settled), corrected by Holm's method over all
-            comparisons of the table; None for one seed.
-        p_seeds: p of the t test at the chosen settings, corrected in the same way.
-        p_equivalent: p of the two one-sided tests against the margin, corrected in the same way; None for one seed.
+        beyond: p of the t test (MeanDifference.p_settled), and of the two one-sided tests against the margin, beyond
+            what tuning leaves open, each corrected by Holm's method over all comparisons; None for one seed.
+        at_settings: the same at the chosen settings.
         interval: of the mean difference in nats, row less baseline, over blocks of the test split; only for a single
             shared seed, if both trials stored their token scores.
     """
@@ -35,15 +34,19 @@ class Compared:
     seeds: tuple[int, ...]
     test: Test
     difference: MeanDifference
-    p_holm: float | None
-    p_seeds: float | None
-    p_equivalent: float | None
+    beyond: Corrected | None
+    at_settings: Corrected | None
     interval: Interval | None
 
     @property
     def verdict(self) -> Verdict:
         """How the row compares with the baseline, in words."""
-        return verdict(self.difference, self.p_holm, self.p_equivalent, self.p_seeds, self._hindered)
+        return verdict(self.difference, self.beyond, self.at_settings, self._hindered)
+
+    @property
+    def p_holm(self) -> float | None:
+        """The corrected p of the t test, beyond what tuning leaves open; None for one seed."""
+        return None if self.beyond is None else self.beyond.different
 
     @property
     def stars(self) -> str:
@@ -84,10 +87,9 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int,
     pairs = _pairs(lines, table.baseline)
     found = {index: difference(row, other, seeds, table.test) for index, (row, other, seeds) in pairs.items()}
     tested = {index: each for index, each in found.items() if each.n > 1}
-    margin = nats(table.margin)
-    different = dict(zip(tested, holm([each.p_settled for each in tested.values()]), strict=True))
-    of_seeds = dict(zip(tested, holm([each.p_t for each in tested.values()]), strict=True))
-    equivalent = dict(zip(tested, holm([equivalence(each, margin) for each in tested.values()]), strict=True))
+    beyond = _corrected(tested, nats(table.margin))
+    settled = {index: replace(each, below=0.0, above=0.0) for index, each in tested.items()}
+    at_settings = _corrected(settled, nats(table.margin))
     return {
         index: Compared(
             row=row,
@@ -95,13 +97,19 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int,
             seeds=seeds,
             test=table.test,
             difference=found[index],
-            p_holm=different.get(index),
-            p_seeds=of_seeds.get(index),
-            p_equivalent=equivalent.get(index),
+            beyond=beyond.get(index),
+            at_settings=at_settings.get(index),
             interval=_interval(row, other, seeds, evidence),
         )
         for index, (row, other, seeds) in pairs.items()
     }
+
+
+def _corrected(tested: dict[int, MeanDifference], margin: float) -> dict[int, Corrected]:
+    """Both tests of each comparison, each corrected over all of them."""
+    different = holm([each.p_settled for each in tested.values()])
+    equivalent = holm([equivalence(each, margin) for each in tested.values()])
+    return dict(zip(tested, map(Corrected, different, equivalent), strict=True))
 
 
 def _pairs(lines: list[Row], baseline: str | None) -> dict[int, tuple[Row, Row, tuple[int, ...]]]:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from statistics import fmean
 
 from harness.plan.comparison import Test
 from harness.report.evidence import statistics
@@ -26,10 +27,13 @@ def logarithms(row: Row, seeds: tuple[int, ...]) -> list[float]:
 
 
 def difference(row: Row, other: Row, seeds: tuple[int, ...], test: Test) -> MeanDifference:
-    """Compare the log perplexities of shared seeds, row less other. Raises ValueError when there is no seed."""
+    """Compare the log perplexities of shared seeds, row less other. Raises ValueError when there is no seed.
+
+    A tuning gap leaves a mean log perplexity at 0 or above, because no perplexity is below 1.
+    """
     ours, theirs = logarithms(row, seeds), logarithms(other, seeds)
     if test == "welch":
         found = statistics.welch(ours, theirs)
     else:
         found = statistics.paired([our - their for our, their in zip(ours, theirs, strict=True)])
-    return replace(found, below=row.tuning_gap, above=other.tuning_gap)
+    return replace(found, below=min(row.tuning_gap, fmean(ours)), above=min(other.tuning_gap, fmean(theirs)))

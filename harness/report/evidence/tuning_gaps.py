@@ -12,6 +12,7 @@ from harness.plan.tuning import Axis
 from harness.records.choices import of_records
 from harness.records.record import TrialRecord
 
+RATE = "train.lr"
 Gaps = dict[str, float]  # id of a trial of the table -> the gap of its row, in nats
 Place = tuple[float, float | None]  # a value and the log validation perplexity there; None: the trial failed
 
@@ -20,14 +21,16 @@ def gaps(suite: Suite, records: Mapping[str, TrialRecord]) -> Gaps:
     """The gap of every row with a point; {} without `tune`.
 
     Args:
-        records: of the tuning trials, by id; where some of a row are missing, its stored choice counts.
+        records: of the tuning trials, by id; where some of a row are missing, its stored choice counts. If they give
+            another point than the one that is used, nothing is known of the used one, and the gap is infinite.
     """
     if suite.tuning is None:
         return {}
     tuning, found = suite.tuning, {}
     for index, (row, choice) in enumerate(zip(tuning.rows, tuning.choices, strict=True)):
         if choice is not None and choice.trial is not None:
-            nats = of_row(row, of_records(row, dict(records)) or choice, tuning.spec.space)
+            now = of_records(row, dict(records)) or choice
+            nats = of_row(row, now, tuning.spec.space) if now.trial == choice.trial else math.inf
             found |= dict.fromkeys((trial.id for trial in tuning.of_table(index)), nats)
     return found
 
@@ -37,10 +40,13 @@ def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
 
     The gap of a key is that of the trials that agree with the chosen one in the other keys, over the logarithm of the
     value, or over the value itself for a `uniform` range and for values that are not above 0. Of two ranges no two
-    trials agree, so that nothing is known and the gap is infinite.
+    trials agree, so that nothing is known and the gap is infinite. So it is for a learning rate with two values, or
+    with a `choice`.
     """
     found = 0.0
     for key, best in choice.point.items():
+        if key == RATE and not space[key].ordered:
+            return math.inf
         if space[key].ordered:
             alike = [each for each in row.candidates if _others(each.point, key) == _others(choice.point, key)]
             values = [each.point[key] for each in alike]
@@ -55,15 +61,15 @@ def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
 
 
 def of_curve(places: list[Place], best: float) -> float:
-    """How far the minimum of a curve is below its lowest known point.
+    """How far a parabola may go below its lowest known point.
 
-    The curve is the parabola through the lowest point (x1, y1) and its two neighbours. With the slopes s01 and s12 of
-    the lines between them,
+    With (x1, y1) this point, (x0, y0) and (x2, y2) its neighbours, h1 = x1 - x0 and h2 = x2 - x1 the distances, the
+    minimum is at most half of a distance away, or a neighbour would be lower. So
 
-        c = (s12 - s01) / (x2 - x0);    b = s01 + c (x1 - x0);    gap = b^2 / (4 c)
+        gap = max( (y0 - y1) h2^2 / (4 h1 (h1 + h2)),  (y2 - y1) h1^2 / (4 h2 (h1 + h2)) )
 
-    b is its slope at x1. Infinite where the lowest point is the first or the last one, or a neighbour failed: how low
-    the curve is there is not known.
+    For equal distances this is an eighth of the larger rise. Infinite where the lowest point is the first or the last
+    one, or a neighbour failed: how low the curve is there is not known.
     Args:
         best: x1.
     """
@@ -74,10 +80,10 @@ def of_curve(places: list[Place], best: float) -> float:
     (x0, y0), (x1, y1), (x2, y2) = ordered[at - 1 : at + 2]
     if y0 is None or y2 is None:
         return math.inf
-    before, after = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
-    curvature = (after - before) / (x2 - x0)
-    slope = before + curvature * (x1 - x0)
-    return slope**2 / (4 * curvature) if curvature > 0 else 0.0
+    before, after = x1 - x0, x2 - x1
+    to_the_right = (y0 - y1) * after**2 / (4 * before * (before + after))
+    to_the_left = (y2 - y1) * before**2 / (4 * after * (before + after))
+    return max(to_the_right, to_the_left)
 
 
 def _others(point: Mapping[str, object], key: str) -> dict[str, object]:

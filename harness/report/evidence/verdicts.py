@@ -1,7 +1,7 @@
 """The words by which tables say how two rows compare, and which rows can be judged at all."""
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from harness.report.evidence.convergence import collapsed, mostly_unconverged
 from harness.report.evidence.multiple import RANK_SEEDS, SIGNIFICANT
@@ -26,6 +26,13 @@ Verdict = Literal[
 Rank = Literal["best", "tie", "behind"]
 
 
+class Corrected(NamedTuple):
+    """p of a difference, and of equivalence within the margin, corrected for the comparisons of the table."""
+
+    different: float
+    equivalent: float
+
+
 def obstacle(row: Row) -> Obstacle:
     """Why a row has no rank, star or verdict; '' where nothing prevents it.
 
@@ -47,31 +54,27 @@ def obstacle(row: Row) -> Obstacle:
 
 
 def verdict(
-    found: MeanDifference,
-    p_different: float | None,
-    p_equivalent: float | None,
-    p_seeds: float | None,
-    hindered: Obstacle,
+    found: MeanDifference, beyond: Corrected | None, at_settings: Corrected | None, hindered: Obstacle
 ) -> Verdict:
     """How a row compares with the baseline.
 
     Equivalent: the difference is within the margin (two one-sided tests), even if it is not 0. Otherwise better or
-    worse if there is a difference. Otherwise undecided: because tuning left too much open, if there is a difference at
-    the chosen settings.
+    worse if there is a difference. Otherwise undecided: because of coarse tuning, if one of the two is shown at the
+    chosen settings.
     Args:
-        p_different, p_equivalent, p_seeds: of a difference, of equivalence and of a difference at the chosen settings,
-            corrected for the comparisons of the table; None for one seed.
+        beyond: the tests beyond what tuning leaves open; None for one seed.
+        at_settings: those at the chosen settings.
         hindered: the obstacle of the row or, if it has none, of the baseline.
     """
     if found.n < RANK_SEEDS:
         return "too few seeds"
     if hindered:
         return f"undecided: {hindered}"
-    if p_equivalent < SIGNIFICANT:
+    if beyond.equivalent < SIGNIFICANT:
         return "equivalent"
-    if p_different < SIGNIFICANT:
+    if beyond.different < SIGNIFICANT:
         return "better" if found.mean < 0 else "worse"
-    return "undecided: coarse tuning" if p_seeds < SIGNIFICANT else "undecided"
+    return "undecided: coarse tuning" if min(at_settings) < SIGNIFICANT else "undecided"
 
 
 def nats(margin: float) -> float:

@@ -35,7 +35,8 @@ MEANING = (
     "trials, followed by the trials that are not ok. A trial of several suites counts once.",
     "vs best: change of test perplexity against the first row, over the seeds that both have (pairs), with its "
     "95 % interval; p (Holm): of the paired t test, corrected over all pairs of rows of the table, because any row "
-    "could have been the best. Stars as in docs/statistics.md, from six pairs on.",
+    "could have been the best. Stars as in docs/statistics.md, from six pairs on. The test is at the settings that "
+    "were used: it does not allow for what tuning leaves open, as the tables of the suites do.",
     "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
     "training began at pretrained weights, or was in both directions of reading). Batch sizes and learning rates are "
     "those that each suite chose; the table of the suite says whether they were tuned for each head.",

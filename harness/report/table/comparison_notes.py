@@ -44,8 +44,9 @@ def _tests(findings: Findings) -> list[str]:
     table = findings.evidence.suite.table
     if not findings.compared:
         return []
+    beyond = "" if findings.evidence.suite.tuning is None else ", of differences beyond the tuning gaps"
     tests = (
-        f"Comparisons: {TESTS[table.test]}, corrected by Holm's method; smallest difference of interest "
+        f"Comparisons: {TESTS[table.test]}{beyond}, corrected by Holm's method; smallest difference of interest "
         f"{100 * table.margin:g} %."
     )
     found = [Note(f"{tests} {MEAN}", COLUMNS)]
@@ -61,9 +62,10 @@ def _more_seeds(findings: Findings) -> list[str]:
             texts.append(f"{row_name(each.row, findings.lines)} {_range(needed)}")
     if not texts:
         return []
+    where = "" if findings.evidence.suite.tuning is None else ", at the chosen settings"
     needed = (
         f"Seeds still needed to detect a difference of {100 * margin:g} % with 80 % power (for the 95 % interval of "
-        f"the spread): {'; '.join(texts)}."
+        f"the spread{where}): {'; '.join(texts)}."
     )
     return [Note(needed, COLUMNS)]
 

@@ -142,7 +142,7 @@ def _in_words(cells: dict[str, Cell], against: str) -> Cell:
         return Cell(text="baseline" if _is_baseline(cells, against) else NOTHING)
     if verdict in ("better", "worse"):
         return Cell(text=f"{abs(change):.1f} % {verdict}")
-    if verdict in ("equivalent", "undecided"):
+    if verdict in ("equivalent", "undecided", "undecided: coarse tuning"):
         return Cell(text=f"{verdict} ({change:+.1f} %)")
     if verdict == FEW:
         return Cell(text=f"{abs(change):.1f} % {UNTESTED[change > 0]}")

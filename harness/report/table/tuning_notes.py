@@ -11,11 +11,12 @@ from harness.plan.specs import value_text
 from harness.plan.tuning import Axis
 from harness.plan.two_stages import row_labels
 from harness.printable import counted
-from harness.report.evidence import tuned, versions
+from harness.report.evidence import tuned, tuning_gaps, versions
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
 
 NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
+RATE_NOT_TUNED = "Learning rate not tuned per head: it may suit one head better than another."
 Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its choice
 
 
@@ -31,6 +32,7 @@ def notes(findings: Findings) -> list[str]:
     tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row, _ in named]
     return [
         _budget(tuning),
+        *([] if tuning_gaps.RATE in tuning.spec.space else [RATE_NOT_TUNED]),
         *_unequal(suite, findings.evidence),
         *_edges(tuning, named),
         *_gaps(suite, findings.evidence),
@@ -106,8 +108,8 @@ def _gaps(suite: Suite, evidence: Evidence) -> list[str]:
     if not found:
         return []
     return [
-        "Tuning gap, how much lower the perplexity of a row may be at values between those that were tried, which "
-        f"comparisons and ranks allow for: {'; '.join(found)}."
+        "Tuning gap: how much lower the perplexity of a row may be at values between those that were tried. "
+        f"Comparisons and ranks allow for it: {'; '.join(found)}."
     ]
 
 
