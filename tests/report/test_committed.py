@@ -2,6 +2,8 @@
 
 results/records has one file for a suite or for a trial: `<suite>.zip` or `<suite>.<trial>.zip`. Its folder `shortened`
 has those of suites that were changed by --set, with the changes in their names: `<suite>.epochs=1.zip`, as its table.
+Its folder `unfinished` has the finished tuning trials of a suite whose other tuning trials are still to be trained, so
+that another machine can go on; there is no table of them.
 """
 
 import re
@@ -11,13 +13,14 @@ import pytest
 
 from harness import plan
 from harness.exchange.importer import import_records
-from harness.plan.two_stages import everything
+from harness.plan.two_stages import everything, first_stage
 from harness.report import study
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "results"
 FILES = sorted((RESULTS / "records").glob("*.zip"))
 SHORTENED = sorted(path.stem for path in (RESULTS / "records" / "shortened").glob("*.zip"))
+UNFINISHED = sorted(path.stem for path in (RESULTS / "records" / "unfinished").glob("*.zip"))
 SUITES = sorted({path.name.split(".")[0] for path in FILES})
 TABLES = sorted(
     path.stem for path in (RESULTS / "tables").glob("*.csv") if (ROOT / f"suites/{path.stem}.yaml").exists()
@@ -60,6 +63,16 @@ def test_every_committed_record_is_ok_and_of_a_trial_that_its_suite_plans(name, 
     tuning = {trial.id for trial in everything(suite)} - {trial.id for trial in suite.trials}  # these may fail
     assert {path.parent.name for path in runs.glob("*/record.json")} == set(studies[name].records) | tuning
     assert {record.status for record in studies[name].records.values()} == {"ok"}
+
+
+@pytest.mark.parametrize("name", UNFINISHED)
+def test_records_of_an_unfinished_tuning_are_of_trials_that_its_suite_plans(name, tmp_path):
+    suite = plan.load(ROOT / f"suites/{name}.yaml")
+    import_records(RESULTS / "records" / "unfinished" / f"{name}.zip", tmp_path)
+    found = {path.parent.name for path in tmp_path.glob("runs/*/*/record.json")}
+    assert found
+    assert found < {trial.id for trial in first_stage(suite).trials}  # all of them: a file for the folder above
+    assert name not in SUITES
 
 
 @pytest.mark.parametrize("name", SUITES)
