@@ -88,8 +88,8 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int,
     found = {index: difference(row, other, seeds, table.test) for index, (row, other, seeds) in pairs.items()}
     tested = {index: each for index, each in found.items() if each.n > 1}
     beyond = _corrected(tested, nats(table.margin))
-    settled = {index: replace(each, below=0.0, above=0.0) for index, each in tested.items()}
-    at_settings = _corrected(settled, nats(table.margin))
+    without_gaps = {index: replace(each, below=0.0, above=0.0) for index, each in tested.items()}
+    at_settings = _corrected(without_gaps, nats(table.margin))
     return {
         index: Compared(
             row=row,
