@@ -5,7 +5,6 @@ Each table has its own text, tuning seed and trial seeds. HARNESS_TEST_TABLES=10
 
 import math
 import os
-import statistics
 from collections import Counter
 
 import pytest
@@ -93,11 +92,11 @@ def verdicts(tmp_path, *, tuned: bool) -> tuple[Counter[str], list[float]]:
 def test_without_tuning_a_head_with_another_best_rate_is_called_worse(tmp_path):
     found, differences = verdicts(tmp_path, tuned=False)
     assert found["worse"] >= 0.9 * TABLES
-    assert statistics.median(differences) > 5
+    assert sorted(differences)[TABLES // 10] > 5  # of two tables the smaller one; of a hundred all but ten
 
 
 def test_with_tuning_equal_heads_differ_by_little(tmp_path):
     found, differences = verdicts(tmp_path, tuned=True)
-    assert statistics.median(map(abs, differences)) < 5  # single rates are unstable under other seeds: -19 % of 100
+    assert sorted(map(abs, differences), reverse=True)[TABLES // 10] < 5
     if TABLES >= 20:  # of fewer tables the share says nothing
         assert found["worse"] + found["better"] <= 0.1 * TABLES

@@ -101,7 +101,7 @@ def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
 def _gaps(suite: Suite, evidence: Evidence) -> list[str]:
     """'...: softmax 0.2 %; mos(num_mixtures=2) not known.'"""
     found = []
-    for label, index in zip(row_labels(suite), range(len(suite.tuning.rows)), strict=True):
+    for index, label in enumerate(row_labels(suite)):
         for trial in suite.tuning.of_table(index)[:1]:
             gap = evidence.tuning_gaps[trial.id]
             found.append(f"{label} {-100 * math.expm1(-gap):.1f} %" if math.isfinite(gap) else f"{label} not known")
