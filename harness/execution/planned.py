@@ -10,7 +10,7 @@ import torch
 from harness.code.fingerprints import is_outdated
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
-from harness.plan.tuning import Point, epochs_text
+from harness.plan.tuning import Point
 from harness.plan.two_stages import chosen_rows, chosen_trials, everything, first_stage
 from harness.printable import counted
 from harness.records import store
@@ -87,12 +87,12 @@ class PlannedSuite:
         """For example '8 trials, 3 to run, 1 outdated'; of a suite with `tune` the same for both stages."""
         if self.suite.tuning is None:
             return _counts(self.trials)
-        spec, final = self.suite.tuning.spec, self.suite.tuning.rows[0].candidates[0].finals[0]
+        tuning = self.suite.tuning
         later = sum(len(each.seeds) for each in self.later)
         after = f", {later} more after tuning" if later else ""
         return (
-            f"stage 1, tuning: {_counts(self.tuning)}, {spec.budget} each; "
-            f"stage 2, the table: {_counts(self.trials)}{after}, {epochs_text(final.train.epochs)} each"
+            f"stage 1, tuning: {_counts(self.tuning)}, {tuning.budget} each; "
+            f"stage 2, the table: {_counts(self.trials)}{after}, {tuning.final_budget} each"
         )
 
     @property

@@ -10,7 +10,7 @@ from harness.plan.reader import Source
 from harness.plan.run_options import CheckpointSpec, MeasureSpec, Resources, TimeoutSpec
 from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.plan.strict import Strict
-from harness.plan.tuning import Point, TuneSpec
+from harness.plan.tuning import Point, TuneSpec, epochs_text
 
 
 class Candidate(Strict):
@@ -70,6 +70,17 @@ class Tuning(Strict):
         """The trials of the table of a row; () before a point is chosen."""
         choice, found = self.choices[row], self.rows[row].candidates
         return next((each.finals for each in found if choice is not None and each.trial.id == choice.trial), ())
+
+    @property
+    def budget(self) -> str:
+        """The length of the tuning trials: '2 epochs', '10 to 40 epochs'."""
+        return epochs_text(*(trial.train.epochs for row in self.rows for trial in row.tuning_trials))
+
+    @property
+    def final_budget(self) -> str:
+        """The length of the trials of the table, whichever points are chosen."""
+        finals = (trial for row in self.rows for each in row.candidates for trial in each.finals)
+        return epochs_text(*(trial.train.epochs for trial in finals))
 
     @property
     def points(self) -> dict[str, Point]:

@@ -89,10 +89,11 @@ def _candidate(
     if file.match is not None and at_point.params != each.params:
         message = f"{point_text(point)} changes the number of parameters of {each.head.spec}, which `match` fixes"
         raise SuiteError([source.problem(SPACE, message)])
-    if file.tune.epochs > train.epochs:
-        message = f"{each.head.spec} is trained for {train.epochs:g} epochs, got {file.tune.epochs:g} for its tuning"
+    length = train.epochs if file.tune.epochs is None else file.tune.epochs
+    if length > train.epochs:
+        message = f"{each.head.spec} is trained for {train.epochs:g} epochs, got {length:g} for its tuning"
         raise SuiteError([source.problem(("tune", "epochs"), message)])
-    (short,), _ = _trials(at_point, rescaled(train, file.tune.epochs), [file.tune.seed], source)
+    (short,), _ = _trials(at_point, rescaled(train, length), [file.tune.seed], source)
     finals, of_finals = _trials(at_point, train, file.seeds, source)
     if short.id in origins:
         raise SuiteError([each.head.problem(source, f"the row of '{short}' is in the suite twice")])
@@ -130,9 +131,11 @@ def _parameters_of(owner: str, point: Point) -> dict[str, Any]:
 
 
 def _train(train: TrainSpec, point: Point, source: Source) -> TrainSpec:
+    """Return the settings of a point. Where it has epochs, the schedule of the suite is scaled to these."""
     changes = _parameters_of("train", point)
+    epochs = changes.pop("epochs", train.epochs)
     try:
         given = train.model_dump(mode="json", exclude_defaults=True)
-        return TrainSpec.model_validate_json(json.dumps({**given, **changes}))
+        return rescaled(TrainSpec.model_validate_json(json.dumps({**given, **changes})), epochs)
     except ValidationError as error:
         raise SuiteError([source.problem(SPACE, f"{point_text(point)}: {sentence(error.errors()[0])}")]) from None

@@ -18,6 +18,7 @@ Point = dict[str, Any]  # key of the space -> its value, in the order of the sui
 WAYS = ("log_uniform", "uniform", "choice")
 FEWEST = 3  # values of a list, of which one is at an end and one is not
 DIGITS = 4  # of a value that is drawn from a range
+EPOCHS = "train.epochs"
 EXPECTED = f"a list, or a mapping with one of {', '.join(WAYS)}"
 
 
@@ -100,24 +101,26 @@ class Axis(Strict):
 
 
 class TuneSpec(Strict):
-    """An equal tuning budget: every row is trained shortly with the same points, and its best point is used.
+    """An equal tuning budget: every row is trained with the same points, and its best point is used.
 
     Args:
         trials: the number of points that are drawn, for each combination of the grids; None if all axes are grids.
-        epochs: of each tuning trial. Schedules are shortened with it (harness/plan/short_training.py).
+        epochs: of each tuning trial. Schedules are shortened with it (harness/plan/short_training.py). None: each is as
+            long as the trials that follow if its point is chosen; it must be so where `train.epochs` is in the space.
         seed: of the drawing, and of the tuning trials.
         space: 'train.<setting>', 'head.<parameter>' or 'backbone.<parameter>' -> its values.
     """
 
     trials: Annotated[int, Field(ge=1, le=1024)] | None = None
-    epochs: Annotated[float, Field(gt=0)]
+    epochs: Annotated[float, Field(gt=0)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     space: Annotated[dict[str, Axis], Field(min_length=1)]
 
-    @property
-    def budget(self) -> str:
-        """The length of a tuning trial: '2 epochs'."""
-        return epochs_text(self.epochs)
+    @model_validator(mode="after")
+    def _one_length(self) -> "TuneSpec":
+        if EPOCHS in self.space and self.epochs is not None:
+            raise ValueError(f"'epochs' must be left out: each tuning trial has the epochs of its point, by {EPOCHS}")
+        return self
 
     @model_validator(mode="after")
     def _trials_of_drawn_axes(self) -> "TuneSpec":
@@ -149,9 +152,12 @@ def points(tune: TuneSpec) -> list[Point]:
     return found
 
 
-def epochs_text(epochs: float) -> str:
-    """Return '1 epoch', '0.5 epochs'."""
-    return f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
+def epochs_text(*epochs: float) -> str:
+    """Return '1 epoch', '0.5 epochs'; of different numbers '10 to 40 epochs'."""
+    low, high = min(epochs), max(epochs)
+    if low < high:
+        return f"{low:g} to {high:g} epochs"
+    return f"{low:g} epoch{'' if low == 1 else 's'}"
 
 
 def point_text(point: Point) -> str:

@@ -36,7 +36,7 @@ def problems(
     if tune.seed in file.seeds:
         message = f"the seed {tune.seed} is one of `seeds`; expected another one, so that tuning sees no trial of them"
         found.append(source.problem(("tune", "seed"), message))
-    if file.train.epochs is not None and tune.epochs > file.train.epochs:
+    if None not in (file.train.epochs, tune.epochs) and tune.epochs > file.train.epochs:
         message = f"expected at most train.epochs = {file.train.epochs:g}, got {tune.epochs:g}"
         found.append(source.problem(("tune", "epochs"), message))
     for key in tune.space:
@@ -54,8 +54,9 @@ def problems(
 
 def _of_train(file: SuiteFile, key: str, source: Source) -> list[str]:
     name = key.removeprefix("train.")
-    known = [each for each in TrainSpec.model_fields if _refusal(each) is None]
-    refusal = _refusal(name) or (None if name in known else f"unknown setting '{name}' of train{nearest(name, known)}")
+    known = [each for each in TrainSpec.model_fields if _refusal(each, file) is None]
+    unknown = None if name in known else f"unknown setting '{name}' of train{nearest(name, known)}"
+    refusal = _refusal(name, file) or unknown
     if refusal is not None:
         return [source.problem((*SPACE, key), refusal, at_key=True)]
     given, found = file.train.with_epochs(1).model_dump(mode="json", exclude_defaults=True), []
@@ -68,10 +69,12 @@ def _of_train(file: SuiteFile, key: str, source: Source) -> list[str]:
     return list(dict.fromkeys(found))[:1] if file.tune.space[key].range else list(dict.fromkeys(found))
 
 
-def _refusal(name: str) -> str | None:
+def _refusal(name: str, file: SuiteFile) -> str | None:
     """Return why a setting of `train` cannot be tuned; None if it can be."""
-    if name == "epochs":
-        return "epochs cannot be tuned: every trial of a table has the same budget"
+    if name == "epochs" and file.train.epochs is None:
+        return "epochs cannot be tuned together with train.tokens; give train.epochs instead"
+    if name == "epochs" and file.match is not None and file.match.time is not None:
+        return "epochs cannot be tuned together with match.time, which gives each head its epochs"
     if name in EvalSpec.model_fields:
         return f"{name} cannot be tuned: perplexities of different values do not compare"
     if name in DECIDES_NO_RESULT:

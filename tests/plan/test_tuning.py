@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -193,10 +194,12 @@ REFUSED = {
         "36: tune.space.train.lrr: unknown setting 'lrr' of train; did you mean 'lr'?",
         "52: tune.space.head.drop: no head of this suite has a parameter 'drop'",
     ],
-    "{epochs: 1, space: {train.epochs: [1], train.seq_len: [5], train.cuda_graph: [off]}}": [
-        "27: tune.space.train.epochs: epochs cannot be tuned: every trial of a table has the same budget",
-        "46: tune.space.train.seq_len: seq_len cannot be tuned: perplexities of different values do not compare",
-        "66: tune.space.train.cuda_graph: cuda_graph cannot be tuned: it changes no result",
+    "{space: {train.seq_len: [5], train.cuda_graph: [off]}}": [
+        "16: tune.space.train.seq_len: seq_len cannot be tuned: perplexities of different values do not compare",
+        "36: tune.space.train.cuda_graph: cuda_graph cannot be tuned: it changes no result",
+    ],
+    "{epochs: 1, space: {train.epochs: [1, 2]}}": [
+        "7: tune: 'epochs' must be left out: each tuning trial has the epochs of its point, by train.epochs"
     ],
     "{epochs: 1, space: {train.lr: [1, x, -1], head.dropout: [0, high]}}": [
         "41: tune.space.train.lr.1: expected a valid number, got \"x\"",
@@ -263,6 +266,44 @@ def train(epochs: float, **schedule) -> TrainSpec:
 
 def rate(step, epoch: int) -> float:
     return step.factor ** max(0, epoch - step.after)
+
+
+def test_epochs_are_tuned_with_trials_of_their_length_and_scaled_schedules(write):
+    text = tuned(
+        "{seed: 7, space: {train.lr: [1, 2], train.epochs: [2, 4, 8]}}",
+        ("epochs: 2", "epochs: 4, schedule: {step: {after: 2, factor: 0.25}}"),
+    )
+    made = plan.load(write(text))
+    softmax, _ = made.tuning.rows
+    lengths = [2, 4, 8]
+    assert [tuple(each.point.values()) for each in softmax.candidates] == [*product([1, 2], lengths)]
+    for each, epochs in zip(softmax.candidates[:3], lengths, strict=True):
+        assert {each.trial.train.epochs, *(final.train.epochs for final in each.finals)} == {epochs}
+        assert each.trial.seed == 7
+    # of 4 epochs two have a lower rate, the last one 1/16: of 2 epochs one, of 8 epochs four, with the same last rate
+    steps = [each.trial.train.schedule.step for each in softmax.candidates[:3]]
+    assert [step.after for step in steps] == [1, 2, 4]
+    assert [rate(step, epochs) for step, epochs in zip(steps, lengths, strict=True)] == pytest.approx([1 / 16] * 3)
+    assert made.tuning.budget == made.tuning.final_budget == "2 to 8 epochs"
+
+
+def test_without_epochs_a_tuning_trial_is_as_long_as_those_that_follow(write):
+    made = plan.load(write(tuned("{seed: 7, space: {train.lr: [1, 2]}}")))
+    found = [(each.trial.train, each.finals[0].train) for row in made.tuning.rows for each in row.candidates]
+    assert all(short == whole and short.epochs == 2 for short, whole in found)
+    assert made.tuning.budget == "2 epochs"
+
+
+@pytest.mark.parametrize(
+    ("replaced", "more", "reason"),
+    [
+        (("epochs: 2", "tokens: 2000"), "", "together with train.tokens; give train.epochs instead"),
+        (("", ""), "match: {time: softmax}\n", "together with match.time, which gives each head its epochs"),
+    ],
+)
+def test_epochs_that_something_else_decides_are_not_tuned(problems, replaced, more, reason):
+    (found,) = problems(tuned("{space: {train.epochs: [1, 2, 3]}}", replaced) + more)
+    assert found.endswith(f"tune.space.train.epochs: epochs cannot be tuned {reason}")
 
 
 @pytest.mark.parametrize(("epochs", "after"), [(20, 7), (13, 5), (6, 2), (3, 1), (2, 1)])

@@ -48,7 +48,7 @@ def evidence():
     """Token scores by trial id; none to begin with."""
     kept = {}
     told = []
-    return SimpleNamespace(kept=kept, token_scores=kept.get, told=told, warn=told.append)
+    return SimpleNamespace(kept=kept, token_scores=kept.get, told=told, warn=told.append, rows_without_point=0)
 
 
 def scores(nll) -> TokenScores:
@@ -96,6 +96,16 @@ def test_holm_is_over_all_comparisons_of_the_table(table, evidence):
     assert found[1].p_holm == pytest.approx(3 * raw[0])
     assert found[2].p_holm == pytest.approx(raw[1])  # the largest
     assert (found[1].stars, found[2].stars) == ("***", "")
+
+
+def test_holm_counts_the_planned_comparisons_that_have_no_result(table, evidence):
+    base = np.array([100.0, 101, 102, 103, 104, 105])
+    shifts = np.array([0.01, 0.012, 0.008, 0.011, 0.009, 0.01])
+    better, nothing, failed = base * np.exp(-shifts), [None] * 6, [math.nan] * 6
+    raw = compare(table(base, better), evidence)[1].p_holm
+    assert compare(table(base, better, nothing, failed), evidence)[1].p_holm == pytest.approx(3 * raw)
+    evidence.rows_without_point = 4  # not tuned yet
+    assert compare(table(base, better), evidence)[1].p_holm == pytest.approx(5 * raw)
 
 
 def test_a_single_shared_seed_has_an_interval_over_tokens(table, evidence):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from harness.report.evidence.ranks import ranks
 
@@ -76,6 +77,28 @@ def test_a_row_whose_seeds_are_not_all_run_is_not_ranked(table_of):
 def test_with_too_few_shared_seeds_to_test_a_row_there_is_no_best(table):
     lost = [*(BASE[:5] * 3), DIVERGED]
     assert ranks(table(BASE, MIDDLE, lost), "paired") == {0: "tie", 1: "behind"}
+
+
+@pytest.mark.parametrize("state", [None, DIVERGED], ids=["not run", "diverged"])
+def test_a_row_without_any_result_prevents_a_best_row(table, state):
+    assert ranks(table(BASE, MIDDLE, FAR), "paired")[0] == "best"
+    assert ranks(table(BASE, MIDDLE, FAR, [state] * 6), "paired") == {0: "tie", 1: "behind", 2: "behind"}
+
+
+def test_rows_that_are_not_tuned_yet_prevent_a_best_row(table):
+    assert ranks(table(BASE, MIDDLE), "paired", without_point=1) == {0: "tie", 1: "behind"}
+
+
+def test_pairs_without_a_test_count_in_the_correction(table):
+    # p of the pair, alone: between 0.025 / 3 and 0.025, so behind of 1 pair, a tie of 3 pairs
+    other = BASE * np.exp(0.02 + 0.0125 * np.array([1.0, -1, 1, -1, 1, -1]))
+    p = stats.ttest_rel(np.log(other), np.log(BASE)).pvalue
+    assert 0.025 / 3 < p < 0.025
+    lost = [*(BASE * 2)[:5], DIVERGED]  # of two rows with a lost seed none is ranked, and no pair of theirs is tested
+    assert ranks(table(BASE, other), "paired") == {0: "best", 1: "behind"}
+    assert ranks(table(BASE, other, lost), "paired") == {0: "tie", 1: "tie"}
+    assert ranks(table(BASE, other, [None] * 6), "paired") == {0: "tie", 1: "tie"}
+    assert ranks(table(BASE, other), "paired", without_point=1) == {0: "tie", 1: "tie"}
 
 
 def test_a_row_that_is_not_converged_is_not_ranked(table, with_curve):

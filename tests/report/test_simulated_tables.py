@@ -31,7 +31,7 @@ def judged(table_of):
         spec = TableSpec(baseline="softmax", test=test)
         for ppl in np.exp(level + noise + np.asarray(above)[:, None]).tolist():
             lines = table(*ppl)
-            compared = compare(lines, spec, SimpleNamespace(token_scores=lambda trial: None))
+            compared = compare(lines, spec, SimpleNamespace(token_scores=lambda trial: None, rows_without_point=0))
             yield compared, ranks(lines, test)
 
     return simulate

@@ -13,6 +13,8 @@ from harness.report.evidence.statistics import MeanDifference, correlation, equi
 from harness.report.evidence.table_rows import Row, of_head
 from harness.report.evidence.verdicts import Corrected, Obstacle, Verdict, nats, obstacle, verdict
 
+Group = tuple[str, str]  # corpus and backbone
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
@@ -82,14 +84,18 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int,
     nor a row with a compatibility switch.
 
     Holm's correction and the stars are of the t test: a sign-flip test of 8 seeds has no p below 2 / 256, which times
-    ten comparisons is never below 0.05.
+    ten comparisons is never below 0.05. The correction is over all planned comparisons: one that is not there, because
+    its row is not tuned, has not run or failed, counts with p = 1. So a table does not change its mind when it is
+    completed.
     """
-    pairs = _pairs(lines, table.baseline)
+    baselines = _baselines(lines, table.baseline)
+    pairs = _pairs(lines, baselines)
     found = {index: difference(row, other, seeds, table.test) for index, (row, other, seeds) in pairs.items()}
     tested = {index: each for index, each in found.items() if each.n > 1}
-    beyond = _corrected(tested, nats(table.margin))
+    untested = _planned(lines, baselines) + evidence.rows_without_point - len(tested)
+    beyond = _corrected(tested, untested, nats(table.margin))
     without_gaps = {index: replace(each, below=0.0, above=0.0) for index, each in tested.items()}
-    at_settings = _corrected(without_gaps, nats(table.margin))
+    at_settings = _corrected(without_gaps, untested, nats(table.margin))
     return {
         index: Compared(
             row=row,
@@ -105,23 +111,36 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int,
     }
 
 
-def _corrected(tested: dict[int, MeanDifference], margin: float) -> dict[int, Corrected]:
-    """Both tests of each comparison, each corrected over all of them."""
-    different = holm([each.p_settled for each in tested.values()])
-    equivalent = holm([equivalence(each, margin) for each in tested.values()])
+def _corrected(tested: dict[int, MeanDifference], untested: int, margin: float) -> dict[int, Corrected]:
+    """Both tests of each comparison, each corrected over all of them and some that cannot be tested yet."""
+    different = holm([each.p_settled for each in tested.values()], untested)
+    equivalent = holm([equivalence(each, margin) for each in tested.values()], untested)
     return dict(zip(tested, map(Corrected, different, equivalent), strict=True))
 
 
-def _pairs(lines: list[Row], baseline: str | None) -> dict[int, tuple[Row, Row, tuple[int, ...]]]:
+def _baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:
+    """Corpus and backbone -> the baseline of this group."""
+    found: dict[Group, Row] = {}
+    for row in of_head((row for row in lines if row.compat is None), baseline):
+        found.setdefault(row.group, row)
+    return found
+
+
+def _planned(lines: list[Row], baselines: dict[Group, Row]) -> int:
+    """The number of rows that are to be compared with a baseline, whatever has run."""
+    planned = [row for row in lines if row.compat is None and not row.is_ngram and row.group in baselines]
+    return sum(row is not baselines[row.group] for row in planned)
+
+
+def _pairs(lines: list[Row], baselines: dict[Group, Row]) -> dict[int, tuple[Row, Row, tuple[int, ...]]]:
     """Index of a row that is compared -> the row, the baseline of its group, and their shared seeds."""
-    competing = [(index, row) for index, row in enumerate(lines) if row.compat is None]
-    baselines: dict[tuple[str, str], Row] = {}
-    for row in of_head((row for _, row in competing), baseline):
-        baselines.setdefault(row.group, row)
     return {
         index: (row, other, shared)
-        for index, row in competing
-        if row is not (other := baselines.get(row.group)) and other and (shared := shared_seeds(row, other))
+        for index, row in enumerate(lines)
+        if row.compat is None
+        and row is not (other := baselines.get(row.group))
+        and other
+        and (shared := shared_seeds(row, other))
     }
 
 

@@ -43,7 +43,7 @@ def find(evidence: Evidence) -> Findings:
         evidence=evidence,
         lines=lines,
         compared=compare(lines, table, evidence),
-        ranks=ranks(lines, table.test),
+        ranks=ranks(lines, table.test, evidence.rows_without_point),
         reproduced=[of_row(line, evidence) for line in lines],
     )
 

@@ -69,6 +69,12 @@ class Evidence:
         return gaps(self.suite, self.tuning)
 
     @property
+    def rows_without_point(self) -> int:
+        """The number of rows that are not in the table because no point is chosen for them; 0 without `tune`."""
+        tuning = self.suite.tuning
+        return 0 if tuning is None else sum(not tuning.of_table(index) for index in range(len(tuning.rows)))
+
+    @property
     def trials(self) -> Trials:
         """The numbers of ok, planned and invalid trials."""
         statuses = Counter(self.records[trial.id].status for trial in self.suite.trials if trial.id in self.records)

@@ -1,6 +1,8 @@
 """The ranks of rows: which is the best of its group, and which are behind it."""
 
+import math
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -26,7 +28,7 @@ class Pair:
 Pairs = dict[tuple[int, int], Pair]  # indices of two rows, in both orders; only of those that can be tested
 
 
-def ranks(lines: list[Row], test: Test) -> dict[int, Rank]:
+def ranks(lines: list[Row], test: Test, without_point: int = 0) -> dict[int, Rank]:
     """Index of a row -> its rank among the rows of its corpus, backbone and device; rows without a rank are left out.
 
     A row without an obstacle (harness.report.evidence.verdicts) is ranked if it has six seeds and another such row is
@@ -40,14 +42,19 @@ def ranks(lines: list[Row], test: Test) -> dict[int, Rank]:
     of the table because any row could have been the lowest, and a 'tie' if not.
 
     Rows that are not ranked are tested like the others, so that one that may be better prevents a best row; a row that
-    shares fewer than six seeds prevents it, too. Collapsed rows are not tested; they are 'behind'. N-grams, rows of
-    several devices, and rows with a compatibility switch compete with nothing.
+    shares fewer than six seeds prevents it, too, also if it has none: not run, not tuned, or all of its trials failed.
+    The corrections count the tests that such rows lack with p = 1. Collapsed rows are not tested; they are 'behind'.
+    N-grams, rows of several devices, and rows with a compatibility switch compete with nothing.
+
+    Args:
+        without_point: the number of rows that are not in `lines` because no point is chosen for them.
     """
-    places = _places(lines)
-    pairs = _pairs(lines, places, test)
+    places, unscored = _places(lines), _unscored(lines)
+    lacking = {place: unscored[place[:2]] + without_point for place in places}
+    pairs = _pairs(lines, places, test, lacking)
     found: dict[int, Rank] = {}
-    for indices in places.values():
-        found |= _of_place(indices, lines, pairs)
+    for place, indices in places.items():
+        found |= _of_place(indices, lines, pairs, lacking[place])
     return found
 
 
@@ -66,15 +73,23 @@ def _places(lines: list[Row]) -> dict[Place, list[int]]:
     return places
 
 
-def _pairs(lines: list[Row], places: dict[Place, list[int]], test: Test) -> Pairs:
+def _unscored(lines: list[Row]) -> Counter[tuple[str, str]]:
+    """Corpus and backbone -> the number of its competing rows without any finished trial with a test perplexity."""
+    competing = (row for row in lines if not (row.is_ngram or row.invalid) and row.compat is None)
+    return Counter(row.group for row in competing if not scored_seeds(row))
+
+
+def _pairs(lines: list[Row], places: dict[Place, list[int]], test: Test, lacking: dict[Place, int]) -> Pairs:
     """The tests of each two rows of a place that share six seeds or more and are not collapsed."""
-    tested = {}
-    for indices in places.values():
-        for a, b in combinations([index for index in indices if not collapsed(lines[index])], 2):
+    tested, planned = {}, 0
+    for place, indices in places.items():
+        competing = [index for index in indices if not collapsed(lines[index])]
+        planned += math.comb(len(competing) + lacking[place], 2)
+        for a, b in combinations(competing, 2):
             seeds = shared_seeds(lines[a], lines[b])
             if len(seeds) >= RANK_SEEDS:
                 tested[a, b] = difference(lines[a], lines[b], seeds, test)
-    adjusted = holm([found.p_settled for found in tested.values()])
+    adjusted = holm([found.p_settled for found in tested.values()], planned - len(tested))
     pairs = {}
     for ((a, b), found), p in zip(tested.items(), adjusted, strict=True):
         pairs[a, b] = Pair(found, p)
@@ -82,13 +97,15 @@ def _pairs(lines: list[Row], places: dict[Place, list[int]], test: Test) -> Pair
     return pairs
 
 
-def _of_place(indices: list[int], lines: list[Row], pairs: Pairs) -> dict[int, Rank]:
+def _of_place(indices: list[int], lines: list[Row], pairs: Pairs, lacking: int) -> dict[int, Rank]:
+    """The ranks of the rows of a place. lacking: the number of further rows, which have no finished trial."""
     ranked = [index for index in indices if rankable(lines[index])]
     if len(ranked) < 2:
         return {}
     lowest = min(ranked, key=lambda index: statistics.fmean(lines[index].values("test_ppl")))
     last = [index for index in indices if collapsed(lines[index])]
-    if _is_best([pairs.get((lowest, other)) for other in indices if other != lowest and other not in last]):
+    others = [pairs.get((lowest, other)) for other in indices if other != lowest and other not in last]
+    if not lacking and _is_best(others):
         return dict.fromkeys([*ranked, *last], "behind") | {lowest: "best"}
     found: dict[int, Rank] = dict.fromkeys(last, "behind") | {lowest: "tie"}
     for other in ranked:

@@ -83,7 +83,7 @@ def draw(key: str, lines: list[Row], evidence: Evidence) -> tuple[Axes, str] | s
         return "no tuned row has this key"
     shown = sorted(sorted(range(len(rows)), key=lambda index: rows[index].best[1])[:MOST])
     ceiling = CEILING * min(row.best[1] for row in rows)
-    spec, name = evidence.suite.tuning.spec, key.removeprefix("train.")
+    tuning, name = evidence.suite.tuning, key.removeprefix("train.")
     joined = len(keys(evidence.suite)) == 1  # with a second key, a line would join points that differ in more
     on, entries, inside, above = axes(name, "validation perplexity"), [], [], []
     for index in shown:
@@ -97,13 +97,13 @@ def draw(key: str, lines: list[Row], evidence: Evidence) -> tuple[Axes, str] | s
             on.plot(crosses, at_top, "x", color=style(index).colour, transform=on.get_xaxis_transform())
             above += crosses
     values, heights = [*(x for x, _ in inside), *above], [y for _, y in inside]
-    if spec.space[key].uniform is None:
+    if tuning.spec.space[key].uniform is None:
         logarithmic(on.xaxis, min(values), max(values))
     logarithmic(on.yaxis, min(heights), max(heights))
     legend(on, entries)
     return on, "".join(
         (
-            f"Each point is one tuning trial of {spec.budget} under seed {spec.seed}; the chosen one is circled.",
+            f"Each point is one tuning trial of {tuning.budget}, seed {tuning.spec.seed}; the chosen one is circled.",
             _PALE if any(len(rows[index].curves) > 1 for index in shown) else "",
             _CROSSES if above else "",
             f" Shown: {MOST} of {len(rows)} rows, those with the lowest perplexity." if len(shown) < len(rows) else "",

@@ -15,6 +15,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from harness.plan.tuning import epochs_text
 from harness.printable import counted, printable
 from harness.records.metrics import METRICS
 from harness.records.record import CurvePoint, TrialRecord
@@ -151,7 +152,7 @@ def _about(evidence: Evidence) -> dict[str, str]:
     about = {
         "Trials": str(evidence.trials),
         "Seeds": ", ".join(dict.fromkeys(str(trial.seed) for trial in trained)),
-        "Budget": counted(trained[0].train.epochs, "epoch") if trained else "",
+        "Budget": epochs_text(*(trial.train.epochs for trial in trained)) if trained else "",
         "Device": "; ".join(dict.fromkeys(each.device for each in where)),
         "Versions": "; ".join(dict.fromkeys(f"harness {e.harness}, torch {e.torch}, Python {e.python}" for e in where)),
         "Commit": ", ".join(dict.fromkeys(each.commit for each in where)),

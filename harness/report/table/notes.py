@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrialSpec, value_text
+from harness.plan.tuning import epochs_text
 from harness.printable import counted
 from harness.protocols import Bidirectional
 from harness.records.record import TrialRecord
@@ -76,7 +77,10 @@ def _training(suite: Suite) -> list[str]:
     texts = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
     if suite.match is not None and suite.match.time is not None:
         texts["epochs"] = "as in its column"
-    texts |= dict.fromkeys(tuning_notes.tuned_settings(suite), "tuned")
+    tuned = tuning_notes.tuned_settings(suite)
+    if "epochs" in tuned and "schedule" in texts:
+        texts["schedule"] += f" (at {epochs_text(trained[0].train.epochs)}; scaled to the epochs of each row)"
+    texts |= dict.fromkeys(tuned, "tuned")
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in trained))
     return [f"Training: {', '.join(f'{name} {text}' for name, text in texts.items())}; seeds {seeds}.", *notes]
 

@@ -101,7 +101,7 @@ def title(suite: Suite) -> str:
 
 
 def _epochs(suite: Suite) -> float:
-    """The training epochs of the trials of the table; of a tuned suite they are known before a point is chosen."""
+    """The most training epochs of a trial of the table; of a tuned suite they are known before a point is chosen."""
     if suite.tuning is None:
         return suite.trials[0].train.epochs
-    return suite.tuning.rows[0].candidates[0].finals[0].train.epochs
+    return max(each.finals[0].train.epochs for each in suite.tuning.rows[0].candidates)

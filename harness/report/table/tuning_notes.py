@@ -55,7 +55,7 @@ def _budget(tuning: Tuning) -> str:
     fewer = "" if min(numbers) == max(numbers) else " (fewer where a key does not apply)"
     space = "; ".join(f"{key.removeprefix('train.')} {_values(axis)}" for key, axis in spec.space.items())
     return (
-        f"Tuned with the same points for every row: {most} of {spec.budget} a row{fewer}, seed {spec.seed}; "
+        f"Tuned with the same points for every row: {most} of {tuning.budget} a row{fewer}, seed {spec.seed}; "
         f"{space}. The point with the lowest validation perplexity is used."
     )
 
