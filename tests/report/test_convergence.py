@@ -66,6 +66,27 @@ def test_the_last_epoch_may_be_the_best_where_the_rate_decays_to_the_end(row, wi
     )
 
 
+@pytest.mark.parametrize(
+    ("valid", "rates", "expected"),
+    [
+        # six epochs with a tenth of the highest rate or more: the last two of them fell from 70 to 66, by 2.9 % an epoch
+        ([100.0, 90.0, 80.0, 70.0, 68.0, 66.0, 65.9, 65.9], [8.0, 8.0, 4.0, 4.0, 2.0, 0.8, 0.7, 0.1], True),
+        # by 0.7 % an epoch, although the whole training fell much
+        ([100.0, 90.0, 80.0, 70.0, 69.5, 69.0, 68.9, 68.9], [8.0, 8.0, 4.0, 4.0, 2.0, 0.8, 0.7, 0.1], False),
+        # frozen after one epoch
+        ([100.0, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9], [8.0, 0.7, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1], True),
+        # frozen after two: 100 to 90 counts
+        ([100.0, 90.0, 89.9, 89.9, 89.9, 89.9, 89.9, 89.9], [8.0, 0.8, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1], True),
+    ],
+)
+def test_a_rate_near_zero_does_not_hide_that_validation_was_falling(row, with_curve, valid, rates, expected):
+    record = with_curve(row, valid, lr=rates).records[1]
+    train = record.spec.train.model_copy(update={"schedule": Schedule(step={"after": 1, "factor": 0.5}), "epochs": 8.0})
+    assert (
+        not_converged(record.model_copy(update={"spec": record.spec.model_copy(update={"train": train})})) is expected
+    )
+
+
 def test_most_is_more_than_half_of_the_ok_trials(row, with_curve):
     falling = [100.0, 50.0]
     assert unconverged_seeds(with_curve(row, falling, trials=2)) == [1, 2]

@@ -6,17 +6,20 @@ from itertools import pairwise
 
 from harness.plan.specs import TrainSpec
 from harness.plan.train_parts import StepDecay, Warmup
-from harness.records.record import TrialRecord
+from harness.records.record import CurvePoint, TrialRecord
 from harness.report.evidence.table_rows import Row
 
 STILL_FALLING = 0.01  # of validation perplexity in an epoch
 DECAYED = 0.25  # of the first learning rate: a rate that ends above it has not decayed
+ACTIVE = 0.1  # of the highest learning rate: below it weights hardly change, whatever there is to learn
+LAST_PART = 0.25  # of the epochs with an active rate
 COLLAPSED = 0.95  # of the unigram model's perplexity
 NOT_CONVERGED_MARK = "↓"
 COLLAPSED_MARK = "∅"
 NOT_CONVERGED_MEANS = (
     f"{NOT_CONVERGED_MARK} not converged: validation perplexity still fell by more than {100 * STILL_FALLING:g} % an "
-    "epoch, or the best epoch is the last one although the learning rate does not decay to the end"
+    "epoch, in the last epoch or while the learning rate was still high; or the best epoch is the last one although the "
+    "learning rate does not decay to the end"
 )
 COLLAPSED_MEANS = (
     f"{COLLAPSED_MARK} collapsed: test perplexity is {COLLAPSED:g} of a unigram model's or worse. Such a row is last, "
@@ -27,22 +30,33 @@ COLLAPSED_MEANS = (
 def not_converged(record: TrialRecord) -> bool:
     """Whether validation perplexity v still fell by more than 1 % an epoch, or the best epoch is the last one.
 
-    The fall an epoch is 1 - (v_last / v_before)^(1 / (epochs between both)). Where the schedule lowers the learning
-    rate to the end of training (`step`, or a `decay` after `warmup`), to at most a quarter of its highest value, the
-    last epoch is the best one by design, and only the fall counts. False for a trial without a curve, which was not
-    trained.
+    The fall an epoch is 1 - (v_last / v_before)^(1 / (epochs between both)), of the last epoch and the one before.
+
+    Where the schedule lowers the learning rate to the end of training (`step`, or a `decay` after `warmup`), to at most
+    a quarter of its highest value, the last epoch is the best one by design, and a rate near zero stops the fall of
+    every model. So the fall also counts where the rate was still high: over the last quarter of the epochs (rounded up)
+    whose rate was at least a tenth of the highest. With one such epoch nothing is known, and the trial is not converged.
+
+    False for a trial without a curve, which was not trained.
     """
-    if not record.curve:
+    curve = record.curve
+    if not curve:
         return False
-    *_, last = record.curve
-    best = min(record.curve, key=lambda point: point.valid_ppl)  # of equal epochs, the first is the best
-    if last is best and not _decays_to_the_end(record.spec.train):
+    if len(curve) == 1 or _fall(curve[-2], curve[-1]) > STILL_FALLING:
         return True
-    if len(record.curve) == 1:
+    if not _decays_to_the_end(record.spec.train):
+        best = min(curve, key=lambda point: point.valid_ppl)  # of equal epochs, the first is the best
+        return curve[-1] is best
+    highest = max(point.lr for point in curve)
+    active = [point for point in curve if point.lr >= ACTIVE * highest]
+    if len(active) == 1:
         return True
-    before = record.curve[-2]
-    kept = (last.valid_ppl / before.valid_ppl) ** (1 / (last.epoch - before.epoch))
-    return 1 - kept > STILL_FALLING
+    return _fall(active[-1 - math.ceil(LAST_PART * len(active))], active[-1]) > STILL_FALLING
+
+
+def _fall(before: CurvePoint, after: CurvePoint) -> float:
+    """The mean relative fall of validation perplexity an epoch between two points of a curve."""
+    return 1 - (after.valid_ppl / before.valid_ppl) ** (1 / (after.epoch - before.epoch))
 
 
 def _decays_to_the_end(train: TrainSpec) -> bool:
