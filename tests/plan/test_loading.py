@@ -273,7 +273,7 @@ def test_suites_of_the_repository_load(name):
     path = Path(__file__).parents[2] / "suites" / f"{name}.yaml"
     suite = load(path)
     assert suite.name == name
-    assert len(suite.trials) == {"quickstart": 8, "ptb_mixtures": 24}[name]
+    assert len(suite.trials) == {"quickstart": 8, "ptb_mixtures": 30}[name]
 
 
 def test_a_range_mistake_is_found_beside_a_mistake_of_type_in_the_same_component(problems):

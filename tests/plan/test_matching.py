@@ -244,7 +244,7 @@ def test_plan_prints_the_widths_and_what_was_matched(write, tmp_path, monkeypatc
 
 def test_matched_suite_of_the_repository_agrees_everywhere():
     suite = load(SUITES / "ptb_matched.yaml")
-    assert len(suite.trials) == 2 * 5 * 3
+    assert len(suite.trials) == 2 * 7 * 3
     totals = {(trial.backbone.name, str(trial.head)): suite.params[trial.id][0] for trial in suite.trials}
     # V = 10000, d = 200. lstm: V d, two layers of 8 d d + 8 d, V d + V. Transformer: four layers of 4 d d + 4 d,
     # 2 d 200 + 200 + d, two norms 4 d.

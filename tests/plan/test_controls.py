@@ -1,0 +1,182 @@
+"""The rule for the suites of this repository: what a table with mixtures needs to answer 'is it the mixing?'.
+
+A suite with mixtures has the controls of docs/heads.md, and its baseline is the softmax with an affine map; a
+training has a decay with a fixed horizon; all heads start alike. Suites that do otherwise are named here with the
+reason, and say it in the comment at their top.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness import plan
+from harness.plan.loaded_suite import Suite
+from harness.plan.parameters import resolved
+from harness.plan.specs import TrialSpec
+from harness.plan.two_stages import everything
+from harness.registry import HEADS
+
+SUITES = sorted((Path(__file__).parents[2] / "suites").glob("*.yaml"))
+PLAIN, BASELINE, ONE, MOC, LOW, MATCHED = CONTROLS = (
+    "plain softmax",
+    "softmax with an affine map as baseline",
+    "mos with K = 1",
+    "moc at the K of a mos",
+    "low-rank softmax",
+    "softmax with as many parameters as a mixture",
+)
+OF_THE_POSTER = {ONE, MOC, LOW, MATCHED}  # its row Softmax is the baseline, and K = 1 of its mixtures, without tanh
+LEFT_OUT = {  # name of a suite -> the controls that it leaves out; the reason
+    "bilm_heads": {LOW, MATCHED},  # moc has as many parameters; the text is that of embedded_mixtures
+    "bilm_ptb": {BASELINE, ONE, MOC, LOW, MATCHED},  # one seed: a description
+    "char_controls": {LOW, MATCHED},  # V < d: no bottleneck; moc has as many parameters
+    "gpt2_heads": {PLAIN, *OF_THE_POSTER},  # rows of the poster; the others cannot start as the public model
+    "gpt2_medium_heads": {PLAIN, *OF_THE_POSTER},  # the same
+    "gpt2_sizes": OF_THE_POSTER,  # sizes only, nothing is trained
+    "gpt2_tiny_heads": {PLAIN, *OF_THE_POSTER},  # do the rows of the poster train? One seed
+    "ground_truth_transformer_mos": {BASELINE, ONE, MOC, LOW, MATCHED},  # each row against its printed numbers
+    "ptb_matched": {LOW},  # at an equal total its backbone would be wider
+    "ptb_spectrum": {BASELINE, ONE, MOC, LOW, MATCHED},  # for `harness diagnose`; one seed
+    "quickstart": {PLAIN, ONE, MOC, LOW, MATCHED},  # a first run in a minute and a half
+    "spamlang": {MATCHED},  # moc has as many parameters; all rows reach the lowest perplexity
+    "spamlang_large": {PLAIN, ONE, MOC, MATCHED},  # one seed; spamlang has them
+    "transformer_mos": {LOW, MATCHED},  # in ptb_mixtures and wt2_mixtures, under the same settings
+    "transformer_mos_300": {LOW, MATCHED},  # in ptb_mixtures_300 and wt2_mixtures_300
+}
+LONG = 40  # epochs from which on a plateau is the schedule of a paper, and not noise
+NO_FIXED_HORIZON = {  # name of a suite -> why its rate has no decay with a fixed horizon
+    "gpt2_heads": "the constant rate of the authors' code",
+    "gpt2_medium_heads": "the constant rate of the authors' code",
+    "gpt2_sizes": "sizes only",
+    "gpt2_zero_shot": "no training",
+    "ground_truth_kim": "the plateau of the paper that it reproduces",
+    "ground_truth_ngrams": "no training",
+    "ground_truth_pytorch": "the plateau of the code that it reproduces",
+    "ground_truth_transformer_mos": "the first epochs of the code that it reproduces, which has a plateau",
+    "ptb_low_rank": "committed records; its header says that the rate was constant",
+    "ptb_spectrum": "committed records; its header says that the rate was constant",
+}
+COMPLETE = """
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1}}]
+heads:
+  - softmax
+  - softmax: {projection: true, d_embed: [null, 4, 12]}  # 12 (8 + 1) + 12 (12 + 1) = 264
+  - mos: {num_mixtures: [1, 2]}                          # 2 (8 8 + 8 + 8) + 12 (8 + 1) = 268
+  - moc: {num_mixtures: 2}
+train: {lr: 1, epochs: 2}
+seeds: [1]
+table: {baseline: "softmax(projection=True, d_embed=None)"}
+"""
+
+
+def params(trial: TrialSpec) -> dict:
+    """The parameters of the trial's head, defaults included."""
+    return resolved(HEADS.get(trial.head.name), trial.head.params)
+
+
+def components(trial: TrialSpec) -> int:
+    """How many distributions the head mixes; 1 for a head that mixes none."""
+    values = params(trial)
+    if trial.head.name == "doc":
+        of_layers = values["components"]
+        return sum(of_layers.values() if isinstance(of_layers, dict) else of_layers)
+    return values["num_mixtures"] if trial.head.name in ("mos", "mfs", "doc_poster") else 1
+
+
+def left_out(suite: Suite) -> set[str]:
+    """The controls that a suite with mixtures does not have; none of a suite without mixtures."""
+    trials = [trial for trial in everything(suite) if not trial.is_ngram]
+    mixtures = [trial for trial in trials if components(trial) > 1]
+    if not mixtures:
+        return set()
+    softmaxes = [trial for trial in trials if trial.head.name == "softmax"]
+    affine = [trial for trial in softmaxes if params(trial)["projection"]]
+    of_width = [trial for trial in affine if params(trial)["d_embed"]]
+    ks = {components(trial) for trial in mixtures if trial.head.name == "mos"}
+    has = {
+        PLAIN: len(affine) < len(softmaxes),
+        BASELINE: any(suite.table.baseline in (str(trial.head), trial.head.name) for trial in affine)
+        and not any(suite.table.baseline == str(trial.head) for trial in softmaxes if trial not in affine),
+        ONE: any(trial.head.name == "mos" and components(trial) == 1 for trial in trials),
+        MOC: any(trial.head.name == "moc" and params(trial)["num_mixtures"] in ks for trial in trials),
+        LOW: any(params(trial)["d_embed"] < trial.backbone.params["d_model"] for trial in of_width),
+        MATCHED: suite.match is not None or any(alike(suite, one, two) for one in of_width for two in mixtures),
+    }
+    return {control for control in CONTROLS if not has[control]}
+
+
+def alike(suite: Suite, one: TrialSpec, two: TrialSpec) -> bool:
+    """The same corpus and backbone, and totals of parameters within 0.5 %."""
+    first, second = suite.params[one.id][0], suite.params[two.id][0]
+    return (one.corpus, one.backbone) == (two.corpus, two.backbone) and abs(first / second - 1) <= 0.005
+
+
+def start(trial: TrialSpec) -> tuple:
+    """From what the output matrix is drawn, and whether there is an output bias."""
+    values = params(trial)
+    copied = trial.head.name in ("mfs", "doc_poster") or values.get("start") == "embedding"
+    tied = values.get("tie_weights", False)
+    return tied, values.get("init_range") or ("embedding" if copied else "xavier"), values["bias"]
+
+
+def header(path: Path) -> str:
+    """The comment at the top of a suite, as one line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return " ".join(line.removeprefix("# ") for line in lines[: lines.index(f"name: {path.stem}")])
+
+
+@pytest.fixture(scope="module", params=SUITES, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def suite(path):
+    return plan.load(path)
+
+
+def test_a_suite_with_mixtures_has_the_controls_or_is_named_here_and_says_so(suite, path):
+    assert left_out(suite) == LEFT_OUT.get(suite.name, set())
+    assert ("Controls left out: " in header(path)) == (suite.name in LEFT_OUT)
+
+
+def test_a_decay_has_a_fixed_horizon_but_for_long_trainings_and_the_suites_named_here(suite):
+    train = everything(suite)[0].train
+    fixed = train.schedule is not None and train.schedule.plateau is None
+    plateau_of_a_paper = train.schedule is not None and not fixed and train.epochs >= LONG
+    assert (fixed or plateau_of_a_paper) == (suite.name not in NO_FIXED_HORIZON)
+
+
+@pytest.mark.parametrize("name", ["ptb_low_rank", "ptb_spectrum"])
+def test_a_short_plateau_of_ours_is_said(name):
+    (place,) = (path for path in SUITES if path.stem == name)
+    assert re.search("plateau, which +never lowered the rate within two epochs", header(place))
+
+
+def test_all_heads_start_alike_or_the_suite_says_which_do_not(suite, path):
+    starts = {start(trial) for trial in everything(suite) if not trial.is_ngram and trial.head.name != "adaptive"}
+    differ = len(starts) > 1 and suite.name not in ("gpt2_sizes", "ground_truth_pytorch")  # sizes; tied and untied
+    assert differ == (re.search("ha(s|ve) no output bias", header(path)) is not None)
+
+
+def test_the_suites_named_here_are_there():
+    assert {*LEFT_OUT, *NO_FIXED_HORIZON} <= {path.stem for path in SUITES}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "missing"),
+    [
+        ("", "", set()),
+        ("  - softmax\n", "", {PLAIN}),
+        ('"softmax(projection=True, d_embed=None)"', "softmax", {BASELINE}),
+        ("[1, 2]", "[2]", {ONE}),
+        ("moc: {num_mixtures: 2}", "moc: {num_mixtures: 3}", {MOC}),
+        ("[null, 4, 12]", "[null, 12]", {LOW}),
+        ("[null, 4, 12]", "[null, 4, 11]", {MATCHED}),  # 11 (8 + 1) + 12 (11 + 1) = 243
+        ("[1, 2]", "[1]", set()),  # no mixture
+    ],
+)
+def test_a_control_that_is_not_there_is_found(old, new, missing, write):
+    assert left_out(plan.load(write(COMPLETE.replace(old, new)))) == missing
