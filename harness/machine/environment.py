@@ -87,7 +87,7 @@ def busy_cores(seconds: float = 1.0) -> float:
 
 
 class OtherWork:
-    """How many of the cores that this process may use do work of other processes, from its making on.
+    """How many of the cores that this process may use do work of other processes, since it was made.
 
     Busy seconds of these cores, less the seconds of this process, divided by the time that has passed.
     """
@@ -96,7 +96,7 @@ class OtherWork:
         self._started, self._before = time.monotonic(), self._seconds()
 
     def cores(self) -> float:
-        """The mean since the start; 0 if no time has seconds."""
+        """The mean since then; 0 right after it."""
         seconds = time.monotonic() - self._started
         return max((self._seconds() - self._before) / seconds, 0.0) if seconds > 0 else 0.0
 
