@@ -35,8 +35,8 @@ MEANING = (
     "trials, followed by the trials that are not ok. A trial of several suites counts once.",
     "vs best: change of test perplexity against the first row, over the seeds that both have (pairs), with its "
     "95 % interval over seeds, at the settings that were used. It has no p and no star: records know neither the test "
-    "that a suite declares nor what its tuning leaves open, and rows of several suites were not tuned alike. Which "
-    "differences are shown is said by the tables of the suites.",
+    "that a suite declares nor what its tuning leaves open, and rows of several suites were not tuned alike. The "
+    "tables of the suites have the tests.",
     "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
     "training began at pretrained weights, or was in both directions of reading). Batch sizes and learning rates are "
     "those that each suite chose; the table of the suite says whether they were tuned for each head.",
