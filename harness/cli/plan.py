@@ -28,7 +28,7 @@ from harness.errors import ExecutionError
 from harness.execution.options import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, planned, with_memory
 from harness.execution.suite_disk import suite_disk
-from harness.execution.suite_times import RowTime, reference, save_ratios, suite_times
+from harness.execution.suite_times import RowTime, reference, row_times, save_ratios, suite_times
 from harness.machine.environment import resolve_device
 from harness.plan.two_stages import possible_trials
 
@@ -60,12 +60,16 @@ def plan(
     read = planning.load(suite, tuple(overrides), equal_time=not save)
     if save and not (time and not only and read.match is not None and read.match.time is not None):
         raise ExecutionError("--save belongs to --time without --only, and to a suite with `match: {time: HEAD}`")
-    found = planned(read, results, tuple(only), warn, *repeated(RunOptions(), results, data))
+    asked = results, tuple(only), warn, *repeated(RunOptions(), results, data)
+    found = planned(read, *asked)
+    measured = suite_times(found, data, resolve_device(device.value), warn) if time else None
+    if save:
+        saved = save_ratios(read, measured, resolve_device(device.value))
+        read = planning.load(suite, tuple(overrides))  # by the ratios heads get their epochs, and trials their ids
+        found = planned(read, *asked)
     if memory:
         found = with_memory(found, resolve_device(device.value), warn)
-    times = suite_times(found, data, resolve_device(device.value), warn) if time else None
-    if save:
-        save_ratios(read, times, resolve_device(device.value))
+    times = row_times(found, measured) if time else None
     disk = suite_disk(found, results)
     if as_json:
         measured = {} if times is None else {"times": [row.as_json() for row in times]}
@@ -77,9 +81,11 @@ def plan(
     if memory:
         _show(plan_tables.step_memory(found.models, str(resolve_device(device.value))))
     if times is not None:
-        matched = read.match is not None and read.match.time is not None and not save
+        matched = read.match is not None and read.match.time is not None
         _show(plan_tables.times(times, reference(read), str(resolve_device(device.value)), matched=matched))
         say(_minutes_to_run(times, tuned=read.tuning is not None))
+    if save:
+        say(f"ratios: {saved}")
 
 
 def _show_trials(found: PlannedSuite) -> None:

@@ -11,11 +11,11 @@ from harness.errors import ExecutionError
 from harness.execution.planned import PlannedSuite, PlannedTrial
 from harness.kernels import probe
 from harness.machine import environment
-from harness.machine.files import write_atomically
-from harness.plan.budgets import StepRatio, StepRatios, of_step, ratios_file
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
+from harness.plan.step_ratios import Measured, StepRatio, StepRatios, of_step, ratios_file
 from harness.plan.two_stages import everything
+from harness.records import sealed
 from harness.trial.exclusive_times import BUSY_CORES
 from harness.trial.model_times import ModelTime, model_times
 from harness.trial.setting import Setting
@@ -68,7 +68,23 @@ class RowTime:
         return {**about, "time": measured, "step_ratio": self.ratio, **to_run}
 
 
-def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: Callable[[str], None]) -> list[RowTime]:
+@dataclass(frozen=True, slots=True)
+class SuiteTimes:
+    """How long the models of a suite take on this machine.
+
+    Args:
+        of_rows: of the rows that could be timed.
+        ratios: the time of a row's training step divided by that of the reference (`reference`), on the same corpus and
+            backbone; of the rows that have one.
+        busy: processor cores that other work used meanwhile.
+    """
+
+    of_rows: dict[Key, ModelTime]
+    ratios: dict[Key, float]
+    busy: float
+
+
+def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: Callable[[str], None]) -> SuiteTimes:
     """Time some batches of each row's model, alone and in turns. Corpora are read, and downloaded where they are
     missing. Data-parallel trials and n-grams are left out.
 
@@ -77,28 +93,33 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
         warn: called with a sentence for each model that cannot be timed.
     Raises: CorpusError when a corpus cannot be read or downloaded.
     """
-    suite = planned.suite
-    timed = [each for each in planned.models if not each.spec.is_ngram and each.spec.train.data_parallel == 1]
-    specs: dict[Key, TrialSpec] = {}  # the first trial of each row
-    for each in timed:
-        specs.setdefault(_key(suite, each.spec), each.spec)
+    specs = _firsts(planned)
     fetch_sources(specs.values(), data)
-    if (busy := environment.busy_cores()) >= BUSY_CORES:
-        warn(f"other programs use {busy:.1f} cores of this machine: times are longer than on a quiet one")
-    found, unknown = model_times(list(specs.values()), setting_alone(suite, data, device))
+    other_work = environment.OtherWork()
+    found, unknown = model_times(list(specs.values()), setting_alone(planned.suite, data, device))
+    if (busy := round(other_work.cores(), 2)) >= BUSY_CORES:
+        warn(f"other programs used {busy:.1f} cores of this machine: times are longer than on a quiet one")
     for sentence in unknown:
         warn(sentence)
-    ratios = _ratios(specs, found, reference(suite))
+    of_rows = {key: found[spec.id] for key, spec in specs.items() if spec.id in found}
+    return SuiteTimes(of_rows, _ratios(specs, of_rows, reference(planned.suite)), busy)
+
+
+def row_times(planned: PlannedSuite, times: SuiteTimes) -> list[RowTime]:
+    """How long the trials of each row of a plan take. The plan may be another one than that whose models were timed, of
+    the same rows.
+    """
+    suite = planned.suite
     return [
         RowTime(
             **dict(zip(("corpus", "backbone", "head"), key, strict=True)),
             epochs=_epochs_of_table(suite, spec),
-            time=found.get(spec.id),
-            ratio=ratios.get(key),
+            time=times.of_rows.get(key),
+            ratio=times.ratios.get(key),
             to_tune=_missing(suite, planned.tuning, key),
             to_run=(*_missing(suite, planned.trials, key), *_later(planned, key)),
         )
-        for key, spec in specs.items()
+        for key, spec in _firsts(planned).items()
     ]
 
 
@@ -107,33 +128,39 @@ def reference(suite: Suite) -> str | None:
     return suite.match.time if suite.match is not None and suite.match.time is not None else suite.table.baseline
 
 
-def save_ratios(suite: Suite, rows: list[RowTime], device: torch.device) -> Path:
+def save_ratios(suite: Suite, times: SuiteTimes, device: torch.device) -> Path:
     """Write the file of ratios beside the suite, which `match.time` reads. Trials get their ids by it, so an existing
     file is not replaced.
 
-    Raises: ExecutionError when there is one, or a row was not timed; StorageError.
+    Raises: ExecutionError when there is one, when a row was not timed, or when other work used BUSY_CORES cores or more
+        meanwhile; StorageError.
     """
     path = ratios_file(suite.path)
     if path.exists():
         raise ExecutionError(f"{path} exists, and the ids of trials depend on it; delete it to measure again")
     trained = [spec for spec in everything(suite) if not spec.is_ngram]
-    timed = {(row.corpus, row.backbone, row.head) for row in rows if row.ratio}
-    if unknown := sorted({key for spec in trained if (key := _key(suite, spec)) not in timed}):
+    if unknown := sorted({key for spec in trained if not times.ratios.get(key := _key(suite, spec))}):
         names = "; ".join(", ".join(key) for key in unknown)
         raise ExecutionError(f"{path.name} is not written, because these rows have no time: {names}")
-    measured = {
-        "device": environment.device_name(device),
-        "threads": suite.resources.cpus,
-        "torch": str(torch.__version__),
-        "commit": environment.commit(),
-        "taken": environment.now(),
-    }
+    if times.busy >= BUSY_CORES:
+        raise ExecutionError(
+            f"{path.name} is not written: other programs used {times.busy:.1f} cores while steps were timed, and "
+            f"ratios are of a quiet machine (less than {BUSY_CORES:g} cores of other work); end them, then try again"
+        )
+    measured = Measured(
+        device=environment.device_name(device),
+        threads=suite.resources.cpus,
+        torch=str(torch.__version__),
+        commit=environment.commit(),
+        taken=environment.now(),
+        busy=times.busy,
+    )
     ratios = tuple(
-        StepRatio(corpus=row.corpus, backbone=row.backbone, head=row.head, step_ratio=_rounded(row.ratio))
-        for row in rows
+        StepRatio(corpus=corpus, backbone=backbone, head=head, step_ratio=_rounded(ratio))
+        for (corpus, backbone, head), ratio in times.ratios.items()
     )
     content = StepRatios(time=suite.match.time, train=of_step(trained[0].train), measured=measured, rows=ratios)
-    write_atomically(path, f"{content.model_dump_json(indent=1)}\n".encode())
+    sealed.save(content, path)
     return path
 
 
@@ -155,6 +182,15 @@ def setting_alone(suite: Suite, data: Path, device: torch.device) -> Setting:
     )
 
 
+def _firsts(planned: PlannedSuite) -> dict[Key, TrialSpec]:
+    """The first trial of each row that can be timed."""
+    timed = [each.spec for each in planned.models if not each.spec.is_ngram and each.spec.train.data_parallel == 1]
+    specs: dict[Key, TrialSpec] = {}
+    for spec in timed:
+        specs.setdefault(_key(planned.suite, spec), spec)
+    return specs
+
+
 def _key(suite: Suite, spec: TrialSpec) -> Key:
     return str(spec.corpus), str(suite.compared("backbone", spec)), str(suite.compared("head", spec))
 
@@ -166,11 +202,11 @@ def _epochs_of_table(suite: Suite, spec: TrialSpec) -> float:
     return finals.get(spec.id, spec).train.epochs
 
 
-def _ratios(specs: dict[Key, TrialSpec], found: dict[str, ModelTime], name: str | None) -> dict[Key, float]:
+def _ratios(specs: dict[Key, TrialSpec], found: dict[Key, ModelTime], name: str | None) -> dict[Key, float]:
     """The ratio of each row to the first row of the head `name` with the same corpus and backbone. The head that the
     plan prints so comes before others of this name.
     """
-    times = {key: found[spec.id].train_ms for key, spec in specs.items() if spec.id in found}
+    times = {key: each.train_ms for key, each in found.items()}
     bases: dict[tuple[str, str], float] = {}
     exact = any(key[2] == name for key in specs)
     for key, milliseconds in times.items():

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -83,6 +84,31 @@ def busy_cores(seconds: float = 1.0) -> float:
     ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(shares))
     known = [shares[core] for core in ours if core < len(shares)]
     return sum(known or shares) / 100
+
+
+class OtherWork:
+    """How many of the cores that this process may use do work of other processes, since it was made.
+
+    Busy seconds of these cores, less the seconds of this process, divided by the time that has passed.
+    """
+
+    def __init__(self):
+        self._started, self._before = time.monotonic(), self._seconds()
+
+    def cores(self) -> float:
+        """The mean since then; 0 right after it."""
+        seconds = time.monotonic() - self._started
+        return max((self._seconds() - self._before) / seconds, 0.0) if seconds > 0 else 0.0
+
+    @staticmethod
+    def _seconds() -> float:
+        every = psutil.cpu_times(percpu=True)
+        ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(every))
+        known = [every[core] for core in ours if core < len(every)] or every
+        idle = sum(core.idle + getattr(core, "iowait", 0.0) for core in known)
+        guests = sum(getattr(core, "guest", 0.0) + getattr(core, "guest_nice", 0.0) for core in known)  # in user, too
+        mine = psutil.Process().cpu_times()
+        return sum(map(sum, known)) - idle - guests - mine.user - mine.system
 
 
 def _git(root: Path, *arguments: str) -> str:

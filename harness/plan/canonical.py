@@ -1,5 +1,6 @@
 """Canonical JSON: the text from which ids and checksums are computed."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -7,6 +8,11 @@ from typing import Any
 def canonical(value: Any) -> str:
     """Return JSON that is equal for equal values."""
     return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def checksum(content: dict[str, Any]) -> str:
+    """Return the SHA-256 that a file of this content holds beside it."""
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
 def plain(value: Any) -> Any:

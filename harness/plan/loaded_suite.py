@@ -9,6 +9,7 @@ from harness.plan.comparison import MatchSpec, TableSpec
 from harness.plan.reader import Source
 from harness.plan.run_options import CheckpointSpec, MeasureSpec, Resources, TimeoutSpec
 from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.plan.step_ratios import Measured
 from harness.plan.strict import Strict
 from harness.plan.tuning import Point, TuneSpec, epochs_text
 
@@ -106,6 +107,7 @@ class Suite(Strict):
         settled: trial id -> the integers that the head's constructor chose for parameters that are None.
         match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
             None without it.
+        step_times: where and when the ratios of `match.time` were measured; None without it.
         core_minutes: how long all trials take on one core of a CPU; None: not known.
         tuning: of a suite with `tune`; None without it.
     """
@@ -127,6 +129,7 @@ class Suite(Strict):
     num_tokens: dict[str, dict[str, int]] = Field(default_factory=dict)
     params: dict[str, tuple[int, int]]
     match: MatchSpec | None = None
+    step_times: Measured | None = None
     core_minutes: float | None = None
     settled: dict[str, dict[str, int]] = Field(default_factory=dict)
     tuning: Tuning | None = None

@@ -22,6 +22,7 @@ from harness.plan.parameters import sentence
 from harness.plan.places import suite_file
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
 from harness.plan.specs import DECIDES_NO_RESULT, TrainSpec
+from harness.plan.step_ratios import PLACE
 from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile
 from harness.registry import BACKBONES, CORPORA, HEADS
 
@@ -66,12 +67,14 @@ def load(given: str | Path, overrides: tuple[str, ...] = (), *, equal_time: bool
         raise SuiteError(_in_file_order(problems))
     texts, bodies = _trained(file, corpora, facts, source), list(zip(backbones, contents, strict=True))
     combined = combinations(texts, bodies, heads, construction)
+    step_times = None
     if file.match is not None and file.match.time is None:
         combined = matched(file.match, combined, source)
     elif file.match is not None:
-        reference_head(file.match.time, combined, ("match", "time"), source)
-        combined = in_equal_time(file.match.time, combined, source) if equal_time else combined
-    return _expanded(file, combined, list(zip(corpora, facts, strict=True)), settings, source)
+        reference_head(file.match.time, combined, PLACE, source)
+        combined, step_times = in_equal_time(file, combined, source) if equal_time else (combined, None)
+    made = _expanded(file, combined, list(zip(corpora, facts, strict=True)), settings, source)
+    return made.model_copy(update={"step_times": step_times})
 
 
 def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:

@@ -3,16 +3,15 @@
 `sha256` is taken over the canonical JSON of everything else in the file.
 """
 
-import hashlib
 import json
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel
 
 from harness.errors import RecordError
 from harness.machine.files import read_bounded, write_atomically
-from harness.plan.canonical import canonical
+from harness.plan.canonical import checksum
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -25,7 +24,7 @@ def save(model: BaseModel, place: Path) -> None:
 
 def digest(model: BaseModel) -> str:
     """SHA-256 of the whole content of a model."""
-    return _digest(model.model_dump(mode="json"))
+    return checksum(model.model_dump(mode="json"))
 
 
 def load(place: Path, kind: type[Model], *, schema: int, max_bytes: int) -> Model | None:
@@ -55,8 +54,8 @@ def parsed(text: bytes, kind: type[Model], place: Path, *, schema: int) -> Model
     what = kind.__name__.removeprefix("Trial").lower()
     try:
         content = json.loads(text)
-        checksum = content.pop("sha256")
-        if checksum != _digest(content):
+        stored = content.pop("sha256")
+        if stored != checksum(content):
             raise RecordError(f"{place}: the checksum does not fit the content; the {what} does not count")
         if content["schema_version"] != schema:
             raise RecordError(f"{place}: schema {content['schema_version']}, expected {schema}")
@@ -64,7 +63,3 @@ def parsed(text: bytes, kind: type[Model], place: Path, *, schema: int) -> Model
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as cause:
         reason = str(cause).partition("\n")[0]
         raise RecordError(f"{place}: no valid {what} ({type(cause).__name__}: {reason})") from cause
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(canonical(content).encode()).hexdigest()

@@ -60,7 +60,7 @@ def known_times(monkeypatch):
     """
 
     def known(training: dict[str, float], evaluation: float) -> None:
-        monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 0.0)
+        monkeypatch.setattr(exclusive_times.environment.OtherWork, "cores", lambda self: 0.0)
         monkeypatch.setattr(laps, "evaluation", lambda *about: lambda number: [evaluation] * number)
         monkeypatch.setattr(
             laps, "training", lambda model, corpus, spec, lr: lambda number: [training[spec.head.name]] * number

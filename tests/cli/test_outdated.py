@@ -11,7 +11,8 @@ import pytest
 
 from harness import plan
 from harness.code import fingerprints
-from harness.records import sealed, store
+from harness.plan.canonical import checksum
+from harness.records import store
 from harness.registry import HEADS
 from harness.trial.run import run as run_trial
 from harness.trial.setting import Setting
@@ -198,7 +199,7 @@ def test_a_record_without_the_field_loads(trained, harness):
     old = record.model_copy(update={"code": None})
     content = json.loads(store.save(old, runs).read_text())
     del content["code"], content["sha256"]
-    content["sha256"] = sealed._digest(content)
+    content["sha256"] = checksum(content)
     (runs / trial / "record.json").write_text(json.dumps(content))
     assert store.load(runs, trial) == old
 

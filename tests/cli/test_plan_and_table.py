@@ -141,9 +141,24 @@ def test_the_time_of_all_trials_is_of_those_that_have_no_record(finished, harnes
 
 
 def test_a_busy_machine_is_said_beside_the_times(finished, harness, tiny_times, monkeypatch):
-    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 1.25)
+    monkeypatch.setattr(exclusive_times.environment.OtherWork, "cores", lambda self: 1.25)
     err = harness("plan", "suites/tiny.yaml", "--time").err
-    assert err == "warning: other programs use 1.2 cores of this machine: times are longer than on a quiet one\n"
+    assert err == "warning: other programs used 1.2 cores of this machine: times are longer than on a quiet one\n"
+
+
+def test_ratios_of_a_busy_machine_are_not_saved(finished, harness, tiny_times, monkeypatch):
+    before = files(finished)
+    save = ("plan", "suites/tiny.yaml", "--set", "match.time=softmax", "--time", "--save")
+    monkeypatch.setattr(exclusive_times.environment.OtherWork, "cores", lambda self: 0.5)
+    done = harness(*save)
+    assert done.code == 2
+    assert done.err.endswith(
+        "\ntiny.times.json is not written: other programs used 0.5 cores while steps were timed, and ratios are of a "
+        "quiet machine (less than 0.5 cores of other work); end them, then try again\n"
+    )
+    assert files(finished) == before
+    monkeypatch.setattr(exclusive_times.environment.OtherWork, "cores", lambda self: 0.49)
+    assert harness(*save).code == 0
 
 
 def test_saved_ratios_give_each_head_the_time_of_the_named_one(finished, harness, tiny_times):
@@ -154,6 +169,7 @@ def test_saved_ratios_give_each_head_the_time_of_the_named_one(finished, harness
     saved = harness("plan", *timed, "--time", "--save")
     assert saved.code == 0
     found = json.loads((finished / "suites" / "tiny.times.json").read_text())
+    assert (found["measured"]["threads"], found["measured"]["busy"]) == (1, 0.0)
     assert found["time"] == "softmax"
     assert [(row["head"], row["step_ratio"]) for row in found["rows"]] == [
         ("softmax", 1.0),
@@ -163,6 +179,13 @@ def test_saved_ratios_give_each_head_the_time_of_the_named_one(finished, harness
     done = harness("plan", *timed)
     assert "training time matched: the epochs of each head take as long as those of softmax" in done.out
     assert "4 trials, 2 to run" in done.out
+    # what was shown when the file was written are these trials, with these epochs
+    assert "4 trials, 2 to run" in saved.out
+    assert saved.out.endswith("ratios: suites/tiny.times.json\n")
+    ids = re.findall(r"^[0-9a-f]{12}\b", done.out, flags=re.MULTILINE)
+    assert re.findall(r"^[0-9a-f]{12}\b", saved.out, flags=re.MULTILINE) == ids != []
+    times = [line.split()[1:] for line in saved.out.splitlines() if " 150.0 " in line]
+    assert [each[-2:] for each in times] == [["2.50", "0.80"]]
     (mos,) = json.loads(harness("plan", *timed, "--time", "--only", "head=mos", "--json").out)["times"]
     assert (mos["epochs"], mos["step_ratio"]) == (0.8, None)  # of what was chosen, there is no softmax to divide by
     again = harness("plan", *timed, "--time", "--save")

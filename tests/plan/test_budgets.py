@@ -1,19 +1,24 @@
 """How long models are trained: a number of tokens, and the training time of another head."""
 
+import hashlib
 import json
 
 import pytest
-from handmade import SMALL
+from handmade import SMALL, tabulated
 
 from harness.errors import SuiteError
 from harness.plan import load
-from harness.plan.budgets import ratios_file
+from harness.plan.step_ratios import ratios_file
 
 TIMED = SMALL.replace("epochs: 2", "epochs: 6") + "match: {time: softmax}\n"
 CORPUS = "markov(vocab_size=12, num_tokens=400, branching=3)"
 STEP = {
     "optimizer": "adam", "batch_size": 4, "seq_len": 7, "batching": "stream", "accumulation": 1, "data_parallel": 1,
     "precision": "fp32",
+}  # fmt: skip
+MEASURED = {
+    "device": "a processor", "threads": 1, "torch": "2.13.0", "commit": "abc", "taken": "2026-01-02T03:04:05+00:00",
+    "busy": 0.04,
 }  # fmt: skip
 HEADS = {"softmax": "softmax", "mos": "mos(num_mixtures=2)"}
 BACKBONE = "lstm(d_model=8, num_layers=1, dropout=0.1)"
@@ -41,8 +46,13 @@ def ratios(path, time="softmax", **by_head):
         }
         for head, ratio in by_head.items()
     ]
-    content = {"time": time, "train": STEP, "measured": {"device": "a processor", "threads": 1}, "rows": rows}
-    ratios_file(path).write_text(json.dumps(content))
+    ratios_file(path).write_text(sealed({"time": time, "train": STEP, "measured": MEASURED, "rows": rows}))
+
+
+def sealed(content: dict) -> str:
+    """The content with its checksum: SHA-256 of its JSON with sorted keys, without spaces, 1.0 written as 1."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":")).replace("1.0}", "1}").replace("2.0}", "2}")
+    return json.dumps({**content, "sha256": hashlib.sha256(text.encode()).hexdigest()})
 
 
 def problems_of(path) -> list[str]:
@@ -155,24 +165,61 @@ def test_without_its_file_the_suite_says_which_command_writes_it(suite):
     )
 
 
+EDITED = "the checksum does not fit the content, which was edited or is damaged; delete it, then "
+NO_JSON = "expected JSON with its checksum as sha256; delete it, then "
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "small.times.json: "),
-        ("[]", "small.times.json: "),
-        ('{"time": "softmax", "train": {}, "measured": {}, "rows": [{"corpus": "a"}]}', "small.times.json: "),
-        ('{"time": "mos", "train": {}, "measured": {}, "rows": []}', "small.times.json has the ratios to mos; "),
+        ("{", f": {NO_JSON}"),
+        ("[]", f": {NO_JSON}"),
+        ("[" * 100_000, f": {NO_JSON}"),
+        (json.dumps({"time": "softmax", "train": STEP, "measured": MEASURED, "rows": []}), f": {NO_JSON}"),
+        ('{"sha256": "0", "step_ratio": NaN}', f": {NO_JSON}"),
+        (sealed({"time": "softmax"}).replace("softmax", "mos"), f": {EDITED}"),
+        (sealed({"time": "softmax", "train": {}, "measured": MEASURED, "rows": [{"corpus": "a"}]}), ": "),
+        (sealed({"time": "softmax", "train": {}, "measured": {"threads": 1}, "rows": []}), ": "),
+        (sealed({"time": "mos", "train": STEP, "measured": MEASURED, "rows": []}), " has the ratios to mos; delete"),
         (
-            json.dumps({"time": "softmax", "train": STEP, "measured": {}, "rows": []}),
-            f"small.times.json has no ratio of {CORPUS}, ",
+            sealed({"time": "softmax", "train": STEP, "measured": MEASURED, "rows": []}),
+            f" has no ratio of {CORPUS}, ",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_does_not_fit_is_refused(suite, content, message):
     path = suite(TIMED)
     ratios_file(path).write_text(content)
     (problem,) = problems_of(path)
-    assert problem.startswith(f"small.yaml:14:15: match.time: {message}")
+    assert problem.startswith(f"small.yaml:14:15: match.time: small.times.json{message}")
+    assert problem.endswith(f"delete it, then `harness plan {path} --time --save` writes it")
+
+
+def test_a_ratio_that_was_edited_is_refused(suite):
+    path = suite(TIMED)
+    ratios(path, softmax=1.0, mos=2.4)
+    place = ratios_file(path)
+    place.write_text(place.read_text().replace("2.4", "1.2"))
+    (problem,) = problems_of(path)
+    assert problem.startswith(f"small.yaml:14:15: match.time: small.times.json: {EDITED}")
+
+
+def test_ratios_of_another_number_of_threads_are_refused(suite):
+    path = suite(TIMED + "resources: {cpus: 2}\n")
+    ratios(path, softmax=1.0, mos=2.4)
+    (problem,) = problems_of(path)
+    assert "match.time: small.times.json was measured with 1 thread, and resources.cpus is 2; delete it, " in problem
+
+
+def test_the_table_says_where_and_when_the_steps_were_timed(suite):
+    path = suite(TIMED)
+    ratios(path, softmax=1.0, mos=2.4)
+    text = tabulated(load(path))
+    assert (
+        "- Training time matched: the epochs of each head take as long as those of softmax, within each corpus and "
+        "backbone. The steps were timed on a processor, 1 thread, torch 2.13.0, harness at abc, "
+        "2026-01-02T03:04:05+00:00; other work used 0.0 cores.\n"
+    ) in text
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,77 @@ def test_a_compact_table_has_few_columns_short_cells_and_no_empty_column():
     assert "K" not in shown(chosen_columns.select(table(), ["K", "params"], compact=True))
 
 
+@pytest.mark.parametrize(
+    ("states", "shown"),
+    [
+        (("8/8", "6/6"), None),
+        (("8/8", "7/8: 1 not run"), ["8/8", "7/8"]),
+        (("8/8", "0/8: 2 diverged, 6 not run"), ["8/8", "0/8"]),
+        (("5/5", "5/5"), ["5/5", "5/5"]),  # too few for a verdict
+        (("8/8", "8/8 °"), ["8/8", "8/8 °"]),
+        (("8/8", "7/8: 1 oom °"), ["8/8", "7/8 °"]),
+    ],
+)
+def test_a_compact_table_has_the_numbers_of_seeds_where_a_row_has_fewer_than_planned_or_too_few(states, shown):
+    marks = ["°" if "°" in state else "" for state in states]
+    cells = [Cell(text=state, mark=mark) for state, mark in zip(states, marks, strict=True)]
+    whole = Table(
+        title="",
+        columns=(Column(name="head"), Column(name="n")),
+        lines=tuple(Line(cells=(Cell(text="mos"), cell)) for cell in cells),
+    )
+    made = chosen_columns.select(whole, compact=True)
+    assert [column.name for column in made.columns] == (["head"] if shown is None else ["head", "n"])
+    assert [line.cells[-1].text for line in made.lines] == (["mos", "mos"] if shown is None else shown)
+
+
+def compared(*rows):
+    """A table of rows: head, change, stars, verdict."""
+    names = ("head", "vs softmax", "verdict")
+    lines = []
+    for head, change, stars, verdict in rows:
+        text = f"{change:+.1f} % [-9.0, 9.0] {stars}".strip()
+        against = Cell(text=text, value=change, interval=(-9.0, 9.0), mark=stars)
+        lines.append(Line(cells=(Cell(text=f"{head} ¶", mark="¶"), against, Cell(text=verdict))))
+    return Table(title="", columns=tuple(Column(name=name) for name in names), lines=tuple(lines), notes=("a note",))
+
+
+def test_a_compact_table_has_no_column_of_verdicts_and_keeps_them_as_marks_and_notes():
+    whole = compared(
+        ("mos", -3.0, "***", "better"),
+        ("moc", -0.2, "*", "equivalent"),
+        ("gss", 2.4, "", "undecided: coarse tuning"),
+        ("doc", 1.0, "", "undecided"),
+        ("mfs", 2.5, "", "undecided: coarse tuning"),
+        ("plif", -9.0, "", "too few seeds"),
+    )
+    made = chosen_columns.select(whole, compact=True)
+    assert [column.name for column in made.columns] == ["head", "vs softmax"]
+    changes = ["-3.0 % ***", "-0.2 % * =", "+2.4 % ?", "+1.0 % ?", "+2.5 % ?", "-9.0 % ?"]
+    assert [line.cells[1].text for line in made.lines] == changes
+    assert made.notes[1:] == (
+        "? undecided: coarse tuning: gss; mfs.",
+        "? undecided: doc.",
+        "? too few seeds: plif.",
+        "a note",
+    )
+    assert made.notes[0].startswith("= equivalent: ")
+    assert chosen_columns.select(whole, ["vs"]).lines[2].cells[1].text == "+2.4 % [-9.0, 9.0]"  # not compact
+    assert chosen_columns.select(compared(("mos", -3.0, "***", "better")), compact=True).notes == ("a note",)
+
+
+def test_verdicts_are_marks_of_the_comparison_on_their_own_corpus():
+    columns = (
+        Column(name="head"),
+        *(Column(name=name, group=group) for group in ("ptb", "wt2") for name in ("vs softmax", "verdict")),
+    )
+    change = Cell(text="+1.0 %", value=1.0)
+    line = Line(cells=(Cell(text="mos"), change, Cell(text="worse"), change, Cell(text="undecided")))
+    made = chosen_columns.select(Table(title="", columns=columns, lines=(line,)), compact=True)
+    assert [cell.text for cell in made.lines[0].cells] == ["mos", "+1.0 %", "+1.0 % ?"]
+    assert made.notes == ("? undecided: mos, wt2.",)
+
+
 def test_compact_latex_is_as_wide_as_a_column_and_its_notes_are_comments():
     text = formats.latex(chosen_columns.select(table(), compact=True), compact=True)
     assert r"max width=\columnwidth" in text

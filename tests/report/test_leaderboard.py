@@ -113,49 +113,21 @@ def test_a_terminal_shows_rank_backbone_seeds_and_the_difference_to_the_best(fin
     assert "+18.5" in shown  # exp(0.16949) = 1.1847
 
 
-def test_a_row_has_its_difference_to_the_first_over_shared_seeds_with_its_test(finish, found):
+def test_a_row_has_its_difference_to_the_first_over_shared_seeds_with_its_interval(finish, found):
     finish(ppls=[10.0, 11.4, 9.0, 9.5])
     best, other = lines(found()[0])
-    assert (best["rank"], best["vs best"], best["p (Holm)"], best["pairs"]) == (
-        "-",
-        "-",
-        "-",
-        "-",
-    )  # two seeds give no rank
+    assert (best["rank"], best["vs best"], best["pairs"]) == ("-", "-", "-")  # two seeds give no rank
     # differences of logs: log(10 / 9) = 0.10536 and log(11.4 / 9.5) = 0.18232, so mean 0.14384 and sd 0.05442;
-    # t = 0.14384 / (0.05442 / sqrt(2)) = 3.7380, and with one degree of freedom p = 1 - 2 atan(t) / pi
-    p = 1 - 2 * math.atan(3.7380) / math.pi
+    # t(0.975) of one degree of freedom is 12.706
     reach = 12.706 * 0.05442 / math.sqrt(2)
     low, high = (100 * math.expm1(0.14384 + part) for part in (-reach, reach))
     assert other["rank"] == "-"
     assert other["vs best"] == f"+15.5 % [{low:+.1f}, {high:+.1f}]"
-    assert (other["p (Holm)"], other["pairs"]) == (f"{p:.3f}", "2")
+    assert other["pairs"] == "2"
     row = board.as_json(found())[0]["rows"][1]
     assert row["rank"] is None
     assert row["vs_best"]["nats"] == pytest.approx(0.14384, abs=1e-5)
-    assert row["vs_best"]["p_holm"] == pytest.approx(p, abs=1e-4)
-
-
-def test_the_correction_is_over_all_pairs_because_any_row_could_have_been_the_best(finish, found):
-    three = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 3]}")
-    finish(three, ppls=[10.0, 12.0, 9.0, 9.5, 9.1, 9.9])
-    rows = board.as_json(found())[0]["rows"]
-    # softmax against the best: p = 0.2303 as above; it is one of three pairs, of which the smallest p is times three
-    logs = [math.log(9.1 / 9.0), math.log(9.9 / 9.5)], [math.log(10 / 9.0), math.log(12 / 9.5)]
-    logs = (*logs, [math.log(10 / 9.1), math.log(12 / 9.9)])
-    p_of = [_two_pairs(*each) for each in logs]
-    order = sorted(range(3), key=p_of.__getitem__)
-    adjusted, largest = {}, 0.0
-    for place, index in enumerate(order):
-        largest = max(largest, min(1.0, (3 - place) * p_of[index]))
-        adjusted[index] = largest
-    assert [row["vs_best"]["p_holm"] for row in rows[1:]] == pytest.approx([adjusted[0], adjusted[1]])
-
-
-def _two_pairs(one, other):
-    """p of the paired t test of two differences: t = mean / (|one - other| / 2), one degree of freedom."""
-    t = abs((one + other) / 2) / (abs(one - other) / 2)
-    return 1 - 2 * math.atan(t) / math.pi
+    assert set(row["vs_best"]) == {"nats", "low", "high", "pairs"}
 
 
 def test_rows_that_cannot_be_judged_have_no_rank_and_follow_the_others(finish, found):
@@ -175,23 +147,20 @@ def test_rows_that_cannot_be_judged_have_no_rank_and_follow_the_others(finish, f
     ]
 
 
-def test_a_row_of_six_seeds_has_stars(finish, found):
+def test_no_row_has_a_star_or_a_p_value_and_a_sentence_says_why(finish, found):
+    # six seeds, no spread worth mentioning and twice the perplexity: what decides is not in the records
     points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
     seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
     noise = [0.0, 0.1, -0.1, 0.05, -0.05, 0.02]
     finish(seeds, ppls=[20 + each for each in noise] + [10.0 - each for each in noise], curve=tuple(points))
     (_, other) = lines(found()[0])
-    assert other["vs best"].endswith("***")
-
-
-def test_a_row_of_five_seeds_has_no_stars(finish, found):
-    points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
-    noise = [0.0, 0.1, -0.1, 0.05, -0.05]
-    ppls = [20 + each for each in noise] + [10.0 - each for each in noise]
-    finish(("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5]"), ppls=ppls, curve=tuple(points))
-    (_, other) = lines(found()[0])
+    assert (other["rank"], other["pairs"]) == ("2", "6")
+    assert other["vs best"].startswith("+100.")
     assert "*" not in other["vs best"]
-    assert other["p (Holm)"] == "< 0.001"
+    assert not [name for name in other if name.startswith("p (")]
+    text = board.render(found())
+    assert "\n- vs best: " in text
+    assert "It has no p and no star: records know neither the test that a suite declares nor what its tuning" in text
 
 
 def test_a_table_says_what_it_compares_with_what(finish, found):

@@ -75,7 +75,7 @@ def test_corpora_has_no_reduction_of_ngrams_and_no_number_of_other_heads_in_thei
 def test_notes_tell_seeds_and_settings_of_training_only_and_how_ngrams_are_made(suite_of, record_of):
     suite = suite_of(SUITE)
     text = tabulated(suite, records(suite, record_of))
-    assert "Training: optimizer sgd, lr 0.5, epochs 2, batch_size 4, seq_len 7; seeds 1, 2." in text
+    assert "Training: optimizer sgd, lr 0.5, epochs 2, batch_size 4, seq_len 7; seeds 1, 2" in text
     assert "kneser_ney: n-grams, counted once in the training split, without seed" in text
     assert "Backbone: last_tokens" not in text
 

@@ -35,8 +35,25 @@ def notes(suite, *made, about: str) -> list[str]:
 def test_a_precision_other_than_float32_is_told_and_settings_of_the_run_are_not(suite_of, setting, told):
     suite = suite_of(SUITE.replace("seq_len: 7", f"seq_len: 7, {setting}"))
     assert notes(suite, about="Training") == [
-        f"Training: optimizer sgd, lr 0.5, epochs 2, batch_size 4, seq_len 7{told}; seeds 1."
+        f"Training: optimizer sgd, lr 0.5, epochs 2, batch_size 4, seq_len 7{told}; seeds 1; run so far: none."
     ]
+
+
+def test_the_seeds_that_have_run_are_said_where_not_all_have(suite_of, record_of):
+    three = SUITE.replace("[softmax]", "[softmax, {mos: {num_mixtures: [2, 3]}}]").replace("[1]", "[1, 2, 3, 4]")
+    suite = suite_of(three)
+    ok = [record_of(trial, test_ppl=9.0) for trial in suite.trials]
+
+    def said(*made):
+        (note,) = notes(suite, *made, about="Training")
+        return note.partition("; ")[2]
+
+    of_seed = {seed: [record for record in ok if record.spec.seed == seed] for seed in (1, 2, 3, 4)}
+    assert said(*ok) == "seeds 1, 2, 3, 4."
+    assert said(*of_seed[1], *of_seed[2]) == "seeds 1, 2, 3, 4; run so far: 1, 2 in all rows."
+    failed = record_of(of_seed[3][0].spec, "diverged")  # it has run
+    several = (*of_seed[1], *of_seed[2][:2], failed)
+    assert said(*several) == "seeds 1, 2, 3, 4; run so far: 1 in all rows; 2 in 2 of 3 rows; 3 in 1 of 3 rows."
 
 
 def test_the_notes_of_a_suite_are_escaped_and_said_to_be_its_own(suite_of):

@@ -293,6 +293,17 @@ def test_the_page_says_that_no_row_has_a_verdict_only_where_none_has_one(six_see
     )
 
 
+def test_the_page_counts_the_comparisons_that_are_undecided(six_seeds, record_of):
+    suite, made = six_seeds(fewer=6)
+    assert not [sentence for sentence in trust(suite, made) if "undecided" in sentence]
+    # K = 5 is 2 % above the baseline under three seeds, and 2 % below it under the others
+    for number, (softmax, five) in enumerate(zip(made[:6], made[-6:], strict=True)):
+        ppl = softmax.metrics["test_ppl"] * (1.02 if number % 2 else 0.98)
+        made[made.index(five)] = record_of(five.spec, test_ppl=ppl)
+    (said,) = [sentence for sentence in trust(suite, made) if "undecided" in sentence]
+    assert said == ("1 of 2 comparisons with the baseline is undecided, which is not equal (1: more seeds are needed).")
+
+
 def test_what_is_between_backticks_is_code_on_the_page_and_all_of_it_is_escaped(suite, record_of):
     made = [record_of(trial, test_ppl=9.0) for trial in suite.trials[1:]]
     failed = record_of(suite.trials[0], status="error", message="run `harness <b>` & look at ` alone")

@@ -1,5 +1,7 @@
 """What a table says of tuning: the chosen values, the budget, values at an end, rows without a point; and the plot."""
 
+import math
+
 import handmade
 import pytest
 from handmade import evidence, tabulated
@@ -9,6 +11,7 @@ from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.verdicts import obstacle
 from harness.report.figures import points, tuning_panel
 from harness.report.figures.plots import LeftOut, draw
+from harness.report.page.summary import summary
 
 SUITE = """\
 name: suite
@@ -22,6 +25,10 @@ tune: {TUNE}
 table: {baseline: softmax}
 """
 LR = "trials: 4, epochs: 1, seed: 9, space: {train.lr: {log_uniform: [0.5, 20]}}"
+HEADS = (
+    "[{softmax: {init_range: 0.1}}, {softmax: {projection: true, init_range: 0.1}}, "
+    "{mos: {num_mixtures: 2, init_range: 0.1}}]"
+)
 GRID = "epochs: 1, seed: 9, space: {train.lr: [0.5, 1, 2], head.dropout: [0, 0.4]}"
 
 
@@ -99,12 +106,32 @@ def test_the_budget_is_a_note_and_the_chosen_values_are_columns(tuned):
 def test_rows_with_fewer_tuning_trials_are_named_and_cannot_be_judged(tuned, record_of):
     # the dropout of a grid applies to the mixtures only: 6 trials for these, 3 for softmax
     suite = tuned(GRID, [9, 9, 1], [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1])
-    (note,) = notes(tabulated(suite), "Not tuned like the other rows")
+    text = tabulated(suite)
+    (note,) = notes(text, "Not tuned like the other rows")
     assert note.endswith(": softmax: 3 of the 6 tuning trials of another row.")
+    # the note above it does not say the contrary
+    before = text.splitlines()[text.splitlines().index(note) - 1]
+    assert before.startswith("- Tuned with the same points for every row except those that the next note names: 6 ")
     found = evidence(suite, [record_of(trial) for trial in suite.trials])
     assert [obstacle(row) for row in found.rows] == ["unequal tuning", "", ""]
     alike = tuned(LR, *[[1, 9, 9, 9]] * 3)
     assert notes(tabulated(alike), "Not tuned like the other rows") == []
+    assert notes(tabulated(alike), "Tuned with the same points for every row: 4 trials")
+
+
+def test_notes_name_a_row_as_the_table_does_and_one_that_is_not_in_it_as_the_plan_does(suite_of):
+    # the rows are named by what distinguishes them, without the start that they share
+    text = SUITE.replace("[softmax, {mos: {num_mixtures: [2, 3]}}]", HEADS).replace("TUNE", LR)
+    suite = suite_of(text)
+    made = [choose(row, {each.id: 9.0 for each in row.tuning_trials}) for row in suite.tuning.rows[:2]]
+    table = tabulated(with_choices(suite, [*made, None]))
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| softmax")]
+    assert rows == ["softmax", "softmax(projection=True)"]
+    (gaps,) = notes(table, "Tuning gap")
+    assert all(f" {row} " in gaps for row in rows)
+    assert "init_range" not in gaps
+    (note,) = notes(table, "Not in the table")
+    assert note.endswith(": mos(num_mixtures=2, init_range=0.1).")
 
 
 def test_a_choice_that_its_records_contradict_is_named_and_cannot_be_judged(tuned, record_of):
@@ -145,6 +172,26 @@ def test_tuning_trials_that_are_not_ok_are_counted_by_status(tuned, record_of):
     (note,) = notes(tabulated(waiting, tuning=made), "Tuning trials that are not ok")
     assert note.endswith(": mos(num_mixtures=2): 2 diverged, 1 oom of 6.")
     assert notes(tabulated(tuned(GRID, [9, 9, 1], [9] * 6, [9] * 6)), "Tuning trials that are not ok") == []
+
+
+def test_the_page_says_what_tuning_leaves_open(tuned, record_of, suite_of):
+    # at the second of four rates; the curve rises by log(12 / 9) on both sides, so the largest gap is
+    # log(12 / 9) h2^2 / (4 h1 (h1 + h2)), over h1 and h2, the distances to the neighbours
+    order = by_lr(suite_of(SUITE.replace("TUNE", LR)), 0)
+    suite = tuned(LR, best_at(suite_of, 1), best_at(suite_of, 1), best_at(suite_of, 0))
+    rates = [math.log(suite.tuning.rows[0].candidates[index].point["train.lr"]) for index in order]
+    before, after = rates[1] - rates[0], rates[2] - rates[1]
+    gap = max(
+        math.log(12 / 9) * after**2 / (4 * before * (before + after)),
+        math.log(12 / 9) * before**2 / (4 * after * (before + after)),
+    )
+    findings = handmade.findings(suite, records(suite, record_of))
+    said = [sentence for sentence, _ in summary(findings, findings.lines)["Can it be trusted?"]]
+    lower = f"{100 * (1 - math.exp(-gap)):.1f} %"
+    assert (
+        f"Between the values that tuning tried, rows may be lower: by up to {lower}, 1 row by an "
+        "unknown amount (tuning gap). Verdicts, stars and ranks allow for it, the means do not."
+    ) in said
 
 
 def test_rows_that_were_tuned_by_other_code_are_named(tuned, record_of):

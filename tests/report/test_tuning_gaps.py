@@ -1,8 +1,8 @@
 """How much lower a row may be between the values that were tried, and what tables then say of it."""
 
 import math
-from types import SimpleNamespace
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest

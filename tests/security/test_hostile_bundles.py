@@ -16,6 +16,7 @@ from bundles import files, keep, members, packed, planned, record_of, timing_of,
 from harness.errors import RecordError
 from harness.exchange.exporter import export_records
 from harness.exchange.importer import Imported, import_records
+from harness.plan.canonical import checksum
 from harness.records import sealed
 from harness.registry import CORPORA
 
@@ -270,7 +271,7 @@ def test_a_file_that_is_not_what_the_manifest_says_is_refused(content, trial, se
 def resealed(record: bytes, **changes) -> bytes:
     """A record with changes, under a checksum that fits."""
     content = {key: value for key, value in json.loads(record).items() if key != "sha256"} | changes
-    return json.dumps({**content, "sha256": sealed._digest(content)}).encode()
+    return json.dumps({**content, "sha256": checksum(content)}).encode()
 
 
 def test_a_record_that_is_none_of_its_trial_is_refused(content, trial, sentence):

@@ -22,7 +22,7 @@ from harness.report.leaderboard.groups import Entry, Group
 from harness.report.outputs import Trials
 from harness.report.table import comparison_notes
 from harness.report.table.caveats import UNCERTIFIED
-from harness.report.table.comparison_cells import change, probability
+from harness.report.table.comparison_cells import change
 from harness.report.table.content import NOTHING, Cell, Column, Line, Table
 from harness.report.table.formats import markdown
 
@@ -34,9 +34,9 @@ MEANING = (
     "Both are of the best epoch by validation; ± is the standard deviation over seeds; seeds is the number of ok "
     "trials, followed by the trials that are not ok. A trial of several suites counts once.",
     "vs best: change of test perplexity against the first row, over the seeds that both have (pairs), with its "
-    "95 % interval; p (Holm): of the paired t test, corrected over all pairs of rows of the table, because any row "
-    "could have been the best. Stars as in docs/statistics.md, from six pairs on. The test is at the settings that "
-    "were used: it does not allow for what tuning leaves open, as the tables of the suites do.",
+    "95 % interval over seeds, at the settings that were used. It has no p and no star: records know neither the test "
+    "that a suite declares nor what its tuning leaves open, and rows of several suites were not tuned alike. The "
+    "tables of the suites have the tests.",
     "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
     "training began at pretrained weights, or was in both directions of reading). Batch sizes and learning rates are "
     "those that each suite chose; the table of the suite says whether they were tuned for each head.",
@@ -50,7 +50,7 @@ def table(group: Group) -> Table:
     if any(entry.training for entry in group.entries):
         columns.append(Column(name="training"))
     columns += [Column(name=metric.label, numeric=True) for metric in _metrics("score")]
-    columns += [Column(name="seeds"), *(Column(name=name, numeric=True) for name in ("vs best", "p (Holm)", "pairs"))]
+    columns += [Column(name="seeds"), *(Column(name=name, numeric=True) for name in ("vs best", "pairs"))]
     columns += [Column(name=metric.label, numeric=True) for metric in _metrics("count", "setting", "cost")]
     columns += [Column(name=name) for name in ("context", "device", "suites", "finished")]
     lines = []
@@ -177,8 +177,7 @@ def _of_place(place: Place) -> dict[str, Cell]:
     found, empty = place.difference, Cell(text=NOTHING)
     return {
         "rank": empty if place.rank is None else Cell(text=str(place.rank), value=place.rank),
-        "vs best": empty if found is None else change(found.mean, found.low, found.high, place.stars),
-        "p (Holm)": probability(place.p_holm),
+        "vs best": empty if found is None else change(found.mean, found.low, found.high),
         "pairs": empty if found is None else Cell(text=str(found.n), value=found.n),
     }
 
@@ -187,7 +186,7 @@ def _place_as_json(place: Place) -> dict[str, Any]:
     """The same in nats, unrounded."""
     found = place.difference
     vs_best = None if found is None else {"nats": found.mean, "low": found.low, "high": found.high, "pairs": found.n}
-    return {"rank": place.rank, "vs_best": vs_best and {**vs_best, "p_holm": place.p_holm}}
+    return {"rank": place.rank, "vs_best": vs_best}
 
 
 def _comparable(group: Group) -> str:

@@ -1,18 +1,22 @@
 """The first lines of a page: what is the result, can it be trusted, what comes next."""
 
+import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from harness.plan.specs import TrialSpec
 from harness.printable import counted
 from harness.report.evidence import convergence, reproduced
-from harness.report.evidence.findings import Findings
+from harness.report.evidence.comparisons import Compared
+from harness.report.evidence.findings import Findings, percent
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.multiple import RANK_SEEDS
 from harness.report.evidence.ranks import rankable
 from harness.report.evidence.table_rows import Row
 from harness.report.reproduce import of_trials
 
+UNDECIDED = "undecided"  # how such a verdict begins; a reason may follow
 MOST = 4  # corpora and backbones of which the lowest perplexity is named
 
 
@@ -83,7 +87,7 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
     }
     counts = {text: sum(bool(row.ok_seeds) and applies(row) for row in lines) for text, applies in limits.items()}
     sentences = [f"{ok:,} of {counted(evidence.trials.planned, 'trial')} {_be(ok)} finished and ok."]
-    sentences += _unjudged(findings, lines)
+    sentences += [*_unjudged(findings, lines), *_undecided(findings, lines), *_tuned(lines)]
     of_rows = counted(len(lines), "row")
     sentences += [f"{count} of {of_rows} {_be(count)} {text}." for text, count in counts.items() if count]
     numbers = [found for row in lines if (found := reproduced.of_row(row, evidence))]
@@ -97,8 +101,7 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
 
 def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
     """A sentence where no row has a verdict but 'too few seeds'."""
-    shown = set(map(id, lines))
-    compared = [each for each in findings.compared.values() if id(each.row) in shown]
+    compared = _compared(findings, lines)
     if sum(bool(row.ok_seeds) and not row.is_ngram for row in lines) < 2:
         return []
     if not compared:
@@ -108,6 +111,40 @@ def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
     most = max(each.difference.n for each in compared)
     return [
         f"No row is called better or worse: that needs {RANK_SEEDS} seeds, and the comparisons have {most} at most."
+    ]
+
+
+def _compared(findings: Findings, lines: Sequence[Row]) -> list[Compared]:
+    shown = set(map(id, lines))
+    return [each for each in findings.compared.values() if id(each.row) in shown]
+
+
+def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
+    """'7 of 9 comparisons with the baseline are undecided, which is not equal (5: coarse tuning; 2: ...).'"""
+    compared = _compared(findings, lines)
+    reasons = Counter(each.verdict for each in compared if each.verdict.startswith(UNDECIDED))
+    if not reasons:
+        return []
+    why = "; ".join(
+        f"{count}: {reason.removeprefix(UNDECIDED).removeprefix(': ') or 'more seeds are needed'}"
+        for reason, count in reasons.most_common()
+    )
+    of_all, number = counted(len(compared), "comparison"), reasons.total()
+    return [f"{number} of {of_all} with the baseline {_be(number)} undecided, which is not equal ({why})."]
+
+
+def _tuned(lines: Sequence[Row]) -> list[str]:
+    """How much lower the rows may be at values between those that tuning tried."""
+    gaps = [row.tuning_gap for row in lines if row.tuned]
+    if not gaps:
+        return []
+    known = [-percent(-gap) for gap in gaps if math.isfinite(gap)]
+    unknown = len(gaps) - len(known)
+    parts = [f"by up to {max(known):.1f} %"] if known else []
+    parts += [f"{counted(unknown, 'row')} by an unknown amount"] if unknown else []
+    return [
+        f"Between the values that tuning tried, rows may be lower: {', '.join(parts)} (tuning gap). Verdicts, stars "
+        "and ranks allow for it, the means do not."
     ]
 
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 from harness.errors import RecordError
 from harness.registry import nearest
+from harness.report.evidence.multiple import RANK_SEEDS
 from harness.report.table.content import NOTHING, Cell, Column, Line, Note, Table
+from harness.report.table.verdict_marks import with_marks
 
 LABELS = ("corpus", "backbone", "head", "quantity")  # they say what a row is, and are never left out
 COMPACT = {  # a column of a compact table -> its header there
@@ -15,13 +17,15 @@ COMPACT = {  # a column of a compact table -> its header there
     "printed test ppl": "printed",
     "train ms/batch": "ms/batch",
 }
+STATE = "n"  # a column of a compact table where a row has fewer seeds than planned, or too few for a verdict
 
 
 def select(table: Table, columns: Sequence[str] = (), *, compact: bool = False) -> Table:
     """The table with some of its columns, without the notes on the others.
 
     A compact table has the columns of COMPACT, if none are named, comparisons without interval, and no column that is
-    empty in all lines.
+    empty in all lines. What a reader needs so as not to be deceived stays: verdicts are marks of the comparisons with
+    notes (verdict_marks.py), and there is a column with the number of seeds if some row lacks some.
     Args:
         columns: names as in the header: 'test ppl', or 'ptb test ppl' where the table has several corpora; (): all.
             'vs' is the comparison with the baseline.
@@ -29,11 +33,13 @@ def select(table: Table, columns: Sequence[str] = (), *, compact: bool = False) 
     """
     if not columns and not compact:
         return table
+    table = with_marks(table, LABELS) if compact else table
     labels = [index for index, column in enumerate(table.columns) if column.name in LABELS]
     if columns := _joined(table, columns):
         chosen = list(dict.fromkeys([*labels, *(index for name in columns for index in _named(table, name))]))
     else:
-        chosen = [i for i, column in enumerate(table.columns) if i in labels or _general(column.name) in COMPACT]
+        kept = {*COMPACT, STATE} if _lacks_seeds(table) else set(COMPACT)
+        chosen = [i for i, column in enumerate(table.columns) if i in labels or _general(column.name) in kept]
     if compact:
         chosen = [i for i in chosen if i in labels or any(line.cells[i].text != NOTHING for line in table.lines)]
     lines = [Line(cells=tuple(line.cells[i] for i in chosen), trials=line.trials) for line in table.lines]
@@ -42,6 +48,18 @@ def select(table: Table, columns: Sequence[str] = (), *, compact: bool = False) 
     columns = tuple(table.columns[i] for i in chosen)
     found = replace(table, columns=columns, lines=tuple(lines), notes=tuple(notes))
     return _compact(found) if compact else found
+
+
+def _lacks_seeds(table: Table) -> bool:
+    """Whether a row has not finished all planned seeds, has too few of them, or has a mark in its state."""
+    states = [i for i, column in enumerate(table.columns) if column.name == STATE]
+    return not all(_complete(line.cells[i].text) for line in table.lines for i in states)
+
+
+def _complete(state: str) -> bool:
+    """Whether a state is that of a row with all planned seeds, '8/8', and with enough of them."""
+    ok, _, planned = state.partition("/")
+    return ok == planned and int(ok) >= RANK_SEEDS
 
 
 def _joined(table: Table, parts: Sequence[str]) -> list[str]:
@@ -83,10 +101,14 @@ def _general(name: str) -> str:
 
 
 def _short(cell: Cell, column: str) -> Cell:
-    """A comparison without its interval, '-1.3 % ***'; parameters in millions, '4.98M'; a time without its spread."""
+    """A comparison without its interval, '-1.3 % ***'; parameters in millions, '4.98M'; a time without its spread; the
+    number of seeds, '1/6', without what became of the others.
+    """
+    if column == STATE:
+        return replace(cell, text=f"{cell.text.partition(':')[0].removesuffix(cell.mark).strip()} {cell.mark}".strip())
     if cell.value is None:
         return cell
-    if cell.interval is not None:
+    if _general(column) == "vs":
         return replace(cell, text=f"{cell.value:+.1f} % {cell.mark}".strip(), interval=None)
     if column == "params":
         return replace(cell, text=f"{cell.value / 1e6:.2f}M")

@@ -11,7 +11,7 @@ from harness.protocols import Bidirectional
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report.evidence.findings import Findings
-from harness.report.evidence.table_rows import shown
+from harness.report.evidence.table_rows import Row, shown
 from harness.report.table import caveats, comparison_notes, time_notes, tuning_notes
 from harness.report.table.content import Note
 
@@ -38,7 +38,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
     evidence = findings.evidence
     suite, records = evidence.suite, [evidence.records[trial.id] for trial in _finished(findings)]
     return [
-        *_training(suite),
+        *_training(findings),
         *_backbones(suite, records),
         *_counting(suite, records),
         *of_shape,
@@ -61,10 +61,11 @@ def _finished(findings: Findings) -> list[TrialSpec]:
     return [trial for trial in findings.evidence.suite.trials if trial.id in findings.evidence.records]
 
 
-def _training(suite: Suite) -> list[str]:
+def _training(findings: Findings) -> list[str]:
     """'Training: epochs 2, optimizer sgd, lr 7, ...': all settings that decide the result and are not at their default;
-    and how n-grams are made.
+    the seeds; and how n-grams are made.
     """
+    suite = findings.evidence.suite
     trained = [trial for trial in suite.trials if not trial.is_ngram]
     notes = [] if len(trained) == len(suite.trials) else [NGRAMS]
     if not trained:
@@ -81,8 +82,29 @@ def _training(suite: Suite) -> list[str]:
     if "epochs" in tuned and "schedule" in texts:
         texts["schedule"] += f" (at {epochs_text(trained[0].train.epochs)}; scaled to the epochs of each row)"
     texts |= dict.fromkeys(tuned, "tuned")
-    seeds = ", ".join(str(seed) for seed in dict.fromkeys(trial.seed for trial in trained))
-    return [f"Training: {', '.join(f'{name} {text}' for name, text in texts.items())}; seeds {seeds}.", *notes]
+    training = ", ".join(f"{name} {text}" for name, text in texts.items())
+    return [f"Training: {training}; {_seeds([row for row in findings.lines if not row.is_ngram])}.", *notes]
+
+
+def _seeds(rows: list[Row]) -> str:
+    """'seeds 1, 2, 3'; where not all have run, 'seeds 1, 2, 3; run so far: 1, 2 in all rows; 3 in 2 of 8 rows'."""
+    finished = {trial.seed: 0 for row in rows for trial in row.trials}  # a seed -> in how many rows it has a record
+    planned = f"seeds {_listed(finished)}"
+    for row in rows:
+        for seed in row.records:
+            finished[seed] += 1
+    if all(number == len(rows) for number in finished.values()):
+        return planned
+    together: dict[int, list[int]] = {}
+    for seed, number in finished.items():
+        together.setdefault(number, []).append(seed)
+    where = {number: "all rows" if number == len(rows) else f"{number} of {len(rows)} rows" for number in together}
+    ran = [f"{_listed(seeds)} in {where[number]}" for number, seeds in together.items() if number]
+    return f"{planned}; run so far: {'; '.join(ran) or 'none'}"
+
+
+def _listed(seeds: Iterable[int]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def _backbones(suite: Suite, records: list[TrialRecord]) -> list[str]:
@@ -142,7 +164,8 @@ _OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the proce
 def _matched(suite: Suite) -> list[str]:
     if suite.match is None:
         return []
-    return [f"{suite.match.kind.capitalize()} matched: {suite.match}, within each corpus and backbone."]
+    where = "" if suite.step_times is None else f" The steps were timed on {suite.step_times}."
+    return [f"{suite.match.kind.capitalize()} matched: {suite.match}, within each corpus and backbone.{where}"]
 
 
 def _heads(suite: Suite) -> list[str]:

@@ -14,6 +14,7 @@ from harness.printable import counted
 from harness.report.evidence import tuned, tuning_gaps, versions
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
+from harness.report.table.time_notes import row_name
 
 NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
 RATE_NOT_TUNED = "Learning rate not tuned per head: it may suit one head better than another."
@@ -27,15 +28,17 @@ def notes(findings: Findings) -> list[str]:
     if tuning is None:
         trained = any(not trial.is_ngram for trial in suite.trials)
         return [NOT_TUNED] if suite.table.baseline is not None and trained else []
-    named = list(zip(row_labels(suite), tuning.rows, tuning.choices, strict=True))
+    names = _names(findings)
+    named = list(zip(names, tuning.rows, tuning.choices, strict=True))
     found = findings.evidence.tuning
     tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row, _ in named]
+    unequal = _unequal(suite, findings.evidence, names)
     return [
-        _budget(tuning),
+        _budget(tuning, exceptions=bool(unequal)),
+        *unequal,
         *([] if tuning_gaps.RATE in tuning.spec.space else [RATE_NOT_TUNED]),
-        *_unequal(suite, findings.evidence),
         *_edges(tuning, named),
-        *_gaps(suite, findings.evidence),
+        *_gaps(suite, findings.evidence, names),
         *_not_ok(named, findings.evidence),
         *versions.of_tuning(tried, findings.evidence.outdated),
         *_without_point(named),
@@ -48,20 +51,35 @@ def tuned_settings(suite: Suite) -> list[str]:
     return [key.removeprefix("train.") for key in space if key.startswith("train.")]
 
 
-def _budget(tuning: Tuning) -> str:
-    """'Tuned: up to 8 trials of 2 epochs a row, seed 0, lr log-uniform in [0.5, 20]; ...'."""
+def _names(findings: Findings) -> list[str]:
+    """The rows of the tuning, named as in the table; one that is not in the table as `harness plan` names it."""
+    lines, suite = findings.lines, findings.evidence.suite
+    shown = {trial.id: row_name(line, lines) for line in lines for trial in line.trials}
+    return [
+        next((shown[trial.id] for trial in suite.tuning.of_table(index)), label)
+        for index, label in enumerate(row_labels(suite))
+    ]
+
+
+def _budget(tuning: Tuning, *, exceptions: bool) -> str:
+    """'Tuned with the same points for every row: 8 trials of 2 epochs a row, seed 0; lr log-uniform in [0.5, 20]. ...'.
+
+    Args:
+        exceptions: some rows were tuned otherwise; the next note names them.
+    """
     spec, numbers = tuning.spec, [len(row.candidates) for row in tuning.rows]
     most = counted(max(numbers), "trial")
     fewer = "" if min(numbers) == max(numbers) else " (fewer where a key does not apply)"
+    other = " except those that the next note names" if exceptions else ""
     space = "; ".join(f"{key.removeprefix('train.')} {_values(axis)}" for key, axis in spec.space.items())
     return (
-        f"Tuned with the same points for every row: {most} of {tuning.budget} a row{fewer}, seed {spec.seed}; "
+        f"Tuned with the same points for every row{other}: {most} of {tuning.budget} a row{fewer}, seed {spec.seed}; "
         f"{space}. The point with the lowest validation perplexity is used."
     )
 
 
-def _unequal(suite: Suite, evidence: Evidence) -> list[str]:
-    found = "; ".join(tuned.named(suite, evidence.tuning_doubts, row_labels(suite)))
+def _unequal(suite: Suite, evidence: Evidence, names: list[str]) -> list[str]:
+    found = "; ".join(tuned.named(suite, evidence.tuning_doubts, names))
     return [f"Not tuned like the other rows, so without verdict, star and rank: {found}."] if found else []
 
 
@@ -98,10 +116,10 @@ def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
             yield f"{key.removeprefix('train.')} {value:g}, the {end}"
 
 
-def _gaps(suite: Suite, evidence: Evidence) -> list[str]:
+def _gaps(suite: Suite, evidence: Evidence, names: list[str]) -> list[str]:
     """'...: softmax 0.2 %; mos(num_mixtures=2) not known.'"""
     found = []
-    for index, label in enumerate(row_labels(suite)):
+    for index, label in enumerate(names):
         for trial in suite.tuning.of_table(index)[:1]:
             gap = evidence.tuning_gaps[trial.id]
             found.append(f"{label} {-100 * math.expm1(-gap):.1f} %" if math.isfinite(gap) else f"{label} not known")
