@@ -69,7 +69,7 @@ def test_the_last_epoch_may_be_the_best_where_the_rate_decays_to_the_end(row, wi
 @pytest.mark.parametrize(
     ("valid", "rates", "expected"),
     [
-        # six epochs with a tenth of the highest rate or more: the last two of them fell from 70 to 66, by 2.9 % an epoch
+        # six epochs with a tenth of the highest rate or more: the last two fell from 70 to 66, by 2.9 % an epoch
         ([100.0, 90.0, 80.0, 70.0, 68.0, 66.0, 65.9, 65.9], [8.0, 8.0, 4.0, 4.0, 2.0, 0.8, 0.7, 0.1], True),
         # by 0.7 % an epoch, although the whole training fell much
         ([100.0, 90.0, 80.0, 70.0, 69.5, 69.0, 68.9, 68.9], [8.0, 8.0, 4.0, 4.0, 2.0, 0.8, 0.7, 0.1], False),

@@ -18,8 +18,8 @@ NOT_CONVERGED_MARK = "↓"
 COLLAPSED_MARK = "∅"
 NOT_CONVERGED_MEANS = (
     f"{NOT_CONVERGED_MARK} not converged: validation perplexity still fell by more than {100 * STILL_FALLING:g} % an "
-    "epoch, in the last epoch or while the learning rate was still high; or the best epoch is the last one although the "
-    "learning rate does not decay to the end"
+    "epoch, in the last epoch or while the learning rate was still high; or the best epoch is the last one although "
+    "the learning rate does not decay to the end"
 )
 COLLAPSED_MEANS = (
     f"{COLLAPSED_MARK} collapsed: test perplexity is {COLLAPSED:g} of a unigram model's or worse. Such a row is last, "
@@ -34,8 +34,8 @@ def not_converged(record: TrialRecord) -> bool:
 
     Where the schedule lowers the learning rate to the end of training (`step`, or a `decay` after `warmup`), to at most
     a quarter of its highest value, the last epoch is the best one by design, and a rate near zero stops the fall of
-    every model. So the fall also counts where the rate was still high: over the last quarter of the epochs (rounded up)
-    whose rate was at least a tenth of the highest. With one such epoch nothing is known, and the trial is not converged.
+    every model. So the fall also counts where the rate was still high: over the last quarter of the epochs (rounded
+    up) whose rate was at least a tenth of the highest. With one such epoch nothing is known: it is not converged.
 
     False for a trial without a curve, which was not trained.
     """
