@@ -7,6 +7,7 @@ import pytest
 from harness.plan.train_parts import Schedule
 from harness.report.evidence.convergence import (
     collapsed,
+    collapsed_seeds,
     decays,
     marks,
     mostly_unconverged,
@@ -104,6 +105,11 @@ def test_a_row_near_the_unigram_is_collapsed(table_of, ppl, expected):
 def test_collapsed_is_of_the_mean_over_finished_trials(table_of):
     one, other, none = table_of(3, 3)([1100.0, 900.0, 900.0], [math.nan, 1050.0, None], [math.nan] * 3)
     assert [collapsed(row) for row in (one, other, none)] == [False, True, False]
+
+
+def test_a_collapsed_seed_of_a_row_is_known(table_of):
+    one, other, none = table_of(3, 3)([900.0, 1046.0, 900.0], [1100.0] * 3, [math.nan] * 3)
+    assert [collapsed_seeds(row) for row in (one, other, none)] == [[2], [], []]  # the second row is collapsed itself
 
 
 def test_both_marks_of_a_row(table_of, with_curve):

@@ -232,6 +232,13 @@ def test_rows_that_are_not_converged_or_collapsed_are_marked_and_counted(suite_o
     assert note(notes, "∅").endswith(": mos(num_mixtures=3).")
 
 
+def test_collapsed_trials_of_a_row_that_is_not_are_named(suite_of, record_of):
+    suite = suite_with(suite_of, 6)
+    lines, notes = built(suite, of_heads(suite, record_of, [100.0] * 6, [90.0] * 4 + [1046.0] * 2))
+    assert note(notes, "Collapsed").endswith(": mos(num_mixtures=2) seed 5, 6.")
+    assert not any(each.startswith("∅") for each in notes)
+
+
 def test_a_table_of_converged_trials_says_nothing_of_it(suite_of, record_of):
     suite = suite_with(suite_of, 2)
     made = [each.model_copy(update={"curve": curve(9.0, 9.1)}) for each in of_heads(suite, record_of, [9.0] * 2)]

@@ -82,6 +82,12 @@ def test_of_a_list_only_three_or_more_numbers_have_ends(tuned):
     assert note.endswith(": mos(num_mixtures=3): lr 2, the highest.")  # and nothing on the dropout, 0 or 0.4
 
 
+def test_a_lowest_value_of_0_is_no_end(tuned):
+    tune = "epochs: 1, seed: 9, space: {head.dropout: [0, 0.2, 0.4]}"
+    (note,) = notes(tabulated(tuned(tune, [9], [1, 9, 9], [9, 9, 1])), "Chosen at the end")
+    assert note.endswith(": mos(num_mixtures=3): head.dropout 0.4, the highest.")
+
+
 def test_a_choice_has_no_ends(tuned):
     tune = "trials: 16, epochs: 1, seed: 9, space: {train.lr: {choice: [0.5, 1, 2]}}"
     assert notes(tabulated(tuned(tune, [1, 9, 9], [9, 1, 9], [9, 9, 1])), "Chosen at the end") == []
@@ -237,7 +243,7 @@ def test_the_plot_has_every_tuning_trial_and_the_chosen_one(tuned, record_of):
     assert (one.failed, one.best) == ((lrs[1],), (lrs[2], 9.0))
     assert other.best == (lrs[1], 11.0)
     (plot,) = [each for each in draw(made, "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
-    assert "Each point is one tuning trial of 1 epoch under seed 9" in plot.caption
+    assert "Each point is one tuning trial of 1 epoch, seed 9" in plot.caption
     assert "Crosses at the top: trials that failed" in plot.caption
     assert "softmax" in plot.svg
 

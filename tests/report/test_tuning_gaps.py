@@ -101,6 +101,14 @@ def test_of_a_uniform_range_and_of_values_that_have_no_logarithm_it_is_over_the_
     assert of_row(row, choice, suite.tuning.spec.space) != pytest.approx(1 / 8, rel=0.1)
 
 
+def test_below_0_there_is_nothing_so_a_best_value_of_0_is_not_at_an_end(row_of):
+    # the parabola through (-0.2, 3), (0, 1), (0.2, 3) has its minimum at 0; moved by at most 0.1 it goes down by 1/4
+    assert gap_of(row_of("{head.dropout: [0, 0.2, 0.6]}", [1.0, 3.0, 9.0])) == pytest.approx(2 / 8)
+    assert gap_of(row_of("{head.dropout: [0, 0.2, 0.6]}", [9.0, 3.0, 1.0])) == math.inf
+    assert gap_of(row_of("{head.dropout: [0.1, 0.2, 0.6]}", [1.0, 3.0, 9.0])) == math.inf
+    assert gap_of(row_of("{head.dropout: [0, 0.2, 0.6]}", [1.0, None, 9.0])) == math.inf
+
+
 def test_neighbours_have_the_same_other_settings_and_gaps_are_added(row_of):
     # lr 1, e, e^2 with dropout 0, then 0.2, then 0.4; the best is lr e, dropout 0.2
     one = [5.0, 2.0, 9.0, 2.0, 1.0, 1.0, 9.0, 1.0, 5.0]

@@ -26,6 +26,11 @@ COLLAPSED_MEANS = (
     "never bold, and has no verdict"
 )
 
+SOME_COLLAPSED = (
+    f"Collapsed trials of rows whose mean is not: test perplexity is {COLLAPSED:g} of a unigram model's or worse. They "
+    "are part of the mean, its standard deviation and the comparisons"
+)
+
 
 def not_converged(record: TrialRecord) -> bool:
     """Whether validation perplexity v still fell by more than 1 % an epoch, or the best epoch is the last one.
@@ -85,6 +90,18 @@ def collapsed(row: Row) -> bool:
         return False
     ours, unigram = (statistics.fmean(each[name] for each in known) for name in ("test_ppl", "unigram_test_ppl"))
     return ours >= COLLAPSED * unigram
+
+
+def collapsed_seeds(row: Row) -> list[int]:
+    """The seeds whose test perplexity is 0.95 of the unigram's or worse, of a row whose mean is not."""
+    if row.is_ngram or collapsed(row):
+        return []
+    metrics = {seed: row.records[seed].metrics for seed in row.ok_seeds}
+    return [
+        seed
+        for seed, found in metrics.items()
+        if found.get("test_ppl", 0) >= COLLAPSED * found.get("unigram_test_ppl", math.inf)
+    ]
 
 
 def marks(row: Row) -> str:

@@ -42,6 +42,9 @@ def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
     value, or over the value itself for a `uniform` range and for values that are not above 0. Of two ranges no two
     trials agree, so that nothing is known and the gap is infinite. So it is for a learning rate with two values, or
     with a `choice`.
+
+    Where 0 is the lowest value and the best one, as a dropout of 0, there is nothing below it to try, so it is not at
+    an end: the curve is continued as its mirror image, with the next value's perplexity on both sides.
     """
     found = 0.0
     for key, best in choice.point.items():
@@ -56,6 +59,9 @@ def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
                 (math.log(value) if logarithmic else value, None if y is None else math.log(y))
                 for value, y in zip(values, ppl, strict=True)
             ]
+            if best == min(values) == 0:
+                x, y = min(place for place in places if place[0] > 0)
+                places.append((-x, y))
             found += of_curve(places, math.log(best) if logarithmic else best)
     return found
 

@@ -30,14 +30,17 @@ def notes(findings: Findings) -> list[str]:
 
 
 def of_convergence(lines: list[Row]) -> list[str]:
-    """A note on the rows that have trials that are not converged, and one on collapsed rows."""
+    """Notes on rows with trials that are not converged, on collapsed rows, and on collapsed trials of other rows."""
     falling = {name: row for name, row in _named(lines) if convergence.unconverged_seeds(row)}
     last = [name for name, row in _named(lines) if convergence.collapsed(row)]
     counts = [
         f"{name} {len(convergence.unconverged_seeds(row))} of {len(row.ok_seeds)}" for name, row in falling.items()
     ]
     found = [f"{convergence.NOT_CONVERGED_MEANS}. Trials: {'; '.join(counts)}."] if falling else []
-    return found + ([f"{convergence.COLLAPSED_MEANS}: {'; '.join(last)}."] if last else [])
+    found += [f"{convergence.COLLAPSED_MEANS}: {'; '.join(last)}."] if last else []
+    of_rows = ((name, convergence.collapsed_seeds(row)) for name, row in _named(lines))
+    some = [f"{name} seed {', '.join(map(str, seeds))}" for name, seeds in of_rows if seeds]
+    return found + ([f"{convergence.SOME_COLLAPSED}: {'; '.join(some)}."] if some else [])
 
 
 def _tests(findings: Findings) -> list[str]:

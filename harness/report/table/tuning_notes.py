@@ -107,12 +107,14 @@ def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
 def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
     """'lr 19.2, the highest', for each key whose value is the lowest or the highest that the row was trained with.
 
-    Only of values that are in an order.
+    Only of values that are in an order, and not of 0 as the lowest: below a dropout of 0 there is nothing.
     """
     for key, value in choice.point.items():
         tried = [each.point[key] for each in row.candidates]
-        if tuning.spec.space[key].ordered and min(tried) < max(tried) and value in (min(tried), max(tried)):
-            end = "lowest" if value == min(tried) else "highest"
+        low, high = min(tried), max(tried)
+        ends = (high,) if low == 0 else (low, high)
+        if tuning.spec.space[key].ordered and low < high and value in ends:
+            end = "lowest" if value == low else "highest"
             yield f"{key.removeprefix('train.')} {value:g}, the {end}"
 
 
