@@ -44,7 +44,7 @@ def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
     with a `choice`.
 
     Where 0 is the lowest value and the best one, as a dropout of 0, there is nothing below it to try, so it is not at
-    an end: the curve is continued as its mirror image, with the next value's perplexity on both sides.
+    an end: the curve is continued as its mirror image, as if the negative of the next value had its perplexity.
     """
     found = 0.0
     for key, best in choice.point.items():
