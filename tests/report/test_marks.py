@@ -71,7 +71,7 @@ def test_comparison_below_six_seeds_has_no_star_however_small_p(suite_of, record
 def test_a_verdict_is_by_the_declared_test_and_margin_which_a_note_names(suite_of, record_of):
     text = SUITE.replace("SEEDS", "1, 2, 3, 4, 5, 6").replace("softmax}", "softmax, test: welch, margin: 0.1}")
     base = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
-    change = [1.05 * ppl for ppl in base]
+    change = [1.06 * ppl for ppl in base]
     lines, notes = built(suite := suite_of(text), of_heads(suite, record_of, base, change, change))
     assert lines[1]["verdict"].text == "equivalent"
     assert lines[1]["vs softmax"].mark == "***"  # there is a difference, and it is smaller than the margin
