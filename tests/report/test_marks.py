@@ -233,6 +233,16 @@ def test_rows_that_are_not_converged_or_collapsed_are_marked_and_counted(suite_o
     assert note(notes, "∅").endswith(": mos(num_mixtures=3).")
 
 
+def test_a_table_without_a_baseline_names_the_test_of_its_ranks(suite_of, record_of):
+    text = SUITE.replace("SEEDS", "1, 2, 3, 4, 5, 6").replace("baseline: softmax", "baseline: null")
+    base = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
+    worse = [1.05 * ppl + off for ppl, off in zip(base, [0.1, -0.2, 0.15, -0.05, 0.2, -0.2], strict=True)]
+    lines, notes = built(suite := suite_of(text), of_heads(suite, record_of, base, worse, worse[::-1]))
+    assert lines[0]["test ppl"].rank == "best"
+    assert note(notes, "Ranks") == "Ranks: paired t tests over seeds, corrected by Holm's method."
+    assert any(each.startswith("Settings not tuned per head") for each in notes)
+
+
 def test_collapsed_trials_of_a_row_that_is_not_are_named(suite_of, record_of):
     suite = suite_with(suite_of, 6)
     _, notes = built(suite, of_heads(suite, record_of, [100.0] * 6, [90.0] * 4 + [1046.0] * 2))

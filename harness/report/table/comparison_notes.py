@@ -45,14 +45,12 @@ def of_convergence(lines: list[Row]) -> list[str]:
 
 def _tests(findings: Findings) -> list[str]:
     table = findings.evidence.suite.table
-    if not findings.compared:
-        return []
     beyond = "" if findings.evidence.suite.tuning is None else ", of differences beyond the tuning gaps"
-    tests = (
-        f"Comparisons: {TESTS[table.test]}{beyond}, corrected by Holm's method; smallest difference of interest "
-        f"{100 * table.margin:g} %."
-    )
-    found = [Note(f"{tests} {MEAN}", COLUMNS)]
+    tests = f"{TESTS[table.test]}{beyond}, corrected by Holm's method"
+    if not findings.compared:
+        return [f"Ranks: {tests}."] if findings.ranks else []
+    margin = f"smallest difference of interest {100 * table.margin:g} %."
+    found = [Note(f"Comparisons: {tests}; {margin} {MEAN}", COLUMNS)]
     wide = any(TOO_WIDE in against(each).text for each in findings.compared.values())
     return [*found, Note(WIDE, COLUMNS)] if wide else found
 

@@ -22,12 +22,13 @@ Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its c
 
 
 def notes(findings: Findings) -> list[str]:
-    """How the settings of the rows were chosen. Without `tune`, a table with a baseline says that they were not."""
+    """How the settings of rows were chosen. Without `tune`, a table that compares or ranks says that they were not."""
     suite = findings.evidence.suite
     tuning = suite.tuning
     if tuning is None:
         trained = any(not trial.is_ngram for trial in suite.trials)
-        return [NOT_TUNED] if suite.table.baseline is not None and trained else []
+        compares = suite.table.baseline is not None or findings.ranks
+        return [NOT_TUNED] if compares and trained else []
     names = _names(findings)
     named = list(zip(names, tuning.rows, tuning.choices, strict=True))
     found = findings.evidence.tuning
