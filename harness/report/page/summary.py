@@ -120,7 +120,7 @@ def _compared(findings: Findings, lines: Sequence[Row]) -> list[Compared]:
 
 
 def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
-    """'7 of 9 comparisons with the baseline are undecided, which is not equal (5: coarse tuning; 2: ...).'"""
+    """'7 of 9 comparisons with the baseline are undecided, which does not mean equal (5: coarse tuning; 2: ...).'"""
     compared = _compared(findings, lines)
     reasons = Counter(each.verdict for each in compared if each.verdict.startswith(UNDECIDED))
     if not reasons:
@@ -130,7 +130,7 @@ def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
         for reason, count in reasons.most_common()
     )
     of_all, number = counted(len(compared), "comparison"), reasons.total()
-    return [f"{number} of {of_all} with the baseline {_be(number)} undecided, which is not equal ({why})."]
+    return [f"{number} of {of_all} with the baseline {_be(number)} undecided, which does not mean equal ({why})."]
 
 
 def _tuned(lines: Sequence[Row]) -> list[str]:
