@@ -301,7 +301,8 @@ def test_the_page_counts_the_comparisons_that_are_undecided(six_seeds, record_of
         ppl = softmax.metrics["test_ppl"] * (1.02 if number % 2 else 0.98)
         made[made.index(five)] = record_of(five.spec, test_ppl=ppl)
     (said,) = [sentence for sentence in trust(suite, made) if "undecided" in sentence]
-    assert said == ("1 of 2 comparisons with the baseline is undecided, which does not mean equal (1: more seeds are needed).")
+    reason = "which does not mean equal (1: more seeds are needed)."
+    assert said == f"1 of 2 comparisons with the baseline is undecided, {reason}"
 
 
 def test_what_is_between_backticks_is_code_on_the_page_and_all_of_it_is_escaped(suite, record_of):
