@@ -25,7 +25,7 @@ backbones: [{{lstm: {{d_model: 8, num_layers: 1}}}}]
 heads: [softmax, slow]
 train:
   optimizer: sgd
-  lr: 8
+  lr: 6
   epochs: 16
   schedule: {{step: {{after: 8, factor: 0.7}}}}
   batch_size: 8
@@ -91,8 +91,8 @@ def verdicts(tmp_path, *, tuned: bool) -> tuple[Counter[str], list[float]]:
 
 def test_without_tuning_a_head_with_another_best_rate_is_called_worse(tmp_path):
     found, differences = verdicts(tmp_path, tuned=False)
-    assert found["worse"] >= 0.8 * TABLES
-    assert sorted(differences)[TABLES // 10] > 3  # of two tables the smaller one; of a hundred all but ten
+    assert found["worse"] >= 0.9 * TABLES
+    assert sorted(differences)[TABLES // 10] > 5  # of two tables the smaller one; of a hundred all but ten
 
 
 def test_with_tuning_equal_heads_differ_by_little(tmp_path):
