@@ -56,6 +56,21 @@ def test_the_seeds_that_have_run_are_said_where_not_all_have(suite_of, record_of
     assert said(*several) == "seeds 1, 2, 3, 4; run so far: 1 in all rows; 2 in 2 of 3 rows; 3 in 1 of 3 rows."
 
 
+def test_rows_that_share_fewer_seeds_with_the_baseline_than_a_mean_has_are_named(suite_of, record_of):
+    suite = suite_of(SUITE.replace("[softmax]", "[softmax, {mos: {num_mixtures: [2, 3]}}]").replace("[1]", "[1, 2, 3]"))
+    softmax, two, three = suite.trials[:3], suite.trials[3:6], suite.trials[6:]
+
+    def said(*trials):
+        (note,) = notes(suite, *(record_of(trial, test_ppl=9.0 + trial.seed) for trial in trials), about="Comparisons")
+        return note.partition("the ratio of the means.")[2]
+
+    assert said(*softmax, *two, *three) == ""
+    assert said(*softmax[:2], *two[:2], *three[:2]) == ""
+    shared = " Seeds shared, where one of both rows has more: mos(num_mixtures=2) 1; mos(num_mixtures=3) 2."
+    assert said(*softmax[:2], *two[1:], *three) == shared  # 1, 2 against 2, 3 and against 1, 2, 3
+    assert said(*softmax, *two[:1], *three[:2]) == shared  # 1, 2, 3 against 1 and against 1, 2
+
+
 def test_the_notes_of_a_suite_are_escaped_and_said_to_be_its_own(suite_of):
     suite = suite_of(SUITE + "table: {notes: ['A paper reports *90 %* <b>', 'not trained']}\n")
     assert notes(suite, about="The suite's file says") == [

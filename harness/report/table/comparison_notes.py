@@ -8,6 +8,7 @@ from harness.report.evidence import convergence
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.multiple import RANK_SEEDS
 from harness.report.evidence.power import more_seeds
+from harness.report.evidence.seed_pairs import scored_seeds
 from harness.report.evidence.statistics import WIDEST
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.verdicts import nats
@@ -50,9 +51,19 @@ def _tests(findings: Findings) -> list[str]:
     if not findings.compared:
         return [f"Ranks: {tests}."] if findings.ranks else []
     margin = f"smallest difference of interest {100 * table.margin:g} %."
-    found = [Note(f"Comparisons: {tests}; {margin} {MEAN}", COLUMNS)]
+    found = [Note(f"Comparisons: {tests}; {margin} {MEAN}{_fewer_seeds(findings)}", COLUMNS)]
     wide = any(TOO_WIDE in against(each).text for each in findings.compared.values())
     return [*found, Note(WIDE, COLUMNS)] if wide else found
+
+
+def _fewer_seeds(findings: Findings) -> str:
+    """' Seeds shared ...: mos(num_mixtures=2) 1.' where a mean in the table is over other seeds than the comparison."""
+    fewer = [
+        f"{row_name(each.row, findings.lines)} {len(each.seeds)}"
+        for each in findings.compared.values()
+        if any(len(scored_seeds(row)) > len(each.seeds) for row in (each.row, each.baseline))
+    ]
+    return f" Seeds shared, where one of both rows has more: {'; '.join(fewer)}." if fewer else ""
 
 
 def _more_seeds(findings: Findings) -> list[str]:
