@@ -25,16 +25,16 @@ backbones: [{{lstm: {{d_model: 8, num_layers: 1}}}}]
 heads: [softmax, slow]
 train:
   optimizer: sgd
-  lr: 8
-  epochs: 8
-  schedule: {{step: {{after: 3, factor: 0.4}}}}
+  lr: 6
+  epochs: 16
+  schedule: {{step: {{after: 8, factor: 0.7}}}}
   batch_size: 8
   seq_len: 20
 seeds: [{seeds}]
 measure: {{exclusive: false, token_nll: false}}
 table: {{baseline: softmax}}
 """
-TUNE = "tune: {{trials: 8, epochs: 4, seed: {table}, space: {{train.lr: {{log_uniform: [2, 64]}}}}}}\n"
+TUNE = "tune: {{trials: 8, epochs: 8, seed: {table}, space: {{train.lr: {{log_uniform: [2, 64]}}}}}}\n"
 
 
 class Slow(nn.Module):

@@ -85,8 +85,8 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int,
 
     Holm's correction and the stars are of the t test: a sign-flip test of 8 seeds has no p below 2 / 256, which times
     ten comparisons is never below 0.05. The correction is over all planned comparisons: one that is not there, because
-    its row is not tuned, has not run or failed, counts with p = 1. So a table does not change its mind when it is
-    completed.
+    its row is not tuned, has not run or failed, counts with p = 1. So no star of an incomplete table is there only
+    because comparisons are missing.
     """
     baselines = _baselines(lines, table.baseline)
     pairs = _pairs(lines, baselines)
