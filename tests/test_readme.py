@@ -78,7 +78,8 @@ def test_the_example_table_has_columns_of_the_committed_one():
     (shown,) = re.findall(r"<!-- embedded_mixtures table -->\n(.*?)\n<!-- end", README, flags=re.DOTALL)
     header, _, *rows = map(cells, shown.splitlines())
     whole, _, *all_rows = map(cells, lines_of_table(committed))
-    assert [header[0], *(each.split()[0] for each in header[1:])] == ["head", "K", "params", "test", "vs", "train", "n"]
+    names = ["head", "K", "params", "lr", "test", "vs", "verdict", "train", "n"]
+    assert [header[0], *(each.split()[0] for each in header[1:])] == names
     assert rows == [[row[whole.index(name)] for name in header] for row in all_rows]
 
 
