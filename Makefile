@@ -22,7 +22,7 @@ test-all: test test-system
 
 # The committed records as web pages: open site/index.html.
 site: .venv/installed
-	$(BIN)/harness site --records results/records --out site
+	$(BIN)/harness site --records results/showcase/records --out site
 
 # Faults planted in heads/ and in the tests' loop oracles, one by one: none may go unnoticed. See tests/meta/mutants.py.
 mutants: .venv/installed

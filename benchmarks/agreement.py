@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 
 def main(arguments: list[str] | None = None) -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.agreement", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m harness.benchmarks.agreement", description=__doc__.splitlines()[0])
     parser.add_argument("--suite", type=Path, default=Path("suites/ptb_mixtures.yaml"))
     parser.add_argument("--trial", type=int, default=6, help="index of the trial in the suite, from 0")
     parser.add_argument("--data", type=Path, required=True)

@@ -20,14 +20,14 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
+from harness.benchmarks.machine import high_load
+from harness.benchmarks.memory import resident_mib
+from harness.benchmarks.plan_memory import BLOCKS_GIVEN_BACK
+from harness.benchmarks.quadratic import Quadratic, fitted
+from harness.benchmarks.rounds import interleaved
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
-from benchmarks.machine import high_load
-from benchmarks.memory import resident_mib
-from benchmarks.plan_memory import BLOCKS_GIVEN_BACK
-from benchmarks.quadratic import Quadratic, fitted
-from benchmarks.rounds import interleaved
 from harness.errors import ExecutionError
 from harness.machine import environment
 from harness.model import build_backbone
@@ -191,7 +191,7 @@ def step_mib(name: str, context: int, device: torch.device) -> float | None:
 
 def _in_fresh_process(name: str, context: int, threads: int, device: torch.device) -> float | None:
     asked = {"name": name, "context": context, "threads": threads, "device": device.type}
-    command = [sys.executable, "-m", "benchmarks.backbone_costs", json.dumps(asked)]
+    command = [sys.executable, "-m", "harness.benchmarks.backbone_costs", json.dumps(asked)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **BLOCKS_GIVEN_BACK})
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]

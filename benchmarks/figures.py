@@ -3,9 +3,9 @@
 import statistics
 from collections.abc import Iterable
 
-from benchmarks.cells import OURS, PUBLISHED, Cell
-from benchmarks.measurement import Measurement
-from benchmarks.settings import component, mixtures
+from harness.benchmarks.cells import OURS, PUBLISHED, Cell
+from harness.benchmarks.measurement import Measurement
+from harness.benchmarks.settings import component, mixtures
 
 BAND = 1.05  # two times with a smaller ratio count as equal
 Way = tuple[str, str]

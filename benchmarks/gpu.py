@@ -1,4 +1,4 @@
-"""All measurements that need a GPU, in one command: `python -m benchmarks.gpu --out DIR`.
+"""All measurements that need a GPU, in one command: `python -m harness.benchmarks.gpu --out DIR`.
 
     (first, always) the proof of the GPU code on this GPU: harness/machine/proofs.py
     head     forward and backward pass of heads as CUDA graphs: PTB, and GPT-2 small with 4,096 tokens
@@ -25,12 +25,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from harness.benchmarks import memory, speed, tables
+from harness.benchmarks.cells import checked_impls, checked_ways
+from harness.benchmarks.measurement import Kind, Measurement, loses, save, slug
+from harness.benchmarks.settings import setting_of
+from harness.benchmarks.speed import Comparison
 
-from benchmarks import memory, speed, tables
-from benchmarks.cells import checked_impls, checked_ways
-from benchmarks.measurement import Kind, Measurement, loses, save, slug
-from benchmarks.settings import setting_of
-from benchmarks.speed import Comparison
 from harness import plan
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, HarnessError
@@ -110,7 +110,9 @@ def main(given: list[str] | None = None) -> int:
 
 
 def _options(given: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.benchmarks.gpu", description="The measurements that need a GPU."
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of the summary and the packed records")
     parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of records and tables")

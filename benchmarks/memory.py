@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harness.benchmarks.cells import COMPILED, IMPLEMENTATIONS, OURS, Cell, arithmetic, lacks
+from harness.benchmarks.measurement import CellValues, Measurement, about
+from harness.benchmarks.settings import SETTINGS, Setting, setting_of
+from harness.benchmarks.speed import Comparison
+from harness.benchmarks.workloads import HeadPass
 
-from benchmarks.cells import COMPILED, IMPLEMENTATIONS, OURS, Cell, arithmetic, lacks
-from benchmarks.measurement import CellValues, Measurement, about
-from benchmarks.settings import SETTINGS, Setting, setting_of
-from benchmarks.speed import Comparison
-from benchmarks.workloads import HeadPass
 from harness.errors import ExecutionError
 from harness.machine import environment
 from harness.training.clocks import peak_memory_mib, reset_peak_memory
@@ -65,7 +65,7 @@ def extra_mib(cell: Cell, setting: Setting, device: torch.device) -> float:
 def _in_fresh_process(cell: Cell, setting: Setting, device: torch.device, threads: int) -> dict[str, Any]:
     """Return fields of CellValues. For a baseline that fails they are a reason. Raises ExecutionError if ours fails."""
     asked = {"cell": asdict(cell), "setting": setting.name, "tokens": setting.tokens, "device": device.type}
-    command = [sys.executable, "-m", "benchmarks.memory", json.dumps({**asked, "threads": threads})]
+    command = [sys.executable, "-m", "harness.benchmarks.memory", json.dumps({**asked, "threads": threads})]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 0:
         return {"values": (float(done.stdout),)}

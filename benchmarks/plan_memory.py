@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from harness.benchmarks.measurement import save_with_table, slug
+from harness.benchmarks.memory import resident_mib
+from harness.benchmarks.tables import markdown_table
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from benchmarks.measurement import save_with_table, slug
-from benchmarks.memory import resident_mib
-from benchmarks.tables import markdown_table
 from harness.errors import ExecutionError
 from harness.machine import environment
 from harness.model import build
@@ -169,7 +169,7 @@ def _steps(shape: tuple[int, int, int], vocab: int, head: str, train: TrainSpec,
 
 
 def _in_fresh_process(size: str, head: str, device: torch.device, variables: dict[str, str]) -> float:
-    command = [sys.executable, "-m", "benchmarks.plan_memory", size, head, device.type]
+    command = [sys.executable, "-m", "harness.benchmarks.plan_memory", size, head, device.type]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables})
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]

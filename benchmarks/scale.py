@@ -1,4 +1,4 @@
-"""Time and memory of commands on many finished records: `python -m benchmarks.scale [--trials 100 1000] [--save]`.
+"""Time and memory of commands on many finished records: `python -m harness.benchmarks.scale`.
 
 It makes results folders of synthetic finished trials (benchmarks/synthetic.py). Then each command runs in its own
 process, and its time and peak memory are measured. Commands that do not exist are listed and left out.
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from harness.benchmarks.machine import high_load
+from harness.benchmarks.measurement import save_with_table, slug
+from harness.benchmarks.synthetic import EPOCHS, ROWS, make
+from harness.benchmarks.tables import markdown_table
 from pydantic import BaseModel, ConfigDict
 
-from benchmarks.machine import high_load
-from benchmarks.measurement import save_with_table, slug
-from benchmarks.synthetic import EPOCHS, ROWS, make
-from benchmarks.tables import markdown_table
 from harness import cli
 from harness.machine import environment
 
@@ -116,8 +116,8 @@ def markdown(measured: Costs) -> str:
     return f"""\
 # What commands cost on many finished records, on {measured.device}
 
-Made by `python -m benchmarks.scale --save`: synthetic records with curves of {EPOCHS} epochs, scores of test tokens
-beside each, one process a command. A page may have {PAGE_MIB} MiB.
+Made by `python -m harness.benchmarks.scale --save`: synthetic records with curves of {EPOCHS} epochs, scores of
+test tokens beside each, one process a command. A page may have {PAGE_MIB} MiB.
 
 {markdown_table(found)}
 {absent}

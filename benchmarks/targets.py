@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks.cells import OURS, PUBLISHED, TARGET_ONLY
-from benchmarks.figures import (
+from harness.benchmarks.cells import OURS, PUBLISHED, TARGET_ONLY
+from harness.benchmarks.figures import (
     BAND,
     against_fastest,
     base,
@@ -16,7 +16,7 @@ from benchmarks.figures import (
     worst,
     worst_alone_fraction,
 )
-from benchmarks.measurement import Kind, Measurement
+from harness.benchmarks.measurement import Kind, Measurement
 
 LEAST, MOST = "at least", "at most"
 Figure = Callable[[Measurement], float | None]

@@ -6,24 +6,40 @@ study = harness.run_suite("suites/quickstart.yaml")   # as `harness run`
 study = harness.load_study("suites/quickstart.yaml")  # what there is, nothing is trained
 study.frame()                                         # one line for each trial, as a pandas DataFrame
 print(study.table())
+
+@harness.register_head("cosine")                      # a class of this notebook as a head, with executor="inline"
 """
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harness.execution.run_suite import RunOptions, load_study, run_suite
+    from harness.registry import register_head
 
 __version__ = "0.1.0"
-__all__ = ["RunOptions", "load_study", "run_suite"]
+__all__ = ["RunOptions", "load_study", "register_head", "run_suite"]
 
-DISTRIBUTION = "output-head-harness"
+_FOLDER = Path(__file__).parent
+if not (_FOLDER / "heads").is_dir():  # a clone: heads, backbones and benchmarks lie beside this folder, not in it
+    __path__.append(str(_FOLDER.parent))
+
+
+def bundled(folder: str) -> Path:
+    """Return a folder that comes with the harness: 'heads', 'suites', 'published' or 'docs'.
+
+    In an installed wheel it is inside the package, in a clone beside it.
+    """
+    inside = _FOLDER / folder
+    return inside if inside.is_dir() else _FOLDER.parent / {"published": "results/published"}.get(folder, folder)
 
 
 def __getattr__(name: str):
     """Import the public functions when they are first used: `import harness` alone does not import torch."""
     if name in __all__:
-        return getattr(importlib.import_module("harness.execution.run_suite"), name)
+        module = "harness.registry" if name == "register_head" else "harness.execution.run_suite"
+        return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'harness' has no attribute '{name}'")
 
 

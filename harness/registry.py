@@ -1,9 +1,10 @@
 """Registries that find heads, backbones and corpora by name. They are the only mutable state at module level.
 
-A component of this project registers itself with the decorator `register`. The first look-up in a process imports every
-module of the package, so worker processes need no set-up. Other distributions name their components in the entry-point
-groups `harness.heads` and `harness.backbones`. These plug-ins are listed without importing them, and imported when a
-component is looked up by its name.
+A component registers itself with the decorator `register`. The first look-up in a process imports every module of the
+package, and every file of the user's folder heads or backbones that names `harness` (`use_home`): it becomes a module
+of the package, `harness.heads.cosine`, wherever the folder is. Other distributions name their components in the
+entry-point groups `harness.heads` and `harness.backbones`. These plug-ins are listed without importing them, and
+imported when a component is looked up by its name. A class of a notebook is registered by `register` in a cell.
 
 A file that cannot be imported, or that registers nothing, and a name that is registered twice are one warning each, to
 the logger of this module. Only looking up a name that is then unknown or not unique is an error.
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 
 import harness
 from harness.containment.calls import calling, first_line, marked_signals
@@ -27,7 +29,6 @@ from harness.errors import (
     BrokenComponent,
     ComponentError,
     DuplicateComponent,
-    HarnessError,
     UnknownComponent,
     nearest,
 )
@@ -41,7 +42,8 @@ class Registry:
 
     Args:
         kind: the word for an entry in messages: 'head', 'backbone', 'corpus'.
-        package: the package whose modules register entries of this kind.
+        package: the package whose modules register entries of this kind. A folder of its last name in the user's
+            home, as ./heads, is a part of it, if `group` is given.
         group: the entry-point group of plug-ins from other distributions, or None.
         given: the names of the constructor's arguments that the harness gives. Its other parameters are keyword-only.
     """
@@ -147,9 +149,10 @@ class Registry:
         if self._discovered:
             return
         package = importlib.import_module(self.package)
-        _refuse_foreign(package)
         for module in pkgutil.iter_modules(package.__path__):
             self._import(f"{self.package}.{module.name}")
+        if self.group:
+            self._adopt(package, home() / package.__name__.rpartition(".")[2])
         for entry in entry_points(group=self.group) if self.group else ():
             taken = self._classes.get(entry.name)
             other = self._plugins.get(entry.name)
@@ -161,6 +164,22 @@ class Registry:
         self._discovered = True
         for message in (*self._faults, *(message for _, message in self._twice.values())):
             LOG.warning("%s", sentence(message))
+
+    def _adopt(self, package: ModuleType, folder: Path) -> None:
+        """Make a folder of the user a part of the package, and import its files. A file that is equal to the package's
+        file of that name, as in a clone, is that file; another one of that name is a fault.
+        """
+        bundled = Path(package.__path__[0])
+        if not folder.is_dir() or folder.samefile(bundled):
+            return
+        package.__path__.append(str(folder))
+        for file in sorted(folder.glob("*.py")):
+            ours, source = bundled / file.name, file.read_bytes()
+            if ours.is_file() and ours.read_bytes() != source:
+                message = f"{file} has the name of a file of the harness, {ours}, and is not used: rename it"
+                self._twice[file.stem] = f"{self.package}.{file.stem}", message
+            elif not ours.is_file() and b"harness" in source:
+                self._import(f"{self.package}.{file.stem}")
 
     def _import(self, module: str) -> None:
         """Import a module of the package. If it fails, nothing of it stays registered."""
@@ -195,7 +214,12 @@ class Registry:
 
 def _place(cls: type) -> str:
     """Return 'heads/mos.py' for a class of this project, and the path of the file for any other class."""
-    return _relative(Path(inspect.getfile(cls)))
+    return "this session" if is_of_session(cls) else _relative(Path(inspect.getfile(cls)))
+
+
+def is_of_session(cls: type) -> bool:
+    """Return whether a class is of a notebook, a script or a prompt: no other process can import it."""
+    return cls.__module__ == "__main__"
 
 
 def _relative(path: Path) -> str:
@@ -241,22 +265,28 @@ def _plugin_place(entry: EntryPoint) -> str:
     return f"plug-in {owner} ({entry.value})"
 
 
-def _refuse_foreign(package) -> None:
-    """Raise HarnessError if the package `heads` or `backbones` is not the one of this project.
-
-    These are common names: another distribution or folder of the same name may come first on the import path.
-    """
-    # __path__ instead of __file__: a folder without __init__.py has no __file__
-    found, ours = Path(next(iter(package.__path__))), Path(harness.__file__).parent.parent
-    owner = package.__name__.partition(".")[0]
-    marker = getattr(importlib.import_module(owner), "__distribution__", None)
-    if owner != "harness" and (found.parent != ours or marker != harness.DISTRIBUTION):
-        raise HarnessError(
-            f"the package '{owner}' found at {found} is not ours: expected {ours / owner} of {harness.DISTRIBUTION}; "
-            "another distribution or folder of that name hides it"
-        )
+def home() -> Path:
+    """Return the folder whose folders heads and backbones belong to the user: the current one, unless set."""
+    return _HOME[-1] if _HOME else Path.cwd()
 
 
-HEADS = Registry("head", package="heads", group="harness.heads", given=("dims", "embedding"))
-BACKBONES = Registry("backbone", package="backbones", group="harness.backbones", given=("vocab_size",))
+def use_home(folder: Path) -> None:
+    """Look for the user's heads and backbones in this folder from now on. A worker is not in the user's folder."""
+    _HOME[:] = [folder]
+
+
+_HOME: list[Path] = []
+HEADS = Registry("head", package="harness.heads", group="harness.heads", given=("dims", "embedding"))
+BACKBONES = Registry("backbone", package="harness.backbones", group="harness.backbones", given=("vocab_size",))
 CORPORA = Registry("corpus", package="harness.corpora")
+
+
+def register_head(name: str) -> Callable[[type], type]:
+    """Return a class decorator that makes a class of a notebook or script a head of this process.
+
+    Commands, Ray's workers and other people cannot use it, so train it with `executor="inline"`. For them, save the
+    class as heads/<name>.py in the current folder.
+
+    Raises: as `Registry.register`.
+    """
+    return HEADS.register(name)

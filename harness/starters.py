@@ -6,7 +6,6 @@ from pathlib import Path
 from string import Template
 from typing import Literal
 
-import harness
 from harness.errors import ExecutionError, StorageError, UnknownComponent
 from harness.plan.places import FOLDER
 from harness.plan.specs import GROUND_TRUTH, LEADERBOARD, SUITE_NAME
@@ -15,7 +14,6 @@ from harness.registry import BACKBONES, HEADS
 Kind = Literal["suite", "head", "backbone"]
 COMPONENT_NAME = "[a-z][a-z0-9_]{0,39}"
 NO_NAMES = {"true", "false", "null"}  # YAML reads no texts
-PACKAGES = Path(harness.__file__).parent.parent  # of heads/ and backbones/, where the registries look
 
 SUITE = Template("""\
 # yaml-language-server: $$schema=schema.json
@@ -137,7 +135,7 @@ class $cls(nn.Module):
 
 
 def write(kind: Kind, name: str) -> Path:
-    """Write a file to start from: suites/<name>.yaml in the current directory, heads/<name>.py or backbones/<name>.py.
+    """Write a file to start from into the current folder: suites/<name>.yaml, heads/<name>.py or backbones/<name>.py.
 
     Returns: its path.
     Raises: ExecutionError when the name cannot be used, or is used already; StorageError.
@@ -148,7 +146,7 @@ def write(kind: Kind, name: str) -> Path:
     else:
         _refuse_component_name(kind, name)
         folder, text = {"head": ("heads", HEAD), "backbone": ("backbones", BACKBONE)}[kind]
-        place = PACKAGES / folder / f"{name}.py"
+        place = Path(folder) / f"{name}.py"
     if place.exists():
         raise ExecutionError(f"{place} exists already; choose another name, or remove the file")
     title = "".join(part.capitalize() for part in name.split("_"))

@@ -57,7 +57,7 @@ def test_the_head_of_the_readme_trains_over_its_grid(cosine, tiny_suite, tmp_pat
     assert [(r.spec.head.params["sharpness"], r.status) for r in records] == [(5.0, "ok"), (10.0, "ok")]
 
 
-GROUND_TRUTHS = ROOT / "results" / "tables" / "ground_truth.md"
+GROUND_TRUTHS = ROOT / "results" / "showcase" / "tables" / "ground_truth.md"
 
 
 def lines_of_table(text: str) -> list[str]:
@@ -74,7 +74,7 @@ def cells(line: str) -> list[str]:
 
 
 def test_the_example_table_has_columns_of_the_committed_one():
-    committed = (ROOT / "results" / "tables" / "embedded_mixtures.md").read_text(encoding="utf-8")
+    committed = (ROOT / "results" / "showcase" / "tables" / "embedded_mixtures.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"<!-- embedded_mixtures table -->\n(.*?)\n<!-- end", README, flags=re.DOTALL)
     header, _, *rows = map(cells, shown.splitlines())
     whole, _, *all_rows = map(cells, lines_of_table(committed))

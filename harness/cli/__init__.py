@@ -49,7 +49,9 @@ COMMANDS = {  # in the order in which `harness --help` shows them
         "leaderboard:leaderboard", "Rank the finished trials of all suites.", "leaderboard --corpus ptb"
     ),
     "site": Command(
-        "site:site", "Write all results as web pages.", "site --out site, or harness site --records results/records"
+        "site:site",
+        "Write all results as web pages.",
+        "site --out site, or harness site --records results/showcase/records",
     ),
     "export": Command(
         "exchange:export", "Write records into a file.", "export records.zip --suite ptb_mixtures --no-token-nll"

@@ -15,8 +15,8 @@ from harness.errors import ExecutionError
 from harness.machine.environment import resolve_device
 
 if TYPE_CHECKING:
-    from benchmarks.measurement import Kind, Measurement
-    from benchmarks.speed import Comparison
+    from harness.benchmarks.measurement import Kind, Measurement
+    from harness.benchmarks.speed import Comparison
 
 SUMMARY = "Measure the speed and memory of heads and whole steps, in turns with published implementations."
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, add_completion=False, help=SUMMARY)
@@ -94,7 +94,7 @@ def _timed(kind: "Kind", usual: str = "ptb", usual_tokens: int | None = None, us
         results: Results = RESULTS,
     ) -> None:
         """Measure what the options name, show the times, and save them where `save` asks for it."""
-        from benchmarks import speed
+        from harness.benchmarks import speed
 
         options = _Options(
             setting=setting, tokens=tokens, heads=heads, impl=impl, precision=precision, route=route, threads=threads,
@@ -146,7 +146,7 @@ def memory(
 
     Without --tokens it is also measured at ten times the tokens.
     """
-    from benchmarks import memory as benchmark
+    from harness.benchmarks import memory as benchmark
 
     options = _Options(
         setting=setting, tokens=tokens, heads=heads, impl=impl, precision=precision, route=route, threads=threads,
@@ -166,7 +166,7 @@ for _function, _example in bench_ours.EXAMPLES.items():
 @_command(epilog="Example: harness bench table")
 def table(results: Results = RESULTS) -> None:
     """Write results/tables/bench_<device>.md again from the records in results/bench."""
-    from benchmarks import tables
+    from harness.benchmarks import tables
 
     for place in tables.write(results):
         say(f"table: {place}")
@@ -174,9 +174,9 @@ def table(results: Results = RESULTS) -> None:
 
 def _comparison(options: _Options) -> "Comparison":
     """The comparison that the options describe. Raises ExecutionError when an option is wrong."""
-    from benchmarks.cells import checked_impls, checked_ways
-    from benchmarks.settings import component, setting_of
-    from benchmarks.speed import Comparison
+    from harness.benchmarks.cells import checked_impls, checked_ways
+    from harness.benchmarks.settings import component, setting_of
+    from harness.benchmarks.speed import Comparison
 
     device = resolve_device(options.device.value)
     if options.graph and device.type != "cuda":
@@ -198,7 +198,7 @@ def _comparison(options: _Options) -> "Comparison":
 
 
 def _refuse_load(threads: int, strict: bool) -> None:
-    from benchmarks.machine import high_load
+    from harness.benchmarks.machine import high_load
     from harness.machine.environment import load_average
 
     _refuse(high_load(load_average(), threads), strict)
@@ -212,8 +212,8 @@ def _refuse(contended, strict: bool) -> None:
 def _show(
     measured: "list[Measurement]", json_file: Path | None, kept: Path | None, replace: bool, assert_targets: bool
 ) -> None:
-    from benchmarks import tables
-    from benchmarks.measurement import save
+    from harness.benchmarks import tables
+    from harness.benchmarks.measurement import save
 
     for each in measured:
         say(tables.title(each))
@@ -236,8 +236,8 @@ def _show(
 
 def _keep(measured: "list[Measurement]", results: Path, replace: bool) -> None:
     """Save all of them or none. Raises ExecutionError when a saved record has more content, unless `replace`."""
-    from benchmarks import tables
-    from benchmarks.measurement import loses, save, slug
+    from harness.benchmarks import tables
+    from harness.benchmarks.measurement import loses, save, slug
 
     places = [results / "bench" / slug(each.device) / each.file_name for each in measured]
     for each, place in zip(measured, places, strict=True):

@@ -23,8 +23,8 @@ Lengths = Annotated[
 
 def plan_memory(device: Device = Device.auto, save: Save = False, results: Results = RESULTS) -> None:
     """Compare the memory that `harness plan --memory` computes with measured steps in new processes."""
-    from benchmarks import plan_memory as benchmark
-    from benchmarks.tables import screen
+    from harness.benchmarks import plan_memory as benchmark
+    from harness.benchmarks.tables import screen
 
     measured = benchmark.measure(resolve_device(device.value), progress)
     console.print(screen(benchmark.rows(measured)))
@@ -35,8 +35,8 @@ def plan_memory(device: Device = Device.auto, save: Save = False, results: Resul
 
 def sample(rounds: Rounds = 5, save: Save = False, results: Results = RESULTS) -> None:
     """Measure the tokens a second that an LSTM and Transformers of equal size write, one text at a time, one thread."""
-    from benchmarks import decoding
-    from benchmarks.tables import screen
+    from harness.benchmarks import decoding
+    from harness.benchmarks.tables import screen
 
     measured = decoding.measure(rounds, progress)
     console.print(screen(decoding.rows(measured)))
@@ -48,9 +48,9 @@ def sample(rounds: Rounds = 5, save: Save = False, results: Results = RESULTS) -
 
 def extras(setting: SettingName = "ptb", rounds: Rounds = 15, save: Save = False, results: Results = RESULTS) -> None:
     """Measure what a logit map, the z-loss and statistics add to the plain pass, in processor time, on one thread."""
-    from benchmarks import extras as benchmark
-    from benchmarks.settings import setting_of
-    from benchmarks.tables import screen
+    from harness.benchmarks import extras as benchmark
+    from harness.benchmarks.settings import setting_of
+    from harness.benchmarks.tables import screen
 
     measured = benchmark.measure(setting_of(setting, resolve_device("cpu")), rounds, progress)
     console.print(screen(benchmark.rows(measured), texts=3))
@@ -70,8 +70,8 @@ def backbone(
     results: Results = RESULTS,
 ) -> None:
     """Measure time and memory of a backbone's step by context length: where attention costs more than the rest."""
-    from benchmarks import backbone_costs, backbone_tables
-    from benchmarks.tables import screen
+    from harness.benchmarks import backbone_costs, backbone_tables
+    from harness.benchmarks.tables import screen
 
     measured = backbone_costs.measure(
         listed(backbones),

@@ -1,7 +1,6 @@
 """`harness list`: which components and suites there are."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +8,7 @@ import typer
 from harness.cli import screen
 from harness.cli.options import Json, console
 from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError
-from harness.plan.places import ENDING, FOLDER, name_of
+from harness.plan.places import ENDING, FOLDER, folders, name_of
 
 KINDS = ("heads", "backbones", "corpora")
 
@@ -31,10 +30,13 @@ def list_components(
 
 
 def _suites() -> list[dict[str, Any]]:
-    """An entry for each file in the folder of suites, with the name by which commands take it."""
-    if not FOLDER.is_dir():
-        raise ExecutionError(f"there is no folder {FOLDER} in {Path.cwd()}")
-    return [{"name": name_of(p), "from": str(p), "parameters": []} for p in sorted(FOLDER.glob(f"*{ENDING}"))]
+    """An entry for each suite that is taken by its name, with the name: those of ./suites, and those of the harness."""
+    return [
+        {"name": name_of(path), "from": str(path), "kind": kind, "parameters": []}
+        for folder in folders()
+        for kind in ("yours" if folder == FOLDER and len(folders()) > 1 else "bundled",)
+        for path in sorted(folder.glob(f"*{ENDING}"))
+    ]
 
 
 def _components(what: str) -> list[dict[str, Any]]:

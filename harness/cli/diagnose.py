@@ -31,6 +31,7 @@ from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.execution.progress.short_table import short_table
 from harness.machine.environment import resolve_device
+from harness.plan.places import shown
 from harness.plan.two_stages import chosen_trials
 from harness.printable import counted, printable
 from harness.records import store
@@ -77,7 +78,7 @@ def diagnose(
     wanted = {trial.id for trial in chosen_trials(found.suite, tuple(only))}
     records = [record for trial, record in found.records.items() if trial in wanted and record.status == "ok"]
     if not records:
-        raise ExecutionError(f"no trial of these is finished; `harness run {found.suite.path}` trains them")
+        raise ExecutionError(f"no trial of these is finished; `harness run {shown(found.suite.path)}` trains them")
     request = diagnosing.Request(
         runs=store.runs_folder(results, found.suite.name),
         diagnostics=chosen,
@@ -135,7 +136,7 @@ def _say_problems(outcome: "Outcome", found: "Study") -> None:
         more = f" and {len(trials) - MAX_NAMED} more" if len(trials) > MAX_NAMED else ""
         warn(
             f"{counted(len(trials), 'trial')} of {found.suite.name} without weights: imported, or removed "
-            f"({', '.join(trials[:MAX_NAMED])}{more}); `harness run {found.suite.path} --force` trains again"
+            f"({', '.join(trials[:MAX_NAMED])}{more}); `harness run {shown(found.suite.path)} --force` trains again"
         )
 
 

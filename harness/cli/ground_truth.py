@@ -11,7 +11,7 @@ from harness.errors import ExecutionError
 from harness.execution import ground_truths
 from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
-from harness.plan.places import FOLDER
+from harness.plan.places import folders
 
 
 @with_run_options
@@ -34,5 +34,7 @@ def reproduce(
     which = "none" if no_run else "all" if everything else "short"
     reporter = Reporter(console, errors)
     with interruptible():
-        found = ground_truths.reproduce(FOLDER, which, results=results, data=data, options=options, reporter=reporter)
+        found = ground_truths.reproduce(
+            folders()[-1], which, results=results, data=data, options=options, reporter=reporter
+        )
     raise typer.Exit(0 if found.all_yes and not reporter.problems else 1)

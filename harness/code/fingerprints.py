@@ -2,8 +2,9 @@
 harness.
 
     head, backbone, corpus    the module that defines the component, and the modules that it imports from its own
-                              package or distribution, from `heads` and from `backbones`. Modules of harness/ are not
-                              included (see harness/code/source_code.py).
+                              distribution, from `harness.heads` and from `harness.backbones`. Other modules of the
+                              harness are not included. `harness.heads.mos` is hashed as `heads.mos`, wherever its file
+                              lies: in a clone, in an installed wheel, in the folder of a user.
     harness                   the modules that compute numbers, NUMERIC below, with their paths: moving a module changes
                               the hash, too.
 
@@ -21,7 +22,14 @@ from typing import Protocol
 
 import harness
 from harness.code.recorded import UNKNOWN, Fingerprints
-from harness.code.source_code import closure, sha256_of_file
+from harness.code.source_code import (
+    COMPONENT_PACKAGES,
+    closure,
+    hashed_name,
+    is_within,
+    sha256_of_class,
+    sha256_of_file,
+)
 from harness.errors import HarnessError
 from harness.machine import environment
 from harness.plan.specs import TrialSpec
@@ -29,7 +37,6 @@ from harness.registry import BACKBONES, CORPORA, HEADS
 
 KINDS = {"head": HEADS, "backbone": BACKBONES, "corpus": CORPORA}
 SHOWN = 12  # digits of a hash that are shown
-COMPONENT_PACKAGES = frozenset({"heads", "backbones"})
 HARNESS = Path(harness.__file__).parent
 NUMERIC = (
     "distributions.py",
@@ -100,13 +107,14 @@ def code_of(kind: str, name: str) -> Code:
         module = KINDS[kind].module(name)
     except HarnessError:
         return Code(UNKNOWN)
-    own = module.partition(".")[0]
-    packages = COMPONENT_PACKAGES | _distributed_with(own) if own != "harness" else frozenset()
-    found = [each for each in closure(module, packages) if own != "harness" or each.name == module]
+    if module == "__main__":
+        return Code(sha256_of_class(KINDS[kind].get(name)) or UNKNOWN)
+    packages = {module} if is_within(module, {"harness.corpora"}) else _packages(module)
+    found = [each for each in closure(module, packages) if is_within(each.name, packages)]
     ordered = sorted(found, key=lambda each: each.name != module)
     places = [each.place for each in ordered if each.name == module or not each.place.endswith("__init__.py")]
     files = tuple(each.file for each in ordered if each.file is not None)
-    return Code(_combined((each.name, each.sha256) for each in found), tuple(places), files)
+    return Code(_combined((hashed_name(each.name), each.sha256) for each in found), tuple(places), files)
 
 
 @cache
@@ -149,13 +157,13 @@ def _combined(hashes: Iterable[tuple[str, str | None]]) -> str:
     return hashlib.sha256("\n".join(f"{name} {sha256}" for name, sha256 in named).encode()).hexdigest()
 
 
-def _distributed_with(package: str) -> frozenset[str]:
-    """Return a top-level module or package and the others of its distribution: a plug-in may consist of several."""
-    if package in COMPONENT_PACKAGES:
-        return frozenset()
-    owners = packages_distributions()
-    own = set(owners.get(package, ()))
-    return frozenset({package, *(name for name, names in owners.items() if own & set(names) and name != "harness")})
+def _packages(module: str) -> set[str]:
+    """Return the packages of components, and those of a plug-in's distribution: it may consist of several."""
+    if is_within(module, {"harness"}):
+        return set(COMPONENT_PACKAGES)
+    own, owners = module.partition(".")[0], packages_distributions()
+    together = {name for name, names in owners.items() if set(names) & set(owners.get(own, ()))}
+    return {*COMPONENT_PACKAGES, own, *(together - {"harness"})}
 
 
 @cache

@@ -9,6 +9,8 @@ only.
 import ast
 import hashlib
 import importlib.util
+import inspect
+import linecache
 import pkgutil
 import sys
 from collections.abc import Collection, Iterable, Iterator
@@ -16,6 +18,8 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+# The packages of components. Names in them are hashed without "harness.", so that their place in it may change.
+COMPONENT_PACKAGES = ("harness.heads", "harness.backbones")
 FORMATTING = {"kind", "type_comment", "type_ignores"}  # fields of a syntax tree that describe formatting
 # errors for a file that is not Python source
 UNREADABLE = (ImportError, OSError, SyntaxError, ValueError, RecursionError)
@@ -54,15 +58,28 @@ def sha256_of_file(file: Path) -> str | None:
         return None
 
 
+def sha256_of_class(cls: type) -> str | None:
+    """Return the same for what defines a class of a session: the cell of a notebook, or the script; None if its text is
+    not kept, as for a prompt.
+    """
+    methods = (each for each in vars(cls).values() if inspect.isfunction(each))
+    file = next((method.__code__.co_filename for method in methods), "")
+    lines = linecache.getlines(file)
+    try:
+        return sha256_of(ast.parse("".join(lines))) if lines else None
+    except UNREADABLE:
+        return None  # a cell with a command of IPython
+
+
 def closure(module: str, packages: Collection[str]) -> list[Module]:
-    """Return a module and all modules that it imports from some top-level packages, directly or through others.
+    """Return a module and all modules that it imports from some packages, directly or through others.
 
     Importing a module also runs the `__init__.py` of every package that contains it, so these are included. Imports
     within functions count. A module that is imported under a name that is computed at run time
     (importlib.import_module) is not found.
 
     Args:
-        packages: names of top-level packages.
+        packages: their full names: 'plug', 'harness.heads'.
     Returns: the modules, sorted by name.
     """
     waiting, found = {module, *_parents(module)}, {}
@@ -74,8 +91,18 @@ def closure(module: str, packages: Collection[str]) -> list[Module]:
         tree = _tree(spec)
         found[name] = Module(name, _place(spec), None if tree is None else sha256_of(tree), _file(spec))
         imported = set(_imports(tree, spec)) if tree is not None and packages else set()
-        waiting |= {each for each in imported if each.partition(".")[0] in packages} - found.keys()
+        waiting |= {each for each in imported if is_within(each, packages)} - found.keys()
     return [found[name] for name in sorted(found)]
+
+
+def is_within(module: str, packages: Collection[str]) -> bool:
+    """Return whether a module is one of some packages or lies in one."""
+    return any(name in packages for name in (module, *_parents(module)))
+
+
+def hashed_name(module: str) -> str:
+    """Return the name that is hashed for a module: 'heads.mos' for 'harness.heads.mos'."""
+    return module.removeprefix("harness.") if is_within(module, COMPONENT_PACKAGES) else module
 
 
 def _words(tree: ast.Module) -> list[str]:
@@ -115,6 +142,8 @@ def _value(node: ast.AST, name: str) -> object:
     value = getattr(node, name, None)
     if name in FORMATTING:
         return None
+    if (isinstance(node, ast.ImportFrom) and name == "module") or (isinstance(node, ast.alias) and name == "name"):
+        return None if value is None else hashed_name(value)
     if name == "body" and isinstance(value, list):
         return [each for each in value if not _is_text(each)] or [ast.Pass()] * bool(value)
     if isinstance(node, ast.JoinedStr):
@@ -211,7 +240,7 @@ def _tree(spec: ModuleSpec) -> ast.Module | None:
 def _place(spec: ModuleSpec) -> str:
     """Return the file for messages: 'heads/mos.py', or 'heads/__init__.py' for a package."""
     own = "/__init__" if spec.submodule_search_locations is not None else ""
-    return f"{spec.name.replace('.', '/')}{own}.py"
+    return f"{hashed_name(spec.name).replace('.', '/')}{own}.py"
 
 
 def _file(spec: ModuleSpec) -> Path | None:

@@ -10,6 +10,7 @@ from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import all_ok, run_suite
 from harness.plan.loaded_suite import Suite
+from harness.plan.places import shown
 from harness.plan.specs import GROUND_TRUTH
 from harness.printable import counted
 from harness.report import ground_truth, study
@@ -56,7 +57,7 @@ def reproduce(
     chosen = [suite for suite in suites if which == "all" or (which == "short" and is_short(suite))]
     try:
         for number, suite in enumerate(chosen, start=1):
-            reporter.say(f"{number} of {counted(len(chosen), 'suite')}: {suite.path}{_cost(suite)}")
+            reporter.say(f"{number} of {counted(len(chosen), 'suite')}: {shown(suite.path)}{_cost(suite)}")
             run_suite(suite, results=results, data=data, options=options, reporter=reporter)
     except KeyboardInterrupt:
         _write(ground_truth.table(_studies(suites, results, reporter)), results, options.overwrite, reporter)

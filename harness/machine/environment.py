@@ -43,6 +43,8 @@ def device_name(device: torch.device) -> str:
 def commit() -> str:
     """Return the git commit of the harness, with '+' if files differ from it; 'unknown' outside of a checkout."""
     root = Path(harness.__file__).parent.parent
+    if not (root / ".git").exists():  # an environment within another project's checkout is not ours
+        return "unknown"
     try:
         head = _git(root, "rev-parse", "--short=12", "HEAD")
         changed = _git(root, "status", "--porcelain", "--untracked-files=no")

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from harness import bundled
 from harness.errors import SuiteError, nearest
 from harness.plan.reader import read
 
@@ -12,7 +13,8 @@ ENDING = ".yaml"
 
 
 def suite_file(given: str | Path) -> Path:
-    """Return the file of a suite, given by its path, or by its name: 'quickstart' is suites/quickstart.yaml.
+    """Return the file of a suite, given by its path, or by its name: 'quickstart' is suites/quickstart.yaml, of the
+    current folder or else of those that come with the harness.
 
     A file comes before a name, and the name of a file before the key `name` in one.
 
@@ -25,12 +27,28 @@ def suite_file(given: str | Path) -> Path:
         return path  # that it can be read is another question (harness/plan/reader.py)
     if path.exists() and not path.is_dir():
         return path
-    named = FOLDER / f"{path.name}{ENDING}"
-    if not named.is_file():
-        if (by_key := suites_in(FOLDER).get(path.name)) is not None:
+    for folder in folders():
+        if (named := folder / f"{path.name}{ENDING}").is_file():
+            return named
+    for folder in folders():
+        if (by_key := suites_in(folder).get(path.name)) is not None:
             return by_key
-        raise SuiteError([f"no suite '{path}': there is no file {path} and no {named}{_similar(path.name)}"])
-    return named
+    raise SuiteError(
+        [f"no suite '{path}': there is no file {path} and no {FOLDER / path}{ENDING}{_similar(path.name)}"]
+    )
+
+
+def folders() -> list[Path]:
+    """Return the folders with suites that are taken by name: ./suites, and that of the harness if it is another one."""
+    ours = bundled("suites")
+    return [FOLDER, *([] if FOLDER.samefile(ours) else [ours])] if FOLDER.is_dir() else [ours]
+
+
+def shown(path: Path) -> str:
+    """Return a suite for commands and messages: its path, or the name of one that comes with the harness and is not in
+    ./suites.
+    """
+    return path.stem if path.parent == bundled("suites") in folders() else str(path)
 
 
 def suite_name(given: str) -> str:
@@ -74,8 +92,9 @@ def is_name(given: str | Path) -> bool:
 
 
 def names() -> list[str]:
-    """Return the names by which the suites in ./suites can be given."""
-    return sorted({path.stem for path in FOLDER.glob(f"*{ENDING}")} | suites_in(FOLDER).keys())
+    """Return the names by which suites can be given."""
+    files = [path for folder in folders() for path in folder.glob(f"*{ENDING}")]
+    return sorted({path.stem for path in files} | {name_of(path) for path in files})
 
 
 def results_option(results: Path) -> list[str]:
@@ -90,4 +109,5 @@ def _name_in(path: Path) -> str:
 
 
 def _similar(name: str) -> str:
-    return nearest(name, names())
+    hint = "`harness list suites` shows those that there are, `harness new suite NAME` writes a new one"
+    return f"{nearest(name, names())}; {hint}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.errors import SuiteError
 from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import resolved
+from harness.plan.places import shown
 from harness.plan.selection import Facts, facts_of, matching
 from harness.plan.specs import ComponentSpec, TrialSpec, value_text
 from harness.registry import BACKBONES, CORPORA, HEADS
@@ -45,8 +46,9 @@ def of_trials(suite: Suite, trials: Iterable[TrialSpec], only: list[str] | None 
 
 
 def _place(suite: Suite) -> str:
-    """The path of the suite file as it was given; of an absolute path, only the folder and the file."""
-    return str(Path(*suite.path.parts[-2:]) if suite.path.is_absolute() else suite.path)
+    """The suite as a command takes it; of an absolute path, only the folder and the file."""
+    given = Path(shown(suite.path))
+    return str(Path(*given.parts[-2:]) if given.is_absolute() else given)
 
 
 def _conditions(specs: dict[str, ComponentSpec], kind: str) -> dict[str, list[str]]:

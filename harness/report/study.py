@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from harness.errors import RecordError
 from harness.plan.comparison import Shape
 from harness.plan.loaded_suite import Suite
-from harness.plan.places import results_option
+from harness.plan.places import results_option, shown
 from harness.plan.specs import TrialSpec
 from harness.plan.two_stages import chosen_trials
 from harness.records.choices import completed
@@ -168,7 +168,7 @@ class Study:
 
     def _run(self) -> str:
         """The command that trains what is missing."""
-        return shlex.join(["harness", "run", str(self.suite.path), *results_option(self.results)])
+        return shlex.join(["harness", "run", shown(self.suite.path), *results_option(self.results)])
 
     def _table(self, shape: Shape | None) -> Table:
         return suite_table.build(self.findings, shape)

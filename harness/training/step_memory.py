@@ -6,7 +6,7 @@ head, optimizer, precision and number of parts, and attention takes the form tha
 
 Not counted: what libraries keep for themselves (Python and torch some 400 MiB, a CUDA context as much), what an
 operation uses within itself, and what an allocator keeps of freed blocks: on the CPU glibc's holds on to another
-quarter or more, unless MALLOC_MMAP_THRESHOLD_=65536 is in the environment (results/tables/plan_memory_*.md).
+quarter or more, unless MALLOC_MMAP_THRESHOLD_=65536 is in the environment (results/showcase/tables/plan_memory_*.md).
 """
 
 import weakref

@@ -1,8 +1,7 @@
 """Measurements made by hand."""
 
 import pytest
-
-from benchmarks.measurement import CellValues, Measurement, ProductRate
+from harness.benchmarks.measurement import CellValues, Measurement, ProductRate
 
 
 @pytest.fixture

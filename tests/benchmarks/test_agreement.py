@@ -3,8 +3,7 @@
 import json
 
 import pytest
-
-from benchmarks import agreement
+from harness.benchmarks import agreement
 
 SUITE = """\
 name: tiny

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-
-from benchmarks import extras
-from benchmarks.settings import SETTINGS
+from harness.benchmarks import extras
+from harness.benchmarks.settings import SETTINGS
 
 TINY = SETTINGS["tiny"]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.plan_memory import PlannedStep, PlannedSteps, load, markdown, save
+from harness.benchmarks.plan_memory import PlannedStep, PlannedSteps, load, markdown, save
 
 ABOUT = {"device": "a processor", "device_type": "cpu", "torch": "2.13.0", "commit": "abc", "started": "today"}
 

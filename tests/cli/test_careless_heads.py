@@ -4,10 +4,10 @@ import importlib
 import json
 import sys
 
+import harness.backbones
+import harness.heads
 import pytest
 
-import backbones
-import heads
 from harness.conformance.heads import HEAD_CHECKS
 from harness.registry import BACKBONES, HEADS
 
@@ -86,7 +86,7 @@ def own(tmp_path, monkeypatch):
     """A function: name and content of a file of a folder that counts as a part of heads/ (or of backbones/), in a
     process in which the registries have not been asked yet.
     """
-    packages = {"heads": (heads, HEADS), "backbones": (backbones, BACKBONES)}
+    packages = {"heads": (harness.heads, HEADS), "backbones": (harness.backbones, BACKBONES)}
     for folder, (package, registry) in packages.items():
         registry.names()
         (tmp_path / folder).mkdir()
@@ -105,8 +105,8 @@ def own(tmp_path, monkeypatch):
     before = set(sys.modules)
     yield write
     for module in set(sys.modules) - before:
-        if module.startswith(("heads.", "backbones.")):
-            folder, name = module.split(".")
+        if module.startswith(("harness.heads.", "harness.backbones.")):
+            _, folder, name = module.split(".")
             del sys.modules[module]
             vars(packages[folder][0]).pop(name, None)
 

@@ -70,7 +70,7 @@ def test_short_suites_are_run_and_the_table_has_all(checkout, reproduce):
     assert f"{left}ground_truth_open\n" in done.out
     table = (checkout / "results" / "tables" / "ground_truth.md").read_text()
     assert table in done.out
-    assert "table: results/tables/ground_truth.md, .csv, .tex\n" in done.out
+    assert "table: results/showcase/tables/ground_truth.md, .csv, .tex\n" in done.out
     before = trials(checkout)
     again = reproduce()
     assert (again.code, trials(checkout)) == (0, before)

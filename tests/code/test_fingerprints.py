@@ -115,7 +115,7 @@ def test_another_module_of_a_plug_ins_distribution_counts(plugged):
 
 
 def test_a_plug_in_that_builds_on_a_head_of_ours_changes_with_it(plugged):
-    edited(plugged / "plughead.py", "from plugmaths", "from heads.softmax import Softmax\nfrom plugmaths")
+    edited(plugged / "plughead.py", "from plugmaths", "from harness.heads.softmax import Softmax\nfrom plugmaths")
     forget()
     assert "heads/softmax.py" in code_of("head", "plugged").places
 

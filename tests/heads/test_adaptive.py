@@ -7,10 +7,10 @@ import oracles
 import pytest
 import torch
 from handmade import count
+from harness.heads.adaptive import AdaptiveSoftmax
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden, TokenDistribution
-from heads.adaptive import AdaptiveSoftmax
 
 V, D = 11, 8
 COUNTS = [5, 0, 9, 5, 1, 2, 9, 1, 3, 4, 0]  # by frequency: 2 6 0 3 9 8 5 4 7 1 10

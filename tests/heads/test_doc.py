@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from handmade import count
+from harness.heads.doc import DirectOutputConnection
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
-from heads.doc import DirectOutputConnection
 
 V, E = 11, 6
 WIDTHS = (3, 4, 5)  # bottom to top

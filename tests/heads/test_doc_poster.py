@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from handmade import count
+from harness.heads.doc_poster import DirectOutputConnectionPoster
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
-from heads.doc_poster import DirectOutputConnectionPoster
 
 V, E = 11, 6
 WIDTHS = (3, 4, 6, 5)  # bottom to top

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from handmade import count
+from harness.heads.gss import GeneralisedSigSoftmax
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
-from heads.gss import GeneralisedSigSoftmax
 
 V, D, E = 11, 4, 6
 LOGITS = torch.linspace(-30, 30, 101, dtype=torch.float64)

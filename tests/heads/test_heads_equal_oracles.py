@@ -11,11 +11,11 @@ import math
 import oracles
 import pytest
 import torch
+from harness.heads.nce import UnigramNoise
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
-from heads.nce import UnigramNoise
 
 B, T, V = 2, 4, 9
 TARGETS = torch.tensor([[0, 6, 8, 3], [3, 3, 1, 7]])

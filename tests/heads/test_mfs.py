@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from handmade import count
+from harness.heads.mfs import MultiFacetSoftmax
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
-from heads.mfs import MultiFacetSoftmax
 
 V, E = 11, 6
 WIDTHS = (3, 4, 6)  # bottom to top

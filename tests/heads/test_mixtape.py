@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from handmade import count
+from harness.heads.mixtape import Mixtape
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
-from heads.mixtape import Mixtape
 
 V, D, E, G = 20, 5, 6, 3
 COUNTS = torch.tensor([5, 9, 1, 9, 7] + [2] * (V - 5))  # by frequency: 1, 3 (of equal ones the lower id), 4, 0, 5 ..

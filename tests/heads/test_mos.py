@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 from handmade import count
+from harness.heads.mos import MixtureOfSoftmaxes
+from harness.heads.softmax import Softmax
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
-from heads.mos import MixtureOfSoftmaxes
-from heads.softmax import Softmax
 
 V, D, E = 11, 4, 6
 

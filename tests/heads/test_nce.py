@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from handmade import count
+from harness.heads.nce import NoiseContrastiveSoftmax, UnigramNoise
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
-from heads.nce import NoiseContrastiveSoftmax, UnigramNoise
 
 V, D, E = 11, 4, 6
 COUNTS = torch.arange(1, V + 1)

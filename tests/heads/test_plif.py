@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from handmade import count
+from harness.heads.plif import PiecewiseLinearSoftmax
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
-from heads.plif import PiecewiseLinearSoftmax
 
 V, D, E = 11, 4, 6
 

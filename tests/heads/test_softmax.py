@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 from handmade import count
+from harness.heads.sigsoftmax import SigSoftmax
+from harness.heads.softmax import Softmax
 from torch import nn
 
 from harness.protocols import HeadDims, Hidden
-from heads.sigsoftmax import SigSoftmax
-from heads.softmax import Softmax
 
 V, D, E = 11, 4, 6
 

@@ -1,8 +1,8 @@
-"""What results/ holds: each committed record is of a planned trial, and tables and pages are what the records give.
+"""What results/showcase holds: each committed record is of a planned trial, and tables and pages are what the records give.
 
-results/records has one file for a suite or for a trial: `<suite>.zip` or `<suite>.<trial>.zip`. Its folder `shortened`
-has those of suites that were changed by --set, with the changes in their names: `<suite>.epochs=1.zip`, as its table.
-Its folder `unfinished` has the finished tuning trials of a suite whose other tuning trials are still to be trained, so
+results/showcase/records has one file for a suite or for a trial: `<suite>.zip` or `<suite>.<trial>.zip`. Its folder
+`shortened` has those of suites that were changed by --set, with the changes in their names: `<suite>.epochs=1.zip`, as
+its table. Its folder `unfinished` has the finished tuning trials of a suite whose other tuning trials are still to be trained, so
 that another machine can go on; there is no table of them.
 """
 
@@ -17,7 +17,7 @@ from harness.plan.two_stages import everything, first_stage
 from harness.report import study
 
 ROOT = Path(__file__).parent.parent.parent
-RESULTS = ROOT / "results"
+RESULTS = ROOT / "results" / "showcase"
 FILES = sorted((RESULTS / "records").glob("*.zip"))
 SHORTENED = sorted(path.stem for path in (RESULTS / "records" / "shortened").glob("*.zip"))
 UNFINISHED = sorted(path.stem for path in (RESULTS / "records" / "unfinished").glob("*.zip"))

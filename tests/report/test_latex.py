@@ -11,7 +11,7 @@ from harness.report.table import chosen_columns, formats, suite_table
 from harness.report.table.content import Table
 
 ROOT = Path(__file__).parent.parent.parent
-COMMITTED = sorted((ROOT / "results" / "tables").glob("*.tex"))
+COMMITTED = sorted((ROOT / "results" / "showcase" / "tables").glob("*.tex"))
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.tex"))
 SUITE = """\
 name: a_suite

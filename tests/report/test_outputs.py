@@ -1,7 +1,6 @@
 """A table, page, plot or leaderboard is not replaced by one of fewer finished trials."""
 
 import re
-import shutil
 from pathlib import Path
 
 import bundles
@@ -9,7 +8,6 @@ import handmade
 import pytest
 
 from harness.errors import FewerTrialsError
-from harness.exchange.importer import import_records
 from harness.records import store
 from harness.report import outputs
 from harness.report.outputs import Trials
@@ -60,7 +58,7 @@ def lose(project: Path, count: int = 1) -> None:
 
 @pytest.mark.parametrize("path", COMMITTED)
 def test_the_trials_of_a_committed_file_are_read_off_it(path):
-    place = ROOT / "results" / path
+    place = ROOT / "results" / "showcase" / path
     assert outputs.trials_of(place, place.read_bytes()) == Trials(*COMMITTED[path])
 
 
@@ -175,25 +173,6 @@ def test_a_file_that_does_not_say_is_replaced_by_finished_suites_only(call, proj
         bundles.keep(project / "results", bundles.record_of(spec, contents=contents), timed=False)
     assert call("table").code == 0
     assert place.read_text().startswith("# small, version 1")
-
-
-def test_a_fresh_clone_keeps_the_committed_table_and_page(tmp_path, harness):
-    for path in ("tables", "reports"):
-        shutil.copytree(ROOT / "results" / path, tmp_path / path)
-    before = bundles.files(tmp_path)
-    suite = ROOT / "suites" / "ground_truth_ngrams.yaml"
-    done = harness("table", suite, "--results", tmp_path)
-    assert done.code == 1
-    assert done.err == (
-        f"{tmp_path}/tables/ground_truth_ngrams.md is not replaced: it is made of 9 finished trials, and the new one "
-        "would be made of 0; nothing was written; --overwrite replaces it\n"
-    )
-    assert "not run" in done.out
-    import_records(ROOT / "results" / "records" / "ground_truth_ngrams.zip", tmp_path)
-    shutil.rmtree(next((tmp_path / "runs" / "ground_truth_ngrams").glob("*/record.json")).parent)
-    assert harness("report", suite, "--results", tmp_path).code == 1
-    after = bundles.files(tmp_path)
-    assert {path: after[path] for path in before} == before
 
 
 def test_a_plot_shown_on_a_page_does_not_say_what_the_page_is_made_of():

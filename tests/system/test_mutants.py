@@ -22,7 +22,7 @@ def scaled(x, factor=2):
     return x * factor + 1
 '''
 WEAK = """\
-import heads.planted
+import harness.heads.planted
 
 
 def test_at_zero():
@@ -30,7 +30,7 @@ def test_at_zero():
 """
 STRONG = """\
 import pytest
-from heads.planted import scaled
+from harness.heads.planted import scaled
 
 
 @pytest.mark.parametrize(("head", "x", "expected"), [

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-
-from benchmarks import speed
-from benchmarks.cells import IMPLEMENTATIONS
-from benchmarks.settings import ALL_HEADS, SETTINGS
-from benchmarks.speed import Comparison
+from harness.benchmarks import speed
+from harness.benchmarks.cells import IMPLEMENTATIONS
+from harness.benchmarks.settings import ALL_HEADS, SETTINGS
+from harness.benchmarks.speed import Comparison
 
 CPU = torch.device("cpu")
 WAYS = [("fp32", "default"), ("bf16", "default")]

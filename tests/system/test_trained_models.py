@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from harness.heads.softmax import Softmax
 
 from harness import plan
 from harness.distributions import Mixture
 from harness.registry import HEADS
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from heads.softmax import Softmax
 
 MARKOV = """\
 name: markov

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from disturbed import suite_text
+from harness.heads.softmax import Softmax
 
 from harness import plan
 from harness.errors import CorpusError, ExecutionError
@@ -23,7 +24,6 @@ from harness.trial import lost, stages
 from harness.trial.failures import status_of
 from harness.trial.run import run
 from harness.trial.setting import Setting
-from heads.softmax import Softmax
 
 ONE = Resources(cpus=1, gpus=0.0)
 

@@ -16,7 +16,7 @@ class Payload:
     Args:
         resources: what one worker needs.
         replaces: digest of the record that the trial's new record replaces, if any (see harness/trial/run.py).
-        scratch: folder for the temporary files of the run's executor.
+        scratch: folder for the temporary files of the run's executor, with copies of the user's heads and backbones.
     """
 
     spec: TrialSpec

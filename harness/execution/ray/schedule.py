@@ -15,6 +15,8 @@ from pathlib import Path
 import ray
 from ray import tune
 
+from harness import bundled
+from harness.errors import ExecutionError
 from harness.execution.events import OnEvent
 from harness.execution.ray.callbacks import MAX_FAILURES, Listener, Stop, trial_id
 from harness.execution.ray.payload import Payload
@@ -28,6 +30,7 @@ from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
+from harness.registry import BACKBONES, HEADS, home, is_of_session, use_home
 from harness.training.step import refuse_unfit
 from harness.trial.exclusive_times import timed
 from harness.trial.setting import Setting
@@ -75,16 +78,17 @@ def time_rows(
     """Time finished trials, one at a time (see harness.trial.exclusive_times.timed), in one worker that uses what one
     trial uses, and a whole GPU when trials share one. Raises as `execute` does, and when the worker fails.
     """
-    with ray_session(address):
+    with ray_session(address), _scratch_folder(setting, address) as scratch:
         allocation = _prepare([record.spec for record in records], setting, resources, address)
         alone = replace(allocation.setting, shared=setting.shared, replaces={})
         num_gpus = 1 if allocation.resources.gpus else 0
         task = ray.remote(_time_in_worker).options(num_cpus=allocation.resources.cpus, num_gpus=num_gpus, max_retries=0)
-        found, faults = ray.get(task.remote([record.id for record in records], alone.to_json()))
+        found, faults = ray.get(task.remote([record.id for record in records], alone.to_json(), str(scratch)))
     return [Timing.model_validate_json(each) for each in found], faults
 
 
-def _time_in_worker(trials: list[str], packed: str) -> tuple[list[str], list[str]]:
+def _time_in_worker(trials: list[str], packed: str, scratch: str) -> tuple[list[str], list[str]]:
+    use_home(Path(scratch))
     setting = Setting.from_json(packed)
     records, faults = store.load_all(setting.runs, trials)
     found, more = timed(list(records.values()), setting)
@@ -94,12 +98,23 @@ def _time_in_worker(trials: list[str], packed: str) -> tuple[list[str], list[str
 def _prepare(specs: list[TrialSpec], setting: Setting, resources: Resources, address: str) -> Allocation:
     """Place the trials on the nodes, check that they fit, and get the files that they read."""
     check_workers(specs, resources)
+    _refuse_classes_of_session(specs)
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     allocation = allocate(specs, setting, resources, nodes, local=address == LOCAL)
     for spec in specs:
         refuse_unfit(spec.train, allocation.setting.device)
     fetch_sources(specs, setting.data)
     return allocation
+
+
+def _refuse_classes_of_session(specs: list[TrialSpec]) -> None:
+    for kind, registry in (("head", HEADS), ("backbone", BACKBONES)):
+        for name in sorted({getattr(spec, kind).name for spec in specs}):
+            if is_of_session(registry.get(name)):
+                raise ExecutionError(
+                    f"the {kind} '{name}' is a class of this notebook or script, which Ray's workers cannot import; "
+                    f"use executor='inline', or save the class as {kind}s/{name}.py in {home()}"
+                )
 
 
 def _tuner(
@@ -130,8 +145,9 @@ def _tuner(
 
 @contextmanager
 def _scratch_folder(setting: Setting, address: str) -> Iterator[Path]:
-    """A folder for Tune's own files: a local one, or beside the records, where all nodes of a cluster can write.
-    Folders of killed runs on this machine are removed.
+    """A folder for Tune's own files: a local one, or beside the records, where all nodes of a cluster can write. The
+    user's heads and backbones are copied there, for workers on all nodes. Folders of killed runs on this machine are
+    removed.
     """
     parent = Path(tempfile.gettempdir()) if address == LOCAL else setting.runs
     for left in abandoned_scratch(parent):
@@ -140,6 +156,11 @@ def _scratch_folder(setting: Setting, address: str) -> Iterator[Path]:
     name = f"{scratch_prefix()}{os.getpid()}-"
     scratch = Path(tempfile.mkdtemp(prefix=name, dir=parent))  # mkdtemp: no other user may write there; Tune unpickles
     try:
+        for name in ("heads", "backbones"):
+            if (own := home() / name).is_dir() and not own.samefile(bundled(name)):
+                shutil.copytree(
+                    own, scratch / name, ignore=lambda _, names: [n for n in names if not n.endswith(".py")]
+                )
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

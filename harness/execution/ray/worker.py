@@ -23,6 +23,7 @@ from harness.execution.ray.cluster import STOP_SECONDS
 from harness.execution.ray.payload import Payload
 from harness.machine.stop_request import StopRequest
 from harness.plan.specs import TrialSpec
+from harness.registry import use_home
 from harness.training.clocks import peak_memory_mib, reset_peak_memory
 from harness.training.progress_report import Progress
 from harness.trial.run import run
@@ -48,6 +49,7 @@ def run_trial(config: dict[str, Any]) -> None:
     if config.get("ended"):
         return
     payload = Payload.unpack(config["trial"])
+    use_home(payload.scratch)
     _IDLE.clear()
     try:
         status = _run(payload)

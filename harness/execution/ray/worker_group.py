@@ -17,6 +17,7 @@ from ray.util.placement_group import PlacementGroup, placement_group_table, remo
 from harness.execution.ray.cluster import STOP_SECONDS
 from harness.execution.ray.payload import Payload
 from harness.machine.stop_request import StopRequest
+from harness.registry import use_home
 from harness.training.data_parallel import PATIENCE_SECONDS, Workers
 from harness.training.progress_report import PROGRESS_SECONDS, Progress
 from harness.trial.follow import Ended, follow, settle
@@ -104,6 +105,7 @@ def _worker(config: dict[str, Any]) -> None:
     report to Ray Train would have to be made by all of them.
     """
     payload = Payload.unpack(config["trial"])
+    use_home(payload.scratch)
     workers = Workers(train.get_context().get_world_rank(), train.get_context().get_world_size())
     if workers.rank:
         follow(payload.spec, payload.setting, workers)

@@ -11,6 +11,7 @@ from harness.diagnostics.trained import PREFIX, finished
 from harness.errors import ExecutionError, RecordError
 from harness.plan.canonical import plain
 from harness.plan.parameters import is_place, parameters, resolved
+from harness.plan.places import shown
 from harness.records import token_nll
 from harness.records.record import TrialRecord
 from harness.records.token_nll import TokenScores
@@ -77,7 +78,7 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
         invalid = dict.fromkeys(row.head for rows in groups.values() for row in rows if row.invalid)
         if invalid:
             raise ExecutionError(f"nothing to compare: there are invalid trials of {', '.join(invalid)}")
-        raise ExecutionError(f"no seed of {a} and {b} is finished for both: harness run {evidence.suite.path}")
+        raise ExecutionError(f"no seed of {a} and {b} is finished for both: harness run {shown(evidence.suite.path)}")
     return found
 
 

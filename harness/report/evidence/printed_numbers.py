@@ -119,13 +119,12 @@ class PrintedNumbers:
 
 
 def load(suite: Suite) -> PrintedNumbers:
-    """Read the numbers that a suite compares with, from results/published of its project or of this checkout.
+    """Read the numbers that a suite compares with, from results/published of its project or those of the harness.
 
     Raises: SuiteError, located in the suite, when a paper or table does not exist.
     """
-    roots = (suite.path.resolve().parent.parent, Path(harness.__file__).parent.parent)
-    folders = [root / "results" / "published" for root in roots]
-    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
+    own = suite.path.resolve().parent.parent / "results" / "published"
+    folder = own if own.is_dir() else harness.bundled("published")
     about = {row["paper"]: row for row in _rows(folder / "sources.csv", SOURCE)}
     cells, sources, problems = [], [], []
     for index, name in enumerate(suite.table.compare):

@@ -10,10 +10,9 @@ import warnings
 
 import numpy as np
 import torch
+from harness.backbones.lstm import StackedLSTM
+from harness.heads.softmax import Softmax
 from torch import nn
-
-from backbones.lstm import StackedLSTM
-from heads.softmax import Softmax
 
 SURROGATE = "caf\udce9"
 

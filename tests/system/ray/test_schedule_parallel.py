@@ -28,7 +28,7 @@ PLUGIN = """\
 import os, signal
 from pathlib import Path
 import torch
-from heads.softmax import Softmax
+from harness.heads.softmax import Softmax
 
 class Mortal(Softmax):
     "A softmax whose second worker is killed in its 20th step, once, or raises."

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from heads.softmax import Softmax
+from harness.heads.softmax import Softmax
 
 PLACE = Path(os.environ["HARNESS_TEST_WORKERS"])
 KEPT = []
