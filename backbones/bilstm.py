@@ -1,8 +1,8 @@
 """Bidirectional LSTM: two stacks over one embedding, one for each direction of reading."""
 
-from harness.backbones.lstm import StackedLSTM
 from torch import Tensor, nn
 
+from harness.backbones.lstm import StackedLSTM
 from harness.protocols import Hidden
 from harness.registry import BACKBONES
 

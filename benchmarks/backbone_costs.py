@@ -20,14 +20,14 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict
+from torch import nn
+
 from harness.benchmarks.machine import high_load
 from harness.benchmarks.memory import resident_mib
 from harness.benchmarks.plan_memory import BLOCKS_GIVEN_BACK
 from harness.benchmarks.quadratic import Quadratic, fitted
 from harness.benchmarks.rounds import interleaved
-from pydantic import BaseModel, ConfigDict
-from torch import nn
-
 from harness.errors import ExecutionError
 from harness.machine import environment
 from harness.model import build_backbone

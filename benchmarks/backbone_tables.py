@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from harness.benchmarks.backbone_costs import BLOCKS_GIVEN_BACK, DROPOUT, VOCAB, WIDTH, BackboneCosts
 from harness.benchmarks.measurement import save_with_table, slug
 from harness.benchmarks.tables import Row, markdown_table
-from pydantic import ValidationError
-
 from harness.errors import ExecutionError
 
 if TYPE_CHECKING:

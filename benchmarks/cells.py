@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
 from harness.benchmarks import baselines
 from harness.benchmarks.baselines import Evaluation
 from harness.benchmarks.machine import free_memory
 from harness.benchmarks.settings import Setting, mixtures
-from torch import Tensor
-
 from harness.distributions import LOGIT_MAPS, Mixture
 from harness.errors import ExecutionError
 from harness.kernels import probe

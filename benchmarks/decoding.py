@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict
+
 from harness.benchmarks.machine import high_load
 from harness.benchmarks.measurement import save_with_table, slug
 from harness.benchmarks.tables import markdown_table
-from pydantic import BaseModel, ConfigDict
-
 from harness.diagnostics.decoding import Decoder
 from harness.diagnostics.sampling import Choice, sample
 from harness.machine import environment

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
 from harness.benchmarks.machine import high_load
 from harness.benchmarks.measurement import save_with_table, slug
 from harness.benchmarks.settings import Setting
 from harness.benchmarks.tables import markdown_table
-from pydantic import BaseModel, ConfigDict
-from torch import Tensor
-
 from harness.distributions import LOGIT_MAPS, Mixture, SoftCap, log_prior
 from harness.kernels import probe
 from harness.kernels.products import Products, using

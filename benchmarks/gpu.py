@@ -25,13 +25,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+
+from harness import plan
 from harness.benchmarks import memory, speed, tables
 from harness.benchmarks.cells import checked_impls, checked_ways
 from harness.benchmarks.measurement import Kind, Measurement, loses, save, slug
 from harness.benchmarks.settings import setting_of
 from harness.benchmarks.speed import Comparison
-
-from harness import plan
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, HarnessError
 from harness.machine import proofs

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from harness.benchmarks.cells import Cell
-from harness.benchmarks.settings import Setting, mixtures
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from harness.benchmarks.cells import Cell
+from harness.benchmarks.settings import Setting, mixtures
 from harness.errors import ExecutionError
 from harness.kernels.products import Precision, Route
 from harness.machine import environment

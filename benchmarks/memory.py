@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from harness.benchmarks.cells import COMPILED, IMPLEMENTATIONS, OURS, Cell, arithmetic, lacks
 from harness.benchmarks.measurement import CellValues, Measurement, about
 from harness.benchmarks.settings import SETTINGS, Setting, setting_of
 from harness.benchmarks.speed import Comparison
 from harness.benchmarks.workloads import HeadPass
-
 from harness.errors import ExecutionError
 from harness.machine import environment
 from harness.training.clocks import peak_memory_mib, reset_peak_memory

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from harness.benchmarks.measurement import save_with_table, slug
 from harness.benchmarks.memory import resident_mib
 from harness.benchmarks.tables import markdown_table
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from harness.errors import ExecutionError
 from harness.machine import environment
 from harness.model import build

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 
 import torch
+
 from harness.benchmarks.measurement import ProductRate
 from harness.benchmarks.settings import Setting
-
 from harness.kernels.products import Precision, Products, Route
 
 CHUNK_ROWS = {"cpu": 256, "cuda": 4096}  # rows of the products that are timed together with the cells

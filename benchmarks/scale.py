@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict
+
+from harness import cli
 from harness.benchmarks.machine import high_load
 from harness.benchmarks.measurement import save_with_table, slug
 from harness.benchmarks.synthetic import EPOCHS, ROWS, make
 from harness.benchmarks.tables import markdown_table
-from pydantic import BaseModel, ConfigDict
-
-from harness import cli
 from harness.machine import environment
 
 # Command -> its arguments, and the limit of its seconds at 1,000 trials; None for no limit.

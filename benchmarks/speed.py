@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+
 from harness.benchmarks.baselines import Evaluation
 from harness.benchmarks.cells import IMPLEMENTATIONS, LIBRARIES, OURS, PUBLISHED, Cell, arithmetic, lacks
 from harness.benchmarks.machine import high_load
@@ -13,7 +14,6 @@ from harness.benchmarks.rounds import chunk_products, interleaved, product_rate
 from harness.benchmarks.settings import Setting
 from harness.benchmarks.step_products import recorded
 from harness.benchmarks.workloads import Evaluated, HeadPass, Inference, Step, Workload, expected_loss
-
 from harness.errors import ExecutionError
 from harness.kernels.products import Precision, Route
 from harness.machine import environment

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
+from rich.table import Table
+from rich.text import Text
+
 from harness.benchmarks import figures
 from harness.benchmarks.cells import OURS, PUBLISHED, Cell
 from harness.benchmarks.figures import BAND, BASE_WAY, Way
 from harness.benchmarks.measurement import KINDS, WHOLE_MODELS, Measurement, load, slug
 from harness.benchmarks.targets import outcomes
-from rich.table import Table
-from rich.text import Text
-
 from harness.errors import ExecutionError
 
 KIND_TITLES = {

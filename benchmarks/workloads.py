@@ -5,11 +5,11 @@ inference.
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch import Tensor
+
 from harness.benchmarks.baselines import EPSILON, Evaluation
 from harness.benchmarks.cells import loss, token_losses
 from harness.benchmarks.settings import BACKBONE_SIZES, Setting, head, inputs
-from torch import Tensor
-
 from harness.distributions import Mixture
 from harness.errors import ExecutionError
 from harness.kernels import products, reference

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from commands import EVERY_HEAD
-from harness.backbones.bilstm import BidirectionalLSTM
-from harness.backbones.lstm import StackedLSTM
 
 from harness import plan
+from harness.backbones.bilstm import BidirectionalLSTM
+from harness.backbones.lstm import StackedLSTM
 from harness.conformance.backbones import BackboneCase, from_the_right
 from harness.conformance.require import Nonconforming
 from harness.corpora.batching import Segment

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 import torch
-from harness.backbones.gpt2 import GPT2
 from torch import nn
 
+from harness.backbones.gpt2 import GPT2
 from harness.conformance import conformance
 from harness.model import on_meta
 from harness.protocols import Incremental

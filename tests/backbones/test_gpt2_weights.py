@@ -9,12 +9,12 @@ from contextlib import nullcontext
 import huggingface_hub
 import pytest
 import torch
-from harness.backbones import gpt2
-from harness.backbones.gpt2 import GPT2
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 from transformers.utils import logging
 
+from harness.backbones import gpt2
+from harness.backbones.gpt2 import GPT2
 from harness.model import on_meta
 from harness.protocols import StartsFromFiles
 

@@ -4,8 +4,8 @@ import inspect
 
 import pytest
 import torch
-from harness.backbones.lstm import StackedGRU, StackedLSTM
 
+from harness.backbones.lstm import StackedGRU, StackedLSTM
 from harness.model import build
 from harness.plan.specs import ComponentSpec
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from harness.backbones.transformer_encoder import TransformerEncoder, sinusoidal_positions
 
+from harness.backbones.transformer_encoder import TransformerEncoder, sinusoidal_positions
 from harness.dropout import dropout
 
 V, D, NUM_HEADS, FF = 50, 8, 2, 12

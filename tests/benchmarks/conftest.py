@@ -1,6 +1,7 @@
 """Measurements made by hand."""
 
 import pytest
+
 from harness.benchmarks.measurement import CellValues, Measurement, ProductRate
 
 

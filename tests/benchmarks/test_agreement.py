@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from harness.benchmarks import agreement
 
 SUITE = """\

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from harness.benchmarks import backbone_costs, backbone_tables
 from harness.benchmarks.backbone_costs import BACKBONES, BackboneCosts, Cost, Step, made, measure, step_mib
-
 from harness.errors import ExecutionError
 
 CPU = torch.device("cpu")

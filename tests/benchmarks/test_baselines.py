@@ -3,9 +3,9 @@
 import oracles
 import pytest
 import torch
-from harness.benchmarks import baselines
 from torch import Tensor
 
+from harness.benchmarks import baselines
 from harness.distributions import LOGIT_MAPS, Mixture
 
 N, E, V = 5, 4, 11

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from harness.benchmarks import cells, settings
 from harness.benchmarks.cells import IMPLEMENTATIONS, OURS, Cell
-
 from harness.distributions import LOGIT_MAPS, Mixture
 from harness.errors import ExecutionError
 from harness.kernels import products

@@ -1,8 +1,8 @@
 """`bench sample`: sizes that are equal, and a table that says what is in the record."""
 
 import pytest
-from harness.benchmarks import decoding
 
+from harness.benchmarks import decoding
 from harness.plan.construction import count
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from harness.benchmarks import extras
 from harness.benchmarks.settings import SETTINGS
 

@@ -1,10 +1,10 @@
 """What is derived from a measurement, against arithmetic by hand."""
 
 import pytest
+
 from harness.benchmarks import figures, machine, targets
 from harness.benchmarks.cells import Cell
 from harness.benchmarks.measurement import ProductRate, load, loses, save, slug, unsteady
-
 from harness.errors import ExecutionError
 
 FP32, ONEDNN, BF16 = ("fp32", "default"), ("fp32", "onednn"), ("bf16", "onednn")

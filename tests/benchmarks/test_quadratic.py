@@ -1,8 +1,8 @@
 """The fit of costs by context length: planted coefficients, no negative ones, and where the parts are equal."""
 
 import pytest
-from harness.benchmarks.quadratic import Quadratic, fitted
 
+from harness.benchmarks.quadratic import Quadratic, fitted
 from harness.errors import ExecutionError
 
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)

@@ -1,9 +1,9 @@
 """`python -m harness.benchmarks.scale`: synthetic trials that count as finished, and what commands cost on them."""
 
 import pytest
+
 from harness.benchmarks import scale
 from harness.benchmarks.synthetic import EPOCHS, ROWS, make
-
 from harness.records import store, timings, token_nll
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from harness.benchmarks import baselines, memory, rounds, speed
 from harness.benchmarks.cells import IMPLEMENTATIONS, Cell
 from harness.benchmarks.settings import ALL_HEADS, SETTINGS, Setting
 from harness.benchmarks.speed import Comparison
-
 from harness.errors import ExecutionError
 
 CPU = torch.device("cpu")

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
 from harness.benchmarks import speed
 from harness.benchmarks.settings import SETTINGS, setting_of
 from harness.benchmarks.speed import Comparison
 from harness.benchmarks.step_products import recorded
 from harness.benchmarks.workloads import SEQ_LEN, Step
-from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
-
 from harness.errors import ExecutionError
 
 CPU = torch.device("cpu")

@@ -1,10 +1,10 @@
 """What is shown of measurements."""
 
 import pytest
+
 from harness.benchmarks import tables
 from harness.benchmarks.measurement import save
 from harness.benchmarks.targets import outcomes
-
 from harness.errors import ExecutionError
 
 FP32, BF16 = ("fp32", "default"), ("bf16", "default")

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from harness.benchmarks import machine, tables
 from onednn import sitecustomize as onednn
 
+from harness.benchmarks import machine, tables
 from harness.execution import machine_facts
 from harness.kernels import probe
 

@@ -4,10 +4,10 @@ import importlib
 import json
 import sys
 
-import harness.backbones
-import harness.heads
 import pytest
 
+import harness.backbones
+import harness.heads
 from harness.conformance.heads import HEAD_CHECKS
 from harness.registry import BACKBONES, HEADS
 

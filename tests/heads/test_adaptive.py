@@ -7,9 +7,9 @@ import oracles
 import pytest
 import torch
 from handmade import count
-from harness.heads.adaptive import AdaptiveSoftmax
 from torch import nn
 
+from harness.heads.adaptive import AdaptiveSoftmax
 from harness.protocols import HeadDims, Hidden, TokenDistribution
 
 V, D = 11, 8

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from handmade import count
-from harness.heads.doc_poster import DirectOutputConnectionPoster
 from torch import nn
 
+from harness.heads.doc_poster import DirectOutputConnectionPoster
 from harness.protocols import HeadDims, Hidden
 
 V, E = 11, 6

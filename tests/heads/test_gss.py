@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from handmade import count
-from harness.heads.gss import GeneralisedSigSoftmax
 from torch import nn
 
+from harness.heads.gss import GeneralisedSigSoftmax
 from harness.protocols import HeadDims, Hidden
 
 V, D, E = 11, 4, 6

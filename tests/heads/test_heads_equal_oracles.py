@@ -11,9 +11,9 @@ import math
 import oracles
 import pytest
 import torch
-from harness.heads.nce import UnigramNoise
 from torch import nn
 
+from harness.heads.nce import UnigramNoise
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 

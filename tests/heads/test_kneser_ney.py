@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from harness.backbones.last_tokens import LastTokens
-from harness.heads import kneser_ney
-from harness.heads.kneser_ney import WINDOWS, KneserNey, cache_distribution, cache_probability, discounts
 from ngram_oracle import Oracle, cached
 from scipy.optimize import minimize_scalar
 from torch import nn
 
+from harness.backbones.last_tokens import LastTokens
 from harness.corpora.local_text import Embedded
 from harness.corpora.vocabulary import line_end as line_end_of
+from harness.heads import kneser_ney
+from harness.heads.kneser_ney import WINDOWS, KneserNey, cache_distribution, cache_probability, discounts
 from harness.model import LanguageModel
 from harness.protocols import NO_TOKEN, HeadDims
 

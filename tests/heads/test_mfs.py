@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from handmade import count
-from harness.heads.mfs import MultiFacetSoftmax
 from torch import nn
 
+from harness.heads.mfs import MultiFacetSoftmax
 from harness.protocols import HeadDims, Hidden
 
 V, E = 11, 6

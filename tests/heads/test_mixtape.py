@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from handmade import count
-from harness.heads.mixtape import Mixtape
 from torch import nn
 
+from harness.heads.mixtape import Mixtape
 from harness.protocols import HeadDims, Hidden
 
 V, D, E, G = 20, 5, 6, 3

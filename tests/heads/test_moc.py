@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from handmade import count
-from harness.heads.moc import MixtureOfContexts
 from torch import nn
 
+from harness.heads.moc import MixtureOfContexts
 from harness.protocols import HeadDims, Hidden
 
 V, D, E = 11, 4, 6

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from handmade import count
-from harness.heads.sigsoftmax import SigSoftmax
-from harness.heads.softmax import Softmax
 from torch import nn
 
+from harness.heads.sigsoftmax import SigSoftmax
+from harness.heads.softmax import Softmax
 from harness.protocols import HeadDims, Hidden
 
 V, D, E = 11, 4, 6

@@ -4,6 +4,7 @@ import json
 import tarfile
 
 import pytest
+
 from harness.benchmarks import gpu
 
 

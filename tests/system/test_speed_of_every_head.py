@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from harness.benchmarks import speed
 from harness.benchmarks.cells import IMPLEMENTATIONS
 from harness.benchmarks.settings import ALL_HEADS, SETTINGS

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness.heads.softmax import Softmax
 
 from harness import plan
 from harness.distributions import Mixture
+from harness.heads.softmax import Softmax
 from harness.registry import HEADS
 from harness.trial.run import run
 from harness.trial.setting import Setting

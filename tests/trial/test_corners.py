@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 from disturbed import suite_text
-from harness.heads.softmax import Softmax
 
 from harness import plan
 from harness.errors import CorpusError, ExecutionError
 from harness.execution import inline
 from harness.execution.resources import Resources
 from harness.execution.rounds import Watcher, in_rounds
+from harness.heads.softmax import Softmax
 from harness.plan.run_options import TimeoutSpec
 from harness.records import store
 from harness.registry import HEADS

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+
 from harness.heads.softmax import Softmax
 
 Kind = Literal["none", "raise", "sigkill", "segv", "hang", "spin", "oom", "nan", "eat", "slow", "held", "mlflow"]

@@ -4,9 +4,9 @@ import math
 from typing import Literal
 
 import torch
-from harness.backbones.lstm import StackedLSTM
 from torch import nn
 
+from harness.backbones.lstm import StackedLSTM
 from harness.distributions import Logits
 from harness.protocols import Hidden
 

@@ -10,9 +10,10 @@ import warnings
 
 import numpy as np
 import torch
+from torch import nn
+
 from harness.backbones.lstm import StackedLSTM
 from harness.heads.softmax import Softmax
-from torch import nn
 
 SURROGATE = "caf\udce9"
 
