@@ -1,10 +1,14 @@
-# Two commands set everything up on a machine with Python 3.11 or 3.12 and make: `make quickstart`, `make test`.
-PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && break; done)
+# Two commands set everything up on a machine with make and Python 3.11, 3.12 or 3.13: `make quickstart`, `make test`.
+# The interpreter: that of .venv, else the first of the usual names that starts and has ensurepip. A shim that does not
+# start is passed over. 3.14 is the last choice, since nothing was run on it yet. Another one: make quickstart PYTHON=...
+NAMES := python3 python3.13 python3.12 python3.11 python3.14
+PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, $$2))" \
+	2>/dev/null && echo "$$1"; }; fits .venv/bin/python 14 || \
+	for newest in 13 14; do for p in $(NAMES); do fits $$p $$newest && exit; done; done)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test test-system test-all site mutants fuzz soak protections golden lint clean
+.PHONY: quickstart test newest test-system test-all site mutants fuzz soak protections golden lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml
@@ -12,6 +16,15 @@ quickstart: .venv/installed
 # The fast tests, in as many processes as there are cores, at most four. One file runs in one process.
 test: .venv/installed
 	$(BIN)/pytest $(PARALLEL) tests -m "not system"
+
+# The fast tests with the newest releases that pip finds, without constraints.txt, in an environment of its own: so the
+# next release of a dependency fails here first. What differs from the tested set is listed before the tests.
+newest:
+	$(call environment,.venv-newest)
+	$(call install,.venv-newest,--upgrade --upgrade-strategy eager)
+	@echo "Not in constraints.txt:"; \
+	.venv-newest/bin/python -m pip freeze --exclude-editable | grep -vixFf constraints.txt || echo "nothing"
+	.venv-newest/bin/pytest $(PARALLEL) tests -m "not system"
 
 # Ray, killed processes, clusters, servers, a browser, memory, builds of packages: tests/system, and files with the
 # marker `system`. The fast tests are not among them.
@@ -51,11 +64,27 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# Environments and caches. Results stay: `harness runs --prune` removes runs that no suite needs.
 clean:
-	rm -rf .venv results/runs results/artifacts results/mlflow.db *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-newest *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+# $(call environment,FOLDER): a virtual environment of $(PYTHON); one of another Python is emptied first.
+define environment
+	@python="$(PYTHON)"; clear=; \
+	test -n "$$python" || { echo "Python 3.11, 3.12 or 3.13 with venv is needed (on Debian: python3-venv). Tried:" \
+		"$(NAMES). Name one: make PYTHON=..." >&2; exit 2; }; \
+	version() { "$$1" -c 'import sys; print(sys.version_info[:2])' 2>/dev/null; }; \
+	test "$$(version "$$python")" = "$$(version $(1)/bin/python)" || clear=--clear; \
+	"$$python" -m venv $$clear $(1)
+endef
+
+# $(call install,FOLDER,OPTIONS): the harness and what it needs, with pip's own account of what it does.
+define install
+	@echo "Installing into $(1): some 130 packages, up to 6 GB with CUDA. The first time this takes minutes."
+	$(1)/bin/python -m pip install --disable-pip-version-check $(2) --editable ".[dev]"
+endef
 
 .venv/installed: pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed and neither was found; name one: make PYTHON=..."; exit 2; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(call environment,.venv)
+	$(call install,.venv,--constraint constraints.txt)
 	@touch $@
