@@ -22,10 +22,15 @@ def test_the_press_rank_counts_what_is_above_the_tolerance():
     assert press_rank(values(8, 1, 8 * tolerance * 1.01, 8 * tolerance * 0.99), 4, 4) == 3
 
 
-@pytest.mark.parametrize(("epsilon", "rank"), [(0.5, 1), (0.3, 2), (0.1, 2), (0.09, 3), (1e-5, 3)])
+@pytest.mark.parametrize(("epsilon", "rank"), [(0.5, 1), (0.3, 2), (0.11, 2), (0.09, 3), (1e-5, 3)])
 def test_the_effective_rank_keeps_so_much_of_the_squares(epsilon, rank):
     # squares 6, 3, 1: of 10 the first keeps 0.6, the first two 0.9
     assert effective_rank(values(6**0.5, 3**0.5, 1.0), epsilon) == rank
+
+
+def test_the_effective_rank_keeps_the_share_itself_and_no_more():
+    # squares 4 and 4: the first is half of them, and all of these numbers are exact
+    assert effective_rank(values(2.0, 2.0), 0.5) == 1
 
 
 def test_the_entropy_rank_of_equal_values_is_their_number_and_of_one_value_one():

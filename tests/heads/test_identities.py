@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import rounding
 import torch
 from torch import nn
 
@@ -43,7 +44,8 @@ def log_probs(head):
 
 
 def assert_same(a, b):
-    torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+    """The magnitudes of the terms of a logit sum to up to 69 here; its sums have up to 9 + 4 + 11 + 5 terms."""
+    torch.testing.assert_close(a, b, rtol=0, atol=rounding.bound(30, 70))
 
 
 def output_of(head):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rounding
 import torch
 from ngram_oracle import Oracle, cached
 from scipy.optimize import minimize_scalar
@@ -52,7 +53,7 @@ def test_unigrams_by_hand():
     p_V = built(torch.tensor([[0]]))[0].log_probs()[0, 0].exp()
     share = {0: 4 / 7, 3: 9 / 14, 5: 12 / 7, 6: 19 / 7, 7: 0}
     for word, left in share.items():
-        assert p_V[word].item() == pytest.approx(left / 14 + 23 / 392, rel=1e-14)
+        assert p_V[word].item() == pytest.approx(left / 14 + 23 / 392, rel=0, abs=rounding.bound(10))
 
 
 def test_discounts_by_hand():
@@ -96,7 +97,7 @@ def test_the_probability_of_a_word_equals_the_loops_to_1e_12():
 def test_probabilities_sum_to_one_and_are_those_that_are_scored(cache, line_end):
     distribution = model(5, cache=cache, line_end=line_end)(torch.tensor([VALID]))[0]
     logp_TV = distribution.log_probs()[0]
-    assert (logp_TV.exp().sum(-1) - 1).abs().max() < 1e-12
+    assert (logp_TV.exp().sum(-1) - 1).abs().max() < rounding.bound(V)
     for word in (END, 1, 17, V - 1):
         nll_T = distribution.nll(torch.full((1, len(VALID)), word))[0]
         assert (nll_T + logp_TV[:, word]).abs().max() < 1e-12
@@ -138,7 +139,8 @@ def test_window_and_weight_of_a_cache_are_the_best_on_the_validation_split(valid
     assert min(found, key=lambda window: found[window].fun) == expected
     assert int(built.head.cache_window) == expected
     assert float(built.head.cache_weight) == pytest.approx(found[expected].x, abs=1e-6)
-    assert scored(built, valid).mean().item() == pytest.approx(found[expected].fun, abs=1e-12)
+    least = pytest.approx(found[expected].fun, rel=0, abs=rounding.bound(len(valid), 3))
+    assert scored(built, valid).mean().item() == least
 
 
 def test_the_weight_is_better_than_its_neighbours():
@@ -200,7 +202,9 @@ def test_the_defaults_are_those_of_the_published_rows():
 @pytest.mark.parametrize("cache", [False, True])
 def test_the_length_of_segments_changes_nothing(cache):
     built = model(5, cache=cache)
-    assert torch.equal(scored(built, VALID, segment=7), scored(built, VALID))
+    few, whole = scored(built, VALID, segment=7), scored(built, VALID)
+    # an element is not promised the same rounding in tensors of different lengths; nll are below 12
+    torch.testing.assert_close(few, whole, rtol=0, atol=rounding.bound(20, 12))
 
 
 def test_a_line_is_all_the_context_of_its_words():

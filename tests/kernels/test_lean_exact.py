@@ -1,12 +1,17 @@
 """The lean evaluation against dense float64 autograd: loss and every gradient, over several chunks, at odd sizes."""
 
 import pytest
+import rounding
 import torch
 from dense_mixtures import CASES, chunks_of, dense_logits, dense_nll, mixture, tensors
 
 from harness.distributions import Mixture, log_prior
 from harness.kernels import reference_only
 from harness.kernels.products import Products, using
+
+# Sums over up to 600 tokens, 31 words and 5 + 1 products of a logit. The magnitudes of the terms of a gradient add up
+# to at most 3.7 times its largest entry.
+ROUNDING = rounding.bound(640, 4)
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +55,7 @@ def compared(case, dtype, *, weighted=False, log_epsilon=None, level=0.0, z_loss
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_loss_and_gradients_equal_dense_autograd_in_float64(case, weighted):
-    assert worst(*compared(case, torch.float64, weighted=weighted)) < 1e-12
+    assert worst(*compared(case, torch.float64, weighted=weighted)) < ROUNDING
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -62,7 +67,7 @@ def test_float32_is_exact_to_its_rounding_on_every_exact_route(case, exact_route
 @pytest.mark.parametrize("case", CASES[:1] + CASES[4:9])
 def test_an_epsilon_is_differentiated_too(case):
     found, expected = compared(case, torch.float64, log_epsilon=0.01)
-    assert worst(found, expected) < 1e-12
+    assert worst(found, expected) < ROUNDING
     exact, _ = compared(case, torch.float64)
     assert worst(found, exact) > 1e-3
 
@@ -71,21 +76,21 @@ def test_an_epsilon_is_differentiated_too(case):
 @pytest.mark.parametrize("case", CASES)
 def test_a_z_loss_is_differentiated_in_the_same_pass(case, weighted):
     found, expected = compared(case, torch.float64, weighted=weighted, z_loss=0.3)
-    assert worst(found, expected) < 1e-12
+    assert worst(found, expected) < ROUNDING
     plain, _ = compared(case, torch.float64, weighted=weighted)
     assert worst(found[:1], plain[:1]) > 1e-2
 
 
 @pytest.mark.parametrize("case", CASES[4:5] + CASES[9:10] + CASES[-2:])
 def test_a_z_loss_with_an_epsilon_and_in_float32(case):
-    assert worst(*compared(case, torch.float64, log_epsilon=0.01, z_loss=0.3)) < 1e-12
+    assert worst(*compared(case, torch.float64, log_epsilon=0.01, z_loss=0.3)) < ROUNDING
     assert worst(*compared(case, torch.float32, z_loss=0.3)) < 3e-6
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_z_loss_of_the_plain_equations_is_the_same(case):
     with reference_only():
-        assert worst(*compared(case, torch.float64, weighted=True, z_loss=0.3)) < 1e-12
+        assert worst(*compared(case, torch.float64, weighted=True, z_loss=0.3)) < ROUNDING
 
 
 def test_mean_nll_has_no_z_loss():
@@ -104,7 +109,7 @@ def test_the_prior_gets_no_gradient_from_a_z_loss():
         torch.autograd.grad(loss, inputs[1], retain_graph=True)[0]
         for loss in (made.training_loss(targets[None]), made.mean_nll(targets[None]))
     )
-    torch.testing.assert_close(with_z, without, rtol=0, atol=1e-15)
+    torch.testing.assert_close(with_z, without, rtol=0, atol=rounding.bound(20))
     (alone,) = torch.autograd.grad(made.z_term(), inputs[1], allow_unused=True, materialize_grads=True)
     assert not alone.any()
 
@@ -126,7 +131,7 @@ def test_nll_takes_any_upstream_gradient(case):
     expected = [expected_nll.detach(), *gradients((upstream * expected_nll).sum(), inputs)]
     nll = mixture(*inputs, partitions, logit_map).nll(targets[None])[0]
     found = [nll.detach(), *gradients((upstream * nll).sum(), inputs)]
-    assert worst(found, expected) < 1e-12
+    assert worst(found, expected) < ROUNDING
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -137,7 +142,7 @@ def test_without_gradients_nll_is_the_same(case):
         nll = mixture(*inputs, partitions, logit_map).nll(targets[None])[0]
         mean = mixture(*inputs, partitions, logit_map).mean_nll(targets[None])
         expected = dense_nll(*inputs, targets, partitions, logit_map)
-    assert worst([nll, mean], [expected, expected.mean()]) < 1e-12
+    assert worst([nll, mean], [expected, expected.mean()]) < ROUNDING
 
 
 def test_token_weights_that_ask_for_a_gradient_get_it():
@@ -159,7 +164,7 @@ def test_a_learned_logit_map_gets_its_gradients_over_several_chunks(monkeypatch)
     found = gradients(made.mean_nll(targets[None]), [*inputs, slope])
     bent = [slope * facets, scores, weight, None if bias is None else slope * bias]
     expected = gradients(dense_nll(*bent, targets, (1, 1), "identity").mean(), [*inputs, slope])
-    assert worst(found, expected) < 1e-12
+    assert worst(found, expected) < ROUNDING
 
 
 def test_the_logit_of_a_bfloat16_target_is_not_rounded():
@@ -187,7 +192,7 @@ def test_the_size_of_chunks_changes_nothing_but_rounding(monkeypatch, rows):
     case = ((2, 1, 1), "bend", True, True, 40, 9)
     whole, _ = compared(case, torch.float64)
     chunks_of(monkeypatch, rows)
-    assert worst(compared(case, torch.float64)[0], whole) < 1e-13
+    assert worst(compared(case, torch.float64)[0], whole) < ROUNDING
 
 
 def test_the_same_bits_every_time():

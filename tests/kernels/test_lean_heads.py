@@ -3,8 +3,10 @@ bfloat16 products.
 """
 
 import copy
+import math
 
 import pytest
+import rounding
 import torch
 from torch import nn
 
@@ -20,6 +22,9 @@ PARAMS = {
     "mfs": {"num_mixtures": 3, "num_partitions": 4},
     "plif": {"num_pieces": 9},  # with 100,000, float32 falls into other pieces than float64
 }
+ROUNDING = rounding.bound(
+    V + B * T + D, math.sqrt(B * T)
+)  # gradients of 160 tokens cancel to 1 / sqrt(160) of their sum
 LEAN = [name for name in HEADS.names() if name not in ("adaptive", "mixtape")]  # they return no mixture
 
 
@@ -77,7 +82,7 @@ def test_float64_equals_the_reference(name, params):
     head, hidden, targets, weight = build(name, params)
     layers = Hidden(tuple(layer.double() for layer in hidden.layers))
     found = evaluated(copy.deepcopy(head).double(), layers, targets, weight.double())
-    assert worst(found, expected(head, hidden, targets, weight)) < 1e-12
+    assert worst(found, expected(head, hidden, targets, weight)) < ROUNDING
 
 
 @pytest.mark.parametrize(("name", "params"), VARIANTS)

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import rounding
 import torch
 
 from harness.distributions import Mixture
@@ -18,33 +19,34 @@ def test_softmax_and_sigsoftmax_have_names():
     assert LOGIT_MAPS["identity"](z) is z
     # log(e^z sigmoid(z)) = 2 z - log(1 + e^z)
     expected = [2 * x - math.log1p(math.exp(x)) for x in z.tolist()]
-    assert LOGIT_MAPS["sigsoftmax"](z).tolist() == pytest.approx(expected, abs=1e-15)
+    assert LOGIT_MAPS["sigsoftmax"](z).tolist() == pytest.approx(expected, rel=0, abs=rounding.bound(4, 9))
 
 
 @pytest.mark.parametrize(("c", "k"), [(0.0, 2.0), (-1.5, 2.5), (2.0, 0.5), (1.0, 1.0)])
 def test_a_bend_is_its_formula_far_below_c_too(c, k):
-    # z - (k - 1) log(1 + e^(c - z)), with log(1 + e^x) = x + log(1 + e^-x); e^-25 is 1e-11
+    # z - (k - 1) log(1 + e^(c - z)), with log(1 + e^x) = x + log(1 + e^-x); e^-25 is 1e-11, of which
+    # half must show: rounding is at most 5e-13 there
     for z in (c - 100.0, c - 25.0, c - 1.0, c, c + 1.0, c + 25.0):
         x = c - z
         expected = z - (k - 1) * (max(x, 0) + math.log1p(math.exp(-abs(x))))
         value = Bend(c=c, k=k)(torch.tensor(z, dtype=torch.float64)).item()
-        assert value == pytest.approx(expected, rel=1e-15, abs=1e-14)
+        assert value == pytest.approx(expected, rel=0, abs=rounding.bound(4, abs(z) + abs(k - 1) * (abs(x) + 1)))
 
 
 @pytest.mark.parametrize(("c", "k"), [(0.0, 2.0), (-1.5, 2.5), (2.0, 0.5)])
 def test_its_slope_is_its_derivative(c, k):
     z = torch.linspace(-9, 9, 37, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(Bend(c=c, k=k)(z).sum(), z)
-    torch.testing.assert_close(Bend(c=c, k=k).slope(z), slope, rtol=0, atol=1e-14)
+    torch.testing.assert_close(Bend(c=c, k=k).slope(z), slope, rtol=0, atol=rounding.bound(4, max(k, 1)))
 
 
 @pytest.mark.parametrize("c", [0.5, 3.0, 30.0])
 def test_a_soft_cap_is_its_formula_and_its_slope_the_derivative(c):
     z = torch.tensor([-1e4, -40.0, -c, -0.1, 0.0, 1e-8, 0.7, c, 90.0], dtype=torch.float64)
     expected = [c * math.tanh(x / c) for x in z.tolist()]
-    assert SoftCap(c)(z).tolist() == pytest.approx(expected, rel=1e-15, abs=1e-15)
+    assert SoftCap(c)(z).tolist() == pytest.approx(expected, rel=rounding.bound(4), abs=0)
     slopes = [1 / math.cosh(min(abs(x) / c, 300)) ** 2 for x in z.tolist()]
-    assert SoftCap(c).slope(z).tolist() == pytest.approx(slopes, rel=1e-9, abs=1e-15)
+    assert SoftCap(c).slope(z).tolist() == pytest.approx(slopes, rel=1e-9, abs=rounding.bound(4))
 
 
 @pytest.mark.parametrize("phi", [*BENDS, SoftCap(2.5), SoftCap(30.0)], ids=str)
@@ -53,8 +55,9 @@ def test_in_the_buffer_a_map_gives_the_mapped_logit_and_the_slope_where_there_is
     block, alone = (phi.scale * (z + phi.offset) for _ in range(2))
     slope = torch.empty_like(block)
     phi.map_(block, slope)
-    torch.testing.assert_close(block * math.log(2), phi(z), rtol=0, atol=1e-13)
-    torch.testing.assert_close(slope, phi.slope(z), rtol=0, atol=1e-14)
+    # of a soft cap 2 c sigmoid(2 z / c) - c is computed: numbers of up to 60 and 30
+    torch.testing.assert_close(block * math.log(2), phi(z), rtol=0, atol=rounding.bound(4, 90))
+    torch.testing.assert_close(slope, phi.slope(z), rtol=0, atol=rounding.bound(6, 4))
     phi.map_(alone)
     assert torch.equal(alone, block)
 

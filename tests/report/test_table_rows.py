@@ -1,6 +1,7 @@
 """Rows: trials that differ in their seed only, in the order of the suite."""
 
 import pytest
+import rounding
 
 from harness.report.evidence.table_rows import reduction, rows
 
@@ -124,18 +125,18 @@ def two_rows(suite, record_of, softmax: list, mos: list):
 def test_reduction_is_of_the_means_over_all_seeds(suite_of, record_of):
     baseline, mos = two_rows(suite_of(SUITE), record_of, [90.0, 100.0, 110.0], [81.0, 80.0, 109.0])
     # means 100 and 90: (100 - 90) / 100; a mean of ratios would be (0.1 + 0.2 + 1/110) / 3 = 0.103
-    assert reduction(mos, baseline) == pytest.approx(0.1, abs=1e-15)
+    assert reduction(mos, baseline) == pytest.approx(0.1, rel=0, abs=rounding.bound(3))
 
 
 def test_reduction_is_negative_when_the_head_is_worse(suite_of, record_of):
     baseline, mos = two_rows(suite_of(SUITE), record_of, [50.0, 50.0, 50.0], [60.0, 60.0, 60.0])
-    assert reduction(mos, baseline) == pytest.approx(-0.2, abs=1e-15)
+    assert reduction(mos, baseline) == pytest.approx(-0.2, rel=0, abs=rounding.bound(3))
 
 
 def test_reduction_uses_shared_seeds_only(suite_of, record_of):
     baseline, mos = two_rows(suite_of(SUITE), record_of, [None, 100.0, 110.0], [10.0, 80.0, 99.0])
     # seeds 1 and 2: means 105 and 89.5; 15.5 / 105
-    assert reduction(mos, baseline) == pytest.approx(15.5 / 105, abs=1e-15)
+    assert reduction(mos, baseline) == pytest.approx(15.5 / 105, rel=0, abs=rounding.bound(3))
 
 
 def test_there_is_no_reduction_without_shared_seeds_or_against_itself(suite_of, record_of):
