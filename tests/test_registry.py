@@ -223,3 +223,67 @@ def test_an_entry_that_is_not_listed_has_no_name_for_suites(package):
     assert zoo.get("yeti") is not zoo.listed("cat")
     with pytest.raises(UnknownComponent, match="the animal 'yeti' belongs to trials of `ngrams`"):
         zoo.listed("yeti")
+
+
+@pytest.fixture
+def home(package, tmp_path, monkeypatch):
+    """The folder `zoo` of a user, whose home is another one than the folder of the package."""
+    (tmp_path / "home" / "zoo").mkdir(parents=True)
+    monkeypatch.setattr(harness.registry, "_HOME", [tmp_path / "home"])
+    return tmp_path / "home" / "zoo"
+
+
+def test_a_file_of_the_users_folder_is_a_module_of_the_package(package, home):
+    (package / "cat.py").write_text(animal("cat"))
+    (home / "dog.py").write_text(f"from zoo._legs import FOUR\n{animal('dog')}")
+    (home / "_legs.py").write_text("FOUR = 4\n")
+    zoo = harness.registry.ZOO
+    assert zoo.names() == ["cat", "dog"]
+    assert zoo.module("dog") == "zoo.dog"
+    assert zoo.origin("dog") == "home/zoo/dog.py"
+    assert zoo.faults() == ()
+
+
+def test_a_file_of_the_users_folder_that_has_nothing_to_do_with_the_harness_is_not_run(package, home):
+    (home / "photos.py").write_text("raise SystemExit('another program')\n")
+    assert harness.registry.ZOO.names() == []
+    assert harness.registry.ZOO.faults() == ()
+
+
+def test_a_file_with_the_name_of_one_of_the_package_is_an_error_that_names_both(package, home):
+    (package / "cat.py").write_text(animal("cat"))
+    (home / "cat.py").write_text(animal("cat", "Other"))
+    with pytest.raises(DuplicateComponent) as caught:
+        harness.registry.ZOO.get("cat")
+    assert str(home / "cat.py") in str(caught.value)
+    assert str(package / "cat.py") in str(caught.value)
+
+
+def test_a_name_of_the_package_in_a_file_of_the_user_is_an_error_that_names_both(package, home):
+    (package / "cat.py").write_text(animal("cat"))
+    (home / "mine.py").write_text(animal("cat", "Other"))
+    with pytest.raises(DuplicateComponent, match=r"in zoo/cat\.py and in home/zoo/mine\.py"):
+        harness.registry.ZOO.get("cat")
+
+
+def test_a_users_file_that_is_the_packages_file_is_no_clash(package, home):
+    (package / "cat.py").write_text(animal("cat"))
+    (home / "cat.py").write_text(animal("cat"))  # a clone of the project, where a wheel is installed
+    assert harness.registry.ZOO.get("cat").__name__ == "Animal"
+    assert harness.registry.ZOO.faults() == ()
+
+
+def test_the_package_itself_may_be_the_users_folder(package, monkeypatch):
+    (package / "cat.py").write_text(animal("cat"))
+    monkeypatch.setattr(harness.registry, "_HOME", [package.parent])
+    assert harness.registry.ZOO.names() == ["cat"]
+    assert harness.registry.ZOO.faults() == ()
+
+
+def test_a_class_of_a_session_is_named_so_and_may_be_defined_again(package):
+    zoo = harness.registry.ZOO
+    first, second = (type("Fish", (), {"__module__": "__main__"}) for _ in range(2))
+    zoo.register("fish")(first)
+    zoo.register("fish")(second)
+    assert zoo.get("fish") is second
+    assert zoo.origin("fish") == "this session"

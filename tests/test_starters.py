@@ -3,7 +3,6 @@
 import ast
 import importlib
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,13 +30,10 @@ def empty(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def copied(tmp_path_factory):
-    """A copy of the program, to which heads and backbones can be added: a function that runs a command in it."""
-    folder = tmp_path_factory.mktemp("copied")
-    for package in ("harness", "heads", "backbones"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    environment = {**os.environ, **WITHOUT_GPU, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+@pytest.fixture
+def there(tmp_path):
+    """A function that runs a command in an empty folder, in a process of its own."""
+    folder, environment = tmp_path, {**os.environ, **WITHOUT_GPU}
 
     def call(*arguments: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "harness.cli", *arguments]
@@ -51,15 +47,15 @@ def copied(tmp_path_factory):
     ("kind", "folder", "name"),
     [("head", "heads", "mixture"), ("backbone", "backbones", "hidden")],  # the files import Mixture and Hidden
 )
-def test_a_new_component_passes_its_checks_and_the_linter(copied, kind, folder, name):
-    done = copied("new", kind, name)
-    place = copied.folder / folder / f"{name}.py"
+def test_a_new_component_passes_its_checks_and_the_linter(there, kind, folder, name):
+    done = there("new", kind, name)
+    place = there.folder / folder / f"{name}.py"
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        f"{kind} {name}: {place}",
+        f"{kind} {name}: {folder}/{name}.py",
         f"next: harness check {name}, then name it in a suite: - {name}",
     ]
-    checked = copied("check", name)
+    checked = there("check", name)
     assert checked.returncode == 0, checked.stdout
     assert f"{kind} {name}: " in checked.stdout
     settings = ["--config", str(ROOT / "pyproject.toml")]
@@ -67,11 +63,10 @@ def test_a_new_component_passes_its_checks_and_the_linter(copied, kind, folder, 
         linted = subprocess.run([sys.executable, "-m", "ruff", *command, *settings, str(place)], capture_output=True)
         assert linted.returncode == 0, linted.stdout.decode()
     text = place.read_text()
-    again = copied("new", kind, name)
+    again = there("new", kind, name)
     assert (again.returncode, again.stdout) == (2, "")
-    assert f"there is a {kind} '{name}' already: {folder}/{name}.py" in again.stderr
+    assert f"there is a {kind} '{name}' already: {place}" in again.stderr
     assert place.read_text() == text
-    place.unlink()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +81,6 @@ def test_a_new_component_passes_its_checks_and_the_linter(copied, kind, folder, 
     ],
 )
 def test_the_class_has_a_name_that_the_file_does_not_import(empty, monkeypatch, kind, name, expected):
-    monkeypatch.setattr(starters, "PACKAGES", empty)
     tree = ast.parse(starters.write(kind, name).read_text())
     (made,) = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -95,7 +89,6 @@ def test_the_class_has_a_name_that_the_file_does_not_import(empty, monkeypatch, 
 
 
 def test_a_new_head_starts_with_the_output_layer_of_the_other_heads(empty, monkeypatch):
-    monkeypatch.setattr(starters, "PACKAGES", empty)
     HEADS.names()
     monkeypatch.setattr(HEADS, "_classes", dict(HEADS._classes))
     made = starters.write("head", "fresh")
@@ -159,7 +152,6 @@ def test_a_bad_name_of_a_suite_is_a_sentence(empty, name, harness):
 @pytest.mark.parametrize("kind", ["head", "backbone"])
 @pytest.mark.parametrize("name", ["../mine", "Mine", "my-own", "1st", "", "class", "true", "null", "_own", "x" * 41])
 def test_a_bad_name_of_a_component_is_a_sentence(empty, monkeypatch, harness, kind, name):
-    monkeypatch.setattr(starters, "PACKAGES", empty)
     done = harness("new", kind, "--", name)
     assert (done.code, done.out) == (2, "")
     assert f"cannot be the name of a {kind}: expected a name of Python" in done.err
@@ -175,7 +167,6 @@ def test_a_bad_name_of_a_component_is_a_sentence(empty, monkeypatch, harness, ki
     ],
 )
 def test_a_name_that_is_taken_is_said(empty, monkeypatch, harness, kind, name, place):
-    monkeypatch.setattr(starters, "PACKAGES", empty)
     done = harness("new", kind, name)
     assert (done.code, f"there is a {kind} '{name}' already: {place}" in done.err) == (2, True)
 

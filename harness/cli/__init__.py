@@ -81,6 +81,7 @@ COMMANDS = {  # in the order in which `harness --help` shows them
     "experiment": Command(
         "experiment:experiment", "Repeat an experiment on untrained layers.", "experiment degeneracy --seeds 5"
     ),
+    "docs": Command("docs:docs", "Print a page of the documentation.", "docs tables"),
     "doctor": Command("machine:doctor", "Check whether this machine can run trials, and describe it.", "doctor"),
     "sync": Command("tracking:sync", "Write all records to MLflow.", "sync --results results"),
     "ui": Command("tracking:ui", "Start the MLflow UI.", "ui quickstart --port 5000"),

@@ -12,6 +12,7 @@ from harness.execution import ground_truths
 from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
 from harness.plan.places import folders
+from harness.plan.specs import GROUND_TRUTH
 
 
 @with_run_options
@@ -34,7 +35,6 @@ def reproduce(
     which = "none" if no_run else "all" if everything else "short"
     reporter = Reporter(console, errors)
     with interruptible():
-        found = ground_truths.reproduce(
-            folders()[-1], which, results=results, data=data, options=options, reporter=reporter
-        )
+        folder = next(each for each in folders() if any(each.glob(f"{GROUND_TRUTH}_*.yaml")))  # ours has some
+        found = ground_truths.reproduce(folder, which, results=results, data=data, options=options, reporter=reporter)
     raise typer.Exit(0 if found.all_yes and not reporter.problems else 1)

@@ -66,9 +66,9 @@ def run(
     with interruptible():
         found = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
     where, program = results_option(results), screen.command()
-    if console.is_terminal:
-        changes = [part for change in overrides for part in ("--set", change)]
-        say(f"plots and page: {program} report {shlex.join([str(suite), *changes, *where])}")
+    changes = [part for change in overrides for part in ("--set", change)]
+    say(f"plots and page: {program} report {shlex.join([str(suite), *changes, *where])}")
     if options.tracking:
         say(f"MLflow UI: {program} ui {shlex.join([found.suite.name, *where])}")
+    say(f"a head of your own: {program} new head NAME")
     raise typer.Exit(0 if all_ok(found, options.only) and not reporter.problems else 1)

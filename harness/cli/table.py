@@ -1,9 +1,11 @@
 """`harness table`: the table of a suite, from its records."""
 
+import shlex
 from typing import Annotated
 
 import typer
 
+from harness import bundled
 from harness import plan as planning
 from harness.cli.options import (
     RESULTS,
@@ -49,6 +51,8 @@ def table(
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
     found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
+    if not found.records and (files := _committed(found.suite.name)):
+        warn(f"{results} has no finished trial of this suite; the repository has some: harness import {files}")
     names = columns.split(",") if columns else []
     if form is None and shape is None and not names and not compact and console.is_terminal:
         console.print(short_table(found.summary(only), console.width))
@@ -57,3 +61,10 @@ def table(
     files = found.write_table(overwrite, shape)
     if form in (None, "md"):  # the other forms are for programs, which read only the table
         say_files("table", files)
+
+
+def _committed(suite: str) -> str:
+    """The files with records of a suite that are part of a clone; '' for none."""
+    records = bundled("results/showcase") / "records"
+    places = [*records.glob(f"{suite}.zip"), *sorted(records.glob(f"{suite}.*.zip"))]
+    return shlex.join(map(str, places))

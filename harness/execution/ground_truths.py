@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness import plan
-from harness.errors import ExecutionError, FewerTrialsError
+from harness.errors import FewerTrialsError
 from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import all_ok, run_suite
@@ -51,7 +51,7 @@ def reproduce(
     Args:
         folder: of the suites.
         which: the suites to run: 'short', those of at most SHORT_MINUTES; 'all'; 'none': only write the table.
-    Raises: ExecutionError when the folder has no such suite; what run_suite raises.
+    Raises: what run_suite raises.
     """
     suites = found_in(folder)
     chosen = [suite for suite in suites if which == "all" or (which == "short" and is_short(suite))]
@@ -76,11 +76,9 @@ def reproduce(
 def found_in(folder: Path) -> list[Suite]:
     """The suites of ground truths in a folder, cheapest first; last those whose cost is not known.
 
-    Raises: ExecutionError when there is none; SuiteError.
+    Raises: SuiteError.
     """
     paths = sorted(folder.glob(f"{GROUND_TRUTH}_*.yaml"))
-    if not paths:
-        raise ExecutionError(f"{folder.resolve()} has no suite {GROUND_TRUTH}_*.yaml: start the command in a checkout")
     return sorted(map(plan.load, paths), key=lambda suite: (suite.core_minutes is None, suite.core_minutes or 0))
 
 

@@ -184,6 +184,7 @@ def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:
     run.reporter.table(found)
     if not found.rows:
         return  # no row is tuned yet
+    run.reporter.found(found)
     if _write(run, found, run.reporter.table_files) and tracking is not None:
         name = run.suite.name
         tracking.call(lambda tracker: tracker.catch_up(name, found.records.values()))

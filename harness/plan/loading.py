@@ -19,7 +19,7 @@ from harness.plan.left_out import give_name, with_baseline
 from harness.plan.loaded_suite import Suite
 from harness.plan.matching import matched, reference_head
 from harness.plan.parameters import sentence
-from harness.plan.places import suite_file
+from harness.plan.places import namesake, suite_file
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
 from harness.plan.specs import DECIDES_NO_RESULT, TrainSpec
 from harness.plan.step_ratios import PLACE
@@ -43,6 +43,9 @@ def load(given: str | Path, overrides: tuple[str, ...] = (), *, equal_time: bool
     unnamed = give_name(data, path)
     file, problems = _checked_file(data, source)
     problems += unnamed
+    if file is not None and (other := namesake(path, file.name)) is not None:
+        message = f"'{file.name}' is the name of {other}, and both would write the same table; rename it: {path.stem}"
+        problems.append(source.problem(("name",), message))
     corpora, wrong_corpora = components(data.get("corpora"), CORPORA, "corpora", source)
     backbones, wrong_backbones = components(data.get("backbones"), BACKBONES, "backbones", source)
     heads, wrong_heads = components(data.get("heads"), HEADS, "heads", source)

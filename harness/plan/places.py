@@ -51,6 +51,15 @@ def shown(path: Path) -> str:
     return path.stem if path.parent == bundled("suites") in folders() else str(path)
 
 
+def namesake(path: Path, name: str) -> Path | None:
+    """Return another suite file that is called <name>.yaml, where this one is not: both would write the same table."""
+    if path.stem == name:
+        return None
+    named = [folder / f"{name}{ENDING}" for folder in (path.parent, *folders())]
+    others = [other for other in named if other.is_file() and other.read_bytes() != path.read_bytes()]
+    return others[0] if others else None
+
+
 def suite_name(given: str) -> str:
     """Return the name of a suite, given by its name or by the path of its file.
 

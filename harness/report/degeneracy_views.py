@@ -22,7 +22,7 @@ NOTES = (
     f"initial weights. Singular values (s) are averaged over {INPUTS} inputs. The numbers are means ± standard "
     "deviations over seeds.",
     "Learned gates are the softmax of an affine map of the input; constant gates are 1 / K. Equations and source: "
-    "harness/experiments/degeneracy.py. What the result says: docs/experiments.md.",
+    "harness/experiments/degeneracy.py. What the result says: harness docs experiments.",
 )
 
 

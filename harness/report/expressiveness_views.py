@@ -27,7 +27,7 @@ NOTES = (
     "Mixtape gives the most frequent tenth of the words their own gates: in one row words of the problem, in the other "
     "row other words.",
     "Equations and sources: harness/experiments/problems.py, harness/experiments/fitting.py. What the result says: "
-    "docs/experiments.md.",
+    "harness docs experiments.",
 )
 
 

@@ -27,6 +27,7 @@ from harness.report.evidence.findings import Findings, find
 from harness.report.evidence.gather import Evidence, gather
 from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.table_rows import Row
+from harness.report.page.summary import in_a_sentence
 from harness.report.table import chosen_columns, formats, suite_table
 from harness.report.table.content import Table
 from harness.report.table.short_form import Summary, of_suite
@@ -116,6 +117,10 @@ class Study:
             only: as for `table`.
         """
         return of_suite(self._chosen(self._table("mixtures"), only))
+
+    def found(self) -> str:
+        """What the suite found, in one sentence without a full stop."""
+        return in_a_sentence(self.findings)
 
     def write_table(self, overwrite: bool = False, shape: Shape | None = None) -> list[Path]:
         """Write the table in all forms below results/tables; returns the paths, markdown first.

@@ -27,7 +27,7 @@ def test_the_record_is_read_back_and_the_table_quotes_it(tmp_path):
 
 
 def test_the_committed_record_holds_and_its_table_is_made_of_it():
-    results = Path(__file__).parents[2] / "results"
+    results = Path(__file__).parents[2] / "results" / "showcase"
     found = sorted((results / "bench").glob("plan_memory_*.json"))
     assert found
     for record in found:

@@ -27,7 +27,10 @@ def test_list_names_what_is_known_its_file_and_parameters(harness, what, name, o
 
 def test_list_suites_names_the_files_of_the_folder(fresh, harness):
     done = harness("list", "suites", "--json")
-    assert json.loads(done.out) == [{"name": "tiny", "from": "suites/tiny.yaml", "parameters": []}]
+    own, *ours = json.loads(done.out)
+    assert own == {"name": "tiny", "from": "suites/tiny.yaml", "kind": "yours", "parameters": []}
+    assert {each["kind"] for each in ours} == {"bundled"}
+    assert "quickstart" in {each["name"] for each in ours}
     assert "suites/tiny.yaml" in harness("list", "suites").out
 
 
@@ -36,7 +39,7 @@ def test_list_suites_has_the_names_that_suites_give_themselves(fresh, harness):
     (fresh / "suites" / "copy.yaml").write_text(tiny.replace("name: tiny", "name: renamed"))
     (fresh / "suites" / "broken.yaml").write_text("name: [unclosed\n")
     listed = json.loads(harness("list", "suites", "--json").out)
-    assert [(entry["name"], entry["from"]) for entry in listed] == [
+    assert [(entry["name"], entry["from"]) for entry in listed if entry["kind"] == "yours"] == [
         ("broken", "suites/broken.yaml"),
         ("renamed", "suites/copy.yaml"),
         ("tiny", "suites/tiny.yaml"),

@@ -27,6 +27,7 @@ COMMANDS += [
     "new",
     "schema",
     "site",
+    "docs",
 ]
 BENCHES = ["head", "step", "eval", "memory", "plan-memory", "sample", "extras", "backbone", "table"]
 

@@ -70,7 +70,7 @@ def test_short_suites_are_run_and_the_table_has_all(checkout, reproduce):
     assert f"{left}ground_truth_open\n" in done.out
     table = (checkout / "results" / "tables" / "ground_truth.md").read_text()
     assert table in done.out
-    assert "table: results/showcase/tables/ground_truth.md, .csv, .tex\n" in done.out
+    assert "table: results/tables/ground_truth.md, .csv, .tex\n" in done.out
     before = trials(checkout)
     again = reproduce()
     assert (again.code, trials(checkout)) == (0, before)
@@ -147,16 +147,6 @@ def test_a_shortened_run_of_a_suite_is_not_taken_for_it(checkout, harness, repro
 def test_options_that_contradict_each_other(checkout, reproduce, options, message):
     done = reproduce(*options)
     assert (done.code, done.err) == (2, f"{message}\n")
-
-
-def test_a_folder_without_such_suites_is_one_sentence(harness, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = harness("reproduce")
-    place = tmp_path.resolve() / "suites"
-    assert (done.code, done.err) == (
-        2,
-        f"{place} has no suite ground_truth_*.yaml: start the command in a checkout\n",
-    )
 
 
 def test_the_record_of_a_run_is_that_of_the_suite(checkout, reproduce, harness):

@@ -2,6 +2,7 @@
 dies, and of runs that no cluster takes. The node is killed in the last test.
 """
 
+import json
 import os
 import secrets
 import shutil
@@ -19,6 +20,7 @@ from commands import PATIENCE
 from disturbed import PLUGIN, all_gone, wait_for, workers
 from filelock import FileLock
 
+from harness import starters
 from harness.errors import ExecutionError
 from harness.execution.ray import cluster as joining
 
@@ -191,6 +193,18 @@ def test_infeasible_resources_are_refused_although_all_nodes_together_have_them(
         said
         == "a trial needs 2 CPUs and 0 GPUs, and no node has that much; the nodes have: 1 CPUs, 0 GPUs; 1 CPUs, 0 GPUs"
     )
+
+
+def test_a_head_of_the_users_folder_trains_on_both_nodes(cluster, place, monkeypatch):
+    there = place("latent", seeds="[1, 2, 3, 4]")
+    monkeypatch.chdir(there.folder)
+    starters.write("head", "latent")
+    done = cluster.run(there)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(found.read_text()) for found in there.runs.glob("*/record.json")]
+    assert [(record["status"], record["environment"]["executor"]) for record in records] == [("ok", "ray")] * 4
+    assert len({record["code"]["head"] for record in records} - {"unknown"}) == 1
+    assert scratch(there) == []  # the copies of the user's files lay there
 
 
 def test_another_token_is_one_sentence(cluster, place):

@@ -66,6 +66,10 @@ class Reporter:
         """Say where the table is."""
         self.say(f"table: {', '.join([str(files[0]), *(place.suffix for place in files[1:])])}")
 
+    def found(self, found: Study) -> None:
+        """Say in one sentence what the suite found."""
+        self.say(f"found: {found.found()}")
+
     def totals(self, view: LiveView) -> None:
         """Print what the trials of a view took, if there were any."""
         if view.total:

@@ -80,7 +80,7 @@ def _join(address: str) -> None:
     except FAULTS as cause:
         raise ExecutionError(
             f"the Ray cluster at '{address}' cannot be joined: {_short(cause)}; this machine must be one of its nodes, "
-            "with the same versions of Ray and Python and the same Ray token (docs/cluster.md)"
+            "with the same versions of Ray and Python and the same Ray token (harness docs cluster)"
         ) from cause
 
 

@@ -30,9 +30,9 @@ FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
 MEANING = (
     f"rank: by validation perplexity, of rows with {RANK_SEEDS} seeds or more that can be judged "
-    "(docs/statistics.md); the other rows have none and follow, in the same order. Test perplexity chooses nothing. "
-    "Both are of the best epoch by validation; ± is the standard deviation over seeds; seeds is the number of ok "
-    "trials, followed by the trials that are not ok. A trial of several suites counts once.",
+    "(harness docs statistics); the other rows have none and follow, in the same order. Test perplexity chooses "
+    "nothing. Both are of the best epoch by validation; ± is the standard deviation over seeds; seeds is the number of "
+    "ok trials, followed by the trials that are not ok. A trial of several suites counts once.",
     "vs best: change of test perplexity against the first row, over the seeds that both have (pairs), with its "
     "95 % interval over seeds, at the settings that were used. It has no p and no star: records know neither the test "
     "that a suite declares nor what its tuning leaves open, and rows of several suites were not tuned alike. The "
@@ -259,7 +259,7 @@ def _notes(group: Group) -> tuple[str, ...]:
         names = "; ".join(f"{each.row.head} on {each.row.backbone}" for each in group.invalid)
         notes.append(
             f"Left out: {counted(len(group.invalid), 'row')} with invalid trials, whose perplexity is not computed "
-            f"from probabilities (docs/certificates.md): {names}."
+            f"from probabilities (harness docs certificates): {names}."
         )
     notes += comparison_notes.of_convergence([entry.row for entry in group.entries])
     found = [record for entry in group.entries for record in entry.row.records.values()]

@@ -17,6 +17,12 @@ from harness.report.evidence.table_rows import Row
 from harness.report.reproduce import of_trials
 
 UNDECIDED = "undecided"  # how such a verdict begins; a reason may follow
+RELATIONS = {  # a verdict -> how it is followed by the baseline
+    "better": "better than",
+    "worse": "worse than",
+    "equivalent": "equivalent to",
+    UNDECIDED: "undecided against",
+}
 MOST = 4  # corpora and backbones of which the lowest perplexity is named
 
 
@@ -31,6 +37,28 @@ def summary(findings: Findings, lines: Sequence[Row]) -> dict[str, list[tuple[st
         "Can it be trusted?": [(sentence, "") for sentence in _trust(findings, lines)],
         "What comes next": [_next(findings.evidence, lines)],
     }
+
+
+def in_a_sentence(findings: Findings) -> str:
+    """What a suite found, as far as its rows can be judged: 'better than softmax: mos(num_mixtures=2); undecided
+    against softmax: doc'. Where no row is judged, the lowest means. Without a full stop.
+    """
+    judged: dict[str, list[str]] = {}
+    for word, relation in RELATIONS.items():
+        for each in findings.compared.values():
+            if each.verdict.partition(":")[0] == word:
+                judged.setdefault(f"{relation} {each.baseline.head}", []).append(_name(each.row, findings.lines))
+    if judged:
+        return "; ".join(f"{relation}: {', '.join(rows)}" for relation, rows in judged.items())
+    if not (means := [mean_and_place(row) for row, _ in lowest(findings.lines)]):
+        return "no trial with a perplexity is finished"
+    unjudged = [f"; {reason[0].lower()}{reason[1:-1]}" for reason in _unjudged(findings, findings.lines)]
+    return f"lowest mean test perplexity: {'; '.join(means[:MOST])}{''.join(unjudged)}"
+
+
+def _name(row: Row, lines: Sequence[Row]) -> str:
+    """The head of a row, with its corpus and backbone where the rows have several."""
+    return row.head if len({each.group for each in lines}) == 1 else f"{row.head} ({row.corpus}, {row.backbone})"
 
 
 def lowest(lines: Sequence[Row]) -> list[tuple[Row, int]]:

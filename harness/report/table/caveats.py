@@ -17,11 +17,11 @@ ONE_SEED = (
 LAST_EPOCH = "ours - printed: of the weights after the last epoch, which the paper tested."
 UNCERTIFIED = (
     f"{UNCERTIFIED_MARK} not certified: trained before the harness checked that a perplexity is computed from "
-    "probabilities (docs/certificates.md). harness run SUITE --force trains them again."
+    "probabilities (harness docs certificates). harness run SUITE --force trains them again."
 )
 INVALID = (
     "invalid: the certificate of a trial failed, so its perplexity is not computed from probabilities "
-    "(docs/certificates.md). A row with such a trial has no means, no rank and no comparisons."
+    "(harness docs certificates). A row with such a trial has no means, no rank and no comparisons."
 )
 
 

@@ -13,7 +13,7 @@ from harness.report.table import suite_table
 from harness.report.table.content import NOTHING, Cell, Column, Line, Table
 from harness.report.table.short_form import Summary
 
-LEGEND = "What the columns mean, and what they cannot say: docs/diagnostics.md."
+LEGEND = "What the columns mean, and what they cannot say: harness docs diagnostics."
 KINDS = ("corpus", "backbone", "head")
 
 

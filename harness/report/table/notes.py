@@ -15,7 +15,7 @@ from harness.report.evidence.table_rows import Row, shown
 from harness.report.table import caveats, comparison_notes, time_notes, tuning_notes
 from harness.report.table.content import Note
 
-LEGEND = "What the columns, marks and tests mean: docs/tables.md and docs/statistics.md."
+LEGEND = "What the columns, marks and tests mean: harness docs tables, harness docs statistics."
 NGRAMS = (
     "kneser_ney: n-grams, counted once in the training split, without seed and parameters. The context of a word is "
     "within its line; every token except the first of a split is scored."
