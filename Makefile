@@ -8,7 +8,7 @@ PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test newest test-system test-all site mutants fuzz soak protections golden lint clean
+.PHONY: quickstart test newest test-system test-all wheel site mutants fuzz soak protections golden lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml
@@ -32,6 +32,12 @@ test-system: .venv/installed
 	$(BIN)/pytest $(PARALLEL) tests -m system
 
 test-all: test test-system
+
+# The package as one file, dist/*.whl, for `pip install` anywhere. Built from a copy: a build leaves files beside its sources.
+wheel: .venv/installed
+	rm -rf build/source && mkdir -p build/source && tar cf - --exclude=__pycache__ harness heads backbones benchmarks suites \
+		docs results/published pyproject.toml README.md LICENSE | tar xf - -C build/source
+	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist build/source
 
 # The committed records as web pages: open site/index.html.
 site: .venv/installed
