@@ -15,6 +15,9 @@ import torch
 import harness
 from harness.errors import ExecutionError
 
+# git sets these in a hook: they would name the hook's repository in place of that of the folder
+ANOTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
+
 
 def resolve_device(wanted: str) -> torch.device:
     """Return the device for 'cpu', 'cuda' or 'auto', which is cuda if available, else cpu.
@@ -61,7 +64,10 @@ def uncommitted(files: Iterable[Path]) -> bool | None:
     found = set()
     for folder, places in known.items():
         with suppress(OSError, subprocess.CalledProcessError):
-            found.add(bool(_git(folder, "--no-optional-locks", "status", "--porcelain", "--", *places)))
+            status = _git(
+                folder, "--no-optional-locks", "status", "--porcelain", "--untracked-files=all", "--", *places
+            )
+            found.add(bool(status))
     return any(found) if found else None
 
 
@@ -114,8 +120,9 @@ class OtherWork:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    ours = {name: value for name, value in os.environ.items() if name not in ANOTHER_REPOSITORY}
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, check=True, env=ours)
+    return done.stdout.decode("utf-8", "replace").strip()  # the names of files are in any encoding
 
 
 @contextmanager

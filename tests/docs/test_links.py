@@ -67,5 +67,6 @@ def test_every_page_that_the_code_names_exists():
     sources = [path for folder in ("harness", "heads", "backbones", "suites") for path in (ROOT / folder).rglob("*.*")]
     texts = [path.read_text(encoding="utf-8") for path in sources if path.suffix in (".py", ".yaml", ".html")]
     named = {page for text in texts for page in re.findall(r"\bdocs/[\w/-]+\.md", text)}
+    named |= {f"docs/{page}.md" for text in texts for page in re.findall(r"\bharness docs (\w+)", text)}
     assert named
     assert {page for page in named if not (ROOT / page).exists()} == set()

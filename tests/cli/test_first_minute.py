@@ -1,0 +1,57 @@
+"""What a new user meets: the end of a run, a copied suite, a table without records, the documentation."""
+
+from pathlib import Path
+
+import commands
+import pytest
+
+from harness import bundled
+
+
+def test_a_run_ends_with_what_was_found_the_table_and_the_next_commands(first_run):
+    lines = first_run.out.splitlines()
+    (found,) = [line for line in lines if line.startswith("found: ")]
+    assert "softmax" in found
+    after = lines[lines.index(found) :]
+    assert any("results/tables/tiny.md" in line for line in after)
+    for command in ("report suites/tiny.yaml", "ui tiny", "new head NAME"):
+        assert any(f"harness {command}" in line for line in after), command
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "table"])
+def test_a_copied_suite_with_the_old_name_is_refused_with_what_to_rename(fresh, harness, command):
+    (fresh / "suites" / "mine.yaml").write_text(commands.SUITE.replace("seeds: [1, 2]", "seeds: [3]"))
+    done = harness(command, "mine")
+    assert done.code == 2
+    assert "suites/mine.yaml:1:" in done.err
+    assert "suites/tiny.yaml" in done.err
+    assert "rename it: mine" in done.err
+    assert "--overwrite" not in done.err
+    assert not (fresh / "results").exists()
+
+
+def test_the_name_of_a_bundled_suite_is_refused_likewise_and_an_equal_copy_is_not(fresh, harness):
+    quickstart = (bundled("suites") / "quickstart.yaml").read_text(encoding="utf-8")
+    copy = fresh / "suites" / "copy.yaml"
+    copy.write_text(quickstart, encoding="utf-8")
+    assert harness("plan", "copy").code == 0
+    copy.write_text(f"{quickstart}\n# mine\n", encoding="utf-8")
+    assert str(bundled("suites") / "quickstart.yaml") in harness("plan", "copy").err
+
+
+def test_a_table_without_records_names_the_import_of_the_committed_ones(fresh, harness):
+    done = harness("table", "ground_truth_ngrams")
+    assert done.err.count("warning: ") == 1
+    archive = Path(done.err.strip().rpartition("harness import ")[2])
+    assert archive == bundled("results/showcase") / "records" / "ground_truth_ngrams.zip"
+    assert harness("import", archive).code == 0
+    assert harness("table", "ground_truth_ngrams").err == ""
+
+
+def test_the_pages_of_the_documentation_are_listed_and_printed(fresh, harness):
+    listed = harness("docs").out.splitlines()
+    assert [line.split()[0] for line in listed] == sorted(page.stem for page in bundled("docs").glob("*.md"))
+    assert harness("docs", "tables").out.strip() == (bundled("docs") / "tables.md").read_text(encoding="utf-8").strip()
+    wrong = harness("docs", "table")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "did you mean 'tables'?" in wrong.err
