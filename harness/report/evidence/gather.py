@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from harness.code.fingerprints import harness_code
-from harness.code.recorded import UNKNOWN
 from harness.errors import RecordError
 from harness.plan.loaded_suite import Suite
 from harness.records import choices, store, timings, token_nll
@@ -38,7 +36,6 @@ class Evidence:
         printed: the numbers of papers that the suite compares with.
         warn: called with a sentence for each file that does not verify and is therefore not used.
         outdated: the trials, tuning trials too, whose code has changed since, see harness.report.evidence.versions.
-        harness_code: the hash of the present code of the harness.
     """
 
     suite: Suite
@@ -49,7 +46,6 @@ class Evidence:
     printed: PrintedNumbers
     warn: Callable[[str], None]
     outdated: Changed = field(default_factory=dict)
-    harness_code: str = UNKNOWN
     unscored: frozenset[str] = frozenset()
     tuning: dict[str, TrialRecord] = field(default_factory=dict)
 
@@ -117,7 +113,6 @@ def gather(suite: Suite, results: Path, warn: Callable[[str], None], printed: Pr
         warn=warn,
         unscored=frozenset(ok - scored if suite.measure.token_nll else ()),
         outdated=changed((*found.values(), *tuning.values())),
-        harness_code=harness_code().sha256,
         tuning=tuning,
     )
 

@@ -77,16 +77,14 @@ def of_tuning(named: Iterable[tuple[str, list[TrialRecord]]], outdated: Changed)
     ]
 
 
-def of_harness(records: Iterable[TrialRecord], here: str) -> list[str]:
-    """A note on records made by another version of the harness itself, and one on records without a version."""
+def of_harness(records: Iterable[TrialRecord]) -> list[str]:
+    """A note on records made by several versions of the harness itself, and one on records without a version."""
     ok = [record for record in records if record.status == "ok"]
     made = Counter(record.code.harness for record in ok if record.code is not None)
     notes, silent = [], sum(record.code is None or UNKNOWN in record.code.components for record in ok)
-    if made and len({*made, here} - {UNKNOWN}) > 1:
+    if len(made.keys() - {UNKNOWN}) > 1:
         counts = ", ".join(f"{count} by {sha256[:SHOWN]}" for sha256, count in made.most_common())
-        notes.append(
-            f"The harness' own code has changed: of the records that say it, {counts}; here it is {here[:SHOWN]}."
-        )
+        notes.append(f"The records were made by {len(made)} versions of the harness' own code: {counts}.")
     if silent:
         notes.append(
             f"{silent} records do not say which code made them."

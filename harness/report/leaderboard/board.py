@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from harness.code.fingerprints import harness_code
 from harness.plan.specs import LEADERBOARD
 from harness.printable import counted
 from harness.records.contents import facts_of
@@ -265,4 +264,4 @@ def _notes(group: Group) -> tuple[str, ...]:
     found = [record for entry in group.entries for record in entry.row.records.values()]
     rows = [(f"{each.row.head}, {each.row.backbone}", each.row) for each in group.entries]
     notes += versions.of_rows(rows, versions.changed(found))
-    return (*notes, *versions.of_harness(found, harness_code().sha256))
+    return (*notes, *versions.of_harness(found))
