@@ -4,6 +4,8 @@ Modules that tests import lie in tests/support (`pythonpath` in pyproject.toml).
 on a machine with another oneDNN: tests/support/onednn/sitecustomize.py.
 """
 
+import codecs
+import locale
 import os
 import signal
 import sys
@@ -28,16 +30,34 @@ hypothesis.settings.load_profile("any machine")
 
 ROOT = Path(__file__).parent.parent
 _ONEDNN = str(Path(onednn.__file__).parent)
+USERS = ("HARNESS_", "MLFLOW_", "RAY_", "TUNE_", "SLURM_", "HF_", "GIT_")  # beginnings of names of variables
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What a terminal, a CI service or a proxy sets changes what commands print and whom they ask. typer reads it at import.
+# `PYTHONWARNINGS` and `TYPER_USE_RICH` change what processes that tests start print.
 for _name in (
     *("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
     *("GITHUB_ACTIONS", "http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
+    *("PYTHONWARNINGS", "TYPER_USE_RICH"),
 ):
     os.environ.pop(_name, None)
+
+# What a user sets for the harness, MLflow, Ray, Slurm and Hugging Face, and what git sets in a hook, reaches no test.
+# HARNESS_TEST_... is for the tests. HARNESS_DATA, the folder of the corpora, is for the fixture `real_data`.
+if "HARNESS_DATA" in os.environ:
+    os.environ["HARNESS_TEST_DATA"] = os.environ["HARNESS_DATA"]
+for _name in [name for name in os.environ if name.startswith(USERS) and not name.startswith("HARNESS_TEST_")]:
+    del os.environ[_name]
+
+# In a locale without UTF-8 the tests would read and write files in its encoding. What the harness does there is tested
+# by processes that set it again: tests/meta/test_user_state.py.
+for _name in ("LANG", "LANGUAGE", "PYTHONUTF8", "PYTHONIOENCODING", *(n for n in os.environ if n.startswith("LC_"))):
+    os.environ.pop(_name, None)
+os.environ["LC_ALL"] = "C.UTF-8"
+if codecs.lookup(locale.getencoding()).name != "utf-8":
+    locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
 
 # A process that was started with that folder on PYTHONPATH (a worker of pytest-xdist) imitates the machine already.
 _paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -103,6 +123,10 @@ def _own_cache(request, tmp_path_factory):
     folder = (base.parent if hasattr(request.config, "workerinput") else base) / "user-cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.setenv("HARNESS_CACHE", str(base / "cache"))  # token files
+        if not os.access(Path.home(), os.W_OK):  # Ray keeps its token there
+            (base / "home").mkdir()
+            patch.setenv("HOME", str(base / "home"))
         patch.setattr(probe, "CACHE", folder / "output-head-harness" / "probes")
         probe.CACHE.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"), pytest.MonkeyPatch.context() as unmeasured:
@@ -117,18 +141,10 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch, tmp_path_factory):
-    """What a developer's shell sets must not reach a test, and no test's token files the developer's cache."""
-    for name in ("HARNESS_DATA", "HARNESS_RESULTS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of the real corpora: HARNESS_DATA, or ../shared/data beside the checkout."""
-    folder = Path(os.environ.get("HARNESS_DATA", ROOT.parent / "shared" / "data"))
+    folder = Path(os.environ.get("HARNESS_TEST_DATA", ROOT.parent / "shared" / "data"))
     if not (folder / "ptb").is_dir():
         pytest.skip(f"the real corpora are not in {folder}; name their folder with HARNESS_DATA")
     return folder

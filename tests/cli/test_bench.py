@@ -149,6 +149,7 @@ def test_targets_can_be_asserted(fresh, harness, monkeypatch, verdict, code):
 @pytest.mark.parametrize("options", [(), ("--again",)])
 def test_the_doctor_tells_machine_and_probe(harness, monkeypatch, tmp_path, options):
     asked = []
+    monkeypatch.chdir(tmp_path)
     found = SimpleNamespace(route="onednn", speedup=2.125, error=2.5e-7, exact=True, cpu="A CPU")
     monkeypatch.setattr(probe, "load_probe", lambda again: asked.append(again) or found)
     monkeypatch.setattr(probe, "CACHE", tmp_path)

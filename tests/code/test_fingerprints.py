@@ -1,6 +1,8 @@
 """Fingerprints: a hash each of the code of head, backbone, corpus and of the harness' own numbers."""
 
 import importlib
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -214,8 +216,12 @@ def test_a_record_of_a_component_that_is_gone_is_not_outdated():
 
 
 @pytest.fixture
-def checkout(tmp_path):
-    """A git checkout with one committed file."""
+def checkout(tmp_path, monkeypatch):
+    """A git checkout with one committed file. git reads no configuration of the user."""
+    if shutil.which("git") is None:
+        pytest.skip("there is no git: whether a file is committed is not known then")
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     place = tmp_path / "checkout" / "committed.py"
     place.parent.mkdir()
     place.write_text("x = 1\n")
@@ -237,3 +243,31 @@ def test_a_tree_is_dirty_where_a_file_is_changed_or_was_never_committed(checkout
     assert environment.uncommitted([new]) is True
     checkout.write_text("x = 2\n")
     assert environment.uncommitted([checkout, outside]) is True
+
+
+def test_the_commit_is_that_of_the_folder_whatever_git_sets_for_a_hook(checkout, tmp_path, monkeypatch):
+    (checkout.parent / "harness").mkdir()
+    monkeypatch.setattr(environment.harness, "__file__", str(checkout.parent / "harness" / "__init__.py"))
+    found = environment.commit()
+    assert re.fullmatch("[0-9a-f]{12}", found)
+    for name in environment.ANOTHER_REPOSITORY:
+        monkeypatch.setenv(name, str(tmp_path / "another"))
+    assert environment.commit() == found
+    assert environment.uncommitted([checkout]) is False
+
+
+def test_a_setting_of_git_hides_no_new_file_and_a_name_in_any_encoding_is_read(checkout, tmp_path, monkeypatch):
+    (tmp_path / "gitconfig").write_text("[core]\n\tquotepath = false\n[status]\n\tshowUntrackedFiles = no\n")
+    named = os.fsencode(checkout.parent) + b"/\xfcber.py"
+    with open(named, "w") as file:
+        file.write("x = 1\n")
+    new = checkout.with_name("new.py")
+    new.write_text("x = 1\n")
+    assert environment.uncommitted([new]) is True
+    assert environment.uncommitted([Path(os.fsdecode(named))]) is True
+
+
+def test_without_git_no_commit_is_known(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment.commit() == "unknown"
+    assert environment.uncommitted([tmp_path / "file.py"]) is None
