@@ -267,6 +267,11 @@ def test_a_setting_of_git_hides_no_new_file_and_a_name_in_any_encoding_is_read(c
     assert environment.uncommitted([Path(os.fsdecode(named))]) is True
 
 
+def test_the_commit_of_a_project_around_the_harness_is_not_ours(checkout, monkeypatch):
+    monkeypatch.setattr(environment.harness, "__file__", str(checkout.parent / "lib" / "harness" / "__init__.py"))
+    assert environment.commit() == "unknown"
+
+
 def test_without_git_no_commit_is_known(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert environment.commit() == "unknown"
