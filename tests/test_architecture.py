@@ -62,7 +62,7 @@ LIBRARY_HOMES = {  # a library -> the only places that import it
 }
 COMPONENTS_MAY_IMPORT = {"harness.protocols", "harness.registry", "harness.distributions", "harness.dropout"}
 COMPONENTS_OF_COMPONENTS = {("backbones/bilstm.py", "harness.backbones.lstm")}  # its stack from the left is that LSTM
-MAX_MODULE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 300, 40, 6
+MAX_MODULE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 500, 60, 6
 EXCEPTIONS = {  # a function that is larger -> why
     "harness/cli/run_options.py: run_options": "11 parameters: the options of two commands",
     "harness/distributions.py: Mixture.__init__": "8 parameters: the symbols of the equation that it stands for",

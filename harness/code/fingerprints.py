@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 import harness
-from harness.code.recorded import UNKNOWN, Fingerprints
+from harness.code.recorded import UNKNOWN, Behaviour, Fingerprints
 from harness.code.source_code import (
     COMPONENT_PACKAGES,
     closure,
@@ -70,12 +70,13 @@ NUMERIC = (
 class Result(Protocol):
     """The part of a TrialRecord that is read here; records are a later room.
 
-    `code` is None in records of old versions.
+    `code` and `behaviour` are None in records of old versions.
     """
 
     spec: TrialSpec
     status: str
     code: Fingerprints | None
+    behaviour: Behaviour | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,23 +131,6 @@ def code_within(module: str, package: str) -> str:
     """Return one hash of a module and of all modules of a package of the harness that it imports."""
     found = closure(module, {package.partition(".")[0]})
     return _combined((each.name, each.sha256) for each in found if each.name.startswith(f"{package}."))
-
-
-def changed(record: Result) -> tuple[str, ...]:
-    """Return those of 'head', 'backbone' and 'corpus' whose installed code differs from the code that made a record.
-
-    A component whose code is unknown, in the record or in this installation, counts as unchanged.
-    """
-    if record.code is None:
-        return ()
-    here = {kind: code_of(kind, getattr(record.spec, kind).name).sha256 for kind in KINDS}
-    hashes = {kind: {getattr(record.code, kind), here[kind]} for kind in KINDS}
-    return tuple(kind for kind, both in hashes.items() if len(both) > 1 and UNKNOWN not in both)
-
-
-def is_outdated(record: Result) -> bool:
-    """Return whether a record has the status ok and the code of one of its components has changed since."""
-    return record.status == "ok" and bool(changed(record))
 
 
 def _combined(hashes: Iterable[tuple[str, str | None]]) -> str:

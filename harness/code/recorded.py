@@ -28,3 +28,14 @@ class Fingerprints(BaseModel):
     def components(self) -> tuple[str, ...]:
         """The hashes of head, backbone and corpus, in this order."""
         return self.head, self.backbone, self.corpus
+
+
+class Behaviour(BaseModel):
+    """What head and backbone of a trial compute on fixed inputs (harness/trial/behaviour.py); None where only the
+    source can be compared.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    head: tuple[float, ...] | None = None
+    backbone: tuple[float, ...] | None = None

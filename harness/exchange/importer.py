@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.code.fingerprints import is_outdated
 from harness.errors import RecordError, StorageError
 from harness.exchange.bundle import BESIDE, FILES, Bundle, Trial, check_beside, choices_path, opened
 from harness.machine.files import write_atomically
@@ -13,6 +12,7 @@ from harness.printable import counted
 from harness.records import agreement, choices, sealed, store
 from harness.records.contents import KnownContents
 from harness.records.record import TrialRecord
+from harness.trial.behaviour import is_outdated
 
 MAX_NAMED = 5  # trials that a message names
 

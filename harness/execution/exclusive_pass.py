@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 
-from harness.code.fingerprints import is_outdated
 from harness.errors import HarnessError
 from harness.execution.driver import Execution
 from harness.execution.progress.reporter import Reporter
@@ -17,6 +16,7 @@ from harness.printable import counted, sentence
 from harness.records import store, timings
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
+from harness.trial.behaviour import is_outdated
 
 LOCK = "timing"  # the name of the lock of a timing pass: two passes at the same time would slow each other down
 LOCK_SECONDS = 10.0  # how long to wait for the lock of one trial

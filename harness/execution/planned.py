@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from harness.code.fingerprints import is_outdated
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
 from harness.plan.tuning import Point
@@ -20,6 +19,7 @@ from harness.records.record import TrialRecord
 from harness.report import retraining
 from harness.report.evidence import printed_numbers
 from harness.training.step_memory import StepMemory, plan_trials
+from harness.trial.behaviour import is_outdated
 
 OUTDATED = "outdated"  # the state of a trial that is 'ok' and whose code has changed since
 

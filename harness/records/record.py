@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.code.recorded import Fingerprints
+from harness.code.recorded import Behaviour, Fingerprints
 from harness.plan.specs import TrialSpec
 from harness.records.certificate import Certificate
 
@@ -87,6 +87,7 @@ class TrialRecord(_Frozen):
     contents: Contents | None = None  # None in the first records, and where the plan did not know them
     certificate: Certificate | None = None  # None in older records, and where the trial ended before it was measured
     code: Fingerprints | None = None  # None in records made before code was recorded
+    behaviour: Behaviour | None = None  # likewise, and where the trial is not ok
     tuning: bool = False
 
     @property

@@ -13,7 +13,7 @@ from harness.records.record import Status, TrialRecord
 from harness.training.checkpoint import Checkpoint, Checkpoints, Position
 from harness.training.data_parallel import Workers
 from harness.training.progress_report import Progress
-from harness.trial import attempt, stages
+from harness.trial import attempt, behaviour, stages
 from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.context import TrialContext
 from harness.trial.failures import failure_as_status, refuse_hopeless
@@ -120,6 +120,7 @@ def record_of(trial: TrialContext) -> TrialRecord:
         contents=setting.contents_of(trial.spec),
         certificate=outcome.certificate,
         code=trial.session.code,
+        behaviour=behaviour.of_trial(trial.spec) if outcome.status == "ok" else None,
         tuning=setting.tuning,
     )
     record = store.measured(record)

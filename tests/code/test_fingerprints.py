@@ -18,21 +18,21 @@ from harness.code.fingerprints import (
     NUMERIC,
     UNKNOWN,
     Fingerprints,
-    changed,
     code_of,
-    is_outdated,
     of_trial,
 )
 from harness.code.source_code import closure
 from harness.machine import environment
 from harness.plan.specs import ComponentSpec
 from harness.registry import HEADS
+from harness.trial.behaviour import changed, is_outdated
 
 SPEC = handmade.record().spec
 HEAD = '''\
 """A head."""
 
 from harness.registry import HEADS
+from harness.trial.behaviour import changed, is_outdated
 from plugmaths import scale
 
 
@@ -178,8 +178,11 @@ OTHERS = {
     *(f"records/{name}.py" for name in ("__init__", "certificate", "contents", "metrics", "plausible", "record")),
     *(f"records/{name}.py" for name in ("sealed", "store", "token_nll")),
     *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks", "fitted", "progress_report", "saving")),
-    *(f"trial/{name}.py" for name in ("__init__", "attempt", "certify", "context", "failures", "inference")),
-    *(f"trial/{name}.py" for name in ("log", "run", "session", "setting", "watch")),
+    *(
+        f"trial/{name}.py"
+        for name in ("__init__", "attempt", "behaviour", "certify", "context", "failures", "inference")
+    ),
+    *(f"trial/{name}.py" for name in ("inference", "log", "run", "session", "setting", "watch")),
 }
 
 

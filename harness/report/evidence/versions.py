@@ -14,6 +14,7 @@ from harness.code import fingerprints
 from harness.code.fingerprints import KINDS, SHOWN
 from harness.code.recorded import UNKNOWN
 from harness.records.record import TrialRecord
+from harness.trial import behaviour
 
 if TYPE_CHECKING:
     from harness.report.evidence.table_rows import Row
@@ -26,13 +27,13 @@ NOTHING_CHANGED: Changed = MappingProxyType({})
 
 def changed(records: Iterable[TrialRecord]) -> Changed:
     """The ok records whose code has changed since they were made, by trial id."""
-    found = {record.id: fingerprints.changed(record) for record in records if record.status == "ok"}
+    found = {record.id: behaviour.changed(record) for record in records if record.status == "ok"}
     return {trial: kinds for trial, kinds in found.items() if kinds}
 
 
 def left_out(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[int]:
     """The seeds of a row's records that are ok, but of another version than the numbers of the row."""
-    known = [(record, version) for record in records if (version := _version(record)) is not None]
+    known = _versions(records, outdated)
     candidates = [(record, version) for record, version in known if record.id not in outdated] or known
     votes = Counter(version for _, version in candidates)
     newest: dict[Version, str] = {}
@@ -64,7 +65,7 @@ def of_tuning(named: Iterable[tuple[str, list[TrialRecord]]], outdated: Changed)
     names: dict[str, list[str]] = {}
     for name, records in named:
         since = {kind for record in records for kind in outdated.get(record.id, ())}
-        versions = list(dict.fromkeys(version for record in records if (version := _version(record)) is not None))
+        versions = list(dict.fromkeys(version for _, version in _versions(records, outdated)))
         if differing := _differing(versions, since):
             spec = records[0].spec
             kinds = [list(KINDS)[at] for at in differing]
@@ -96,9 +97,8 @@ def of_harness(records: Iterable[TrialRecord]) -> list[str]:
 
 def _of_row(row: "Row", outdated: Changed) -> str:
     versions: dict[Version, list[int]] = {}
-    for seed, record in row.records.items():
-        if (version := _version(record)) is not None:
-            versions.setdefault(version, []).append(seed)
+    for record, version in _versions(row.records.values(), outdated):
+        versions.setdefault(version, []).append(record.spec.seed)
     since = {kind for record in row.records.values() for kind in outdated.get(record.id, ())}
     differing = _differing(list(versions), since)
     names = [getattr(row.trials[0], kind).name for kind in KINDS]
@@ -113,9 +113,13 @@ def _of_row(row: "Row", outdated: Changed) -> str:
     return f"trained by {len(versions)} versions of {files}: {made}. The numbers are of {_seeds(row.ok_seeds)} only."
 
 
-def _version(record: TrialRecord) -> Version | None:
-    """The version of an ok record; None if it does not contain it."""
-    return record.code.components if record.status == "ok" and record.code is not None else None
+def _versions(records: Iterable[TrialRecord], outdated: Changed) -> list[tuple[TrialRecord, Version]]:
+    """The ok records that contain their version, with it. Those whose code has not changed since are of one version,
+    also if their source differs: they behave alike.
+    """
+    known = [record for record in records if record.status == "ok" and record.code is not None]
+    present = next((record.code.components for record in known if record.id not in outdated), None)
+    return [(each, each.code.components if each.id in outdated else present) for each in known]
 
 
 def _differing(versions: list[Version], since: Container[str]) -> list[int]:

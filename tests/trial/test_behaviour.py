@@ -1,0 +1,194 @@
+"""The fingerprint of behaviour: edits that change what a component computes are noticed, all others are not."""
+
+import inspect
+import json
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import handmade
+import pytest
+import torch
+
+from harness.code.fingerprints import code_of
+from harness.code.recorded import Behaviour
+from harness.plan.specs import ComponentSpec
+from harness.registry import BACKBONES, HEADS
+from harness.trial import behaviour
+
+MOS = ComponentSpec(name="mos", params={"num_mixtures": 3, "dropout": 0.2})
+TIED = ComponentSpec(name="mos", params={"num_mixtures": 2, "tie_weights": True})
+LSTM = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 2, "dropout": 0.1})
+RECORDS = Path(__file__).parents[2] / "results" / "showcase" / "records"
+REGISTRIES = {"head": HEADS, "backbone": BACKBONES}
+
+
+def recorded() -> dict[str, dict[str, ComponentSpec]]:
+    """Kind -> the components of the committed records, by their text."""
+    found = {"head": {}, "backbone": {}}
+    for archive in sorted(RECORDS.rglob("*.zip")):
+        with zipfile.ZipFile(archive) as opened:
+            for name in opened.namelist():
+                spec = json.loads(opened.read(name))["spec"] if name.endswith("/record.json") else {}
+                for kind in found.keys() & spec.keys():
+                    component = ComponentSpec.model_validate(spec[kind])
+                    found[kind][str(component)] = component
+    return found
+
+
+LISTED = recorded()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache of its own, and none in this process."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    behaviour._kept.cache_clear()
+    yield tmp_path / "behaviour"
+    behaviour._kept.cache_clear()
+
+
+@pytest.fixture
+def record():
+    """A function: numbers and hashes of code that differ -> a record of mos on an LSTM by the present code."""
+
+    def make(numbers: Behaviour | None = None, **hashes: str):
+        spec = handmade.record().spec.model_copy(update={"head": MOS, "backbone": LSTM})
+        here = {kind: code_of(kind, getattr(spec, kind).name).sha256 for kind in ("head", "backbone", "corpus")}
+        return handmade.record(spec=spec, code=handmade.code(**{**here, **hashes}), behaviour=numbers)
+
+    return make
+
+
+@pytest.fixture
+def edited():
+    """A function: kind, spec, text of the component's file, its replacement -> the numbers with the edited file."""
+
+    def numbers(kind: str, spec: ComponentSpec, before: str, after: str):
+        registry, module = REGISTRIES[kind], types.ModuleType("edited")
+        cls = registry.get(spec.name)
+        source = inspect.getsource(sys.modules[cls.__module__])
+        assert before in source
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(registry, "register", lambda name, **_: lambda cls: cls)
+            exec(compile(source.replace(before, after), "edited.py", "exec"), vars(module))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(registry._classes, spec.name, getattr(module, cls.__name__))
+            return behaviour.tried(kind, spec)
+
+    return numbers
+
+
+def test_the_same_component_gives_the_same_numbers_and_disturbs_no_generator():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    for kind, spec in (("head", MOS), ("backbone", LSTM)):
+        found = behaviour.tried(kind, spec)
+        assert len(found) > 8
+        assert behaviour.tried(kind, spec) == found
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+NOTICED = {
+    "a factor": ("head", MOS, "torch.tanh(facets)", "1.01 * torch.tanh(facets)"),
+    "a sign": ("head", MOS, "log_prior(self.prior(h_BTD))", "log_prior(-self.prior(h_BTD))"),
+    "a dropped bias": ("head", MOS, "self.output.bias,\n", "None,\n"),
+    "a dropout rate": ("head", MOS, "Dropout(dropout)", "Dropout(dropout / 2)"),
+    "another start": ("head", MOS, "xavier_uniform_(self.latent, self.prior)", "xavier_uniform_(self.prior)"),
+    "weights no longer tied": ("head", TIED, "tie_weights=tie_weights, width", "tie_weights=False, width"),
+    "a layer's factor": ("backbone", LSTM, "layers.append(h_BTD)", "layers.append(1.001 * h_BTD)"),
+    "a dropped dropout": ("backbone", LSTM, "h_BTD = self.dropout(h_BTD)", "pass"),
+    "a dropout rate below": ("backbone", LSTM, "Dropout(embedding_dropout)", "Dropout(embedding_dropout / 2)"),
+    "another start below": ("backbone", LSTM, "-0.1, 0.1", "-0.11, 0.11"),
+    "a state that is lost": ("backbone", LSTM, "None if state is None else state[index]", "None"),
+}
+UNCHANGED = {
+    "a new option": (
+        "head",
+        MOS,
+        "softcap: float | None = None,\n    )",
+        "softcap: float | None = None,\n more=1,\n    )",
+    ),
+    "a method's name": ("head", MOS, "_log_prior", "_weights"),
+    "an equal expression": ("head", MOS, "if num_mixtures < 1", "if not num_mixtures >= 1"),
+    "a variable's name": ("backbone", LSTM, "carried", "states"),
+}
+
+
+@pytest.mark.parametrize("edit", NOTICED)
+def test_an_edit_that_changes_results_is_noticed(edited, edit):
+    kind, spec, *_ = NOTICED[edit]
+    found = edited(*NOTICED[edit])
+    assert found is not None
+    assert not behaviour.equal(found, behaviour.tried(kind, spec))
+
+
+@pytest.mark.parametrize("edit", UNCHANGED)
+def test_an_edit_that_changes_no_result_is_not(edited, edit):
+    kind, spec, *_ = UNCHANGED[edit]
+    assert behaviour.equal(edited(*UNCHANGED[edit]), behaviour.tried(kind, spec))
+
+
+def test_numbers_are_equal_within_the_tolerance_only():
+    assert behaviour.equal([1000.0, 1e-9], [1000.0009, 9e-7])
+    assert not behaviour.equal([1000.0], [1000.0011])
+    assert not behaviour.equal([0.0], [1.1e-6])
+    assert not behaviour.equal([1.0], [1.0, 2.0])
+
+
+def test_a_record_is_outdated_where_source_and_numbers_differ(record):
+    now, other = behaviour.of_trial(record().spec), "f" * 64
+    assert behaviour.changed(record()) == ()
+    assert behaviour.edited(record(head=other)) == ("head",)
+    assert behaviour.changed(record(head=other)) == ("head",)  # a record without numbers
+    assert behaviour.changed(record(now, head=other, backbone=other)) == ()
+    moved = now.model_copy(update={"head": (*now.head[:-1], now.head[-1] + 1e-3)})
+    assert behaviour.changed(record(moved, head=other, backbone=other)) == ("head",)
+    assert behaviour.changed(record(moved)) == ()  # the source is the same, and nothing is computed
+    assert behaviour.changed(record(now, corpus=other)) == ("corpus",)
+    assert behaviour.is_outdated(record(moved, head=other))
+
+
+def test_numbers_that_are_listed_count_for_records_that_have_none(record, monkeypatch):
+    spec, other = record().spec, "f" * 64
+    listed = {f"head {other[:12]} {spec.head}": list(behaviour.tried("head", spec.head))}
+    monkeypatch.setattr(behaviour, "_listed", lambda: listed)
+    assert behaviour.changed(record(head=other)) == ()
+    assert behaviour.changed(record(head="e" * 64)) == ("head",)
+
+
+def test_what_was_computed_is_kept_on_this_machine(cache, monkeypatch):
+    found = behaviour.numbers("head", MOS)
+    assert [tuple(json.loads(place.read_text())) for place in cache.glob("*.json")] == [found]
+    behaviour._kept.cache_clear()
+    monkeypatch.setattr(behaviour, "tried", lambda kind, spec: pytest.fail("it is kept"))
+    assert behaviour.numbers("head", MOS) == found
+
+
+def test_a_component_that_cannot_be_tried_has_no_numbers():
+    assert behaviour.tried("head", ComponentSpec(name="adaptive", params={"cutoffs": [100, 500]})) is None
+    assert behaviour.tried("head", ComponentSpec(name="mos", params={"num_mixtures": 0})) is None
+    assert behaviour.tried("backbone", ComponentSpec(name="gpt2", params={"size": "small"})) is None  # 85M parameters
+    assert behaviour.numbers("head", ComponentSpec(name="gone")) is None
+
+
+@pytest.mark.parametrize("name", sorted(set(HEADS.names()) - {"adaptive"}))
+def test_every_head_has_numbers_with_its_defaults(name):
+    assert behaviour.tried("head", ComponentSpec(name=name)) is not None
+
+
+@pytest.mark.parametrize("name", BACKBONES.names())
+def test_every_backbone_has_numbers_or_is_too_large(name):
+    params = {"d_model": 8, "num_layers": 1} | ({"num_heads": 2} if name in ("gpt2", "transformer_encoder") else {})
+    assert behaviour.tried("backbone", ComponentSpec(name=name, params=params)) is not None
+
+
+@pytest.mark.parametrize("key", sorted(behaviour._listed()))
+def test_a_listed_component_still_behaves_so(key):
+    """Expected: what the code computed at the commits that made the committed records. Where this fails, an edit of the
+    component or of the numeric core has changed its results, and its records are outdated: remove it from the list.
+    """
+    kind, _, text = key.split(" ", 2)
+    assert text in LISTED[kind], "no committed record is of it: remove it from the list"
+    assert behaviour.equal(behaviour.tried(kind, LISTED[kind][text]), behaviour._listed()[key])
