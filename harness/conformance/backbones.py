@@ -14,7 +14,7 @@ from harness.conformance.require import require, require_all_trained, require_eq
 from harness.containment.calls import calling
 from harness.containment.shared_state import TORCH
 from harness.model import FromTheRight
-from harness.protocols import Backbone, Bidirectional, require_hidden
+from harness.protocols import Bidirectional, require_hidden
 from harness.random_streams import seeded
 
 B, T, V = 2, 6, 11
@@ -52,7 +52,8 @@ class _FromTheRightCase(BackboneCase):
 def shapes(case: BackboneCase) -> str:
     """The layers have the shapes (B, T, D_l), bottom to top, and the embedding has V rows."""
     backbone = case.build()
-    require(isinstance(backbone, Backbone), "layer_dims or embedding is missing")
+    # Not isinstance(): from Python 3.12 on it does not see an nn.Module's modules.
+    require(all(hasattr(backbone, name) for name in ("layer_dims", "embedding")), "layer_dims or embedding is missing")
     num_rows = backbone.embedding.num_embeddings
     require(num_rows == V, f"the embedding has {num_rows} rows for V={V}")
     hidden = backbone(case.tokens())

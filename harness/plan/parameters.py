@@ -24,6 +24,7 @@ class Parameter:
     def __str__(self) -> str:
         kind = getattr(self.annotation, "__name__", None) if not get_args(self.annotation) else None
         shown = kind or str(self.annotation).replace("typing.", "")
+        shown = shown.replace("pathlib._local.", "pathlib.")  # what Python 3.13 calls it
         return f"{self.name}: {shown}" + ("" if self.default is REQUIRED else f" = {self.default!r}")
 
 

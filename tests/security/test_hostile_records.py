@@ -70,7 +70,8 @@ def test_the_sealed_record_without_changes_is_loaded(place, tmp_path):
     ("content", "reason"),
     [
         (b"[" * 1_000_000, "no valid record (RecursionError"),
-        (b'{"sha256": "x", "a": ' + b"[" * 900 + b"]" * 900 + b"}", "no valid record (RecursionError"),
+        # Too deep for Python 3.11; later versions read it.
+        (b'{"sha256": "", "a": ' + b"[" * 900 + b"]" * 900 + b"}", ("no valid record (RecursionError", "the checksum")),
         (b'{"a": ' * 100_000, "no valid record (RecursionError"),
         (b'{"sha256": "x", "a": ' + b"9" * 100_000 + b"}", "no valid record (ValueError"),
         (b'{"sha256": "x", "a": 1e999}', "no valid record (ValueError"),

@@ -6,6 +6,7 @@ two means. A suite declares one of them (`table.test`).
 """
 
 import math
+import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -149,11 +150,14 @@ def sign_flip(differences: Sequence[float]) -> tuple[float, int]:
 def correlation(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
     """Pearson's correlation over seeds. None for fewer than three seeds, or if one head has no spread.
 
-    Pairs reduce the variance of a difference only if it is above 0.
+    Pairs reduce the variance of a difference only if it is above 0. `statistics.correlation` rounds otherwise from
+    Python 3.12 on: the same records must give the same table.
     """
     if len(ours) < CORRELATED_SEEDS or min(statistics.stdev(ours), statistics.stdev(theirs)) == 0:
         return None
-    return statistics.correlation(ours, theirs)
+    x, y = ([value - math.fsum(values) / len(values) for value in values] for values in (ours, theirs))
+    covariance, *variances = (math.fsum(map(operator.mul, a, b)) for a, b in ((x, y), (x, x), (y, y)))
+    return covariance / math.sqrt(math.prod(variances))
 
 
 def _tested(n: int, mean: float, sd: float, df: float) -> MeanDifference:
