@@ -95,5 +95,7 @@ def _show(suite: str | None, results: Path, as_json: bool) -> None:
         print(json.dumps(content, indent=1))
     elif rows:
         console.print(*shown, sep="\n", highlight=False)
+        for place, count in history.other_source(results, suite).items() if suite is not None else ():
+            say(f"{counted(count, 'record')} by other source of {place}, which behaves alike")
     else:
         say(f"{results / 'runs'} holds no records: run a suite first")

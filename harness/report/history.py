@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.code.fingerprints import code_of
 from harness.records import store, token_nll
 from harness.records.plausible import moment
 from harness.records.record import TrialRecord
+from harness.trial import behaviour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,18 @@ def of_trials(results: Path, suite: str, warn: Callable[[str], None]) -> list[Tr
         for record in found.values()
     ]
     return sorted(rows, key=lambda row: (row.finished, row.id))
+
+
+def other_source(results: Path, suite: str) -> dict[str, int]:
+    """The files of components whose source differs from that of ok records, although they behave alike -> records."""
+    _, found = _found(results, suite, lambda warning: None)
+    alike = Counter(
+        str(code_of(kind, getattr(record.spec, kind).name))
+        for record in found.values()
+        if record.status == "ok"
+        for kind in set(behaviour.edited(record)) - set(behaviour.changed(record))
+    )
+    return dict(alike)
 
 
 def _found(results: Path, suite: str, warn: Callable[[str], None]) -> tuple[Path, dict[str, TrialRecord]]:
