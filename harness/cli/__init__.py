@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import io
 import logging
 import signal
 import sys
@@ -126,6 +127,9 @@ def main() -> None:
     Ctrl-C gives exit code 130, and SIGTERM 143.
     """
     terminated = []
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # in a locale without UTF-8, ± and ≈ are shown as ?
     gc.set_threshold(10_000)  # default 700: importing torch makes 200,000 objects, and few of them can be collected
     atexit.register(_skip_the_last_collection)
     logging.getLogger("harness.registry").handlers = [_Warnings()]

@@ -32,7 +32,6 @@ HEAD = '''\
 """A head."""
 
 from harness.registry import HEADS
-from harness.trial.behaviour import changed, is_outdated
 from plugmaths import scale
 
 

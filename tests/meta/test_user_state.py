@@ -106,7 +106,6 @@ def test_a_copy_is_enough_with_one_core_without_git_and_without_a_home(passing, 
 LOCALES = [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "latin-1"}]
 
 
-@pytest.mark.xfail(reason="`harness` writes to standard output with errors='strict'", strict=False)
 @pytest.mark.parametrize("locale", LOCALES, ids=["ASCII", "Latin-1"])
 def test_what_a_locale_cannot_show_is_a_question_mark(tmp_path, locale):
     command = [sys.executable, "-m", "harness.cli", "docs", "tables"]
