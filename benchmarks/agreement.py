@@ -25,10 +25,9 @@ from harness.plan import load
 from harness.plan.specs import TrialSpec
 from harness.registry import CORPORA
 from harness.training.clocks import Clock
-from harness.training.epoch import Epoch, train_epoch
 from harness.training.evaluation import evaluate
 from harness.training.optimization import make_optimizer
-from harness.training.step import EagerStep
+from harness.training.step import EagerStep, Epoch, train_epoch
 
 CLOSE_STEPS = 50
 CPU = torch.device("cpu")

@@ -2,7 +2,7 @@
 
 from harness.diagnostics.diagnostic import Amount, Diagnostic, Figure, NotDefined, Result, Settings, Subject
 from harness.errors import ExecutionError
-from harness.training.calibration import calibration
+from harness.training.evaluation import calibration
 
 MEASURED = ("test_calibration_error", "test_entropy")
 

@@ -12,7 +12,7 @@ from harness.errors import Damaged, ExecutionError
 from harness.model import LanguageModel, build, components
 from harness.plan.identity import starting_content
 from harness.plan.specs import TrialSpec
-from harness.records import agreement, store, token_nll
+from harness.records import plausible, store, token_nll
 from harness.records.contents import recomputed
 from harness.records.record import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA
@@ -108,7 +108,7 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
     trial = folders[0].name
     found = [(record, each) for each in folders if (record := store.load(each.parent, trial)) is not None]
     ok = [(record, folder) for record, folder in found if record.status == "ok"]
-    if two := agreement.contradicting(record for record, _ in found):
+    if two := plausible.contradicting(record for record, _ in found):
         first, second = (next(folder for record, folder in found if record is each) for each in two)
         raise ExecutionError(f"trial {trial} has different results in {first} and {second}: remove one of them")
     if not ok:

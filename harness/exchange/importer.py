@@ -9,7 +9,7 @@ from harness.exchange.bundle import BESIDE, FILES, Bundle, Trial, check_beside, 
 from harness.machine.files import write_atomically
 from harness.plan.loaded_suite import Choice
 from harness.printable import counted
-from harness.records import agreement, choices, sealed, store
+from harness.records import choices, plausible, sealed, store
 from harness.records.contents import KnownContents
 from harness.records.record import TrialRecord
 from harness.trial.behaviour import is_outdated
@@ -178,7 +178,7 @@ def _differing(bundle: Bundle, results: Path) -> Iterator[str]:
         ours = _load(store.runs_folder(results, trial.suite), trial.id)
         for suite in suites:
             other = _load(store.runs_folder(results, suite), trial.id) if suite != trial.suite else None
-            if ours and other and agreement.contradicting([ours, other]):
+            if ours and other and plausible.contradicting([ours, other]):
                 yield f"trial {trial.id} has different results in the suites {trial.suite} and {suite}"
                 break
 

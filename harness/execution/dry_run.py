@@ -22,7 +22,7 @@ from harness.plan.specs import TrialSpec
 from harness.plan.tuning import point_text
 from harness.plan.two_stages import possible_trials
 from harness.printable import counted
-from harness.training.epoch import Diverged
+from harness.training.step import Diverged
 from harness.trial.conditions import with_exact_route
 from harness.trial.one_batch import give_back, one_batch
 from harness.trial.setting import Setting

@@ -9,7 +9,7 @@ from typing import Literal
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
 from harness.records.record import TrialRecord
-from harness.training.progress_report import Progress
+from harness.training.loop import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from harness.machine.environment import cpus_available, resolve_device
 from harness.plan.specs import TrialSpec
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
-from harness.training.progress_report import Progress
+from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
 from harness.trial.exclusive_times import timed
 from harness.trial.run import run

@@ -15,7 +15,7 @@ from harness.plan.specs import TrialSpec
 from harness.printable import counted
 from harness.records import store
 from harness.records.record import Status, TrialRecord
-from harness.training.progress_report import Progress
+from harness.training.loop import Progress
 from harness.trial.lost import give_up
 from harness.trial.setting import Setting
 

@@ -1,4 +1,5 @@
-"""Whether a record is plausible: known metrics within their ranges, a curve of the right epochs, dates, digests.
+"""Whether a record is plausible: known metrics within their ranges, a curve of the right epochs, dates, digests; and
+whether two records of one trial have the same results.
 
 Every record is checked when it is read. This finds faults and careless forgeries. It cannot find a forgery by someone
 who knows these rules (docs/security.md).
@@ -15,6 +16,10 @@ from harness.records.metrics import METRICS, MOST, MOST_PERPLEXITY, Metric
 
 if TYPE_CHECKING:
     from harness.records.record import TrialRecord
+
+from collections.abc import Iterable
+
+from harness.records.record import TrialRecord
 
 ROUNDING = 1e-4  # nats by which rounding can put the mean of equal float32 numbers below the lowest of them
 CLOCKS = timedelta(days=1)  # by which the clocks of two machines may differ
@@ -137,3 +142,24 @@ def _about_certificate(record: "TrialRecord") -> Iterator[str]:
     lowest = certificate.lowest_nll
     if lowest is not None and ppl > 0 and lowest > math.log(ppl) + ROUNDING:
         yield f"no token has an nll below {lowest:g}, and test_ppl is {ppl:g}: a mean is not below the lowest"
+
+
+def agree(one: TrialRecord, other: TrialRecord) -> bool:
+    """Whether two records of a trial have the same status, weights and metrics. Costs (times, memory) may differ."""
+    shared = [name for name in one.metrics if name in other.metrics and not _is_cost(name)]
+    same = all(one.metrics[name] == other.metrics[name] for name in shared)
+    return same and (one.status, one.weights_sha256) == (other.status, other.weights_sha256)
+
+
+def contradicting(found: Iterable[TrialRecord]) -> tuple[TrialRecord, TrialRecord] | None:
+    """Two records of one trial with different results: one that is ok, and another one that is ok or invalid.
+
+    Returns None if there are no such two. A trial that failed in another way has no results.
+    """
+    judged = [record for record in found if record.status in ("ok", "invalid")]
+    first = next((record for record in judged if record.status == "ok"), None)
+    return next(((first, other) for other in judged if first is not None and not agree(first, other)), None)
+
+
+def _is_cost(metric: str) -> bool:
+    return METRICS[metric].kind == "cost"

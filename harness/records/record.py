@@ -1,4 +1,8 @@
-"""TrialRecord: the result of a trial. A trial with a record is finished. store.py writes and reads it."""
+"""TrialRecord: the result of a trial, with the certificate that its perplexity is computed from probabilities.
+
+A trial with a record is finished. store.py writes and reads it. harness/trial/certify.py measures the certificate after
+training; docs/certificates.md explains it. Its limits are here, so that they are applied again when a record is read.
+"""
 
 from typing import Annotated, Literal
 
@@ -6,7 +10,71 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from harness.code.recorded import Behaviour, Fingerprints
 from harness.plan.specs import TrialSpec
-from harness.records.certificate import Certificate
+
+SUM_ERROR = 1e-4  # float32 sums over 50,000 words have errors 100 times smaller
+LOWEST_NLL = -1e-5  # nats: rounding can put the nll of a certain token this far below 0
+NLL_GAP = 1e-3  # at one position: float32 sums in another order, for logits of up to some thousands
+MEAN_GAP = 1e-4  # over all positions, where rounding averages out: a perplexity can change by less than 0.1 %
+LATER_CHANGE = 1e-4  # the same shapes are computed twice, so even rounding is mostly the same
+
+_Size = Annotated[float, Field(ge=0)] | None
+
+
+class Certificate(BaseModel):
+    """What was measured at sampled positions of the test split, with the weights of the test perplexity.
+
+    "Due" is -log p[target] of the model's distribution over all words, computed from the tokens before the target.
+    Gaps and changes are in nats, divided by the nll where that is above 1. A size that is not a finite number is None.
+
+    Args:
+        positions: the number of positions.
+        sum_error: largest |sum of p over all words - 1|.
+        nll_gap: largest |nll - due|, of the targets that evaluation scored and of other words as targets.
+        mean_gap: |mean over positions of the nll that evaluation scored - due|.
+        lowest_nll: in nats, of all scored tokens of the test split; None if one of them is not a finite number.
+        later_change: largest change of a token's nll when the tokens after it change.
+        vocab_size: V.
+        log_epsilon: what the head adds to the probability of each word, as published codes do (`compat`); usually 0.
+        seconds: duration of the check.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    positions: Annotated[int, Field(ge=1)]
+    sum_error: _Size
+    nll_gap: _Size
+    mean_gap: _Size
+    lowest_nll: float | None
+    later_change: _Size
+    vocab_size: Annotated[int, Field(ge=1)]
+    log_epsilon: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+
+    @property
+    def fault(self) -> str | None:
+        """The first rule that is broken, as one sentence; None if none is."""
+        lowest = LOWEST_NLL - self.log_epsilon  # -log(1 + epsilon) is above -epsilon
+        if self.lowest_nll is None:
+            return "the nll of a test token is not a finite number"
+        if self.lowest_nll < lowest:
+            return f"the nll of a test token is {self.lowest_nll:.4g}: below 0, as if its probability were above 1"
+        sums = "the probabilities of all words do not sum to 1: at a test position they are off by"
+        later = "the nll of a test token depends on the tokens after it, which the model must not see: it changes by"
+        gap = "the nll of a test token is not -log_probs of its target: the gap is"
+        mean = "the nll of test tokens is not -log_probs of their targets: the gap between the means is"
+        return (
+            _breach(sums, self.sum_error, SUM_ERROR + self.vocab_size * self.log_epsilon)
+            or _breach(later, self.later_change, LATER_CHANGE)
+            or _breach(gap, self.nll_gap, NLL_GAP)
+            or _breach(mean, self.mean_gap, MEAN_GAP)
+        )
+
+
+def _breach(what: str, size: float | None, limit: float) -> str | None:
+    if size is None:
+        return f"{what} no finite number"
+    return f"{what} {size:.4g} (allowed: {limit:.4g})" if size > limit else None
+
 
 SCHEMA = 1
 Route = Literal["default", "onednn"]  # as in harness.kernels.products, which needs torch; a test compares them

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.code.fingerprints import code_of
 from harness.records import store, token_nll
 from harness.records.plausible import moment
 from harness.records.record import TrialRecord
-from harness.trial import behaviour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +119,9 @@ def of_trials(results: Path, suite: str, warn: Callable[[str], None]) -> list[Tr
 
 def other_source(results: Path, suite: str) -> dict[str, int]:
     """The files of components whose source differs from that of ok records, although they behave alike -> records."""
+    from harness.code.fingerprints import code_of  # here: with torch, which the other lists need not wait for
+    from harness.trial import behaviour
+
     _, found = _found(results, suite, lambda warning: None)
     alike = Counter(
         str(code_of(kind, getattr(record.spec, kind).name))

@@ -1,12 +1,14 @@
 """Train: epochs of gradient steps, each followed by a validation; the learning rate follows the schedule; the weights
-of the best epoch are kept. Training can be interrupted between any two steps and be resumed from a checkpoint.
+of the best epoch are kept. Training can be interrupted between any two steps and be resumed from a checkpoint. It
+reports its progress, and what it leaves is `Fitted`.
 """
 
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import Corpus
@@ -16,18 +18,105 @@ from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.records.record import CurvePoint
 from harness.training.averaging import make_averaging
-from harness.training.checkpoint import Checkpoint, Position
-from harness.training.clocks import Clocks
+from harness.training.checkpoint import Checkpoint, Position, Saving
+from harness.training.clocks import Clock, Clocks
 from harness.training.cuda_graph import GraphStep
-from harness.training.epoch import Diverged, Epoch, segments_of, steps_of, train_epoch
 from harness.training.evaluation import Score, evaluate
-from harness.training.fitted import Fitted
 from harness.training.optimization import clear_momentum, make_optimizer
 from harness.training.parts import Parts, Stateful, step_parts
-from harness.training.progress_report import Progress, Throttled
-from harness.training.saving import Saving
 from harness.training.schedules import make_schedule
-from harness.training.step import EagerStep, Step
+from harness.training.step import Diverged, EagerStep, Epoch, Step, segments_of, steps_of, train_epoch
+
+PROGRESS_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a trial is, within an epoch or at its end.
+
+    Args:
+        epoch: the present one, from 1.
+        epochs: of the suite; it may be a fraction, such as 0.4.
+        step: steps of the present epoch that are done.
+        steps: of the present epoch.
+        valid_ppl: of the epoch before, and at the end of an epoch of the epoch itself.
+        ms_per_batch: the median of the last steps.
+    """
+
+    epoch: int
+    epochs: float
+    step: int
+    steps: int
+    valid_ppl: float | None
+    ms_per_batch: float
+
+
+class Throttled:
+    """Reports at most every PROGRESS_SECONDS within an epoch, and always at its end."""
+
+    def __init__(self, report: Callable[[Progress], None], epochs: float, clock: Clock):
+        self._report, self._epochs, self._clock = report, epochs, clock
+        self._due = 0.0
+
+    def __call__(self, epoch: int, step: int, steps: int, score: Score | None, *, ended: bool = False) -> None:
+        """Report, or skip the report. `score`: the last one, which at the end of an epoch is that of the epoch."""
+        if not ended and (time.monotonic() < self._due or step == steps):
+            return
+        if (recent := self._clock.recent()) is None:  # a GPU has not ended its first step
+            return
+        self._due = time.monotonic() + PROGRESS_SECONDS
+        self._report(
+            Progress(
+                epoch=epoch,
+                epochs=self._epochs,
+                step=step,
+                steps=steps,
+                valid_ppl=None if score is None else score.ppl,
+                ms_per_batch=recent,
+            )
+        )
+
+
+@dataclass
+class Fitted:
+    """Filled as epochs end, so that a trial that fails keeps what it had. A part of training
+    (harness/training/parts.py).
+
+    Args:
+        best_epoch: from 1; 0 is the untrained model, when `epochs` is 0.
+        start: the score before the first update, where it is measured.
+        best: the score of the best epoch by validation.
+        last: the score of the last epoch.
+        curve: a point for each epoch.
+        train_seconds: of all epochs that have ended.
+        epoch_seconds: of the present epoch so far.
+        graphed: whether the steps were replays of a CUDA graph.
+    """
+
+    best_epoch: int = 0
+    start: Score | None = None
+    best: Score | None = None
+    last: Score | None = None
+    curve: list[CurvePoint] = field(default_factory=list)
+    train_seconds: float = 0.0
+    epoch_seconds: float = 0.0
+    graphed: bool = False
+
+    def is_better(self, score: Score) -> bool:
+        """Whether a score is better than the best so far."""
+        return self.best is None or score.mean_nll < self.best.mean_nll
+
+    def state_dict(self) -> dict[str, Any]:
+        """See harness.training.parts.Stateful."""
+        return {**asdict(self), "curve": [point.model_dump() for point in self.curve]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See harness.training.parts.Stateful. `graphed` is of this process and stays as it is."""
+        self.best_epoch, self.train_seconds = state["best_epoch"], state["train_seconds"]
+        self.epoch_seconds = state["epoch_seconds"]
+        scores = (state["start"], state["best"], state["last"])
+        self.start, self.best, self.last = (None if score is None else Score(**score) for score in scores)
+        self.curve[:] = [CurvePoint(**point) for point in state["curve"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from harness.plan.eval_spec import EvalSpec
 from harness.plan.parameters import resolved
 from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.protocols import Hidden
-from harness.records.certificate import Certificate
+from harness.records.record import Certificate
 from harness.registry import HEADS
 from harness.training.evaluation import Sampled, TokenNll, scored_segments
 

@@ -10,13 +10,11 @@ from harness.corpora.corpus import Corpus
 from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel
 from harness.plan.specs import TrialSpec
-from harness.records.certificate import Certificate
-from harness.records.record import Status
+from harness.records.record import Certificate, Status
 from harness.training.checkpoint import Checkpoint, Checkpoints, NoCheckpoints
 from harness.training.clocks import Clocks
 from harness.training.data_parallel import Workers
-from harness.training.fitted import Fitted
-from harness.training.progress_report import Progress
+from harness.training.loop import Fitted, Progress
 from harness.trial.attempt import Attempt
 from harness.trial.session import Session
 from harness.trial.setting import Setting

@@ -11,7 +11,7 @@ from harness.errors import CorpusError, StorageError
 from harness.printable import sentence
 from harness.records.record import Status
 from harness.training.data_parallel import LostWorker
-from harness.training.epoch import Diverged
+from harness.training.step import Diverged
 from harness.trial.attempt import MAX_DEATHS
 from harness.trial.context import TrialContext
 from harness.trial.watch import SILENT, TimedOut

@@ -14,7 +14,7 @@ from harness.records import store
 from harness.records.record import Status
 from harness.training.checkpoint import Checkpoint, Checkpoints, NoCheckpoints, Position
 from harness.training.data_parallel import LostWorker, Workers
-from harness.training.epoch import Diverged
+from harness.training.step import Diverged
 from harness.trial import stages
 from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.context import TrialContext

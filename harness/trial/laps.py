@@ -12,10 +12,9 @@ from harness.plan.eval_spec import EvalSpec
 from harness.plan.specs import TrialSpec
 from harness.training.clocks import WARMUP_BATCHES, Clock
 from harness.training.cuda_graph import graphed
-from harness.training.epoch import Epoch, segments_of, train_epoch
 from harness.training.evaluation import evaluate
 from harness.training.optimization import make_optimizer
-from harness.training.step import EagerStep
+from harness.training.step import EagerStep, Epoch, segments_of, train_epoch
 
 MIN_BATCHES = 2  # timed after a warm-up, at least
 WARMUP_SECONDS = 1.0  # after which the warm-up of slow batches ends: what only first batches do takes less than that

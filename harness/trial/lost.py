@@ -5,7 +5,7 @@ from harness.printable import sentence
 from harness.records import store
 from harness.records.record import Status, TrialRecord
 from harness.training.checkpoint import Checkpoints
-from harness.training.fitted import Fitted
+from harness.training.loop import Fitted
 from harness.trial import attempt
 from harness.trial.log import trial_log
 from harness.trial.session import Session

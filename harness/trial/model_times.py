@@ -14,8 +14,8 @@ from harness.containment.calls import contained, first_line
 from harness.corpora.corpus import Corpus
 from harness.model import build, components
 from harness.plan.specs import TrialSpec
-from harness.training.epoch import segments_of, steps_of
 from harness.training.evaluation import scored_segments
+from harness.training.step import segments_of, steps_of
 from harness.trial import laps
 from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.setting import Setting

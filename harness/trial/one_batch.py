@@ -15,11 +15,10 @@ from harness.plan.specs import TrainSpec, TrialSpec
 from harness.protocols import CountsText
 from harness.training.clocks import Clock
 from harness.training.cuda_graph import graphed
-from harness.training.epoch import Diverged, segments_of
 from harness.training.evaluation import evaluate, refuse_stride, state_of
 from harness.training.optimization import make_optimizer
 from harness.training.schedules import make_schedule
-from harness.training.step import EagerStep, refuse_unfit, refuse_z_loss
+from harness.training.step import Diverged, EagerStep, refuse_unfit, refuse_z_loss, segments_of
 from harness.trial import laps
 from harness.trial.conditions import conditions
 from harness.trial.setting import Setting

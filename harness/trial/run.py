@@ -12,7 +12,7 @@ from harness.records import store
 from harness.records.record import Status, TrialRecord
 from harness.training.checkpoint import Checkpoint, Checkpoints, Position
 from harness.training.data_parallel import Workers
-from harness.training.progress_report import Progress
+from harness.training.loop import Progress
 from harness.trial import attempt, behaviour, stages
 from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.context import TrialContext

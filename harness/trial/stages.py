@@ -13,17 +13,13 @@ from harness.protocols import CountsText
 from harness.records import token_nll
 from harness.records.plausible import most
 from harness.training import evaluation
-from harness.training.calibration import calibration
-from harness.training.checkpoint import weights_sha256
+from harness.training.checkpoint import Saving, weights_sha256
 from harness.training.clocks import peak_memory_mib, reset_peak_memory
 from harness.training.cuda_graph import graphed
 from harness.training.data_parallel import parallel
-from harness.training.epoch import Diverged
-from harness.training.evaluation import Score, TokenNll, references, refuse_stride, state_of, text_scores
-from harness.training.loop import Hooks, Training
-from harness.training.progress_report import Progress
-from harness.training.saving import Saving
-from harness.training.step import refuse_unfit, refuse_z_loss
+from harness.training.evaluation import Score, TokenNll, calibration, references, refuse_stride, state_of, text_scores
+from harness.training.loop import Hooks, Progress, Training
+from harness.training.step import Diverged, refuse_unfit, refuse_z_loss
 from harness.trial.certify import Direction, certify, segments_to_sample
 from harness.trial.context import Built, TrialContext
 from harness.trial.from_the_right import score_from_the_right

@@ -174,9 +174,9 @@ OTHERS = {
     *(f"code/{name}.py" for name in ("__init__", "fingerprints", "recorded", "source_code")),
     *(f"containment/{name}.py" for name in ("__init__", "calls", "shared_state")),
     *(f"machine/{name}.py" for name in ("__init__", "environment", "files", "stop_request")),
-    *(f"records/{name}.py" for name in ("__init__", "certificate", "contents", "metrics", "plausible", "record")),
+    *(f"records/{name}.py" for name in ("__init__", "contents", "metrics", "plausible", "record")),
     *(f"records/{name}.py" for name in ("sealed", "store", "token_nll")),
-    *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks", "fitted", "progress_report", "saving")),
+    *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks")),
     *(
         f"trial/{name}.py"
         for name in ("__init__", "attempt", "behaviour", "certify", "context", "failures", "inference")

@@ -10,7 +10,7 @@ from rich.console import Console
 from harness.execution.events import Event
 from harness.execution.progress.live import MAX_ROWS, LiveView
 from harness.records.record import CurvePoint
-from harness.training.progress_report import Progress
+from harness.training.loop import Progress
 
 
 def progress(epoch: int, step: int, **changes) -> Progress:

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.execution.progress.pace import Pace
-from harness.training.progress_report import Progress
+from harness.training.loop import Progress
 
 
 def progress(epoch: int, step: int, **changes) -> Progress:

@@ -6,7 +6,7 @@ import handmade
 import pytest
 from pydantic import ValidationError
 
-from harness.records.certificate import LATER_CHANGE, LOWEST_NLL, MEAN_GAP, NLL_GAP, SUM_ERROR
+from harness.records.record import LATER_CHANGE, LOWEST_NLL, MEAN_GAP, NLL_GAP, SUM_ERROR
 
 LIMITS = {"sum_error": SUM_ERROR, "later_change": LATER_CHANGE, "nll_gap": NLL_GAP, "mean_gap": MEAN_GAP}
 SAID = {

@@ -11,12 +11,10 @@ from torch import nn
 from harness.code.recorded import Fingerprints
 from harness.plan.run_options import CheckpointSpec
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.records.certificate import Certificate
-from harness.records.record import CurvePoint, Environment, TrialRecord
-from harness.training.checkpoint import Checkpoints, SessionInfo
+from harness.records.record import Certificate, CurvePoint, Environment, TrialRecord
+from harness.training.checkpoint import Checkpoints, Saving, SessionInfo
 from harness.training.clocks import Clocks
 from harness.training.loop import Hooks
-from harness.training.saving import Saving
 from harness.training.step import EagerStep
 
 SMALL = """\

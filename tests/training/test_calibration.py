@@ -11,7 +11,7 @@ from harness.errors import ExecutionError
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.protocols import Hidden
-from harness.training.calibration import calibration
+from harness.training.evaluation import calibration
 
 V = 5
 

@@ -20,10 +20,9 @@ from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
 from harness.training.cuda_graph import GraphStep, SharedMemory, captured, graphed, tensors_of
-from harness.training.epoch import Epoch, train_epoch
 from harness.training.optimization import make_optimizer
 from harness.training.schedules import make_schedule
-from harness.training.step import EagerStep
+from harness.training.step import EagerStep, Epoch, train_epoch
 
 V, STEPS = 7, 4  # 83 tokens in 4 columns of 20: 19 targets in segments of 5 are 5 + 5 + 5 + 4
 TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))

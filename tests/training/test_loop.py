@@ -13,10 +13,9 @@ from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
 from harness.training.clocks import Clock
-from harness.training.epoch import Diverged, Epoch, segments_of, train_epoch
 from harness.training.loop import Training
 from harness.training.optimization import make_optimizer
-from harness.training.step import EagerStep, detached
+from harness.training.step import Diverged, EagerStep, Epoch, detached, segments_of, train_epoch
 
 V = 7
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})

@@ -9,9 +9,8 @@ import torch
 from harness.corpora.corpus import Corpus
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
-from harness.training.adamw import HuggingFaceAdamW
 from harness.training.loop import Training
-from harness.training.optimization import make_optimizer
+from harness.training.optimization import HuggingFaceAdamW, make_optimizer
 
 V = 7
 TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))  # 4 segments an epoch

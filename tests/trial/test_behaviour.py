@@ -1,9 +1,9 @@
 """The fingerprint of behaviour: edits that change what a component computes are noticed, all others are not."""
 
+import importlib.util
 import inspect
 import json
 import sys
-import types
 import zipfile
 from pathlib import Path
 
@@ -62,17 +62,20 @@ def record():
 
 
 @pytest.fixture
-def edited():
+def edited(tmp_path):
     """A function: kind, spec, text of the component's file, its replacement -> the numbers with the edited file."""
 
     def numbers(kind: str, spec: ComponentSpec, before: str, after: str):
-        registry, module = REGISTRIES[kind], types.ModuleType("edited")
+        registry, place = REGISTRIES[kind], tmp_path / "edited.py"
         cls = registry.get(spec.name)
         source = inspect.getsource(sys.modules[cls.__module__])
         assert before in source
+        place.write_text(source.replace(before, after))
+        found = importlib.util.spec_from_file_location("edited", place)
+        module = importlib.util.module_from_spec(found)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(registry, "register", lambda name, **_: lambda cls: cls)
-            exec(compile(source.replace(before, after), "edited.py", "exec"), vars(module))
+            found.loader.exec_module(module)
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(registry._classes, spec.name, getattr(module, cls.__name__))
             return behaviour.tried(kind, spec)

@@ -12,7 +12,7 @@ from harness.distributions import Logits
 from harness.model import build
 from harness.plan.specs import ComponentSpec
 from harness.records import store, token_nll
-from harness.records.certificate import LATER_CHANGE, MEAN_GAP, NLL_GAP, SUM_ERROR
+from harness.records.record import LATER_CHANGE, MEAN_GAP, NLL_GAP, SUM_ERROR
 from harness.training.clocks import Clock
 from harness.training.evaluation import TokenNll, evaluate
 from harness.trial import certify as certifying

@@ -14,10 +14,9 @@ from harness.plan.run_options import CheckpointSpec, MeasureSpec
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
-from harness.training.epoch import steps_of
 from harness.training.evaluation import Score
 from harness.training.loop import Training
-from harness.training.step import detached
+from harness.training.step import detached, steps_of
 from harness.trial.run import run
 from harness.trial.setting import Setting
 

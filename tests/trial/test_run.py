@@ -13,9 +13,8 @@ from harness.kernels.products import Products
 from harness.plan.run_options import MeasureSpec
 from harness.records import metrics, store, token_nll
 from harness.registry import HEADS
-from harness.training.checkpoint import BEST, load_weights, weights_sha256
+from harness.training.checkpoint import BEST, Saving, load_weights, weights_sha256
 from harness.training.evaluation import Score
-from harness.training.saving import Saving
 from harness.training.step import EagerStep
 from harness.trial.log import LOG_NAME
 from harness.trial.run import run

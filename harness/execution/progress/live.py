@@ -14,7 +14,7 @@ from harness.execution.events import Event
 from harness.execution.progress.pace import Pace, epochs_done
 from harness.plan.specs import TrialSpec
 from harness.printable import counted, printable
-from harness.training.progress_report import Progress
+from harness.training.loop import Progress
 
 MAX_ROWS = 20
 LINE_SECONDS = 60.0  # between two lines of one trial within an epoch

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.plan.specs import TrialSpec
-from harness.training.progress_report import Progress
+from harness.training.loop import Progress
 
 Key = tuple[str, ...]  # what some trials have in common: corpus, backbone and head; the first two of them; ...
 

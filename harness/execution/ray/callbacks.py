@@ -6,7 +6,7 @@ from ray import tune
 
 from harness.execution.rounds import Watcher
 from harness.machine.stop_request import StopRequest
-from harness.training.progress_report import Progress
+from harness.training.loop import Progress
 
 MAX_FAILURES = 10  # of the workers of one trial in one run; a trial that fails twice in one place ends earlier
 

@@ -25,7 +25,7 @@ from harness.machine.stop_request import StopRequest
 from harness.plan.specs import TrialSpec
 from harness.registry import use_home
 from harness.training.clocks import peak_memory_mib, reset_peak_memory
-from harness.training.progress_report import Progress
+from harness.training.loop import Progress
 from harness.trial.run import run
 
 MAX_AGE_SECONDS = 300.0

@@ -19,7 +19,7 @@ from harness.execution.ray.payload import Payload
 from harness.machine.stop_request import StopRequest
 from harness.registry import use_home
 from harness.training.data_parallel import PATIENCE_SECONDS, Workers
-from harness.training.progress_report import PROGRESS_SECONDS, Progress
+from harness.training.loop import PROGRESS_SECONDS, Progress
 from harness.trial.follow import Ended, follow, settle
 from harness.trial.run import run
 

@@ -24,7 +24,7 @@ from harness.plan.identity import described
 from harness.plan.parameters import resolved
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, value_text
 from harness.protocols import Bidirectional
-from harness.records import agreement, store, timings
+from harness.records import plausible, store, timings
 from harness.records.contents import KnownContents, recomputed
 from harness.records.record import Contents, TrialRecord
 from harness.records.timings import Timing
@@ -166,7 +166,7 @@ def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
 
 def _disagreeing(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> tuple[str, ...]:
     """Two suites whose records of a trial contradict each other; () if there are none."""
-    two = agreement.contradicting(record for record, _, _ in found)
+    two = plausible.contradicting(record for record, _, _ in found)
     return () if two is None else (two[0].suite, two[1].suite)
 
 
