@@ -165,11 +165,12 @@ class GPT2(nn.Module):
         cache = DynamicCache(config=self.model.config) if state is None else state
         if (length := cache.get_seq_length() + tokens_BT.shape[1]) > self.num_positions:
             raise ValueError(f"gpt2 has {self.num_positions} positions, the text has {length} tokens")
-        return Hidden(self._layers(tokens_BT, past_key_values=cache, use_cache=True), cache)
+        return Hidden(self._layers(tokens_BT, cache, use_cache=True), cache)
 
-    def _layers(self, tokens_BT: Tensor, **cached: Any) -> tuple[Tensor, ...]:
+    def _layers(self, tokens_BT: Tensor, *state: Any, use_cache: bool = False) -> tuple[Tensor, ...]:
+        # The state is given by its position: transformers 5.24 renamed the parameter, past_key_values, to cache.
         with torch.autocast(tokens_BT.device.type, torch.bfloat16, enabled=self.training and self.precision == "bf16"):
-            states = self.model(tokens_BT, output_hidden_states=True, **cached).hidden_states
+            states = self.model(tokens_BT, *state, output_hidden_states=True, use_cache=use_cache).hidden_states
         return tuple(h_BTD.to(self.embedding.weight.dtype) for h_BTD in states[1:])  # states[0]: the embedding
 
 

@@ -1,7 +1,9 @@
 """A Ray session: started on this machine or joined on a cluster, and ended together with the run."""
 
 import logging
+import shlex
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,8 +64,11 @@ def _same_sigterm() -> Iterator[None]:
 
 def _start() -> Path:
     """Start Ray on this machine; returns the folder it created. Folders that dead drivers left are removed."""
+    # Ray 2.60 gives the path of its workers' Python to a shell as it is: with a space in it no worker would start.
+    quoted = shlex.quote(sys.executable)
+    workers = {} if quoted == sys.executable else {"runtime_env": {"py_executable": quoted}}
     try:
-        started = ray.init(LOCAL, num_cpus=cpus_available(), include_dashboard=False, **QUIET)
+        started = ray.init(LOCAL, num_cpus=cpus_available(), include_dashboard=False, **workers, **QUIET)
     except FAULTS as cause:
         raise ExecutionError(f"Ray does not start: {_short(cause)}") from cause
     folder = Path(started.address_info["session_dir"])
