@@ -34,7 +34,7 @@ from harness.tracking import database
 DISTRIBUTION = "output-head-harness"
 SHOWN_PACKAGES = ("torch", "ray", "mlflow", "pydantic", "scipy", "transformers")
 NOT_NEEDED_TO_RUN = ("mlflow",)  # without it a run prints a warning
-NEWEST_TESTED = {"torch": "2.13"}
+NEWEST_TESTED = {"torch": "2.15"}
 GIB = 2**30
 DISK_NEEDED, DISK_WANTED = 0.1 * GIB, 2 * GIB
 MEMORY_WANTED = 1 * GIB
