@@ -49,7 +49,7 @@ MOST_PARAMETERS = 30_000_000
 MULTIPLIERS = (
     2654435761,
     2246822519,
-)  # odd numbers of Knuth's and of xxHash's multiplicative hashing: signs of a direction
+)  # odd numbers of multiplicative hashing: Knuth, xxHash
 LISTED = Path(__file__).with_name("behaviours.json")  # of components whose records were made before they had numbers
 MAX_BYTES = 2**20
 Numbers = tuple[float, ...]
@@ -62,7 +62,7 @@ def of_trial(spec: TrialSpec) -> Behaviour:
 
 def changed(record: Result) -> tuple[str, ...]:
     """Return those of 'head', 'backbone' and 'corpus' whose installed code computes something else than the code that
-    made a record, as far as can be known: other numbers, or another source where there are none.
+    made a record, as far as can be known: other numbers, or another source if there are no numbers.
 
     A component whose code is unknown, in the record or in this installation, counts as unchanged.
     """
@@ -207,6 +207,6 @@ def _directions(tensors: Iterable[Tensor]) -> list[float]:
 
 
 def _along(x_N: Tensor, multiplier: int) -> Tensor:
-    """sum_i s_i x_i / sqrt(N), with signs s of the bits of i times a number."""
-    signs_N = ((torch.arange(x_N.numel()) * multiplier >> 15) & 1) * 2 - 1
-    return (x_N * signs_N).sum() / x_N.numel() ** 0.5
+    """sum_i s_i x_i / sqrt(N), where s_i is +1 or -1 by a bit of i times a number."""
+    plus_or_minus_N = ((torch.arange(x_N.numel()) * multiplier >> 15) & 1) * 2 - 1
+    return (x_N * plus_or_minus_N).sum() / x_N.numel() ** 0.5

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from harness.code.recorded import Behaviour
 from harness.corpora.corpus import Corpus
 from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel
@@ -29,6 +30,7 @@ class Outcome:
         message: one line about a status that is not 'ok'.
         fitted: what training leaves.
         weights_sha256: of the best weights.
+        behaviour: what its components compute on small inputs.
     """
 
     status: Status = "ok"
@@ -37,6 +39,7 @@ class Outcome:
     fitted: Fitted = field(default_factory=Fitted)
     weights_sha256: str | None = None
     certificate: Certificate | None = None
+    behaviour: Behaviour | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -62,6 +62,7 @@ def run(
                         stages.time(trial, built)
                         stages.check(trial, built, directions)
                     stages.complete(trial, built, directions)
+                    trial.outcome.behaviour = behaviour.of_trial(spec)
             record = record_of(trial)
         store.save(record, setting.runs)
         tidy(folder, record.status)
@@ -120,7 +121,7 @@ def record_of(trial: TrialContext) -> TrialRecord:
         contents=setting.contents_of(trial.spec),
         certificate=outcome.certificate,
         code=trial.session.code,
-        behaviour=behaviour.of_trial(trial.spec) if outcome.status == "ok" else None,
+        behaviour=outcome.behaviour,
         tuning=setting.tuning,
     )
     record = store.measured(record)

@@ -276,7 +276,8 @@ def test_a_table_says_of_a_row_that_its_tuning_trials_are_of_earlier_code(copied
     for path in copied.runs.glob("*/record.json"):
         was = store.load(copied.runs, path.parent.name)
         if was.tuning and was.spec.head.name == "mos":
-            store.save(was.model_copy(update={"code": was.code.model_copy(update={"head": "a" * 64})}), copied.runs)
+            edited = {"code": was.code.model_copy(update={"head": "a" * 64}), "behaviour": None}
+            store.save(was.model_copy(update=edited), copied.runs)
     text = harness.load_study(copied.suite, results=copied.results).table()
     assert "- ¶ mos(num_mixtures=2): tuned before heads/mos.py changed, so the present code may choose" in text
     assert text.count("¶") == 1
