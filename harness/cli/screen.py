@@ -1,6 +1,7 @@
 """The tables that commands print: of `list`, `diff` and others; those of `plan` are in plan_tables.py."""
 
 import math
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -133,7 +134,7 @@ def command() -> str:
     script, here = Path(sys.executable).with_name("harness"), Path.cwd()
     if shutil.which("harness") or not script.exists():
         return "harness"
-    return str(script.relative_to(here) if script.is_relative_to(here) else script)
+    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
 
 
 def _shown(text: str) -> Text:

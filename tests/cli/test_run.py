@@ -17,7 +17,7 @@ def test_a_run_prints_and_writes_the_table_and_leaves_with_0(first_run):
     markdown = (first_run.folder / "results" / "tables" / "tiny.md").read_text()
     assert markdown in first_run.out
     assert table_rows(markdown) == {"softmax": "2/2", "mos(num_mixtures=2)": "2/2"}
-    assert re.search(r"^MLflow UI: (\S*/)?harness ui tiny$", first_run.out, flags=re.MULTILINE)
+    assert re.search(r"^MLflow UI: ('.*/harness'|(\S*/)?harness) ui tiny$", first_run.out, flags=re.MULTILINE)
 
 
 def test_a_run_that_goes_well_writes_nothing_to_standard_error(first_run):
