@@ -127,6 +127,10 @@ class Registry:
             return _plugin_place(self._plugins[name])
         return _place(self._classes[name] if name in self._classes else self.get(name))
 
+    def is_importable(self, name: str) -> bool:
+        """Return whether another process finds an entry: it is of the package, of the user's folder or a plug-in."""
+        return self.get(name).__module__.startswith(f"{self.package}.") or name in self._plugins
+
     def module(self, name: str) -> str:
         """Return the name of the module that defines an entry. A plug-in's module is not imported.
 
@@ -173,7 +177,9 @@ class Registry:
         if not folder.is_dir() or folder.samefile(bundled):
             return
         package.__path__.append(str(folder))
-        for file in sorted(folder.glob("*.py")):
+        for file in sorted(each for each in folder.glob("[!.]*.py") if each.is_file()):
+            if not file.stem.isidentifier():
+                continue  # no module can be called so: a copy that an editor has made
             ours, source = bundled / file.name, file.read_bytes()
             if ours.is_file() and ours.read_bytes() != source:
                 message = f"{file} has the name of a file of the harness, {ours}, and is not used: rename it"
@@ -214,12 +220,8 @@ class Registry:
 
 def _place(cls: type) -> str:
     """Return 'heads/mos.py' for a class of this project, and the path of the file for any other class."""
-    return "this session" if is_of_session(cls) else _relative(Path(inspect.getfile(cls)))
-
-
-def is_of_session(cls: type) -> bool:
-    """Return whether a class is of a notebook, a script or a prompt: no other process can import it."""
-    return cls.__module__ == "__main__"
+    of_session = cls.__module__ == "__main__"  # a notebook, a script or a prompt
+    return "this session" if of_session else _relative(Path(inspect.getfile(cls)))
 
 
 def _relative(path: Path) -> str:

@@ -250,6 +250,15 @@ def test_a_file_of_the_users_folder_that_has_nothing_to_do_with_the_harness_is_n
     assert harness.registry.ZOO.faults() == ()
 
 
+def test_what_an_editor_leaves_in_the_users_folder_hides_no_component(package, home):
+    (home / "dog.py").write_text(animal("dog"))
+    (home / "dog.old.py").write_text(animal("dog"))
+    (home / ".#dog.py").symlink_to("nobody@nowhere")
+    (home / "folder.py").mkdir()
+    assert harness.registry.ZOO.names() == ["dog"]
+    assert harness.registry.ZOO.is_importable("dog")
+
+
 def test_a_file_with_the_name_of_one_of_the_package_is_an_error_that_names_both(package, home):
     (package / "cat.py").write_text(animal("cat"))
     (home / "cat.py").write_text(animal("cat", "Other"))
@@ -286,4 +295,5 @@ def test_a_class_of_a_session_is_named_so_and_may_be_defined_again(package):
     zoo.register("fish")(first)
     zoo.register("fish")(second)
     assert zoo.get("fish") is second
+    assert not zoo.is_importable("fish")
     assert zoo.origin("fish") == "this session"

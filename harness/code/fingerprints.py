@@ -98,15 +98,21 @@ def of_trial(spec: TrialSpec) -> Fingerprints:
     return Fingerprints(**hashes, harness=harness_code().sha256, dirty=_dirty(frozenset(files)))
 
 
-@cache
 def code_of(kind: str, name: str) -> Code:
-    """Return the code of a component, given its kind ('head', 'backbone' or 'corpus') and its name."""
+    """Return the code of a component, given its kind ('head', 'backbone' or 'corpus') and its name. That of a module is
+    read once in a process; a class of a notebook may be defined again.
+    """
     try:
         module = KINDS[kind].module(name)
     except HarnessError:
         return Code(UNKNOWN)
     if module == "__main__":
         return Code(sha256_of_class(KINDS[kind].get(name)) or UNKNOWN)
+    return _code_of(module)
+
+
+@cache
+def _code_of(module: str) -> Code:
     packages = {module} if is_within(module, {"harness.corpora"}) else _packages(module)
     found = [each for each in closure(module, packages) if is_within(each.name, packages)]
     ordered = sorted(found, key=lambda each: each.name != module)

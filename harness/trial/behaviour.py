@@ -17,7 +17,8 @@ In float64 after a start in float32. Two lists of numbers are equal if each pair
 larger of 1 and their magnitudes: machines differ by less, because functions of float32 are rounded differently.
 
 A component has none, and only its source counts, if it cannot be built for V words and D wide states (the cut-offs of
-an adaptive softmax), starts from pretrained weights, has more than MOST_PARAMETERS parameters, or raises.
+an adaptive softmax), starts from pretrained weights, counts the text, has more than MOST_PARAMETERS parameters, or
+raises; and a head has none in a trial with a z-loss, which a head may compute itself.
 """
 
 import hashlib
@@ -39,7 +40,7 @@ from harness.machine.files import read_bounded, write_atomically
 from harness.model import build_backbone, on_meta
 from harness.plan.identity import starting_content
 from harness.plan.specs import ComponentSpec, TrialSpec
-from harness.protocols import Bidirectional, HeadDims, Hidden
+from harness.protocols import Bidirectional, CountsText, HeadDims, Hidden
 from harness.random_streams import own_generators, seeded
 from harness.registry import BACKBONES, HEADS
 
@@ -57,7 +58,8 @@ Numbers = tuple[float, ...]
 
 def of_trial(spec: TrialSpec) -> Behaviour:
     """Return the numbers of a trial's head and backbone; None for a component that has none."""
-    return Behaviour(head=numbers("head", spec.head), backbone=numbers("backbone", spec.backbone))
+    head = None if spec.train.z_loss else numbers("head", spec.head)
+    return Behaviour(head=head, backbone=numbers("backbone", spec.backbone))
 
 
 def changed(record: Result) -> tuple[str, ...]:
@@ -95,7 +97,7 @@ def equal(some: Sequence[float], others: Sequence[float]) -> bool:
 
 
 def _same(kind: str, record: Result) -> bool:
-    if kind == "corpus":
+    if kind == "corpus" or (kind == "head" and record.spec.train.z_loss):
         return False
     spec = getattr(record.spec, kind)
     before = getattr(record.behaviour, kind) if record.behaviour is not None else None
@@ -157,6 +159,8 @@ def _of_head(spec: ComponentSpec) -> list[float]:
     with seeded(0, "behaviour", "head"):
         head = HEADS.get(spec.name)(dims, embedding, **spec.params).double()
     embedding.double()  # a head may share its weight: then it is among the head's parameters
+    if isinstance(head, CountsText):
+        raise ValueError("it learns from a whole text")
     found = _directions(head.parameters())
     with seeded(0, "behaviour", "dropout"):
         distribution = head.train()(hidden)

@@ -64,7 +64,7 @@ def edit(tmp_path, monkeypatch):
         sys.modules.pop(place.stem, None)
         importlib.invalidate_caches()
         importlib.import_module(place.stem)
-        fingerprints.code_of.cache_clear()
+        fingerprints._code_of.cache_clear()
 
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     change()
@@ -72,7 +72,7 @@ def edit(tmp_path, monkeypatch):
     HEADS._classes.clear()
     HEADS._classes.update(before)
     sys.modules.pop(place.stem, None)
-    fingerprints.code_of.cache_clear()
+    fingerprints._code_of.cache_clear()
 
 
 @pytest.fixture

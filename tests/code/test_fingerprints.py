@@ -47,7 +47,7 @@ class Plugged:
 
 def forget() -> None:
     """As if this process had just begun."""
-    fingerprints.code_of.cache_clear()
+    fingerprints._code_of.cache_clear()
     fingerprints.harness_code.cache_clear()
 
 

@@ -30,7 +30,7 @@ from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
-from harness.registry import BACKBONES, HEADS, home, is_of_session, use_home
+from harness.registry import BACKBONES, HEADS, home, use_home
 from harness.training.step import refuse_unfit
 from harness.trial.exclusive_times import timed
 from harness.trial.setting import Setting
@@ -110,7 +110,7 @@ def _prepare(specs: list[TrialSpec], setting: Setting, resources: Resources, add
 def _refuse_classes_of_session(specs: list[TrialSpec]) -> None:
     for kind, registry in (("head", HEADS), ("backbone", BACKBONES)):
         for name in sorted({getattr(spec, kind).name for spec in specs}):
-            if is_of_session(registry.get(name)):
+            if not registry.is_importable(name):
                 raise ExecutionError(
                     f"the {kind} '{name}' is a class of this notebook or script, which Ray's workers cannot import; "
                     f"use executor='inline', or save the class as {kind}s/{name}.py in {home()}"
@@ -158,9 +158,7 @@ def _scratch_folder(setting: Setting, address: str) -> Iterator[Path]:
     try:
         for name in ("heads", "backbones"):
             if (own := home() / name).is_dir() and not own.samefile(bundled(name)):
-                shutil.copytree(
-                    own, scratch / name, ignore=lambda _, names: [n for n in names if not n.endswith(".py")]
-                )
+                shutil.copytree(own, scratch / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
