@@ -39,7 +39,7 @@ OUTCOMES = {0: "survived", 1: "killed", 2: "killed", -signal.SIGALRM: "timed out
 
 @dataclass(frozen=True)
 class Target:
-    """A file to mutate: 'heads/mos.py', imported as 'heads.mos' and held by some of the tests."""
+    """A file to mutate: 'heads/mos.py', imported as 'harness.heads.mos' and held by some of the tests."""
 
     name: str
     file: str
@@ -63,7 +63,7 @@ def targets() -> list[Target]:
     found = []
     for head in heads:
         chosen = [*(test for test in tests if test == own[head]), *shared]
-        found.append(Target(head, f"heads/{head}.py", f"heads.{head}", chosen, head, frozenset(heads) - {head}))
+        found.append(Target(head, f"heads/{head}.py", f"harness.heads.{head}", chosen, head, frozenset(heads) - {head}))
     lean = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/kernels").glob("test_lean_*.py"))
     lean += ["tests/kernels/test_products.py", "tests/kernels/test_devices.py"]
     loops = ["tests/kernels/test_reference.py", "tests/heads/test_heads_equal_oracles.py"]
@@ -127,7 +127,7 @@ class Installed:
         mutated = {id(old): getattr(self.module, name, old) for name, old in vars(original).items() if name[:2] != "__"}
         mutated = {old: new for old, new in mutated.items() if not isinstance(new, str | int | float | None)}
         mutated[id(original)] = self.module
-        for module in [module for name, module in sys.modules.items() if name.startswith(("harness", "heads"))]:
+        for module in [module for name, module in sys.modules.items() if name.startswith("harness")]:
             for name, value in list(vars(module).items()):
                 if id(value) in mutated:
                     setattr(module, name, mutated[id(value)])

@@ -26,7 +26,7 @@ import harness.heads.planted
 
 
 def test_at_zero():
-    assert heads.planted.scaled(0) == 1
+    assert harness.heads.planted.scaled(0) == 1
 """
 STRONG = """\
 import pytest
@@ -120,6 +120,8 @@ def test_a_mutant_says_where_it_is_and_runs():
 def run(folder: Path, test: str, *excused: str, seconds: int = 10, within: str = "") -> subprocess.CompletedProcess:
     """The script in a checkout of its own that holds one 'head' and one test of it; each mutant has so many seconds."""
     (folder / "heads").mkdir()
+    (folder / "harness").mkdir()
+    shutil.copy(ROOT / "harness" / "__init__.py", folder / "harness")  # it finds heads/ beside it
     (folder / "tests" / "heads").mkdir(parents=True)
     (folder / "heads" / "__init__.py").touch()
     (folder / "heads" / "planted.py").write_text(PLANTED)
