@@ -128,8 +128,11 @@ class Registry:
         return _place(self._classes[name] if name in self._classes else self.get(name))
 
     def is_importable(self, name: str) -> bool:
-        """Return whether another process finds an entry: it is of the package, of the user's folder or a plug-in."""
-        return self.get(name).__module__.startswith(f"{self.package}.") or name in self._plugins
+        """Return whether another process can find an entry: of the package, of the user's folder, of a plug-in, or not
+        known here.
+        """
+        found = self._classes.get(name)
+        return found is None or name in self._plugins or found.__module__.startswith(f"{self.package}.")
 
     def module(self, name: str) -> str:
         """Return the name of the module that defines an entry. A plug-in's module is not imported.
