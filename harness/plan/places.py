@@ -1,7 +1,6 @@
 """Where a suite is: a command takes the path of its file, or its name."""
 
 import os
-import re
 from pathlib import Path
 
 from harness import bundled
@@ -54,17 +53,12 @@ def shown(path: Path) -> str:
 
 
 def namesake(path: Path, name: str) -> Path | None:
-    """Return another suite file of this name, where this one is not called <name>.yaml: both would write the same
-    table. It is called so, or has that name within and is in the same folder.
-    """
+    """Return another suite file that is called <name>.yaml, where this one is not: both would write the same table."""
     if path.stem == name:
         return None
-    called = [folder / f"{name}{ENDING}" for folder in (path.parent, *folders())]
-    key = re.compile(rf"^name:\s*['\"]?{re.escape(name)}['\"]?\s*(#.*)?$".encode(), re.MULTILINE)
-    others = [each for each in (*called, *sorted(path.parent.glob(f"*{ENDING}"))) if each.is_file()]
-    ours, texts = path.read_bytes(), {other: other.read_bytes() for other in others}
-    same = (other for other, text in texts.items() if text != ours and (other in called or key.search(text)))
-    return next(same, None)
+    named = [folder / f"{name}{ENDING}" for folder in (path.parent, *folders())]
+    others = [other for other in named if other.is_file() and other.read_bytes() != path.read_bytes()]
+    return others[0] if others else None
 
 
 def suite_name(given: str) -> str:

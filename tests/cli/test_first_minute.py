@@ -19,14 +19,6 @@ def test_a_run_ends_with_what_was_found_the_table_and_the_next_commands(first_ru
         assert any(f"harness {command}" in line for line in after), command
 
 
-def test_two_files_of_one_name_that_is_that_of_neither_are_refused(fresh, harness):
-    renamed = commands.SUITE.replace("name: tiny", "name: other")
-    (fresh / "suites" / "a.yaml").write_text(renamed)
-    assert harness("plan", "a").code == 0
-    (fresh / "suites" / "b.yaml").write_text(renamed.replace("seeds: [1, 2]", "seeds: [3]"))
-    assert "suites/a.yaml" in harness("plan", "b").err
-
-
 @pytest.mark.parametrize("command", ["plan", "run", "table"])
 def test_a_copied_suite_with_the_old_name_is_refused_with_what_to_rename(fresh, harness, command):
     (fresh / "suites" / "mine.yaml").write_text(commands.SUITE.replace("seeds: [1, 2]", "seeds: [3]"))

@@ -80,7 +80,7 @@ def test_one_process_has_the_machine_to_itself(dry, tmp_path, monkeypatch):
 
 def test_a_fuller_record_is_not_replaced(dry, tmp_path, monkeypatch):
     assert dry("--parts", "head") == 0
-    (kept,) = tmp_path.glob("results/showcase/bench/*/*.json")
+    (kept,) = tmp_path.glob("results/bench/*/*.json")
     before = kept.read_bytes()
     monkeypatch.setattr(gpu, "checked_impls", lambda *_, **__: ("ours",))
     assert dry("--parts", "head") == 1
