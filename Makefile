@@ -70,7 +70,7 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# Environments and caches. Results stay: `harness runs --prune` removes runs that no suite needs.
+# Environments and caches. Results stay.
 clean:
 	rm -rf .venv .venv-newest *.egg-info .pytest_cache .ruff_cache .hypothesis
 

@@ -1,4 +1,4 @@
-"""The tables of `harness runs`: suites, trials, and what can be removed."""
+"""The tables of `harness runs`: suites and trials."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING
 from rich.filesize import decimal
 from rich.text import Text
 
-from harness.cli.factored import Shown, by_name, factored, fitting
+from harness.cli.factored import Shown, by_name, fitting
 from harness.cli.screen import span
-from harness.printable import printable
 from harness.records.plausible import moment
 
 if TYPE_CHECKING:  # the list of runs waits for none of this
-    from harness.exchange.unneeded import Unneeded
     from harness.report.history import SuiteHistory, TrialHistory
 
-LISTED = 5  # trials of a suite that `harness runs --prune` names
 TOKEN_SCORES = {True: "kept", False: "no token scores", None: "-"}
 
 
@@ -56,27 +53,6 @@ def trials(rows: "Iterable[TrialHistory]", width: int | None) -> Shown:
     right = ("seed", "test ppl", "minutes", "disk")
     names = (*kept, "finished (UTC)", "backbone", "device", "disk", "token scores")
     yield from fitting(by_name(names, cells), kept=kept, right=right, width=width)
-
-
-def unneeded(rows: "Iterable[Unneeded]") -> Shown:
-    """A row for each suite: what `harness runs --prune` removes, and how large it is; then the first of its trials."""
-    rows = list(rows)
-    names = ("suite", "suite file", "not planned", "checkpoints", "temporary")
-    cells = []
-    for row in rows:
-        sizes = [row.unplanned, row.checkpoints, row.temporary]
-        about = [f"{len(of)}, {decimal(sum(of.values()))}" if of else "-" for of in sizes]
-        cells.append([row.suite, str(row.file or "none"), *about])
-    yield from factored(by_name(names, cells), None, kept=names, right=())
-    if any(row.checkpoints for row in rows):
-        yield Text("checkpoints: those of finished trials, which need none")
-    for row in rows:
-        if row.unplanned:
-            why = f"not planned by {row.file}" if row.file else f"not planned, because {row.suite} has no suite file"
-            yield Text(printable(f"{why}:"))
-            yield from (Text(printable(f"  {trial}  {head}")) for trial, head in [*row.heads.items()][:LISTED])
-            if (more := len(row.heads) - LISTED) > 0:
-                yield Text(f"  and {more:,} more")
 
 
 def _utc(finished: str | None) -> str:

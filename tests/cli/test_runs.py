@@ -93,3 +93,8 @@ def test_records_by_other_source_that_behaves_alike_are_said(fresh, harness):
     assert harness("import", archive).code == 0
     said = "1 record by other source of heads/softmax.py, which behaves alike"
     assert said in harness("runs", "ground_truth_pytorch").out.splitlines()
+
+
+@pytest.mark.parametrize(("given", "folder"), [((), "results/runs/<suite>"), (("tiny",), "results/runs/tiny")])
+def test_runs_says_in_which_folder_the_records_are(finished, harness, given, folder):
+    assert f"folder: {folder}\n" in harness("runs", *given).out
