@@ -20,7 +20,7 @@ from harness.diagnostics.decoding import Decoder
 from harness.diagnostics.sampling import Choice, sample
 from harness.machine import environment
 from harness.model import LanguageModel, build
-from harness.plan.construction import count
+from harness.plan.components import count
 from harness.plan.specs import ComponentSpec
 
 VOCAB, PROMPT, LENGTHS = 5_000, 8, (64, 256)

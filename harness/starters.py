@@ -7,7 +7,7 @@ from string import Template
 from typing import Literal
 
 from harness.errors import ExecutionError, StorageError, UnknownComponent
-from harness.plan.places import FOLDER
+from harness.plan.reader import FOLDER
 from harness.plan.specs import GROUND_TRUTH, LEADERBOARD, SUITE_NAME
 from harness.registry import BACKBONES, HEADS
 

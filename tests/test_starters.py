@@ -15,8 +15,8 @@ from commands import PATIENCE, WITHOUT_GPU
 from harness import plan, starters
 from harness.model import build
 from harness.plan.reader import read
-from harness.plan.schema import schema_text, suite_schema
 from harness.plan.specs import ComponentSpec
+from harness.plan.suite_file import schema_text, suite_schema
 from harness.registry import HEADS
 
 pytestmark = pytest.mark.system

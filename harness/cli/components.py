@@ -8,7 +8,7 @@ import typer
 from harness.cli import screen
 from harness.cli.options import Json, console
 from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError
-from harness.plan.places import ENDING, FOLDER, folders, name_of
+from harness.plan.reader import ENDING, FOLDER, folders, name_of
 
 KINDS = ("heads", "backbones", "corpora")
 

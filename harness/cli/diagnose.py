@@ -31,8 +31,8 @@ from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.execution.progress.short_table import short_table
 from harness.machine.environment import resolve_device
-from harness.plan.places import shown
-from harness.plan.two_stages import chosen_trials
+from harness.plan.reader import shown
+from harness.plan.selection import chosen_trials
 from harness.printable import counted, printable
 from harness.records import store
 

@@ -12,7 +12,7 @@ from harness.cli import screen
 from harness.cli.options import RESULTS, Data, Json, Only, Results, Set, console, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
-from harness.plan.two_stages import chosen_trials
+from harness.plan.selection import chosen_trials
 from harness.report import study
 from harness.report.diff import pairs
 from harness.report.diff.difference import difference

@@ -7,7 +7,7 @@ import typer
 
 from harness.cli.options import RESULTS, Results, say, warn
 from harness.exchange import exporter, importer
-from harness.plan.places import suite_name
+from harness.plan.reader import suite_name
 from harness.printable import counted
 from harness.records import diagnoses, timings, token_nll
 

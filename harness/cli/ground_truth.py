@@ -11,7 +11,7 @@ from harness.errors import ExecutionError
 from harness.execution import ground_truths
 from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
-from harness.plan.places import folders
+from harness.plan.reader import folders
 from harness.plan.specs import GROUND_TRUTH
 
 

@@ -7,8 +7,8 @@ import typer
 
 from harness import starters
 from harness.cli.options import say
-from harness.plan.places import FOLDER
-from harness.plan.schema import schema_text
+from harness.plan.reader import FOLDER
+from harness.plan.suite_file import schema_text
 
 
 class Kind(StrEnum):

@@ -30,7 +30,7 @@ from harness.execution.planned import PlannedSuite, planned, with_memory
 from harness.execution.suite_disk import suite_disk
 from harness.execution.suite_times import RowTime, reference, row_times, save_ratios, suite_times
 from harness.machine.environment import resolve_device
-from harness.plan.two_stages import possible_trials
+from harness.plan.loaded_suite import possible_trials
 
 
 def plan(

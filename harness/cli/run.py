@@ -26,7 +26,7 @@ from harness.execution.dry_run import dry_run
 from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import all_ok, run_suite
-from harness.plan.places import results_option
+from harness.plan.reader import results_option
 
 
 @with_run_options

@@ -9,7 +9,7 @@ import typer
 from harness.cli import history_tables
 from harness.cli.options import RESULTS, Json, Results, console, say, warn
 from harness.errors import ExecutionError, nearest
-from harness.plan.places import suite_name
+from harness.plan.reader import suite_name
 from harness.printable import counted
 from harness.report import history
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import RESULTS, Results, say, warn
-from harness.plan.places import suite_name
+from harness.plan.reader import suite_name
 from harness.printable import counted
 from harness.tracking.sync import errors_of_mlflow
 from harness.tracking.sync import sync as sync_records

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.errors import RecordError, StorageError
 from harness.exchange.bundle import BESIDE, FILES, Bundle, Trial, check_beside, choices_path, opened
 from harness.machine.files import write_atomically
-from harness.plan.loaded_suite import Choice
+from harness.plan.tuning import Choice
 from harness.printable import counted
 from harness.records import choices, plausible, sealed, store
 from harness.records.contents import KnownContents

@@ -16,11 +16,10 @@ from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
 from harness.execution.suite_times import setting_alone
 from harness.machine.environment import resolve_device
-from harness.plan.loaded_suite import Suite
+from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.selection import select
 from harness.plan.specs import TrialSpec
 from harness.plan.tuning import point_text
-from harness.plan.two_stages import possible_trials
 from harness.printable import counted
 from harness.training.step import Diverged
 from harness.trial.conditions import with_exact_route

@@ -10,7 +10,7 @@ from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
 from harness.execution.run_suite import all_ok, run_suite
 from harness.plan.loaded_suite import Suite
-from harness.plan.places import shown
+from harness.plan.reader import shown
 from harness.plan.specs import GROUND_TRUTH
 from harness.printable import counted
 from harness.report import ground_truth, study

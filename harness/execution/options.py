@@ -7,7 +7,7 @@ from typing import Literal
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.execution.resources import LOCAL
-from harness.plan.places import results_option
+from harness.plan.reader import results_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from harness.plan.loaded_suite import Suite
+from harness.plan.loaded_suite import Suite, everything, first_stage
+from harness.plan.selection import chosen_rows, chosen_trials
 from harness.plan.specs import TrialSpec
 from harness.plan.tuning import Point
-from harness.plan.two_stages import chosen_rows, chosen_trials, everything, first_stage
 from harness.printable import counted
 from harness.records import store
 from harness.records.choices import completed

@@ -23,8 +23,8 @@ from harness.execution.progress.reporter import Reporter
 from harness.execution.stage import Stage, pending, report
 from harness.execution.tuning_stage import tune
 from harness.plan.loaded_suite import Suite
-from harness.plan.places import RESULTS
-from harness.plan.two_stages import chosen_rows, chosen_trials
+from harness.plan.reader import RESULTS
+from harness.plan.selection import chosen_rows, chosen_trials
 from harness.printable import counted
 from harness.records import choices
 from harness.records.record import TrialRecord

@@ -1,9 +1,8 @@
 """Refuse to train for a table that would not be written, because the one that is there has more finished trials."""
 
 from harness.execution.stage import Stage
-from harness.plan.loaded_suite import Suite
+from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.selection import select
-from harness.plan.two_stages import possible_trials
 from harness.records import choices, store
 from harness.report import outputs
 from harness.report.outputs import Trials

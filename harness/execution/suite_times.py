@@ -11,10 +11,9 @@ from harness.errors import ExecutionError
 from harness.execution.planned import PlannedSuite, PlannedTrial
 from harness.kernels import probe
 from harness.machine import environment
-from harness.plan.loaded_suite import Suite
+from harness.plan.loaded_suite import Suite, everything
 from harness.plan.specs import TrialSpec
 from harness.plan.step_ratios import Measured, StepRatio, StepRatios, of_step, ratios_file
-from harness.plan.two_stages import everything
 from harness.records import sealed
 from harness.trial.exclusive_times import BUSY_CORES
 from harness.trial.model_times import ModelTime, model_times

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from harness.execution.driver import run_trials
 from harness.execution.stage import Stage, pending
-from harness.plan.two_stages import chosen_rows, first_stage
+from harness.plan.loaded_suite import first_stage
+from harness.plan.selection import chosen_rows
 from harness.printable import counted
 from harness.records import choices
 from harness.records.record import TrialRecord

@@ -1,17 +1,44 @@
-"""Expand corpora, backbones and heads to combinations, and combinations to trials, in the order of the suite file."""
+"""Expand corpora, backbones and heads to combinations, and combinations to trials, in the order of the suite file.
+
+Between the two, a combination gets how long it is trained (epochs, a number of tokens, or the time of another head) and
+the width at which its number of parameters meets a target. A head with more parameters, or more time, may be better
+because of these and not because of its structure. Source: Parthiban et al. (2021), main table 5.
+"""
 
 import itertools
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from harness.corpora.corpus import CorpusFacts
-from harness.errors import SuiteError
-from harness.plan.components import Component
-from harness.plan.construction import Construction
+from harness.errors import SuiteError, nearest
+from harness.plan.components import Component, Construction, count, embedding_width
 from harness.plan.identity import Identified, trial_id
-from harness.plan.ngrams import NGRAM_BACKBONE, NGRAM_HEAD, NgramSpec
-from harness.plan.reader import Source
-from harness.plan.specs import COUNTED, ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.parameters import is_width, parameters, resolved
+from harness.plan.reader import Place, Source
+from harness.plan.specs import (
+    COUNTED,
+    MAX_EPOCHS,
+    NGRAM_BACKBONE,
+    NGRAM_HEAD,
+    ComponentSpec,
+    Schedule,
+    StepDecay,
+    TrainSpec,
+    TrialSpec,
+    Warmup,
+)
+from harness.plan.step_ratios import PLACE, Measured, ratios_file, ratios_of
+from harness.plan.suite_file import TOLERANCE, MatchSpec, NgramSpec, SuiteFile
+from harness.plan.tuning import rounded
 from harness.registry import BACKBONES, HEADS
+
+DIGITS = 6  # of a scaled factor, and of epochs that stand for a number of tokens
+TIME_DIGITS = 2  # of epochs that stand for a time
+PARAMS = ("match", "params")
+MAX_WIDTH = 2**16
+MAX_GAP = 64  # the largest gap between two widths that can be built: the number of attention heads must divide a width
+MAX_BUILDS = 500  # the limit for one search: if most widths cannot be built, the search must end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,3 +143,305 @@ def ngram_trials(
             raise SuiteError([source.problem(("ngrams", index), f"the trial '{trial}' is in the suite twice")])
         found[trial.id] = trial
     return found
+
+
+def epochs_of(tokens: int, train: TrainSpec, num_tokens: int) -> float:
+    """Return the epochs in which so many targets are trained, rounded to DIGITS digits after the point.
+
+    stream: an epoch has B (floor(N / B) - 1) targets, of N tokens in B columns.
+    blocks: an epoch has floor(floor(N / T) / B) B (T - 1) targets, of blocks of T tokens, B at a time.
+    Raises: ValueError when an epoch has no target.
+    """
+    if train.batching == "blocks":
+        batches = num_tokens // train.seq_len // train.batch_size
+        of_epoch = batches * train.batch_size * (train.seq_len - 1)
+    else:
+        of_epoch = train.batch_size * (num_tokens // train.batch_size - 1)
+    if of_epoch < 1:
+        sizes = f"batch_size {train.batch_size} and seq_len {train.seq_len}"
+        raise ValueError(f"{sizes} make no batch of its {num_tokens} training tokens")
+    return round(tokens / of_epoch, DIGITS)
+
+
+def in_tokens(tokens: int, train: TrainSpec, facts: CorpusFacts) -> TrainSpec:
+    """Return the settings with the epochs of a number of tokens.
+
+    Raises: ValueError when they are not known, none, or more than MAX_EPOCHS.
+    """
+    if facts.num_tokens is None:
+        raise ValueError("the number of training tokens of this corpus is known only after it was read; give epochs")
+    epochs = epochs_of(tokens, train, facts.num_tokens["train"])
+    if not epochs:
+        raise ValueError(f"{tokens} tokens are less than a step of this corpus; give more")
+    if epochs > MAX_EPOCHS:
+        raise ValueError(f"{tokens} tokens are {epochs:g} epochs of this corpus; expected at most {MAX_EPOCHS:,}")
+    return train.model_copy(update={"epochs": epochs})
+
+
+def rescaled(train: TrainSpec, epochs: float) -> TrainSpec:
+    """Return the settings for a training of other epochs, with r = epochs / train.epochs:
+
+    step     after -> round(r after), at least 1; and factor -> factor^(D / d), with D decays in the whole training
+             and d in the short one, so that the rate of the last epoch is the same share of that of the first.
+             If the whole training has a decay, so has the short one, unless it has one epoch only.
+    warmup   steps -> round(r steps), at least 1. Its decay ends with the training in any case.
+    plateau  unchanged: it has no horizon.
+    """
+    if epochs == train.epochs:
+        return train
+    changes = {"epochs": float(epochs)}
+    if train.schedule is not None:
+        changes["schedule"] = _scaled(train.schedule, train.epochs, epochs)
+    return train.model_copy(update=changes)
+
+
+def _scaled(schedule: Schedule, whole: float, short: float) -> Schedule:
+    way = schedule.way
+    if isinstance(way, Warmup) and way.steps:
+        return Schedule(warmup=way.model_copy(update={"steps": max(1, round(way.steps * short / whole))}))
+    if isinstance(way, StepDecay):
+        return Schedule(step=_step(way, math.ceil(whole), math.ceil(short), short / whole))
+    return schedule
+
+
+def _step(way: StepDecay, whole: int, short: int, ratio: float) -> StepDecay:
+    decays = max(0, whole - way.after)
+    after = max(1, round(way.after * ratio))
+    if decays and short > 1:
+        after = min(after, short - 1)
+    fewer = max(0, short - after)
+    factor = rounded(way.factor ** (decays / fewer), DIGITS) if decays and fewer else way.factor
+    return StepDecay(after=after, factor=factor if 0 < factor < 1 else way.factor)
+
+
+def in_equal_time(file: SuiteFile, combined: list[Combination], source: Source) -> tuple[list[Combination], Measured]:
+    """Return the combinations, each with the epochs that take the training time of the head `match.time`; and where and
+    when the times were measured.
+
+    Raises: SuiteError when the file of ratios is missing, damaged or edited, or does not fit the suite.
+    """
+    found = ratios_of(file.match.time, combined[0].train, file.resources.cpus, source)
+    ratios = {(row.corpus, row.backbone, row.head): row.step_ratio for row in found.rows}
+    missing = [name for each in combined if (name := _name(each)) not in ratios]
+    if missing:
+        name, again = ratios_file(source.path).name, f"`harness plan {source.path} --time --save` writes it"
+        message = f"{name} has no ratio of {', '.join(missing[0])}; delete it, then {again}"
+        raise SuiteError([source.problem(PLACE, message)])
+    matched = [replace(each, train=_in_time(each.train, ratios[_name(each)])) for each in combined]
+    if longest := [each for each in matched if each.train.epochs > MAX_EPOCHS]:
+        message = f"{longest[0].head.spec} gets {longest[0].train.epochs:g} epochs; expected at most {MAX_EPOCHS:,}"
+        raise SuiteError([source.problem(PLACE, message)])
+    return matched, found.measured
+
+
+def _in_time(train: TrainSpec, ratio: float) -> TrainSpec:
+    """The settings of a head whose step takes `ratio` times as long; its schedule is scaled to its epochs."""
+    return rescaled(train, max(round(train.epochs / ratio, TIME_DIGITS), 10**-TIME_DIGITS))
+
+
+def _name(each: Combination) -> tuple[str, str, str]:
+    return str(each.corpus.spec), str(each.backbone.spec), str(each.head.spec)
+
+
+def matched(match: MatchSpec, combined: list[Combination], source: Source) -> list[Combination]:
+    """Return the combinations, each at the width whose total number of parameters is nearest to the target.
+
+    Combinations with the reference head are returned unchanged.
+
+    Raises: SuiteError if the reference head or the width is not unique, or with every combination for which no width
+        is within the tolerance.
+    """
+    references = _references(match.params, combined)
+    others = [each for each in combined if str(each.head.spec) not in references]
+    problems = _head_problems(match.params, references, combined, PARAMS, source)
+    problems += _width_problems(match, others, source) + _repeated_problems(match, combined, source)
+    if problems:
+        raise SuiteError(list(dict.fromkeys(problems)))
+    solved = {each.model: each for each in combined if str(each.head.spec) in references}
+    targets = {model[:2]: each.params[0] for model, each in solved.items()}
+    for each in others:
+        if each.model not in solved:
+            target = targets.get(each.model[:2], match.params)
+            found, reason = _nearest(match.vary, each, target)
+            solved[each.model] = found or each
+            if not _agree(solved[each.model], target):
+                message = _miss(match, each, found, target, reason) + _alternatives(match.vary, each, others)
+                problems.append(source.problem(("match",), message))
+    if problems:
+        raise SuiteError(problems)
+    return [replace(solved[each.model], corpus=each.corpus, facts=each.facts) for each in combined]
+
+
+def closest_width(count_at: Callable[[int], int | None], target: int, start: int) -> int | None:
+    """Return the width whose count is nearest to the target; None if no width can be built.
+
+    Of two widths that are equally near, the one that is nearer to `start` is returned. The search begins with the first
+    width from `start` on that can be built, doubles it until the count exceeds the target, and then bisects the
+    interval. It calls `count_at` at most MAX_BUILDS times, with widths up to about twice MAX_WIDTH.
+
+    Args:
+        count_at: returns the count at a width, which increases with the width; None if the width cannot be built.
+    """
+    known: dict[int, int | None] = {}
+
+    def first(widths: Iterable[int]) -> int | None:
+        """Return the first width that can be built."""
+        for width in widths:
+            if width not in known:
+                if len(known) == MAX_BUILDS:
+                    return None
+                known[width] = count_at(width)
+            if known[width] is not None:
+                return width
+        return None
+
+    low, high = 0, first(range(start, start + MAX_GAP))
+    while high is not None and known[high] <= target and high <= MAX_WIDTH:
+        low, high = high, first(range(2 * high, 2 * high + MAX_GAP))
+    if high is None:
+        high = 2 * low or start  # no width there can be built: treat them as too wide
+    elif known[high] <= target:
+        low = high  # the target is larger than the count at MAX_WIDTH
+    while high - low > 1:
+        middle = (low + high) // 2
+        upwards = range(middle, min(high, middle + MAX_GAP))
+        downwards = range(middle - 1, max(low, middle - MAX_GAP), -1)
+        width = first([*upwards, *downwards])
+        if width is not None and known[width] <= target:
+            low = width
+        else:
+            high = width or middle
+    counts = {width: number for width, number in known.items() if number is not None}
+    return min(counts, key=lambda width: (abs(counts[width] - target), abs(width - start)), default=None)
+
+
+def _nearest(vary: str, combination: Combination, target: int) -> tuple[Combination | None, str]:
+    """Return the combination at the nearest width, or None if no width can be built; and a reason.
+
+    The reason is why the first width that failed cannot be built, if at most one width can be built; else ''.
+    """
+    (owner,) = _owners(vary, combination)
+    component = getattr(combination, owner)
+    built: dict[int | None, Combination] = {}
+    reasons = []
+
+    def count_at(width: int) -> int | None:
+        spec = component.spec.model_copy(update={"params": {**component.spec.params, vary: width}})
+        changed = replace(combination, **{owner: replace(component, spec=spec)})
+        try:
+            params = count(changed.facts.vocab_size, changed.backbone.spec, changed.head.spec)
+        except ValueError as error:
+            reasons.append(str(error))
+            return None
+        built[width] = replace(changed, params=params)
+        return params[0]
+
+    start = resolved(component.cls, component.spec.params)[vary]
+    if start is None:
+        start = embedding_width(combination.facts.vocab_size, combination.backbone.spec)
+    found = built.get(closest_width(count_at, target, max(start, 1)))
+    return found, reasons[0] if len(built) <= 1 and reasons else ""
+
+
+def _agree(combination: Combination, target: int) -> bool:
+    return abs(combination.params[0] - target) <= TOLERANCE * target
+
+
+def _miss(match: MatchSpec, each: Combination, found: Combination | None, target: int, reason: str) -> str:
+    model = f"{each.head.spec} on {each.backbone.spec} and {each.corpus.spec}"
+    if found is None:
+        return f"no value of {match.vary} is possible for {model}: {reason}"
+    (owner,) = _owners(match.vary, each)
+    width, total = getattr(found, owner).spec.params[match.vary], found.params[0]
+    whose = f"{match.params}'s " if isinstance(match.params, str) else ""
+    percent = 100 * (total / target - 1)
+    return (
+        f"no {match.vary} brings {model} within {100 * TOLERANCE:g} % of {whose}{target:,} parameters: the nearest "
+        f"found, {width}, has {total:,} ({percent:{'+,.0f' if abs(percent) >= 100 else '+.3g'}} %)"
+        + (f", and no other can be built: {reason}" if reason else "")
+    )
+
+
+def _alternatives(vary: str, each: Combination, others: list[Combination]) -> str:
+    """Return the end of a message: the widths that match.vary could name instead, which every combination has once."""
+    names = [name for name in (*_widths(each.head), *_widths(each.backbone)) if name != vary]
+    shared = [name for name in names if all(len(_owners(name, other)) == 1 for other in others)]
+    return f"; other widths to vary: {', '.join(shared)}" if shared else ""
+
+
+def _widths(component: Component) -> list[str]:
+    return [name for name, parameter in parameters(component.cls).items() if is_width(parameter)]
+
+
+def _owners(vary: str, combination: Combination) -> list[str]:
+    return [kind for kind in ("head", "backbone") if vary in _widths(getattr(combination, kind))]
+
+
+def reference_head(name: str, combined: list[Combination], place: Place, source: Source) -> None:
+    """Raise SuiteError unless a name, or the text of a head as the plan prints it, means exactly one head."""
+    if problems := _head_problems(name, _references(name, combined), combined, place, source):
+        raise SuiteError(problems)
+
+
+def _references(name: int | str, combined: list[Combination]) -> list[str]:
+    """Return the heads, as the plan prints them, that a name may mean: the one with this text, or all with this
+    name.
+    """
+    names = {str(each.head.spec): each.head.spec.name for each in combined}
+    return [name] if name in names else [text for text in names if names[text] == name]
+
+
+def _head_problems(
+    name: int | str, references: list[str], combined: list[Combination], place: Place, source: Source
+) -> list[str]:
+    """Return a problem unless the name is a number or names exactly one head."""
+    if isinstance(name, int) or len(references) == 1:
+        return []
+    if references:
+        texts = ", ".join(f"'{text}'" for text in references)
+        message = f"'{name}' names several heads of this suite; expected one of {texts}" + (
+            ", or a number" if place == PARAMS else ""
+        )
+    else:
+        heads = {str(each.head.spec): each.head.spec.name for each in combined}
+        texts = ", ".join(f"'{text}'" for text in heads)
+        near = nearest(name, [*heads, *heads.values()])
+        message = f"'{name}' is not a head of this suite{near or f' (it has: {texts})'}"
+    return [source.problem(place, message)]
+
+
+def _width_problems(match: MatchSpec, others: list[Combination], source: Source) -> list[str]:
+    """Return a problem for each combination in which not exactly one of head and backbone has the width to vary."""
+    problems = []
+    for each in others:
+        owners = _owners(match.vary, each)
+        if len(owners) == 1:
+            continue
+        parts = {"head": each.head, "backbone": each.backbone}
+        widths = {f"{kind} '{part.spec.name}'": _widths(part) for kind, part in parts.items()}
+        head, backbone = widths
+        if owners:
+            message = f"both {head} and {backbone} have a parameter '{match.vary}'"
+        else:
+            near = nearest(match.vary, [*widths[head], *widths[backbone]])
+            lists = "; ".join(f"{whose}: {', '.join(names) or 'none'}" for whose, names in widths.items())
+            message = (
+                f"neither {head} nor {backbone} has a width '{match.vary}'{near} "
+                f"(widths are whole numbers named d_...; {lists})"
+            )
+        problems.append(source.problem(("match", "vary"), message))
+    return problems
+
+
+def _repeated_problems(match: MatchSpec, combined: list[Combination], source: Source) -> list[str]:
+    """Return a problem for components that differ in the varied width only: matching would make them equal."""
+    problems, seen = [], {}
+    for component in (component for each in combined for component in (each.backbone, each.head)):
+        values = resolved(component.cls, component.spec.params)
+        if match.vary in values:
+            width = values.pop(match.vary)
+            before = seen.setdefault((component.spec.name, str(values)), width)
+            if width != before:
+                message = f"{match.vary} has the values {before} and {width}, but match.vary chooses it; give one value"
+                problems.append(component.problem(source, message))
+    return problems

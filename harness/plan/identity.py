@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.containment.calls import calling
-from harness.plan.canonical import canonical, plain
 from harness.plan.parameters import parameters, places
-from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec
+from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, canonical, plain
 from harness.protocols import StartsFromFiles
 
 SCHEMA_VERSION = 2  # increase it when a default or the meaning of a setting changes: then every id changes

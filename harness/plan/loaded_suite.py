@@ -1,93 +1,15 @@
 """A suite that was read and checked: its trials, and the points that are tried where it is tuned."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from harness.plan.comparison import MatchSpec, TableSpec
 from harness.plan.reader import Source
-from harness.plan.run_options import CheckpointSpec, MeasureSpec, Resources, TimeoutSpec
-from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, Strict, TrialSpec
 from harness.plan.step_ratios import Measured
-from harness.plan.strict import Strict
-from harness.plan.tuning import Point, TuneSpec, epochs_text
-
-
-class Candidate(Strict):
-    """One point of a row that is tuned.
-
-    Args:
-        point: the keys of `tune.space` that apply to the row, with their values: {'train.lr': 7.312}.
-        trial: the short trial under the seed of `tune`.
-        finals: the trials of the table if this point is chosen, one for each seed of the suite.
-    """
-
-    point: Point
-    trial: TrialSpec
-    finals: tuple[TrialSpec, ...]
-
-
-class TunedRow(Strict):
-    """One corpus, backbone and head, with the points that are tried for it, in the order in which they were drawn."""
-
-    candidates: tuple[Candidate, ...]
-
-    @property
-    def tuning_trials(self) -> tuple[TrialSpec, ...]:
-        """The short trials, one for each point."""
-        return tuple(each.trial for each in self.candidates)
-
-
-class Choice(Strict):
-    """Which point of a row is used, and the validation perplexities that decided it.
-
-    Args:
-        row: the row, for readers of the file.
-        trial: the id of the best tuning trial; None: no tuning trial of the row is ok.
-        point: the point of this trial; {} if there is none.
-        valid_ppl: id of each tuning trial, in the order of drawing -> its validation perplexity; None: it failed.
-    """
-
-    row: str
-    trial: str | None
-    point: Point
-    valid_ppl: dict[str, Annotated[float, Field(gt=0)] | None]
-
-
-class Tuning(Strict):
-    """The stage of a suite before its table: settings are tried, equally many for every row.
-
-    Args:
-        rows: in the order of the suite file.
-        choices: for each row, what was chosen; None: some of its tuning trials have no record.
-    """
-
-    spec: TuneSpec
-    rows: tuple[TunedRow, ...]
-    choices: tuple[Choice | None, ...]
-
-    def of_table(self, row: int) -> tuple[TrialSpec, ...]:
-        """The trials of the table of a row; () before a point is chosen."""
-        choice, found = self.choices[row], self.rows[row].candidates
-        return next((each.finals for each in found if choice is not None and each.trial.id == choice.trial), ())
-
-    @property
-    def budget(self) -> str:
-        """The length of the tuning trials: '2 epochs', '10 to 40 epochs'."""
-        return epochs_text(*(trial.train.epochs for row in self.rows for trial in row.tuning_trials))
-
-    @property
-    def final_budget(self) -> str:
-        """The length of the trials of the table, whichever points are chosen."""
-        finals = (trial for row in self.rows for each in row.candidates for trial in each.finals)
-        return epochs_text(*(trial.train.epochs for trial in finals))
-
-    @property
-    def points(self) -> dict[str, Point]:
-        """Id of each trial -> its point: of the tuning trials, and of the trials that may follow them."""
-        every = [each for row in self.rows for each in row.candidates]
-        return {trial.id: each.point for each in every for trial in (each.trial, *each.finals)}
+from harness.plan.suite_file import CheckpointSpec, MatchSpec, MeasureSpec, Resources, TableSpec, TimeoutSpec
+from harness.plan.tuning import Choice, TunedRow, Tuning
 
 
 class Suite(Strict):
@@ -147,3 +69,46 @@ class Suite(Strict):
     def path(self) -> Path:
         """The suite file."""
         return self.source.path
+
+
+def first_stage(suite: Suite, rows: list[int] | None = None) -> Suite:
+    """Return the suite whose trials are the tuning trials, of some rows or of all. They measure nothing in addition."""
+    chosen = range(len(suite.tuning.rows)) if rows is None else rows
+    trials = tuple(trial for row in chosen for trial in suite.tuning.rows[row].tuning_trials)
+    measure = MeasureSpec(token_nll=False, exclusive=False)
+    return suite.model_copy(update={"trials": trials, "measure": measure})
+
+
+def everything(suite: Suite) -> tuple[TrialSpec, ...]:
+    """Return the trials of both stages, as far as points are chosen."""
+    return suite.trials if suite.tuning is None else (*first_stage(suite).trials, *suite.trials)
+
+
+def with_choices(suite: Suite, choices: list[Choice | None]) -> Suite:
+    """Return the suite with the trials of its table: of every row for which a point is chosen, and the n-grams."""
+    tuning = suite.tuning.model_copy(update={"choices": tuple(choices)})
+    tuned = tuple(trial for row in range(len(tuning.rows)) for trial in tuning.of_table(row))
+    ngrams = tuple(trial for trial in suite.trials if trial.is_ngram)
+    return suite.model_copy(update={"trials": (*tuned, *ngrams), "tuning": tuning})
+
+
+def row_labels(suite: Suite) -> list[str]:
+    """The rows as messages name them: by their head; with backbone and corpus if the suite has several of them."""
+    firsts = [row.candidates[0].trial for row in suite.tuning.rows]
+    others = [f"{suite.compared('backbone', trial)} {trial.corpus.name}" for trial in firsts]
+    several = len(set(others)) > 1
+    heads = [str(suite.compared("head", trial)) for trial in firsts]
+    return [f"{head} {other}" if several else head for head, other in zip(heads, others, strict=True)]
+
+
+def possible_trials(suite: Suite) -> tuple[TrialSpec, ...]:
+    """All trials that a suite may have; of one with `tune`, whichever points are chosen."""
+    if suite.tuning is None:
+        return suite.trials
+    ngrams = (trial for trial in suite.trials if trial.is_ngram)
+    return (*(trial for row in suite.tuning.rows for trial in trials_of_row(row)), *ngrams)
+
+
+def trials_of_row(row: TunedRow) -> tuple[TrialSpec, ...]:
+    """All trials that a tuned row may have."""
+    return (*row.tuning_trials, *(trial for each in row.candidates for trial in each.finals))

@@ -1,6 +1,7 @@
 """Read a suite file: apply overrides, check everything, expand it to trials. All problems are reported together."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +10,28 @@ from pydantic import ValidationError
 from harness.containment.calls import marked_signals
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
-from harness.plan import tuned_rows, tuning_checks
-from harness.plan.budgets import in_equal_time, in_tokens
-from harness.plan.components import MAX_TRIALS, Component, components
-from harness.plan.construction import Construction
-from harness.plan.expansion import Combination, combinations, ngram_trials, trials
+from harness.plan import tuned_rows
+from harness.plan.components import MAX_TRIALS, Component, Construction, components
+from harness.plan.expansion import (
+    Combination,
+    combinations,
+    in_equal_time,
+    in_tokens,
+    matched,
+    ngram_trials,
+    reference_head,
+    trials,
+)
 from harness.plan.identity import starting_content
-from harness.plan.left_out import give_name, with_baseline
 from harness.plan.loaded_suite import Suite
-from harness.plan.matching import matched, reference_head
-from harness.plan.parameters import sentence
-from harness.plan.places import namesake, suite_file
-from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, read, value_of
-from harness.plan.specs import DECIDES_NO_RESULT, TrainSpec
+from harness.plan.parameters import resolved, sentence
+from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
+from harness.plan.specs import DECIDES_NO_RESULT, SUITE_NAME, TrainSpec
 from harness.plan.step_ratios import PLACE
-from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile
+from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile, TableSpec
 from harness.registry import BACKBONES, CORPORA, HEADS
 
+PLAIN = "softmax"
 MAX_DIGITS = 9  # of a list index in --set; a longer number is read as a key
 
 
@@ -33,7 +39,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = (), *, equal_time: bool
     """Return the suite of a file, with overrides from the command line ('train.epochs=2') applied.
 
     Args:
-        given: the path of the file, or the name of a suite in the folder suites (harness/plan/places.py).
+        given: the path of the file, or the name of a suite in the folder suites (harness/plan/reader.py).
         equal_time: give each head its epochs by `match.time`. False: all have the epochs of the suite, so that their
             steps can be timed.
     Raises: SuiteError with every problem as 'file:line:column: path: what is wrong'. No trial was started.
@@ -60,7 +66,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = (), *, equal_time: bool
     problems += wrong_facts + construction.problems
     if file is not None:
         complete = not (wrong_backbones or wrong_heads)
-        problems += tuning_checks.problems(file, backbones, heads, source, complete=complete)
+        problems += tuned_rows.problems(file, backbones, heads, source, complete=complete)
     if file is not None and not problems:
         file = file.model_copy(update={"table": with_baseline(file.table, heads)})
         problems += _combination_problems(file, heads, facts, source)
@@ -156,6 +162,39 @@ def _length_of_key(target: Any, parts: list[str], place: Place) -> int:
     lengths = range(len(parts), 1, -1) if isinstance(target, dict) else ()
     found = next((length for length in lengths if ".".join(parts[:length]) in target), 1)
     return len(parts) if found == 1 and place == ("tune", "space") and parts[0] not in target else found
+
+
+def give_name(data: dict[str, Any], path: Path) -> list[str]:
+    """Give a suite without a name that of its file, without the ending. Return the problem if there is one."""
+    if data.get("name") is not None:
+        return []
+    if re.fullmatch(SUITE_NAME, path.stem):
+        data["name"] = path.stem
+        return []
+    return [
+        f"{path}:1:1: the key 'name' is missing, and the name of the file, '{path.stem}', cannot take its place: "
+        "expected lower-case letters, digits, _ and -, at most 64"
+    ]
+
+
+def with_baseline(table: TableSpec, heads: list[Component]) -> TableSpec:
+    """Return the settings of the table with the baseline of a suite that does not give one.
+
+    It is the head that the plan prints as `softmax`; without one, the only softmax that has no projection. A softmax
+    with a projection is a head of its own in the papers, and of several softmaxes with other parameters none is the
+    obvious one: these suites have no baseline until they name it. Neither has a suite of one head.
+    """
+    if "baseline" in table.model_fields_set:
+        return table
+    texts = list(dict.fromkeys(str(each.spec) for each in heads))
+    plain = {
+        str(each.spec): None
+        for each in heads
+        if each.spec.name == PLAIN and not resolved(each.cls, each.spec.params).get("projection")
+    }
+    only = next(iter(plain)) if len(plain) == 1 else None
+    found = PLAIN if PLAIN in plain else only
+    return table.model_copy(update={"baseline": found if len(texts) > 1 else None})
 
 
 def _checked_file(data: dict[str, Any], source: Source) -> tuple[SuiteFile | None, list[str]]:
@@ -266,8 +305,8 @@ def _expanded(
     if file.tune is None:
         expanded, origins = trials(combined, file.seeds, source)
     else:
-        tuned = tuned_rows.expand(file, combined, source)
-        tuning, origins = tuned.tuning, tuned.origins
+        found = tuned_rows.expand(file, combined, source)
+        tuning, origins = found.tuning, found.origins
     weights = {str(each.backbone.spec): each.content for each in origins.values() if each.content is not None}
     ngrams = ngram_trials(file.ngrams, texts, source)
     return Suite(

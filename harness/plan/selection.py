@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from harness.errors import SuiteError, nearest
-from harness.plan.canonical import plain
+from harness.plan.loaded_suite import Suite, possible_trials, trials_of_row
 from harness.plan.parameters import resolved
 from harness.plan.reader import value_of
-from harness.plan.specs import ComponentSpec, TrialSpec, value_text
+from harness.plan.specs import ComponentSpec, TrialSpec, plain, value_text
 from harness.registry import BACKBONES, CORPORA, HEADS
 
 _REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
@@ -135,3 +135,26 @@ def _equal(values: list[Any] | None, text: str, read: list[Any]) -> bool:
         for value in values
         for wanted in read
     )
+
+
+def chosen_rows(suite: Suite, only: tuple[str, ...]) -> list[int]:
+    """Return the indices of the rows whose tuning belongs to some conditions: those with a trial that meets them.
+
+    The trial is a tuning trial of the row, or a trial of the table at any of its points: 'seed=1' is met by every row.
+
+    Raises: SuiteError as `select` does.
+    """
+    met = {trial.id for trial in select(possible_trials(suite), only)}
+    rows = enumerate(suite.tuning.rows)
+    return [index for index, row in rows if not met.isdisjoint(trial.id for trial in trials_of_row(row))]
+
+
+def chosen_trials(suite: Suite, only: tuple[str, ...]) -> tuple[TrialSpec, ...]:
+    """Return the trials of the table that meet at least one of the conditions.
+
+    Of a suite with `tune` these may be none: the point of a row may not be chosen yet, or may be another one.
+
+    Raises: SuiteError as `select` does.
+    """
+    met = {trial.id for trial in select(possible_trials(suite), only)}
+    return tuple(trial for trial in suite.trials if trial.id in met)

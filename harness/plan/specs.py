@@ -1,13 +1,111 @@
-"""The types of a plan: components, how a trial is trained, and a trial. Frozen; unknown keys are errors."""
+"""The types that decide the id of a trial: components, how it is trained and evaluated; and their canonical JSON.
 
+They are frozen, and unknown keys are errors. No torch is imported, because readers of records need these types.
+"""
+
+import hashlib
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
 
-from harness.plan.eval_spec import EvalSpec
-from harness.plan.ngrams import NGRAM_BACKBONE
-from harness.plan.strict import Strict
-from harness.plan.train_parts import Schedule
+
+class Strict(BaseModel):
+    """A part of a suite file or plan."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Plateau(Strict):
+    """Multiply the learning rate by `factor` after every epoch whose validation does not improve on `reference`.
+
+    Args:
+        factor: what the rate is multiplied by.
+        threshold: the smallest improvement that counts, in perplexity. 0: any lower loss is an improvement.
+        reference: the epoch to improve on: the 'best' of all before, or the 'previous' one.
+    """
+
+    factor: Annotated[float, Field(gt=0, lt=1)]
+    threshold: Annotated[float, Field(ge=0)] = 0.0
+    reference: Literal["best", "previous"] = "best"
+
+    def __str__(self) -> str:
+        previous, rule = self.reference == "previous", ""
+        if self.threshold:
+            rule = f", unless perplexity improves by {self.threshold:g}{' on the previous epoch' if previous else ''}"
+        elif previous:
+            rule = ", unless the loss is below that of the previous epoch"
+        return f"plateau, lr times {self.factor:.4g}{rule}"
+
+
+class StepDecay(Strict):
+    """Keep the learning rate for `after` epochs; from then on multiply it by `factor` after every epoch."""
+
+    after: Annotated[int, Field(ge=1)]
+    factor: Annotated[float, Field(gt=0, lt=1)]
+
+    def __str__(self) -> str:
+        return f"lr times {self.factor:.4g} after epoch {self.after} and every later one"
+
+
+class Warmup(Strict):
+    """Raise the learning rate from 0 over `steps` training steps; then keep it, or let it fall to 0 until the end of
+    training.
+
+    Args:
+        steps: training steps, not epochs. 0: no rise.
+        decay: 'none', or the form of the fall: 'linear', or 'cosine', half a period.
+    """
+
+    steps: Annotated[int, Field(ge=0)]
+    decay: Literal["none", "linear", "cosine"] = "none"
+
+    def __str__(self) -> str:
+        return f"warm-up of {self.steps} steps" + ("" if self.decay == "none" else f", {self.decay} decay to 0")
+
+
+class Schedule(Strict):
+    """How the learning rate changes: exactly one of these ways."""
+
+    plateau: Plateau | None = None
+    step: StepDecay | None = None
+    warmup: Warmup | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Schedule":
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            known = ", ".join(type(self).model_fields)
+            raise ValueError(f"expected exactly one of {known}, got {' and '.join(given) or 'none'}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_the_others(self, serialised) -> dict[str, Any]:
+        return {name: value for name, value in serialised(self).items() if value is not None}
+
+    @property
+    def way(self) -> Plateau | StepDecay | Warmup:
+        """The one that is given."""
+        return next(each for each in (self.plateau, self.step, self.warmup) if each is not None)
+
+
+class EvalSpec(Strict):
+    """How the validation and the test split are scored. TrainSpec.evaluation derives it from the mapping `train`.
+
+    Functions that evaluate take an EvalSpec and no TrainSpec: a setting that changes what they compute has to be a
+    field here, with the name that it has in TrainSpec. Trials that differ in a field are in different groups of the
+    leaderboard (harness/report/leaderboard/groups.py).
+
+    Args:
+        seq_len, batching, eval_batch_size, eval_stride, eval_batches: as in harness.plan.specs.TrainSpec.
+    """
+
+    seq_len: int
+    batching: Literal["stream", "blocks"]
+    eval_batch_size: int
+    eval_stride: int | None
+    eval_batches: int | None
+
 
 Optimizer = Literal["sgd", "adam", "adamw", "adamw_huggingface"]
 Precision = Literal["fp32", "tf32", "bf16"]  # as in harness.kernels.products, which needs torch; a test compares them
@@ -169,6 +267,10 @@ def _default(spec: BaseModel, name: str) -> Any:
 
 # A trial of `ngrams` takes no steps. It reads a split as one column, so that a cache goes on from line to line.
 COUNTED = TrainSpec(optimizer="sgd", lr=1.0, epochs=0.0, batch_size=1, seq_len=1000, eval_batch_size=1)
+NGRAM_BACKBONE, NGRAM_HEAD = (
+    "last_tokens",
+    "kneser_ney",
+)  # what such a trial is made of; a suite does not name them
 
 
 class TrialSpec(Strict):
@@ -194,3 +296,26 @@ class TrialSpec(Strict):
 SUITE_NAME = "^[a-z0-9][a-z0-9_-]{0,63}$"
 LEADERBOARD, GROUND_TRUTH = "leaderboard", "ground_truth"  # tables of several suites: results/tables/leaderboard.md
 TRIAL_ID = "^[0-9a-f]{12}$"
+
+
+def canonical(value: Any) -> str:
+    """Return JSON that is equal for equal values."""
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def checksum(content: dict[str, Any]) -> str:
+    """Return the SHA-256 that a file of this content holds beside it."""
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """Return a value in the types of JSON: 1.0 becomes 1 and a tuple becomes a list, also within lists and mappings."""
+    if isinstance(value, str | int | None):  # most values: thousands of records are read this way
+        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {key: plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(child) for child in value]
+    return value

@@ -12,11 +12,9 @@ from pydantic import Field, ValidationError
 
 from harness.errors import SuiteError
 from harness.machine.files import read_bounded
-from harness.plan.canonical import checksum
 from harness.plan.parameters import sentence
 from harness.plan.reader import Source
-from harness.plan.specs import TrainSpec
-from harness.plan.strict import Strict
+from harness.plan.specs import Strict, TrainSpec, checksum
 from harness.printable import counted
 
 PLACE = ("match", "time")

@@ -1,15 +1,220 @@
-"""The keys of a suite file. Components are checked against the registries in harness/plan/components.py."""
+"""The keys of a suite file, and their JSON schema, by which editors complete keys and show their meaning.
 
-from typing import Annotated, Any
+The schema (`harness schema`) is made of the pydantic types and their docstrings. It accepts every suite that `load`
+accepts. The reverse does not hold: names and parameters of components, and rules between several keys, are checked by
+`load` only (harness/plan/components.py, loading.py).
+"""
 
-from pydantic import Field, WithJsonSchema, field_validator, model_validator
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from harness.plan.comparison import MatchSpec, TableSpec
-from harness.plan.ngrams import NgramList
-from harness.plan.run_options import CheckpointSpec, MeasureSpec, Resources, TimeoutSpec
-from harness.plan.specs import COUNTED, GROUND_TRUTH, LEADERBOARD, MAX_EPOCHS, SUITE_NAME, Optimizer, TrainSpec
-from harness.plan.strict import Strict
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+
+from harness.plan.specs import COUNTED, GROUND_TRUTH, LEADERBOARD, MAX_EPOCHS, SUITE_NAME, Optimizer, Strict, TrainSpec
 from harness.plan.tuning import TuneSpec
+
+MAX_ORDER = 20
+
+
+class NgramSpec(Strict):
+    """One n-gram model.
+
+    Args:
+        order: n, the tokens of context and the predicted one.
+        cache: interpolate with a unigram cache, whose window and weight are chosen on the validation split.
+    """
+
+    order: Annotated[int, Field(ge=1, le=MAX_ORDER)]
+    cache: bool = False
+
+    @property
+    def head_params(self) -> dict[str, Any]:
+        """The parameters of the head that are not at their default."""
+        return {"order": self.order} | ({"cache": True} if self.cache else {})
+
+
+def _order_only(value: Any) -> Any:
+    return {"order": value} if type(value) is int else value
+
+
+NgramList = list[Annotated[NgramSpec, BeforeValidator(_order_only, json_schema_input_type=int | NgramSpec)]]
+
+
+class Resources(Strict):
+    """The resources of one trial.
+
+    A data-parallel trial uses the cores and the memory once for each worker, and as many GPUs as it has workers:
+    `gpus: 4` implies `train: {data_parallel: 4}`.
+
+    Args:
+        cpus: the number of CPU cores, which is also the number of torch threads.
+        gpus: the number of GPUs, or a share of one GPU, on a machine with a GPU. None: one whole GPU; 0: run on the
+            CPU.
+        memory_gib: the memory of the trial's process, in GiB, above which it ends with status 'oom'. None: it ends when
+            the machine has too little memory and the trial uses more than its share. Memory is checked between batches,
+            not within a step.
+    """
+
+    cpus: Annotated[int, Field(ge=1)] = 1
+    gpus: Annotated[float, Field(ge=0)] | None = None
+    memory_gib: Annotated[float, Field(gt=0)] | None = None
+
+    @field_validator("gpus")
+    @classmethod
+    def _whole_beyond_one(cls, gpus: float | None) -> float | None:
+        if gpus is not None and gpus > 1 and not gpus.is_integer():
+            raise ValueError(f"must be a share of one GPU or a whole number of GPUs, got {gpus:g}")
+        return gpus
+
+
+class CheckpointSpec(Strict):
+    """How often a checkpoint of a trial is saved. An interrupted trial resumes from its last checkpoint.
+
+    Args:
+        epochs: save after this number of epochs.
+        minutes: save within an epoch, too, when this number of minutes have passed since the last checkpoint.
+    """
+
+    epochs: Annotated[int, Field(ge=1)] = 1
+    minutes: Annotated[float, Field(gt=0)] = 10.0
+
+
+class TimeoutSpec(Strict):
+    """When a trial is ended with status 'timeout'. None: never.
+
+    Args:
+        minutes: the limit of its total running time, over all attempts.
+        silent_minutes: the limit of the time without progress. A trial reports progress after every batch.
+    """
+
+    minutes: Annotated[float, Field(gt=0)] | None = None
+    silent_minutes: Annotated[float, Field(gt=0)] | None = None
+
+
+class MeasureSpec(Strict):
+    """Additional measurements of a trial. They change no result, so they are not part of a trial's id.
+
+    Args:
+        start: measure the validation perplexity before the first update.
+        inference_batch: measure, after training, the time of a forward pass with loss on this number of segments of the
+            test split.
+        token_nll: keep the negative log-likelihood of each token of the test split under the best weights, about 4
+            bytes per token. It is used for confidence intervals and to find the tokens on which a head is better
+            (harness/records/token_nll.py).
+        calibration: measure the expected calibration error and the mean entropy of the test split under the best
+            weights, in one more pass over it (harness/training/evaluation.py).
+        exclusive: after training, time one trial of each row again while no other trial of the run is running
+            (harness/records/timings.py).
+    """
+
+    start: bool = False
+    inference_batch: Annotated[int, Field(ge=1)] | None = None
+    token_nll: bool = True
+    calibration: bool = False
+    exclusive: bool = True
+
+
+PrintedTableName = Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")]
+Shape = Literal["mixtures", "heads", "corpora"]
+Test = Literal["paired", "welch"]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _one_line(text: str) -> str:
+    if not (text.strip() and text.isprintable()):
+        raise ValueError(f"expected one line of printable text, got {json.dumps(text)}")
+    return text
+
+
+class TableSpec(Strict):
+    """The content of the suite's table.
+
+    Args:
+        rows: what the rows compare; always 'head'.
+        shape: the layout. 'mixtures': one row for each corpus, backbone and head. 'heads': one row for each backbone
+            and head, with columns for each corpus. 'corpora': rows for each corpus, with one column for each head.
+        compare: '<paper>/<table>' of results/published, or a list of them: published numbers that are printed beside
+            ours. If several have a number for a row, the first is printed.
+        baseline: the head that the others are compared with (the column of the reduction), or None. It is written as
+            the plan prints it, 'softmax(projection=True)', or by its name: then the first head of this name. A suite
+            that does not give it has the plain softmax, if it has one (harness/plan/loading.py).
+        test: of the difference of two heads: the t test of the differences of each seed, or Welch's of the two means.
+        margin: the smallest relative difference of perplexity that is of interest; heads that differ by less are
+            equivalent.
+        notes: sentences under the table, such as what a paper reports that is no number of a table.
+    """
+
+    rows: Literal["head"] = "head"
+    shape: Shape = "mixtures"
+    compare: Annotated[
+        list[PrintedTableName],
+        BeforeValidator(_listed, json_schema_input_type=PrintedTableName | list[PrintedTableName]),
+        Field(default_factory=list),
+    ]
+    baseline: str | None = "softmax"
+    test: Test = "paired"
+    margin: Annotated[float, Field(gt=0, le=0.1)] = 0.01
+    notes: list[Annotated[str, AfterValidator(_one_line)]] = Field(default_factory=list)
+
+
+TOLERANCE = 0.005  # the largest relative difference between the parameter count of a matched trial and the target
+
+
+def _head_or_number(value: Any) -> Any:
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1e6 is a float in YAML
+    if type(value) is int and 0 < value < 2**63:
+        return value
+    raise ValueError(f"expected the name of a head or a whole number of parameters, got {json.dumps(value)}")
+
+
+class MatchSpec(Strict):
+    """A comparison at equal numbers of parameters, or at equal training time.
+
+    Numbers of parameters: every trial gets the width at which its total number meets a target. Training time: every
+    head gets the epochs that take as long as those of a named head (harness/plan/expansion.py).
+
+    Args:
+        params: the target: a number, or a head, which is not changed. With a head, the target is its total number of
+            parameters on the same corpus and backbone. A head is written as the plan prints it,
+            'softmax(projection=True)', or by its name if only one head of the suite has this name.
+        vary: the parameter that is changed: an integer parameter of the head or the backbone whose name begins with d_
+            (d_model, d_ff, d_embed, d_gate).
+        time: the head whose training time all heads get, written in the same way.
+    Source: Parthiban et al. (2021), main table 5, for equal numbers of parameters.
+    """
+
+    params: Annotated[int | str | None, BeforeValidator(_head_or_number)] = None
+    vary: str | None = None
+    time: str | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "MatchSpec":
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if given in (["params"], ["vary"]):
+            raise ValueError(f"the key '{'vary' if given == ['params'] else 'params'}' is missing")
+        if given not in (["params", "vary"], ["time"]):
+            raise ValueError(f"expected params and vary, or time alone, got {', '.join(given) or 'none of them'}")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """What is equal: 'parameters' or 'training time'."""
+        return "parameters" if self.time is None else "training time"
+
+    def __str__(self) -> str:
+        if self.time is not None:
+            return f"the epochs of each head take as long as those of {self.time}"
+        target = f"{self.params:,}" if isinstance(self.params, int) else f"{self.params}'s"
+        return f"totals agree with {target} within {100 * TOLERANCE:g} %, by {self.vary}"
 
 
 class TrainFile(TrainSpec):
@@ -22,7 +227,7 @@ class TrainFile(TrainSpec):
         optimizer, batch_size, seq_len: as in TrainSpec.
         epochs: as in TrainSpec.
         tokens: the number of targets to train on, in all epochs together. It becomes epochs of each corpus
-            (harness/plan/budgets.py).
+            (harness/plan/expansion.py).
     """
 
     optimizer: Optimizer = "sgd"
@@ -64,7 +269,7 @@ class SuiteFile(Strict):
 
     Args:
         name: the name under which records and tables are stored. None: the name of the file, without its ending
-            (harness/plan/left_out.py).
+            (harness/plan/loading.py).
         version: printed in the table's title; raise it when the meaning of the trials changes.
         core_minutes: how long all trials take on one core of a CPU, as far as it is known. It changes nothing in a run;
             `harness reproduce` leaves out long suites by it.
@@ -119,3 +324,59 @@ class NgramSuiteFile(SuiteFile):
 
 
 OF_TRAINING = frozenset({"backbones", "heads", "seeds", "train"})  # keys that a suite of n-grams only does not have
+
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+ARGUMENT = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {8}.+)*)", re.MULTILINE)
+REFERRING = "as in "  # how a description begins that is given elsewhere
+
+
+def suite_schema() -> dict[str, Any]:
+    """Return the schema of suite files: keys, types, limits, defaults and descriptions."""
+    schema = SuiteFile.model_json_schema()
+    classes = {cls.__name__: cls for cls in _subclasses(Strict)}
+    for name, part in {SuiteFile.__name__: schema, **schema["$defs"]}.items():
+        if name in classes:
+            _describe(part, classes[name])
+    required = set(schema["required"])
+    schema["required"] = sorted(required - OF_TRAINING)
+    schema["anyOf"] = [{"required": sorted(required & OF_TRAINING)}, {"required": ["ngrams"]}]
+    return {"$schema": DRAFT, **schema, "title": "A suite of output-head-harness"}
+
+
+def schema_text() -> str:
+    """Return the content of suites/schema.json."""
+    return f"{json.dumps(suite_schema(), indent=1)}\n"
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    for each in cls.__subclasses__():
+        yield each
+        yield from _subclasses(each)
+
+
+def _describe(part: dict[str, Any], cls: type) -> None:
+    """Put the descriptions of a class's docstring into its schema, in place of the titles that pydantic makes."""
+    texts = descriptions(cls)
+    for node in (part, *part.get("anyOf", [])):
+        for name, key in node.get("properties", {}).items():
+            key.pop("title", None)
+            if name in texts:
+                key["description"] = texts[name]
+        node.pop("title", None)
+        node.pop("description", None)
+    part["description"] = " ".join(inspect.cleandoc(cls.__doc__).partition("\n\n")[0].split())
+
+
+def descriptions(cls: type) -> dict[str, str]:
+    """Return field -> its description under `Args:` in the docstring of the class, or else of a class that it is made
+    from.
+    """
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        arguments = inspect.cleandoc(each.__doc__ or "").partition("Args:\n")[2]
+        for names, text in ARGUMENT.findall(arguments):
+            for name in names.split(", "):
+                if not text.startswith(REFERRING):
+                    found[name] = " ".join(text.split())
+    return found

@@ -1,23 +1,20 @@
 """The rows of a suite with `tune`: for each row its points, with the trials that try them and those that may follow."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from harness.errors import SuiteError
-from harness.plan.canonical import canonical
-from harness.plan.components import MAX_TRIALS, Component
-from harness.plan.construction import Construction
-from harness.plan.expansion import Combination, trials
-from harness.plan.loaded_suite import Candidate, TunedRow, Tuning
-from harness.plan.parameters import checked, parameters, sentence
-from harness.plan.reader import Source
-from harness.plan.short_training import rescaled
-from harness.plan.specs import TrainSpec, TrialSpec
+from harness.errors import SuiteError, nearest
+from harness.plan.components import MAX_TRIALS, Component, Construction
+from harness.plan.expansion import Combination, rescaled, trials
+from harness.plan.parameters import Parameter, checked, is_place, parameters, sentence
+from harness.plan.reader import Place, Source
+from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, TrainSpec, TrialSpec, canonical
 from harness.plan.suite_file import SuiteFile
-from harness.plan.tuning import Point, point_text, points
+from harness.plan.tuning import Axis, Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points
 
 SPACE = ("tune", "space")
 
@@ -139,3 +136,116 @@ def _train(train: TrainSpec, point: Point, source: Source) -> TrainSpec:
         return rescaled(TrainSpec.model_validate_json(json.dumps({**given, **changes})), epochs)
     except ValidationError as error:
         raise SuiteError([source.problem(SPACE, f"{point_text(point)}: {sentence(error.errors()[0])}")]) from None
+
+
+OWNERS = ("train", "head", "backbone")
+
+
+def problems(
+    file: SuiteFile, backbones: list[Component], heads: list[Component], source: Source, *, complete: bool
+) -> list[str]:
+    """Return one message with its place in the file for each problem.
+
+    Args:
+        complete: the lists have every entry of the file; otherwise a key may apply to an entry that is not there.
+    """
+    tune = file.tune
+    if tune is None:
+        return []
+    if not file.heads:
+        return [source.problem(("tune",), "a suite of n-grams only has nothing to tune", at_key=True)]
+    found = []
+    if tune.seed in file.seeds:
+        message = f"the seed {tune.seed} is one of `seeds`; expected another one, so that tuning sees no trial of them"
+        found.append(source.problem(("tune", "seed"), message))
+    if None not in (file.train.epochs, tune.epochs) and tune.epochs > file.train.epochs:
+        message = f"expected at most train.epochs = {file.train.epochs:g}, got {tune.epochs:g}"
+        found.append(source.problem(("tune", "epochs"), message))
+    for key in tune.space:
+        owner, _, name = key.partition(".")
+        components = {"head": heads, "backbone": backbones}.get(owner, [])
+        if owner not in OWNERS or not name:
+            message = f"unknown key '{key}'; expected train.<setting>, head.<parameter> or backbone.<parameter>"
+            found.append(source.problem((*SPACE, key), message, at_key=True))
+        elif owner == "train":
+            found += _of_train(file, key, source)
+        elif complete or any(name in parameters(each.cls) for each in components):
+            found += _of_components(tune, key, components, source)
+    return found
+
+
+def _of_train(file: SuiteFile, key: str, source: Source) -> list[str]:
+    name = key.removeprefix("train.")
+    known = [each for each in TrainSpec.model_fields if _refusal(each, file) is None]
+    unknown = None if name in known else f"unknown setting '{name}' of train{nearest(name, known)}"
+    refusal = _refusal(name, file) or unknown
+    if refusal is not None:
+        return [source.problem((*SPACE, key), refusal, at_key=True)]
+    given, found = file.train.with_epochs(1).model_dump(mode="json", exclude_defaults=True), []
+    for within, value in _values(file.tune, key):
+        try:
+            TrainSpec.model_validate_json(json.dumps({**given, name: value}))
+        except ValidationError as error:
+            message = _on_value(sentence(error.errors()[0]), file.tune.space[key])
+            found.append(source.problem((*SPACE, key, *within), message))
+    return list(dict.fromkeys(found))[:1] if file.tune.space[key].range else list(dict.fromkeys(found))
+
+
+def _refusal(name: str, file: SuiteFile) -> str | None:
+    """Return why a setting of `train` cannot be tuned; None if it can be."""
+    if name == "epochs" and file.train.epochs is None:
+        return "epochs cannot be tuned together with train.tokens; give train.epochs instead"
+    if name == "epochs" and file.match is not None and file.match.time is not None:
+        return "epochs cannot be tuned together with match.time, which gives each head its epochs"
+    if name in EvalSpec.model_fields:
+        return f"{name} cannot be tuned: perplexities of different values do not compare"
+    if name in DECIDES_NO_RESULT:
+        return f"{name} cannot be tuned: it changes no result"
+    return None
+
+
+def _of_components(tune: TuneSpec, key: str, components: list[Component], source: Source) -> list[str]:
+    owner, _, name = key.partition(".")
+    having = [each for each in components if name in parameters(each.cls)]
+    if not having:
+        known = [known for each in components for known in parameters(each.cls)]
+        message = f"no {owner} of this suite has a parameter '{name}'{nearest(name, known)}"
+        return [source.problem((*SPACE, key), message, at_key=True)]
+    kinds = {each.spec.name: parameters(each.cls)[name] for each in having}
+    if any(is_place(parameter) for parameter in kinds.values()):
+        return [source.problem((*SPACE, key), f"{name} is a path, which cannot be tuned", at_key=True)]
+    message = f"{name} is given here and tuned in tune.space; give it in one of the two places"
+    found = [each.problem(source, message) for each in having if name in each.spec.params]
+    for within, value in _values(tune, key):
+        for reason in _refused(kinds, value):
+            found.append(source.problem((*SPACE, key, *within), _on_value(reason, tune.space[key])))
+            if tune.space[key].range:
+                return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found))
+
+
+def _refused(kinds: dict[str, Parameter], value: Any) -> Iterator[str]:
+    """Yield why components cannot have a value, for each of them that cannot."""
+    for name, parameter in kinds.items():
+        try:
+            checked(parameter, value)
+        except ValueError as error:
+            yield f"{error} (for {name})"
+
+
+def _values(tune: TuneSpec, key: str) -> Iterator[tuple[Place, Any]]:
+    """Yield the values of an axis with their places below the key; of a range, its ends and what is drawn from it."""
+    axis = tune.space[key]
+    if axis.range is None:
+        within = () if axis.grid is not None else ("choice",)
+        yield from (((*within, index), value) for index, value in enumerate(axis.listed))
+        return
+    way = "log_uniform" if axis.log_uniform is not None else "uniform"
+    yield from (((way, index), value) for index, value in enumerate(axis.range))
+    yield from (((way,), point[key]) for point in points(tune))
+
+
+def _on_value(reason: str, axis: Axis) -> str:
+    """Return why a value cannot be used; and of a number that is drawn for an integer, what to write instead."""
+    drawn = axis.range is not None and "integer" in reason
+    return f"{reason}; give whole numbers as a list or a choice" if drawn else reason

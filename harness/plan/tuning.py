@@ -6,13 +6,13 @@ and no row had more attempts than another one.
 
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from harness.plan.specs import value_text
-from harness.plan.strict import Strict
+from harness.plan.specs import Strict, TrialSpec, value_text
 
 Point = dict[str, Any]  # key of the space -> its value, in the order of the suite file
 WAYS = ("log_uniform", "uniform", "choice")
@@ -105,7 +105,7 @@ class TuneSpec(Strict):
 
     Args:
         trials: the number of points that are drawn, for each combination of the grids; None if all axes are grids.
-        epochs: of each tuning trial. Schedules are shortened with it (harness/plan/short_training.py). None: each is as
+        epochs: of each tuning trial. Schedules are shortened with it (harness/plan/expansion.py). None: each is as
             long as the trials that follow if its point is chosen; it must be so where `train.epochs` is in the space.
         seed: of the drawing, and of the tuning trials.
         space: 'train.<setting>', 'head.<parameter>' or 'backbone.<parameter>' -> its values.
@@ -176,3 +176,106 @@ def _sobol(dimensions: int, number: int, seed: int) -> np.ndarray:
 
     sequence = qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
     return sequence.random_base2(math.ceil(math.log2(number)))[:number]
+
+
+class Candidate(Strict):
+    """One point of a row that is tuned.
+
+    Args:
+        point: the keys of `tune.space` that apply to the row, with their values: {'train.lr': 7.312}.
+        trial: the short trial under the seed of `tune`.
+        finals: the trials of the table if this point is chosen, one for each seed of the suite.
+    """
+
+    point: Point
+    trial: TrialSpec
+    finals: tuple[TrialSpec, ...]
+
+
+class TunedRow(Strict):
+    """One corpus, backbone and head, with the points that are tried for it, in the order in which they were drawn."""
+
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def tuning_trials(self) -> tuple[TrialSpec, ...]:
+        """The short trials, one for each point."""
+        return tuple(each.trial for each in self.candidates)
+
+
+class Choice(Strict):
+    """Which point of a row is used, and the validation perplexities that decided it.
+
+    Args:
+        row: the row, for readers of the file.
+        trial: the id of the best tuning trial; None: no tuning trial of the row is ok.
+        point: the point of this trial; {} if there is none.
+        valid_ppl: id of each tuning trial, in the order of drawing -> its validation perplexity; None: it failed.
+    """
+
+    row: str
+    trial: str | None
+    point: Point
+    valid_ppl: dict[str, Annotated[float, Field(gt=0)] | None]
+
+
+class Tuning(Strict):
+    """The stage of a suite before its table: settings are tried, equally many for every row.
+
+    Args:
+        rows: in the order of the suite file.
+        choices: for each row, what was chosen; None: some of its tuning trials have no record.
+    """
+
+    spec: TuneSpec
+    rows: tuple[TunedRow, ...]
+    choices: tuple[Choice | None, ...]
+
+    def of_table(self, row: int) -> tuple[TrialSpec, ...]:
+        """The trials of the table of a row; () before a point is chosen."""
+        choice, found = self.choices[row], self.rows[row].candidates
+        return next((each.finals for each in found if choice is not None and each.trial.id == choice.trial), ())
+
+    @property
+    def budget(self) -> str:
+        """The length of the tuning trials: '2 epochs', '10 to 40 epochs'."""
+        return epochs_text(*(trial.train.epochs for row in self.rows for trial in row.tuning_trials))
+
+    @property
+    def final_budget(self) -> str:
+        """The length of the trials of the table, whichever points are chosen."""
+        finals = (trial for row in self.rows for each in row.candidates for trial in each.finals)
+        return epochs_text(*(trial.train.epochs for trial in finals))
+
+    @property
+    def points(self) -> dict[str, Point]:
+        """Id of each trial -> its point: of the tuning trials, and of the trials that may follow them."""
+        every = [each for row in self.rows for each in row.candidates]
+        return {trial.id: each.point for each in every for trial in (each.trial, *each.finals)}
+
+
+def choose(row: TunedRow, found: Mapping[str, float | None]) -> Choice | None:
+    """Return the point with the lowest validation perplexity; of equal ones the first that was drawn.
+
+    Args:
+        found: id of each finished tuning trial -> its validation perplexity; None if it failed: it cannot be chosen.
+    Returns: None while some tuning trial is not finished.
+    """
+    if any(trial.id not in found for trial in row.tuning_trials):
+        return None
+    ok = [each for each in row.candidates if found[each.trial.id] is not None]
+    best = min(ok, key=lambda each: found[each.trial.id], default=None)
+    return Choice(
+        row=row_label(row),
+        trial=None if best is None else best.trial.id,
+        point={} if best is None else best.point,
+        valid_ppl={trial.id: found[trial.id] for trial in row.tuning_trials},
+    )
+
+
+def row_label(row: TunedRow) -> str:
+    """A row with its head, backbone and corpus: 'mos(num_mixtures=2) lstm markov'."""
+    first = row.candidates[0]
+    tuned = {key.removeprefix("head.") for key in first.point}
+    head = first.trial.head.label(*(name for name in first.trial.head.params if name not in tuned))
+    return f"{head} {first.trial.backbone.name} {first.trial.corpus.name}"

@@ -11,10 +11,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import RecordError
-from harness.plan.canonical import canonical
-from harness.plan.loaded_suite import Choice, Suite, TunedRow
-from harness.plan.tuning import point_text
-from harness.plan.two_stages import choose, first_stage, with_choices
+from harness.plan.loaded_suite import Suite, first_stage, with_choices
+from harness.plan.specs import canonical
+from harness.plan.tuning import Choice, TunedRow, choose, point_text
 from harness.records import sealed, store
 from harness.records.contents import of_suite
 from harness.records.record import TrialRecord

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from harness.errors import RecordError
 from harness.machine.files import read_bounded, write_atomically
-from harness.plan.canonical import checksum
+from harness.plan.specs import checksum
 
 Model = TypeVar("Model", bound=BaseModel)
 

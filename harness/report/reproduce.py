@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.errors import SuiteError
 from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import resolved
-from harness.plan.places import shown
+from harness.plan.reader import shown
 from harness.plan.selection import Facts, facts_of, matching
 from harness.plan.specs import ComponentSpec, TrialSpec, value_text
 from harness.registry import BACKBONES, CORPORA, HEADS

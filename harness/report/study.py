@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import RecordError
-from harness.plan.comparison import Shape
 from harness.plan.loaded_suite import Suite
-from harness.plan.places import results_option, shown
+from harness.plan.reader import results_option, shown
+from harness.plan.selection import chosen_trials
 from harness.plan.specs import TrialSpec
-from harness.plan.two_stages import chosen_trials
+from harness.plan.suite_file import Shape
 from harness.records.choices import completed
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord

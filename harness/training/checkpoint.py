@@ -26,7 +26,7 @@ from torch import Tensor
 from harness.errors import Damaged
 from harness.kernels.products import Route
 from harness.machine.files import atomically
-from harness.plan.run_options import CheckpointSpec
+from harness.plan.suite_file import CheckpointSpec
 from harness.training.parts import Stateful
 
 SCHEMA = 2  # of checkpoints: raise it when a part of training is added, removed or has another state

@@ -14,7 +14,7 @@ from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segm
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
 from harness.model import LanguageModel
-from harness.plan.eval_spec import EvalSpec
+from harness.plan.specs import EvalSpec
 from harness.protocols import HasStatistics
 from harness.training.clocks import Clock
 

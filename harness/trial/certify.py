@@ -20,9 +20,8 @@ from torch import Tensor
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import Corpus
 from harness.model import LanguageModel
-from harness.plan.eval_spec import EvalSpec
 from harness.plan.parameters import resolved
-from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, EvalSpec, TrialSpec
 from harness.protocols import Hidden
 from harness.records.record import Certificate
 from harness.registry import HEADS

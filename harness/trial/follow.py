@@ -7,8 +7,8 @@ from dataclasses import replace
 from harness.containment.calls import contained, first_line
 from harness.errors import CorpusError, StorageError
 from harness.model import components
-from harness.plan.run_options import TimeoutSpec
 from harness.plan.specs import TrialSpec
+from harness.plan.suite_file import TimeoutSpec
 from harness.printable import sentence
 from harness.records import store
 from harness.records.record import Status

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from harness.corpora.corpus import Corpus
 from harness.model import LanguageModel
-from harness.plan.eval_spec import EvalSpec
+from harness.plan.specs import EvalSpec
 from harness.training.clocks import Clock
 from harness.training.evaluation import TokenNll, evaluate
 from harness.trial.certify import Direction, segments_to_sample

@@ -10,7 +10,7 @@ from torch import Tensor
 from harness.containment.calls import calling
 from harness.corpora.batching import Segment, training_segments
 from harness.model import LanguageModel
-from harness.plan.eval_spec import EvalSpec
+from harness.plan.specs import EvalSpec
 from harness.training.clocks import WARMUP_BATCHES, quartiles
 
 TIMED_BATCHES = 20

@@ -8,8 +8,7 @@ import torch
 
 from harness.corpora.corpus import Corpus
 from harness.model import LanguageModel
-from harness.plan.eval_spec import EvalSpec
-from harness.plan.specs import TrialSpec
+from harness.plan.specs import EvalSpec, TrialSpec
 from harness.training.clocks import WARMUP_BATCHES, Clock
 from harness.training.cuda_graph import graphed
 from harness.training.evaluation import evaluate

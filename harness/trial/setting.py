@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from harness.kernels.products import Route
-from harness.plan.run_options import CheckpointSpec, MeasureSpec, TimeoutSpec
 from harness.plan.specs import TrialSpec
+from harness.plan.suite_file import CheckpointSpec, MeasureSpec, TimeoutSpec
 from harness.records.record import Contents
 
 

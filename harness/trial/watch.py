@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.plan.run_options import TimeoutSpec
+from harness.plan.suite_file import TimeoutSpec
 from harness.trial import attempt
 from harness.trial.setting import Setting
 

@@ -17,8 +17,8 @@ from harness.execution.resources import Resources
 from harness.machine.environment import cpus_available
 from harness.machine.scratch import scratch_prefix
 from harness.model import LanguageModel, build, count_parameters
-from harness.plan.run_options import MeasureSpec
 from harness.plan.specs import TrialSpec
+from harness.plan.suite_file import MeasureSpec
 from harness.records import token_nll
 from harness.records.contents import files_named
 from harness.records.record import CurvePoint, Environment, Status

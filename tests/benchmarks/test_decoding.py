@@ -3,7 +3,7 @@
 import pytest
 
 from harness.benchmarks import decoding
-from harness.plan.construction import count
+from harness.plan.components import count
 
 
 def test_the_backbones_have_the_same_number_of_parameters_within_one_percent():

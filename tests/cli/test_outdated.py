@@ -11,7 +11,7 @@ import pytest
 
 from harness import plan
 from harness.code import fingerprints
-from harness.plan.canonical import checksum
+from harness.plan.specs import checksum
 from harness.records import store
 from harness.registry import HEADS
 from harness.trial.run import run as run_trial

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from harness import plan
-from harness.plan.two_stages import choose
+from harness.plan.tuning import choose
 from harness.records import choices
 
 SUITE = """\

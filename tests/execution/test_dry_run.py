@@ -14,7 +14,7 @@ from harness.distributions import Mixture
 from harness.errors import CorpusError
 from harness.execution import dry_run
 from harness.model import build
-from harness.plan.two_stages import first_stage
+from harness.plan.loaded_suite import first_stage
 from harness.registry import CORPORA, HEADS
 from harness.trial import one_batch
 

@@ -29,8 +29,7 @@ from ruamel.yaml import YAML
 
 from harness import cli, plan
 from harness.errors import RecordError, SuiteError
-from harness.plan.canonical import canonical
-from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, canonical
 from harness.records import store
 from harness.records.record import CurvePoint, Environment, TrialRecord
 from harness.report import study

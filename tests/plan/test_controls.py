@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness import plan
-from harness.plan.loaded_suite import Suite
+from harness.plan.loaded_suite import Suite, everything
 from harness.plan.parameters import resolved
 from harness.plan.specs import TrialSpec
-from harness.plan.two_stages import everything
 from harness.registry import HEADS
 
 SUITES = sorted((Path(__file__).parents[2] / "suites").glob("*.yaml"))

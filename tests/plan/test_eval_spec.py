@@ -4,8 +4,7 @@ import inspect
 
 import pytest
 
-from harness.plan.eval_spec import EvalSpec
-from harness.plan.specs import DECIDES_NO_RESULT, TrainSpec
+from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, TrainSpec
 from harness.training import evaluation
 from harness.trial import certify, inference
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.plan import load
-from harness.plan.canonical import canonical
 from harness.plan.identity import SCHEMA_VERSION
+from harness.plan.specs import canonical
 
 BASE = """\
 name: small

@@ -8,7 +8,7 @@ import pytest
 from handmade import MATCHED_VOCAB, matched_suite
 
 from harness import cli
-from harness.plan import load, matching
+from harness.plan import expansion, load
 
 pytestmark = pytest.mark.usefixtures("wide_heads")
 SUITES = Path(__file__).parents[2] / "suites"
@@ -44,8 +44,8 @@ def built(monkeypatch):
         asked.append(model)
         return count(*model)
 
-    count = matching.count
-    monkeypatch.setattr(matching, "count", counting)
+    count = expansion.count
+    monkeypatch.setattr(expansion, "count", counting)
     return asked
 
 

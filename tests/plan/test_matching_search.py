@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.plan.matching import MAX_BUILDS, closest_width
+from harness.plan.expansion import MAX_BUILDS, closest_width
 
 
 @given(

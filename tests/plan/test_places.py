@@ -4,7 +4,7 @@ import pytest
 
 from harness.errors import SuiteError
 from harness.plan import load
-from harness.plan.places import name_of, names, suite_file, suite_name, suites_in
+from harness.plan.reader import name_of, names, suite_file, suite_name, suites_in
 
 TEXT = """\
 corpora: [markov: {vocab_size: 12, num_tokens: 4000, branching: 3}]

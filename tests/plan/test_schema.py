@@ -11,9 +11,8 @@ from commands import SUITE
 from harness.errors import HarnessError
 from harness.plan import load
 from harness.plan.reader import read
-from harness.plan.schema import descriptions, schema_text, suite_schema
 from harness.plan.specs import TrainSpec
-from harness.plan.suite_file import SuiteFile, TrainFile
+from harness.plan.suite_file import SuiteFile, TrainFile, descriptions, schema_text, suite_schema
 
 ROOT = Path(__file__).parent.parent.parent
 SUITES = sorted((ROOT / "suites").glob("*.yaml"))

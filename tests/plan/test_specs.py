@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from harness.plan.comparison import MatchSpec, TableSpec
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.suite_file import MatchSpec, TableSpec
 
 SGD = {
     "optimizer": "sgd",

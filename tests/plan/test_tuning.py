@@ -12,11 +12,11 @@ from scipy.stats import qmc
 
 from harness import plan
 from harness.errors import SuiteError
-from harness.plan.short_training import rescaled
-from harness.plan.specs import TrainSpec
-from harness.plan.train_parts import Schedule
-from harness.plan.tuning import Axis, TuneSpec, points
-from harness.plan.two_stages import choose, chosen_rows, chosen_trials, first_stage, row_labels, with_choices
+from harness.plan.expansion import rescaled
+from harness.plan.loaded_suite import first_stage, row_labels, with_choices
+from harness.plan.selection import chosen_rows, chosen_trials
+from harness.plan.specs import Schedule, TrainSpec
+from harness.plan.tuning import Axis, TuneSpec, choose, points
 
 SPACE = "train.lr: {log_uniform: [0.5, 20]}, head.dropout: {choice: [0, 0.2]}"
 

@@ -13,7 +13,7 @@ import pytest
 
 from harness import plan
 from harness.exchange.importer import import_records
-from harness.plan.two_stages import everything, first_stage
+from harness.plan.loaded_suite import everything, first_stage
 from harness.report import study
 
 ROOT = Path(__file__).parent.parent.parent

@@ -3,8 +3,7 @@
 import handmade
 import pytest
 
-from harness.plan.eval_spec import EvalSpec
-from harness.plan.specs import DECIDES_NO_RESULT, TrainSpec
+from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, TrainSpec
 from harness.records.record import Contents
 from harness.report.leaderboard.groups import COMPARED, Finished, groups
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.plan.comparison import TableSpec
+from harness.plan.suite_file import TableSpec
 from harness.records.record import CurvePoint
 from harness.records.token_nll import TokenScores
 from harness.report.evidence import comparisons

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from harness.plan.train_parts import Schedule
+from harness.plan.specs import Schedule
 from harness.report.evidence.convergence import (
     collapsed,
     collapsed_seeds,

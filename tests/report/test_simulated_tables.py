@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.plan.comparison import TableSpec
+from harness.plan.suite_file import TableSpec
 from harness.report.evidence.comparisons import compare
 from harness.report.evidence.ranks import ranks
 

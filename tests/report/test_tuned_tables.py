@@ -6,7 +6,8 @@ import handmade
 import pytest
 from handmade import evidence, tabulated
 
-from harness.plan.two_stages import choose, with_choices
+from harness.plan.loaded_suite import with_choices
+from harness.plan.tuning import choose
 from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.verdicts import obstacle
 from harness.report.figures import points, tuning_panel

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from handmade import tabulated
 
-from harness.plan.comparison import TableSpec
-from harness.plan.tuning import Axis
-from harness.plan.two_stages import choose, with_choices
+from harness.plan.loaded_suite import with_choices
+from harness.plan.suite_file import TableSpec
+from harness.plan.tuning import Axis, choose
 from harness.report.evidence import comparisons
 from harness.report.evidence.ranks import ranks
 from harness.report.evidence.tuning_gaps import gaps, of_curve, of_row

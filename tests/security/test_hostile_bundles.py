@@ -16,7 +16,7 @@ from bundles import files, keep, members, packed, planned, record_of, timing_of,
 from harness.errors import RecordError
 from harness.exchange.exporter import export_records
 from harness.exchange.importer import Imported, import_records
-from harness.plan.canonical import checksum
+from harness.plan.specs import checksum
 from harness.records import sealed
 from harness.registry import CORPORA
 

@@ -10,8 +10,7 @@ import handmade
 import pytest
 
 from harness.errors import RecordError
-from harness.plan.canonical import canonical
-from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, canonical
 from harness.records import store
 
 ID = "0123456789ab"

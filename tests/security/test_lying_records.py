@@ -12,7 +12,7 @@ import handmade
 import pytest
 
 from harness.errors import RecordError
-from harness.plan.canonical import checksum
+from harness.plan.specs import checksum
 from harness.records import store
 from harness.records.metrics import METRICS, MOST
 

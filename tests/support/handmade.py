@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from harness.code.recorded import Fingerprints
-from harness.plan.run_options import CheckpointSpec
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.suite_file import CheckpointSpec
 from harness.records.record import Certificate, CurvePoint, Environment, TrialRecord
 from harness.training.checkpoint import Checkpoints, Saving, SessionInfo
 from harness.training.clocks import Clocks

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from harness import plan
 from harness.corpora.batching import training_segments
 from harness.model import build
-from harness.plan.run_options import CheckpointSpec
 from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.suite_file import CheckpointSpec
 from harness.random_streams import stream_seed
 from harness.records import store
 from harness.training.data_parallel import LostWorker, Workers, parallel

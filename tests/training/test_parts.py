@@ -11,8 +11,8 @@ import torch
 
 from harness.corpora.corpus import Corpus
 from harness.model import build
-from harness.plan.run_options import CheckpointSpec
 from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.suite_file import CheckpointSpec
 from harness.training import loop
 from harness.training.checkpoint import Checkpoints, Position
 from harness.training.cuda_graph import GraphStep

@@ -8,8 +8,8 @@ import torch
 from harness import plan
 from harness.corpora.batching import training_segments
 from harness.model import build
-from harness.plan.run_options import CheckpointSpec
 from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.suite_file import CheckpointSpec
 from harness.training.optimization import make_optimizer
 from harness.training.step import EagerStep
 from harness.trial.run import run

@@ -15,7 +15,7 @@ from harness.execution import inline
 from harness.execution.resources import Resources
 from harness.execution.rounds import Watcher, in_rounds
 from harness.heads.softmax import Softmax
-from harness.plan.run_options import TimeoutSpec
+from harness.plan.suite_file import TimeoutSpec
 from harness.records import store
 from harness.registry import HEADS
 from harness.training.checkpoint import Checkpoints

@@ -12,7 +12,7 @@ import torch
 
 from harness import plan
 from harness.model import build
-from harness.plan.run_options import MeasureSpec
+from harness.plan.suite_file import MeasureSpec
 from harness.records import store
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.step import EagerStep

@@ -8,8 +8,8 @@ import torch
 from harness import plan
 from harness.corpora.corpus import Corpus, CorpusFacts, TextSize
 from harness.model import build
-from harness.plan.run_options import MeasureSpec
 from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.suite_file import MeasureSpec
 from harness.registry import CORPORA
 from harness.trial import inference
 from harness.trial.inference import inference_times

@@ -11,7 +11,7 @@ import pytest
 from disturbed import suite_text
 
 from harness import plan
-from harness.plan.run_options import TimeoutSpec
+from harness.plan.suite_file import TimeoutSpec
 from harness.records import store
 from harness.training.checkpoint import Checkpoints
 from harness.training.step import EagerStep

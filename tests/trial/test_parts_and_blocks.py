@@ -10,8 +10,8 @@ from harness import plan
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
 from harness.model import build
-from harness.plan.run_options import CheckpointSpec, MeasureSpec
 from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.suite_file import CheckpointSpec, MeasureSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
 from harness.training.evaluation import Score

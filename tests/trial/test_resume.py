@@ -5,7 +5,7 @@ import torch
 from commands import EVERY_BACKBONE, EVERY_HEAD
 
 from harness import plan
-from harness.plan.run_options import CheckpointSpec
+from harness.plan.suite_file import CheckpointSpec
 from harness.records import store
 from harness.registry import BACKBONES, HEADS
 from harness.training.checkpoint import Checkpoints

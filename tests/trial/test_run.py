@@ -10,7 +10,7 @@ from harness import plan
 from harness.errors import StorageError
 from harness.kernels import probe, products
 from harness.kernels.products import Products
-from harness.plan.run_options import MeasureSpec
+from harness.plan.suite_file import MeasureSpec
 from harness.records import metrics, store, token_nll
 from harness.registry import HEADS
 from harness.training.checkpoint import BEST, Saving, load_weights, weights_sha256

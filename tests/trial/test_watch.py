@@ -11,7 +11,7 @@ import psutil
 import pytest
 from commands import PATIENCE
 
-from harness.plan.run_options import TimeoutSpec
+from harness.plan.suite_file import TimeoutSpec
 from harness.trial import watch
 from harness.trial.setting import Setting
 from harness.trial.watch import TimedOut, Watch
@@ -20,7 +20,7 @@ from harness.trial.watch import TimedOut, Watch
 SILENT = """
 import sys, time
 from pathlib import Path
-from harness.plan.run_options import TimeoutSpec
+from harness.plan.suite_file import TimeoutSpec
 from harness.trial.setting import Setting
 from harness.trial.watch import Watch
 

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from harness.plan.canonical import plain
 from harness.plan.parameters import resolved
-from harness.plan.specs import TrialSpec, value_text
+from harness.plan.specs import TrialSpec, plain, value_text
 from harness.registry import BACKBONES, HEADS
 
 ABSENT = "-"

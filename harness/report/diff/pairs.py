@@ -9,9 +9,9 @@ import numpy as np
 
 from harness.diagnostics.trained import PREFIX, finished
 from harness.errors import ExecutionError, RecordError
-from harness.plan.canonical import plain
 from harness.plan.parameters import is_place, parameters, resolved
-from harness.plan.places import shown
+from harness.plan.reader import shown
+from harness.plan.specs import plain
 from harness.records import token_nll
 from harness.records.record import TrialRecord
 from harness.records.token_nll import TokenScores

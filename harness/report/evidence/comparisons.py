@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from harness.errors import RecordError
-from harness.plan.comparison import TableSpec, Test
+from harness.plan.suite_file import TableSpec, Test
 from harness.report.evidence.blocks import Interval, block_interval
 from harness.report.evidence.gains import differences
 from harness.report.evidence.gather import Evidence

@@ -4,8 +4,7 @@ import math
 import statistics
 from itertools import pairwise
 
-from harness.plan.specs import TrainSpec
-from harness.plan.train_parts import StepDecay, Warmup
+from harness.plan.specs import StepDecay, TrainSpec, Warmup
 from harness.records.record import CurvePoint, TrialRecord
 from harness.report.evidence.table_rows import Row
 

@@ -12,11 +12,10 @@ from pathlib import Path
 import harness
 from harness.errors import HarnessError, SuiteError, nearest
 from harness.machine.files import read_bounded
-from harness.plan.canonical import plain
 from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import resolved
 from harness.plan.reader import value_of
-from harness.plan.specs import TrialSpec
+from harness.plan.specs import TrialSpec, plain
 from harness.records.metrics import METRICS
 from harness.registry import HEADS
 

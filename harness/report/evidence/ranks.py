@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations
 
-from harness.plan.comparison import Test
+from harness.plan.suite_file import Test
 from harness.report.evidence.convergence import collapsed
 from harness.report.evidence.multiple import RANK_SEEDS, RANK_SIGNIFICANT, SIGNIFICANT, holm
 from harness.report.evidence.seed_pairs import difference, scored_seeds, shared_seeds

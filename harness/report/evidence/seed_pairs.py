@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from statistics import fmean
 
-from harness.plan.comparison import Test
+from harness.plan.suite_file import Test
 from harness.report.evidence import statistics
 from harness.report.evidence.statistics import MeanDifference
 from harness.report.evidence.table_rows import Row

@@ -7,8 +7,8 @@ seeds does not see this, because all seeds of a row have the same point.
 import math
 from collections.abc import Mapping
 
-from harness.plan.loaded_suite import Choice, Suite, TunedRow
-from harness.plan.tuning import Axis
+from harness.plan.loaded_suite import Suite
+from harness.plan.tuning import Axis, Choice, TunedRow
 from harness.records.choices import of_records
 from harness.records.record import TrialRecord
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.plan.canonical import canonical
-from harness.plan.specs import ComponentSpec
+from harness.plan.specs import ComponentSpec, canonical
 from harness.records.token_nll import TokenScores
 from harness.report.diff.pairs import mean_scores
 from harness.report.evidence.gains import Band, by_frequency, by_position

@@ -7,8 +7,8 @@ from typing import Any
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from harness.plan.canonical import canonical
 from harness.plan.loaded_suite import Suite
+from harness.plan.specs import canonical
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.table_rows import Row
 from harness.report.figures.style import Style, axes, legend, logarithmic, style

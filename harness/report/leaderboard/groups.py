@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import RecordError
-from harness.plan.canonical import canonical
 from harness.plan.identity import described
 from harness.plan.parameters import resolved
-from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, value_text
+from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, canonical, value_text
 from harness.protocols import Bidirectional
 from harness.records import plausible, store, timings
 from harness.records.contents import KnownContents, recomputed

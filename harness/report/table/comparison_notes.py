@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from harness.plan.train_parts import Plateau
+from harness.plan.specs import Plateau
 from harness.report.evidence import convergence
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.multiple import RANK_SEEDS

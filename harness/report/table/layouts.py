@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from harness.plan.comparison import Shape
+from harness.plan.suite_file import Shape
 from harness.report.evidence.findings import COMPAT_MARK, Findings
 from harness.report.evidence.table_rows import Row, of_head, reduction
 from harness.report.evidence.versions import OUTDATED_MARK

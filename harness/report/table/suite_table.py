@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from harness.plan.comparison import Shape
 from harness.plan.loaded_suite import Suite
+from harness.plan.suite_file import Shape
 from harness.report import outputs
 from harness.report.evidence.findings import Findings
 from harness.report.table import formats

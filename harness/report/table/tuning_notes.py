@@ -6,10 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from harness.plan.loaded_suite import Choice, Suite, TunedRow, Tuning
+from harness.plan.loaded_suite import Suite, row_labels
 from harness.plan.specs import value_text
-from harness.plan.tuning import Axis
-from harness.plan.two_stages import row_labels
+from harness.plan.tuning import Axis, Choice, TunedRow, Tuning
 from harness.printable import counted
 from harness.report.evidence import tuned, tuning_gaps, versions
 from harness.report.evidence.findings import Findings
