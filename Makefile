@@ -8,7 +8,7 @@ PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test newest test-system test-all wheel site mutants fuzz soak protections golden lint clean
+.PHONY: quickstart test newest test-system test-all wheel site mutants fuzz soak protections golden reference lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml
@@ -65,6 +65,10 @@ GOLDEN ?= write
 golden: .venv/installed
 	@test -n "$(FILE)" || { echo "Name the file: make golden FILE=before.json [GOLDEN=compare]"; exit 2; }
 	$(BIN)/python tests/meta/golden.py $(GOLDEN) $(FILE)
+
+# docs/design/modules.md from the docstrings.
+reference: .venv/installed
+	$(BIN)/python tests/meta/reference.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

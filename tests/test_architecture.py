@@ -1,13 +1,13 @@
-"""The rules of the code's structure, checked by reading the source: who imports what, sizes, names.
+"""The rules of the code's structure, checked by reading the source: who imports what, what a module says of itself.
 
 `ROOMS` is the order of the rooms of harness/. A room is a package or a module of harness/, or a few of them that belong
 together. A room imports from itself and from the rooms before it. CONTRIBUTING.md has the reasons.
 """
 
 import ast
+import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -62,11 +62,6 @@ LIBRARY_HOMES = {  # a library -> the only places that import it
 }
 COMPONENTS_MAY_IMPORT = {"harness.protocols", "harness.registry", "harness.distributions", "harness.dropout"}
 COMPONENTS_OF_COMPONENTS = {("backbones/bilstm.py", "harness.backbones.lstm")}  # its stack from the left is that LSTM
-MAX_MODULE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 500, 60, 6
-EXCEPTIONS = {  # a function that is larger -> why
-    "harness/cli/run_options.py: run_options": "11 parameters: the options of two commands",
-    "harness/distributions.py: Mixture.__init__": "8 parameters: the symbols of the equation that it stands for",
-}
 BESIDE = {"heads", "backbones", "benchmarks"}  # packages of harness/ in folders beside it
 NAMELESS = {"utils", "util", "helpers", "common", "core", "base", "misc"}  # names that say nothing
 
@@ -78,26 +73,6 @@ class Import:
     module: str
     line: int
     at_run_time: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """A function of ours: `lines` without its docstring, `parameters` without self and cls."""
-
-    place: str
-    name: str
-    lines: int
-    parameters: int
-    is_triton_kernel: bool
-    is_component_constructor: bool
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.name}"
-
-    @property
-    def is_exempt(self) -> bool:
-        """Its parameters are the keys of a suite file, the options of a command or the tensors of a GPU kernel."""
-        return self.is_component_constructor or self.is_triton_kernel or str(self) in commands()
 
 
 def listed(problems: list[str]) -> str:
@@ -152,72 +127,6 @@ def room_of(module: str) -> int:
     first = module.split(".")[1]
     (found,) = [index for index, room in enumerate(ROOMS) if first in room]
     return found
-
-
-def functions(path: Path) -> Iterator[Function]:
-    def within(node: ast.AST, outer: str, constructs_component: bool) -> Iterator[Function]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.ClassDef):
-                registered = any(".register(" in ast.unparse(each) for each in child.decorator_list)
-                yield from within(child, f"{outer}{child.name}.", registered)
-            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield Function(
-                    place=name(path),
-                    name=f"{outer}{child.name}",
-                    lines=lines_of(child),
-                    parameters=parameters_of(child),
-                    is_triton_kernel=any(ast.unparse(each).startswith("triton.jit") for each in child.decorator_list),
-                    is_component_constructor=constructs_component and child.name == "__init__",
-                )
-                yield from within(child, f"{outer}{child.name}.", False)
-            else:
-                yield from within(child, outer, constructs_component)
-
-    yield from within(tree_of(path), "", False)
-
-
-def large_functions() -> list[Function]:
-    """Functions beyond the limits that are not exempt. The lines of a command within a function do not count for it."""
-    found = []
-    for path in SOURCES:
-        own = list(functions(path))
-        for each in own:
-            within = sum(other.lines for other in own if other.is_exempt and other.name.startswith(f"{each.name}."))
-            if each.lines - within > MAX_FUNCTION_LINES or each.parameters > MAX_PARAMETERS:
-                found.append(each)
-    return [each for each in found if not each.is_exempt]
-
-
-def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    docstring = function.body[0] if ast.get_docstring(function) is not None else None
-    described = docstring.end_lineno - docstring.lineno + 1 if docstring is not None else 0
-    return function.end_lineno - function.lineno + 1 - described
-
-
-def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    given = function.args
-    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-    names += [each.arg for each in (given.vararg, given.kwarg) if each is not None]
-    return len([each for each in names if each not in ("self", "cls")])
-
-
-@cache
-def commands() -> frozenset[str]:
-    """The functions that Typer calls: 'harness/cli/run.py: run'. Their parameters are the options of a command."""
-    from harness.cli import COMMANDS
-
-    callbacks = []
-    for each in (command.load() for command in COMMANDS.values()):
-        callbacks += [each] if callable(each) and hasattr(each, "__code__") else _callbacks(each)
-    return frozenset(
-        f"{callback.__module__.replace('.', '/')}.py: {callback.__qualname__.replace('<locals>.', '')}"
-        for callback in callbacks
-    )
-
-
-def _callbacks(app) -> list:
-    """The functions of the commands of a typer.Typer."""
-    return [command.callback for command in app.registered_commands]
 
 
 def test_each_library_is_imported_in_its_home_only():
@@ -299,31 +208,31 @@ def test_benchmarks_are_imported_by_their_commands_only():
     assert importing <= {"harness/cli/bench.py", "harness/cli/bench_ours.py"}
 
 
-def test_a_module_is_short_and_says_what_it_is():
-    problems = [
-        f"{name(path)}: {problem}"
-        for path in SOURCES
-        for problem, holds in {
-            f"more than {MAX_MODULE_LINES} lines": path.read_text(encoding="utf-8").count("\n") > MAX_MODULE_LINES,
-            "no docstring": not ast.get_docstring(tree_of(path)),
-            "a name that says nothing": path.stem in NAMELESS,
-        }.items()
-        if holds
-    ]
+def sentence(path: Path) -> str:
+    """What a module says that it does: the first paragraph of its docstring."""
+    return (ast.get_docstring(tree_of(path)) or "").split("\n\n")[0]
+
+
+def test_a_module_says_in_one_sentence_what_it_does():
+    problems = [name(path) for path in SOURCES if not sentence(path) or path.stem in NAMELESS]
     assert not problems, listed(problems)
 
 
-def test_a_function_fits_a_screen():
-    problems = [
-        f"{each} has {each.lines} lines without its docstring, and {each.parameters} parameters"
-        for each in large_functions()
-        if str(each) not in EXCEPTIONS
-    ]
+def test_a_module_that_serves_one_sibling_is_an_idea_of_its_own():
+    """Its sentence does not name that sibling. Otherwise it is a part of it, and belongs there."""
+    importers = {
+        module: {module_of(path) for path in OURS for each in imports(path) if each.module == module}
+        for module in MODULES
+    }
+    problems = []
+    for module, found in importers.items():
+        siblings = {each for each in found if each.rpartition(".")[0] == module.rpartition(".")[0]}
+        if len(found) == 1 and siblings:
+            (sibling,) = siblings
+            stem = sibling.rpartition(".")[2]
+            if re.search(rf"`{stem}(?:\.py)?`|\b{stem}\.py\b", sentence(MODULES[module])):
+                problems.append(f"{module} serves {sibling} alone, and says so")
     assert not problems, listed(problems)
-
-
-def test_every_exception_is_a_large_function():
-    assert EXCEPTIONS.keys() <= {str(each) for each in large_functions()}
 
 
 def test_no_two_modules_have_one_name():

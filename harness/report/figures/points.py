@@ -1,4 +1,4 @@
-"""The numbers that the plots of a suite show; harness/report/figures/panels.py draws them."""
+"""The numbers that the plots of a suite show."""
 
 import math
 import statistics
