@@ -2,8 +2,10 @@
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
+import handmade
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ from harness.plan.specs import ComponentSpec
 from harness.registry import HEADS
 from harness.report import ground_truth, study
 from harness.report.table import suite_table
-from harness.trial.run import Setting, run
+from harness.trial.run import run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -52,8 +54,8 @@ def test_the_head_of_the_readme_trains_over_its_grid(cosine, tiny_suite, tmp_pat
     text = tiny_suite.read_text().replace("  - softmax\n", "  - softmax\n  - cosine: {sharpness: [5.0, 10.0]}\n")
     tiny_suite.write_text(text)
     trials = [trial for trial in plan.load(tiny_suite).trials if trial.head.name == "cosine" and trial.seed == 1]
-    setting = Setting(suite="tiny", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
-    records = [run(trial, setting, lambda progress: None) for trial in trials]
+    setting = partial(handmade.task, runs=tmp_path / "runs")
+    records = [run(setting(spec=trial)) for trial in trials]
     assert [(r.spec.head.params["sharpness"], r.status) for r in records] == [(5.0, "ok"), (10.0, "ok")]
 
 

@@ -13,7 +13,6 @@ from harness.execution.events import Event
 from harness.execution.progress.live import LiveView
 from harness.execution.resources import LOCAL, Resources
 from harness.kernels import probe
-from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.tracking.safe_tracker import SafeTracker
@@ -21,7 +20,7 @@ from harness.training.checkpoint import BEST, ends_with_seal
 from harness.trial import attempt
 from harness.trial.log import LOG_NAME
 from harness.trial.run import tidy
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +28,12 @@ class Execution:
     """How the trials of one command are executed.
 
     Args:
+        tasks: the trials, all for the same executor and device.
         address: 'local', or the address of a Ray cluster.
         fail_fast: stop at the first trial that fails.
     """
 
-    setting: Setting
+    tasks: list[Task]
     resources: Resources
     address: str = LOCAL
     fail_fast: bool = False
@@ -41,7 +41,7 @@ class Execution:
     @property
     def on_gpu(self) -> bool:
         """Whether the trials will run on a GPU, as far as this machine can know."""
-        device = self.setting.device
+        device = self.tasks[0].device
         return device == "cuda" or (device == "auto" and self.resources.gpus != 0 and torch.cuda.is_available())
 
     def with_route(self) -> "Execution":
@@ -50,21 +50,20 @@ class Execution:
         """
         if self.on_gpu:
             return self
-        return replace(self, setting=replace(self.setting, route=probe.chosen_route()))
+        route = probe.chosen_route()
+        return replace(self, tasks=[replace(task, route=route) for task in self.tasks])
 
 
-def run_trials(
-    trials: list[TrialSpec], execution: Execution, view: LiveView, tracking: SafeTracker
-) -> dict[str, TrialRecord]:
-    """Run trials with the executor that the setting names, and log each record to MLflow when it arrives.
+def run_trials(execution: Execution, view: LiveView, tracking: SafeTracker) -> dict[str, TrialRecord]:
+    """Run trials with their executor, and log each record to MLflow when it arrives.
 
     Returns: trial id -> its new record, for the trials that have one.
     Raises: ExecutionError when the folder of the records cannot be written, or no machine has what a trial needs;
         CorpusError when a corpus cannot be read or downloaded. No trial was started in these cases.
     """
-    _check_writable(execution.setting.runs)
+    _check_writable(execution.tasks[0].runs)
     execution = execution.with_route()
-    setting, resources, fail_fast = execution.setting, execution.resources, execution.fail_fast
+    tasks, resources, fail_fast = execution.tasks, execution.resources, execution.fail_fast
     records: dict[str, TrialRecord] = {}
 
     def on_event(event: Event) -> None:
@@ -74,16 +73,16 @@ def run_trials(
         if event.record is not None:
             tracking.call(lambda tracker: tracker.log(event.record))
 
-    if setting.executor == "inline":
+    if tasks[0].executor == "inline":
         from harness.execution import inline
 
         with view:
-            inline.execute(trials, setting, resources, on_event, fail_fast=fail_fast)
+            inline.execute(tasks, resources, on_event, fail_fast=fail_fast)
     else:
         from harness.execution.ray import schedule
 
         with view:
-            schedule.execute(trials, setting, resources, on_event, execution.address, fail_fast=fail_fast)
+            schedule.execute(tasks, resources, on_event, execution.address, fail_fast=fail_fast)
     return records
 
 

@@ -14,7 +14,7 @@ from harness.corpora.corpus import Corpus
 from harness.errors import HarnessError
 from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
-from harness.execution.suite_times import setting_alone
+from harness.execution.suite_times import task_alone
 from harness.machine.environment import resolve_device
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.selection import select
@@ -24,8 +24,8 @@ from harness.printable import counted
 from harness.training.step import Diverged
 from harness.trial.conditions import with_exact_route
 from harness.trial.one_batch import give_back, one_batch
-from harness.trial.setting import Setting
 from harness.trial.sources import fetch_sources, load_planned
+from harness.trial.task import Task
 
 NOT_OF_A_STEP = {"lr", "epochs", "schedule"}  # settings of training in which rows may differ that are tried once
 
@@ -46,19 +46,20 @@ def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter
     on_cpu = suite.resources.gpus == 0 and options.device == "auto" and not options.gpus_per_trial
     device = torch.device("cpu") if on_cpu else resolve_device(options.device)
     threads = options.cpus_per_trial or suite.resources.cpus
-    setting = with_exact_route(replace(setting_alone(suite, data, device), threads=threads))
     rows = rows_of(suite, options.only)
     failed = 0
     for corpus in dict.fromkeys(str(spec.corpus) for spec in rows):
         of_corpus = [spec for spec in rows if str(spec.corpus) == corpus]
         try:
-            fetch_sources(of_corpus, setting.data)
-            loaded = load_planned(of_corpus[0], setting.data, suite.contents).to(device)
+            fetch_sources(of_corpus, data)
+            loaded = load_planned(of_corpus[0], data.resolve(), suite.contents).to(device)
         except HarnessError as error:
             reporter.problem(f"FAIL  {corpus}, {counted(len(of_corpus), 'row')}: {error}")
             failed += len(of_corpus)
             continue
-        failed += sum(not _tried(suite, spec, loaded, setting, reporter) for spec in of_corpus)
+        for spec in of_corpus:
+            task = with_exact_route(replace(task_alone(suite, spec, data, device), threads=threads))
+            failed += not _tried(suite, task, loaded, reporter)
     reporter.say(
         f"dry run of {counted(len(rows), 'row')} on {device}: {len(rows) - failed} ok, {failed} failed; "
         "nothing was written to the results folder"
@@ -75,9 +76,10 @@ def rows_of(suite: Suite, only: Iterable[str]) -> list[TrialSpec]:
     return list(found.values())
 
 
-def _tried(suite: Suite, spec: TrialSpec, corpus: Corpus, setting: Setting, reporter: Reporter) -> bool:
+def _tried(suite: Suite, task: Task, corpus: Corpus, reporter: Reporter) -> bool:
+    spec = task.spec
     try:
-        found = one_batch(spec, corpus, setting)
+        found = one_batch(task, corpus)
     except Exception as error:  # of the row, of any kind; the others are tried
         reason = str(error) if isinstance(error, HarnessError | Diverged) else first_line(error)
         reporter.problem(f"FAIL  {_label(suite, spec)}: {reason}")

@@ -11,7 +11,6 @@ from harness.execution.driver import Execution
 from harness.execution.progress.reporter import Reporter
 from harness.execution.resources import LOCAL
 from harness.machine import environment
-from harness.plan.specs import TrialSpec
 from harness.printable import counted, sentence
 from harness.records import store, timings
 from harness.records.record import TrialRecord
@@ -37,44 +36,42 @@ class Due:
     notes: list[str]
 
 
-def time_rows(
-    trials: tuple[TrialSpec, ...], execution: Execution, records: Mapping[str, TrialRecord], reporter: Reporter
-) -> bool:
+def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter: Reporter) -> bool:
     """Time one trial of each row when some row has no exclusive timing. All rows are timed then, because only the times
     of one pass can be compared. Nothing is timed before every trial has a record.
 
     An error is a warning, because the trials themselves are finished, and the next command tries again.
 
     Args:
-        execution: as for the trials; `setting.fresh`: time the rows again although they have timings.
+        execution: of all trials of the table; `fresh`: time the rows again although they have timings.
         records: the trials' records.
     Returns: True when rows were timed.
     Raises: KeyboardInterrupt.
     """
     try:
-        due = what_is_due(trials, execution, records)
+        due = what_is_due(execution, records)
         for note in due.notes:
             reporter.say(note)
         if not due.records:
             return False
-        runs = execution.setting.runs
+        runs = execution.tasks[0].runs
         with store.writing(runs, LOCK):
-            latest, _ = store.load_all(runs, [spec.id for spec in trials])
-            due = what_is_due(trials, execution, latest)  # another command may have timed them meanwhile
+            latest, _ = store.load_all(runs, [task.id for task in execution.tasks])
+            due = what_is_due(execution, latest)  # another command may have timed them meanwhile
             return bool(due.records) and _time(due.records, execution, reporter)
     except Exception as error:
         reporter.warn(f"the rows are not timed: {_first_line(error)}; the same command tries again")
         return False
 
 
-def what_is_due(trials: Iterable[TrialSpec], execution: Execution, records: Mapping[str, TrialRecord]) -> Due:
+def what_is_due(execution: Execution, records: Mapping[str, TrialRecord]) -> Due:
     """The records to time: none while a trial has no record, and none when every row has its timing.
 
     A row is timed on the device that trained it. On a cluster any node may do the timing, but all rows are to be timed
     on the same device.
     """
-    specs, setting = list(trials), execution.setting
-    rows = _rows(records[spec.id] for spec in specs if spec.id in records)
+    tasks = execution.tasks
+    rows = _rows(records[task.id] for task in tasks if task.id in records)
     data_parallel = {key for key, row in rows.items() if row[0].spec.train.data_parallel > 1}
     local = execution.address == LOCAL
     here = environment.device_name(torch.device("cuda" if execution.on_gpu else "cpu"))
@@ -88,8 +85,8 @@ def what_is_due(trials: Iterable[TrialSpec], execution: Execution, records: Mapp
             f"not timed: {counted(len(elsewhere), 'model')} trained on {devices}, because this device is {here}"
         )
     to_time = [row for key, row in rows.items() if key not in data_parallel | elsewhere]
-    timed_before = not setting.fresh and _have_timings(setting.runs, to_time, here if local else None)
-    all_finished = all(spec.id in records for spec in specs)
+    timed_before = not tasks[0].fresh and _have_timings(tasks[0].runs, to_time, here if local else None)
+    all_finished = all(task.id in records for task in tasks)
     return Due(records=[row[0] for row in to_time] if all_finished and not timed_before else [], notes=notes)
 
 
@@ -119,18 +116,20 @@ def _time(records: list[TrialRecord], execution: Execution, reporter: Reporter) 
     """Time these trials and save their timings. Returns True when there are timings."""
     reporter.say(f"timing {counted(len(records), 'model')}, one at a time ...")
     execution = execution.with_route()
-    if execution.setting.executor == "inline":
+    due = {record.id: record for record in records}
+    tasks = [task for task in execution.tasks if task.id in due]
+    if tasks[0].executor == "inline":
         from harness.execution import inline
 
-        found, faults = inline.time_rows(records, execution.setting, execution.resources)
+        found, faults = inline.time_rows(tasks, due, execution.resources)
     else:
         from harness.execution.ray import schedule
 
-        found, faults = schedule.time_rows(records, execution.setting, execution.resources, execution.address)
+        found, faults = schedule.time_rows(tasks, execution.resources, execution.address)
     for fault in faults:
         reporter.warn(sentence(fault))
     for timing in found:
-        _save(timing, execution.setting.runs)
+        _save(timing, tasks[0].runs)
     reporter.say(_summary(found))
     return bool(found)
 

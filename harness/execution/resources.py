@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from harness.errors import ExecutionError
 from harness.machine.environment import resolve_device
-from harness.plan.specs import TrialSpec
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 LOCAL = "local"  # the address that stands for this machine alone, without a cluster
 Node = dict[str, float]  # resource ('CPU', 'GPU') -> how much of it a node has
@@ -32,19 +31,17 @@ class Allocation:
     """How trials are placed on the nodes.
 
     Args:
-        setting: the setting with its device, threads, and shares of the machine filled in.
-        resources: what one worker needs.
+        tasks: the trials, with their device, threads, GPUs, and shares of the machine filled in.
         max_concurrent: how many trials may run at the same time; None when Ray Tune decides.
     """
 
-    setting: Setting
-    resources: Resources
+    tasks: list[Task]
     max_concurrent: int | None
 
 
-def check_workers(specs: list[TrialSpec], resources: Resources) -> None:
+def check_workers(tasks: list[Task], resources: Resources) -> None:
     """Raises ExecutionError when the number of a trial's workers and its number of GPUs contradict each other."""
-    for workers in sorted({spec.train.data_parallel for spec in specs}):
+    for workers in sorted({task.spec.train.data_parallel for task in tasks}):
         one_gpu_or_less = workers == 1 and (resources.gpus or 0) <= 1
         if not one_gpu_or_less and resources.gpus not in (None, 0, workers):
             raise ExecutionError(
@@ -53,42 +50,40 @@ def check_workers(specs: list[TrialSpec], resources: Resources) -> None:
             )
 
 
-def allocate(
-    specs: list[TrialSpec], setting: Setting, resources: Resources, nodes: list[Node], *, local: bool
-) -> Allocation:
+def allocate(tasks: list[Task], resources: Resources, nodes: list[Node], *, local: bool) -> Allocation:
     """Choose the device, and compute what one worker needs and how many trials fit on the nodes.
 
     Args:
+        tasks: of one run: all for the same device.
         nodes: the nodes of the cluster.
         local: True when the only node is this machine. A cluster may grow, so Ray Tune decides there how many trials
             run at the same time; but Tune does not count the workers of data-parallel trials, so they are limited here.
     Raises: ExecutionError when the nodes cannot hold one trial.
     """
-    workers = max((spec.train.data_parallel for spec in specs), default=1)
-    device = _device(setting, resources, nodes, local=local)
+    workers = max(task.spec.train.data_parallel for task in tasks)
+    device = _device(tasks[0].device, resources, nodes, local=local)
     gpus = 0.0 if device == "cpu" else (resources.gpus or workers) / workers
     of_worker = Resources(cpus=resources.cpus, gpus=gpus)
     capacities = [_capacity(node, of_worker) for node in nodes]
     at_once = sum(capacities) // workers
     if not at_once:
         raise ExecutionError(_too_large(of_worker, workers, nodes))
-    shared = setting.shared or min(at_once, len(specs)) > 1
-    workers_on_a_node = min(len(specs) * workers, max(capacities))
-    memory_share = 1 / max(workers_on_a_node, 1)
+    shared = min(at_once, len(tasks)) > 1
+    workers_on_a_node = min(len(tasks) * workers, max(capacities))
+    places = {"device": device, "threads": resources.cpus, "gpus": gpus, "memory_share": 1 / max(workers_on_a_node, 1)}
     return Allocation(
-        setting=replace(setting, device=device, threads=resources.cpus, shared=shared, memory_share=memory_share),
-        resources=of_worker,
+        tasks=[replace(task, **places, shared=task.shared or shared) for task in tasks],
         max_concurrent=at_once if local or workers > 1 else None,
     )
 
 
-def _device(setting: Setting, resources: Resources, nodes: list[Node], *, local: bool) -> str:
-    if resources.gpus == 0 and setting.device == "auto":
+def _device(asked: str, resources: Resources, nodes: list[Node], *, local: bool) -> str:
+    if resources.gpus == 0 and asked == "auto":
         return "cpu"
     if local:
-        return resolve_device(setting.device).type
-    if setting.device != "auto":
-        return setting.device
+        return resolve_device(asked).type
+    if asked != "auto":
+        return asked
     return "cuda" if any(node.get("GPU", 0) for node in nodes) else "cpu"
 
 

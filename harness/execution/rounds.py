@@ -6,22 +6,21 @@ which the executor fails again is the cause, and gets a record that says so. The
 trial that ran out of memory while others ran is also tried once more, alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 
 from harness.errors import ExecutionError
 from harness.execution.events import Event, GuardedListener, OnEvent
-from harness.plan.specs import TrialSpec
 from harness.printable import counted
 from harness.records import store
 from harness.records.record import Status, TrialRecord
 from harness.training.loop import Progress
 from harness.trial.lost import give_up
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 MAX_ROUNDS = 3  # rounds that may fail while no trial is running
 
-RunRound = Callable[[list[TrialSpec], Setting, int | None], None]  # trials, their setting, how many at the same time
+RunRound = Callable[[list[Task], int | None], None]  # how many at the same time
 
 
 class Watcher:
@@ -32,12 +31,11 @@ class Watcher:
         fail_fast: set `stopped` when the first trial fails.
     """
 
-    def __init__(self, specs: list[TrialSpec], setting: Setting, on_event: OnEvent, *, fail_fast: bool = False):
-        self.setting, self.fail_fast, self.stopped = setting, fail_fast, False
-        self.replaced = dict(setting.replaces)
+    def __init__(self, tasks: list[Task], on_event: OnEvent, *, fail_fast: bool = False):
+        self.fail_fast, self.stopped = fail_fast, False
+        self.tasks = {task.id: task for task in tasks}
         self.running: set[str] = set()
         self.ends: dict[str, Event] = {}
-        self._specs = {spec.id: spec for spec in specs}
         self._report, self._reasons = GuardedListener(on_event), {}
 
     def started(self, trial: str) -> None:
@@ -45,11 +43,11 @@ class Watcher:
         if trial in self.ends:
             return
         self.running.add(trial)
-        self._report(Event(kind="started", spec=self._specs[trial]))
+        self._report(Event(kind="started", spec=self.tasks[trial].spec))
 
     def progress(self, trial: str, progress: Progress) -> None:
         """A trial reported its progress."""
-        self._report(Event(kind="progress", spec=self._specs[trial], progress=progress))
+        self._report(Event(kind="progress", spec=self.tasks[trial].spec, progress=progress))
 
     def lost(self, trial: str, reason: str) -> None:
         """A trial will end without a record, for this reason."""
@@ -67,83 +65,82 @@ class Watcher:
         if trial in self.ends:
             return
         try:
-            record = give_up(self._specs[trial], self.setting, status, message, self.replaced.get(trial))
+            record = give_up(self.tasks[trial], status, message)
         except Exception as fault:  # the other trials run even if this record cannot be written
             self._finish(trial, None, f"{message}; {fault}")
         else:
             self._finish(trial, record)
 
     def again(self, trial: str) -> None:
-        """A trial is tried again; its record, if it has one, will be replaced."""
-        end = self.ends.pop(trial, None)
-        if end is not None and end.record is not None:
-            self.replaced[trial] = store.digest(end.record)
+        """A trial is tried again; its record will be replaced."""
+        record = self.ends.pop(trial).record
+        self.tasks[trial] = replace(self.tasks[trial], replaces=store.digest(record))
 
     def _new_record(self, trial: str) -> TrialRecord | None:
         """The trial's record; None when there is none, or when it is of an earlier run."""
-        found, _ = store.load_all(self.setting.runs, [trial])
-        if trial in found and store.digest(found[trial]) != self.replaced.get(trial):
+        task = self.tasks[trial]
+        found, _ = store.load_all(task.runs, [trial])
+        if trial in found and store.digest(found[trial]) != task.replaces:
             return found[trial]
         return None
 
     def _finish(self, trial: str, record: TrialRecord | None, message: str = "") -> None:
         self.running.discard(trial)
-        end = Event(kind="finished", spec=self._specs[trial], record=record, message="" if record else message)
+        end = Event(kind="finished", spec=self.tasks[trial].spec, record=record, message="" if record else message)
         self.ends[trial] = end
         self.stopped = self.stopped or (self.fail_fast and not end.ok)
         self._report(end)
 
 
-def in_rounds(specs: list[TrialSpec], setting: Setting, watcher: Watcher, run_round: RunRound) -> None:
-    """Run all trials, also when the executor fails.
+def in_rounds(watcher: Watcher, run_round: RunRound) -> None:
+    """Run all trials of a watcher, also when the executor fails.
 
     Args:
         run_round: runs some trials with an executor; an exception of it is the executor's, since trials that fail have
             records.
     Raises: ExecutionError when the executor fails repeatedly while no trial is running, or runs no trial at all.
     """
-    left, tried_alone, failures = specs, set(), 0
+    left, tried_alone, failures = list(watcher.tasks.values()), set(), 0
     while left and not watcher.stopped:
         ended = len(watcher.ends)
         try:
-            run_round(left, setting, None)
+            run_round(left, None)
         except Exception as crash:
-            suspects = [spec for spec in left if spec.id in watcher.running]
+            suspects = [task for task in left if task.id in watcher.running]
             failures += not suspects
             if failures == MAX_ROUNDS:
                 raise _executor_failed(crash) from crash
-            tried_alone |= {spec.id for spec in suspects}
-            for spec in suspects:
-                _run_alone(spec, setting, watcher, run_round)
+            tried_alone |= {task.id for task in suspects}
+            for task in suspects:
+                _run_alone(task, watcher, run_round)
         else:  # a trial can be left over when its worker died between two trials
             if len(watcher.ends) == ended:
                 raise ExecutionError(
                     f"the executor ran none of {counted(len(left), 'trial')}; start the same command again"
                 )
-        left = [spec for spec in left if spec.id not in watcher.ends]
-    if setting.shared:
-        _retry_out_of_memory([spec for spec in specs if spec.id not in tried_alone], setting, watcher, run_round)
+        left = [task for task in left if task.id not in watcher.ends]
+    _retry_out_of_memory(watcher.tasks.keys() - tried_alone, watcher, run_round)
 
 
-def _retry_out_of_memory(specs: list[TrialSpec], setting: Setting, watcher: Watcher, run_round: RunRound) -> None:
+def _retry_out_of_memory(trials: Set[str], watcher: Watcher, run_round: RunRound) -> None:
     """Trials that ran out of memory while others ran are tried once more, alone."""
-    for spec in specs:
-        end = watcher.ends.get(spec.id)
+    for trial, task in list(watcher.tasks.items()):
+        end = watcher.ends.get(trial) if trial in trials and task.shared else None
         if not watcher.stopped and end and end.record and end.record.status == "oom":
-            watcher.again(spec.id)
-            _run_alone(spec, setting, watcher, run_round)
+            watcher.again(trial)
+            _run_alone(watcher.tasks[trial], watcher, run_round)
 
 
-def _run_alone(spec: TrialSpec, setting: Setting, watcher: Watcher, run_round: RunRound) -> None:
+def _run_alone(task: Task, watcher: Watcher, run_round: RunRound) -> None:
     """Try a trial once more while no other trial runs."""
-    watcher.running.discard(spec.id)
+    watcher.running.discard(task.id)
     try:
-        run_round([spec], replace(setting, retries=setting.retries + 1, memory_share=1.0), 1)
+        run_round([replace(task, retries=task.retries + 1, memory_share=1.0)], 1)
     except Exception as crash:
         reason = _first_line(crash)
-        if spec.id not in watcher.running or "memory" not in reason.lower():  # the trial is not the cause
+        if task.id not in watcher.running or "memory" not in reason.lower():  # the trial is not the cause
             raise _executor_failed(crash) from crash
-        watcher.died(spec.id, f"the executor failed twice with this trial, the second time alone ({reason})", "oom")
+        watcher.died(task.id, f"the executor failed twice with this trial, the second time alone ({reason})", "oom")
 
 
 def _executor_failed(crash: BaseException) -> ExecutionError:

@@ -16,7 +16,7 @@ from harness import plan
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, FewerTrialsError, Interruption, StorageError
 from harness.execution import smaller_table
-from harness.execution.driver import Execution, run_trials
+from harness.execution.driver import run_trials
 from harness.execution.exclusive_pass import time_rows
 from harness.execution.options import RunOptions
 from harness.execution.progress.reporter import Reporter
@@ -72,11 +72,10 @@ def run_suite(
     before = run.study()
     found = pending(run, before.records)
     report(run, found)
-    todo, execution = found.todo, run.execution(found.todo)
-    view = run.reporter.progress(todo)
+    view = run.reporter.progress(todo := found.todo)
     try:
-        finished = run_trials(todo, execution, view, tracking) if todo else {}
-        timed = _time(run, execution, {**before.records, **finished})
+        finished = run_trials(run.execution(todo, fresh=options.force), view, tracking) if todo else {}
+        timed = _time(run, {**before.records, **finished})
     except KeyboardInterrupt as stop:
         raise _interruption(run) from stop
     changed = bool(todo or timed)
@@ -170,13 +169,13 @@ def _tuned(run: _Run, tracking: SafeTracker) -> _Run:
     return replace(run, suite=suite, trials=chosen_trials(suite, tuple(run.options.only)) if goes_on else ())
 
 
-def _time(run: _Run, execution: Execution, records: Mapping[str, TrialRecord]) -> bool:
+def _time(run: _Run, records: Mapping[str, TrialRecord]) -> bool:
     """Time the rows if the options or the suite ask for it; True when rows were timed."""
     options = run.options
     if not run.trials or not (run.suite.measure.exclusive if options.timing is None else options.timing):
         return False
-    setting = replace(execution.setting, fresh=options.force or bool(options.timing))
-    return time_rows(run.trials, replace(execution, setting=setting), records, run.reporter)
+    execution = run.execution(run.trials, fresh=options.force or bool(options.timing))
+    return time_rows(execution, records, run.reporter)
 
 
 def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:

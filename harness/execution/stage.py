@@ -1,6 +1,7 @@
 """One stage of a run: which of its trials are to be run, and how. A suite with `tune` has two stages, others one."""
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from harness.printable import counted
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.report import retraining
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 SHOWN = 5  # how many trials a warning names
 
@@ -43,28 +44,33 @@ class Stage:
         """The folder of the suite's records."""
         return store.runs_folder(self.results, self.suite.name)
 
-    def execution(self, todo: list[TrialSpec]) -> Execution:
-        """How these of its trials are executed."""
+    def execution(self, trials: Sequence[TrialSpec], *, fresh: bool) -> Execution:
+        """How these of its trials are executed, or timed.
+
+        Args:
+            fresh: train them from the beginning, or time them although they have timings.
+        """
         suite, options = self.suite, self.options
         gpus = suite.resources.gpus if options.gpus_per_trial is None else options.gpus_per_trial
-        setting = Setting(
-            suite=suite.name,
-            runs=self.runs,
-            data=self.data.resolve(),
-            device="cuda" if options.gpus_per_trial and options.device == "auto" else options.device,
-            executor=options.executor,
-            shared=options.shared,
-            checkpoint=suite.checkpoint,
-            timeout=suite.timeout,
-            measure=suite.measure,
-            memory_gib=suite.resources.memory_gib,
-            fresh=options.force,
-            replaces=store.digests(self.runs, [spec.id for spec in todo]),  # also of records that do not fit the suite
-            contents=suite.contents,
-            tuning=self.tuning,
-        )
+        common = {
+            "suite": suite.name,
+            "runs": self.runs,
+            "data": self.data.resolve(),
+            "device": "cuda" if options.gpus_per_trial and options.device == "auto" else options.device,
+            "executor": options.executor,
+            "shared": options.shared,
+            "checkpoint": suite.checkpoint,
+            "timeout": suite.timeout,
+            "measure": suite.measure,
+            "memory_gib": suite.resources.memory_gib,
+            "fresh": fresh,
+            "contents": suite.contents,
+            "driver": uuid.uuid4().hex,
+            "tuning": self.tuning,
+        }
+        replaced = store.digests(self.runs, [spec.id for spec in trials])  # also of records that do not fit the suite
         return Execution(
-            setting=setting,
+            tasks=[Task(spec=spec, replaces=replaced.get(spec.id), **common) for spec in trials],
             resources=Resources(cpus=options.cpus_per_trial or suite.resources.cpus, gpus=gpus),
             address=options.address,
             fail_fast=options.fail_fast,

@@ -17,8 +17,8 @@ from harness.plan.step_ratios import Measured, StepRatio, StepRatios, of_step, r
 from harness.records import sealed
 from harness.trial.exclusive_times import BUSY_CORES
 from harness.trial.model_times import ModelTime, model_times
-from harness.trial.setting import Setting
 from harness.trial.sources import fetch_sources
+from harness.trial.task import Task
 
 RATIO_DIGITS = 3  # significant ones
 Key = tuple[str, str, str]  # corpus, backbone, head, without what is tuned
@@ -95,7 +95,7 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
     specs = _firsts(planned)
     fetch_sources(specs.values(), data)
     other_work = environment.OtherWork()
-    found, unknown = model_times(list(specs.values()), setting_alone(planned.suite, data, device))
+    found, unknown = model_times([task_alone(planned.suite, spec, data, device) for spec in specs.values()])
     if (busy := round(other_work.cores(), 2)) >= BUSY_CORES:
         warn(f"other programs used {busy:.1f} cores of this machine: times are longer than on a quiet one")
     for sentence in unknown:
@@ -167,9 +167,10 @@ def _rounded(ratio: float) -> float:
     return float(f"{ratio:.{RATIO_DIGITS}g}")
 
 
-def setting_alone(suite: Suite, data: Path, device: torch.device) -> Setting:
-    """The setting of models that are tried in this process, one after the other, and leave nothing."""
-    return Setting(
+def task_alone(suite: Suite, spec: TrialSpec, data: Path, device: torch.device) -> Task:
+    """The task of a trial whose model is tried in this process, and leaves nothing."""
+    return Task(
+        spec=spec,
         suite=suite.name,
         runs=Path(),
         data=data.resolve(),

@@ -30,7 +30,7 @@ def tune(table: Stage, tracking: SafeTracker) -> bool:
             f"tuning: {len(found.todo)} of {counted(len(stage.trials), 'trial')} to run, then the trials of the table"
         )
         view = stage.reporter.progress(found.todo)
-        records |= run_trials(found.todo, stage.execution(found.todo), view, tracking)
+        records |= run_trials(stage.execution(found.todo, fresh=stage.options.force), view, tracking)
         stage.reporter.totals(view)
     if failed := sum(records[spec.id].status not in choices.EXPECTED for spec in stage.trials if spec.id in records):
         stage.reporter.say(f"failed: {failed} of the tuning trials; --retry-failed runs them again")

@@ -11,31 +11,30 @@ import torch
 from harness.kernels import probe, products
 from harness.kernels.products import Products
 from harness.machine import environment
-from harness.plan.specs import TrialSpec
 from harness.random_streams import own_generators
 from harness.training.checkpoint import Checkpoint
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 
-def with_exact_route(setting: Setting, resumed: Checkpoint | None = None) -> Setting:
-    """A setting whose route of products is exact on this machine: the checkpoint's or else the setting's own, where
-    that is exact, and torch's default otherwise. On a GPU the setting stays as it is.
+def with_exact_route(task: Task, resumed: Checkpoint | None = None) -> Task:
+    """The task with a route of products that is exact on this machine: the checkpoint's or else its own, where that is
+    exact, and torch's default otherwise. On a GPU the task stays as it is.
     """
-    if setting.device != "cpu":
-        return setting
-    return replace(setting, route=probe.checked_route(setting.route if resumed is None else resumed.session.route))
+    if task.device != "cpu":
+        return task
+    return replace(task, route=probe.checked_route(task.route if resumed is None else resumed.session.route))
 
 
 @contextmanager
-def conditions(spec: TrialSpec, setting: Setting) -> Iterator[None]:
+def conditions(task: Task) -> Iterator[None]:
     """Within it the trial's threads, determinism, random generators and route of float32 products are set. Afterwards
     they are as they were.
     """
-    device, multiplied = torch.device(setting.device), Products(route=setting.route)
+    device, multiplied = torch.device(task.device), Products(route=task.route)
     with (
-        environment.torch_threads(setting.threads),
-        environment.deterministic_algorithms(spec.train.deterministic),
-        own_generators(spec.seed, device),
+        environment.torch_threads(task.threads),
+        environment.deterministic_algorithms(task.spec.train.deterministic),
+        own_generators(task.spec.seed, device),
         products.using(multiplied),
         multiplied.switched(device),
     ):

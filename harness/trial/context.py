@@ -10,7 +10,6 @@ from harness.code.recorded import Behaviour
 from harness.corpora.corpus import Corpus
 from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel
-from harness.plan.specs import TrialSpec
 from harness.records.record import Certificate, Status
 from harness.training.checkpoint import Checkpoint, Checkpoints, NoCheckpoints
 from harness.training.clocks import Clocks
@@ -18,7 +17,7 @@ from harness.training.data_parallel import Workers
 from harness.training.loop import Fitted, Progress
 from harness.trial.attempt import Attempt
 from harness.trial.session import Session
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 from harness.trial.watch import Watch
 
 
@@ -47,7 +46,7 @@ class TrialContext:
     """One trial in one process.
 
     Args:
-        setting: where it runs; its route of products is one that is exact on this machine.
+        task: with its route of products that is exact on this machine.
         workers: of which this process is one.
         report: receives the progress.
         resumed: the checkpoint that training is resumed from, or None.
@@ -56,8 +55,7 @@ class TrialContext:
         stuck: where the attempt before was silent, as the watchdog wrote it; '' when it was not ended for silence.
     """
 
-    spec: TrialSpec
-    setting: Setting
+    task: Task
     session: Session
     log: logging.Logger
     workers: Workers
@@ -79,7 +77,7 @@ class TrialContext:
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        return torch.device(self.setting.device)
+        return torch.device(self.task.device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ batches of all rounds, so that a machine that becomes slower affects all models 
 """
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,6 @@ from harness.corpora.corpus import Corpus
 from harness.errors import Damaged
 from harness.machine import environment
 from harness.model import LanguageModel, build, components
-from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
@@ -24,8 +24,8 @@ from harness.training.clocks import quartiles
 from harness.trial import laps
 from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.inference import inference_laps, inference_segments
-from harness.trial.setting import Setting
 from harness.trial.sources import load_planned
+from harness.trial.task import Task
 
 ROUNDS = 3
 SECONDS = 0.2  # of timed batches of one kind, in each round and of each model
@@ -42,35 +42,38 @@ class _Taken:
         initial: whether the model had initial weights, because those of its record are missing or damaged.
     """
 
+    task: Task
     record: TrialRecord
     milliseconds: dict[str, list[float]] = field(default_factory=dict)
     initial: bool = False
 
 
-def timed(found: list[TrialRecord], setting: Setting) -> tuple[list[Timing], list[str]]:
+def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
     """Time finished trials, all in one pass. An error ends the timing of its own model only, and changes no record.
 
     Args:
-        setting: as the trials had it; `shared`: other work is known to run on this machine.
+        tasks: of the trials, as they had them; `shared`: other work is known to run on this machine.
+        records: of the trials, by id.
     Returns: timings, and a sentence for each trial that could not be timed, or not with its own weights.
     """
-    setting, busy, sentences = with_exact_route(setting), _busy(), []
+    tasks, busy, sentences = [with_exact_route(task) for task in tasks], _busy(), []
     taken: list[_Taken] = []
-    for corpus in dict.fromkeys(str(record.spec.corpus) for record in found):
-        taken += _rounds([_Taken(record) for record in found if str(record.spec.corpus) == corpus], setting, sentences)
+    for corpus in dict.fromkeys(str(task.spec.corpus) for task in tasks):
+        together = [_Taken(task, records[task.id]) for task in tasks if str(task.spec.corpus) == corpus]
+        taken += _rounds(together, sentences)
     sentences += [
         f"{_name(each)} was timed with initial weights: its own are gone or damaged" for each in taken if each.initial
     ]
     about = {
         "rounds": ROUNDS,
         "passed": uuid.uuid4().hex,
-        "device": environment.device_name(torch.device(setting.device)),
-        "threads": setting.threads,
+        "device": environment.device_name(torch.device(tasks[0].device)),
+        "threads": tasks[0].threads,
         "torch": str(torch.__version__),
         "commit": environment.commit(),
         "taken": environment.now(),
         "busy": busy,
-        "shared": setting.shared or busy >= BUSY_CORES,
+        "shared": tasks[0].shared or busy >= BUSY_CORES,
     }
     return [_timing(each, about) for each in taken], sentences
 
@@ -97,17 +100,18 @@ def _busy() -> float:
     return busy
 
 
-def _rounds(together: list[_Taken], setting: Setting, sentences: list[str]) -> list[_Taken]:
+def _rounds(together: list[_Taken], sentences: list[str]) -> list[_Taken]:
     """Those trials of one corpus that could be timed."""
+    task = together[0].task
     try:
-        corpus = load_planned(together[0].record.spec, setting.data, setting.contents).to(torch.device(setting.device))
+        corpus = load_planned(task.spec, task.data, task.contents).to(torch.device(task.device))
     except Exception as error:
         sentences += [_failed(each, error) for each in together]
         return []
     for _ in range(ROUNDS):
         for each in list(together):
             try:
-                _visit(each, corpus, setting)
+                _visit(each, corpus)
             except Exception as error:  # of any kind: the trial has its record
                 sentences.append(_failed(each, error))
                 together.remove(each)
@@ -115,26 +119,26 @@ def _rounds(together: list[_Taken], setting: Setting, sentences: list[str]) -> l
     return together
 
 
-def _visit(taken: _Taken, corpus: Corpus, setting: Setting) -> None:
+def _visit(taken: _Taken, corpus: Corpus) -> None:
     """One model's turn. Its weights are evaluated before training steps change them."""
-    spec, device = taken.record.spec, torch.device(setting.device)
-    with contained(components(spec)), conditions(spec, setting):
+    task, spec = taken.task, taken.task.spec
+    with contained(components(spec)), conditions(task):
         model = build(
             spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
         )
-        taken.initial = not _with_own_weights(model, taken.record, setting)
-        kinds = _kinds(model.to(device), corpus, taken.record, setting.measure.inference_batch)
+        taken.initial = not _with_own_weights(model, taken)
+        kinds = _kinds(model.to(torch.device(task.device)), corpus, taken.record, task.measure.inference_batch)
         for kind, of_kind in kinds.items():
             taken.milliseconds.setdefault(kind, []).extend(laps.warm(of_kind, seconds=SECONDS))
 
 
-def _with_own_weights(model: LanguageModel, record: TrialRecord, setting: Setting) -> bool:
+def _with_own_weights(model: LanguageModel, taken: _Taken) -> bool:
     """Load the weights that the record names. Returns whether they exist and are undamaged."""
     try:
-        weights = load_weights(store.folder(setting.runs, record.id) / BEST, "cpu")
+        weights = load_weights(taken.task.folder / BEST, "cpu")
     except Damaged:
         return False
-    if weights_sha256(weights) != record.weights_sha256:
+    if weights_sha256(weights) != taken.record.weights_sha256:
         return False
     model.load_state_dict(weights)
     return True

@@ -7,7 +7,6 @@ from dataclasses import replace
 from harness.containment.calls import contained, first_line
 from harness.errors import CorpusError, StorageError
 from harness.model import components
-from harness.plan.specs import TrialSpec
 from harness.plan.suite_file import TimeoutSpec
 from harness.printable import sentence
 from harness.records import store
@@ -22,7 +21,7 @@ from harness.trial.failures import status_of
 from harness.trial.log import trial_log
 from harness.trial.lost import give_up
 from harness.trial.session import Session
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 from harness.trial.watch import Watch
 
 
@@ -38,7 +37,7 @@ class Ended(Exception):
     """The first worker has ended before the others, which are to be ended, too."""
 
 
-def follow(spec: TrialSpec, setting: Setting, workers: Workers) -> None:
+def follow(task: Task, workers: Workers) -> None:
     """Train together with the first worker, from the checkpoint that it is resumed from. Returns when training has
     ended or diverged; the first worker finds the same.
 
@@ -47,10 +46,10 @@ def follow(spec: TrialSpec, setting: Setting, workers: Workers) -> None:
     Raises: Failed with what went wrong here; LostWorker; CorpusError and StorageError, as harness.trial.run.run.
     """
     try:
-        trial = _begin(spec, setting, workers)
-        with trial.watch, contained(components(spec)):
+        trial = _begin(task, workers)
+        with trial.watch, contained(components(task.spec)):
             built = stages.build(trial)
-            with conditions(spec, trial.setting):
+            with conditions(trial.task):
                 stages.fit(trial, built)
     except Diverged:
         return
@@ -62,30 +61,29 @@ def follow(spec: TrialSpec, setting: Setting, workers: Workers) -> None:
         raise Failed(status_of(error), first_line(error), traceback.format_exc()) from None
 
 
-def _begin(spec: TrialSpec, setting: Setting, workers: Workers) -> TrialContext:
+def _begin(task: Task, workers: Workers) -> TrialContext:
     """The context of a worker that writes nothing, neither log nor checkpoints."""
-    silent = logging.getLogger(f"{__name__}.{spec.id}")
+    silent = logging.getLogger(f"{__name__}.{task.id}")
     silent.addHandler(logging.NullHandler())
     silent.propagate = False
-    resumed = _resumed(spec, setting, workers)
-    setting = replace(with_exact_route(setting, resumed), timeout=TimeoutSpec())
+    resumed = _resumed(task, workers)
+    task = replace(with_exact_route(task, resumed), timeout=TimeoutSpec())
     return TrialContext(
-        spec=spec,
-        setting=setting,
-        session=Session(setting, spec, resumed),
+        task=task,
+        session=Session(task, resumed),
         log=silent,
         workers=workers,
-        watch=Watch(setting, store.folder(setting.runs, spec.id), 0.0),
+        watch=Watch(task, 0.0),
         checkpoints=NoCheckpoints(),
         report=lambda progress: None,
         resumed=resumed,
     )
 
 
-def _resumed(spec: TrialSpec, setting: Setting, workers: Workers) -> Checkpoint | None:
+def _resumed(task: Task, workers: Workers) -> Checkpoint | None:
     """The checkpoint that the first worker is resumed from; it writes none before all workers have read this one."""
     expected = workers.from_first(0, 0)
-    checkpoint = Checkpoints(store.folder(setting.runs, spec.id)).newest(spec.id)
+    checkpoint = Checkpoints(task.folder).newest(task.id)
     found = list(checkpoint.position if checkpoint is not None else Position())
     if found != expected:
         raise RuntimeError(
@@ -95,26 +93,25 @@ def _resumed(spec: TrialSpec, setting: Setting, workers: Workers) -> Checkpoint 
     return checkpoint
 
 
-def settle(spec: TrialSpec, setting: Setting, failures: dict[int, BaseException], replaces: str | None) -> None:
+def settle(task: Task, failures: dict[int, BaseException]) -> None:
     """After a trial's workers were ended: save a record of the worker that failed, unless the first one saved its own.
 
     Args:
         failures: rank -> what was raised there, or an error that stands for its death.
-        replaces: digest of the record that is to be replaced.
     Raises: LostWorker when no worker failed, so that the trial is to be resumed; StorageError and CorpusError, as the
         first worker raised them.
     """
-    known, _ = store.load_all(setting.runs, [spec.id])
-    if spec.id in known and store.digest(known[spec.id]) != replaces:
+    known, _ = store.load_all(task.runs, [task.id])
+    if task.id in known and store.digest(known[task.id]) != task.replaces:
         return
     for failure in failures.values():
         if isinstance(failure, StorageError | CorpusError):
             raise failure
     for rank, failure in failures.items():
         if isinstance(failure, Failed):
-            with trial_log(store.folder(setting.runs, spec.id)) as log:
-                log.error("worker %d of %d:\n%s", rank, spec.train.data_parallel, failure.trace)
-            give_up(spec, setting, failure.status, failure.message, replaces)
+            with trial_log(task.folder) as log:
+                log.error("worker %d of %d:\n%s", rank, task.spec.train.data_parallel, failure.trace)
+            give_up(task, failure.status, failure.message)
             return
     said = "; ".join(f"worker {rank}: {type(each).__name__}: {each}".splitlines()[0] for rank, each in failures.items())
     raise LostWorker(said or "the workers could not be started")

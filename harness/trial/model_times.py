@@ -13,13 +13,12 @@ import torch
 from harness.containment.calls import contained, first_line
 from harness.corpora.corpus import Corpus
 from harness.model import build, components
-from harness.plan.specs import TrialSpec
 from harness.training.evaluation import scored_segments
 from harness.training.step import segments_of, steps_of
 from harness.trial import laps
 from harness.trial.conditions import conditions, with_exact_route
-from harness.trial.setting import Setting
 from harness.trial.sources import load_planned
+from harness.trial.task import Task
 
 ROUNDS = 4
 STEPS = 5  # timed training steps of a model in a round, after one that is not timed
@@ -57,56 +56,55 @@ class ModelTime:
 class _Model:
     """The milliseconds of one model's batches so far."""
 
-    spec: TrialSpec
+    task: Task
     train: list[float] = field(default_factory=list)
     eval: list[float] = field(default_factory=list)
 
 
-def model_times(specs: list[TrialSpec], setting: Setting) -> tuple[dict[str, ModelTime], list[str]]:
+def model_times(tasks: list[Task]) -> tuple[dict[str, ModelTime], list[str]]:
     """Time some batches of each trial's model.
 
     Args:
-        specs: one trial of each row.
-        setting: as the trials would have it, with its device.
+        tasks: one trial of each row, with its device.
     Returns: trial id -> its time, and a sentence for each trial that could not be timed.
     Raises: CorpusError when a corpus cannot be read.
     """
-    setting, found, sentences = with_exact_route(setting), {}, []
-    for corpus in {str(spec.corpus): spec for spec in specs}:
-        models = [_Model(spec) for spec in specs if str(spec.corpus) == corpus]
-        loaded = load_planned(models[0].spec, setting.data, setting.contents)
-        on_device = loaded.to(torch.device(setting.device))
+    tasks, found, sentences = [with_exact_route(task) for task in tasks], {}, []
+    for corpus in dict.fromkeys(str(task.spec.corpus) for task in tasks):
+        models = [_Model(task) for task in tasks if str(task.spec.corpus) == corpus]
+        first = models[0].task
+        on_device = load_planned(first.spec, first.data, first.contents).to(torch.device(first.device))
         for _ in range(ROUNDS):
             for model in list(models):
                 try:
-                    _turn(model, on_device, setting)
+                    _turn(model, on_device)
                 except Exception as error:  # of the model, of any kind; the others are timed
-                    sentences.append(f"{model.spec} cannot be timed: {first_line(error)}")
+                    sentences.append(f"{model.task.spec} cannot be timed: {first_line(error)}")
                     models.remove(model)
                 laps.release()
-        found |= {model.spec.id: _time(model, on_device) for model in models}
+        found |= {model.task.id: _time(model, on_device) for model in models}
     return found, sentences
 
 
-def _turn(model: _Model, corpus: Corpus, setting: Setting) -> None:
+def _turn(model: _Model, corpus: Corpus) -> None:
     """One model's turn."""
-    spec = model.spec
-    with contained(components(spec)), conditions(spec, setting):
+    spec = model.task.spec
+    with contained(components(spec)), conditions(model.task):
         counts = corpus.token_counts
         built = build(spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=counts)
-        built.to(torch.device(setting.device))
+        built.to(torch.device(model.task.device))
         model.eval += laps.evaluation(built, corpus, spec.train.evaluation)(1 + EVALUATIONS)[1:]
         if spec.train.epochs:
             model.train += laps.training(built, corpus, spec, lr=spec.train.lr)(1 + STEPS)[1:]
 
 
 def _time(model: _Model, corpus: Corpus) -> ModelTime:
-    train = model.spec.train
+    train = model.task.spec.train
     valid, test = (sum(1 for _ in scored_segments(split, train.evaluation)) for split in (corpus.valid, corpus.test))
     return ModelTime(
         train_ms=statistics.median(model.train) if model.train else 0.0,
         eval_ms=statistics.median(model.eval),
-        steps=len(segments_of(corpus, train, corpus.train.device, seed=model.spec.seed)),
+        steps=len(segments_of(corpus, train, corpus.train.device, seed=model.task.spec.seed)),
         valid_batches=valid,
         test_batches=test,
     )

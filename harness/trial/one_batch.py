@@ -11,7 +11,7 @@ from harness.corpora.corpus import Corpus
 from harness.corpora.vocabulary import line_end
 from harness.errors import ExecutionError
 from harness.model import LanguageModel, build, components
-from harness.plan.specs import TrainSpec, TrialSpec
+from harness.plan.specs import TrainSpec
 from harness.protocols import CountsText
 from harness.training.clocks import Clock
 from harness.training.cuda_graph import graphed
@@ -21,7 +21,7 @@ from harness.training.schedules import make_schedule
 from harness.training.step import Diverged, EagerStep, refuse_unfit, refuse_z_loss, segments_of
 from harness.trial import laps
 from harness.trial.conditions import conditions
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 COUNTED_TOKENS = 200_000  # of the text, from its start, for an n-gram model
 
@@ -44,20 +44,20 @@ class OneBatch:
         return f"loss {self.before:.3f} -> {self.after:.3f}"
 
 
-def one_batch(spec: TrialSpec, corpus: Corpus, setting: Setting) -> OneBatch:
+def one_batch(task: Task, corpus: Corpus) -> OneBatch:
     """Build the model of a trial, evaluate one batch, train one step, and evaluate the batch again. A data-parallel
     trial is tried as one of its workers.
 
     Args:
+        task: with its device.
         corpus: of the trial, on the device.
-        setting: with its device.
     Raises: what the trial would raise: of its components, of settings that do not fit; Diverged when a loss is not
         finite.
     """
-    device, whole = torch.device(setting.device), spec.train
+    spec, device, whole = task.spec, torch.device(task.device), task.spec.train
     train = whole.model_copy(update={"data_parallel": 1, "batch_size": whole.batch_size // whole.data_parallel})
-    refuse_unfit(whole, setting.device)
-    with contained(components(spec)), conditions(spec, setting):
+    refuse_unfit(whole, task.device)
+    with contained(components(spec)), conditions(task):
         sizes = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts.cpu()}
         model = build(spec.backbone, spec.head, seed=spec.seed, **sizes).to(device)
         if train.eval_stride is not None:

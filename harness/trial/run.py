@@ -7,7 +7,6 @@ from pathlib import Path
 from harness.containment.calls import contained
 from harness.machine.stop_request import StopRequest
 from harness.model import components
-from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import Status, TrialRecord
 from harness.training.checkpoint import Checkpoint, Checkpoints, Position
@@ -19,17 +18,15 @@ from harness.trial.context import TrialContext
 from harness.trial.failures import failure_as_status, refuse_hopeless
 from harness.trial.log import trial_log
 from harness.trial.session import Session
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 from harness.trial.watch import Watch
 
 RESUMABLE = ("timeout", "oom")  # statuses of trials that a later run may resume: their checkpoints stay
 
 
 def run(
-    spec: TrialSpec,
-    setting: Setting,
-    report: Callable[[Progress], None],
-    replaces: str | None = None,
+    task: Task,
+    report: Callable[[Progress], None] = lambda progress: None,
     workers: Workers | None = None,
     stop: StopRequest | None = None,
 ) -> TrialRecord:
@@ -37,65 +34,63 @@ def run(
     has a record, too; the traceback is in its log. While another process runs the trial, this waits for its record.
 
     Args:
-        replaces: digest of the record that is to be replaced; any other record that is found is returned.
+        report: receives the progress.
         workers: of which this is the first; the others run harness.trial.follow.follow.
         stop: whether training is to stop after the step under way, by default when this process gets a signal.
     Raises: StorageError when the folder cannot be written, CorpusError without the corpus, LostWorker when another
         worker has ended, KeyboardInterrupt when the trial was asked to stop: it can be resumed later.
     """
-    folder = store.folder(setting.runs, spec.id)
-    with store.writing(setting.runs, spec.id):  # the trial's lock
-        if (finished := _other_record(spec, setting, replaces)) is not None:
+    folder = task.folder
+    with store.writing(task.runs, task.id):  # the trial's lock
+        if (finished := _other_record(task)) is not None:
             tidy(folder, finished.status)
             return finished
-        store.set_aside(setting.runs, spec.id)
+        store.set_aside(task.runs, task.id)
         with trial_log(folder) as log:
-            trial = begin(spec, setting, report, workers or Workers(), log, stop or StopRequest())
+            trial = begin(task, report, workers or Workers(), log, stop or StopRequest())
             with failure_as_status(trial):
                 refuse_hopeless(trial)
                 trial.workers.from_first(*trial.attempt.position)
-                with trial.watch, contained(components(spec), log.warning):
+                with trial.watch, contained(components(task.spec), log.warning):
                     built = stages.build(trial)
-                    with conditions(spec, trial.setting):
+                    with conditions(trial.task):
                         stages.fit(trial, built)
                         directions = stages.evaluate(trial, built)
                         stages.time(trial, built)
                         stages.check(trial, built, directions)
                     stages.complete(trial, built, directions)
-                    trial.outcome.behaviour = behaviour.of_trial(spec)
+                    trial.outcome.behaviour = behaviour.of_trial(task.spec)
             record = record_of(trial)
-        store.save(record, setting.runs)
+        store.save(record, task.runs)
         tidy(folder, record.status)
         return record
 
 
 def begin(
-    spec: TrialSpec,
-    setting: Setting,
+    task: Task,
     report: Callable[[Progress], None],
     workers: Workers,
     log: logging.Logger,
     stop: StopRequest,
 ) -> TrialContext:
     """Find the checkpoint to resume from, note the attempt in the trial's folder, and begin a session."""
-    log.info("trial %s: %s", spec.id, spec)
-    folder = store.folder(setting.runs, spec.id)
-    again = attempt.follows(folder, setting.driver)
+    log.info("trial %s: %s", task.id, task.spec)
+    folder = task.folder
+    again = attempt.follows(folder, task.driver)
     checkpoints = Checkpoints(folder, log.warning)
-    resumed = _resumed(checkpoints, spec, log, fresh=setting.fresh and not again)
-    setting = with_exact_route(setting, resumed)
+    resumed = _resumed(checkpoints, task.id, log, fresh=task.fresh and not again)
+    task = with_exact_route(task, resumed)
     stuck = attempt.stuck(folder) if again else ""
-    this = attempt.begin(folder, setting.driver, resumed.position if resumed is not None else Position())
-    session = Session(setting, spec, resumed)
+    this = attempt.begin(folder, task.driver, resumed.position if resumed is not None else Position())
+    session = Session(task, resumed)
     for reason in session.switched_off:
         log.warning("%s", reason)
     return TrialContext(
-        spec=spec,
-        setting=setting,
+        task=task,
         session=session,
         log=log,
         workers=workers,
-        watch=Watch(setting, folder, session.elapsed),
+        watch=Watch(task, session.elapsed),
         checkpoints=checkpoints,
         report=report,
         resumed=resumed,
@@ -107,22 +102,22 @@ def begin(
 
 def record_of(trial: TrialContext) -> TrialRecord:
     """The record of a trial that has ended."""
-    setting, outcome = trial.setting, trial.outcome
-    retries = setting.retries + trial.attempt.retries
+    task, outcome = trial.task, trial.outcome
+    retries = task.retries + trial.attempt.retries
     record = TrialRecord(
-        suite=setting.suite,
-        spec=trial.spec,
+        suite=task.suite,
+        spec=task.spec,
         status=outcome.status,
         metrics=outcome.metrics,
         curve=tuple(outcome.fitted.curve),
         environment=trial.session.environment(graphed=outcome.fitted.graphed, retries=retries),
         message=outcome.message,
         weights_sha256=outcome.weights_sha256,
-        contents=setting.contents_of(trial.spec),
+        contents=task.contents_read,
         certificate=outcome.certificate,
         code=trial.session.code,
         behaviour=outcome.behaviour,
-        tuning=setting.tuning,
+        tuning=task.tuning,
     )
     record = store.measured(record)
     trial.log.info("%s %s", record.status, record.metrics)
@@ -136,17 +131,17 @@ def tidy(folder: Path, status: Status) -> None:
     attempt.end(folder)
 
 
-def _other_record(spec: TrialSpec, setting: Setting, replaces: str | None) -> TrialRecord | None:
+def _other_record(task: Task) -> TrialRecord | None:
     """The trial's record, unless it is the one to be replaced."""
-    known, _ = store.load_all(setting.runs, [spec.id])
-    return known[spec.id] if spec.id in known and store.digest(known[spec.id]) != replaces else None
+    known, _ = store.load_all(task.runs, [task.id])
+    return known[task.id] if task.id in known and store.digest(known[task.id]) != task.replaces else None
 
 
-def _resumed(checkpoints: Checkpoints, spec: TrialSpec, log: logging.Logger, *, fresh: bool) -> Checkpoint | None:
+def _resumed(checkpoints: Checkpoints, trial: str, log: logging.Logger, *, fresh: bool) -> Checkpoint | None:
     """The checkpoint to resume from. When there is none, or with `fresh`, all checkpoints are removed: by their names
     they would count as newer than those to come.
     """
-    found = None if fresh else checkpoints.newest(spec.id)
+    found = None if fresh else checkpoints.newest(trial)
     if found is None:
         checkpoints.remove()
         return None

@@ -9,10 +9,9 @@ from harness.code import fingerprints
 from harness.code.fingerprints import SHOWN
 from harness.code.recorded import Fingerprints
 from harness.machine import environment, proofs
-from harness.plan.specs import TrialSpec
 from harness.records.record import Environment
 from harness.training.checkpoint import Checkpoint, SessionInfo
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 
 class Session:
@@ -22,13 +21,13 @@ class Session:
         checkpoint: what the trial is resumed from, or None.
     """
 
-    def __init__(self, setting: Setting, spec: TrialSpec, checkpoint: Checkpoint | None):
-        self.setting = setting
+    def __init__(self, task: Task, checkpoint: Checkpoint | None):
+        self.task = task
         self.load = environment.load_average()
-        self.switched_off = proofs.switched_off(torch.device(setting.device))  # here: before any clock of the trial
-        self.code = fingerprints.of_trial(spec)
+        self.switched_off = proofs.switched_off(torch.device(task.device))  # here: before any clock of the trial
+        self.code = fingerprints.of_trial(task.spec)
         before = checkpoint.session if checkpoint is not None else None
-        self.facts = _facts(setting, self.code)
+        self.facts = _facts(task, self.code)
         self.number = before.number + 1 if before else 1
         self.started = before.started if before else environment.now()
         self.elapsed = before.elapsed if before else 0.0
@@ -47,27 +46,27 @@ class Session:
             started=self.started,
             elapsed=elapsed,
             peak_memory_mib=max(peak_memory_mib, self.peak_memory_mib),
-            route=self.setting.route if self.setting.device == "cpu" else "default",
+            route=self.task.route if self.task.device == "cpu" else "default",
             facts=self.facts,
             changed=self.changed,
         )
 
     def environment(self, *, graphed: bool, retries: int) -> Environment:
         """For the record."""
-        setting = self.setting
+        task = self.task
         return Environment(
             device=self.facts["device"],
-            threads=setting.threads,
+            threads=task.threads,
             load_average=round(self.load, 2),
-            shared=setting.shared,
+            shared=task.shared,
             python=platform.python_version(),
             torch=torch.__version__,
             harness=harness.__version__,
             commit=self.facts["commit"],
-            executor=setting.executor,
+            executor=task.executor,
             started=self.started,
             finished=environment.now(),
-            matmul_route=setting.route if setting.device == "cpu" else None,
+            matmul_route=task.route if task.device == "cpu" else None,
             cuda_graph=graphed,
             sessions=self.number,
             retries=retries,
@@ -82,14 +81,14 @@ class Session:
         return tuple(f"{name} {old[name]} {until}" for name, now in self.facts.items() if old.get(name, now) != now)
 
 
-def _facts(setting: Setting, code: Fingerprints) -> dict[str, str]:
+def _facts(task: Task, code: Fingerprints) -> dict[str, str]:
     """What bits may depend on, beside the spec, by the names that records use."""
     return {
-        "device": environment.device_name(torch.device(setting.device)),
-        "threads": str(setting.threads),
+        "device": environment.device_name(torch.device(task.device)),
+        "threads": str(task.threads),
         "torch": str(torch.__version__),  # a subclass of str, which no checkpoint may hold
         "commit": environment.commit(),
-        "products by": setting.route if setting.device == "cpu" else "cuBLAS",
-        "switched off": ", ".join(proofs.proof_for(torch.device(setting.device)).failed) or "nothing",
+        "products by": task.route if task.device == "cpu" else "cuBLAS",
+        "switched off": ", ".join(proofs.proof_for(torch.device(task.device)).failed) or "nothing",
         **{f"{part}'s code": sha256[:SHOWN] for part, sha256 in code.model_dump(exclude={"dirty"}).items()},
     }

@@ -33,10 +33,10 @@ def build(trial: TrialContext) -> Built:
     Raises: ExecutionError for settings that the device, or the model, does not allow; CorpusError; what a component
     raises.
     """
-    spec, setting = trial.spec, trial.setting
-    refuse_unfit(spec.train, setting.device)
+    task, spec = trial.task, trial.task.spec
+    refuse_unfit(spec.train, task.device)
     reset_peak_memory(trial.device)
-    corpus = load_planned(spec, setting.data, setting.contents)
+    corpus = load_planned(spec, task.data, task.contents)
     words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts}
     model = build_model(spec.backbone, spec.head, seed=spec.seed, **words).to(trial.device)
     trial.outcome.metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
@@ -61,8 +61,8 @@ def fit(trial: TrialContext, built: Built) -> None:
     hooks = Hooks(
         saving=Saving(
             trial.checkpoints,
-            trial.setting.checkpoint,
-            trial=trial.spec.id,
+            trial.task.checkpoint,
+            trial=trial.task.spec.id,
             session=lambda: session.info(trial.watch.elapsed, peak_memory_mib(trial.device)),
         ),
         clocks=trial.clocks,
@@ -70,10 +70,10 @@ def fit(trial: TrialContext, built: Built) -> None:
         report=partial(_report, trial),
         prepare=partial(partial(parallel, workers=trial.workers) if several else graphed, log=trial.log.info),
         agree=trial.workers.agreed,
-        score_start=trial.setting.measure.start,
+        score_start=trial.task.measure.start,
         stop=trial.stop,
     )
-    training = Training(built.model, built.on_device, trial.spec.train, seed=trial.spec.seed, hooks=hooks)
+    training = Training(built.model, built.on_device, trial.task.spec.train, seed=trial.task.spec.seed, hooks=hooks)
     with trial.stop.deferring():
         training.fit(trial.resumed)
     trial.workers.dismissed = True
@@ -87,7 +87,7 @@ def evaluate(trial: TrialContext, built: Built) -> list[Direction]:
         token and the segments that `check` samples.
     Raises: Diverged when a score is too large for a record.
     """
-    fitted, train = trial.outcome.fitted, trial.spec.train
+    fitted, train = trial.outcome.fitted, trial.task.spec.train
     last = test = _test_score(trial, built, tokens := _new_tokens(trial, built))
     if fitted.best_epoch != math.ceil(train.epochs):
         built.model.load_state_dict(trial.checkpoints.best_weights(fitted.best_epoch, trial.device))
@@ -110,7 +110,7 @@ def evaluate(trial: TrialContext, built: Built) -> list[Direction]:
         raise Diverged(
             f"test perplexity is {test.ppl} with the weights of the best epoch, {last.ppl} with those of the last"
         )
-    if trial.setting.measure.calibration:
+    if trial.task.measure.calibration:
         split_N, spec = built.on_device.test, train.evaluation
         scores |= calibration(built.model, split_N, spec, beat=trial.watch.beat)
     more, others = score_from_the_right(built.model, built.on_device, train.evaluation, beat=trial.watch.beat)
@@ -121,8 +121,8 @@ def evaluate(trial: TrialContext, built: Built) -> list[Direction]:
 
 def time(trial: TrialContext, built: Built) -> None:
     """Time the forward pass with loss, where the suite asks for it. Steps and evaluation were timed as they ran."""
-    if (batch := trial.setting.measure.inference_batch) is not None:
-        tokens_N, spec = built.on_device.test, trial.spec.train.evaluation
+    if (batch := trial.task.measure.inference_batch) is not None:
+        tokens_N, spec = built.on_device.test, trial.task.spec.train.evaluation
         trial.outcome.metrics |= inference_times(built.model, tokens_N, spec, batch=batch, beat=trial.watch.beat)
 
 
@@ -133,7 +133,7 @@ def check(trial: TrialContext, built: Built, directions: list[Direction]) -> Non
         directions: what `evaluate` returned.
     """
     outcome = trial.outcome
-    outcome.certificate = certify(directions, trial.spec, built.on_device, beat=trial.watch.beat)
+    outcome.certificate = certify(directions, trial.task.spec, built.on_device, beat=trial.watch.beat)
     trial.log.info("certificate: %s", outcome.certificate)
     if (fault := outcome.certificate.fault) is not None:
         outcome.status, outcome.message = "invalid", fault
@@ -141,7 +141,7 @@ def check(trial: TrialContext, built: Built, directions: list[Direction]) -> Non
 
 def complete(trial: TrialContext, built: Built, directions: list[Direction]) -> None:
     """Add the costs, the reference perplexities and the digest of the best weights; write the scores of tokens."""
-    fitted, train, outcome = trial.outcome.fitted, trial.spec.train, trial.outcome
+    fitted, train, outcome = trial.outcome.fitted, trial.task.spec.train, trial.outcome
     outcome.metrics |= {
         "train_minutes": fitted.train_seconds / 60,
         "best_epoch": min(fitted.best_epoch, train.epochs),
@@ -150,7 +150,7 @@ def complete(trial: TrialContext, built: Built, directions: list[Direction]) -> 
         **references(built.corpus, train.evaluation),
     }
     digest = weights_sha256(built.model.state_dict())
-    if trial.setting.measure.token_nll:
+    if trial.task.measure.token_nll:
         (_, tokens), counts_N = directions[0], built.corpus.token_counts[built.corpus.test.long()]
         arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
         scores = token_nll.TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()})
@@ -168,15 +168,13 @@ def _count(trial: TrialContext, built: Built) -> None:
 
 
 def _new_tokens(trial: TrialContext, built: Built) -> TokenNll:
-    sample = segments_to_sample(built.on_device.test, trial.spec.train.evaluation)
+    sample = segments_to_sample(built.on_device.test, trial.task.spec.train.evaluation)
     return TokenNll(len(built.on_device.test), trial.device, sample)
 
 
 def _test_score(trial: TrialContext, built: Built, keep: TokenNll) -> Score:
-    corpus, clock = built.on_device, trial.clocks.eval
-    return evaluation.evaluate(
-        built.model, corpus.test, trial.spec.train.evaluation, uncounted_id=corpus.uncounted_id, clock=clock, keep=keep
-    )
+    corpus, spec, clock = built.on_device, trial.task.spec.train.evaluation, trial.clocks.eval
+    return evaluation.evaluate(built.model, corpus.test, spec, uncounted_id=corpus.uncounted_id, clock=clock, keep=keep)
 
 
 def _report(trial: TrialContext, progress: Progress) -> None:

@@ -14,7 +14,7 @@ import psutil
 
 from harness.plan.suite_file import TimeoutSpec
 from harness.trial import attempt
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 BEAT_SECONDS = 1.0
 GRACE_SECONDS = 10.0  # after its limit, in which a trial can end between two batches, before it is killed
@@ -36,12 +36,11 @@ class Watch:
     Python code runs again.
 
     Args:
-        folder: the trial's.
         elapsed: seconds of earlier processes of the trial.
     """
 
-    def __init__(self, setting: Setting, folder: Path, elapsed: float):
-        self.setting, self.folder, self.limits = setting, folder, setting.timeout
+    def __init__(self, task: Task, elapsed: float):
+        self.task, self.folder, self.limits = task, task.folder, task.timeout
         self._elapsed, self._began = elapsed, time.monotonic()
         self._due = 0.0
         self._interval = min(BEAT_SECONDS, 60 * (self.limits.silent_minutes or 1) / 4)
@@ -51,7 +50,7 @@ class Watch:
     def __enter__(self) -> "Watch":
         with contextlib.ExitStack() as stack:
             if self.limits != TimeoutSpec():
-                guard = _exit_when_silent(self.folder) if self.setting.executor == "ray" else _alarm()
+                guard = _exit_when_silent(self.folder) if self.task.executor == "ray" else _alarm()
                 self._arm = stack.enter_context(guard)
             self.beat()
             self._stack = stack.pop_all()
@@ -90,12 +89,12 @@ class Watch:
         self.beat()
 
     def _refuse_excess(self) -> None:
-        held, limit = self._process.memory_info().rss, self.setting.memory_gib
+        held, limit = self._process.memory_info().rss, self.task.memory_gib
         if limit is not None and held > limit * GIB:
             raise MemoryError(f"the trial's process holds {held / GIB:.2f} GiB, its limit is {limit:g} GiB")
         machine = psutil.virtual_memory()
-        if machine.percent > 100 * SHORT and held > self.setting.memory_share * machine.total:
-            share = self.setting.memory_share * machine.total / GIB
+        if machine.percent > 100 * SHORT and held > self.task.memory_share * machine.total:
+            share = self.task.memory_share * machine.total / GIB
             raise MemoryError(
                 f"the machine is short of memory and the trial's process holds {held / GIB:.2f} GiB, its share is "
                 f"{share:.2f} GiB"

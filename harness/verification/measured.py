@@ -4,7 +4,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -30,8 +30,8 @@ from harness.trial.certify import certify, segments_to_sample
 from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.from_the_right import score_from_the_right
 from harness.trial.session import Session
-from harness.trial.setting import Setting
 from harness.trial.sources import fetch_sources, load_planned
+from harness.trial.task import Task
 from harness.verification.stored import StoredRecord
 
 
@@ -84,12 +84,12 @@ def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measure
         Damaged: the weights cannot be read.
         CorpusError: the corpus cannot be loaded.
     """
-    record, setting = given.record, with_exact_route(_setting(given, options))
-    spec, device = record.spec, torch.device(setting.device)
+    task = with_exact_route(_task(given, options, Path()))
+    spec, device = task.spec, torch.device(task.device)
     weights = load_weights(given.best, "cpu")
-    with _explained("evaluated"), conditions(spec, setting):
-        fetch_sources([spec], setting.data)
-        corpus = load_planned(spec, setting.data, setting.contents)
+    with _explained("evaluated"), conditions(task):
+        fetch_sources([spec], task.data)
+        corpus = load_planned(spec, task.data, task.contents)
         model, on_device, clock = _rebuilt(spec, corpus, weights).to(device), corpus.to(device), Clock(device)
         tokens = TokenNll(len(corpus.test), device, segments_to_sample(corpus.test, spec.train.evaluation))
         scored = {"uncounted_id": corpus.uncounted_id, "clock": clock}
@@ -116,7 +116,7 @@ def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measure
         message=fault or "",
         metrics=metrics,
         weights=weights_sha256(weights),
-        environment=Session(setting, spec, None).environment(graphed=False, retries=0),
+        environment=Session(task, None).environment(graphed=False, retries=0),
         trained=False,
         scores=TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()}),
     )
@@ -148,14 +148,14 @@ def train_again(given: StoredRecord, options: VerificationOptions, on_event: Cal
 
     prefix = f"{scratch_prefix()}{os.getpid()}-"  # if this process is killed, the next run removes it
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
-        setting = replace(_setting(given, options), runs=Path(folder).resolve() / "runs")
-        resources = Resources(cpus=setting.threads, gpus=0 if setting.device == "cpu" else None)
+        task = _task(given, options, Path(folder).resolve() / "runs")
+        resources = Resources(cpus=task.threads, gpus=0 if task.device == "cpu" else None)
         with _explained("trained"):
-            inline.execute([spec], setting, resources, listen)
+            inline.execute([task], resources, listen)
         record = ends[-1].record
         if record is None:
             raise ExecutionError(ends[-1].message)
-        scores = token_nll.load(setting.runs, record)
+        scores = token_nll.load(task.runs, record)
     return Measured(
         status=record.status,
         metrics=record.metrics,
@@ -168,9 +168,9 @@ def train_again(given: StoredRecord, options: VerificationOptions, on_event: Cal
     )
 
 
-def _setting(given: StoredRecord, options: VerificationOptions) -> Setting:
-    """The setting of the trial, as far as this machine allows: the same number of threads, the same route of matrix
-    products. Raises ExecutionError for a trial that reads files which its record names by their path.
+def _task(given: StoredRecord, options: VerificationOptions, runs: Path) -> Task:
+    """The trial, in the folder `runs`, as far as this machine allows: with its number of threads and its route of
+    matrix products. Raises ExecutionError for a trial that reads files which its record names by their path.
     """
     record, environment = given.record, given.record.environment
     named = files_named(record.spec)
@@ -184,9 +184,10 @@ def _setting(given: StoredRecord, options: VerificationOptions) -> Setting:
         contents = {str(record.spec.corpus): given.contents.corpus}
         if given.contents.backbone is not None:
             contents[str(record.spec.backbone)] = given.contents.backbone
-    return Setting(
+    return Task(
+        spec=record.spec,
         suite=record.suite,
-        runs=Path(),
+        runs=runs,
         data=options.data.resolve(),
         device=device,
         executor="inline",

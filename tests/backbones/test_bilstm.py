@@ -1,7 +1,9 @@
 """The bidirectional LSTM: both stacks, the loss of both directions, and what no position may see."""
 
 import math
+from functools import partial
 
+import handmade
 import pytest
 import torch
 from commands import EVERY_HEAD
@@ -20,7 +22,6 @@ from harness.training.clocks import Clock
 from harness.training.evaluation import TokenNll, evaluate
 from harness.training.step import SegmentLoss
 from harness.trial.run import run
-from harness.trial.setting import Setting
 from harness.verification.measured import VerificationOptions, evaluate_again
 from harness.verification.stored import find_records
 
@@ -170,8 +171,8 @@ def test_from_the_right_every_token_but_the_last_is_scored_once_from_the_rest_of
 
 
 def ran(spec, tmp_path):
-    setting = Setting(suite="both", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
-    return run(spec, setting, lambda progress: None)
+    setting = partial(handmade.task, runs=tmp_path / "runs")
+    return run(setting(spec=spec))
 
 
 def test_a_trial_has_the_perplexity_of_both_directions_and_one_certificate(trial, tmp_path):

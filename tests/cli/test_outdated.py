@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 import sys
+from functools import partial
 
 import commands
 import handmade
@@ -15,7 +16,6 @@ from harness.plan.specs import checksum
 from harness.records import store
 from harness.registry import HEADS
 from harness.trial.run import run as run_trial
-from harness.trial.setting import Setting
 
 pytestmark = pytest.mark.system
 
@@ -208,12 +208,12 @@ def test_a_trial_resumed_by_other_code_says_so(edit, tiny_suite, tmp_path):
     tiny_suite.write_text(SUITE)
     trial = plan.load(tiny_suite).trials[2]
     assert trial.head.name == "lowrank"
-    setting = Setting(suite="tiny", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
+    setting = partial(handmade.task, runs=tmp_path / "runs")
     with handmade.interrupted_before(18):  # of 15 steps an epoch
-        run_trial(trial, setting, lambda progress: None)
+        run_trial(setting(spec=trial))
     before = fingerprints.code_of("head", "lowrank").sha256
     edit(ZERO)
-    record = run_trial(trial, setting, lambda progress: None)
+    record = run_trial(setting(spec=trial))
     assert (record.status, record.environment.sessions) == ("ok", 2)
     assert f"head's code {before[:12]} until epoch 2" in record.environment.changed
     assert record.code == fingerprints.of_trial(trial)

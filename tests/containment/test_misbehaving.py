@@ -7,8 +7,10 @@ import os
 import random
 import signal
 import warnings
+from functools import partial
 from pathlib import Path
 
+import handmade
 import numpy as np
 import pytest
 import torch
@@ -23,7 +25,6 @@ from harness.execution.resources import Resources
 from harness.registry import BACKBONES, HEADS
 from harness.trial.log import MAX_BYTES
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 HOSTILE = Path(__file__).parent.parent / "support" / "hostile"
 TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}"
@@ -57,8 +58,8 @@ def trials(folder, *heads, backbones=BACKBONE, more=""):
 def trained(folder, *heads, **more):
     """The records of trials that run one after the other in this process."""
     folder.mkdir(exist_ok=True)
-    setting = Setting(suite="tiny", runs=folder / "runs", data=folder, device="cpu", executor="inline")
-    return [run(spec, setting, lambda progress: None) for spec in trials(folder, *heads, **more)]
+    setting = partial(handmade.task, runs=folder / "runs")
+    return [run(setting(spec=spec)) for spec in trials(folder, *heads, **more)]
 
 
 def log_of(folder, record):
@@ -219,10 +220,10 @@ def test_the_exit_by_which_ray_tune_ends_a_trial_passes_and_leaves_no_record(tmp
     def ended(progress):
         raise SystemExit(0)
 
-    setting = Setting(suite="tiny", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
+    setting = partial(handmade.task, runs=tmp_path / "runs")
     (spec,) = trials(tmp_path, "softmax")
     with pytest.raises(SystemExit):
-        run(spec, setting, ended)
+        run(setting(spec=spec), ended)
     assert not (tmp_path / "runs" / spec.id / "record.json").exists()
 
 
@@ -251,8 +252,8 @@ def test_harness_check_says_what_it_did_and_leaves_with_1(does, where, harness):
 
 
 def test_the_other_trials_of_a_run_have_the_bits_of_a_run_without_it(tmp_path):
-    setting = Setting(suite="tiny", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
+    setting = partial(handmade.task, runs=tmp_path / "runs")
     specs = trials(tmp_path, head("exit 0", "forward"), "softmax", backbones=LSTM.partition("[")[2].rstrip("]"))
     ends = []
-    inline.execute(list(specs), setting, Resources(cpus=1, gpus=0.0), ends.append)
+    inline.execute([setting(spec=spec) for spec in specs], Resources(cpus=1, gpus=0.0), ends.append)
     assert [event.record.status for event in ends if event.kind == "finished"] == ["error", "ok"]

@@ -1,5 +1,5 @@
 """Six tiny trials, and records made by hand."""
 
-from six_trials import place, record_of, setting, suite
+from six_trials import place, record_of, suite, tasks
 
-__all__ = ["place", "record_of", "setting", "suite"]
+__all__ = ["place", "record_of", "suite", "tasks"]

@@ -24,16 +24,16 @@ from harness.tracking.safe_tracker import SafeTracker
     ],
 )
 def test_the_route_is_chosen_once_for_trials_on_the_cpu(
-    device, gpus, available, asked, suite, setting, monkeypatch, tmp_path
+    device, gpus, available, asked, suite, tasks, monkeypatch, tmp_path
 ):
     calls, handed = [], []
     monkeypatch.setattr(driver.probe, "chosen_route", lambda: calls.append(1) or "onednn")
     monkeypatch.setattr("torch.cuda.is_available", lambda: available)
-    monkeypatch.setattr(inline, "execute", lambda specs, setting, *more, fail_fast: handed.append(setting))
-    given = replace(setting("driven", "inline"), device=device, runs=tmp_path / "runs")
+    monkeypatch.setattr(inline, "execute", lambda given, *more, fail_fast: handed.append(given))
+    given = tasks(suite.trials, "driven", "inline", device=device, runs=tmp_path / "runs")
     console = Console(quiet=True)
     view = LiveView(list(suite.trials), console)
-    execution = Execution(setting=given, resources=Resources(cpus=1, gpus=gpus))
-    run_trials(list(suite.trials), execution, view, SafeTracker(None, print))
+    execution = Execution(tasks=given, resources=Resources(cpus=1, gpus=gpus))
+    run_trials(execution, view, SafeTracker(None, print))
     assert len(calls) == asked
-    assert handed == [replace(given, route="onednn" if asked else "default")]
+    assert handed == [[replace(task, route="onednn" if asked else "default") for task in given]]

@@ -1,6 +1,5 @@
 """When an exclusive pass is due, of which trials, what is said of it, and that nothing of it fails a run."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import handmade
@@ -14,7 +13,7 @@ from harness.execution.ray import schedule
 from harness.execution.resources import Resources
 from harness.records import store, timings
 from harness.records.timings import Timing
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 ONE = Resources(cpus=1, gpus=None)
 HERE = "this processor"
@@ -28,7 +27,7 @@ class Place:
         path = folder / "suite.yaml"
         path.write_text(handmade.SMALL)
         self.trials = plan.load(path).trials
-        self.setting = Setting(suite="small", runs=folder / "runs", data=folder, device="cpu", executor="inline")
+        self.runs = folder / "runs"
         self.passes, self.said, self.warned = [], [], []
         self.shared, self.sentences = False, []
 
@@ -41,7 +40,7 @@ class Place:
                 "environment": handmade.environment(device=device),
                 "weights_sha256": DIGEST if status == "ok" else None,
             }
-            store.save(handmade.record(**{**values, **changes}), self.setting.runs)
+            store.save(handmade.record(**{**values, **changes}), self.runs)
 
     def timing(self, trial: str, device: str = HERE) -> Timing:
         return Timing(
@@ -50,19 +49,21 @@ class Place:
             taken=f"2026-01-02T03:04:{len(self.passes):02}+00:00", busy=1.5 if self.shared else 0.0, shared=self.shared,
         )  # fmt: skip
 
-    def take(self, found, setting, resources, *more):
-        self.passes.append([record.id for record in found])
-        return [self.timing(record.id) for record in found], self.sentences
+    def take(self, tasks, *more):
+        self.passes.append([task.id for task in tasks])
+        return [self.timing(task.id) for task in tasks], self.sentences
 
     def time(self, trials=None, address: str = "local", **changes) -> bool:
         trials = trials or self.trials
-        execution = Execution(setting=replace(self.setting, **changes), resources=ONE, address=address)
-        records, _ = store.load_all(self.setting.runs, [spec.id for spec in trials])
-        return time_rows(trials, execution, records, SimpleNamespace(say=self.said.append, warn=self.warned.append))
+        about = {"data": self.runs.parent, "device": "cpu", "executor": "inline", **changes}
+        tasks = [Task(spec=spec, suite="small", runs=self.runs, **about) for spec in trials]
+        execution = Execution(tasks=tasks, resources=ONE, address=address)
+        records, _ = store.load_all(self.runs, [spec.id for spec in trials])
+        return time_rows(execution, records, SimpleNamespace(say=self.said.append, warn=self.warned.append))
 
     def timed(self) -> dict[str, Timing]:
-        found, _ = store.load_all(self.setting.runs, [spec.id for spec in self.trials])
-        return timings.load_all(self.setting.runs, found)[0]
+        found, _ = store.load_all(self.runs, [spec.id for spec in self.trials])
+        return timings.load_all(self.runs, found)[0]
 
     def ids(self, *numbers: int) -> list[str]:
         return [self.trials[number].id for number in numbers]
@@ -116,7 +117,7 @@ def test_where_one_row_lacks_its_timing_all_are_timed_together(place):
 def test_a_timing_that_does_not_count_is_made_good(place, harm):
     place.finish(0, 1, 2, 3)
     place.time()
-    file = place.setting.runs / place.ids(2)[0] / timings.FILE_NAME
+    file = place.runs / place.ids(2)[0] / timings.FILE_NAME
     if harm == "removed":
         file.unlink()
     elif harm == "torn":
@@ -149,7 +150,7 @@ def test_a_timing_of_any_seed_is_the_rows(place):
 def test_timings_of_another_device_are_taken_again(place):
     place.finish(0, 1, 2, 3)
     for trial in place.ids(0, 2):
-        timings.save(place.timing(trial, device="another"), place.setting.runs)
+        timings.save(place.timing(trial, device="another"), place.runs)
     assert place.time()
     assert {timing.device for timing in place.timed().values()} == {HERE}
 
@@ -165,7 +166,7 @@ def test_rows_that_another_device_trained_are_not_timed_here_and_a_sentence_says
 def test_on_a_cluster_all_rows_are_timed_and_all_on_one_device(place):
     place.finish(0, 1, 2, 3, device="a node's GPU")
     for trial, device in zip(place.ids(0, 2), ("one", "two"), strict=True):
-        timings.save(place.timing(trial, device), place.setting.runs)
+        timings.save(place.timing(trial, device), place.runs)
     assert place.time(address="head:6379", executor="ray")
     assert place.passes == [place.ids(0, 2)]
     assert not place.time(address="head:6379", executor="ray")
@@ -237,7 +238,7 @@ def test_an_interrupt_passes_through_and_the_next_command_makes_the_pass(place, 
 def test_a_timing_is_written_under_its_trials_lock_and_a_held_one_is_not_waited_for_long(place, monkeypatch):
     monkeypatch.setattr(exclusive_pass, "LOCK_SECONDS", 0.05)
     place.finish(0, 1, 2, 3)
-    with store.writing(place.setting.runs, place.ids(0)[0]):
+    with store.writing(place.runs, place.ids(0)[0]):
         assert not place.time()
     assert "cannot be locked" in place.warned[0]
     assert place.time()

@@ -12,16 +12,16 @@ ONE = Resources(cpus=1, gpus=0.0)
 
 
 @pytest.fixture(scope="module")
-def ran(suite, setting):
-    """The six trials run once: (Suite, Setting, events)."""
+def ran(suite, tasks, place):
+    """The six trials run once: (Suite, folder of the records, events)."""
     events = []
-    inline.execute(list(suite.trials), setting("inline", "inline"), ONE, events.append)
-    return suite, setting("inline", "inline"), events
+    inline.execute(tasks(suite.trials, "inline", "inline"), ONE, events.append)
+    return suite, place / "inline", events
 
 
 def test_every_trial_leaves_a_verified_record(ran):
-    suite, setting, _ = ran
-    found, warnings = store.load_all(setting.runs, [trial.id for trial in suite.trials])
+    suite, runs, _ = ran
+    found, warnings = store.load_all(runs, [trial.id for trial in suite.trials])
     assert warnings == []
     assert [(found[trial.id].status, found[trial.id].spec) for trial in suite.trials] == [
         ("ok", trial) for trial in suite.trials
@@ -29,8 +29,8 @@ def test_every_trial_leaves_a_verified_record(ran):
 
 
 def test_a_record_tells_how_it_was_run(ran):
-    suite, setting, _ = ran
-    record = store.load(setting.runs, suite.trials[0].id)
+    suite, runs, _ = ran
+    record = store.load(runs, suite.trials[0].id)
     environment = record.environment
     assert (environment.executor, environment.threads, environment.shared) == ("inline", 1, False)
     assert record.suite == "tiny"
@@ -59,39 +59,37 @@ def test_every_epoch_ends_with_a_progress_event(ran):
 
 
 def test_the_last_event_carries_the_saved_record(ran):
-    _, setting, events = ran
+    _, runs, events = ran
     finished = [event for event in events if event.kind == "finished"]
     assert len(finished) == 6
     for event in finished:
-        assert event.record == store.load(setting.runs, event.spec.id)
+        assert event.record == store.load(runs, event.spec.id)
 
 
-def test_a_failed_trial_is_a_record_and_the_next_one_runs(suite, setting):
+def test_a_failed_trial_is_a_record_and_the_next_one_runs(suite, tasks, place):
     bad, good = suite.trials[:2]
     bad = bad.model_copy(update={"id": "f" * 12, "train": bad.train.model_copy(update={"lr": 1e30})})
     events = []
-    inline.execute([bad, good], setting("failed", "inline"), ONE, events.append)
+    inline.execute(tasks([bad, good], "failed", "inline"), ONE, events.append)
     found = [event.record for event in events if event.kind == "finished"]
     assert [record.status for record in found] == ["diverged", "ok"]
     assert found[0].message.startswith("Diverged: ")
-    assert "Traceback" in (setting("failed", "inline").runs / bad.id / "trial.log").read_text()
+    assert "Traceback" in (place / "failed" / bad.id / "trial.log").read_text()
 
 
-def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(suite, setting):
+def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(suite, tasks, place):
     first = suite.trials[0]
     graph = first.model_copy(update={"train": first.train.model_copy(update={"cuda_graph": "on"})})
     events = []
     with pytest.raises(ExecutionError, match=r"train\.cuda_graph is on, but the trials run on the CPU"):
-        inline.execute([first, graph], setting("unfit", "inline"), ONE, events.append)
+        inline.execute(tasks([first, graph], "unfit", "inline"), ONE, events.append)
     assert events == []
-    assert not setting("unfit", "inline").runs.exists()
+    assert not (place / "unfit").exists()
 
 
-def test_more_cpus_than_there_are_is_refused_before_anything_starts(suite, setting):
+def test_more_cpus_than_there_are_is_refused_before_anything_starts(suite, tasks, place):
     events = []
     with pytest.raises(ExecutionError, match="a trial needs 10000 CPUs and this machine has"):
-        inline.execute(
-            list(suite.trials), setting("refused", "inline"), Resources(cpus=10_000, gpus=0.0), events.append
-        )
+        inline.execute(tasks(suite.trials, "refused", "inline"), Resources(cpus=10_000, gpus=0.0), events.append)
     assert events == []
-    assert not setting("refused", "inline").runs.exists()
+    assert not (place / "refused").exists()

@@ -1,7 +1,5 @@
 """What trials need and what nodes have. Expected values by hand."""
 
-from dataclasses import replace
-
 import pytest
 
 from harness.errors import ExecutionError
@@ -13,12 +11,13 @@ FOUR = {"CPU": 16.0, "GPU": 4.0}
 
 
 @pytest.fixture
-def trials(suite):
-    """A function: number of workers -> eight trials that have so many."""
+def trials(suite, tasks):
+    """A function: number of workers, device -> eight trials that have so many."""
 
-    def make(workers: int) -> list:
+    def make(workers: int, device: str = "auto") -> list:
         spec = suite.trials[0]
-        return [spec.model_copy(update={"train": spec.train.model_copy(update={"data_parallel": workers})})] * 8
+        spec = spec.model_copy(update={"train": spec.train.model_copy(update={"data_parallel": workers})})
+        return tasks([spec] * 8, "a", "ray", device=device)
 
     return make
 
@@ -41,20 +40,19 @@ def gpu_if(monkeypatch):
         (LARGE, Resources(cpus=1, gpus=0.5), "cpu", ("cpu", 0.0, True, 16)),
     ],
 )
-def test_the_device_follows_what_is_needed_and_what_there_is(setting, trials, gpu_if, node, needed, device, expected):
+def test_the_device_follows_what_is_needed_and_what_there_is(trials, gpu_if, node, needed, device, expected):
     gpu_if("GPU" in node)
-    found = allocate(trials(1), replace(setting("a", "ray"), device=device), needed, [node], local=True)
-    own, worker = found.setting, found.resources
-    assert (own.device, worker.gpus, own.shared, found.max_concurrent) == expected
-    assert (own.threads, worker.cpus) == (needed.cpus, needed.cpus)
+    found = allocate(trials(1, device), needed, [node], local=True)
+    own = found.tasks[0]
+    assert (own.device, own.gpus, own.shared, found.max_concurrent) == expected
+    assert own.threads == needed.cpus
 
 
-def test_on_a_cluster_the_nodes_say_whether_there_is_a_gpu(setting, trials, gpu_if):
-    auto = replace(setting("a", "ray"), device="auto")
+def test_on_a_cluster_the_nodes_say_whether_there_is_a_gpu(trials, gpu_if):
     for here, nodes, device in ((True, [SMALL], "cpu"), (False, [SMALL, LARGE], "cuda")):
         gpu_if(here)
-        found = allocate(trials(1), auto, Resources(cpus=1, gpus=None), nodes, local=False)
-        assert (found.setting.device, found.max_concurrent) == (device, None)  # a cluster may grow
+        found = allocate(trials(1), Resources(cpus=1, gpus=None), nodes, local=False)
+        assert (found.tasks[0].device, found.max_concurrent) == (device, None)  # a cluster may grow
 
 
 @pytest.mark.parametrize(
@@ -68,12 +66,11 @@ def test_on_a_cluster_the_nodes_say_whether_there_is_a_gpu(setting, trials, gpu_
         ([FOUR, LARGE], Resources(cpus=1, gpus=None), 2, ("cuda", 1.0, 2, 1 / 4)),  # five GPUs hold two pairs
     ],
 )
-def test_workers_of_a_trial_take_their_place_each(setting, trials, gpu_if, nodes, needed, workers, expected):
-    auto = replace(setting("a", "ray"), device="auto")
+def test_workers_of_a_trial_take_their_place_each(trials, gpu_if, nodes, needed, workers, expected):
     gpu_if(False)
-    found = allocate(trials(workers), auto, needed, nodes, local=False)
-    assert (found.setting.device, found.resources.gpus, found.max_concurrent) == expected[:3]
-    assert found.setting.memory_share == pytest.approx(expected[3])
+    found = allocate(trials(workers), needed, nodes, local=False)
+    assert (found.tasks[0].device, found.tasks[0].gpus, found.max_concurrent) == expected[:3]
+    assert found.tasks[0].memory_share == pytest.approx(expected[3])
 
 
 @pytest.mark.parametrize(
@@ -105,10 +102,10 @@ def test_workers_of_a_trial_take_their_place_each(setting, trials, gpu_if, nodes
         ),
     ],
 )
-def test_what_no_node_has_is_refused(setting, trials, gpu_if, node, needed, workers, message):
+def test_what_no_node_has_is_refused(trials, gpu_if, node, needed, workers, message):
     gpu_if("GPU" in node)
     with pytest.raises(ExecutionError, match=message):
-        allocate(trials(workers), replace(setting("a", "ray"), device="auto"), needed, [node], local=True)
+        allocate(trials(workers), needed, [node], local=True)
 
 
 @pytest.mark.parametrize(

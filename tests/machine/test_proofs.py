@@ -21,7 +21,7 @@ from harness.plan.specs import TrainSpec
 from harness.training import cuda_graph
 from harness.training.cuda_graph import graphed
 from harness.trial.session import Session
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 WRONG = {"rows": "the loss is wrong by 1.0e-01 (bf16, many words; at most 1.0e-05 is rounding)"}
@@ -287,8 +287,8 @@ def test_a_graph_that_is_proved_is_recorded_and_one_that_is_off_asks_for_no_proo
 
 def test_the_record_of_a_trial_says_what_was_switched_off(makes, tmp_path):
     def session(device):
-        setting = Setting(suite="small", runs=tmp_path, data=tmp_path, device=device, executor="inline")
-        return Session(setting, handmade.record().spec, None)
+        about = {"suite": "small", "runs": tmp_path, "data": tmp_path, "device": device, "executor": "inline"}
+        return Session(Task(spec=handmade.record().spec, **about), None)
 
     on_gpu = session("cuda")
     assert on_gpu.environment(graphed=False, retries=0).switched_off == (SENTENCE,)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import handmade
 import psutil
 import pytest
 from commands import PATIENCE, WITHOUT_GPU
@@ -21,7 +22,6 @@ from harness.execution.resources import Resources
 from harness.kernels import probe
 from harness.plan.specs import TrialSpec
 from harness.registry import HEADS
-from harness.trial.setting import Setting
 
 PLUGIN = Path(__file__).parent / "faulty"
 CORPUS = "corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]"
@@ -77,7 +77,9 @@ class Place:
         with what was disturbed elsewhere, or to go on with it.
         """
         with self._known_here():
-            inline.execute(self.trials(), self.setting(), Resources(cpus=1, gpus=0.0), lambda event: None)
+            inline.execute(
+                [self.setting()(spec=spec) for spec in self.trials()], Resources(cpus=1, gpus=0.0), lambda event: None
+            )
         return self.results()
 
     def trials(self) -> list[TrialSpec]:
@@ -85,9 +87,9 @@ class Place:
         with self._known_here():
             return list(plan.load(self.suite).trials)
 
-    def setting(self) -> Setting:
+    def setting(self) -> partial:
         """How `harness run --executor inline` runs them."""
-        return Setting(suite="tiny", runs=self.runs, data=self.folder, device="cpu", executor="inline",
+        return partial(handmade.task, runs=self.runs,
                        route=probe.chosen_route())  # fmt: skip
 
     @contextmanager

@@ -16,6 +16,7 @@ from harness.training.checkpoint import Checkpoints, Saving, SessionInfo
 from harness.training.clocks import Clocks
 from harness.training.loop import Hooks
 from harness.training.step import EagerStep
+from harness.trial.task import Task
 
 SMALL = """\
 name: small
@@ -121,6 +122,12 @@ def record(**changes) -> TrialRecord:
     values["metrics"] = measured(train, **values["metrics"]) if ok else values["metrics"]
     made = {"curve": curve(train.epochs) if ok else (), "environment": environment(), "certificate": certificate()}
     return TrialRecord(**{**made, **values})
+
+
+def task(spec: TrialSpec, runs: Path, **changes) -> Task:
+    """A trial on the CPU, in this process."""
+    about = {"suite": "tiny", "runs": runs, "data": runs, "device": "cpu", "executor": "inline"}
+    return Task(spec=spec, **{**about, **changes})
 
 
 def matched_suite(*replacements: tuple[str, str], match: str = MATCH) -> str:

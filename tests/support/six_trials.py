@@ -7,7 +7,7 @@ import pytest
 
 from harness import plan
 from harness.records.record import CurvePoint, TrialRecord
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 SUITE = """\
 name: tiny
@@ -37,11 +37,12 @@ def suite(place):
 
 
 @pytest.fixture(scope="module")
-def setting(place):
-    """A function: name of a runs' folder, executor -> Setting on the CPU."""
+def tasks(place):
+    """A function: trials, name of their runs' folder, executor -> their tasks on the CPU."""
 
-    def make(name: str, executor: str) -> Setting:
-        return Setting(suite="tiny", runs=place / name, data=place / "data", device="cpu", executor=executor)
+    def make(specs, name: str, executor: str, **changes) -> list[Task]:
+        about = {"runs": place / name, "data": place / "data", "device": "cpu", "executor": executor, **changes}
+        return [Task(spec=spec, suite="tiny", **about) for spec in specs]
 
     return make
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +28,7 @@ from harness.training.optimization import make_optimizer
 from harness.training.step import EagerStep
 from harness.trial.follow import Failed, follow
 from harness.trial.run import run
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 V, SEED = 11, 5
 TOKENS = torch.randint(V, (130,), generator=torch.Generator().manual_seed(0))  # 4 columns of 32: 7 + 7 + 7 + 7 + 3
@@ -84,10 +85,10 @@ def trials(folder: Path, workers: int, dropout: float = 0.0) -> tuple:
     return plan.load(path, (f"train.data_parallel={workers}",)).trials
 
 
-def setting_of(runs: Path, measure, minutes: float = 10.0) -> Setting:
+def setting_of(runs: Path, measure, minutes: float = 10.0) -> partial:
     pace = CheckpointSpec(minutes=minutes)
     where = {"suite": "tiny", "runs": runs, "data": runs, "device": "cpu", "executor": "inline"}
-    return Setting(**where, checkpoint=pace, measure=measure)
+    return partial(Task, **where, checkpoint=pace, measure=measure)
 
 
 class Worker:
@@ -183,12 +184,12 @@ class Worker:
             ended = "lost"
         (self.folder / f"ended{self.rank}.json").write_text(json.dumps(ended))
 
-    def _trial(self, spec, setting: Setting) -> Workers:
+    def _trial(self, spec, setting: partial) -> Workers:
         workers = Workers(self.rank, 2)
         if self.rank:
-            follow(spec, setting, workers)
+            follow(setting(spec=spec), workers)
         else:
-            run(spec, setting, lambda progress: None, None, workers)
+            run(setting(spec=spec), workers=workers)
         return workers
 
     def _segments(self):
@@ -268,7 +269,7 @@ def test_other_weights_than_the_firsts_are_refused(left):
 def test_the_curve_is_that_of_one_worker_with_the_whole_batch(left, tmp_path, index):
     ours = store.load(left.folder / "whole", trials(tmp_path, 2)[index].id)
     spec = trials(tmp_path, 1)[index]
-    alone = run(spec, setting_of(tmp_path, plan.load(next(tmp_path.glob("*.yaml"))).measure), lambda progress: None)
+    alone = run(setting_of(tmp_path, plan.load(next(tmp_path.glob("*.yaml"))).measure)(spec=spec))
     assert (ours.status, ours.spec.train.data_parallel, ours.environment.cuda_graph) == ("ok", 2, False)
     for mine, theirs in zip(ours.curve, alone.curve, strict=True):
         assert mine.train_loss == pytest.approx(theirs.train_loss, rel=2e-6)

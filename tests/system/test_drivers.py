@@ -6,7 +6,6 @@ import pty
 import random
 import signal
 import time
-from dataclasses import replace
 
 import pytest
 from commands import EVERY_BACKBONE, EVERY_HEAD, PATIENCE
@@ -85,10 +84,10 @@ def test_every_head_and_backbone_goes_on_in_one_run_under_ray_to_the_same_bits(m
     place = module_place(*heads.values(), backbones=f"backbones: [{', '.join(EVERY_BACKBONE)}]")
     undisturbed, rng, setting = {}, random.Random(0), place.setting()
     for spec in plan.select(place.trials(), only):
-        whole = run(spec, replace(setting, runs=place.folder / "whole"), lambda progress: None)
+        whole = run(setting(spec=spec, runs=place.folder / "whole"))
         undisturbed[spec.id] = result(whole.model_dump(mode="json"))
         with interrupted_before(rng.randrange(15, 45)):
-            run(spec, setting, lambda progress: None)
+            run(setting(spec=spec))
     assert place.records() == {}
     assert place.run("--no-tracking", "--only", only[0], "--only", only[1]).returncode == 0
     assert place.results() == undisturbed

@@ -34,10 +34,11 @@ from pathlib import Path
 from harness import plan
 from harness.execution import inline
 from harness.execution.resources import Resources
-from harness.trial.run import Setting
+from functools import partial
+from harness.trial.task import Task
 
 here = Path.cwd()
-setting = Setting(suite="tiny", runs=here / "runs", data=here, device="cpu", executor="inline")
+setting = partial(handmade.task, runs=here / "runs")
 inline.execute(list(plan.load(here / "suites" / "tiny.yaml").trials)[:1], setting, Resources(cpus=1, gpus=0.0), print)
 """
 

@@ -1,8 +1,9 @@
 """Trained models against what the text itself allows: the chain that drew it, and its unigrams."""
 
 import math
-from pathlib import Path
+from functools import partial
 
+import handmade
 import pytest
 import torch
 
@@ -11,7 +12,6 @@ from harness.distributions import Mixture
 from harness.heads.softmax import Softmax
 from harness.registry import HEADS
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 MARKOV = """\
 name: markov
@@ -36,8 +36,8 @@ def load(tmp_path, text):
 
 
 def execute(spec, tmp_path):
-    setting = Setting(suite="markov", runs=tmp_path / "runs", data=Path("no data"), device="cpu", executor="inline")
-    return run(spec, setting, lambda progress: None)
+    setting = partial(handmade.task, runs=tmp_path / "runs")
+    return run(setting(spec=spec))
 
 
 @pytest.mark.parametrize("index", range(4))

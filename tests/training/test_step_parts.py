@@ -1,5 +1,7 @@
 """An update in parts (train.accumulation): that of the undivided batch; interrupted and resumed with its states."""
 
+from functools import partial
+
 import handmade
 import pytest
 import rounding
@@ -13,7 +15,6 @@ from harness.plan.suite_file import CheckpointSpec
 from harness.training.optimization import make_optimizer
 from harness.training.step import EagerStep
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 V = 11
 TOKENS = torch.randint(V, (120,), generator=torch.Generator().manual_seed(0))  # 6 columns of 20: 7 + 7 + 5 targets
@@ -131,17 +132,15 @@ def test_a_trial_in_parts_ends_with_the_same_bits_where_it_is_interrupted(tmp_pa
     )
     (spec,) = plan.load(path).trials
 
-    def setting(name: str) -> Setting:
+    def setting(name: str) -> partial:
         pace = CheckpointSpec(minutes=1e-9)
-        return Setting(
-            suite="tiny", runs=tmp_path / name, data=tmp_path, device="cpu", executor="inline", checkpoint=pace
-        )
+        return partial(handmade.task, runs=tmp_path / name, checkpoint=pace)
 
-    whole = run(spec, setting("whole"), lambda progress: None)
+    whole = run(setting("whole")(spec=spec))
     for step in (3, 5):
         with handmade.interrupted_before(step):
-            run(spec, setting("cut"), lambda progress: None)
-    cut = run(spec, setting("cut"), lambda progress: None)
+            run(setting("cut")(spec=spec))
+    cut = run(setting("cut")(spec=spec))
     assert (cut.status, cut.environment.sessions) == ("ok", 3)
     assert cut.weights_sha256 == whole.weights_sha256
     assert [(p.train_loss, p.valid_ppl) for p in cut.curve] == [(p.train_loss, p.valid_ppl) for p in whole.curve]

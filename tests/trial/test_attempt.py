@@ -1,7 +1,8 @@
 """What the attempts before mean for the next one: deaths of workers are counted, silence is a timeout."""
 
-from dataclasses import replace
+from functools import partial
 
+import handmade
 import pytest
 from handmade import interrupted_before
 
@@ -9,7 +10,6 @@ from harness import plan
 from harness.records import store
 from harness.trial import attempt
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 STEPS = 15
 
@@ -21,13 +21,13 @@ def spec(tiny_suite):
 
 @pytest.fixture
 def setting(tmp_path):
-    return Setting(suite="tiny", runs=tmp_path, data=tmp_path, device="cpu", executor="inline", driver="this run")
+    return partial(handmade.task, runs=tmp_path, driver="this run")
 
 
 def cut_off(spec, setting, at: int) -> None:
     """An attempt that ends before a step as if its process had died."""
     with interrupted_before(at):
-        run(spec, setting, lambda progress: None)
+        run(setting(spec=spec))
 
 
 def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_them(tmp_path):
@@ -43,23 +43,23 @@ def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_th
 ):
     for steps in (STEPS + 3, 2):
         cut_off(spec, setting, steps)
-    record = run(spec, setting, lambda progress: None)
+    record = run(setting(spec=spec))
     assert (record.status, record.environment.retries) == ("error", 2)
     assert record.message == "WorkerDied: the worker died 2 times after 0 steps of epoch 2"
     assert [point.epoch for point in record.curve] == [1]
 
 
 def test_hang_whose_process_the_watchdog_ended_is_a_timeout(spec, setting):
-    folder = store.folder(setting.runs, spec.id)
-    attempt.begin(folder, setting.driver, (1, 0))
+    folder = store.folder(setting.keywords["runs"], spec.id)
+    attempt.begin(folder, setting.keywords["driver"], (1, 0))
     (folder / attempt.STUCK).write_text("where it was")
-    record = run(spec, setting, lambda progress: None)
+    record = run(setting(spec=spec))
     assert record.status == "timeout"
     assert "where it was" in (folder / "trial.log").read_text()
     assert not (folder / attempt.STUCK).exists()
 
 
 def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(spec, setting, monkeypatch):
-    anew = replace(setting, fresh=True)
+    anew = partial(setting, fresh=True)
     cut_off(spec, anew, STEPS + 3)
-    assert run(spec, anew, lambda progress: None).environment.sessions == 2
+    assert run(anew(spec=spec)).environment.sessions == 2

@@ -1,5 +1,6 @@
 """Certificates of trials: what is honest has one whatever its shape, and what cheats has not."""
 
+from functools import partial
 from pathlib import Path
 
 import handmade
@@ -19,7 +20,6 @@ from harness.trial import certify as certifying
 from harness.trial import stages
 from harness.trial.certify import certify, log_epsilon, segments_to_sample
 from harness.trial.run import run
-from harness.trial.setting import Setting
 from harness.trial.sources import load_planned
 
 LSTM = "lstm: {d_model: 8, num_layers: 1}"
@@ -39,8 +39,8 @@ def suite(tmp_path, heads, backbones=(f"{{{LSTM}}}",), tokens=400, **changes):
 
 
 def ran(spec, tmp_path):
-    setting = Setting(suite="suite", runs=tmp_path / "runs", data=Path("no data"), device="cpu", executor="inline")
-    return run(spec, setting, lambda progress: None)
+    setting = partial(handmade.task, runs=tmp_path / "runs")
+    return run(setting(spec=spec))
 
 
 def built(tmp_path, *arguments, **more):

@@ -3,8 +3,9 @@
 import os
 import signal
 import threading
-from dataclasses import replace
+from functools import partial
 
+import handmade
 import pytest
 import torch
 from disturbed import suite_text
@@ -23,7 +24,6 @@ from harness.training.step import EagerStep
 from harness.trial import lost, stages
 from harness.trial.failures import status_of
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 ONE = Resources(cpus=1, gpus=0.0)
 
@@ -36,7 +36,7 @@ def trials(tmp_path, *heads, **more):
 
 @pytest.fixture
 def setting(tmp_path):
-    return Setting(suite="tiny", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
+    return partial(handmade.task, runs=tmp_path / "runs")
 
 
 class Killed(BaseException):
@@ -57,10 +57,10 @@ def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path,
     (edited,) = plan.load(path).trials
     assert edited.id != spec.id
     with pytest.raises(CorpusError, match="has changed since the trials were planned"):
-        run(spec, replace(setting, contents=planned.contents), lambda progress: None)
-    assert store.load(setting.runs, spec.id) is None
+        run(setting(spec=spec, contents=planned.contents))
+    assert store.load(setting.keywords["runs"], spec.id) is None
     text.write_text("a b c d e f g h\n" * 60)
-    assert run(spec, replace(setting, contents=planned.contents), lambda progress: None).status == "ok"
+    assert run(setting(spec=spec, contents=planned.contents)).status == "ok"
 
 
 def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(tmp_path, setting, monkeypatch):
@@ -69,35 +69,35 @@ def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(tmp_p
     other = []
 
     def fetch(specs, data):  # Ray starts, corpora come in; meanwhile another driver finishes the trial
-        other.append(run(spec, setting, lambda progress: None))
+        other.append(run(setting(spec=spec)))
 
     monkeypatch.setattr(inline, "fetch_sources", fetch)
     ends = []
-    inline.execute(todo, setting, ONE, ends.append)
+    inline.execute([setting(spec=each) for each in todo], ONE, ends.append)
     assert store.digest(ends[-1].record) == store.digest(other[0])
 
 
 def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, setting):
     specs = list(trials(tmp_path, "softmax", seeds="[1, 2]"))
-    watcher = Watcher(specs, setting, lambda event: None)
+    watcher = Watcher([setting(spec=spec) for spec in specs], lambda event: None)
 
-    def fit(some, using, at_once):
+    def fit(some, at_once):
         if at_once is None:
-            for spec in some:
-                watcher.started(spec.id)
+            for task in some:
+                watcher.started(task.id)
         raise ConnectionError("the head node is gone")
 
     with pytest.raises(ExecutionError, match="the head node is gone"):
-        in_rounds(specs, setting, watcher, fit)
-    assert store.digests(setting.runs, [spec.id for spec in specs]) == {}
+        in_rounds(watcher, fit)
+    assert store.digests(setting.keywords["runs"], [spec.id for spec in specs]) == {}
 
 
 def test_a_driver_gives_up_a_trial_without_waiting_for_whoever_holds_it(tmp_path, setting, monkeypatch):
     monkeypatch.setattr(lost, "LOCK_SECONDS", 0.5)
     (spec,) = trials(tmp_path, "softmax")
-    watcher = Watcher([spec], setting, lambda event: None)
+    watcher = Watcher([setting(spec=spec)], lambda event: None)
     watcher.started(spec.id)
-    with store.writing(setting.runs, spec.id):
+    with store.writing(setting.keywords["runs"], spec.id):
         driver = threading.Thread(target=watcher.died, args=(spec.id, "gone"), daemon=True)
         driver.start()
         driver.join(15)
@@ -112,8 +112,8 @@ def test_a_listener_that_raises_fails_no_trial_inline(tmp_path, setting):
         if event.kind == "progress":
             raise OSError(28, "No space left on device")  # stdout is a file on a full disk, or the terminal is gone
 
-    inline.execute([spec], setting, ONE, listener)
-    assert store.load(setting.runs, spec.id).status == "ok"
+    inline.execute([setting(spec=spec)], ONE, listener)
+    assert store.load(setting.keywords["runs"], spec.id).status == "ok"
 
 
 @pytest.mark.parametrize("message", ["caf\udce9.txt", "x" * 17_000_000], ids=["surrogate", "huge"])
@@ -124,8 +124,8 @@ def test_whatever_a_head_says_its_record_is_made_and_can_be_read(message, tmp_pa
 
     (spec,) = trials(tmp_path, "softmax")
     monkeypatch.setitem(HEADS._classes, "softmax", Talking)
-    inline.execute([spec], setting, ONE, lambda event: None)
-    assert store.load(setting.runs, spec.id).status == "error"
+    inline.execute([setting(spec=spec)], ONE, lambda event: None)
+    assert store.load(setting.keywords["runs"], spec.id).status == "error"
 
 
 def test_checkpoints_of_another_version_are_refused_with_a_sentence_and_removed(tmp_path, setting, monkeypatch):
@@ -134,7 +134,7 @@ def test_checkpoints_of_another_version_are_refused_with_a_sentence_and_removed(
     with monkeypatch.context() as patch:
         patch.setattr(stages, "weights_sha256", lambda weights: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
-            run(spec, setting, lambda progress: None)
+            run(setting(spec=spec))
     monkeypatch.setattr("harness.training.checkpoint.SCHEMA", 1000)
     ends = []
 
@@ -144,8 +144,8 @@ def test_checkpoints_of_another_version_are_refused_with_a_sentence_and_removed(
             raise Killed
 
     with pytest.raises(Killed):
-        run(spec, setting, report)
-    folder = store.folder(setting.runs, spec.id)
+        run(setting(spec=spec), report)
+    folder = store.folder(setting.keywords["runs"], spec.id)
     assert Checkpoints(folder).newest(spec.id).position.epoch == 2
     log = (folder / "trial.log").read_text()
     assert "made by another version of the harness or for another trial; the trial starts again" in log
@@ -154,13 +154,13 @@ def test_checkpoints_of_another_version_are_refused_with_a_sentence_and_removed(
 def test_weights_of_a_best_epoch_are_there_though_damaged_checkpoints_lie_beside(tmp_path, setting, monkeypatch):
     """Both kept checkpoints are of an older harness; the best epoch is the first one."""
     (spec,) = trials(tmp_path, "softmax", train="train: {optimizer: sgd, lr: 20, epochs: 4, batch_size: 4, seq_len: 7}")
-    whole = run(spec, setting, lambda progress: None)
-    folder = store.folder(setting.runs, spec.id)
+    whole = run(setting(spec=spec))
+    folder = store.folder(setting.keywords["runs"], spec.id)
     assert whole.metrics["best_epoch"] < 4, "choose another rate"
     (folder / "record.json").unlink()
     for epoch in (8, 9):  # of a foreign schema, named further on
         torch.save({}, folder / f"checkpoint-{epoch:06}-00000000-000007.pt")
-    again = run(spec, setting, lambda progress: None)
+    again = run(setting(spec=spec))
     assert (again.status, again.message) == ("ok", "")
 
 
@@ -185,18 +185,18 @@ def test_waiting_for_the_driver_is_no_silence_of_the_trial(tmp_path, setting, mo
         return step(self, *arguments)
 
     monkeypatch.setattr(EagerStep, "advance", advance)
-    setting = replace(setting, timeout=TimeoutSpec(silent_minutes=60))
-    record = run(spec, setting, lambda progress: alarms["waiting"].add(seconds_left() > 0))
+    setting = partial(setting, timeout=TimeoutSpec(silent_minutes=60))
+    record = run(setting(spec=spec), lambda progress: alarms["waiting"].add(seconds_left() > 0))
     assert record.status == "ok", record.message
     assert alarms == {"waiting": {False}, "training": {True}}  # is an alarm set
 
 
 def test_a_stuck_log_of_an_earlier_run_does_not_end_a_forced_one(tmp_path, setting):
     (spec,) = trials(tmp_path, "softmax")
-    folder = store.folder(setting.runs, spec.id)
+    folder = store.folder(setting.keywords["runs"], spec.id)
     folder.mkdir(parents=True)
     (folder / "stuck.log").write_text("Timeout!\nThread 0x1\n")  # the watchdog's; the driver died right after, too
-    record = run(spec, replace(setting, fresh=True), lambda progress: None)  # --force, no timeout in the suite any more
+    record = run(setting(spec=spec, fresh=True))  # --force, no timeout in the suite any more
     assert record.status == "ok", record.message
 
 
@@ -208,7 +208,7 @@ def test_a_folder_of_anyone_in_tmp_stops_no_run(tmp_path, setting, monkeypatch):
 
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     (tmp_path / f".harness-tune-{socket.gethostname()}-mine").mkdir()
-    with schedule._scratch_folder(setting, "local") as scratch:
+    with schedule._scratch_folder(tmp_path, "local") as scratch:
         scratch.mkdir(exist_ok=True)
         assert os.stat(scratch).st_mode & 0o077 == 0  # Tune reads pickles back from there
 
@@ -216,10 +216,10 @@ def test_a_folder_of_anyone_in_tmp_stops_no_run(tmp_path, setting, monkeypatch):
 def test_a_record_that_was_ok_outlives_two_failed_ones(tmp_path, setting, monkeypatch):
     """--force on a finished trial, out of memory beside others, and again alone."""
     (spec,) = trials(tmp_path, "softmax")
-    good = run(spec, setting, lambda progress: None)
+    good = run(setting(spec=spec))
     monkeypatch.setattr(stages, "build_model", lambda *a, **k: (_ for _ in ()).throw(MemoryError()))
     for _ in range(2):
-        known = store.load(setting.runs, spec.id)
-        run(spec, replace(setting, fresh=True), lambda progress: None, store.digest(known))
-    kept = [path.read_text() for path in store.folder(setting.runs, spec.id).glob("record*")]
+        known = store.load(setting.keywords["runs"], spec.id)
+        run(setting(spec=spec, fresh=True, replaces=store.digest(known)))
+    kept = [path.read_text() for path in store.folder(setting.keywords["runs"], spec.id).glob("record*")]
     assert any(good.weights_sha256 in text for text in kept)

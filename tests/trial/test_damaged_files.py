@@ -3,9 +3,10 @@
 import contextlib
 import io
 import os
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import handmade
 import pytest
 import torch
 from disturbed import Place, result, suite_text
@@ -19,7 +20,6 @@ from harness.training import checkpoint
 from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position, SessionInfo
 from harness.trial import run as trial_run
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 pytestmark = pytest.mark.system
 
@@ -34,8 +34,8 @@ def spec(tmp_path_factory):
 
 
 def trained(spec, runs: Path, **changes):
-    setting = Setting(suite="tiny", runs=runs, data=runs, device="cpu", executor="inline")
-    return run(spec, replace(setting, **changes), lambda progress: None)
+    setting = partial(handmade.task, runs=runs)
+    return run(setting(spec=spec, **changes))
 
 
 def of(record) -> tuple:

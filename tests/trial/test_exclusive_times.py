@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,15 +18,17 @@ from harness.records import store
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.step import EagerStep
 from harness.trial import exclusive_times, laps
-from harness.trial.conditions import with_exact_route
 from harness.trial.exclusive_times import timed
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 CORPORA = (
     "  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}",
     "  - markov: {vocab_size: [12, 9], num_tokens: 400, branching: 3}",
 )
+
+
+def taken_of(records, setting):
+    return timed([setting(spec=record.spec) for record in records], {record.id: record for record in records})
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +37,8 @@ def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ran")
     path = folder / "suite.yaml"
     path.write_text(handmade.changed(CORPORA, ("seeds: [1, 2]", "seeds: [1]")))
-    setting = Setting(suite="small", runs=folder / "runs", data=Path("no data"), device="cpu", executor="inline")
-    made = [run(spec, setting, lambda progress: None) for spec in plan.load(path).trials]
+    setting = partial(handmade.task, runs=folder / "runs")
+    made = [run(setting(spec=spec)) for spec in plan.load(path).trials]
     assert [record.status for record in made] == ["ok"] * 4
     return SimpleNamespace(setting=setting, records=made, folder=folder)
 
@@ -59,7 +62,7 @@ def test_models_take_turns_in_rounds_within_their_corpus(ran, monkeypatch):
     monkeypatch.setattr(
         exclusive_times, "_visit", lambda taken, *more: turns.append(taken.record.id) or visit(taken, *more)
     )
-    taken, said = timed(ran.records, ran.setting)
+    taken, said = taken_of(ran.records, ran.setting)
     a, b, c, d = (record.id for record in ran.records)
     assert turns == [a, b] * 3 + [c, d] * 3
     assert [timing.trial for timing in taken] == [a, b, c, d]
@@ -70,7 +73,7 @@ def test_models_take_turns_in_rounds_within_their_corpus(ran, monkeypatch):
 
 def test_a_timing_is_of_the_batches_of_all_rounds(ran, monkeypatch):
     laps_of(monkeypatch, [1.0, 2.0], [10.0, 30.0], [3.0, 4.0], [20.0, 20.0], [5.0, 100.0], [10.0, 30.0])
-    first, second = timed(ran.records[:2], ran.setting)[0]
+    first, second = taken_of(ran.records[:2], ran.setting)[0]
     # 1 2 3 4 5 100: median 3.5; quartiles at 7/4 and 21/4 of six: 1.75 and 5 + 95/4 = 28.75
     assert first.metrics == {"train_ms_per_batch": 3.5, "train_ms_per_batch_iqr": 27.0}
     assert second.metrics["train_ms_per_batch"] == 20.0
@@ -86,7 +89,7 @@ def test_the_weights_timed_are_those_of_the_record(ran, monkeypatch):
         return evaluate(model, tokens, spec, **more)
 
     monkeypatch.setattr(laps, "evaluate", looked)
-    (timing,), said = timed(ran.records[:1], ran.setting)
+    (timing,), said = taken_of(ran.records[:1], ran.setting)
     assert seen == {ran.records[0].weights_sha256}
     assert (timing.initial, said) == (False, [])
     assert (timing.trial, timing.weights_sha256) == (ran.records[0].id, ran.records[0].weights_sha256)
@@ -99,9 +102,9 @@ def tokens_of(record):
 @pytest.mark.parametrize("harm", ["gone", "damaged", "another's"])
 def test_without_its_weights_a_model_is_timed_with_initial_ones_and_says_so(ran, harm, monkeypatch):
     record, seen, evaluate = ran.records[0], set(), laps.evaluate
-    place = store.folder(ran.setting.runs, record.id) / BEST
+    place = store.folder(ran.setting.keywords["runs"], record.id) / BEST
     kept = place.read_bytes()
-    other = store.folder(ran.setting.runs, ran.records[1].id) / BEST
+    other = store.folder(ran.setting.keywords["runs"], ran.records[1].id) / BEST
 
     def looked(model, *arguments, **more):
         seen.add(weights_sha256(model.state_dict()))
@@ -112,7 +115,7 @@ def test_without_its_weights_a_model_is_timed_with_initial_ones_and_says_so(ran,
     try:
         if harm != "gone":
             place.write_bytes(kept[:-1] + b"?" if harm == "damaged" else other.read_bytes())
-        (timing,), (said,) = timed([record], ran.setting)
+        (timing,), (said,) = taken_of([record], ran.setting)
     finally:
         place.write_bytes(kept)
     spec = record.spec
@@ -126,11 +129,11 @@ def test_a_pass_changes_no_file_no_record_no_weights_and_no_global_state(ran):
     files = {path: path.read_bytes() for path in sorted(ran.folder.rglob("*")) if path.is_file()}
     before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
     threads, multiplied = torch.get_num_threads(), torch.backends.mkldnn.matmul.fp32_precision
-    timed(ran.records[:2], ran.setting)
+    taken_of(ran.records[:2], ran.setting)
     assert {path: path.read_bytes() for path in sorted(ran.folder.rglob("*")) if path.is_file()} == files
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
     assert (torch.get_num_threads(), torch.backends.mkldnn.matmul.fp32_precision) == (threads, multiplied)
-    weights = load_weights(store.folder(ran.setting.runs, ran.records[0].id) / BEST, "cpu")
+    weights = load_weights(store.folder(ran.setting.keywords["runs"], ran.records[0].id) / BEST, "cpu")
     assert weights_sha256(weights) == ran.records[0].weights_sha256
 
 
@@ -144,7 +147,7 @@ def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
         visit(taken, *more)
 
     monkeypatch.setattr(exclusive_times, "_visit", fails_in_the_second_round)
-    taken, said = timed(ran.records[:2], ran.setting)
+    taken, said = taken_of(ran.records[:2], ran.setting)
     assert [timing.trial for timing in taken] == [ran.records[1].id]
     assert said == [f"{bad.spec} ({bad.id}) could not be timed: MemoryError: no room"]
     assert calls == {bad.id: 2, ran.records[1].id: 3}
@@ -159,7 +162,7 @@ def test_a_corpus_that_cannot_be_had_costs_its_own_models_only(ran, monkeypatch)
         return load(spec, *more)
 
     monkeypatch.setattr(exclusive_times, "load_planned", gone)
-    taken, said = timed(ran.records, ran.setting)
+    taken, said = taken_of(ran.records, ran.setting)
     assert [timing.trial for timing in taken] == [record.id for record in ran.records[2:]]
     assert len(said) == 2
     assert all("OSError: no such text" in each for each in said)
@@ -178,22 +181,20 @@ def test_other_work_on_the_machine_makes_a_timing_shared(ran, monkeypatch, looks
     laps_of(monkeypatch, *[[1.0, 2.0]] * 3)
     left = iter(looks)
     monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: next(left))
-    setting = with_exact_route(ran.setting)
-    setting = Setting.from_json(setting.to_json().replace('"shared":false', f'"shared":{str(told).lower()}'))
-    (timing,), _ = timed(ran.records[:1], setting)
+    setting = partial(ran.setting, shared=told)
+    (timing,), _ = taken_of(ran.records[:1], setting)
     assert (timing.busy, timing.shared) == (busy, shared)
     assert list(left) == []
 
 
 def test_inference_is_timed_where_the_suite_measures_it(ran):
-    setting = Setting(
-        suite="small", runs=ran.setting.runs, data=Path("no data"), device="cpu", executor="inline",
+    setting = partial(handmade.task, runs=ran.setting.keywords["runs"],
         measure=MeasureSpec(inference_batch=2),
     )  # fmt: skip
-    (timing,), _ = timed(ran.records[:1], setting)
+    (timing,), _ = taken_of(ran.records[:1], setting)
     kinds = ("train", "eval", "inference")
     assert set(timing.metrics) == {f"{kind}_ms_per_batch{more}" for kind in kinds for more in ("", "_iqr")}
-    (without,), _ = timed(ran.records[:1], ran.setting)
+    (without,), _ = taken_of(ran.records[:1], ran.setting)
     assert set(without.metrics) == {name for name in timing.metrics if not name.startswith("inference")}
 
 
@@ -201,7 +202,7 @@ def test_what_was_never_trained_is_timed_in_evaluation_only(ran):
     record = ran.records[0]
     untrained = record.spec.train.model_copy(update={"epochs": 0.0})
     made = record.model_copy(update={"spec": record.spec.model_copy(update={"train": untrained}), "curve": ()})
-    (timing,), said = timed([made], ran.setting)
+    (timing,), said = taken_of([made], ran.setting)
     assert set(timing.metrics) == {"eval_ms_per_batch", "eval_ms_per_batch_iqr"}
     assert (timing.batches, said) == (0, [])
 
@@ -211,7 +212,7 @@ def test_training_is_timed_at_the_last_rate_of_the_trial(ran, monkeypatch):
     point = record.curve[-1].model_copy(update={"lr": 0.125})
     made = record.model_copy(update={"curve": (*record.curve[:-1], point)})
     monkeypatch.setattr(laps, "training", lambda model, corpus, spec, lr: rates.append(lr) or (lambda n: [1.0] * n))
-    timed([made], ran.setting)
+    taken_of([made], ran.setting)
     assert rates == [0.125] * 3
 
 

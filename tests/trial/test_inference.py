@@ -1,7 +1,9 @@
 """Inference time: which batches are timed, and how; and which measures a record has beside what all have."""
 
+from functools import partial
 from itertools import cycle, islice
 
+import handmade
 import pytest
 import torch
 
@@ -14,7 +16,6 @@ from harness.registry import CORPORA
 from harness.trial import inference
 from harness.trial.inference import inference_times
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 V = 12
 TOKENS = torch.randint(V, (200,), generator=torch.Generator().manual_seed(0))
@@ -124,15 +125,12 @@ def executed(tmp_path, monkeypatch):
     def execute(measure=None, *overrides, corpus="written"):
         place = tmp_path / "tiny.yaml"
         place.write_text(SUITE.replace("CORPUS", corpus))
-        setting = Setting(
-            suite="tiny",
+        setting = partial(
+            handmade.task,
             runs=tmp_path / "runs",
-            data=tmp_path,
-            device="cpu",
-            executor="inline",
             measure=measure or MeasureSpec(),
         )
-        return run(plan.load(place, overrides).trials[0], setting, lambda progress: None)
+        return run(setting(spec=plan.load(place, overrides).trials[0]))
 
     return execute
 

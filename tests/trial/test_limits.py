@@ -3,9 +3,10 @@
 import math
 import signal
 import time
-from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
+import handmade
 import psutil
 import pytest
 from disturbed import suite_text
@@ -17,7 +18,6 @@ from harness.training.checkpoint import Checkpoints
 from harness.training.step import EagerStep
 from harness.trial import watch
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 GIB = 2**30
 
@@ -31,11 +31,11 @@ def spec(tmp_path):
 
 @pytest.fixture
 def setting(tmp_path):
-    return Setting(suite="tiny", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline")
+    return partial(handmade.task, runs=tmp_path / "runs")
 
 
 def trained(spec, setting):
-    return run(spec, setting, lambda progress: None)
+    return run(setting(spec=spec))
 
 
 def slow_from_step(number, monkeypatch, work):
@@ -69,7 +69,7 @@ class Clock:
 
 @pytest.mark.parametrize("stuck", [lambda: time.sleep(1000), spin])
 def test_hang_inline_is_a_timeout_that_keeps_its_checkpoint(stuck, spec, setting, monkeypatch):
-    setting = replace(setting, timeout=TimeoutSpec(silent_minutes=30))
+    setting = partial(setting, timeout=TimeoutSpec(silent_minutes=30))
     alarms = []
 
     def hang():
@@ -82,8 +82,8 @@ def test_hang_inline_is_a_timeout_that_keeps_its_checkpoint(stuck, spec, setting
     assert 0 < alarms[0] <= 1800
     assert (record.status, [point.epoch for point in record.curve]) == ("timeout", [1])
     assert record.message.startswith("TimedOut: no sign of life")
-    assert Checkpoints(setting.runs / spec.id).newest(spec.id).position.epoch == 2
-    again = run(spec, setting, lambda progress: None, store.digest(record))
+    assert Checkpoints(setting.keywords["runs"] / spec.id).newest(spec.id).position.epoch == 2
+    again = run(setting(spec=spec, replaces=store.digest(record)))
     assert (again.status, again.environment.sessions) == ("ok", 2)
 
 
@@ -99,7 +99,7 @@ def test_hang_is_no_name_for_a_trial_that_is_slow_but_alive(spec, setting, monke
 
     monkeypatch.setattr(watch.signal, "setitimer", set_alarm)
     slow_from_step(1, monkeypatch, step)  # 45 steps: 4500 s in all
-    record = trained(spec, replace(setting, timeout=TimeoutSpec(silent_minutes=5)))
+    record = trained(spec, partial(setting, timeout=TimeoutSpec(silent_minutes=5)))
     assert record.status == "ok", record.message
     assert due[0] == 300
 
@@ -107,27 +107,27 @@ def test_hang_is_no_name_for_a_trial_that_is_slow_but_alive(spec, setting, monke
 def test_timeout_minutes_are_of_all_sessions_together(spec, setting, monkeypatch):
     clock = Clock(monkeypatch)
     slow_from_step(1, monkeypatch, lambda: clock.passes(60))
-    setting = replace(setting, timeout=TimeoutSpec(minutes=20))
+    setting = partial(setting, timeout=TimeoutSpec(minutes=20))
     record = trained(spec, setting)
     assert (record.status, record.message) == ("timeout", "TimedOut: not finished after 20 minutes (timeout.minutes)")
     assert len(record.curve) == 1  # an epoch is 15 minutes
-    assert Checkpoints(setting.runs / spec.id).newest(spec.id).session.elapsed == 15 * 60
-    again = run(spec, setting, lambda progress: None, store.digest(record))  # the time is up
+    assert Checkpoints(setting.keywords["runs"] / spec.id).newest(spec.id).session.elapsed == 15 * 60
+    again = run(setting(spec=spec, replaces=store.digest(record)))  # the time is up
     assert again.status == "timeout"
-    longer = replace(setting, timeout=TimeoutSpec(minutes=60))
-    assert run(spec, longer, lambda progress: None, store.digest(again)).status == "ok"
+    longer = partial(setting, timeout=TimeoutSpec(minutes=60))
+    assert run(longer(spec=spec, replaces=store.digest(again))).status == "ok"
 
 
 @pytest.mark.parametrize("minutes", [60.0, 1e-9])  # the second is over before it begins
 def test_the_alarm_and_its_handler_are_put_back(minutes, spec, setting):
     before = signal.getsignal(signal.SIGALRM)
-    record = trained(spec, replace(setting, timeout=TimeoutSpec(minutes=minutes, silent_minutes=60)))
+    record = trained(spec, partial(setting, timeout=TimeoutSpec(minutes=minutes, silent_minutes=60)))
     assert record.status == ("ok" if minutes == 60 else "timeout")
     assert signal.getsignal(signal.SIGALRM) is before
 
 
 def test_a_trial_over_its_memory_limit_is_oom(spec, setting):
-    record = trained(spec, replace(setting, memory_gib=0.01))
+    record = trained(spec, partial(setting, memory_gib=0.01))
     assert record.status == "oom"
     assert record.message.startswith("MemoryError: the trial's process holds ")
     assert record.message.endswith("GiB, its limit is 0.01 GiB")
@@ -140,7 +140,7 @@ def test_only_who_holds_more_than_its_share_of_a_short_memory_is_oom(
     total = psutil.virtual_memory().total
     machine = type("Memory", (), {"percent": percent, "total": total})
     monkeypatch.setattr(watch.psutil, "virtual_memory", lambda: machine)
-    record = trained(spec, replace(setting, memory_share=share))
+    record = trained(spec, partial(setting, memory_share=share))
     assert record.status == status
     assert ("the machine is short of memory" in record.message) == (status == "oom")
 

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from pathlib import Path
+from functools import partial
 
 import handmade
 import pytest
@@ -10,7 +10,6 @@ import pytest
 from harness import plan
 from harness.trial import laps, model_times
 from harness.trial.model_times import ModelTime
-from harness.trial.setting import Setting
 
 CORPUS = (
     "  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}",
@@ -28,7 +27,7 @@ def specs(tmp_path):
 
 @pytest.fixture
 def setting(tmp_path):
-    return Setting(suite="small", runs=tmp_path / "runs", data=Path("no data"), device="cpu", executor="inline")
+    return partial(handmade.task, runs=tmp_path / "runs")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_each_model_takes_its_turn_in_each_round_and_its_first_batches_are_left_
 
     monkeypatch.setattr(laps, "training", training)
     monkeypatch.setattr(laps, "evaluation", lambda model, corpus, spec: lambda number: [1e9] + [3.0] * (number - 1))
-    found, unknown = model_times.model_times(specs, setting)
+    found, unknown = model_times.model_times([setting(spec=spec) for spec in specs])
     first, second = (found[spec.id] for spec in specs)
     assert unknown == []
     assert turns == ["softmax", "mos"] * 4
@@ -71,7 +70,7 @@ def test_each_model_takes_its_turn_in_each_round_and_its_first_batches_are_left_
 def test_steps_and_batches_are_counted_by_the_code_that_trains_and_evaluates(specs, setting):
     train = specs[0].train.model_copy(update={"eval_batch_size": 5})
     made = [specs[0].model_copy(update={"train": train})]
-    time = model_times.model_times(made, setting)[0][made[0].id]
+    time = model_times.model_times([setting(spec=spec) for spec in made])[0][made[0].id]
     # 99 targets in segments of 7; 40 tokens in 5 columns: 39 targets, columns of 8, a segment of 7 and one of 1
     assert (time.steps, time.valid_batches, time.test_batches) == (15, 2, 2)
     assert time.train_ms > 0
@@ -87,12 +86,12 @@ def test_a_planned_model_that_fails_is_named_and_the_others_are_timed(specs, set
         return build(backbone, head, **more)
 
     monkeypatch.setattr(model_times, "build", fails)
-    found, unknown = model_times.model_times(specs, setting)
+    found, unknown = model_times.model_times([setting(spec=spec) for spec in specs])
     assert list(found) == [specs[1].id]
     assert unknown == [f"{specs[0]} cannot be timed: MemoryError: no room"]
 
 
 def test_nothing_is_written(specs, setting, tmp_path):
     before = sorted(tmp_path.rglob("*"))
-    model_times.model_times(specs, setting)
+    model_times.model_times([setting(spec=spec) for spec in specs])
     assert sorted(tmp_path.rglob("*")) == before

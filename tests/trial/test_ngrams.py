@@ -1,8 +1,10 @@
 """Trials of `ngrams` from spec to record: their numbers, and what they have in common with other trials."""
 
 import math
+from functools import partial
 from pathlib import Path
 
+import handmade
 import pytest
 import rounding
 import torch
@@ -12,7 +14,6 @@ from harness import plan
 from harness.corpora.local_text import Embedded
 from harness.records import store, token_nll
 from harness.trial.run import run
-from harness.trial.setting import Setting
 from harness.trial.stages import load_planned
 
 SUITE = """\
@@ -34,11 +35,11 @@ def suite_of(tmp_path, ngrams, boundary="eos"):
 
 
 def setting_of(tmp_path, **more):
-    return Setting(suite="counted", runs=tmp_path / "runs", data=tmp_path, device="cpu", executor="inline", **more)
+    return partial(handmade.task, runs=tmp_path / "runs", **more)
 
 
 def run_of(spec, tmp_path):
-    return run(spec, setting_of(tmp_path), lambda progress: None)
+    return run(setting_of(tmp_path)(spec=spec))
 
 
 @pytest.mark.parametrize("boundary", ["eos", "sos_eos"])

@@ -2,16 +2,16 @@
 of the backbone; seen from within whole trials.
 """
 
-from pathlib import Path
+from functools import partial
 from types import SimpleNamespace
 
+import handmade
 import pytest
 import torch
 
 from harness import plan
 from harness.training.step import EagerStep
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 SUITE = """\
 name: pairing
@@ -34,7 +34,7 @@ def seen(request, tmp_path_factory):
     folder, found = tmp_path_factory.mktemp("pairing"), {}
     (folder / "suite.yaml").write_text(SUITE)
     suite = plan.load(folder / "suite.yaml", (f"train.shuffle={str(request.param == 'shuffled').lower()}",))
-    setting = Setting(suite="pairing", runs=folder / "runs", data=Path("no data"), device="cpu", executor="inline")
+    setting = partial(handmade.task, runs=folder / "runs")
     step = EagerStep.__call__
     for spec in plan.select(suite.trials, ("seed=1", "head=softmax")):
         trial = SimpleNamespace(segments=[], start=None, hidden=[])
@@ -52,7 +52,7 @@ def seen(request, tmp_path_factory):
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(EagerStep, "__call__", watched)
-            record = run(spec, setting, lambda progress: None)
+            record = run(setting(spec=spec))
         assert record.status == "ok", record.message
     return found
 

@@ -1,7 +1,9 @@
 """Parts of epochs and blocks: against hand-written loops, interrupted and resumed; and nothing to train on."""
 
 import math
+from functools import partial
 
+import handmade
 import pytest
 import torch
 from handmade import hooks, interrupted_before
@@ -18,7 +20,6 @@ from harness.training.evaluation import Score
 from harness.training.loop import Training
 from harness.training.step import detached, steps_of
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 V = 7
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})
@@ -194,25 +195,23 @@ def loaded(tmp_path, train):
 
 def setting(runs, pace):
     measure = MeasureSpec(start=True)
-    return Setting(
-        suite="tiny", runs=runs, data=runs, device="cpu", executor="inline", checkpoint=pace, measure=measure
-    )
+    return partial(handmade.task, runs=runs, checkpoint=pace, measure=measure)
 
 
 @pytest.mark.parametrize("name", TRAIN)
 def test_resume_in_and_after_a_part_of_an_epoch_is_bit_exact(name, tmp_path, monkeypatch):
     one = loaded(tmp_path, TRAIN[name])
-    whole = run(one, setting(tmp_path / "whole", CheckpointSpec()), lambda progress: None)
+    whole = run(setting(tmp_path / "whole", CheckpointSpec())(spec=one))
     every_step = setting(tmp_path / "cut", CheckpointSpec(minutes=1e-9))
     before = {"a part alone": [2, 3], "a part more": [2, 13, 3], "blocks": [2, 12, 4]}[name]  # each of its session
     for number in before:
         with interrupted_before(number):
-            run(one, every_step, lambda progress: None)
+            run(every_step(spec=one))
     with monkeypatch.context() as patch:  # killed after the last step, before the record
         patch.setattr("harness.records.store.save", lambda record, runs: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            run(one, every_step, lambda progress: None)
-    cut = run(one, every_step, lambda progress: None)
+            run(every_step(spec=one))
+    cut = run(every_step(spec=one))
     assert (whole.status, cut.status) == ("ok", "ok"), (whole.message, cut.message)
     assert cut.environment.sessions == len(before) + 2
     assert whole.weights_sha256 == cut.weights_sha256
@@ -224,7 +223,7 @@ def test_resume_in_and_after_a_part_of_an_epoch_is_bit_exact(name, tmp_path, mon
 
 
 def test_the_best_epoch_is_told_as_epochs_done(tmp_path):
-    record = run(loaded(tmp_path, "epochs: 0.4"), setting(tmp_path, CheckpointSpec()), lambda progress: None)
+    record = run(setting(tmp_path, CheckpointSpec())(spec=loaded(tmp_path, "epochs: 0.4")))
     assert record.metrics["best_epoch"] == 0.4
     assert record.metrics["start_valid_ppl"] > record.metrics["valid_ppl"]
     assert record.metrics["test_ppl"] == record.metrics["last_test_ppl"]

@@ -1,7 +1,9 @@
 """A trial that starts from pretrained weights: it begins as they are, and waits where they have changed."""
 
 import math
+from functools import partial
 
+import handmade
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -14,7 +16,6 @@ from harness.corpora.markov import Markov
 from harness.errors import CorpusError
 from harness.records import store
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 SUITE = """\
 name: started
@@ -46,19 +47,17 @@ def test_an_untrained_trial_scores_as_transformers_does_and_changed_weights_wait
     suite = plan.load(tmp_path / "suite.yaml")
     (spec,) = suite.trials
     runs = tmp_path / "runs"
-    setting = Setting(
-        suite="started", runs=runs, data=tmp_path, device="cpu", executor="inline", contents=suite.contents
-    )
+    setting = partial(handmade.task, runs=runs, contents=suite.contents)
     place = tmp_path / "saved" / "model.safetensors"
     whole = place.read_bytes()
     tensors = load_file(place)
     tensors["transformer.ln_f.bias"][0] += 1
     save_file(tensors, place)
     with pytest.raises(CorpusError, match="has changed since the trials were planned; run the command again"):
-        run(spec, setting, lambda progress: None)
+        run(setting(spec=spec))
     assert store.load(runs, spec.id) is None
     place.write_bytes(whole)
-    record = run(spec, setting, lambda progress: None)
+    record = run(setting(spec=spec))
     assert record.status == "ok", record.message
     test = Markov(vocab_size=12, num_tokens=400, branching=3).load(tmp_path).test
     with torch.no_grad():

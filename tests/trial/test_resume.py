@@ -1,5 +1,8 @@
 """An interrupted trial ends with the bits of an undisturbed one, for every head and backbone: RELIABILITY D1 to D3."""
 
+from functools import partial
+
+import handmade
 import pytest
 import torch
 from commands import EVERY_BACKBONE, EVERY_HEAD
@@ -13,7 +16,6 @@ from harness.training.cuda_graph import GraphStep, graphed
 from harness.training.step import EagerStep
 from harness.trial import stages
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 EVERY_STEP = CheckpointSpec(epochs=1, minutes=1e-9)
 ENDS = CheckpointSpec()
@@ -21,7 +23,7 @@ STEPS, EPOCHS = 15, 3  # 400 tokens in 4 columns: 99 targets in segments of 7
 
 
 def setting(runs, pace=EVERY_STEP):
-    return Setting(suite="tiny", runs=runs, data=runs, device="cpu", executor="inline", checkpoint=pace)
+    return partial(handmade.task, runs=runs, checkpoint=pace)
 
 
 def disturbed(spec, folder, monkeypatch, at, pace=EVERY_STEP):
@@ -39,10 +41,10 @@ def disturbed(spec, folder, monkeypatch, at, pace=EVERY_STEP):
         patch.setattr(EagerStep, "advance", advance)
         for _ in at:
             with pytest.raises(KeyboardInterrupt):
-                run(spec, setting(folder, pace), lambda progress: None)
+                run(setting(folder, pace)(spec=spec))
             if pace is ENDS:  # what was done since the last checkpoint is done again
                 done[:] = done[: len(done) // STEPS * STEPS]
-        return run(spec, setting(folder, pace), lambda progress: None)
+        return run(setting(folder, pace)(spec=spec))
 
 
 def same(one, other):
@@ -94,21 +96,21 @@ OPTIMISERS = {
 @pytest.mark.parametrize("head", EVERY_HEAD)
 def test_resume_bit_exact_for_every_head(head, tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(f"[{head}]", f"[{LSTM}]")).trials
-    whole = run(spec, setting(tmp_path / "whole", ENDS), lambda progress: None)
+    whole = run(setting(tmp_path / "whole", ENDS)(spec=spec))
     same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[1, 22, 38]))
 
 
 @pytest.mark.parametrize("backbone", EVERY_BACKBONE)
 def test_resume_bit_exact_for_every_backbone(backbone, tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{backbone}]")).trials
-    whole = run(spec, setting(tmp_path / "whole", ENDS), lambda progress: None)
+    whole = run(setting(tmp_path / "whole", ENDS)(spec=spec))
     same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[5, 15, 44]))
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_resume_bit_exact_for_every_way_of_training(name, tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]", OPTIMISERS[name])).trials
-    whole = run(spec, setting(tmp_path / "whole", ENDS), lambda progress: None)
+    whole = run(setting(tmp_path / "whole", ENDS)(spec=spec))
     last = 15 * (int(spec.train.epochs) - 1) + 1  # the second step of the last epoch
     same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[3, 16, last - 15, last]))
     changes = name in ("plateau", "previous", "step", "cosine")
@@ -117,7 +119,7 @@ def test_resume_bit_exact_for_every_way_of_training(name, tmp_path, monkeypatch)
 
 def test_resume_bit_exact_from_the_ends_of_epochs(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
-    whole = run(spec, setting(tmp_path / "whole", ENDS), lambda progress: None)
+    whole = run(setting(tmp_path / "whole", ENDS)(spec=spec))
     cut = disturbed(spec, tmp_path / "cut", monkeypatch, at=[5, 20, 44], pace=ENDS)
     same(whole, cut)
     assert cut.environment.sessions == 3  # the first was interrupted before its first checkpoint
@@ -137,7 +139,7 @@ def test_every_head_and_backbone_is_among_those_tested():
 
 def test_same_seed_same_bits_in_two_runs(tmp_path):
     (spec,) = suite(tmp_path, text("[{mos: {num_mixtures: 2, dropout: 0.2}}]", f"[{LSTM}]")).trials
-    one, two = (run(spec, setting(tmp_path / name, ENDS), lambda progress: None) for name in "ab")
+    one, two = (run(setting(tmp_path / name, ENDS)(spec=spec)) for name in "ab")
     same(one, two)
 
 
@@ -155,7 +157,7 @@ def test_a_plug_in_that_draws_from_python_and_numpy_resumes_too(tmp_path, monkey
 
     monkeypatch.setattr(HEADS.get("softmax"), "forward", noisy)
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
-    whole = run(spec, setting(tmp_path / "whole", ENDS), lambda progress: None)
+    whole = run(setting(tmp_path / "whole", ENDS)(spec=spec))
     same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[5, 20, 44]))
 
 
@@ -173,9 +175,9 @@ def test_what_changed_between_sessions_is_reported(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(EagerStep, "advance", advance)
         with pytest.raises(KeyboardInterrupt):
-            run(spec, setting(tmp_path, ENDS), lambda progress: None)
+            run(setting(tmp_path, ENDS)(spec=spec))
     monkeypatch.setattr("harness.machine.environment.commit", lambda: "bbb")
-    record = run(spec, setting(tmp_path, ENDS), lambda progress: None)
+    record = run(setting(tmp_path, ENDS)(spec=spec))
     assert record.environment.commit == "bbb"
     assert record.environment.changed == ("commit aaa until epoch 2",)
     assert store.load(tmp_path, spec.id) == record
@@ -183,7 +185,7 @@ def test_what_changed_between_sessions_is_reported(tmp_path, monkeypatch):
 
 def test_between_checkpoint_and_record_the_record_is_made_of_the_checkpoint_alone(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
-    whole = run(spec, setting(tmp_path / "whole", ENDS), lambda progress: None)
+    whole = run(setting(tmp_path / "whole", ENDS)(spec=spec))
 
     def killed(record, runs):
         raise KeyboardInterrupt
@@ -191,10 +193,10 @@ def test_between_checkpoint_and_record_the_record_is_made_of_the_checkpoint_alon
     with monkeypatch.context() as patch:
         patch.setattr(store, "save", killed)
         with pytest.raises(KeyboardInterrupt):
-            run(spec, setting(tmp_path / "cut", ENDS), lambda progress: None)
+            run(setting(tmp_path / "cut", ENDS)(spec=spec))
     with monkeypatch.context() as patch:
         patch.setattr(EagerStep, "advance", None)  # not one step more
-        cut = run(spec, setting(tmp_path / "cut", ENDS), lambda progress: None)
+        cut = run(setting(tmp_path / "cut", ENDS)(spec=spec))
     same(whole, cut)
     assert cut.metrics["train_ms_per_batch"] > 0
 
@@ -205,10 +207,10 @@ def test_stale_reuse_checkpoints_of_another_trial_are_not_used(tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(store, "save", lambda record, runs: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            run(one, setting(tmp_path / "runs", ENDS), lambda progress: None)
+            run(setting(tmp_path / "runs", ENDS)(spec=one))
     (tmp_path / "runs" / one.id).rename(tmp_path / "runs" / other.id)
-    whole = run(other, setting(tmp_path / "whole", ENDS), lambda progress: None)
-    found = run(other, setting(tmp_path / "runs", ENDS), lambda progress: None)
+    whole = run(setting(tmp_path / "whole", ENDS)(spec=other))
+    found = run(setting(tmp_path / "runs", ENDS)(spec=other))
     same(whole, found)
     assert found.environment.sessions == 1
 
@@ -218,10 +220,10 @@ def test_fresh_begins_anew_whatever_checkpoints_there_are(tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(store, "save", lambda record, runs: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            run(spec, setting(tmp_path, ENDS), lambda progress: None)
+            run(setting(tmp_path, ENDS)(spec=spec))
     assert Checkpoints(tmp_path / spec.id).newest(spec.id) is not None
-    anew = Setting(suite="tiny", runs=tmp_path, data=tmp_path, device="cpu", executor="inline", fresh=True)
-    assert run(spec, anew, lambda progress: None).environment.sessions == 1
+    anew = partial(handmade.task, runs=tmp_path, fresh=True)
+    assert run(anew(spec=spec)).environment.sessions == 1
 
 
 def test_a_step_that_is_replayed_resumes_within_an_epoch(tmp_path, monkeypatch):
@@ -232,7 +234,7 @@ def test_a_step_that_is_replayed_resumes_within_an_epoch(tmp_path, monkeypatch):
         return made
 
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
-    whole = run(spec, setting(tmp_path / "whole", ENDS), lambda progress: None)
+    whole = run(setting(tmp_path / "whole", ENDS)(spec=spec))
     monkeypatch.setattr(stages, "graphed", replayed)
     calls, call = [], GraphStep.__call__
 
@@ -245,8 +247,8 @@ def test_a_step_that_is_replayed_resumes_within_an_epoch(tmp_path, monkeypatch):
     monkeypatch.setattr(GraphStep, "__call__", interrupted)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            run(spec, setting(tmp_path / "cut"), lambda progress: None)
-    cut = run(spec, setting(tmp_path / "cut"), lambda progress: None)
+            run(setting(tmp_path / "cut")(spec=spec))
+    cut = run(setting(tmp_path / "cut")(spec=spec))
     same(whole, cut)
     assert cut.environment.cuda_graph
 
@@ -266,7 +268,7 @@ def test_deterministic_flags_are_set_for_the_trial_and_put_back(asked, enabled, 
     loaded = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]"), f"train.deterministic={asked}")
     plain = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]"))
     assert loaded.trials[0].id == plain.trials[0].id
-    record = run(loaded.trials[0], setting(tmp_path, ENDS), lambda progress: None)
+    record = run(setting(tmp_path, ENDS)(spec=loaded.trials[0]))
     assert record.status == "ok"
     assert record.spec.train.deterministic == asked
     assert seen == {(enabled, warns)}

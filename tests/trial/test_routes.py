@@ -1,17 +1,19 @@
 """A trial is handed a route of float32 products, and takes it only where that route is exact."""
 
+from functools import partial
+
+import handmade
 import pytest
 from onednn import sitecustomize as onednn
 
 from harness import plan
 from harness.kernels import probe
 from harness.trial.run import run
-from harness.trial.setting import Setting
 
 
 def trained(spec, folder, route):
-    setting = Setting(suite="tiny", runs=folder, data=folder, device="cpu", executor="inline", route=route)
-    return run(spec, setting, lambda progress: None)
+    setting = partial(handmade.task, runs=folder, route=route)
+    return run(setting(spec=spec))
 
 
 @pytest.mark.parametrize("machine", ["inexact", "absent"])

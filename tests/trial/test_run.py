@@ -1,8 +1,10 @@
 """A trial from spec to record: statuses, repeatability, and that the numbers mean what they should."""
 
 import signal
+from functools import partial
 from pathlib import Path
 
+import handmade
 import pytest
 import torch
 
@@ -18,7 +20,6 @@ from harness.training.evaluation import Score
 from harness.training.step import EagerStep
 from harness.trial.log import LOG_NAME
 from harness.trial.run import run
-from harness.trial.setting import Setting
 from harness.trial.sources import load_planned
 
 
@@ -29,8 +30,8 @@ def load(tmp_path, text, *overrides):
 
 
 def execute(spec, tmp_path, name="suite"):
-    setting = Setting(suite=name, runs=tmp_path / "runs", data=Path("no data"), device="cpu", executor="inline")
-    return run(spec, setting, lambda progress: None)
+    setting = partial(handmade.task, runs=tmp_path / "runs")
+    return run(setting(spec=spec))
 
 
 def test_the_same_spec_twice_gives_the_same_weights_and_scores(tiny_suite, tmp_path):
@@ -167,8 +168,8 @@ def test_every_product_takes_the_proven_route_and_evaluation_is_in_float32(
     monkeypatch.setattr(HEADS.get("softmax"), "forward", spy)
     monkeypatch.setattr(probe, "checked_route", lambda route: asked.append(route) or proven)
     spec = plan.load(tiny_suite, ("train.precision=bf16", "train.epochs=1")).trials[0]
-    setting = Setting(suite="s", runs=tmp_path, data=tmp_path, device="cpu", executor="inline", route="onednn")
-    record = run(spec, setting, lambda progress: None)
+    setting = partial(handmade.task, runs=tmp_path, route="onednn")
+    record = run(setting(spec=spec))
     assert record.status == "ok", record.message
     expected = [(True, Products("bf16", proven)), (False, Products("fp32", proven))]
     assert seen == {(*each, allowed) for each in expected}
@@ -192,8 +193,8 @@ def test_torch_threads_are_set_for_the_trial_and_put_back(tiny_suite, tmp_path, 
         HEADS.get("softmax"), "forward", lambda self, h: (seen.append(torch.get_num_threads()), forward(self, h))[1]
     )
     spec = plan.load(tiny_suite).trials[0]
-    setting = Setting(suite="s", runs=tmp_path, data=tmp_path, device="cpu", executor="inline", threads=2)
-    assert run(spec, setting, lambda progress: None).environment.threads == 2
+    setting = partial(handmade.task, runs=tmp_path, threads=2)
+    assert run(setting(spec=spec)).environment.threads == 2
     assert set(seen) == {2}
     assert torch.get_num_threads() == 1
 
@@ -209,8 +210,10 @@ def test_what_each_test_token_costs_is_kept_beside_the_record(tiny_suite, tmp_pa
 
 def test_a_suite_may_keep_no_scores_of_tokens(tiny_suite, tmp_path):
     spec, measure = plan.load(tiny_suite).trials[-1], MeasureSpec(token_nll=False)
-    setting = Setting(
-        suite="suite", runs=tmp_path / "runs", data=Path("no data"), device="cpu", executor="inline", measure=measure
+    setting = partial(
+        handmade.task,
+        runs=tmp_path / "runs",
+        measure=measure,
     )
-    record = run(spec, setting, lambda progress: None)
+    record = run(setting(spec=spec))
     assert token_nll.load(tmp_path / "runs", record) is None

@@ -9,7 +9,7 @@ from harness import plan
 from harness.execution import inline
 from harness.execution.resources import Resources
 from harness.records import store
-from harness.trial.setting import Setting
+from harness.trial.task import Task
 
 SUITE = """\
 name: tiny
@@ -30,8 +30,8 @@ def trained(tmp_path_factory):
     suite = plan.load(folder / "tiny.yaml")
     runs = store.runs_folder(folder / "results", "tiny")
     about = {"suite": "tiny", "runs": runs, "data": folder / "data", "device": "cpu", "executor": "inline"}
-    setting = Setting(**about, contents=suite.contents)
-    inline.execute(list(suite.trials), setting, Resources(cpus=1, gpus=0), lambda event: None)
+    tasks = [Task(spec=spec, **about, contents=suite.contents) for spec in suite.trials]
+    inline.execute(tasks, Resources(cpus=1, gpus=0), lambda event: None)
     return folder
 
 

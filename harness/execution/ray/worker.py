@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,13 +21,13 @@ from ray.tune.trainable.function_trainable import wrap_function
 
 from harness.errors import CorpusError, StorageError
 from harness.execution.ray.cluster import STOP_SECONDS
-from harness.execution.ray.payload import Payload
 from harness.machine.stop_request import StopRequest
 from harness.plan.specs import TrialSpec
 from harness.registry import use_home
 from harness.training.clocks import peak_memory_mib, reset_peak_memory
 from harness.training.loop import Progress
 from harness.trial.run import run
+from harness.trial.task import Task
 
 MAX_AGE_SECONDS = 300.0
 MAX_GROWTH_MIB = 256  # memory at the start of the next trial, above that of a new process
@@ -34,6 +35,13 @@ _STARTED, _MIB_AT_START = time.monotonic(), peak_memory_mib(torch.device("cpu"))
 _STOP = StopRequest()  # of this process, by a signal or by Tune
 _IDLE = threading.Event()  # no trial is under way
 _IDLE.set()
+
+
+def packed(task: Task, scratch: Path) -> dict[str, Any]:
+    """What Ray gives a worker: the task as JSON, with its id, and the folder for the temporary files of the run's
+    executor, which has copies of the user's heads and backbones.
+    """
+    return {"id": task.id, "task": task.to_json(), "scratch": str(scratch)}
 
 
 class Retired(Exception):
@@ -48,17 +56,17 @@ def run_trial(config: dict[str, Any]) -> None:
     """
     if config.get("ended"):
         return
-    payload = Payload.unpack(config["trial"])
-    use_home(payload.scratch)
+    task, scratch = Task.from_json(config["trial"]["task"]), Path(config["trial"]["scratch"])
+    use_home(scratch)
     _IDLE.clear()
     try:
-        status = _run(payload)
+        status = _run(task, scratch)
     except KeyboardInterrupt:
         raise Retired("it was asked to end; the trial is saved") from None
     finally:
         _IDLE.set()
-    clean(payload.setting.device)
-    if reason := reason_to_retire(payload.spec, status, payload.setting.device):
+    clean(task.device)
+    if reason := reason_to_retire(task.spec, status, task.device):
         tune.report({"retired": reason})
         raise Retired(reason)
 
@@ -71,9 +79,9 @@ class TrialWorker(wrap_function(run_trial)):
         """What Tune reserves for a trial. Ray Train reserves what the workers of a data-parallel trial need, all or
         none; the process that waits for them gets one byte of memory, because Tune cannot reserve nothing.
         """
-        payload = Payload.unpack(config["trial"])
-        alone = payload.spec.train.data_parallel == 1
-        needed = {"CPU": payload.resources.cpus, "GPU": payload.resources.gpus} if alone else {"memory": 1}
+        task = Task.from_json(config["trial"]["task"])
+        alone = task.spec.train.data_parallel == 1
+        needed = {"CPU": task.threads, "GPU": task.gpus} if alone else {"memory": 1}
         return tune.PlacementGroupFactory([needed])
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -95,20 +103,20 @@ def _report(content: dict[str, Any]) -> None:
         _STOP.ask()
 
 
-def _run(payload: Payload) -> str:
+def _run(task: Task, scratch: Path) -> str:
     """Run a trial; returns the status of its record. When the worker cannot write or cannot read the corpus, which is
     not the trial's fault, there is no record and the status is 'lost'.
     """
     try:
-        if payload.spec.train.data_parallel == 1:
+        if task.spec.train.data_parallel == 1:
 
             def report(progress: Progress) -> None:
                 _report(asdict(progress))
 
-            return run(payload.spec, payload.setting, report, payload.replaces, stop=_STOP).status
+            return run(task, report, stop=_STOP).status
         from harness.execution.ray.worker_group import train_together  # imports Ray Train, half a second a worker
 
-        train_together(payload, _report, _STOP)
+        train_together(task, scratch, _report, _STOP)
         return "ok"
     except (StorageError, CorpusError) as fault:
         tune.report({"lost": str(fault)})

@@ -15,18 +15,18 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
 from harness.execution.ray.cluster import STOP_SECONDS
-from harness.execution.ray.payload import Payload
 from harness.machine.stop_request import StopRequest
 from harness.registry import use_home
 from harness.training.data_parallel import PATIENCE_SECONDS, Workers
 from harness.training.loop import PROGRESS_SECONDS, Progress
 from harness.trial.follow import Ended, follow, settle
 from harness.trial.run import run
+from harness.trial.task import Task
 
 MARKERS = 2**24  # a group is recognised by the number of bytes of memory that its workers reserve
 
 
-def train_together(payload: Payload, report: Callable[[dict[str, Any]], None], stop: StopRequest) -> None:
+def train_together(task: Task, scratch: Path, report: Callable[[dict[str, Any]], None], stop: StopRequest) -> None:
     """In Tune's worker: run a data-parallel trial with workers of Ray Train, wait for them, and report their progress.
     When a group has lost a worker, Tune starts another group, as it does for any worker that died.
 
@@ -36,12 +36,11 @@ def train_together(payload: Payload, report: Callable[[dict[str, Any]], None], s
     Raises: LostWorker when a worker died; Interrupted after a request to stop; StorageError and CorpusError as
         harness.trial.run.run.
     """
-    spec = payload.spec
-    marker = 1 + int(spec.id, 16) % MARKERS
+    marker = 1 + int(task.id, 16) % MARKERS
     _remove_abandoned(marker)
-    progress_file = payload.scratch / f"{spec.id}-{os.getpid()}.jsonl"
+    progress_file = scratch / f"{task.id}-{os.getpid()}.jsonl"
     progress_file.touch()
-    trainer = _trainer(payload, progress_file, marker)
+    trainer = _trainer(task, progress_file, marker)
     fitting = ThreadPoolExecutor(1).submit(trainer.fit)
     with progress_file.open(encoding="utf-8") as lines:
         while not (fitting.done() or stop.asked):
@@ -56,22 +55,21 @@ def train_together(payload: Payload, report: Callable[[dict[str, Any]], None], s
     try:
         fitting.result()
     except train.TrainingFailedError as failed:
-        settle(spec, payload.setting, getattr(failed, "worker_failures", {}), payload.replaces)
+        settle(task, getattr(failed, "worker_failures", {}))
 
 
-def _trainer(payload: Payload, progress_file: Path, marker: int) -> TorchTrainer:
-    resources = payload.resources
-    of_worker = {"CPU": resources.cpus, "memory": marker, **({"GPU": resources.gpus} if resources.gpus else {})}
+def _trainer(task: Task, progress_file: Path, marker: int) -> TorchTrainer:
+    of_worker = {"CPU": task.threads, "memory": marker, **({"GPU": task.gpus} if task.gpus else {})}
     return TorchTrainer(
         _worker,
-        train_loop_config={"trial": payload.pack(), "progress": str(progress_file)},
+        train_loop_config={"task": task.to_json(), "progress": str(progress_file)},
         torch_config=TorchConfig(timeout_s=PATIENCE_SECONDS),
         scaling_config=train.ScalingConfig(
-            num_workers=payload.spec.train.data_parallel,
-            use_gpu=resources.gpus > 0,
+            num_workers=task.spec.train.data_parallel,
+            use_gpu=task.gpus > 0,
             resources_per_worker=of_worker,
         ),
-        run_config=train.RunConfig(name=progress_file.stem, storage_path=str(payload.scratch)),
+        run_config=train.RunConfig(name=progress_file.stem, storage_path=str(progress_file.parent)),
     )
 
 
@@ -104,13 +102,13 @@ def _worker(config: dict[str, Any]) -> None:
     """In one of Ray Train's workers, whose process group is ready. The first worker writes its progress to a file: a
     report to Ray Train would have to be made by all of them.
     """
-    payload = Payload.unpack(config["trial"])
-    use_home(payload.scratch)
+    task, progress_file = Task.from_json(config["task"]), Path(config["progress"])
+    use_home(progress_file.parent)
     workers = Workers(train.get_context().get_world_rank(), train.get_context().get_world_size())
     if workers.rank:
-        follow(payload.spec, payload.setting, workers)
+        follow(task, workers)
         return
-    progress_file, stop = Path(config["progress"]), StopRequest()
+    stop = StopRequest()
 
     def report(progress: Progress) -> None:
         with suppress(OSError), progress_file.open("a", encoding="utf-8") as lines:
@@ -119,7 +117,7 @@ def _worker(config: dict[str, Any]) -> None:
             stop.ask()
 
     try:
-        run(payload.spec, payload.setting, report, payload.replaces, workers, stop)
+        run(task, report, workers, stop)
     except KeyboardInterrupt:
         raise Ended("the trial was asked to stop") from None
     if not workers.dismissed:

@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from six_trials import place, setting, suite
+from six_trials import place, suite, tasks
 
-__all__ = ["place", "plugin", "setting", "suite"]
+__all__ = ["place", "plugin", "suite", "tasks"]
 
 
 @pytest.fixture(scope="module")

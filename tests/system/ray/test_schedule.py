@@ -1,8 +1,6 @@
 """Ray Tune as the scheduler: one run of four trials serves all tests but one."""
 
-import json
 import signal
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +9,6 @@ from harness.code import fingerprints
 from harness.errors import ExecutionError
 from harness.execution import inline
 from harness.execution.ray import schedule
-from harness.execution.ray.payload import Payload
 from harness.execution.resources import Resources
 from harness.plan.specs import ComponentSpec
 from harness.records import store
@@ -40,7 +37,7 @@ def killer(place, plugin):
 
 
 @pytest.fixture(scope="module")
-def ran(suite, setting, killer):
+def ran(suite, tasks, place, killer):
     """Under Ray: two good trials, one whose worker dies, one that diverges, and a listener that raises at every
     start; then the good ones inline.
     """
@@ -57,11 +54,11 @@ def ran(suite, setting, killer):
             raise RuntimeError("a listener's fault")
 
     handler = signal.getsignal(signal.SIGTERM)
-    schedule.execute([first, killed, bad, second], setting("ray", "ray"), ONE, listen)
+    schedule.execute(tasks([first, killed, bad, second], "ray", "ray"), ONE, listen)
     assert signal.getsignal(signal.SIGTERM) == handler
     good = [first, second]
-    inline.execute(good, setting("inline", "inline"), ONE, lambda event: None)
-    runs, reference = setting("ray", "ray").runs, setting("inline", "inline").runs
+    inline.execute(tasks(good, "inline", "inline"), ONE, lambda event: None)
+    runs, reference = place / "ray", place / "inline"
     return SimpleNamespace(events=events, good=good, killed=killed, bad=bad, runs=runs, reference=reference)
 
 
@@ -72,9 +69,9 @@ def test_good_trials_leave_ok_records(ran):
         assert record.environment.threads == 1
 
 
-def test_a_worker_times_finished_trials_one_at_a_time(ran, setting):
+def test_a_worker_times_finished_trials_one_at_a_time(ran, tasks):
     found = [store.load(ran.runs, trial.id) for trial in ran.good]
-    taken, said = schedule.time_rows(found, setting("ray", "ray"), ONE)
+    taken, said = schedule.time_rows(tasks(ran.good, "ray", "ray"), ONE)
     assert [timing.trial for timing in taken] == [trial.id for trial in ran.good]
     assert said == []
     for timing, record in zip(taken, found, strict=True):
@@ -133,27 +130,20 @@ def test_nothing_of_tune_is_left_beside_the_records(ran):
     ]
 
 
-def test_more_than_any_node_has_is_refused_before_anything_starts(suite, setting):
+def test_more_than_any_node_has_is_refused_before_anything_starts(suite, tasks, place):
     from harness.execution.ray import schedule
 
     events = []
     message = r"a trial needs 10000 CPUs and 0 GPUs, and no node has that much; the nodes have: \d+ CPUs, \d+ GPUs"
     with pytest.raises(ExecutionError, match=message):
-        schedule.execute(list(suite.trials), setting("refused", "ray"), Resources(cpus=10_000, gpus=0.0), events.append)
+        schedule.execute(tasks(suite.trials, "refused", "ray"), Resources(cpus=10_000, gpus=0.0), events.append)
     assert events == []
-    assert not setting("refused", "ray").runs.exists()
+    assert not (place / "refused").exists()
 
 
-def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(suite, setting):
+def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(suite, tasks, place):
     first = suite.trials[0]
     coarse = first.model_copy(update={"train": first.train.model_copy(update={"precision": "tf32"})})
     with pytest.raises(ExecutionError, match=r"train\.precision is tf32, which only a GPU has"):
-        schedule.execute([first, coarse], setting("unfit", "ray"), ONE, pytest.fail)
-    assert not setting("unfit", "ray").runs.exists()
-
-
-def test_a_trial_its_setting_and_resources_reach_a_worker_whole(suite, setting, place):
-    sent = replace(setting("sent", "ray"), threads=3, shared=True, route="onednn")
-    needed = Resources(cpus=3, gpus=0.5)
-    payload = Payload(spec=suite.trials[0], setting=sent, resources=needed, replaces="a" * 64, scratch=place)
-    assert Payload.unpack(json.loads(json.dumps(payload.pack()))) == payload
+        schedule.execute(tasks([first, coarse], "unfit", "ray"), ONE, pytest.fail)
+    assert not (place / "unfit").exists()

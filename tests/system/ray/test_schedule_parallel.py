@@ -56,7 +56,7 @@ def loaded(place, workers: int) -> tuple:
 
 
 @pytest.fixture(scope="module")
-def ran(place, setting, plugin):
+def ran(place, tasks, plugin):
     """Under Ray with two workers each: a trial whose second worker is killed, the same one undisturbed, and one whose
     second worker raises; then one worker inline.
     """
@@ -65,14 +65,14 @@ def ran(place, setting, plugin):
     heads = {fate: ComponentSpec(name="mortal", params={"fate": fate}) for fate in ("none", "killed", "raises")}
     named = enumerate(heads.items(), start=1)
     fated = {fate: first.model_copy(update={"id": f"{i:012x}", "head": head}) for i, (fate, head) in named}
-    events, runs = [], setting("parallel", "ray").runs
+    events, runs = [], place / "parallel"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_TEST_MARK", str(place / "killed"))
         patch.setattr(ray_session, "cpus_available", lambda: 2)  # whatever this machine has: one such trial fits
-        schedule.execute([*fated.values()], setting("parallel", "ray"), ONE, events.append)
+        schedule.execute(tasks(fated.values(), "parallel", "ray"), ONE, events.append)
     softmax = loaded(place, 1)[0]
-    inline.execute([softmax], setting("alone", "inline"), ONE, lambda event: None)
-    pair = ((runs, fated["none"].id), (setting("alone", "inline").runs, softmax.id))
+    inline.execute(tasks([softmax], "alone", "inline"), ONE, lambda event: None)
+    pair = ((runs, fated["none"].id), (place / "alone", softmax.id))
     return SimpleNamespace(events=events, runs=runs, fated=fated, pair=pair)
 
 

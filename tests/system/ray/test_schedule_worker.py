@@ -63,15 +63,15 @@ def noted(place, plugin):
 
 
 @pytest.fixture(scope="module")
-def run_in_order(noted, suite, setting):
+def run_in_order(noted, suite, tasks, place):
     """A function: a name, and what each trial does -> the records in this order, and the process of each attempt."""
 
     def run(name: str, *acts: str) -> SimpleNamespace:
         first, events = suite.trials[0], []
         specs = [first.model_copy(update=_trial(number, act, first)) for number, act in enumerate(acts)]
         (noted / "processes.jsonl").unlink(missing_ok=True)
-        schedule.execute(specs, setting(name, "ray"), ONE, events.append)
-        found = [store.load(setting(name, "ray").runs, spec.id) for spec in specs]
+        schedule.execute(tasks(specs, name, "ray"), ONE, events.append)
+        found = [store.load(place / name, spec.id) for spec in specs]
         attempts = [json.loads(line) for line in (noted / "processes.jsonl").read_text().splitlines()]
         starts = [event.spec.id for event in events if event.kind == "started"]
         ends = [event.spec.id for event in events if event.kind == "finished"]
@@ -116,12 +116,12 @@ def test_a_trial_is_not_run_again_because_its_worker_is_replaced(ran):
     assert [record.environment.retries for record in ran.records] == [0] * 6 + [1, 0, 0]
 
 
-def test_trials_that_share_a_process_have_the_bits_of_trials_that_do_not(ran, suite, setting):
+def test_trials_that_share_a_process_have_the_bits_of_trials_that_do_not(ran, suite, tasks, place):
     good = [spec for spec, record in zip(ran.specs, ran.records, strict=True) if record.status == "ok"]
     plain = [spec.model_copy(update={"head": suite.trials[0].head}) for spec in good]
-    inline.execute(plain, setting("alone", "inline"), ONE, lambda event: None)
+    inline.execute(tasks(plain, "alone", "inline"), ONE, lambda event: None)
     for spec in plain:
-        here, there = (store.load(setting(*runs).runs, spec.id) for runs in (("alone", "inline"), ("faults", "ray")))
+        here, there = (store.load(place / name, spec.id) for name in ("alone", "faults"))
         assert there.weights_sha256 == here.weights_sha256
         assert there.metrics["test_ppl"] == here.metrics["test_ppl"]
         losses = [[(point.train_loss, point.valid_ppl) for point in record.curve] for record in (here, there)]

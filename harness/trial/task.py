@@ -1,20 +1,22 @@
-"""Where and how a trial runs."""
+"""A task: one trial, where and how it runs. It is all that a worker is given, and travels as JSON."""
 
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from pydantic import TypeAdapter
 
 from harness.kernels.products import Route
 from harness.plan.specs import TrialSpec
 from harness.plan.suite_file import CheckpointSpec, MeasureSpec, TimeoutSpec
+from harness.records import store
 from harness.records.record import Contents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """Where and how a trial runs. Nothing in it changes the result, except by rounding.
+class Task:
+    """One trial, where and how it runs. Nothing beside `spec` changes the result, except by rounding.
 
     Args:
         suite: the suite's name, noted in the record.
@@ -22,7 +24,8 @@ class Setting:
         data: folder of the corpora's files.
         device: 'auto', 'cpu' or 'cuda'; the executor replaces 'auto'.
         executor: 'ray' or 'inline'.
-        threads: torch threads; the trial's CPU cores, set by the executor.
+        threads: torch threads of a worker, which are its CPU cores; set by the executor.
+        gpus: GPUs of a worker, or a share of one; set by the executor.
         shared: other trials can run at the same time, as the executor sees it.
         route: of float32 products on the CPU; a worker on whose machine it is not exact uses torch's default.
         checkpoint: how often a checkpoint is written.
@@ -31,21 +34,23 @@ class Setting:
         memory_gib: of the process, at which the trial ends as 'oom'.
         memory_share: share of the machine's memory that no trial may exceed when the machine is short of memory.
         fresh: begin again, without the checkpoints that there are.
-        replaces: trial id -> digest of the record that its trial is to replace; any other record was made by another
-            run in the meantime, and is kept.
+        replaces: digest of the record that the trial is to replace; any other record was made by another run in the
+            meantime, and is kept.
         contents: corpus, or backbone with pretrained weights -> content hash that the plan was made with; the files
             that a worker reads must have it.
         driver: name of the run that the trial belongs to; deaths of workers are counted within a run.
         retries: attempts that this run has made before and given up.
-        tuning: the trials are tuning trials of their suite, noted in the record.
+        tuning: the trial is a tuning trial of its suite, noted in the record.
     """
 
+    spec: TrialSpec
     suite: str
     runs: Path
     data: Path
     device: str
     executor: str
     threads: int = 1
+    gpus: float = 0.0
     shared: bool = False
     route: Route = "default"
     checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec)
@@ -54,25 +59,36 @@ class Setting:
     memory_gib: float | None = None
     memory_share: float = 1.0
     fresh: bool = False
-    replaces: dict[str, str] = field(default_factory=dict)
+    replaces: str | None = None
     contents: dict[str, str] = field(default_factory=dict)
     driver: str = field(default_factory=lambda: uuid.uuid4().hex)
     retries: int = 0
     tuning: bool = False
 
-    def contents_of(self, spec: TrialSpec) -> Contents | None:
-        """The contents that a trial reads, for its record; None when the plan has none for its corpus."""
-        corpus = self.contents.get(str(spec.corpus))
-        return None if corpus is None else Contents(corpus=corpus, backbone=self.contents.get(str(spec.backbone)))
+    @property
+    def id(self) -> str:
+        """The trial's id."""
+        return self.spec.id
+
+    @property
+    def folder(self) -> Path:
+        """The trial's folder."""
+        return store.folder(self.runs, self.spec.id)
+
+    @property
+    def contents_read(self) -> Contents | None:
+        """The contents that the trial reads, for its record; None when the plan has none for its corpus."""
+        corpus = self.contents.get(str(self.spec.corpus))
+        return None if corpus is None else Contents(corpus=corpus, backbone=self.contents.get(str(self.spec.backbone)))
 
     def to_json(self) -> str:
         """For a worker."""
         return _ADAPTER.dump_json(self).decode()
 
-    @staticmethod
-    def from_json(text: str) -> "Setting":
-        """The setting that `to_json` wrote."""
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The task that `to_json` wrote."""
         return _ADAPTER.validate_json(text)
 
 
-_ADAPTER = TypeAdapter(Setting)
+_ADAPTER = TypeAdapter(Task)
