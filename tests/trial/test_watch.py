@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -86,5 +87,5 @@ def test_hang_of_a_worker_ends_its_process_and_leaves_where_it_was(task):
 
 
 def test_a_sign_of_life_that_cannot_be_given_ends_no_trial(task, tmp_path):
-    with Watch(task(runs=Path("no such folder")), 0.0):
+    with Watch(replace(task(), runs=Path("no such folder")), 0.0):
         pass
