@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Protocol
 
 import harness
-from harness.code.recorded import UNKNOWN, Behaviour, Fingerprints
 from harness.code.source_code import (
     COMPONENT_PACKAGES,
     closure,
@@ -33,6 +31,7 @@ from harness.code.source_code import (
 from harness.errors import HarnessError
 from harness.machine import environment
 from harness.plan.specs import TrialSpec
+from harness.records.record import UNKNOWN, Fingerprints
 from harness.registry import BACKBONES, CORPORA, HEADS
 
 KINDS = {"head": HEADS, "backbone": BACKBONES, "corpus": CORPORA}
@@ -62,18 +61,6 @@ NUMERIC = (
     "trial/sources.py",
     "trial/stages.py",
 )
-
-
-class Result(Protocol):
-    """The part of a TrialRecord that is read here; records are a later room.
-
-    `code` and `behaviour` are None in records of old versions.
-    """
-
-    spec: TrialSpec
-    status: str
-    code: Fingerprints | None
-    behaviour: Behaviour | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ processes have mapped do not change. Files that do not match the index are made 
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, replace
 from importlib.metadata import version
@@ -24,7 +23,6 @@ from torch import Tensor
 
 from harness.corpora.characters import difference, size_within, text_size
 from harness.corpora.corpus import SPLITS, Corpus, TextSize
-from harness.corpora.download import DEFAULT_DATA
 from harness.corpora.subwords import (
     END_OF_TEXT,
     SubwordCodec,
@@ -34,7 +32,7 @@ from harness.corpora.subwords import (
     make_tokenizer,
 )
 from harness.errors import CorpusError, StorageError
-from harness.machine.files import atomically, read_bounded, remove_stale, write_atomically
+from harness.machine.files import atomically, cache_folder, read_bounded, remove_stale, write_atomically
 
 FORMAT = 1
 MAX_JSON_BYTES = 64 * 1024**2
@@ -97,7 +95,7 @@ _INDEX = TypeAdapter(_Index)
 
 def tokens_folder() -> Path:
     """Return the folder of token files: `tokens` in HARNESS_CACHE, or in the folder for downloaded corpora."""
-    return Path(os.environ.get("HARNESS_CACHE") or DEFAULT_DATA).absolute() / "tokens"
+    return cache_folder() / "tokens"
 
 
 def tokenized(recipe: Recipe, data: Path) -> Corpus:

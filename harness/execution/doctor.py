@@ -26,7 +26,7 @@ from harness.errors import ExecutionError
 from harness.execution.ray import cluster
 from harness.machine.environment import cpus_available
 from harness.machine.files import existing, write_fault
-from harness.machine.scratch import abandoned_scratch
+from harness.machine.processes import abandoned_scratch
 from harness.printable import counted
 from harness.records.store import FILE_NAME
 from harness.tracking import database

@@ -1,16 +1,22 @@
-"""Write a file completely or not at all; read only regular files that are not larger than expected."""
+"""Write a file completely or not at all; read only regular files that are not larger than expected; keep what was
+computed once on a machine.
+"""
 
 import errno
+import hashlib
+import json
 import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from harness.errors import StorageError
+
+MAX_KEPT = 2**20  # bytes of what was computed once
 
 
 @contextmanager
@@ -116,3 +122,31 @@ def write_fault(folder: Path) -> str:
     except OSError as fault:
         return fault.strerror or str(fault)
     return ""
+
+
+def cache_folder() -> Path:
+    """Return the folder for what can be computed again: HARNESS_CACHE, or that of downloaded corpora."""
+    import pooch  # here: it takes a tenth of a second, and few need it
+
+    return Path(os.environ.get("HARNESS_CACHE") or pooch.os_cache("output-head-harness")).absolute()
+
+
+def kept(kind: str, key: str, make: Callable[[], Any]) -> Any:
+    """Return what `make` returns, as JSON gives it back; computed once on this machine for each key.
+
+    Two processes may compute it at the same time. None is not kept, and a cache that cannot be read or written is left
+    alone: then it is computed each time.
+
+    Args:
+        kind: the name of its folder in the cache.
+        key: everything that the result depends on.
+    """
+    place = cache_folder() / kind / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    with suppress(OSError, ValueError):
+        return json.loads(read_bounded(place, MAX_KEPT))
+    if (found := make()) is None:
+        return None
+    content = json.dumps(found)
+    with suppress(StorageError):
+        write_atomically(place, content.encode())
+    return json.loads(content)

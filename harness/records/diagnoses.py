@@ -8,11 +8,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from harness.code.recorded import Hash
 from harness.errors import RecordError
 from harness.records import sealed
 from harness.records.plausible import fault_of_date
-from harness.records.record import TrialRecord
+from harness.records.record import Hash, TrialRecord
 from harness.records.store import folder, writing
 
 SCHEMA = 1

@@ -1,4 +1,5 @@
-"""TrialRecord: the result of a trial, with the certificate that its perplexity is computed from probabilities.
+"""TrialRecord: the result of a trial, with the certificate that its perplexity is computed from probabilities, and the
+fingerprints of the code that computed it.
 
 A trial with a record is finished. store.py writes and reads it. harness/trial/certify.py measures the certificate after
 training; docs/certificates.md explains it. Its limits are here, so that they are applied again when a record is read.
@@ -8,7 +9,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.code.recorded import Behaviour, Fingerprints
 from harness.plan.specs import TrialSpec
 
 SUM_ERROR = 1e-4  # float32 sums over 50,000 words have errors 100 times smaller
@@ -79,6 +79,8 @@ def _breach(what: str, size: float | None, limit: float) -> str | None:
 SCHEMA = 1
 Route = Literal["default", "onednn"]  # as in harness.kernels.products, which needs torch; a test compares them
 Status = Literal["ok", "diverged", "oom", "error", "timeout", "invalid"]  # invalid: its certificate failed
+UNKNOWN = "unknown"
+Hash = Annotated[str, Field(pattern=rf"^([0-9a-f]{{64}}|{UNKNOWN})$")]
 
 
 class _Frozen(BaseModel):
@@ -134,6 +136,37 @@ class Contents(_Frozen):
 
     corpus: str
     backbone: str | None = None
+
+
+class Fingerprints(_Frozen):
+    """The code of one trial (harness/code/fingerprints.py), as SHA-256 hashes; 'unknown' where there is no source to
+    read.
+
+    Args:
+        dirty: True if one of these files differs from git's last commit or is not part of it; None if none of them is
+            in a git checkout. A file that git ignores, or that is outside of any checkout, counts as unchanged.
+    """
+
+    head: Hash
+    backbone: Hash
+    corpus: Hash
+    harness: Hash
+    dirty: bool | None = None
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The hashes of head, backbone and corpus, in this order."""
+        return self.head, self.backbone, self.corpus
+
+
+class Behaviour(_Frozen):
+    """What the code of a trial computes on fixed inputs (harness/trial/behaviour.py): its head, its backbone, and the
+    harness' own code, which trains; None where only the source can be compared.
+    """
+
+    head: tuple[float, ...] | None = None
+    backbone: tuple[float, ...] | None = None
+    harness: tuple[float, ...] | None = None
 
 
 class TrialRecord(_Frozen):

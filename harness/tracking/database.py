@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from harness.errors import ExecutionError
 from harness.machine import processes
-from harness.machine.scratch import scratch_prefix
+from harness.machine.processes import scratch_prefix
 
 DATABASE, PREVIOUS = "mlflow.db", "mlflow.db.previous"
 TRIAL_TAG = "harness.trial_id"

@@ -1,4 +1,5 @@
-"""The fingerprint of behaviour: what the head and the backbone of a trial compute on small inputs, as a few numbers.
+"""The fingerprint of behaviour: what the head, the backbone and the training of a trial compute on small inputs, as a
+few numbers.
 
 A hash of source changes with every edit: with a new option, a rename, a move. These numbers change only if the code
 computes something else: another start under the same seed, other states or probabilities, another loss or gradient,
@@ -13,36 +14,49 @@ component of this installation is tried once on the same inputs, and the record 
     evaluation    a head's negative log-likelihoods and log-probabilities of some words; a backbone's states of a second
                   segment, with the carried state
 
+The harness' own code has numbers, too: a small model of its own is trained with the settings of the trial, cut down to
+three epochs of three steps, and what counts is the loss of training and of validation after each epoch, and the weights
+at the end. A rate, a decay, a norm or a warm-up of the trial is replaced by one that changes these numbers much; which
+of them are set is the trial's. This is on the CPU, so code that only a GPU runs is not covered.
+
 In float64 after a start in float32. Two lists of numbers are equal if each pair differs by at most TOLERANCE times the
 larger of 1 and their magnitudes: machines differ by less, because functions of float32 are rounded differently.
 
 A component has none, and only its source counts, if it cannot be built for V words and D wide states (the cut-offs of
 an adaptive softmax), starts from pretrained weights, counts the text, has more than MOST_PARAMETERS parameters, or
-raises; and a head has none in a trial with a z-loss, which a head may compute itself.
+raises; and a head has none in a trial with a z-loss, which a head may compute itself. A record without numbers for the
+harness' own code counts as made by the present one.
 """
 
-import hashlib
 import json
-import os
-from collections.abc import Iterable, Sequence
-from functools import cache
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from harness.code.fingerprints import KINDS, Result, code_of, harness_code
-from harness.code.recorded import UNKNOWN, Behaviour
+from harness.code.fingerprints import KINDS, code_of, harness_code
 from harness.containment.calls import calling
-from harness.corpora.download import DEFAULT_DATA
-from harness.errors import StorageError
-from harness.machine.files import read_bounded, write_atomically
-from harness.model import build_backbone, on_meta
+from harness.corpora.corpus import Corpus
+from harness.distributions import Mixture
+from harness.dropout import Dropout
+from harness.machine.environment import torch_threads
+from harness.machine.files import kept
+from harness.model import LanguageModel, build_backbone, on_meta
 from harness.plan.identity import starting_content
-from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.suite_file import CheckpointSpec
 from harness.protocols import Bidirectional, CountsText, HeadDims, Hidden
 from harness.random_streams import own_generators, seeded
+from harness.records.record import UNKNOWN, Behaviour, TrialRecord
 from harness.registry import BACKBONES, HEADS
+from harness.training.checkpoint import NoCheckpoints, Saving
+from harness.training.clocks import Clocks
+from harness.training.loop import Hooks, Training
+from harness.training.step import Diverged
 
 V, D, NUM_LAYERS, B, T = 64, 16, 4, 2, 6  # words, width of states, layers, rows, tokens of a segment
 TOLERANCE = 1e-6
@@ -52,26 +66,29 @@ MULTIPLIERS = (
     2246822519,
 )  # odd numbers of multiplicative hashing: Knuth, xxHash
 LISTED = Path(__file__).with_name("behaviours.json")  # of components whose records were made before they had numbers
-MAX_BYTES = 2**20
+EPOCHS, STEPS = 3, 3  # of the small model's training
+CLIP = 2.25  # some gradients of the small model are larger, others are not
+NEVER = CheckpointSpec(epochs=EPOCHS + 1, minutes=1e9)
 Numbers = tuple[float, ...]
 
 
 def of_trial(spec: TrialSpec) -> Behaviour:
-    """Return the numbers of a trial's head and backbone; None for a component that has none."""
+    """Return the numbers of a trial's head, backbone and training; None for what has none."""
     head = None if spec.train.z_loss else numbers("head", spec.head)
-    return Behaviour(head=head, backbone=numbers("backbone", spec.backbone))
+    return Behaviour(head=head, backbone=numbers("backbone", spec.backbone), harness=numbers_of_harness(spec.train))
 
 
-def changed(record: Result) -> tuple[str, ...]:
-    """Return those of 'head', 'backbone' and 'corpus' whose installed code computes something else than the code that
-    made a record, as far as can be known: other numbers, or another source if there are no numbers.
+def changed(record: TrialRecord) -> tuple[str, ...]:
+    """Return those of 'head', 'backbone', 'corpus' and 'harness' whose installed code computes something else than the
+    code that made a record, as far as can be known: other numbers, or another source of a component without numbers.
 
     A component whose code is unknown, in the record or in this installation, counts as unchanged.
     """
-    return tuple(kind for kind in edited(record) if not _same(kind, record))
+    found = tuple(kind for kind in edited(record) if not _same(kind, record))
+    return found if _same_harness(record) else (*found, "harness")
 
 
-def edited(record: Result) -> tuple[str, ...]:
+def edited(record: TrialRecord) -> tuple[str, ...]:
     """Return those of 'head', 'backbone' and 'corpus' whose source differs from the source that made a record."""
     if record.code is None:
         return ()
@@ -79,7 +96,7 @@ def edited(record: Result) -> tuple[str, ...]:
     return tuple(kind for kind, (then, here) in both.items() if then != here and UNKNOWN not in (then, here))
 
 
-def is_outdated(record: Result) -> bool:
+def is_outdated(record: TrialRecord) -> bool:
     """Return whether a record has the status ok, and the code of one of its components has changed since."""
     return record.status == "ok" and bool(changed(record))
 
@@ -90,19 +107,33 @@ def numbers(kind: str, spec: ComponentSpec) -> Numbers | None:
     return None if code == UNKNOWN else _kept(kind, spec.model_dump_json(), code)
 
 
+def numbers_of_harness(train: TrainSpec) -> Numbers | None:
+    """Return the numbers of the harness' own code as it is installed, computed once on this machine."""
+    return _kept("harness", cut_down(train).model_dump_json(), harness_code().sha256)
+
+
 def equal(some: Sequence[float], others: Sequence[float]) -> bool:
     """Return whether two lists of numbers are those of the same behaviour."""
     pairs = zip(some, others, strict=False)
     return len(some) == len(others) and all(abs(a - b) <= TOLERANCE * max(1, abs(a), abs(b)) for a, b in pairs)
 
 
-def _same(kind: str, record: Result) -> bool:
+def _same(kind: str, record: TrialRecord) -> bool:
     if kind == "corpus" or (kind == "head" and record.spec.train.z_loss):
         return False
     spec = getattr(record.spec, kind)
     before = getattr(record.behaviour, kind) if record.behaviour is not None else None
     before = before or _listed().get(_key(kind, getattr(record.code, kind), spec))
     return before is not None and (here := numbers(kind, spec)) is not None and equal(before, here)
+
+
+def _same_harness(record: TrialRecord) -> bool:
+    """Whether the harness' own code behaves as when a record was made, as far as can be known."""
+    before = record.behaviour.harness if record.behaviour is not None else None
+    if before is None or record.code is None or record.code.harness == harness_code().sha256:
+        return True
+    here = numbers_of_harness(record.spec.train)
+    return here is None or equal(before, here)
 
 
 @cache
@@ -116,36 +147,43 @@ def _key(kind: str, code: str, spec: ComponentSpec) -> str:
 
 @cache
 def _kept(kind: str, spec_json: str, code: str) -> Numbers | None:
-    """The numbers of a component of this source, from the cache of this machine if they are there. A cache that cannot
-    be read or written is left alone.
-    """
-    spec = ComponentSpec.model_validate_json(spec_json)
-    about = f"{_key(kind, code, spec)} {harness_code().sha256} {torch.__version__}"
-    name = hashlib.sha256(about.encode()).hexdigest()[:16]
-    place = Path(os.environ.get("HARNESS_CACHE") or DEFAULT_DATA).absolute() / "behaviour" / f"{name}.json"
-    try:
-        return tuple(json.loads(read_bounded(place, MAX_BYTES)))
-    except (OSError, ValueError, TypeError):
-        found = tried(kind, spec)
-    try:
-        if found is not None:
-            write_atomically(place, json.dumps(found).encode())
-    except StorageError:
-        pass
-    return found
+    """The numbers of a component of this source, or of the harness' own code with these settings of training."""
+    if kind == "harness":
+        key, make = f"harness {spec_json}", partial(tried_harness, TrainSpec.model_validate_json(spec_json))
+    else:
+        spec = ComponentSpec.model_validate_json(spec_json)
+        key, make = _key(kind, code, spec), partial(tried, kind, spec)
+    found = kept("behaviour", f"{key} {harness_code().sha256} {torch.__version__}", make)
+    return None if found is None else tuple(found)
 
 
 def tried(kind: str, spec: ComponentSpec) -> Numbers | None:
     """Compute the numbers of a component; None if it has none."""
     try:
-        with (
-            own_generators(0, torch.device("cpu")),
-            torch.enable_grad(),
-            calling(f"{kind} {spec.name}", "a trial call"),
-        ):
-            found = _of_head(spec) if kind == "head" else _of_backbone(spec)
+        with _apart(), calling(f"{kind} {spec.name}", "a trial call"):
+            return _rounded(_of_head(spec) if kind == "head" else _of_backbone(spec))
     except Exception:  # whatever a component raises on inputs that it was not made for
         return None
+
+
+def tried_harness(train: TrainSpec) -> Numbers | None:
+    """Compute the numbers of the harness' own code in training with these settings; None if it diverges."""
+    try:
+        with _apart():
+            return _rounded(_of_harness(train))
+    except Diverged:
+        return None
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Within it the generators are those of seed 0, torch has one thread, and gradients are computed."""
+    with torch_threads(1), own_generators(0, torch.device("cpu")), torch.enable_grad():
+        yield
+
+
+def _rounded(found: list[float]) -> Numbers | None:
+    """Twelve digits of each; None where one is not finite."""
     finite = all(abs(number) < float("inf") for number in found)
     return tuple(float(f"{number:.12g}") for number in found) if finite else None
 
@@ -197,6 +235,86 @@ def _of_backbone(spec: ComponentSpec) -> list[float]:
         if isinstance(backbone, Bidirectional):
             found += [each.item() for each in _summed(backbone.reversed_states(second_BT).layers)]
     return found
+
+
+def cut_down(train: TrainSpec) -> TrainSpec:
+    """Return the settings by which the small model is trained: each part of training that a trial has, at a size that
+    a few steps show.
+    """
+    parts, schedule = min(train.accumulation, 2), None
+    if train.schedule is not None and train.schedule.warmup is not None:
+        schedule = {"warmup": {"steps": EPOCHS, "decay": train.schedule.warmup.decay}}
+    elif train.schedule is not None and train.schedule.step is not None:
+        schedule = {"step": {"after": 1, "factor": train.schedule.step.factor}}
+    elif train.schedule is not None:
+        schedule = train.schedule.model_dump()
+    sizes = {
+        "epochs": EPOCHS if train.epochs else 0,
+        "lr": 0.5 if train.optimizer == "sgd" else 0.02,
+        "schedule": schedule,
+        "clip": None if train.clip is None else CLIP,
+        "weight_decay": 0.01 if train.weight_decay else 0.0,
+        "z_loss": 0.01 if train.z_loss else 0.0,
+        "batch_size": 2 * B,
+        "seq_len": T,
+        "accumulation": parts,
+        "eval_batch_size": B,
+        "eval_stride": None if train.eval_stride is None else T // 2,
+        "eval_batches": None,
+        "data_parallel": 1,
+        "precision": "fp32",
+        "cuda_graph": "off",
+        "deterministic": "false",
+    }
+    return TrainSpec.model_validate({**train.model_dump(), **sizes})
+
+
+def _of_harness(train: TrainSpec) -> list[float]:
+    with seeded(0, "behaviour", "text"):
+        valid_N = torch.randint(V, (4 * B * T,))
+        train_N = torch.randint(V, (train.batch_size * (STEPS * T + 1),))
+    with seeded(0, "behaviour", "model"):
+        backbone = _SmallBackbone(carries=train.eval_stride is None)
+        model = LanguageModel(backbone, _SmallHead(backbone.embedding)).double()
+    corpus = Corpus(vocab_size=V, train=train_N, valid=valid_N, test=valid_N)
+    saving = Saving(NoCheckpoints(), NEVER, trial="", session=lambda: None)
+    hooks = Hooks(saving=saving, clocks=Clocks(torch.device("cpu")))
+    Training(model, corpus, train, seed=0, hooks=hooks).fit()
+    losses = [loss for point in hooks.fitted.curve for loss in (point.train_loss, math.log(point.valid_ppl))]
+    return [*losses, hooks.fitted.last.mean_nll, *_directions(model.parameters())]
+
+
+class _SmallBackbone(nn.Module):
+    """h_t = tanh(W [x_t; h_{t-1}]) of embedded tokens x, with dropout below and above; it may carry h."""
+
+    layer_dims = (D,)
+
+    def __init__(self, *, carries: bool):
+        super().__init__()
+        self.carries = carries
+        self.embedding, self.cell, self.dropout = nn.Embedding(V, D), nn.Linear(2 * D, D), Dropout(0.25)
+
+    def forward(self, tokens_BT: Tensor, state_BD: Tensor | None = None) -> Hidden:
+        x_BTD = self.dropout(self.embedding(tokens_BT))
+        h_BD, states = x_BTD.new_zeros(len(x_BTD), D) if state_BD is None else state_BD, []
+        for x_BD in x_BTD.unbind(1):
+            h_BD = torch.tanh(self.cell(torch.cat([x_BD, h_BD], dim=-1)))
+            states.append(h_BD)
+        return Hidden((self.dropout(torch.stack(states, dim=1)),), h_BD if self.carries else None)
+
+
+class _SmallHead(nn.Module):
+    """A mixture of two softmaxes over the rows of the embedding."""
+
+    def __init__(self, embedding: nn.Embedding):
+        super().__init__()
+        self.embedding, self.facets, self.prior = embedding, nn.Linear(D, 2 * D), nn.Linear(D, 2)
+        self.bias = nn.Parameter(torch.zeros(V))
+
+    def forward(self, hidden: Hidden) -> Mixture:
+        h_BTD = hidden.layers[-1]
+        facets_BTKD = torch.tanh(self.facets(h_BTD)).unflatten(-1, (2, D))
+        return Mixture(facets_BTKD, self.prior(h_BTD).log_softmax(-1), self.embedding.weight, self.bias)
 
 
 def _summed(layers: Sequence[Tensor]) -> list[Tensor]:

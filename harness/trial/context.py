@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from harness.code.recorded import Behaviour
 from harness.corpora.corpus import Corpus
 from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel
-from harness.records.record import Certificate, Status
+from harness.records.record import Behaviour, Certificate, Status
 from harness.training.checkpoint import Checkpoint, Checkpoints, NoCheckpoints
 from harness.training.clocks import Clocks
 from harness.training.data_parallel import Workers

@@ -7,9 +7,8 @@ import torch
 import harness
 from harness.code import fingerprints
 from harness.code.fingerprints import SHOWN
-from harness.code.recorded import Fingerprints
 from harness.machine import environment, proofs
-from harness.records.record import Environment
+from harness.records.record import Environment, Fingerprints
 from harness.training.checkpoint import Checkpoint, SessionInfo
 from harness.trial.task import Task
 

@@ -15,7 +15,7 @@ from harness.execution import inline
 from harness.execution.events import Event
 from harness.execution.resources import Resources
 from harness.machine.environment import cpus_available
-from harness.machine.scratch import scratch_prefix
+from harness.machine.processes import scratch_prefix
 from harness.model import LanguageModel, build, count_parameters
 from harness.plan.specs import TrialSpec
 from harness.plan.suite_file import MeasureSpec

@@ -171,7 +171,7 @@ def test_a_module_that_moves_changes_the_harness_hash_and_the_command_line_does_
 # What a trial imports of harness/ that computes none of its numbers: a new module goes here or into NUMERIC.
 OTHERS = {
     *("__init__.py", "errors.py", "printable.py", "registry.py"),
-    *(f"code/{name}.py" for name in ("__init__", "fingerprints", "recorded", "source_code")),
+    *(f"code/{name}.py" for name in ("__init__", "fingerprints", "source_code")),
     *(f"containment/{name}.py" for name in ("__init__", "calls", "shared_state")),
     *(f"machine/{name}.py" for name in ("__init__", "environment", "files", "stop_request")),
     *(f"records/{name}.py" for name in ("__init__", "contents", "metrics", "plausible", "record")),
@@ -181,7 +181,7 @@ OTHERS = {
         f"trial/{name}.py"
         for name in ("__init__", "attempt", "behaviour", "certify", "context", "failures", "inference")
     ),
-    *(f"trial/{name}.py" for name in ("inference", "log", "run", "session", "setting", "watch")),
+    *(f"trial/{name}.py" for name in ("inference", "log", "run", "session", "task", "watch")),
 }
 
 

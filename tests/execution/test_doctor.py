@@ -16,7 +16,7 @@ from harness import cli
 from harness.execution import doctor
 from harness.kernels import probe
 from harness.machine import proofs
-from harness.machine.scratch import scratch_prefix
+from harness.machine.processes import scratch_prefix
 from harness.tracking import database
 
 RAY_VARIABLES = (

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from harness.machine.files import read_bounded, write_atomically
+from harness.machine.files import kept, read_bounded, write_atomically
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
@@ -52,3 +52,16 @@ def test_a_refusal_leaves_no_descriptor_open(tmp_path):
         with pytest.raises(OSError, match=r"regular file|size"):
             read_bounded(place, 1000)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_is_kept_is_computed_once_for_each_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    made = iter([[1.0], [2.0], None, [3.0]])
+    assert [kept("numbers", key, lambda: next(made)) for key in "aaba"] == [[1.0], [1.0], [2.0], [1.0]]
+    assert [kept("numbers", "c", lambda: next(made)) for _ in range(2)] == [None, [3.0]]  # None is not kept
+    for place in (tmp_path / "numbers").iterdir():
+        place.write_text("damaged")
+    assert kept("numbers", "a", lambda: [4.0]) == [4.0]
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("in the place of the folder")
+    assert [kept("numbers", "a", lambda: [5.0]) for _ in range(2)] == [[5.0], [5.0]]

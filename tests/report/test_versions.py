@@ -4,6 +4,7 @@ import handmade
 import pytest
 from handmade import findings, tabulated
 
+from harness.code.fingerprints import harness_code
 from harness.report.evidence.table_rows import rows
 from harness.report.evidence.versions import left_out
 from harness.report.table import formats, suite_table
@@ -71,6 +72,19 @@ def test_a_row_whose_code_has_changed_since_is_marked(shown):
     assert notes(table, "¶ mos") == [
         "- ¶ mos(num_mixtures=2): trained before heads/mos.py changed; the numbers are of the earlier code."
     ]
+
+
+def test_rows_that_another_harness_trained_are_marked(suite_of, record_of):
+    suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
+    codes = [HERE.model_copy(update={"harness": each * 64}) for each in "aab"]
+    made = planted(suite, record_of, codes)
+    table = tabulated(suite, made, outdated={record.id: ("harness",) for record in made[3:5]})
+    assert notes(table, "¶ mos") == [
+        "- ¶ mos(num_mixtures=2): trained by 2 versions of the harness' own code: seeds 1, 2 by aaaaaaaaaaaa; seed 3 "
+        f"by {harness_code().sha256[:12]}, the present one. The numbers are of seed 3 only."
+    ]
+    table = tabulated(suite, made, outdated={record.id: ("harness",) for record in made[3:]})
+    assert "mos(num_mixtures=2) ¶" in table
 
 
 @pytest.mark.parametrize(

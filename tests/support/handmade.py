@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from harness.code.recorded import Fingerprints
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.plan.suite_file import CheckpointSpec
-from harness.records.record import Certificate, CurvePoint, Environment, TrialRecord
+from harness.records.record import Certificate, CurvePoint, Environment, Fingerprints, TrialRecord
 from harness.training.checkpoint import Checkpoints, Saving, SessionInfo
 from harness.training.clocks import Clocks
 from harness.training.loop import Hooks

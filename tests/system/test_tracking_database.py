@@ -20,7 +20,7 @@ from mlflow.entities import ViewType
 from harness import plan
 from harness.errors import ExecutionError
 from harness.machine import processes
-from harness.machine.scratch import abandoned_scratch, scratch_prefix
+from harness.machine.processes import abandoned_scratch, scratch_prefix
 from harness.records import store
 from harness.records.record import CurvePoint, TrialRecord
 from harness.tracking import database

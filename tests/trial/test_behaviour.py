@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import json
 import sys
+import types
 import zipfile
 from pathlib import Path
 
@@ -11,10 +12,13 @@ import handmade
 import pytest
 import torch
 
-from harness.code.fingerprints import code_of
-from harness.code.recorded import Behaviour
-from harness.plan.specs import ComponentSpec
+from harness import distributions, dropout
+from harness.code.fingerprints import code_of, harness_code
+from harness.corpora import batching
+from harness.plan.specs import COUNTED, ComponentSpec, TrainSpec
+from harness.records.record import Behaviour
 from harness.registry import BACKBONES, HEADS
+from harness.training import optimization, schedules, step
 from harness.trial import behaviour
 
 MOS = ComponentSpec(name="mos", params={"num_mixtures": 3, "dropout": 0.2})
@@ -56,6 +60,7 @@ def record():
     def make(numbers: Behaviour | None = None, **hashes: str):
         spec = handmade.record().spec.model_copy(update={"head": MOS, "backbone": LSTM})
         here = {kind: code_of(kind, getattr(spec, kind).name).sha256 for kind in ("head", "backbone", "corpus")}
+        here["harness"] = harness_code().sha256
         return handmade.record(spec=spec, code=handmade.code(**{**here, **hashes}), behaviour=numbers)
 
     return make
@@ -131,6 +136,93 @@ def test_an_edit_that_changes_results_is_noticed(edited, edit):
 def test_an_edit_that_changes_no_result_is_not(edited, edit):
     kind, spec, *_ = UNCHANGED[edit]
     assert behaviour.equal(edited(*UNCHANGED[edit]), behaviour.tried(kind, spec))
+
+
+# Settings with every part of training between them: a schedule each, clipping, decay, momentum, accumulation, z-loss.
+SGD = TrainSpec(
+    **{"optimizer": "sgd", "lr": 20.0, "epochs": 40.0, "batch_size": 20, "seq_len": 35, "clip": 0.25, "momentum": 0.9},
+    **{"weight_decay": 1e-6, "schedule": {"step": {"after": 6, "factor": 0.8}}, "accumulation": 5},
+)
+ADAM = TrainSpec(
+    **{"optimizer": "adam", "lr": 1e-3, "epochs": 2.0, "batch_size": 64, "seq_len": 128, "batching": "blocks"},
+    **{"z_loss": 1e-4, "schedule": {"warmup": {"steps": 4000, "decay": "linear"}}},
+)
+SHUFFLED = TrainSpec(
+    **{"optimizer": "adamw", "lr": 1e-3, "epochs": 2.0, "batch_size": 64, "seq_len": 128, "shuffle": True},
+    **{"eval_stride": 64, "weight_decay": 0.01},
+)
+HARNESS_NOTICED = {  # an edit of the harness' own code: settings, module, its text, the replacement
+    "a factor of the loss": (SGD, step, "(loss / parts).backward()", "(1.001 * loss / parts).backward()"),
+    "a gradient that is not clipped": (SGD, step, "if self.train.clip is not None:", "if False:"),
+    "a state that is not carried": (SGD, step, "self._state = state if self.carries else None", "self._state = None"),
+    "a dropped part": (SGD, step, "(loss / parts).backward()", "(loss / parts).backward() if not carried else None"),
+    "a dropped decay": (SGD, optimization, '"weight_decay": train.weight_decay', '"weight_decay": 0.0'),
+    "a momentum that is lost": (SGD, optimization, "momentum=train.momentum", "momentum=0.0"),
+    "a schedule's factor": (
+        SGD,
+        schedules,
+        "self.optimizer, self.settings.factor)",
+        "self.optimizer, self.settings.factor**1.01)",
+    ),
+    "a rate that does not rise": (ADAM, schedules, "return done / warmup", "return 1.0"),
+    "a z-loss' sign": (ADAM, distributions, "z_loss=self.z_loss)", "z_loss=-self.z_loss)"),
+    "a dropout rate": (SGD, dropout, "return kept.div_(1 - p)", "return kept.div_(1 - p / 2)"),
+    "an order of segments": (
+        SHUFFLED,
+        batching,
+        "torch.randperm(self.num_units, generator=generator)",
+        "torch.arange(self.num_units)",
+    ),
+    "a target's place": (SGD, batching, "(0, 1))", "(0, 2))"),
+    "a stride": (SHUFFLED, batching, "width - scored)", "width - scored + 1)"),
+}
+
+
+@pytest.mark.parametrize("edit", HARNESS_NOTICED)
+def test_an_edit_of_the_harness_own_code_is_noticed(edit, monkeypatch):
+    train, module, before, after = HARNESS_NOTICED[edit]
+    here = behaviour.tried_harness(behaviour.cut_down(train))
+    assert here is not None
+    run_with(monkeypatch, module, before, after)
+    found = behaviour.tried_harness(behaviour.cut_down(train))
+    assert found is not None
+    assert not behaviour.equal(found, here)
+
+
+def run_with(monkeypatch, module, before: str, after: str) -> None:
+    """Give the functions and methods of a module the code that they have in an edited text of it."""
+    source = inspect.getsource(module)
+    assert before in source
+    edited = types.ModuleType(module.__name__)
+    exec(compile(source.replace(before, after), module.__file__, "exec"), vars(edited))
+    for name, here in vars(module).items():
+        members = vars(here).items() if isinstance(here, type) else [("", here)]
+        if getattr(here, "__module__", None) != module.__name__:
+            continue
+        for member, function in members:
+            there = getattr(vars(edited)[name], member) if member else vars(edited)[name]
+            if isinstance(function, types.FunctionType):
+                monkeypatch.setattr(function, "__code__", there.__code__)
+
+
+@pytest.mark.parametrize("train", [SGD, ADAM, SHUFFLED, COUNTED], ids=["sgd", "adam", "shuffled", "counted"])
+def test_the_harness_own_code_gives_the_same_numbers_again(train):
+    found = behaviour.numbers_of_harness(train)
+    assert found == behaviour.tried_harness(behaviour.cut_down(train))
+
+
+def test_numbers_of_the_harness_depend_on_the_parts_of_training_and_not_on_their_sizes():
+    assert behaviour.cut_down(SGD) == behaviour.cut_down(SGD.model_copy(update={"lr": 1.0, "clip": 5.0, "epochs": 3.0}))
+    assert behaviour.cut_down(SGD) != behaviour.cut_down(SGD.model_copy(update={"clip": None}))
+
+
+def test_a_record_of_a_harness_that_computed_something_else_is_outdated(record):
+    now = behaviour.of_trial(record().spec)
+    moved = now.model_copy(update={"harness": (*now.harness[:-1], now.harness[-1] + 1e-3)})
+    assert behaviour.changed(record(moved, harness="f" * 64)) == ("harness",)
+    assert behaviour.changed(record(now, harness="f" * 64)) == ()
+    assert behaviour.changed(record(moved)) == ()  # the source is the same, and nothing is computed
+    assert behaviour.changed(record(now.model_copy(update={"harness": None}), harness="f" * 64)) == ()
 
 
 def test_numbers_are_equal_within_the_tolerance_only():

@@ -23,7 +23,7 @@ from harness.execution.ray.ray_session import ray_session
 from harness.execution.ray.worker import TrialWorker, packed
 from harness.execution.resources import LOCAL, Allocation, Resources, allocate, check_workers
 from harness.execution.rounds import Watcher, in_rounds
-from harness.machine.scratch import abandoned_scratch, scratch_prefix
+from harness.machine.processes import abandoned_scratch, scratch_prefix
 from harness.machine.stop_request import StopRequest
 from harness.plan.specs import TrialSpec
 from harness.records import store

@@ -1,8 +1,8 @@
 """The versions of the code that made the records of a table.
 
-A version is the code of one head, one backbone and one corpus (harness.code.fingerprints). The numbers of a row are of
-records of one version: the present code if there are such records, else the version with the most records (of several,
-the newest). Records that do not contain their version are included, and a note gives their number.
+A version is the code of one head, backbone and corpus, and of the harness (harness.code.fingerprints). The numbers of a
+row are of records of one version: the present code if there are such records, else the version with the most records
+(of several, the newest). Records that do not contain their version are included, and a note gives their number.
 """
 
 from collections import Counter
@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 
 from harness.code import fingerprints
 from harness.code.fingerprints import KINDS, SHOWN
-from harness.code.recorded import UNKNOWN
-from harness.records.record import TrialRecord
+from harness.plan.specs import TrialSpec
+from harness.records.record import UNKNOWN, TrialRecord
 from harness.trial import behaviour
 
 if TYPE_CHECKING:
     from harness.report.evidence.table_rows import Row
 
 OUTDATED_MARK = "¶"  # the code has changed since, or is of several versions
-Changed = Mapping[str, tuple[str, ...]]  # trial id -> those of 'head', 'backbone', 'corpus' whose code has changed
-Version = tuple[str, ...]  # the hashes of a trial's components, in the order of KINDS
+PARTS = (*KINDS, "harness")
+Changed = Mapping[str, tuple[str, ...]]  # trial id -> those of PARTS whose code has changed
+Version = tuple[str, ...]  # hashes, in the order of PARTS
 NOTHING_CHANGED: Changed = MappingProxyType({})
 
 
@@ -67,9 +68,7 @@ def of_tuning(named: Iterable[tuple[str, list[TrialRecord]]], outdated: Changed)
         since = {kind for record in records for kind in outdated.get(record.id, ())}
         versions = list(dict.fromkeys(version for _, version in _versions(records, outdated)))
         if differing := _differing(versions, since):
-            spec = records[0].spec
-            kinds = [list(KINDS)[at] for at in differing]
-            files = ", ".join(str(fingerprints.code_of(kind, getattr(spec, kind).name)) for kind in kinds)
+            files = _files(records[0].spec, differing)
             made = f"by {len(versions)} versions of {files}" if len(versions) > 1 else f"before {files} changed"
             names.setdefault(made, []).append(name)
     return [
@@ -101,8 +100,7 @@ def _of_row(row: "Row", outdated: Changed) -> str:
         versions.setdefault(version, []).append(record.spec.seed)
     since = {kind for record in row.records.values() for kind in outdated.get(record.id, ())}
     differing = _differing(list(versions), since)
-    names = [getattr(row.trials[0], kind).name for kind in KINDS]
-    files = ", ".join(str(fingerprints.code_of(list(KINDS)[at], names[at])) for at in differing)
+    files = _files(row.trials[0], differing)
     if len(versions) < 2:
         return f"trained before {files} changed; the numbers are of the earlier code."
     made = "; ".join(
@@ -115,16 +113,34 @@ def _of_row(row: "Row", outdated: Changed) -> str:
 
 def _versions(records: Iterable[TrialRecord], outdated: Changed) -> list[tuple[TrialRecord, Version]]:
     """The ok records that contain their version, with it. Those whose code has not changed since are of one version,
-    also if their source differs: they behave alike.
+    also if their source differs: they behave alike. So are the harness' own codes that behave alike.
     """
     known = [record for record in records if record.status == "ok" and record.code is not None]
     present = next((record.code.components for record in known if record.id not in outdated), None)
-    return [(each, each.code.components if each.id in outdated else present) for each in known]
+
+    def version(record: TrialRecord) -> Version:
+        kinds = outdated.get(record.id)
+        components = record.code.components if kinds else present
+        return (
+            *components,
+            record.code.harness if kinds and "harness" in kinds else fingerprints.harness_code().sha256,
+        )
+
+    return [(each, version(each)) for each in known]
 
 
 def _differing(versions: list[Version], since: Container[str]) -> list[int]:
-    """The indices of the components whose code differs between versions, or has changed since."""
-    return [at for at, kind in enumerate(KINDS) if kind in since or len({each[at] for each in versions}) > 1]
+    """The indices of the parts whose code differs between versions, or has changed since."""
+    return [at for at, kind in enumerate(PARTS) if kind in since or len({each[at] for each in versions}) > 1]
+
+
+def _files(spec: TrialSpec, differing: Iterable[int]) -> str:
+    """The files of the code of some parts of a trial."""
+    parts = [PARTS[at] for at in differing]
+    return ", ".join(
+        "the harness' own code" if part == "harness" else str(fingerprints.code_of(part, getattr(spec, part).name))
+        for part in parts
+    )
 
 
 def _seeds(seeds: Iterable[int]) -> str:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.code.fingerprints import SHOWN
-from harness.code.recorded import Fingerprints
 from harness.machine.files import read_end
 from harness.plan.parameters import is_place, parameters, resolved
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, value_text
 from harness.printable import counted
 from harness.records.metrics import METRICS, Metric
-from harness.records.record import TrialRecord
+from harness.records.record import Fingerprints, TrialRecord
 from harness.records.store import folder
 from harness.records.timings import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
