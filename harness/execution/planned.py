@@ -1,20 +1,20 @@
 """What `harness run` would do with a suite: its trials with their parameter counts and their state."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from harness.plan.loaded_suite import Suite, everything, first_stage
+from harness.execution.options import RunOptions
+from harness.plan.loaded_suite import Suite
 from harness.plan.selection import chosen_rows, chosen_trials
 from harness.plan.specs import TrialSpec
-from harness.plan.tuning import Point
+from harness.plan.tuning import Choice, Point
 from harness.printable import counted
-from harness.records import store
-from harness.records.choices import completed
-from harness.records.contents import of_suite
+from harness.records import choices, store
+from harness.records.choices import Records
 from harness.records.record import TrialRecord
 from harness.report import retraining
 from harness.report.evidence import printed_numbers
@@ -122,19 +122,16 @@ def planned(
     Raises: SuiteError when a printed table or a condition of `only` is unknown.
     """
     printed_numbers.load(suite)
-    suite = completed(suite, results, warn)
+    read = choices.read(suite, results, warn)
+    suite, records = read.suite, read.found
     specs, tuning, later, points = chosen_trials(suite, only), (), [], {}
     if suite.tuning is not None:
         points = suite.tuning.points
         rows = chosen_rows(suite, only)
-        tuning, later = first_stage(suite, rows).trials, _later(suite, rows)
-    both = suite.model_copy(update={"trials": (*tuning, *specs)})
-    ids, runs = [spec.id for spec in both.trials], store.runs_folder(results, suite.name)
-    records, damaged = store.load_all(runs, ids)
-    records, misfits = of_suite(records, both)
-    for sentence in (*damaged, *misfits):
-        warn(sentence)
-    interrupted = store.interrupted(runs, ids)
+        tuning = tuple(trial for row in rows for trial in suite.tuning.rows[row].tuning_trials)
+        later = _later(suite, rows)
+    both = (*tuning, *specs)
+    interrupted = store.interrupted(read.runs, [spec.id for spec in both])
 
     def states(stage: Iterable[TrialSpec]) -> list[PlannedTrial]:
         return [
@@ -149,9 +146,33 @@ def planned(
             for spec in stage
         ]
 
-    whole = suite.model_copy(update={"trials": everything(suite)})
-    outdated = retraining.sentences(whole, both.trials, records, *options)
+    outdated = retraining.sentences(suite, both, records, *options)
     return PlannedSuite(suite=suite, trials=states(specs), tuning=states(tuning), later=later, outdated=outdated)
+
+
+def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> list[TrialSpec]:
+    """The selected trials that can run now: those that tuning asks for; the trials of the table when it asks for none.
+
+    A trial runs if it has no record; with `retry_failed` also if it failed, with `force` in any case; and once.
+
+    Args:
+        tried: the ids of the trials that were run by this command.
+    Raises: SuiteError for a wrong condition.
+    """
+
+    def again(trial: TrialSpec) -> bool:
+        record = records.found.get(trial.id)
+        if trial.id in tried:
+            return False
+        return options.force or record is None or (options.retry_failed and record.status != "ok")
+
+    suite, asked = records.suite, []
+    for row in [] if suite.tuning is None else chosen_rows(suite, options.only):
+        tuned = suite.tuning.rows[row]
+        trials = [trial for trial in tuned.tuning_trials if trial.id in records.tuning and not again(trial)]
+        step = tuned.next({trial.id: choices.perplexity(records.tuning[trial.id]) for trial in trials})
+        asked += [] if isinstance(step, Choice) else filter(again, step)
+    return asked or [trial for trial in chosen_trials(suite, options.only) if again(trial)]
 
 
 def _later(suite: Suite, rows: Iterable[int]) -> list[LaterTrials]:

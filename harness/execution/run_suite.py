@@ -8,32 +8,41 @@ print(study.table())
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import plan
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, FewerTrialsError, Interruption, StorageError
-from harness.execution import smaller_table
-from harness.execution.driver import run_trials
+from harness.execution.driver import Execution, run_trials, tidy_finished, without_weights
 from harness.execution.exclusive_pass import time_rows
-from harness.execution.options import RunOptions
+from harness.execution.options import RunOptions, repeated
+from harness.execution.planned import due
 from harness.execution.progress.reporter import Reporter
-from harness.execution.stage import Stage, pending, report
-from harness.execution.tuning_stage import tune
-from harness.plan.loaded_suite import Suite
+from harness.execution.resources import Resources
+from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import RESULTS
-from harness.plan.selection import chosen_rows, chosen_trials
+from harness.plan.selection import chosen_rows, chosen_trials, select
+from harness.plan.specs import TrialSpec
+from harness.plan.suite_file import MeasureSpec
 from harness.printable import counted
-from harness.records import choices
-from harness.records.record import TrialRecord
-from harness.report import study
+from harness.records import choices, store
+from harness.records.choices import Records
+from harness.report import outputs, retraining, study
 from harness.report.evidence import printed_numbers
+from harness.report.evidence.gather import gather
 from harness.report.evidence.printed_numbers import PrintedNumbers
+from harness.report.outputs import Trials
 from harness.report.study import Study
+from harness.report.table import suite_table
 from harness.tracking.description import description
 from harness.tracking.safe_tracker import SafeTracker
+from harness.trial.task import Task
+
+SHOWN = 5  # how many trials a warning names
+UNDONE = "nothing was trained; --results names another folder"
 
 
 def run_suite(
@@ -64,25 +73,25 @@ def run_suite(
         Interruption, a KeyboardInterrupt, after the table of the finished trials is written.
     """
     options = replace(options or RunOptions(), **changes)
-    folders = _results(results), Path(data or os.environ.get("HARNESS_DATA") or DEFAULT_DATA)
-    run = _prepare(_loaded(suite, options.overrides), *folders, options, reporter or Reporter())
-    smaller_table.refuse(run)
-    tracking = SafeTracker(run.results if options.tracking else None, run.reporter.warn)
-    run = _tuned(run, tracking)
-    before = run.study()
-    found = pending(run, before.records)
-    report(run, found)
-    view = run.reporter.progress(todo := found.todo)
+    suite, results = _loaded(suite, options.overrides), _results(results)
+    run = _Run(
+        printed=printed_numbers.load(suite),
+        results=results,
+        data=Path(data or os.environ.get("HARNESS_DATA") or DEFAULT_DATA),
+        options=options,
+        reporter=reporter or Reporter(),
+    )
+    records = choices.read(suite, results, run.reporter.warn)
+    _refuse_smaller_table(run, records)
+    tracking = SafeTracker(results if options.tracking else None, run.reporter.warn)
     try:
-        finished = run_trials(run.execution(todo, fresh=options.force), view, tracking) if todo else {}
-        timed = _time(run, {**before.records, **finished})
+        after, tried = _train(run, records, tracking)
+        timed = _time(run, after)
     except KeyboardInterrupt as stop:
-        raise _interruption(run) from stop
-    changed = bool(todo or timed)
-    after = run.study() if changed else before
-    _publish(run, after, tracking if changed else None)
-    run.reporter.totals(view)
-    return after
+        raise _interruption(run, suite) from stop
+    found = run.study(after)
+    _publish(run, found, tracking if tried or timed else None)
+    return found
 
 
 def load_study(suite: str | Path | Suite, *, results: str | Path | None = None, overrides: Iterable[str] = ()) -> Study:
@@ -119,18 +128,22 @@ def _all_tuned(found: Study, only: tuple[str, ...]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run(Stage):
-    """One call of run_suite: the stage of the suite's table.
+class _Run:
+    """One call of run_suite.
 
     Args:
         printed: the printed numbers of the suite.
+        data: the folder of the corpora's files.
     """
 
     printed: PrintedNumbers
+    results: Path
+    data: Path
+    options: RunOptions
+    reporter: Reporter
 
-    def study(self) -> Study:
-        """Read the records as they are now."""
-        return study.load(self.suite, self.results, warn=self.reporter.warn, printed=self.printed)
+    def study(self, records: Records) -> Study:
+        return Study(evidence=gather(records, self.reporter.warn, self.printed), results=self.results)
 
 
 def _loaded(suite: str | Path | Suite, overrides: tuple[str, ...]) -> Suite:
@@ -145,37 +158,152 @@ def _results(given: str | Path | None) -> Path:
     return Path(given or os.environ.get("HARNESS_RESULTS") or RESULTS)
 
 
-def _prepare(suite: Suite, results: Path, data: Path, options: RunOptions, reporter: Reporter) -> _Run:
-    return _Run(
-        suite=suite,
-        trials=chosen_trials(suite, tuple(options.only)),
-        printed=printed_numbers.load(suite),
-        results=results,
-        data=data,
-        options=options,
-        reporter=reporter,
+def _train(run: _Run, records: Records, tracking: SafeTracker) -> tuple[Records, set[str]]:
+    """Run the trials that are due, until none is: first those that tuning asks for, then those of the table.
+
+    Returns: the records as they are then, and the ids of the trials that were run.
+    """
+    options, reporter, tried = run.options, run.reporter, set()
+    outdated = _report_outdated(run, records)
+    rows = [] if records.suite.tuning is None else chosen_rows(records.suite, options.only)
+    if choices.keep(records, rows, tried):
+        records = choices.read(records.suite, run.results, reporter.warn)
+    todo = due(records, options)
+    tidy_finished(records.runs, records.found.keys() - {spec.id for spec in todo})
+    while todo:
+        tuning = todo[0] in records.suite.tuning_trials
+        if tuning:
+            of_rows = sum(len(records.suite.tuning.rows[row].tuning_trials) for row in rows)
+            what = f"{len(todo)} of {counted(of_rows, 'trial')} to run, then the trials of the table"
+            reporter.say(f"tuning: {what}")
+        view = reporter.progress(todo)
+        finished = run_trials(_execution(run, records, todo, fresh=options.force), view, tracking)
+        tried |= {spec.id for spec in todo}
+        records = choices.read(records.suite, run.results, reporter.warn)
+        if tuning and choices.keep(records, rows, tried):
+            records = choices.read(records.suite, run.results, reporter.warn)
+        reporter.totals(view)
+        stopped = options.fail_fast and len(finished) < len(todo)
+        todo = [] if stopped else due(records, options, tried)
+    _report(run, records, tried, outdated=outdated)
+    return records, tried
+
+
+def _execution(run: _Run, records: Records, trials: Sequence[TrialSpec], *, fresh: bool) -> Execution:
+    """How trials are executed, or timed. Tuning trials measure nothing in addition.
+
+    Args:
+        fresh: train them from the beginning, or time them although they have timings.
+    """
+    suite, options, runs = records.suite, run.options, records.runs
+    gpus = suite.resources.gpus if options.gpus_per_trial is None else options.gpus_per_trial
+    tuning = bool(trials) and trials[0] in suite.tuning_trials
+    common = {
+        "suite": suite.name,
+        "runs": runs,
+        "data": run.data.resolve(),
+        "device": "cuda" if options.gpus_per_trial and options.device == "auto" else options.device,
+        "executor": options.executor,
+        "shared": options.shared,
+        "checkpoint": suite.checkpoint,
+        "timeout": suite.timeout,
+        "measure": MeasureSpec(token_nll=False, exclusive=False) if tuning else suite.measure,
+        "memory_gib": suite.resources.memory_gib,
+        "fresh": fresh,
+        "contents": suite.contents,
+        "driver": uuid.uuid4().hex,
+        "tuning": tuning,
+    }
+    replaced = store.digests(runs, [spec.id for spec in trials])  # also of records that do not fit the suite
+    return Execution(
+        tasks=[Task(spec=spec, replaces=replaced.get(spec.id), **common) for spec in trials],
+        resources=Resources(cpus=options.cpus_per_trial or suite.resources.cpus, gpus=gpus),
+        address=options.address,
+        fail_fast=options.fail_fast,
     )
 
 
-def _tuned(run: _Run, tracking: SafeTracker) -> _Run:
-    """The run with the trials of the suite's table, after the tuning trials of a suite with `tune` were run."""
-    if run.suite.tuning is None:
-        return run
-    try:
-        goes_on = tune(run, tracking)
-    except KeyboardInterrupt as stop:
-        raise _interruption(run) from stop
-    suite = choices.completed(run.suite, run.results, run.reporter.warn)
-    return replace(run, suite=suite, trials=chosen_trials(suite, tuple(run.options.only)) if goes_on else ())
-
-
-def _time(run: _Run, records: Mapping[str, TrialRecord]) -> bool:
-    """Time the rows if the options or the suite ask for it; True when rows were timed."""
-    options = run.options
-    if not run.trials or not (run.suite.measure.exclusive if options.timing is None else options.timing):
+def _report_outdated(run: _Run, records: Records) -> bool:
+    """Report the finished trials whose code has changed since; False if there are none, or they are run again."""
+    suite, options = records.suite, run.options
+    if options.force or options.keep:
         return False
-    execution = run.execution(run.trials, fresh=options.force or bool(options.timing))
-    return time_rows(execution, records, run.reporter)
+    rows = [] if suite.tuning is None else chosen_rows(suite, options.only)
+    tuning = [trial for row in rows for trial in suite.tuning.rows[row].tuning_trials]
+    chosen = (*tuning, *chosen_trials(suite, options.only))
+    outdated = retraining.sentences(suite, chosen, records.found, *repeated(options, run.results, run.data))
+    for sentence in outdated:
+        run.reporter.problem(sentence)
+    return bool(outdated)
+
+
+def _report(run: _Run, records: Records, tried: set[str], *, outdated: bool) -> None:
+    """Say what is missing of the trials that were finished before, and which of them failed; and of tuning trials,
+    which have failed; and that there was nothing to run.
+    """
+    suite, reporter = records.suite, run.reporter
+    rows = [] if suite.tuning is None else chosen_rows(suite, run.options.only)
+    tuning = [trial.id for row in rows for trial in suite.tuning.rows[row].tuning_trials if trial.id in records.tuning]
+    if failed := sum(records.tuning[trial].status not in choices.EXPECTED for trial in tuning):
+        reporter.say(f"failed: {failed} of the tuning trials; --retry-failed runs them again")
+    chosen = [spec.id for spec in chosen_trials(suite, run.options.only)]
+    before = {trial: records.table[trial] for trial in chosen if trial in records.table and trial not in tried}
+    if lost := without_weights(records.runs, before):
+        reporter.warn(_lost_weights(lost))
+    if chosen and tried.isdisjoint(chosen):
+        what = "nothing else to run" if outdated else "nothing to run"
+        have = "the trial has" if len(chosen) == 1 else f"all {len(chosen)} trials have"
+        reporter.say(f"{what}: {have} a record")
+    if failed := sum(record.status != "ok" for record in before.values()):
+        again = "it" if failed == 1 else "them"
+        reporter.say(f"failed: {counted(failed, 'trial')} of these; --retry-failed runs {again} again")
+
+
+def _lost_weights(trials: list[str]) -> str:
+    more = f" and {len(trials) - SHOWN} more" if len(trials) > SHOWN else ""
+    which = f"{counted(len(trials), 'finished trial')} ({', '.join(trials[:SHOWN])}{more})"
+    return (
+        f"the weights, best.pt, are missing or damaged of {which}. Records and tables do not need them; "
+        "inspect, sample and exclusive times do. --force with --only trains such a trial again"
+    )
+
+
+def _refuse_smaller_table(run: _Run, records: Records) -> None:
+    """Raise if trials are to be trained, and the table that is there has more finished trials than the new one would
+    have if all of them succeed.
+
+    Raises: FewerTrialsError.
+    """
+    suite, options = records.suite, run.options
+    chosen = {trial.id for trial in select(possible_trials(suite), options.only)}
+
+    def most(trials: Sequence[TrialSpec]) -> int:
+        return sum(trial.id in chosen or _finished(records, trial.id) for trial in trials)
+
+    ours = most([trial for trial in suite.trials if suite.tuning is None or trial.is_ngram])
+    rows = () if suite.tuning is None else suite.tuning.rows
+    ours += sum(max(most(each.finals) for each in row.candidates) for row in rows)  # at any point that may be chosen
+    if not options.overwrite and due(records, options):
+        outputs.refuse_fewer(suite_table.places(suite, run.results), Trials(ours, len(suite.trials)), UNDONE)
+
+
+def _finished(records: Records, trial: str) -> bool:
+    """Whether a table may count a trial as finished: also one at a point that is not chosen now, and one that another
+    process trains again.
+    """
+    if trial in records.table:
+        return records.table[trial].status in ("ok", "invalid")  # as harness.report.outputs.Trials
+    folder = store.folder(records.runs, trial)
+    return any((folder / name).exists() for name in (store.FILE_NAME, store.PREVIOUS))
+
+
+def _time(run: _Run, records: Records) -> bool:
+    """Time the rows if the options or the suite ask for it; True when rows were timed."""
+    options, trials = run.options, chosen_trials(records.suite, run.options.only)
+    if not trials or not (records.suite.measure.exclusive if options.timing is None else options.timing):
+        return False
+    execution = _execution(run, records, trials, fresh=options.force or bool(options.timing))
+    return time_rows(execution, records.table, run.reporter)
 
 
 def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:
@@ -185,7 +313,7 @@ def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:
         return  # no row is tuned yet
     run.reporter.found(found)
     if _write(run, found, run.reporter.table_files) and tracking is not None:
-        name = run.suite.name
+        name = found.suite.name
         tracking.call(lambda tracker: tracker.catch_up(name, found.records.values()))
         tracking.call(lambda tracker: tracker.describe(name, description(name, run.results)))
 
@@ -206,15 +334,17 @@ def _write(run: _Run, found: Study, on_files: Callable[[list[Path]], None]) -> b
     return True
 
 
-def _interruption(run: _Run) -> Interruption:
+def _interruption(run: _Run, suite: Suite) -> Interruption:
     """Write the table of the finished trials, without showing it. Returns what says how to go on."""
-    found, again = run.study(), "start the same command again to go on"
-    if run.suite.tuning is not None and not run.trials:
+    records, again = choices.read(suite, run.results, run.reporter.warn), "start the same command again to go on"
+    waiting = due(records, RunOptions(only=run.options.only))
+    if waiting and waiting[0] in suite.tuning_trials:
         return Interruption(f"interrupted while tuning: finished trials are kept; {again}")
+    found = run.study(records)
     files: list[Path] = []
     if found.records:
         _write(run, found, files.extend)
-    ids = {spec.id for spec in run.trials}
+    ids = {spec.id for spec in chosen_trials(records.suite, run.options.only)}
     saved = [f"{len(ids & found.records.keys())} of {counted(len(ids), 'trial')} finished"]
     if begun := len(ids & set(found.evidence.interrupted)):
         saved.append(f"{begun} with a checkpoint")

@@ -11,7 +11,7 @@ from harness.errors import ExecutionError
 from harness.execution.planned import PlannedSuite, PlannedTrial
 from harness.kernels import probe
 from harness.machine import environment
-from harness.plan.loaded_suite import Suite, everything
+from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
 from harness.plan.step_ratios import Measured, StepRatio, StepRatios, of_step, ratios_file
 from harness.records import sealed
@@ -137,7 +137,7 @@ def save_ratios(suite: Suite, times: SuiteTimes, device: torch.device) -> Path:
     path = ratios_file(suite.path)
     if path.exists():
         raise ExecutionError(f"{path} exists, and the ids of trials depend on it; delete it to measure again")
-    trained = [spec for spec in everything(suite) if not spec.is_ngram]
+    trained = [spec for spec in (*suite.tuning_trials, *suite.trials) if not spec.is_ngram]
     if unknown := sorted({key for spec in trained if not times.ratios.get(key := _key(suite, spec))}):
         names = "; ".join(", ".join(key) for key in unknown)
         raise ExecutionError(f"{path.name} is not written, because these rows have no time: {names}")

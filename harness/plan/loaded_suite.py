@@ -66,22 +66,14 @@ class Suite(Strict):
         return ComponentSpec(name=spec.name, params=kept)
 
     @property
+    def tuning_trials(self) -> tuple[TrialSpec, ...]:
+        """All trials that its tuning may ask for; () without `tune`."""
+        return () if self.tuning is None else tuple(trial for row in self.tuning.rows for trial in row.tuning_trials)
+
+    @property
     def path(self) -> Path:
         """The suite file."""
         return self.source.path
-
-
-def first_stage(suite: Suite, rows: list[int] | None = None) -> Suite:
-    """Return the suite whose trials are the tuning trials, of some rows or of all. They measure nothing in addition."""
-    chosen = range(len(suite.tuning.rows)) if rows is None else rows
-    trials = tuple(trial for row in chosen for trial in suite.tuning.rows[row].tuning_trials)
-    measure = MeasureSpec(token_nll=False, exclusive=False)
-    return suite.model_copy(update={"trials": trials, "measure": measure})
-
-
-def everything(suite: Suite) -> tuple[TrialSpec, ...]:
-    """Return the trials of both stages, as far as points are chosen."""
-    return suite.trials if suite.tuning is None else (*first_stage(suite).trials, *suite.trials)
 
 
 def with_choices(suite: Suite, choices: list[Choice | None]) -> Suite:

@@ -14,7 +14,7 @@ from harness.plan.parameters import Parameter, checked, is_place, parameters, se
 from harness.plan.reader import Place, Source
 from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, TrainSpec, TrialSpec, canonical
 from harness.plan.suite_file import SuiteFile
-from harness.plan.tuning import Axis, Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points
+from harness.plan.tuning import METHODS, Axis, Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points
 
 SPACE = ("tune", "space")
 
@@ -60,7 +60,7 @@ def expand(file: SuiteFile, combined: list[Combination], source: Source) -> Expa
                 candidates.append(_candidate(file, each, point, origins, source))
             except SuiteError as error:
                 problems += error.problems
-        rows.append(TunedRow(candidates=tuple(candidates)))
+        rows.append(TunedRow(candidates=tuple(candidates), method=file.tune.method))
     if problems:
         raise SuiteError(list(dict.fromkeys(problems)))
     return Expansion(Tuning(spec=file.tune, rows=tuple(rows), choices=(None,) * len(rows)), origins)
@@ -86,16 +86,20 @@ def _candidate(
     if file.match is not None and at_point.params != each.params:
         message = f"{point_text(point)} changes the number of parameters of {each.head.spec}, which `match` fixes"
         raise SuiteError([source.problem(SPACE, message)])
-    length = train.epochs if file.tune.epochs is None else file.tune.epochs
-    if length > train.epochs:
-        message = f"{each.head.spec} is trained for {train.epochs:g} epochs, got {length:g} for its tuning"
+    lengths = METHODS[file.tune.method].lengths(file.tune, train.epochs)
+    if lengths[-1] > train.epochs:
+        message = f"{each.head.spec} is trained for {train.epochs:g} epochs, got {lengths[-1]:g} for its tuning"
         raise SuiteError([source.problem(("tune", "epochs"), message)])
-    (short,), _ = _trials(at_point, rescaled(train, length), [file.tune.seed], source)
+    short: dict[str, Combination] = {}
+    tuning = []
+    for length in lengths:
+        made, of_tuning = _trials(at_point, rescaled(train, length), [file.tune.seed], source)
+        tuning, short = [*tuning, *made], short | of_tuning
     finals, of_finals = _trials(at_point, train, file.seeds, source)
-    if short.id in origins:
-        raise SuiteError([each.head.problem(source, f"the row of '{short}' is in the suite twice")])
-    origins |= {short.id: at_point, **of_finals}
-    return Candidate(point=point, trial=short, finals=finals)
+    if not short.keys().isdisjoint(origins):
+        raise SuiteError([each.head.problem(source, f"the row of '{tuning[0]}' is in the suite twice")])
+    origins |= {**short, **of_finals}
+    return Candidate(point=point, trials=tuple(tuning), finals=finals)
 
 
 def _trials(

@@ -6,11 +6,11 @@ and no row had more attempts than another one.
 
 import itertools
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Protocol
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from harness.plan.specs import Strict, TrialSpec, value_text
 
@@ -108,13 +108,22 @@ class TuneSpec(Strict):
         epochs: of each tuning trial. Schedules are shortened with it (harness/plan/expansion.py). None: each is as
             long as the trials that follow if its point is chosen; it must be so where `train.epochs` is in the space.
         seed: of the drawing, and of the tuning trials.
+        method: how the points are tried. 'once': each once, and the one with the lowest validation perplexity is used.
         space: 'train.<setting>', 'head.<parameter>' or 'backbone.<parameter>' -> its values.
     """
 
     trials: Annotated[int, Field(ge=1, le=1024)] | None = None
     epochs: Annotated[float, Field(gt=0)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    method: str = "once"
     space: Annotated[dict[str, Axis], Field(min_length=1)]
+
+    @field_validator("method")
+    @classmethod
+    def _known_method(cls, name: str) -> str:
+        if name not in METHODS:
+            raise ValueError(f"expected one of {', '.join(METHODS)}, got '{name}'")
+        return name
 
     @model_validator(mode="after")
     def _one_length(self) -> "TuneSpec":
@@ -183,24 +192,43 @@ class Candidate(Strict):
 
     Args:
         point: the keys of `tune.space` that apply to the row, with their values: {'train.lr': 7.312}.
-        trial: the short trial under the seed of `tune`.
+        trials: the tuning trials that the method may ask for, under the seed of `tune`, the shortest first.
         finals: the trials of the table if this point is chosen, one for each seed of the suite.
     """
 
     point: Point
-    trial: TrialSpec
+    trials: Annotated[tuple[TrialSpec, ...], Field(min_length=1)]
     finals: tuple[TrialSpec, ...]
+
+    @property
+    def trial(self) -> TrialSpec:
+        """Its longest tuning trial."""
+        return self.trials[-1]
+
+    def perplexity(self, ppl: Mapping[str, float | None]) -> float | None:
+        """The perplexity of its longest trial that was run; None if it failed."""
+        return next(ppl[trial.id] for trial in reversed(self.trials) if trial.id in ppl)
 
 
 class TunedRow(Strict):
     """One corpus, backbone and head, with the points that are tried for it, in the order in which they were drawn."""
 
     candidates: tuple[Candidate, ...]
+    method: str = "once"
 
     @property
     def tuning_trials(self) -> tuple[TrialSpec, ...]:
-        """The short trials, one for each point."""
-        return tuple(each.trial for each in self.candidates)
+        """All tuning trials that the method may ask for."""
+        return tuple(trial for each in self.candidates for trial in each.trials)
+
+    def next(self, ppl: Mapping[str, float | None]) -> "list[TrialSpec] | Choice":
+        """Return the tuning trials to run next, or the choice, as the method does."""
+        return METHODS[self.method].next(self, ppl)
+
+    def choice(self, ppl: Mapping[str, float | None]) -> "Choice | None":
+        """Return the choice that the perplexities of tuning trials give; None while the method asks for more trials."""
+        made = self.next(ppl)
+        return made if isinstance(made, Choice) else None
 
 
 class Choice(Strict):
@@ -210,7 +238,8 @@ class Choice(Strict):
         row: the row, for readers of the file.
         trial: the id of the best tuning trial; None: no tuning trial of the row is ok.
         point: the point of this trial; {} if there is none.
-        valid_ppl: id of each tuning trial, in the order of drawing -> its validation perplexity; None: it failed.
+        valid_ppl: id of each tuning trial that was run, in the order of drawing -> its validation perplexity; None: it
+            failed.
     """
 
     row: str
@@ -234,7 +263,7 @@ class Tuning(Strict):
     def of_table(self, row: int) -> tuple[TrialSpec, ...]:
         """The trials of the table of a row; () before a point is chosen."""
         choice, found = self.choices[row], self.rows[row].candidates
-        return next((each.finals for each in found if choice is not None and each.trial.id == choice.trial), ())
+        return next((each.finals for each in found if choice is not None and choice.trial in _ids(each.trials)), ())
 
     @property
     def budget(self) -> str:
@@ -251,26 +280,46 @@ class Tuning(Strict):
     def points(self) -> dict[str, Point]:
         """Id of each trial -> its point: of the tuning trials, and of the trials that may follow them."""
         every = [each for row in self.rows for each in row.candidates]
-        return {trial.id: each.point for each in every for trial in (each.trial, *each.finals)}
+        return {trial.id: each.point for each in every for trial in (*each.trials, *each.finals)}
 
 
-def choose(row: TunedRow, found: Mapping[str, float | None]) -> Choice | None:
-    """Return the point with the lowest validation perplexity; of equal ones the first that was drawn.
+def _ids(trials: Sequence[TrialSpec]) -> set[str]:
+    return {trial.id for trial in trials}
 
-    Args:
-        found: id of each finished tuning trial -> its validation perplexity; None if it failed: it cannot be chosen.
-    Returns: None while some tuning trial is not finished.
-    """
-    if any(trial.id not in found for trial in row.tuning_trials):
-        return None
-    ok = [each for each in row.candidates if found[each.trial.id] is not None]
-    best = min(ok, key=lambda each: found[each.trial.id], default=None)
-    return Choice(
-        row=row_label(row),
-        trial=None if best is None else best.trial.id,
-        point={} if best is None else best.point,
-        valid_ppl={trial.id: found[trial.id] for trial in row.tuning_trials},
-    )
+
+class Method(Protocol):
+    """How the points of a row are tried. A method is a class with these two functions, and a line in METHODS."""
+
+    def lengths(self, tune: TuneSpec, epochs: float) -> list[float]:
+        """The epochs of all tuning trials that it may ask for of a point whose trials of the table have `epochs`."""
+
+    def next(self, row: TunedRow, ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
+        """Return the tuning trials to run next, or the choice.
+
+        Args:
+            ppl: id of each finished tuning trial -> its validation perplexity; None: it failed.
+        """
+
+
+class Once:
+    """Every point once, then the one with the lowest validation perplexity; of equal ones the first that was drawn."""
+
+    def lengths(self, tune: TuneSpec, epochs: float) -> list[float]:
+        return [epochs if tune.epochs is None else tune.epochs]
+
+    def next(self, row: TunedRow, ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
+        return [trial for trial in row.tuning_trials if trial.id not in ppl] or lowest(row, row.tuning_trials, ppl)
+
+
+def lowest(row: TunedRow, trials: Sequence[TrialSpec], ppl: Mapping[str, float | None]) -> Choice:
+    """Return the choice of the point of the trial with the lowest perplexity; of none if all of these trials failed."""
+    best = min((each for each in trials if ppl[each.id] is not None), key=lambda each: ppl[each.id], default=None)
+    point = next((each.point for each in row.candidates if best in each.trials), {})
+    tried = {trial.id: ppl[trial.id] for trial in row.tuning_trials if trial.id in ppl}
+    return Choice(row=row_label(row), trial=None if best is None else best.id, point=point, valid_ppl=tried)
+
+
+METHODS: dict[str, Method] = {"once": Once()}
 
 
 def row_label(row: TunedRow) -> str:

@@ -4,16 +4,18 @@ The file has its own checksum. It has the choices of every version of the suite 
 belongs to a row if it was made of the row's tuning trials, and of no others.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import RecordError
-from harness.plan.loaded_suite import Suite, first_stage, with_choices
-from harness.plan.specs import canonical
-from harness.plan.tuning import Choice, TunedRow, choose, point_text
+from harness.plan.loaded_suite import Suite, with_choices
+from harness.plan.specs import TrialSpec, canonical
+from harness.plan.tuning import Choice, TunedRow, point_text
 from harness.records import sealed, store
 from harness.records.contents import of_suite
 from harness.records.record import TrialRecord
@@ -81,10 +83,11 @@ def stored(found: Iterable[Choice], row: TunedRow, warn: Callable[[str], None]) 
             count then.
     """
     trials = {trial.id for trial in row.tuning_trials}
-    kept = next((each for each in found if each.valid_ppl.keys() == trials), None)
-    if kept is None:
+    of_row = (each for each in found if each.valid_ppl.keys() <= trials)
+    both = next(((each, made) for each in of_row if (made := row.choice(each.valid_ppl)) is not None), None)
+    if both is None:
         return None
-    made = choose(row, kept.valid_ppl)
+    kept, made = both
     if (kept.trial, canonical(kept.point)) == (made.trial, canonical(made.point)):
         return made
     stored_one, expected = (f"{each.trial} with {point_text(each.point) or 'no point'}" for each in (kept, made))
@@ -92,9 +95,9 @@ def stored(found: Iterable[Choice], row: TunedRow, warn: Callable[[str], None]) 
     return None
 
 
-def of_records(row: TunedRow, records: dict[str, TrialRecord]) -> Choice | None:
+def of_records(row: TunedRow, records: Mapping[str, TrialRecord]) -> Choice | None:
     """The choice that the records of a row's tuning trials give; None while some of them are missing."""
-    return choose(row, {trial: perplexity(record) for trial, record in records.items()})
+    return row.choice({trial: perplexity(record) for trial, record in records.items()})
 
 
 def perplexity(record: TrialRecord) -> float | None:
@@ -102,38 +105,83 @@ def perplexity(record: TrialRecord) -> float | None:
     return record.metrics["valid_ppl"] if record.status == "ok" else None
 
 
-def tuning_records(suite: Suite, results: Path, warn: Callable[[str], None]) -> dict[str, TrialRecord]:
-    """The records of the tuning trials of a suite, by id; {} without `tune`. `warn` is called as by `completed`."""
-    if suite.tuning is None:
-        return {}
-    first = first_stage(suite)
-    records, damaged = store.load_all(store.runs_folder(results, suite.name), [trial.id for trial in first.trials])
-    records, misfits = of_suite(records, first)
-    for sentence in (*damaged, *misfits):
-        warn(sentence)
-    return records
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """What the results folder has of a suite's trials, read once by a command and handed on.
+
+    Args:
+        suite: the suite, with the trials of its table at the points that are chosen.
+        runs: the folder of the records.
+        table: the records of the trials of the table, by id.
+        tuning: the records of the tuning trials, by id.
+        stored: of each row that is tuned, the choice that is stored, or None.
+    """
+
+    suite: Suite
+    runs: Path
+    table: dict[str, TrialRecord]
+    tuning: dict[str, TrialRecord]
+    stored: tuple[Choice | None, ...] = ()
+
+    @cached_property
+    def found(self) -> dict[str, TrialRecord]:
+        """The records of all trials, by id."""
+        return {**self.tuning, **self.table}
 
 
-def completed(suite: Suite, results: Path, warn: Callable[[str], None]) -> Suite:
-    """Return a suite with the trials of its table. Every command that has a results folder uses a suite like this.
+def read(suite: Suite, results: Path, warn: Callable[[str], None]) -> Records:
+    """Read the records of a suite: those that verify and are of its trials; and the choices of its tuning.
 
     A stored choice counts, so that the trials of a table stay the same. A row without one has the choice that the
-    records of its tuning trials give. A suite without `tune` is returned unchanged.
+    records of its tuning trials give.
 
     Args:
         warn: called with a sentence for each record that does not count, and for each row whose records now give
             another choice than the stored one; and if the stored choices do not verify, or are not of the plan.
     """
-    if suite.tuning is None:
-        return suite
-    runs, records = store.runs_folder(results, suite.name), tuning_records(suite, results, warn)
-    kept, choices = readable(runs, warn), []
-    for row in suite.tuning.rows:
-        before, now = stored(kept, row, warn), of_records(row, records)
-        if before is not None and now is not None and before.trial != now.trial:
-            warn(_other(before, now, runs / FILE_NAME))
-        choices.append(before or now)
-    return with_choices(suite, choices)
+    runs, before = store.runs_folder(results, suite.name), ()
+    tuning = _of_trials(suite, suite.tuning_trials, runs, warn)
+    if suite.tuning is not None:
+        kept, choices = readable(runs, warn), []
+        before = tuple(stored(kept, row, warn) for row in suite.tuning.rows)
+        for row, was in zip(suite.tuning.rows, before, strict=True):
+            now = of_records(row, tuning)
+            if was is not None and now is not None and was.trial != now.trial:
+                warn(_other(was, now, runs / FILE_NAME))
+            choices.append(was or now)
+        suite = with_choices(suite, choices)
+    return Records(
+        suite=suite, runs=runs, table=_of_trials(suite, suite.trials, runs, warn), tuning=tuning, stored=before
+    )
+
+
+def keep(records: Records, rows: Iterable[int], trained: Collection[str]) -> bool:
+    """Store the choices of some rows. A choice that is stored is kept unless tuning trials of its row were run now.
+
+    Args:
+        trained: the ids of the tuning trials that were run now.
+    Returns: whether there was something to store.
+    Raises: StorageError.
+    """
+    made = [
+        now
+        for row in rows
+        if (now := of_records(records.suite.tuning.rows[row], records.tuning)) is not None
+        and (records.stored[row] is None or not now.valid_ppl.keys().isdisjoint(trained))
+    ]
+    if made:
+        save(records.runs, made)
+    return bool(made)
+
+
+def _of_trials(
+    suite: Suite, trials: tuple[TrialSpec, ...], runs: Path, warn: Callable[[str], None]
+) -> dict[str, TrialRecord]:
+    found, damaged = store.load_all(runs, [trial.id for trial in trials])
+    fitting, misfits = of_suite(found, suite, trials)
+    for sentence in (*damaged, *misfits):
+        warn(sentence)
+    return fitting
 
 
 def _other(before: Choice, now: Choice, place: Path) -> str:

@@ -4,6 +4,7 @@ The id of a trial is a hash of its settings and its contents. A record holds the
 the contents too.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from harness.corpora.corpus import CorpusFacts
@@ -63,14 +64,16 @@ class KnownContents:
         return contents
 
 
-def of_suite(found: dict[str, TrialRecord], suite: Suite) -> tuple[dict[str, TrialRecord], list[str]]:
-    """The records with the settings of the suite's trials, by id, and a sentence for each other record: it has the id
-    of a trial and the settings of another, or it was made as a tuning trial and the suite plans it for its table. Such
-    a record has no scores of tokens and is not on the leaderboard.
+def of_suite(
+    found: dict[str, TrialRecord], suite: Suite, trials: Iterable[TrialSpec]
+) -> tuple[dict[str, TrialRecord], list[str]]:
+    """The records with the settings of these trials of a suite, by id, and a sentence for each other record: it has the
+    id of a trial and the settings of another, or it was made as a tuning trial and the suite plans it for its table.
+    Such a record has no scores of tokens and is not on the leaderboard.
     """
-    tuning = set() if suite.tuning is None else {trial.id for row in suite.tuning.rows for trial in row.tuning_trials}
+    tuning = {trial.id for trial in suite.tuning_trials}
     fitting, sentences = {}, []
-    for trial in suite.trials:
+    for trial in trials:
         record = found.get(trial.id)
         if record is None:
             continue

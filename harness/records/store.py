@@ -12,7 +12,6 @@ from filelock import FileLock
 
 from harness.errors import RecordError, StorageError
 from harness.machine.files import remove_stale
-from harness.plan.specs import TrialSpec
 from harness.records import sealed
 from harness.records.plausible import fault
 from harness.records.record import SCHEMA, TrialRecord
@@ -106,15 +105,6 @@ def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], 
 def digests(runs: Path, trial_ids: list[str]) -> dict[str, str]:
     """Trial id -> digest of its record, for the records that verify."""
     return {trial_id: digest(record) for trial_id, record in load_all(runs, trial_ids)[0].items()}
-
-
-def pending(
-    trials: tuple[TrialSpec, ...], found: dict[str, TrialRecord], *, retry_failed: bool, force: bool
-) -> list[TrialSpec]:
-    """The trials to run: those without a verified record; with `retry_failed` also failed ones, with `force` all."""
-    return [
-        trial for trial in trials if force or trial.id not in found or (retry_failed and found[trial.id].status != "ok")
-    ]
 
 
 def interrupted(runs: Path, trial_ids: Iterable[str]) -> set[str]:

@@ -36,7 +36,7 @@ def sentences(suite: Suite, chosen: Iterable[TrialSpec], found: Mapping[str, Tri
 def _condition(suite: Suite, trials: list[TrialSpec], condition: str, unfinished: set[str]) -> list[str] | None:
     """'head=mos' if that selects these trials, and otherwise only unfinished ones; None: the ids are needed."""
     try:
-        picked = matching(facts_of(suite.trials), condition)
+        picked = matching(facts_of((*suite.tuning_trials, *suite.trials)), condition)
     except SuiteError:
         return None
     wanted = {trial.id for trial in trials}

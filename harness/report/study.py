@@ -19,13 +19,12 @@ from harness.plan.reader import results_option, shown
 from harness.plan.selection import chosen_trials
 from harness.plan.specs import TrialSpec
 from harness.plan.suite_file import Shape
-from harness.records.choices import completed
+from harness.records import choices
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
 from harness.report import outputs
 from harness.report.evidence.findings import Findings, find
 from harness.report.evidence.gather import Evidence, gather
-from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.table_rows import Row
 from harness.report.page.summary import in_a_sentence
 from harness.report.table import chosen_columns, formats, suite_table
@@ -200,13 +199,12 @@ class Study:
         }
 
 
-def load(suite: Suite, results: Path, *, warn: Callable[[str], None], printed: PrintedNumbers | None = None) -> Study:
+def load(suite: Suite, results: Path, *, warn: Callable[[str], None]) -> Study:
     """Read the records, timings and printed numbers of a suite, and the points that its tuning has chosen.
 
     Args:
         results: the results folder.
         warn: called with a sentence for each file that is damaged and therefore not used.
-        printed: the printed numbers of the suite where they are loaded already; None: load them.
     Raises: SuiteError where the suite names a printed table that is not known.
     """
-    return Study(evidence=gather(completed(suite, results, warn), results, warn, printed), results=results)
+    return Study(evidence=gather(choices.read(suite, results, warn), warn), results=results)

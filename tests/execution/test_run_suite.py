@@ -139,7 +139,7 @@ def test_a_failed_trial_is_in_the_study_and_a_kept_table_is_a_problem(first, tmp
     for path in tmp_path.glob("runs/tiny/*/record.json"):
         path.unlink()
     some = replace(QUIET, only=("head=softmax,seed=1",))
-    monkeypatch.setattr(running.smaller_table, "refuse", lambda run: None)  # the table was made larger after the start
+    monkeypatch.setattr(running, "_refuse_smaller_table", lambda *_: None)  # the table was made larger after the start
     harness.run_suite(suite, results=tmp_path, options=some, reporter=reporter)
     assert len(reporter.problems) == 1
     assert "tiny.md" in reporter.problems[0]

@@ -33,8 +33,7 @@ def attempt(tmp_path, monkeypatch):
     def begin(*_):
         raise Begun
 
-    monkeypatch.setattr("harness.execution.run_suite.pending", begin)
-    monkeypatch.setattr("harness.execution.run_suite.tune", begin)
+    monkeypatch.setattr("harness.execution.run_suite.run_trials", begin)
 
     def one(text: str, finished: int, only: tuple[str, ...] = (), **options) -> str | None:
         path, table = tmp_path / "small.yaml", tmp_path / "results" / "tables" / "small.md"

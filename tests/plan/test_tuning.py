@@ -13,10 +13,10 @@ from scipy.stats import qmc
 from harness import plan
 from harness.errors import SuiteError
 from harness.plan.expansion import rescaled
-from harness.plan.loaded_suite import first_stage, row_labels, with_choices
+from harness.plan.loaded_suite import row_labels, with_choices
 from harness.plan.selection import chosen_rows, chosen_trials
 from harness.plan.specs import Schedule, TrainSpec
-from harness.plan.tuning import Axis, TuneSpec, choose, points
+from harness.plan.tuning import Axis, TuneSpec, points
 
 SPACE = "train.lr: {log_uniform: [0.5, 20]}, head.dropout: {choice: [0, 0.2]}"
 
@@ -117,7 +117,7 @@ def test_a_trial_of_the_table_is_the_one_that_a_suite_with_these_values_has(writ
 def test_set_names_a_key_of_the_space_which_has_a_dot_itself(override, space, write):
     given = plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.03, 0.1]}}")), (f"tune.space.{override}",))
     in_the_file = plan.load(write(tuned(f"{{epochs: 1, space: {json.dumps(space)}}}")))
-    assert [trial.id for trial in first_stage(given).trials] == [trial.id for trial in first_stage(in_the_file).trials]
+    assert [trial.id for trial in given.tuning_trials] == [trial.id for trial in in_the_file.tuning_trials]
     assert given.tuning.spec.space == in_the_file.tuning.spec.space
 
 
@@ -144,21 +144,21 @@ def test_the_lowest_perplexity_is_chosen_and_the_first_of_equal_ones(suite):
     row = suite.tuning.rows[0]
     ids = [trial.id for trial in row.tuning_trials]
     found = dict(zip(ids, [9.0, None, 8.0, 8.0, 8.5], strict=True))
-    assert choose(row, found).trial == ids[2]
-    assert choose(row, found).point == row.candidates[2].point
-    assert choose(row, {trial: ppl for trial, ppl in found.items() if trial != ids[4]}) is None
-    lost = choose(row, dict.fromkeys(ids))
+    assert row.choice(found).trial == ids[2]
+    assert row.choice(found).point == row.candidates[2].point
+    assert row.choice({trial: ppl for trial, ppl in found.items() if trial != ids[4]}) is None
+    lost = row.choice(dict.fromkeys(ids))
     assert (lost.trial, lost.point) == (None, {})
 
 
 def test_the_trials_of_the_table_are_those_of_the_chosen_points(suite):
     row = suite.tuning.rows[1]
     ids = [trial.id for trial in row.tuning_trials]
-    choice = choose(row, dict(zip(ids, [9.0, 7.0, 8.0, 8.0, 8.5], strict=True)))
+    choice = row.choice(dict(zip(ids, [9.0, 7.0, 8.0, 8.0, 8.5], strict=True)))
     completed = with_choices(suite, [None, choice])
     assert completed.trials == row.candidates[1].finals
     assert completed.compared("head", completed.trials[0]).params == {"num_mixtures": 2}
-    assert with_choices(suite, [choose(row, dict.fromkeys(ids)), None]).trials == ()
+    assert with_choices(suite, [row.choice(dict.fromkeys(ids)), None]).trials == ()
     assert row_labels(suite) == ["softmax", "mos(num_mixtures=2)"]
 
 
@@ -167,8 +167,8 @@ def test_a_condition_selects_the_tuning_of_its_rows(suite):
     assert chosen_rows(suite, ("head=mos,seed=2",)) == [1]
     assert chosen_rows(suite, ("seed=2",)) == [0, 1]
     assert chosen_rows(suite, ("seed=7",)) == [0, 1]
-    assert [trial.head.name for trial in first_stage(suite, [0]).trials] == ["softmax"] * 5
-    choices = [choose(row, {trial.id: 9.0 for trial in row.tuning_trials}) for row in suite.tuning.rows]
+    assert [trial.head.name for trial in suite.tuning.rows[0].tuning_trials] == ["softmax"] * 5
+    choices = [row.choice({trial.id: 9.0 for trial in row.tuning_trials}) for row in suite.tuning.rows]
     completed = with_choices(suite, choices)
     assert [(each.head.name, each.seed) for each in chosen_trials(completed, ("seed=2",))] == [
         ("softmax", 2),

@@ -149,22 +149,6 @@ def test_a_record_whose_certificate_holds_or_failed_in_its_trial_is_as_it_was_wr
         assert saved.uncertified == (certificate is None)
 
 
-@pytest.mark.parametrize(
-    ("retry_failed", "force", "expected"),
-    [
-        (False, False, ["missing"]),
-        (True, False, ["failed", "missing"]),
-        (False, True, ["done", "failed", "missing"]),
-        (True, True, ["done", "failed", "missing"]),
-    ],
-)
-def test_pending_in_the_order_of_the_suite(retry_failed, force, expected):
-    trials = tuple(trial(name) for name in ("done", "failed", "missing"))
-    found = {"failed": record(trials[1], status="error"), "done": record(trials[0])}
-    todo = store.pending(trials, found, retry_failed=retry_failed, force=force)
-    assert [spec.id for spec in todo] == expected
-
-
 def test_a_record_set_aside_counts_no_more_and_is_kept(tmp_path):
     place = store.save(record(), tmp_path)
     content = place.read_bytes()

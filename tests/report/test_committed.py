@@ -13,7 +13,6 @@ import pytest
 
 from harness import plan
 from harness.exchange.importer import import_records
-from harness.plan.loaded_suite import everything, first_stage
 from harness.report import study
 
 ROOT = Path(__file__).parent.parent.parent
@@ -55,7 +54,7 @@ def test_there_are_records_tables_and_pages():
 @pytest.mark.parametrize("name", SUITES)
 def test_every_committed_record_is_ok_and_of_a_trial_that_its_suite_plans(name, studies):
     runs, suite = studies[name].evidence.runs, studies[name].suite
-    tuning = {trial.id for trial in everything(suite)} - {trial.id for trial in suite.trials}  # these may fail
+    tuning = {trial.id for trial in suite.tuning_trials}  # these may fail
     assert {path.parent.name for path in runs.glob("*/record.json")} == set(studies[name].records) | tuning
     assert {record.status for record in studies[name].records.values()} == {"ok"}
 
@@ -66,7 +65,7 @@ def test_records_of_an_unfinished_tuning_are_of_trials_that_its_suite_plans(name
     import_records(RESULTS / "records" / "unfinished" / f"{name}.zip", tmp_path)
     found = {path.parent.name for path in tmp_path.glob("runs/*/*/record.json")}
     assert found
-    assert found < {trial.id for trial in first_stage(suite).trials}  # all of them: a file for the folder above
+    assert found < {trial.id for trial in suite.tuning_trials}  # all of them: a file for the folder above
     assert name not in SUITES
 
 

@@ -7,7 +7,6 @@ import pytest
 from handmade import evidence, tabulated
 
 from harness.plan.loaded_suite import with_choices
-from harness.plan.tuning import choose
 from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.verdicts import obstacle
 from harness.report.figures import points, tuning_panel
@@ -40,7 +39,7 @@ def tuned(suite_of):
     def make(tune: str, *found: list[float | None] | None):
         suite = suite_of(SUITE.replace("TUNE", tune))
         made = [
-            None if ppl is None else choose(row, dict(zip([each.id for each in row.tuning_trials], ppl, strict=True)))
+            None if ppl is None else row.choice(dict(zip([each.id for each in row.tuning_trials], ppl, strict=True)))
             for row, ppl in zip(suite.tuning.rows, found, strict=True)
         ]
         return with_choices(suite, made)
@@ -130,7 +129,7 @@ def test_notes_name_a_row_as_the_table_does_and_one_that_is_not_in_it_as_the_pla
     # the rows are named by what distinguishes them, without the start that they share
     text = SUITE.replace("[softmax, {mos: {num_mixtures: [2, 3]}}]", HEADS).replace("TUNE", LR)
     suite = suite_of(text)
-    made = [choose(row, {each.id: 9.0 for each in row.tuning_trials}) for row in suite.tuning.rows[:2]]
+    made = [row.choice({each.id: 9.0 for each in row.tuning_trials}) for row in suite.tuning.rows[:2]]
     table = tabulated(with_choices(suite, [*made, None]))
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| softmax")]
     assert rows == ["softmax", "softmax(projection=True)"]

@@ -10,7 +10,7 @@ from handmade import tabulated
 
 from harness.plan.loaded_suite import with_choices
 from harness.plan.suite_file import TableSpec
-from harness.plan.tuning import Axis, choose
+from harness.plan.tuning import Axis
 from harness.report.evidence import comparisons
 from harness.report.evidence.ranks import ranks
 from harness.report.evidence.tuning_gaps import gaps, of_curve, of_row
@@ -79,7 +79,7 @@ def row_of(suite_of):
         suite = suite_of(SUITE.replace("SPACE", space))
         row = suite.tuning.rows[1]
         ppl = [None if y is None else math.exp(y) for y in logs]
-        return row, choose(row, dict(zip([each.id for each in row.tuning_trials], ppl, strict=True))), suite
+        return row, row.choice(dict(zip([each.id for each in row.tuning_trials], ppl, strict=True))), suite
 
     return make
 
@@ -129,7 +129,7 @@ def test_of_two_ranges_nothing_is_known(suite_of):
     suite = suite_of(SUITE.replace("SPACE", space).replace("epochs: 1, seed", "trials: 8, epochs: 1, seed"))
     row = suite.tuning.rows[1]
     ppl = dict(zip([each.id for each in row.tuning_trials], [5.0, 4.0, 3.0, 6.0, 7.0, 8.0, 9.0, 10.0], strict=True))
-    assert of_row(row, choose(row, ppl), suite.tuning.spec.space) == math.inf
+    assert of_row(row, row.choice(ppl), suite.tuning.spec.space) == math.inf
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def suite(suite_of):
     return with_choices(
         made,
         [
-            choose(row, dict(zip([each.id for each in row.tuning_trials], map(math.exp, of_each), strict=True)))
+            row.choice(dict(zip([each.id for each in row.tuning_trials], map(math.exp, of_each), strict=True)))
             for row, of_each in zip(made.tuning.rows, logs, strict=True)
         ],
     )

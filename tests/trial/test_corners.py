@@ -65,7 +65,7 @@ def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path,
 
 def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(tmp_path, setting, monkeypatch):
     (spec,) = trials(tmp_path, "softmax")
-    todo = store.pending((spec,), {}, retry_failed=False, force=False)  # as the CLI sees it
+    todo = [spec]  # as the CLI sees it
     other = []
 
     def fetch(specs, data):  # Ray starts, corpora come in; meanwhile another driver finishes the trial

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from harness.errors import RecordError
 from harness.plan.loaded_suite import Suite
-from harness.records import choices, store, timings, token_nll
-from harness.records.contents import of_suite
+from harness.records import store, timings, token_nll
+from harness.records.choices import Records
 from harness.records.record import TrialRecord
 from harness.records.timings import Timing
 from harness.records.token_nll import TokenScores
@@ -85,35 +85,31 @@ class Evidence:
             return None
 
 
-def gather(suite: Suite, results: Path, warn: Callable[[str], None], printed: PrintedNumbers | None = None) -> Evidence:
-    """Read the records, timings and printed numbers of a suite.
+def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumbers | None = None) -> Evidence:
+    """Read what lies beside the records of a suite, and its printed numbers.
 
     Args:
-        results: the results folder.
         warn: called with a sentence for each file that does not verify.
         printed: the printed numbers of the suite where they are loaded already; None: load them.
     Raises: SuiteError where the suite names a printed table that is not known.
     """
-    runs, ids = store.runs_folder(results, suite.name), [trial.id for trial in suite.trials]
-    found, warnings = store.load_all(runs, ids)
-    found, misfits = of_suite(found, suite)
-    timed, more = timings.load_all(runs, found)
-    for warning in (*warnings, *misfits, *more):
+    suite, runs, found = records.suite, records.runs, records.table
+    timed, warnings = timings.load_all(runs, found)
+    for warning in warnings:
         warn(warning)
     ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
     scored = {trial_id for trial_id in ok if _has_scores(runs, found[trial_id], warn)}
-    tuning = choices.tuning_records(suite, results, lambda sentence: None)  # completed() has warned
     return Evidence(
         suite=suite,
         runs=runs,
         records=found,
         timings=timed,
-        interrupted=frozenset(store.interrupted(runs, ids)) - found.keys(),
+        interrupted=frozenset(store.interrupted(runs, [trial.id for trial in suite.trials])) - found.keys(),
         printed=printed_numbers.load(suite) if printed is None else printed,
         warn=warn,
         unscored=frozenset(ok - scored if suite.measure.token_nll else ()),
-        outdated=changed((*found.values(), *tuning.values())),
-        tuning=tuning,
+        outdated=changed(records.found.values()),
+        tuning=records.tuning,
     )
 
 

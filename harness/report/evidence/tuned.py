@@ -26,7 +26,7 @@ def doubts(suite: Suite, records: Mapping[str, TrialRecord]) -> Doubts:
     tuning, found = suite.tuning, {}
     most = max(len(row.candidates) for row in tuning.rows)
     for index, (row, choice) in enumerate(zip(tuning.rows, tuning.choices, strict=True)):
-        attempts, now = len(row.candidates), of_records(row, dict(records))
+        attempts, now = len(row.candidates), of_records(row, records)
         reasons = []
         if attempts < most:
             reasons.append(f"{attempts} of the {most} tuning trials of another row")

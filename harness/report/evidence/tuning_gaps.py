@@ -29,7 +29,7 @@ def gaps(suite: Suite, records: Mapping[str, TrialRecord]) -> Gaps:
     tuning, found = suite.tuning, {}
     for index, (row, choice) in enumerate(zip(tuning.rows, tuning.choices, strict=True)):
         if choice is not None and choice.trial is not None:
-            now = of_records(row, dict(records)) or choice
+            now = of_records(row, records) or choice
             nats = of_row(row, now, tuning.spec.space) if now.trial == choice.trial else math.inf
             found |= dict.fromkeys((trial.id for trial in tuning.of_table(index)), nats)
     return found
@@ -54,7 +54,7 @@ def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
             alike = [each for each in row.candidates if _others(each.point, key) == _others(choice.point, key)]
             values = [each.point[key] for each in alike]
             logarithmic = space[key].uniform is None and min(values) > 0
-            ppl = [choice.valid_ppl[each.trial.id] for each in alike]
+            ppl = [each.perplexity(choice.valid_ppl) for each in alike]
             places = [
                 (math.log(value) if logarithmic else value, None if y is None else math.log(y))
                 for value, y in zip(values, ppl, strict=True)

@@ -58,7 +58,7 @@ def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
         choice, candidates = suite.tuning.choices[index], suite.tuning.rows[index].candidates
         if key not in candidates[0].point:
             continue
-        ppl = [(each.point, choice.valid_ppl[each.trial.id]) for each in candidates]
+        ppl = [(each.point, each.perplexity(choice.valid_ppl)) for each in candidates]
         curves: dict[str, list[Place]] = {_others(choice.point, ordered): []}  # the one with the chosen point is first
         for point, y in ppl:
             if y is not None:

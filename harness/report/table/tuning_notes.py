@@ -147,7 +147,7 @@ def _statuses(row: TunedRow, choice: Choice | None, evidence: Evidence) -> Itera
     """Of the row's tuning trials that failed. The stored choice says that they did, also without their records."""
     for trial in row.tuning_trials:
         record = evidence.tuning.get(trial.id)
-        if choice is not None and choice.valid_ppl[trial.id] is not None:
+        if choice is not None and choice.valid_ppl.get(trial.id, math.inf) is not None:
             continue
         if record is not None and record.status != "ok":
             yield record.status
