@@ -140,8 +140,9 @@ def read(suite: Suite, results: Path, warn: Callable[[str], None]) -> Records:
             another choice than the stored one; and if the stored choices do not verify, or are not of the plan.
     """
     runs, before = store.runs_folder(results, suite.name), ()
-    tuning = _of_trials(suite, suite.tuning_trials, runs, warn)
+    tuning = {}
     if suite.tuning is not None:
+        tuning = _of_trials(suite, suite.tuning_trials, runs, warn)
         kept, choices = readable(runs, warn), []
         before = tuple(stored(kept, row, warn) for row in suite.tuning.rows)
         for row, was in zip(suite.tuning.rows, before, strict=True):
