@@ -13,10 +13,9 @@ import numpy as np
 from harness import plan
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
-from harness.records import store, timings, token_nll
+from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint, Environment, TrialRecord
-from harness.records.timings import Timing
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import Timing, TokenScores
 from harness.registry import CORPORA
 
 EPOCHS, ROWS = 40, 20
@@ -92,12 +91,12 @@ def _finish(suite: Suite, spec: TrialSpec, runs: Path, scored: int) -> None:
         weights_sha256=weights,
         contents=Contents(corpus=suite.contents[str(spec.corpus)]),
     )
-    place = store.save(record, runs).with_name(token_nll.FILE_NAME)
+    place = store.save(record, runs).with_name(sidecars.TOKEN_NLL.file)
     count_N, offset_N = random.integers(0, 6_000, scored + 1), np.arange(-1, scored) % spec.train.seq_len
     offset_N[0] = -1
-    token_nll.save(TokenScores(nll=nll_N, count=count_N, offset=offset_N), weights, place)
+    sidecars.save_token_scores(TokenScores(nll=nll_N, count=count_N, offset=offset_N), weights, place)
     if spec.seed == 1:
-        timings.save(_timing(record), runs)
+        sidecars.save_timing(_timing(record), runs)
 
 
 def _points(ppl: float, random: np.random.Generator) -> Iterator[CurvePoint]:

@@ -9,7 +9,7 @@ from harness.cli.options import RESULTS, Results, say, warn
 from harness.exchange import exporter, importer
 from harness.plan.reader import suite_name
 from harness.printable import counted
-from harness.records import diagnoses, timings, token_nll
+from harness.records import sidecars
 
 
 def export(
@@ -27,11 +27,11 @@ def export(
     chosen = {"suites": tuple(map(suite_name, suite)), "trials": tuple(trial)}
     written = exporter.export_records(results, file, **chosen, token_nll=not no_token_nll, warn=warn)
     parts = [f"{counted(written.trials, 'record')} of {counted(written.suites, 'suite')}"]
-    if (number := written.beside.get(timings.FILE_NAME)) is not None:
+    if (number := written.beside.get(sidecars.TIMING.file)) is not None:
         parts.append(counted(number, "timing"))
-    if (number := written.beside.get(token_nll.FILE_NAME)) is not None:
+    if (number := written.beside.get(sidecars.TOKEN_NLL.file)) is not None:
         parts.append(f"token scores of {counted(number, 'trial')}")
-    if number := written.beside[diagnoses.FILE_NAME]:
+    if number := written.beside[sidecars.DIAGNOSES.file]:
         parts.append(f"diagnostics of {counted(number, 'trial')}")
     say(f"{', '.join(parts)}: {file}")
 

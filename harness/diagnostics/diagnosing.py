@@ -24,9 +24,9 @@ from harness.diagnostics.trained import rebuilt, tokens_of
 from harness.errors import HarnessError, RecordError, StorageError
 from harness.machine import environment
 from harness.model import components
-from harness.records import diagnoses, store
-from harness.records.diagnoses import Diagnosis
+from harness.records import sidecars, store
 from harness.records.record import TrialRecord
+from harness.records.sidecars import Diagnosis
 from harness.training.checkpoint import BEST
 
 PACKAGE = "harness.diagnostics"
@@ -95,7 +95,7 @@ def diagnose(
             watch(done, total, f"{named}: {each.name}")
             made = subject and _tried(outcome, record, partial(_diagnosis, request, subject, each))
             if made is not None:
-                diagnoses.add(request.runs, record, made)
+                sidecars.add_diagnosis(request.runs, record, made)
                 outcome.computed += 1
             done += 1
     if total:
@@ -131,7 +131,7 @@ def code_of(diagnostic: Diagnostic) -> str:
 
 def _kept(runs: Path, record: TrialRecord) -> tuple[Diagnosis, ...]:
     try:
-        return diagnoses.load(runs, record)
+        return sidecars.DIAGNOSES.load(runs, record) or ()
     except RecordError:  # computed again, and replaced
         return ()
 

@@ -12,7 +12,7 @@ from harness.errors import Damaged, ExecutionError
 from harness.model import LanguageModel, build, components
 from harness.plan.identity import starting_content
 from harness.plan.specs import TrialSpec
-from harness.records import plausible, store, token_nll
+from harness.records import plausible, sidecars, store
 from harness.records.contents import recomputed
 from harness.records.record import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA
@@ -80,7 +80,7 @@ def finished(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
         ExecutionError, RecordError: as in `find`, except for missing weights.
     """
     found = _ok(results, prefix, "perplexity")
-    record, folder = next((each for each in found if (each[1] / token_nll.FILE_NAME).is_file()), found[0])
+    record, folder = next((each for each in found if (each[1] / sidecars.TOKEN_NLL.file).is_file()), found[0])
     return record, folder.parent
 
 

@@ -29,8 +29,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness.errors import RecordError
 from harness.machine.files import opened_bounded
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
-from harness.records import choices, diagnoses, store, timings, token_nll
+from harness.records import choices, store
 from harness.records.record import TrialRecord
+from harness.records.sidecars import SIDECARS, TOKEN_NLL
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -39,18 +40,7 @@ MAX_MANIFEST = 32 * 1024**2
 MAX_BYTES = 2**31 - 1
 MAX_MEMBERS = 2**16 - 1
 MAX_INDEX = 200 * MAX_MEMBERS  # bytes: for each member its name and 46 more
-FILES = {
-    store.FILE_NAME: store.MAX_BYTES,
-    timings.FILE_NAME: timings.MAX_BYTES,
-    token_nll.FILE_NAME: token_nll.MAX_BYTES,
-    diagnoses.FILE_NAME: diagnoses.MAX_BYTES,
-}
-# Files that may lie beside a record -> the function that parses them.
-BESIDE = {
-    timings.FILE_NAME: timings.parsed,
-    token_nll.FILE_NAME: token_nll.parsed,
-    diagnoses.FILE_NAME: diagnoses.parsed,
-}
+FILES = {store.FILE_NAME: store.MAX_BYTES, **{each.file: each.max_bytes for each in SIDECARS.values()}}
 _END = struct.Struct("<4s4H2LH")  # the last bytes of a zip archive without a comment
 _LOCATOR = 20  # bytes before them in the 64-bit form
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
@@ -141,7 +131,7 @@ def add(archive: zipfile.ZipFile, path: str, content: bytes) -> Member:
 
 def check_beside(name: str, content: bytes, record: TrialRecord, place: Path) -> None:
     """Check that a file belongs to a record. Raises RecordError."""
-    if BESIDE[name](content, record, place) is None:
+    if SIDECARS[name].parsed(content, record, place) is None:
         raise RecordError(f"{place}: belongs to another training of trial {record.id} than the record does")
 
 
@@ -242,7 +232,7 @@ def _check_member(about: zipfile.ZipInfo, max_bytes: int) -> None:
 
 
 def _packed(path: str) -> int:
-    return zipfile.ZIP_STORED if path.endswith(token_nll.FILE_NAME) else zipfile.ZIP_DEFLATED
+    return zipfile.ZIP_STORED if path.endswith(TOKEN_NLL.file) else zipfile.ZIP_DEFLATED
 
 
 def _read(archive: zipfile.ZipFile, path: str, size: int) -> bytes:

@@ -9,7 +9,6 @@ from pathlib import Path
 import harness
 from harness.errors import RecordError, StorageError, nearest
 from harness.exchange.bundle import (
-    BESIDE,
     FILES,
     MANIFEST,
     Manifest,
@@ -23,7 +22,7 @@ from harness.exchange.bundle import (
 from harness.machine.files import atomically
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
 from harness.records import choices, sealed, store
-from harness.records.token_nll import FILE_NAME as TOKEN_NLL_FILE
+from harness.records.sidecars import SIDECARS, TOKEN_NLL
 
 TOO_LARGE = (
     "an exported file holds at most 2 GiB in 65,535 files, and these are more: export one suite at a time (--suite), "
@@ -74,7 +73,7 @@ def export_records(
     folders = _of_trials(_folders(results, suites), trials)
     if place.exists():
         raise StorageError(f"{place} exists already; name another file, or remove it")
-    beside = [name for name in BESIDE if token_nll or name != TOKEN_NLL_FILE]
+    beside = [name for name in SIDECARS if token_nll or name != TOKEN_NLL.file]
     try:
         with atomically(place) as file, new(file) as archive:
             written = _add_trials(archive, folders, beside, warn)

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import RecordError, StorageError
-from harness.exchange.bundle import BESIDE, FILES, Bundle, Trial, check_beside, choices_path, opened
+from harness.exchange.bundle import FILES, Bundle, Trial, check_beside, choices_path, opened
 from harness.machine.files import write_atomically
 from harness.plan.tuning import Choice
 from harness.printable import counted
 from harness.records import choices, plausible, sealed, store
 from harness.records.contents import KnownContents
 from harness.records.record import TrialRecord
+from harness.records.sidecars import SIDECARS
 from harness.trial.behaviour import is_outdated
 
 MAX_NAMED = 5  # trials that a message names
@@ -104,7 +105,7 @@ def _checked(bundle: Bundle) -> Imported:
         uncertified += record.uncertified
         if record.message.startswith(store.CONTRADICTED):
             warnings.append(f"trial {record.id}: {record.message}; it counts as invalid")
-        for name in trial.files.keys() & BESIDE:
+        for name in trial.files.keys() & SIDECARS:
             check_beside(name, bundle.content(trial, name), record, bundle.source(trial, name))
     return Imported(
         unverified_ids=unverified_ids,
@@ -208,9 +209,9 @@ def _write(bundle: Bundle, trial: Trial, runs: Path, *, replacing: bool) -> str:
             )
         if here != record:
             store.set_aside(runs, trial.id)
-            for name in BESIDE:  # they belong to another training
+            for name in SIDECARS:  # they belong to another training
                 (folder / name).unlink(missing_ok=True)
-        for name in trial.files.keys() & BESIDE:
+        for name in trial.files.keys() & SIDECARS:
             if not _is_present(name, record, folder):
                 write_atomically(folder / name, bundle.content(trial, name))
         if here != record:

@@ -12,9 +12,9 @@ from harness.execution.progress.reporter import Reporter
 from harness.execution.resources import LOCAL
 from harness.machine import environment
 from harness.printable import counted, sentence
-from harness.records import store, timings
+from harness.records import sidecars, store
 from harness.records.record import TrialRecord
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.trial.behaviour import is_outdated
 
 LOCK = "timing"  # the name of the lock of a timing pass: two passes at the same time would slow each other down
@@ -104,7 +104,7 @@ def _have_timings(runs: Path, rows: list[list[TrialRecord]], device: str | None)
     """Whether each row has a timing, all of them from the same pass, and on this device if it is given."""
     devices, passes = set(), set()
     for row in rows:
-        found, _ = timings.load_all(runs, {record.id: record for record in row})
+        found, _ = sidecars.TIMING.load_all(runs, {record.id: record for record in row})
         if not found:
             return False
         latest = max(found.values(), key=lambda each: each.taken)
@@ -146,7 +146,7 @@ def _summary(found: list[Timing]) -> str:
 
 def _save(timing: Timing, runs: Path) -> None:
     with store.writing(runs, timing.trial, wait=LOCK_SECONDS):
-        timings.save(timing, runs)
+        sidecars.save_timing(timing, runs)
 
 
 def _first_line(error: Exception) -> str:

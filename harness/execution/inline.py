@@ -11,7 +11,7 @@ from harness.execution.events import Event, GuardedListener, OnEvent
 from harness.execution.resources import Resources, check_workers
 from harness.machine.environment import cpus_available, resolve_device
 from harness.records.record import TrialRecord
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
 from harness.trial.exclusive_times import timed

@@ -2,7 +2,7 @@
 
     weights          4 bytes a parameter
     a checkpoint     the weights, and the optimizer's state: of Adam two numbers a parameter, of SGD one with momentum
-    token losses     about 4 bytes a test token, as they compress (harness/records/token_nll.py)
+    token losses     about 4 bytes a test token, as they compress (harness/records/sidecars.py)
 
 While a trial runs it has several checkpoints, and the weights of the best epochs that these name
 (harness/training/checkpoint.py). Of a finished trial the weights of the best epoch and the token losses stay.

@@ -103,11 +103,11 @@ class MeasureSpec(Strict):
             test split.
         token_nll: keep the negative log-likelihood of each token of the test split under the best weights, about 4
             bytes per token. It is used for confidence intervals and to find the tokens on which a head is better
-            (harness/records/token_nll.py).
+            (harness/records/sidecars.py).
         calibration: measure the expected calibration error and the mean entropy of the test split under the best
             weights, in one more pass over it (harness/training/evaluation.py).
         exclusive: after training, time one trial of each row again while no other trial of the run is running
-            (harness/records/timings.py).
+            (harness/records/sidecars.py).
     """
 
     start: bool = False

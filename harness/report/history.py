@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.records import store, token_nll
+from harness.records import sidecars, store
 from harness.records.plausible import moment
 from harness.records.record import TrialRecord
 
@@ -106,7 +106,7 @@ def of_trials(results: Path, suite: str, warn: Callable[[str], None]) -> list[Tr
             minutes=record.metrics.get("train_minutes"),
             device=record.environment.device,
             finished=record.environment.finished,
-            token_scores=(store.folder(runs, record.id) / token_nll.FILE_NAME).is_file()
+            token_scores=(store.folder(runs, record.id) / sidecars.TOKEN_NLL.file).is_file()
             if record.status == "ok" and not record.tuning
             else None,
             bytes=bytes_below(store.folder(runs, record.id)),

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.errors import RecordError
-from harness.records import diagnoses, store
-from harness.records.diagnoses import Diagnosis
+from harness.records import sidecars, store
 from harness.records.record import TrialRecord
+from harness.records.sidecars import Diagnosis
 from harness.tracking.run_fields import Point, rounded
 
 GROUP = "diagnostics"  # of charts in MLflow's UI: after the learning curves, in the order of the alphabet
@@ -19,10 +19,10 @@ def diagnosed_points(runs: Path, record: TrialRecord) -> list[Point]:
 
     A damaged file counts as none: `harness diagnose` says so, and replaces it.
     """
-    if not (store.folder(runs, record.id) / diagnoses.FILE_NAME).is_file():
+    if not (store.folder(runs, record.id) / sidecars.DIAGNOSES.file).is_file():
         return []
     try:
-        stored = diagnoses.load(runs, record)
+        stored = sidecars.DIAGNOSES.load(runs, record) or ()
     except RecordError:
         return []
     newest: dict[str, Diagnosis] = {}

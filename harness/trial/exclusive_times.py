@@ -18,7 +18,7 @@ from harness.errors import Damaged
 from harness.machine import environment
 from harness.model import LanguageModel, build, components
 from harness.records.record import TrialRecord
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.clocks import quartiles
 from harness.trial import laps

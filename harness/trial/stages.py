@@ -10,7 +10,7 @@ from harness.corpora.vocabulary import line_end
 from harness.model import build as build_model
 from harness.model import count_parameters
 from harness.protocols import CountsText
-from harness.records import token_nll
+from harness.records import sidecars
 from harness.records.plausible import most
 from harness.training import evaluation
 from harness.training.checkpoint import Saving, weights_sha256
@@ -153,8 +153,8 @@ def complete(trial: TrialContext, built: Built, directions: list[Direction]) -> 
     if trial.task.measure.token_nll:
         (_, tokens), counts_N = directions[0], built.corpus.token_counts[built.corpus.test.long()]
         arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
-        scores = token_nll.TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()})
-        token_nll.save(scores, digest, trial.checkpoints.folder / token_nll.FILE_NAME)
+        scores = sidecars.TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()})
+        sidecars.save_token_scores(scores, digest, trial.checkpoints.folder / sidecars.TOKEN_NLL.file)
     outcome.weights_sha256 = digest
 
 

@@ -19,10 +19,10 @@ from harness.machine.processes import scratch_prefix
 from harness.model import LanguageModel, build, count_parameters
 from harness.plan.specs import TrialSpec
 from harness.plan.suite_file import MeasureSpec
-from harness.records import token_nll
+from harness.records import sidecars
 from harness.records.contents import files_named
 from harness.records.record import CurvePoint, Environment, Status
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.training.checkpoint import load_weights, weights_sha256
 from harness.training.clocks import Clock
 from harness.training.evaluation import TokenNll, evaluate, references, text_scores
@@ -155,7 +155,7 @@ def train_again(given: StoredRecord, options: VerificationOptions, on_event: Cal
         record = ends[-1].record
         if record is None:
             raise ExecutionError(ends[-1].message)
-        scores = token_nll.load(task.runs, record)
+        scores = sidecars.TOKEN_NLL.load(task.runs, record)
     return Measured(
         status=record.status,
         metrics=record.metrics,

@@ -13,10 +13,10 @@ from harness.errors import ExecutionError, HarnessError, RecordError
 from harness.exchange.bundle import Bundle, Trial, opened
 from harness.plan.selection import facts_of, matching
 from harness.plan.specs import TRIAL_ID
-from harness.records import sealed, store, token_nll
+from harness.records import sealed, sidecars, store
 from harness.records.contents import KnownContents
 from harness.records.record import SCHEMA, Contents, TrialRecord
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.training.checkpoint import BEST
 
 
@@ -148,11 +148,11 @@ def _in_folder(place: Path) -> _Entry:
         record = _parsed(content, place, folder.name if re.fullmatch(TRIAL_ID, folder.name) else None)
     except RecordError as error:
         return _Entry(name=str(place), damage=str(error))
-    beside = folder / token_nll.FILE_NAME
+    beside = folder / sidecars.TOKEN_NLL.file
 
     def scores() -> TokenScores | None:
-        content = sealed.read(beside, token_nll.MAX_BYTES)
-        return None if content is None else token_nll.parsed(content, record, beside)
+        content = sealed.read(beside, sidecars.TOKEN_NLL.max_bytes)
+        return None if content is None else sidecars.TOKEN_NLL.parsed(content, record, beside)
 
     best = folder / BEST
     return _Entry(name=_name(record), record=record, scores=scores, best=best if best.is_file() else None)
@@ -166,10 +166,10 @@ def _in_bundle(bundle: Bundle, trial: Trial) -> _Entry:
         return _Entry(name=f"{trial.suite}/{trial.id}", damage=str(error))
 
     def scores() -> TokenScores | None:
-        name = token_nll.FILE_NAME
+        name = sidecars.TOKEN_NLL.file
         if name not in trial.files:
             return None
-        return token_nll.parsed(bundle.content(trial, name), record, bundle.source(trial, name))
+        return sidecars.TOKEN_NLL.parsed(bundle.content(trial, name), record, bundle.source(trial, name))
 
     return _Entry(name=_name(record), record=record, scores=scores)
 

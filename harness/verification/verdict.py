@@ -15,7 +15,7 @@ import numpy as np
 from harness.printable import sentence
 from harness.records.metrics import metrics_of
 from harness.records.record import CurvePoint, Environment, TrialRecord
-from harness.records.token_nll import AGREEMENT, TokenScores
+from harness.records.sidecars import AGREEMENT, TokenScores
 from harness.verification.measured import Measured
 from harness.verification.stored import StoredRecord
 

@@ -4,7 +4,7 @@ import pytest
 
 from harness.benchmarks import scale
 from harness.benchmarks.synthetic import EPOCHS, ROWS, make
-from harness.records import store, timings, token_nll
+from harness.records import sidecars, store
 
 
 def test_the_synthetic_trials_are_finished_and_all_beside_them_verifies(tmp_path):
@@ -13,9 +13,9 @@ def test_the_synthetic_trials_are_finished_and_all_beside_them_verifies(tmp_path
     found, warnings = store.load_all(runs, [trial.id for trial in suite.trials])
     assert (len(found), warnings) == (40, [])
     assert {len(record.curve) for record in found.values()} == {EPOCHS}
-    timed, warnings = timings.load_all(runs, found)
+    timed, warnings = sidecars.TIMING.load_all(runs, found)
     assert (len(timed), warnings) == (ROWS, [])  # one of each row
-    assert all(token_nll.load(runs, record) is not None for record in found.values())
+    assert all(sidecars.TOKEN_NLL.load(runs, record) is not None for record in found.values())
 
 
 def test_only_whole_rows_are_made(tmp_path):

@@ -8,7 +8,7 @@ import torch
 
 from harness.diagnostics import catalogue, diagnosing
 from harness.diagnostics.diagnostic import Diagnostic, Figure, Result
-from harness.records import diagnoses, store
+from harness.records import sidecars, store
 from harness.training import checkpoint
 
 pytestmark = pytest.mark.system
@@ -42,7 +42,7 @@ def runs(folder):
 def stored(folder):
     """Trial id -> what is stored beside its record."""
     found = store.load_all(runs(folder), [each.name for each in runs(folder).iterdir()])[0]
-    return {trial: diagnoses.load(runs(folder), record) for trial, record in found.items()}
+    return {trial: sidecars.DIAGNOSES.load(runs(folder), record) or () for trial, record in found.items()}
 
 
 def lines(folder, name: str) -> list[list[str]]:
@@ -203,7 +203,7 @@ def test_a_diagnostic_that_fails_leaves_the_others(finished, harness, monkeypatc
 
 def test_a_damaged_file_is_computed_again(finished, harness):
     harness(*ASK, "--diagnostic", "gates")
-    place = next(runs(finished).glob(f"*/{diagnoses.FILE_NAME}"))
+    place = next(runs(finished).glob(f"*/{sidecars.DIAGNOSES.file}"))
     place.write_text(place.read_text().replace("mos", "moss").replace('"contexts": ', '"contexts": 1'))
     done = harness(*ASK, "--diagnostic", "gates")
     assert "1 result computed, 3 known already" in done.out
@@ -213,8 +213,8 @@ def test_results_of_earlier_weights_do_not_count(finished, harness):
     harness(*ASK, "--diagnostic", "calibration")
     trial = next(runs(finished).glob("[0-9a-f]*"))
     record = store.load(runs(finished), trial.name)
-    assert len(diagnoses.load(runs(finished), record)) == 1
-    assert diagnoses.load(runs(finished), record.model_copy(update={"weights_sha256": "0" * 64})) == ()
+    assert len(sidecars.DIAGNOSES.load(runs(finished), record)) == 1
+    assert sidecars.DIAGNOSES.load(runs(finished), record.model_copy(update={"weights_sha256": "0" * 64})) is None
 
 
 def test_json_has_every_result(finished, harness):
@@ -231,9 +231,9 @@ def test_an_export_has_the_results_and_an_import_brings_them(finished, harness, 
     assert "diagnostics of 4 trials" in done.out
     there = tmp_path / "there"
     harness("import", tmp_path / "records.zip", "--results", there)
-    kept = sorted((there / "runs" / "tiny").glob(f"*/{diagnoses.FILE_NAME}"))
+    kept = sorted((there / "runs" / "tiny").glob(f"*/{sidecars.DIAGNOSES.file}"))
     assert [place.read_bytes() for place in kept] == [
-        place.read_bytes() for place in sorted(runs(finished).glob(f"*/{diagnoses.FILE_NAME}"))
+        place.read_bytes() for place in sorted(runs(finished).glob(f"*/{sidecars.DIAGNOSES.file}"))
     ]
     shown = harness(*ASK, "--results", there)
     assert (shown.code, shown.err) == (0, "")
@@ -242,7 +242,7 @@ def test_an_export_has_the_results_and_an_import_brings_them(finished, harness, 
 
 def test_results_of_another_training_are_not_exported(finished, harness, tmp_path):
     harness(*ASK, "--diagnostic", "gates")
-    one, other = sorted(runs(finished).glob(f"*/{diagnoses.FILE_NAME}"))[:2]
+    one, other = sorted(runs(finished).glob(f"*/{sidecars.DIAGNOSES.file}"))[:2]
     shutil.copy(one, other)
     done = harness("export", tmp_path / "records.zip", "--results", finished / "results")
     assert "belongs to another training of trial" in done.err

@@ -13,9 +13,8 @@ import torch
 from harness import plan
 from harness.corpora.codecs import WordCodec
 from harness.corpora.corpus import Corpus, CorpusFacts
-from harness.records import store, timings, token_nll
-from harness.records.timings import Timing
-from harness.records.token_nll import TokenScores
+from harness.records import sidecars, store
+from harness.records.sidecars import Timing, TokenScores
 from harness.registry import CORPORA
 
 LINE = "<eos> [red]it is a truth universally acknowledged that man wife must be x\x1b"
@@ -94,7 +93,9 @@ def finish(words, tmp_path, monkeypatch):
             )
             store.save(record, runs)
             if kept:
-                token_nll.save(found, record.weights_sha256, store.folder(runs, spec.id) / token_nll.FILE_NAME)
+                sidecars.save_token_scores(
+                    found, record.weights_sha256, store.folder(runs, spec.id) / sidecars.TOKEN_NLL.file
+                )
             ids[f"{name} {spec.seed}"] = spec.id
         return ids
 
@@ -250,7 +251,7 @@ def test_times_of_one_exclusive_pass_come_first(harness, finish, tmp_path):
             shared=False,
             **told,
         )
-        timings.save(timing, runs)
+        sidecars.save_timing(timing, runs)
 
     time("softmax 1", 4.0, "first")
     time("mos2 2", 6.0, "second")

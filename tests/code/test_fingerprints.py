@@ -175,7 +175,7 @@ OTHERS = {
     *(f"containment/{name}.py" for name in ("__init__", "calls", "shared_state")),
     *(f"machine/{name}.py" for name in ("__init__", "environment", "files", "stop_request")),
     *(f"records/{name}.py" for name in ("__init__", "contents", "metrics", "plausible", "record")),
-    *(f"records/{name}.py" for name in ("sealed", "store", "token_nll")),
+    *(f"records/{name}.py" for name in ("sealed", "sidecars", "store")),
     *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks")),
     *(
         f"trial/{name}.py"

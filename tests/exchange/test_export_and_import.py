@@ -11,7 +11,7 @@ from bundles import files, keep, members, planned, record_of
 from harness.code import fingerprints
 from harness.exchange.exporter import export_records
 from harness.exchange.importer import import_records
-from harness.records import store, token_nll
+from harness.records import sidecars, store
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_replace_sets_the_other_record_aside_and_what_lay_beside_it_goes(there, 
     assert "2 new records, 1 replaced, 0 known already" in done.out
     previous = (folder / "record.previous.json").read_bytes()
     assert store.parsed(previous, other.id, folder) == other
-    assert not (folder / token_nll.FILE_NAME).exists()  # it was of the other weights
+    assert not (folder / sidecars.TOKEN_NLL.file).exists()  # it was of the other weights
     expected = {path: content for path, content in files(there).items() if not path.endswith(".npz")}
     assert {path: c for path, c in files(here).items() if not path.endswith("previous.json")} == expected
 

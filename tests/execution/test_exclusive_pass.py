@@ -11,8 +11,8 @@ from harness.execution.driver import Execution
 from harness.execution.exclusive_pass import time_rows
 from harness.execution.ray import schedule
 from harness.execution.resources import Resources
-from harness.records import store, timings
-from harness.records.timings import Timing
+from harness.records import sidecars, store
+from harness.records.sidecars import Timing
 from harness.trial.task import Task
 
 ONE = Resources(cpus=1, gpus=None)
@@ -63,7 +63,7 @@ class Place:
 
     def timed(self) -> dict[str, Timing]:
         found, _ = store.load_all(self.runs, [spec.id for spec in self.trials])
-        return timings.load_all(self.runs, found)[0]
+        return sidecars.TIMING.load_all(self.runs, found)[0]
 
     def ids(self, *numbers: int) -> list[str]:
         return [self.trials[number].id for number in numbers]
@@ -117,7 +117,7 @@ def test_where_one_row_lacks_its_timing_all_are_timed_together(place):
 def test_a_timing_that_does_not_count_is_made_good(place, harm):
     place.finish(0, 1, 2, 3)
     place.time()
-    file = place.runs / place.ids(2)[0] / timings.FILE_NAME
+    file = place.runs / place.ids(2)[0] / sidecars.TIMING.file
     if harm == "removed":
         file.unlink()
     elif harm == "torn":
@@ -150,7 +150,7 @@ def test_a_timing_of_any_seed_is_the_rows(place):
 def test_timings_of_another_device_are_taken_again(place):
     place.finish(0, 1, 2, 3)
     for trial in place.ids(0, 2):
-        timings.save(place.timing(trial, device="another"), place.runs)
+        sidecars.save_timing(place.timing(trial, device="another"), place.runs)
     assert place.time()
     assert {timing.device for timing in place.timed().values()} == {HERE}
 
@@ -166,7 +166,7 @@ def test_rows_that_another_device_trained_are_not_timed_here_and_a_sentence_says
 def test_on_a_cluster_all_rows_are_timed_and_all_on_one_device(place):
     place.finish(0, 1, 2, 3, device="a node's GPU")
     for trial, device in zip(place.ids(0, 2), ("one", "two"), strict=True):
-        timings.save(place.timing(trial, device), place.runs)
+        sidecars.save_timing(place.timing(trial, device), place.runs)
     assert place.time(address="head:6379", executor="ray")
     assert place.passes == [place.ids(0, 2)]
     assert not place.time(address="head:6379", executor="ray")

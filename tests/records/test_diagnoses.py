@@ -6,7 +6,7 @@ import pytest
 from bundles import diagnosis_of, keep, planned, record_of
 
 from harness.errors import RecordError
-from harness.records import diagnoses, sealed, store
+from harness.records import sealed, sidecars, store
 
 
 @pytest.fixture
@@ -22,28 +22,28 @@ def runs(tmp_path, record):
 
 
 def place(runs, record):
-    return store.folder(runs, record.id) / diagnoses.FILE_NAME
+    return store.folder(runs, record.id) / sidecars.DIAGNOSES.file
 
 
 def test_there_is_nothing_before_something_is_added(runs, record):
-    assert diagnoses.load(runs, record) == ()
+    assert sidecars.DIAGNOSES.load(runs, record) is None
 
 
 def test_a_result_of_the_same_settings_is_replaced_and_others_stay(runs, record):
     first, other = diagnosis_of(), diagnosis_of(settings={"contexts": 10})
     newer = diagnosis_of(code="6" * 64, content={"used": 2.0})
     for each in (first, other, newer):
-        diagnoses.add(runs, record, each)
-    assert diagnoses.load(runs, record) == (other, newer)
+        sidecars.add_diagnosis(runs, record, each)
+    assert sidecars.DIAGNOSES.load(runs, record) == (other, newer)
 
 
 def test_results_of_other_weights_do_not_count_and_are_replaced(runs, record):
-    diagnoses.add(runs, record, diagnosis_of())
+    sidecars.add_diagnosis(runs, record, diagnosis_of())
     retrained = record.model_copy(update={"weights_sha256": "cd" * 32})
-    assert diagnoses.load(runs, retrained) == ()
-    diagnoses.add(runs, retrained, diagnosis_of(diagnostic="spectrum"))
-    assert [each.diagnostic for each in diagnoses.load(runs, retrained)] == ["spectrum"]
-    assert diagnoses.load(runs, record) == ()
+    assert sidecars.DIAGNOSES.load(runs, retrained) is None
+    sidecars.add_diagnosis(runs, retrained, diagnosis_of(diagnostic="spectrum"))
+    assert [each.diagnostic for each in sidecars.DIAGNOSES.load(runs, retrained)] == ["spectrum"]
+    assert sidecars.DIAGNOSES.load(runs, record) is None
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_results_of_other_weights_do_not_count_and_are_replaced(runs, record):
     ],
 )
 def test_an_edited_file_does_not_count(runs, record, change, reason):
-    diagnoses.add(runs, record, diagnosis_of())
+    sidecars.add_diagnosis(runs, record, diagnosis_of())
     content = json.loads(place(runs, record).read_text())
     change(content)
     place(runs, record).write_text(json.dumps(content))
     with pytest.raises(RecordError, match=reason):
-        diagnoses.load(runs, record)
-    diagnoses.add(runs, record, diagnosis_of())  # a damaged file is replaced
-    assert len(diagnoses.load(runs, record)) == 1
+        sidecars.DIAGNOSES.load(runs, record)
+    sidecars.add_diagnosis(runs, record, diagnosis_of())  # a damaged file is replaced
+    assert len(sidecars.DIAGNOSES.load(runs, record)) == 1
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_an_edited_file_does_not_count(runs, record, change, reason):
 )
 def test_a_file_with_an_impossible_date_does_not_count(runs, record, changes, reason):
     found = (diagnosis_of(**changes),)
-    content = diagnoses.Diagnoses(trial=record.id, weights_sha256=record.weights_sha256, found=found)
+    content = sidecars.Diagnoses(trial=record.id, weights_sha256=record.weights_sha256, found=found)
     sealed.save(content, place(runs, record))
     with pytest.raises(RecordError, match=reason):
-        diagnoses.load(runs, record)
+        sidecars.DIAGNOSES.load(runs, record)

@@ -6,8 +6,8 @@ import handmade
 import pytest
 
 from harness.errors import RecordError
-from harness.records import timings
-from harness.records.timings import Timing
+from harness.records import sidecars
+from harness.records.sidecars import Timing
 
 
 def timing(**changes) -> Timing:
@@ -30,27 +30,27 @@ def timing(**changes) -> Timing:
 
 
 def test_what_was_saved_is_loaded_equal(tmp_path):
-    place = timings.save(timing(), tmp_path)
+    place = sidecars.save_timing(timing(), tmp_path)
     assert place == tmp_path / "0123456789ab" / "timing.json"
-    assert timings.load(tmp_path, handmade.record()) == timing()
-    assert timings.load_all(tmp_path, {"0123456789ab": handmade.record()}) == ({"0123456789ab": timing()}, [])
+    assert sidecars.TIMING.load(tmp_path, handmade.record()) == timing()
+    assert sidecars.TIMING.load_all(tmp_path, {"0123456789ab": handmade.record()}) == ({"0123456789ab": timing()}, [])
 
 
 def test_where_there_is_none_none_is_found(tmp_path):
-    assert timings.load_all(tmp_path, {"0123456789ab": handmade.record()}) == ({}, [])
+    assert sidecars.TIMING.load_all(tmp_path, {"0123456789ab": handmade.record()}) == ({}, [])
 
 
 @pytest.mark.parametrize("changes", [{"weights_sha256": "cd" * 32}, {"trial": "ba9876543210"}])
 def test_the_timing_of_another_record_counts_for_nothing(changes, tmp_path):
-    place = timings.save(timing(), tmp_path)
-    place.write_bytes(timings.save(timing(**changes), tmp_path / "other").read_bytes())
-    assert timings.load(tmp_path, handmade.record()) is None
+    place = sidecars.save_timing(timing(), tmp_path)
+    place.write_bytes(sidecars.save_timing(timing(**changes), tmp_path / "other").read_bytes())
+    assert sidecars.TIMING.load(tmp_path, handmade.record()) is None
 
 
 def test_a_torn_edited_or_later_timing_is_refused_with_its_path(tmp_path):
-    place = timings.save(timing(), tmp_path)
+    place = sidecars.save_timing(timing(), tmp_path)
     whole = place.read_bytes()
-    later = timings.save(timing(schema_version=2), tmp_path / "later").read_bytes()
+    later = sidecars.save_timing(timing(schema_version=2), tmp_path / "later").read_bytes()
     for content, reason in {
         whole[:-20]: "no valid timing",
         b"[]": "no valid timing",
@@ -60,13 +60,13 @@ def test_a_torn_edited_or_later_timing_is_refused_with_its_path(tmp_path):
     }.items():
         place.write_bytes(content)
         with pytest.raises(RecordError, match=f"{place}.*{reason}"):
-            timings.load(tmp_path, handmade.record())
-    found, (warning,) = timings.load_all(tmp_path, {"0123456789ab": handmade.record()})
+            sidecars.TIMING.load(tmp_path, handmade.record())
+    found, (warning,) = sidecars.TIMING.load_all(tmp_path, {"0123456789ab": handmade.record()})
     assert (found, str(place) in warning) == ({}, True)
 
 
 def test_the_id_of_a_pass_has_its_key_in_the_file(tmp_path):
     made = timing()
-    content = json.loads(timings.save(made, tmp_path).read_text(encoding="utf-8"))
+    content = json.loads(sidecars.save_timing(made, tmp_path).read_text(encoding="utf-8"))
     assert content["passed"] == made.pass_id
     assert "pass_id" not in content

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from harness.errors import RecordError
-from harness.records import store, token_nll
+from harness.records import sidecars, store
 from harness.records.record import TrialRecord
-from harness.records.token_nll import FILE_NAME, TokenScores
+from harness.records.sidecars import TokenScores
 
 DIGEST = "ab" * 32
 NLL = np.array([math.nan, 1.0, 2.0, math.nan, 3.0], dtype=np.float32)  # a mean of 2 nats over 3 tokens
@@ -31,13 +31,13 @@ def record(**changes) -> TrialRecord:
 @pytest.fixture
 def place(tmp_path):
     """Where scores are, saved beside a record of theirs."""
-    place = store.folder(tmp_path, record().id) / FILE_NAME
-    token_nll.save(scores(), DIGEST, place)
+    place = store.folder(tmp_path, record().id) / sidecars.TOKEN_NLL.file
+    sidecars.save_token_scores(scores(), DIGEST, place)
     return place
 
 
 def test_what_was_saved_is_loaded_equal(place, tmp_path):
-    loaded = token_nll.load(tmp_path, record())
+    loaded = sidecars.TOKEN_NLL.load(tmp_path, record())
     np.testing.assert_array_equal(loaded.nll, NLL)
     np.testing.assert_array_equal(loaded.count, [5, 0, 2, 1, 9])
     np.testing.assert_array_equal(loaded.offset, [-1, 0, 1, -1, 0])
@@ -45,12 +45,12 @@ def test_what_was_saved_is_loaded_equal(place, tmp_path):
 
 
 def test_equal_scores_are_equal_bytes(place, tmp_path):
-    token_nll.save(scores(), DIGEST, tmp_path / "again.npz")
+    sidecars.save_token_scores(scores(), DIGEST, tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == place.read_bytes()
 
 
 def test_where_nothing_was_kept_there_is_nothing(tmp_path):
-    assert token_nll.load(tmp_path, record()) is None
+    assert sidecars.TOKEN_NLL.load(tmp_path, record()) is None
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_where_nothing_was_kept_there_is_nothing(tmp_path):
 )
 def test_scores_that_do_not_give_the_perplexity_of_the_record_are_refused(metrics, place, tmp_path):
     with pytest.raises(RecordError, match="do not add up"):
-        token_nll.load(tmp_path, record(metrics=metrics))
+        sidecars.TOKEN_NLL.load(tmp_path, record(metrics=metrics))
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_scores_that_do_not_give_the_perplexity_of_the_record_are_refused(metric
     ids=["probability", "count", "offset"],
 )
 def test_a_probability_above_1_is_refused(wrong, place, tmp_path):
-    token_nll.save(wrong, DIGEST, place)
+    sidecars.save_token_scores(wrong, DIGEST, place)
     with pytest.raises(RecordError, match="a token has a probability above 1, or a count or offset below 0"):
-        token_nll.load(tmp_path, record())
+        sidecars.TOKEN_NLL.load(tmp_path, record())
 
 
 def test_what_a_run_before_left_counts_for_nothing(place, tmp_path):
-    assert token_nll.load(tmp_path, record(weights_sha256="cd" * 32)) is None
+    assert sidecars.TOKEN_NLL.load(tmp_path, record(weights_sha256="cd" * 32)) is None
 
 
 def test_a_file_cut_anywhere_is_refused(place, tmp_path):
@@ -89,7 +89,7 @@ def test_a_file_cut_anywhere_is_refused(place, tmp_path):
     for length in range(len(whole)):
         place.write_bytes(whole[:length])
         with pytest.raises(RecordError, match="cannot be read as the losses of the test tokens"):
-            token_nll.load(tmp_path, record())
+            sidecars.TOKEN_NLL.load(tmp_path, record())
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,11 @@ def test_a_file_cut_anywhere_is_refused(place, tmp_path):
 def test_other_arrays_are_refused(arrays, place, tmp_path):
     np.savez_compressed(place, weights_sha256=np.array(DIGEST), **arrays)
     with pytest.raises(RecordError, match="cannot be read as the losses of the test tokens"):
-        token_nll.load(tmp_path, record())
+        sidecars.TOKEN_NLL.load(tmp_path, record())
 
 
 def test_a_file_that_swells_when_it_is_unpacked_is_refused_before(place, tmp_path, monkeypatch):
-    monkeypatch.setattr(token_nll, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(sidecars, "TOKEN_NLL", replace(sidecars.TOKEN_NLL, max_bytes=100_000))
     monkeypatch.setattr(np, "load", None)  # it comes to no unpacking
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -118,4 +118,4 @@ def test_a_file_that_swells_when_it_is_unpacked_is_refused_before(place, tmp_pat
     assert len(content.getvalue()) < 1_000
     place.write_bytes(content.getvalue())
     with pytest.raises(RecordError, match="more than 100,000 bytes"):
-        token_nll.load(tmp_path, record())
+        sidecars.TOKEN_NLL.load(tmp_path, record())

@@ -9,7 +9,7 @@ import pytest
 
 from harness.plan.suite_file import TableSpec
 from harness.records.record import CurvePoint
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.report.evidence import comparisons
 from harness.report.evidence.blocks import block_interval
 from harness.report.evidence.statistics import sign_flip

@@ -7,7 +7,7 @@ import torch
 from harness.corpora.codecs import ByteCodec, CharacterCodec, WordCodec
 from harness.corpora.corpus import Corpus
 from harness.errors import RecordError
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.report.diff.contexts import contexts
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.errors import RecordError
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.report.evidence.blocks import BLOCK
 from harness.report.evidence.gains import by_frequency, by_position, differences
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from handmade import findings
 
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.table import suite_table
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from harness import plan
 from harness.code import fingerprints
 from harness.execution.progress.short_table import short_table
-from harness.records import store, timings
+from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.report.leaderboard import board
 from harness.report.leaderboard.groups import gather, groups
 from harness.report.table.short_form import of_group
@@ -385,7 +385,7 @@ def test_times_of_an_exclusive_pass_win_and_shared_ones_are_marked(results, fini
     told = {"trial": softmax.id, "weights_sha256": WEIGHTS, "metrics": {"train_ms_per_batch": 3.5}, "batches": 9}
     told |= {"rounds": 3, "pass_id": "p", "device": "another processor", "threads": 1, "torch": "2", "commit": "abc"}
     timing = Timing(**told, taken="2026-01-02T03:04:05+00:00", busy=0.0, shared=False)
-    timings.save(timing, store.runs_folder(results, "small"))
+    sidecars.save_timing(timing, store.runs_folder(results, "small"))
     (group,) = found()
     assert {line["head"]: (line["train ms/batch"], line["device"]) for line in lines(group)} == {
         "softmax": ("3.5", "another processor"),

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from handmade import findings
 
-from harness.records import token_nll
+from harness.records import sidecars
 from harness.records.record import CurvePoint
+from harness.records.sidecars import Timing, TokenScores
 from harness.records.store import folder
-from harness.records.timings import Timing
-from harness.records.token_nll import TokenScores
 from harness.report.table import suite_table
 
 SUITE = """\
@@ -137,9 +136,9 @@ def with_scores(suite, record_of, runs, *nats: list[float]):
         of_text = {"test_ppl": math.exp(nll.astype(np.float64).mean()), "scored_test_tokens": float(len(nll))}
         record = record_of(trial, **of_text).model_copy(update={"weights_sha256": "0" * 64})
         counts = np.zeros(len(nll), dtype=np.int32)
-        place = folder(runs, trial.id) / token_nll.FILE_NAME
+        place = folder(runs, trial.id) / sidecars.TOKEN_NLL.file
         place.parent.mkdir(parents=True)
-        token_nll.save(TokenScores(nll=nll, count=counts, offset=counts), record.weights_sha256, place)
+        sidecars.save_token_scores(TokenScores(nll=nll, count=counts, offset=counts), record.weights_sha256, place)
         made.append(record)
     return made
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.report.diff.metric_pairs import MetricDifference, costs, results
 from harness.report.diff.pairs import Selection
 

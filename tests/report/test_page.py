@@ -9,7 +9,7 @@ import handmade
 import pytest
 
 from harness.records.record import CurvePoint
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.report import outputs
 from harness.report.evidence.findings import find
 from harness.report.figures import plots

@@ -12,8 +12,7 @@ from matplotlib.container import ErrorbarContainer
 
 from harness.errors import RecordError
 from harness.records.record import CurvePoint
-from harness.records.timings import Timing
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import Timing, TokenScores
 from harness.report import outputs
 from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.evidence.table_rows import rows

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.records.record import CurvePoint
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.evidence.table_rows import rows
 from harness.report.figures import points

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.report.evidence.table_rows import rows
 from harness.report.evidence.times import Time, time_of
 

@@ -236,12 +236,12 @@ def test_a_record_with_another_trials_settings_counts_for_neither(tmp_path, harn
     ],
 )
 def test_a_timing_that_lies_is_one_warning_and_counts_for_nothing(changes, sentence, tmp_path, harness):
-    from harness.records import timings
+    from harness.records import sidecars
 
     (spec, *_) = bundles.planned(tmp_path)
     record = bundles.record_of(spec)
     bundles.keep(tmp_path / "results", record)
-    timings.save(bundles.timing_of(record, **changes), store.runs_folder(tmp_path / "results", "small"))
+    sidecars.save_timing(bundles.timing_of(record, **changes), store.runs_folder(tmp_path / "results", "small"))
     done = harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results")
     assert (done.code, done.err.count("\n")) == (0, 1)
     assert sentence in done.err

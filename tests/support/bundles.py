@@ -12,11 +12,9 @@ import numpy as np
 
 from harness import plan
 from harness.plan.specs import TrialSpec
-from harness.records import diagnoses, store, timings, token_nll
-from harness.records.diagnoses import Diagnosis
+from harness.records import sidecars, store
 from harness.records.record import Contents, TrialRecord
-from harness.records.timings import Timing
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import Diagnosis, Timing, TokenScores
 
 NLL = np.array([math.nan, 1.0, 2.0, 3.0], dtype=np.float32)  # a mean of 2 nats over 3 tokens
 WEIGHTS = "ab" * 32
@@ -55,10 +53,10 @@ def keep(results: Path, record: TrialRecord, *, timed: bool = True, scored: bool
     runs = store.runs_folder(results, record.suite)
     place = store.save(record, runs)
     if timed:
-        timings.save(timing_of(record), runs)
+        sidecars.save_timing(timing_of(record), runs)
     if scored:
         scores = TokenScores(nll=NLL, count=np.array([5, 0, 2, 1]), offset=np.array([-1, 0, 1, 2]))
-        token_nll.save(scores, record.weights_sha256, place.with_name(token_nll.FILE_NAME))
+        sidecars.save_token_scores(scores, record.weights_sha256, place.with_name(sidecars.TOKEN_NLL.file))
     return place.parent
 
 
@@ -71,7 +69,7 @@ def diagnosis_of(**changes) -> Diagnosis:
 
 def diagnose(results: Path, record: TrialRecord, **changes) -> None:
     """Store a result beside a record."""
-    diagnoses.add(store.runs_folder(results, record.suite), record, diagnosis_of(**changes))
+    sidecars.add_diagnosis(store.runs_folder(results, record.suite), record, diagnosis_of(**changes))
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ import pytest
 
 from harness import plan
 from harness.records.record import CurvePoint
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.report.evidence.findings import find
 from harness.report.figures import plots
 from harness.report.page import document

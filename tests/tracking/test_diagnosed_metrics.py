@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
 from harness.diagnostics.catalogue import DIAGNOSTICS
-from harness.records import diagnoses, store
+from harness.records import sidecars, store
 from harness.tracking import diagnosed_metrics
 from harness.tracking.diagnosed_metrics import diagnosed_points
 from harness.tracking.run_fields import LAYOUT, Point
@@ -93,7 +93,7 @@ def test_results_of_other_weights_and_damaged_files_show_nothing(results, record
     runs = store.runs_folder(results, "tiny")
     calibrate(results, record)
     assert diagnosed_points(runs, record.model_copy(update={"weights_sha256": "0" * 64})) == []
-    place = store.folder(runs, record.id) / diagnoses.FILE_NAME
+    place = store.folder(runs, record.id) / sidecars.DIAGNOSES.file
     place.write_text(place.read_text().replace("0.25", "0.75"))
     assert diagnosed_points(runs, record) == []
 

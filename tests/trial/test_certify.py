@@ -12,7 +12,7 @@ from harness import plan
 from harness.distributions import Logits
 from harness.model import build
 from harness.plan.specs import ComponentSpec
-from harness.records import store, token_nll
+from harness.records import sidecars, store
 from harness.records.record import LATER_CHANGE, MEAN_GAP, NLL_GAP, SUM_ERROR
 from harness.training.clocks import Clock
 from harness.training.evaluation import TokenNll, evaluate
@@ -251,7 +251,10 @@ def test_a_trial_has_the_same_bits_without_its_certificate(tmp_path, monkeypatch
     assert whole.weights_sha256 == bare.weights_sha256
     for name in ("test_ppl", "valid_ppl", "last_test_ppl"):
         assert whole.metrics[name] == bare.metrics[name]
-    nats = [token_nll.load(tmp_path / name / "runs", each).nll for name, each in (("with", whole), ("without", bare))]
+    nats = [
+        sidecars.TOKEN_NLL.load(tmp_path / name / "runs", each).nll
+        for name, each in (("with", whole), ("without", bare))
+    ]
     assert torch.equal(*(torch.tensor(each).nan_to_num() for each in nats))
     assert torch.equal(*after)
 

@@ -12,7 +12,7 @@ from ngram_oracle import Oracle, cached
 
 from harness import plan
 from harness.corpora.local_text import Embedded
-from harness.records import store, token_nll
+from harness.records import sidecars, store
 from harness.trial.run import run
 from harness.trial.stages import load_planned
 
@@ -60,7 +60,7 @@ def test_the_record_has_the_perplexity_of_the_loops(tmp_path, boundary):
     if boundary == "sos_eos":
         counted = sum(word != corpus.symbols.index("<sos>") for word in test[1:])
         assert record.metrics["test_ppl_standard"] == pytest.approx(math.exp(sum(nll) / counted), rel=1e-10)
-    scores = token_nll.load(tmp_path / "runs", record)
+    scores = sidecars.TOKEN_NLL.load(tmp_path / "runs", record)
     assert scores.nll[1:] == pytest.approx(nll, rel=1e-6)
 
 

@@ -13,7 +13,7 @@ from harness.errors import StorageError
 from harness.kernels import probe, products
 from harness.kernels.products import Products
 from harness.plan.suite_file import MeasureSpec
-from harness.records import metrics, store, token_nll
+from harness.records import metrics, sidecars, store
 from harness.registry import HEADS
 from harness.training.checkpoint import BEST, Saving, load_weights, weights_sha256
 from harness.training.evaluation import Score
@@ -202,7 +202,7 @@ def test_torch_threads_are_set_for_the_trial_and_put_back(tiny_suite, tmp_path, 
 def test_what_each_test_token_costs_is_kept_beside_the_record(tiny_suite, tmp_path):
     suite = plan.load(tiny_suite)
     record = execute(suite.trials[-1], tmp_path)
-    kept = token_nll.load(tmp_path / "runs", record)  # which compares it with the record
+    kept = sidecars.TOKEN_NLL.load(tmp_path / "runs", record)  # which compares it with the record
     corpus = load_planned(suite.trials[-1], Path("no data"), suite.contents)
     assert kept.nll.shape == (len(corpus.test),)
     assert kept.count.tolist() == [corpus.train.tolist().count(token) for token in corpus.test.tolist()]
@@ -216,4 +216,4 @@ def test_a_suite_may_keep_no_scores_of_tokens(tiny_suite, tmp_path):
         measure=measure,
     )
     record = run(setting(spec=spec))
-    assert token_nll.load(tmp_path / "runs", record) is None
+    assert sidecars.TOKEN_NLL.load(tmp_path / "runs", record) is None

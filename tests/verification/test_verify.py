@@ -13,7 +13,7 @@ import pytest
 
 from harness.distributions import Mixture
 from harness.execution import inline
-from harness.records import sealed, store, token_nll
+from harness.records import sealed, sidecars, store
 from harness.records.record import CurvePoint
 from harness.training.checkpoint import BEST, load_weights, save, weights_sha256
 from harness.verification.verdict import _limit, _near
@@ -33,7 +33,7 @@ def ppl(place) -> float:
 
 
 def scores_file(place):
-    return store.folder(place.runs, place.one) / token_nll.FILE_NAME
+    return store.folder(place.runs, place.one) / sidecars.TOKEN_NLL.file
 
 
 @pytest.mark.parametrize("head", ["softmax", "mos"])
@@ -162,11 +162,11 @@ def test_missing_token_scores_are_said(place, verify):
 
 def test_scores_of_tokens_that_add_up_but_are_others_are_different(place, verify):
     record = store.load(place.runs, place.one)
-    scores = token_nll.load(place.runs, record)
+    scores = sidecars.TOKEN_NLL.load(place.runs, record)
     nll = scores.nll.copy()
     nll[scores.scored] = nll[scores.scored][::-1]
-    changed = token_nll.TokenScores(nll=nll, count=scores.count, offset=scores.offset)
-    token_nll.save(changed, record.weights_sha256, scores_file(place))
+    changed = sidecars.TokenScores(nll=nll, count=scores.count, offset=scores.offset)
+    sidecars.save_token_scores(changed, record.weights_sha256, scores_file(place))
     done = verify(place.one)
     assert done.code == 1
     assert "different: with its weights, evaluated here: the scores of single tokens differ" in done.out

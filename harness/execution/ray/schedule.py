@@ -27,7 +27,7 @@ from harness.machine.processes import abandoned_scratch, scratch_prefix
 from harness.machine.stop_request import StopRequest
 from harness.plan.specs import TrialSpec
 from harness.records import store
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, HEADS, home, use_home
 from harness.training.step import refuse_unfit
 from harness.trial.exclusive_times import timed

@@ -9,7 +9,7 @@ import numpy as np
 from harness.corpora.codecs import WordCodec
 from harness.corpora.corpus import Corpus
 from harness.errors import RecordError
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.report.evidence.gains import Differences, differences
 
 BEFORE, AFTER = 8, 4  # words of the text around a target

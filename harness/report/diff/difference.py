@@ -7,7 +7,7 @@ from harness.code.fingerprints import KINDS
 from harness.diagnostics.trained import corpus_of
 from harness.errors import CorpusError, ExecutionError, RecordError
 from harness.records.record import TrialRecord
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.report.diff.changes import Change, changes
 from harness.report.diff.contexts import Context, contexts
 from harness.report.diff.metric_pairs import MetricDifference, costs, results

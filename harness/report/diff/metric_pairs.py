@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from harness.printable import counted
-from harness.records import timings
+from harness.records import sidecars
 from harness.records.metrics import METRICS, metrics_of
 from harness.records.record import TrialRecord
-from harness.records.timings import Timing
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import Timing, TokenScores
 from harness.report.diff.pairs import Selection
 from harness.report.evidence.blocks import BLOCK, Interval, block_interval
 from harness.report.evidence.gains import differences
@@ -130,7 +129,7 @@ def _with_blocks(of: MetricDifference, over: Interval) -> MetricDifference:
 
 def _exclusive(a: Selection, b: Selection) -> tuple[Timing, Timing] | None:
     """A timing of each, of one pass. Only one trial of a head is timed: times do not depend on the seed."""
-    ours, theirs = ([timings.load(each.runs, record) for record in each.records] for each in (a, b))
+    ours, theirs = ([sidecars.TIMING.load(each.runs, record) for record in each.records] for each in (a, b))
     passes = {timing.pass_id: timing for timing in theirs if timing is not None}
     return next(((one, passes[one.pass_id]) for one in ours if one is not None and one.pass_id in passes), None)
 

@@ -12,9 +12,9 @@ from harness.errors import ExecutionError, RecordError
 from harness.plan.parameters import is_place, parameters, resolved
 from harness.plan.reader import shown
 from harness.plan.specs import plain
-from harness.records import token_nll
+from harness.records import sidecars
 from harness.records.record import TrialRecord
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.registry import CORPORA
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.seed_pairs import shared_seeds
@@ -110,7 +110,7 @@ def token_scores_of(a: Selection, b: Selection) -> tuple[TokenScores, TokenScore
     """
     pairs = []
     for one, other in zip(a.records, b.records, strict=True):
-        ours, theirs = token_nll.load(a.runs, one), token_nll.load(b.runs, other)
+        ours, theirs = sidecars.TOKEN_NLL.load(a.runs, one), sidecars.TOKEN_NLL.load(b.runs, other)
         if ours is not None and theirs is not None:
             pairs.append((ours, theirs))
     if not pairs:

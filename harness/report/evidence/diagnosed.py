@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from harness.diagnostics.diagnosing import result_of
 from harness.diagnostics.diagnostic import Diagnostic, Result
 from harness.errors import RecordError
-from harness.records import diagnoses
-from harness.records.diagnoses import Diagnosis
+from harness.records import sidecars
+from harness.records.sidecars import Diagnosis
 from harness.report.evidence.gather import Evidence
 from harness.report.outputs import Trials
 
@@ -60,7 +60,7 @@ def gathered(
 
 def _load(evidence: Evidence, trial: str) -> tuple[Diagnosis, ...]:
     try:
-        return diagnoses.load(evidence.runs, evidence.records[trial])
+        return sidecars.DIAGNOSES.load(evidence.runs, evidence.records[trial]) or ()
     except RecordError as damaged:
         evidence.warn(str(damaged))
         return ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.errors import RecordError
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.report.evidence.blocks import BLOCK
 
 

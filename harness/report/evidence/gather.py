@@ -8,11 +8,10 @@ from pathlib import Path
 
 from harness.errors import RecordError
 from harness.plan.loaded_suite import Suite
-from harness.records import store, timings, token_nll
+from harness.records import sidecars
 from harness.records.choices import Records
 from harness.records.record import TrialRecord
-from harness.records.timings import Timing
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import Timing, TokenScores
 from harness.report.evidence import printed_numbers
 from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.table_rows import Row, rows
@@ -79,7 +78,7 @@ class Evidence:
     def token_scores(self, trial_id: str) -> TokenScores | None:
         """The token scores of a trial; None if they were not stored, or do not verify."""
         try:
-            return token_nll.load(self.runs, self.records[trial_id])
+            return sidecars.TOKEN_NLL.load(self.runs, self.records[trial_id])
         except RecordError as damaged:
             self.warn(str(damaged))
             return None
@@ -94,7 +93,7 @@ def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumber
     Raises: SuiteError where the suite names a printed table that is not known.
     """
     suite, runs, found = records.suite, records.runs, records.table
-    timed, warnings = timings.load_all(runs, found)
+    timed, warnings = sidecars.TIMING.load_all(runs, found)
     for warning in warnings:
         warn(warning)
     ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
@@ -116,7 +115,7 @@ def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumber
 def _has_scores(runs: Path, record: TrialRecord, warn: Callable[[str], None]) -> bool:
     """Whether token scores are stored beside a record and give its test perplexity; warns where they do not."""
     try:
-        return token_nll.load(runs, record) is not None
+        return sidecars.TOKEN_NLL.load(runs, record) is not None
     except RecordError as contradicted:
         warn(str(contradicted))
         return False

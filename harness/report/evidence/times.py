@@ -3,7 +3,7 @@
 import statistics
 from dataclasses import dataclass
 
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.report.evidence.table_rows import Row
 
 

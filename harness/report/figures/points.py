@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.plan.specs import ComponentSpec, canonical
-from harness.records.token_nll import TokenScores
+from harness.records.sidecars import TokenScores
 from harness.report.diff.pairs import mean_scores
 from harness.report.evidence.gains import Band, by_frequency, by_position
 from harness.report.evidence.gather import Evidence

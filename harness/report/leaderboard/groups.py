@@ -23,10 +23,10 @@ from harness.plan.identity import described
 from harness.plan.parameters import resolved
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, canonical, value_text
 from harness.protocols import Bidirectional
-from harness.records import plausible, store, timings
+from harness.records import plausible, sidecars, store
 from harness.records.contents import KnownContents, recomputed
 from harness.records.record import Contents, TrialRecord
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report import history
 from harness.report.evidence.convergence import collapsed
@@ -133,7 +133,7 @@ def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], 
     found: dict[str, list[tuple[TrialRecord, Contents, Timing | None]]] = {}
     for runs in sorted({place.parent.parent for place in (results.resolve() / "runs").glob(f"*/*/{store.FILE_NAME}")}):
         verified, warnings = store.load_all(runs, history.trial_ids(runs))
-        timed, more = timings.load_all(runs, verified)
+        timed, more = sidecars.TIMING.load_all(runs, verified)
         for warning in (*warnings, *more):
             warn(warning)
         for record in (each for each in verified.values() if not each.tuning):

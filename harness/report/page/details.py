@@ -12,8 +12,8 @@ from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, value_text
 from harness.printable import counted
 from harness.records.metrics import METRICS, Metric
 from harness.records.record import Fingerprints, TrialRecord
+from harness.records.sidecars import Timing
 from harness.records.store import folder
-from harness.records.timings import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report import reproduce
 from harness.report.evidence.gather import Evidence

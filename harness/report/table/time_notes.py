@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from harness.printable import counted
 from harness.records.metrics import METRICS
-from harness.records.timings import Timing
+from harness.records.sidecars import Timing
 from harness.report.evidence.findings import SHARED_MARK, Findings
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
