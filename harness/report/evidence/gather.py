@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.errors import RecordError
 from harness.plan.loaded_suite import Suite
-from harness.records import sidecars
+from harness.records import sidecars, store
 from harness.records.choices import Records
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing, TokenScores
