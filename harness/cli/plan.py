@@ -24,11 +24,10 @@ from harness.cli.options import (
     warn,
 )
 from harness.corpora.download import DEFAULT_DATA
-from harness.errors import ExecutionError
 from harness.execution.options import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, planned, with_memory
 from harness.execution.suite_disk import suite_disk
-from harness.execution.suite_times import RowTime, reference, row_times, save_ratios, suite_times
+from harness.execution.suite_times import RowTime, match_text, reference, row_times, suite_times
 from harness.machine.environment import resolve_device
 from harness.plan.loaded_suite import possible_trials
 
@@ -45,9 +44,6 @@ def plan(
     time: Annotated[
         bool, typer.Option("--time", help="Time 20 training steps of each row: the minutes of a trial here.")
     ] = False,
-    save: Annotated[
-        bool, typer.Option("--save", help="With --time: write the file of ratios that `match: {time: ...}` reads.")
-    ] = False,
     device: Annotated[
         Device, typer.Option(help="The device of --memory and --time; auto: a GPU if there is one.")
     ] = Device.auto,
@@ -57,16 +53,9 @@ def plan(
 
     Nothing is downloaded or trained, but by --time.
     """
-    read = planning.load(suite, tuple(overrides), equal_time=not save)
-    if save and not (time and not only and read.match is not None and read.match.time is not None):
-        raise ExecutionError("--save belongs to --time without --only, and to a suite with `match: {time: HEAD}`")
-    asked = results, tuple(only), warn, *repeated(RunOptions(), results, data)
-    found = planned(read, *asked)
+    read = planning.load(suite, tuple(overrides))
+    found = planned(read, results, tuple(only), warn, *repeated(RunOptions(), results, data))
     measured = suite_times(found, data, resolve_device(device.value), warn) if time else None
-    if save:
-        saved = save_ratios(read, measured, resolve_device(device.value))
-        read = planning.load(suite, tuple(overrides))  # by the ratios heads get their epochs, and trials their ids
-        found = planned(read, *asked)
     if memory:
         found = with_memory(found, resolve_device(device.value), warn)
     times = row_times(found, measured) if time else None
@@ -84,8 +73,8 @@ def plan(
         matched = read.match is not None and read.match.time is not None
         _show(plan_tables.times(times, reference(read), str(resolve_device(device.value)), matched=matched))
         say(_minutes_to_run(times, tuned=read.tuning is not None))
-    if save:
-        say(f"ratios: {saved}")
+        if not only and (text := match_text(found, measured, resolve_device(device.value))) is not None:
+            say(f"for the same training time for every head, in the suite file:\n{text}")
 
 
 def _show_trials(found: PlannedSuite) -> None:

@@ -1,5 +1,6 @@
-"""How long a suite would take on this machine (`harness plan --time`), and the file of ratios for `match.time`."""
+"""How long a suite would take on this machine (`harness plan --time`), and the ratios of steps for `match.time`."""
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -7,14 +8,13 @@ from typing import Any
 
 import torch
 
-from harness.errors import ExecutionError
 from harness.execution.planned import PlannedSuite, PlannedTrial
 from harness.kernels import probe
 from harness.machine import environment
+from harness.plan.expansion import row_name
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import TrialSpec
-from harness.plan.step_ratios import Measured, StepRatio, StepRatios, of_step, ratios_file
-from harness.records import sealed
+from harness.printable import counted
 from harness.trial.exclusive_times import BUSY_CORES
 from harness.trial.model_times import ModelTime, model_times
 from harness.trial.sources import fetch_sources
@@ -127,44 +127,24 @@ def reference(suite: Suite) -> str | None:
     return suite.match.time if suite.match is not None and suite.match.time is not None else suite.table.baseline
 
 
-def save_ratios(suite: Suite, times: SuiteTimes, device: torch.device) -> Path:
-    """Write the file of ratios beside the suite, which `match.time` reads. Trials get their ids by it, so an existing
-    file is not replaced.
-
-    Raises: ExecutionError when there is one, when a row was not timed, or when other work used BUSY_CORES cores or more
-        meanwhile; StorageError.
+def match_text(planned: PlannedSuite, times: SuiteTimes, device: torch.device) -> str | None:
+    """The key `match` to paste into the suite, so that every head gets the training time of the reference; None if the
+    suite has no reference or matches parameters, a row was not timed, or other work used BUSY_CORES cores or more.
     """
-    path = ratios_file(suite.path)
-    if path.exists():
-        raise ExecutionError(f"{path} exists, and the ids of trials depend on it; delete it to measure again")
-    trained = [spec for spec in (*suite.tuning_trials, *suite.trials) if not spec.is_ngram]
-    if unknown := sorted({key for spec in trained if not times.ratios.get(key := _key(suite, spec))}):
-        names = "; ".join(", ".join(key) for key in unknown)
-        raise ExecutionError(f"{path.name} is not written, because these rows have no time: {names}")
-    if times.busy >= BUSY_CORES:
-        raise ExecutionError(
-            f"{path.name} is not written: other programs used {times.busy:.1f} cores while steps were timed, and "
-            f"ratios are of a quiet machine (less than {BUSY_CORES:g} cores of other work); end them, then try again"
-        )
-    measured = Measured(
-        device=environment.device_name(device),
-        threads=suite.resources.cpus,
-        torch=str(torch.__version__),
-        commit=environment.commit(),
-        taken=environment.now(),
-        busy=times.busy,
+    suite = planned.suite
+    rows = {_key(suite, spec): spec for spec in (*suite.tuning_trials, *suite.trials) if not spec.is_ngram}
+    by_params = suite.match is not None and suite.match.time is None
+    if by_params or not rows.keys() <= times.ratios.keys() or times.busy >= BUSY_CORES:
+        return None
+    several = len({key[:2] for key in rows}) > 1
+    names = {key: row_name(*key) if several else key[2] for key in rows}
+    where = (
+        f"{environment.device_name(device)}, {counted(suite.resources.cpus, 'thread')}, torch {torch.__version__}, "
+        f"harness at {environment.commit()}, {environment.now()}; other work used {times.busy:.1f} cores"
     )
-    ratios = tuple(
-        StepRatio(corpus=corpus, backbone=backbone, head=head, step_ratio=_rounded(ratio))
-        for (corpus, backbone, head), ratio in times.ratios.items()
-    )
-    content = StepRatios(time=suite.match.time, train=of_step(trained[0].train), measured=measured, rows=ratios)
-    sealed.save(content, path)
-    return path
-
-
-def _rounded(ratio: float) -> float:
-    return float(f"{ratio:.{RATIO_DIGITS}g}")
+    lines = [f"    {json.dumps(name)}: {times.ratios[key]:.{RATIO_DIGITS}g}" for key, name in names.items()]
+    head = json.dumps(reference(suite))
+    return "\n".join(["match:", f"  time: {head}", f"  measured: {json.dumps(where)}", "  ratios:", *lines])
 
 
 def task_alone(suite: Suite, spec: TrialSpec, data: Path, device: torch.device) -> Task:

@@ -28,14 +28,13 @@ from harness.plan.specs import (
     TrialSpec,
     Warmup,
 )
-from harness.plan.step_ratios import PLACE, Measured, ratios_file, ratios_of
-from harness.plan.suite_file import TOLERANCE, MatchSpec, NgramSpec, SuiteFile
+from harness.plan.suite_file import TOLERANCE, MatchSpec, NgramSpec
 from harness.plan.tuning import rounded
 from harness.registry import BACKBONES, HEADS
 
 DIGITS = 6  # of a scaled factor, and of epochs that stand for a number of tokens
 TIME_DIGITS = 2  # of epochs that stand for a time
-PARAMS = ("match", "params")
+PARAMS, RATIOS = ("match", "params"), ("match", "ratios")
 MAX_WIDTH = 2**16
 MAX_GAP = 64  # the largest gap between two widths that can be built: the number of attention heads must divide a width
 MAX_BUILDS = 500  # the limit for one search: if most widths cannot be built, the search must end
@@ -214,24 +213,36 @@ def _step(way: StepDecay, whole: int, short: int, ratio: float) -> StepDecay:
     return StepDecay(after=after, factor=factor if 0 < factor < 1 else way.factor)
 
 
-def in_equal_time(file: SuiteFile, combined: list[Combination], source: Source) -> tuple[list[Combination], Measured]:
-    """Return the combinations, each with the epochs that take the training time of the head `match.time`; and where and
-    when the times were measured.
+def in_equal_time(match: MatchSpec, combined: list[Combination], source: Source) -> list[Combination]:
+    """Return the combinations, each with the epochs that take the training time of the head `match.time`.
 
-    Raises: SuiteError when the file of ratios is missing, damaged or edited, or does not fit the suite.
+    Raises: SuiteError with every combination without a ratio, and every ratio of none.
     """
-    found = ratios_of(file.match.time, combined[0].train, file.resources.cpus, source)
-    ratios = {(row.corpus, row.backbone, row.head): row.step_ratio for row in found.rows}
-    missing = [name for each in combined if (name := _name(each)) not in ratios]
-    if missing:
-        name, again = ratios_file(source.path).name, f"`harness plan {source.path} --time --save` writes it"
-        message = f"{name} has no ratio of {', '.join(missing[0])}; delete it, then {again}"
-        raise SuiteError([source.problem(PLACE, message)])
-    matched = [replace(each, train=_in_time(each.train, ratios[_name(each)])) for each in combined]
-    if longest := [each for each in matched if each.train.epochs > MAX_EPOCHS]:
-        message = f"{longest[0].head.spec} gets {longest[0].train.epochs:g} epochs; expected at most {MAX_EPOCHS:,}"
-        raise SuiteError([source.problem(PLACE, message)])
-    return matched, found.measured
+    reference_head(match.time, combined, ("match", "time"), source)
+    (reference,), found, problems = _references(match.time, combined), [], []
+    names = {name for each in combined for name in _names(each)}
+    for name in match.ratios.keys() - names:
+        message = f"no head of this suite is '{name}'{nearest(name, sorted(names))}"
+        problems.append(source.problem((*RATIOS, name), message, at_key=True))
+    for each in combined:
+        key = next((name for name in _names(each) if name in match.ratios), None)
+        if key is None and str(each.head.spec) != reference:
+            again = "`harness plan SUITE --set match=null --time` prints the ratios"
+            problems.append(source.problem(RATIOS, f"no ratio of {_names(each)[0]}; {again}"))
+            continue
+        train = _in_time(each.train, match.ratios.get(key, 1.0))
+        if train.epochs > MAX_EPOCHS:
+            message = f"{each.head.spec} gets {train.epochs:g} epochs; expected at most {MAX_EPOCHS:,}"
+            problems.append(source.problem((*RATIOS, key), message))
+        found.append(replace(each, train=train))
+    if problems:
+        raise SuiteError(list(dict.fromkeys(problems)))
+    return found
+
+
+def row_name(corpus: str, backbone: str, head: str) -> str:
+    """Return how `match.ratios` names one combination. The head alone is enough where it has one ratio."""
+    return f"{head} on {backbone} and {corpus}"
 
 
 def _in_time(train: TrainSpec, ratio: float) -> TrainSpec:
@@ -239,8 +250,9 @@ def _in_time(train: TrainSpec, ratio: float) -> TrainSpec:
     return rescaled(train, max(round(train.epochs / ratio, TIME_DIGITS), 10**-TIME_DIGITS))
 
 
-def _name(each: Combination) -> tuple[str, str, str]:
-    return str(each.corpus.spec), str(each.backbone.spec), str(each.head.spec)
+def _names(each: Combination) -> tuple[str, str]:
+    head = str(each.head.spec)
+    return row_name(str(each.corpus.spec), str(each.backbone.spec), head), head
 
 
 def matched(match: MatchSpec, combined: list[Combination], source: Source) -> list[Combination]:

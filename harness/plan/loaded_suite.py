@@ -7,7 +7,6 @@ from pydantic import ConfigDict, Field
 
 from harness.plan.reader import Source
 from harness.plan.specs import ComponentSpec, Strict, TrialSpec
-from harness.plan.step_ratios import Measured
 from harness.plan.suite_file import CheckpointSpec, MatchSpec, MeasureSpec, Resources, TableSpec, TimeoutSpec
 from harness.plan.tuning import Choice, TunedRow, Tuning
 
@@ -29,7 +28,6 @@ class Suite(Strict):
         settled: trial id -> the integers that the head's constructor chose for parameters that are None.
         match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
             None without it.
-        step_times: where and when the ratios of `match.time` were measured; None without it.
         core_minutes: how long all trials take on one core of a CPU; None: not known.
         tuning: of a suite with `tune`; None without it.
     """
@@ -51,7 +49,6 @@ class Suite(Strict):
     num_tokens: dict[str, dict[str, int]] = Field(default_factory=dict)
     params: dict[str, tuple[int, int]]
     match: MatchSpec | None = None
-    step_times: Measured | None = None
     core_minutes: float | None = None
     settled: dict[str, dict[str, int]] = Field(default_factory=dict)
     tuning: Tuning | None = None

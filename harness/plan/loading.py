@@ -19,7 +19,6 @@ from harness.plan.expansion import (
     in_tokens,
     matched,
     ngram_trials,
-    reference_head,
     trials,
 )
 from harness.plan.identity import starting_content
@@ -27,7 +26,6 @@ from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import resolved, sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
 from harness.plan.specs import DECIDES_NO_RESULT, SUITE_NAME, TrainSpec
-from harness.plan.step_ratios import PLACE
 from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile, TableSpec
 from harness.registry import BACKBONES, CORPORA, HEADS
 
@@ -35,13 +33,11 @@ PLAIN = "softmax"
 MAX_DIGITS = 9  # of a list index in --set; a longer number is read as a key
 
 
-def load(given: str | Path, overrides: tuple[str, ...] = (), *, equal_time: bool = True) -> Suite:
+def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     """Return the suite of a file, with overrides from the command line ('train.epochs=2') applied.
 
     Args:
         given: the path of the file, or the name of a suite in the folder suites (harness/plan/reader.py).
-        equal_time: give each head its epochs by `match.time`. False: all have the epochs of the suite, so that their
-            steps can be timed.
     Raises: SuiteError with every problem as 'file:line:column: path: what is wrong'. No trial was started.
     """
     data, source = read(path := suite_file(given))
@@ -76,14 +72,11 @@ def load(given: str | Path, overrides: tuple[str, ...] = (), *, equal_time: bool
         raise SuiteError(_in_file_order(problems))
     texts, bodies = _trained(file, corpora, facts, source), list(zip(backbones, contents, strict=True))
     combined = combinations(texts, bodies, heads, construction)
-    step_times = None
     if file.match is not None and file.match.time is None:
         combined = matched(file.match, combined, source)
     elif file.match is not None:
-        reference_head(file.match.time, combined, PLACE, source)
-        combined, step_times = in_equal_time(file, combined, source) if equal_time else (combined, None)
-    made = _expanded(file, combined, list(zip(corpora, facts, strict=True)), settings, source)
-    return made.model_copy(update={"step_times": step_times})
+        combined = in_equal_time(file.match, combined, source)
+    return _expanded(file, combined, list(zip(corpora, facts, strict=True)), settings, source)
 
 
 def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:

@@ -189,20 +189,29 @@ class MatchSpec(Strict):
         vary: the parameter that is changed: an integer parameter of the head or the backbone whose name begins with d_
             (d_model, d_ff, d_embed, d_gate).
         time: the head whose training time all heads get, written in the same way.
+        ratios: how long the training step of each head takes, divided by that of the head `time`: by the head as the
+            plan prints it, or by 'HEAD on BACKBONE and CORPUS' where these differ. `harness plan SUITE --time` prints
+            them.
+        measured: where and when the steps were timed, for the notes of the table.
     Source: Parthiban et al. (2021), main table 5, for equal numbers of parameters.
     """
 
     params: Annotated[int | str | None, BeforeValidator(_head_or_number)] = None
     vary: str | None = None
     time: str | None = None
+    ratios: dict[str, Annotated[float, Field(gt=0)]] | None = None
+    measured: Annotated[str, AfterValidator(_one_line)] | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> "MatchSpec":
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        keys = ("params", "vary", "time", "ratios")
+        given = [name for name in keys if getattr(self, name) is not None]
         if given in (["params"], ["vary"]):
             raise ValueError(f"the key '{'vary' if given == ['params'] else 'params'}' is missing")
-        if given not in (["params", "vary"], ["time"]):
-            raise ValueError(f"expected params and vary, or time alone, got {', '.join(given) or 'none of them'}")
+        if given == ["time"]:
+            raise ValueError("the key 'ratios' is missing; `harness plan SUITE --set match=null --time` prints it")
+        if given not in (["params", "vary"], ["time", "ratios"]):
+            raise ValueError(f"expected params and vary, or time and ratios, got {', '.join(given) or 'none of them'}")
         return self
 
     @property

@@ -1,6 +1,5 @@
 """How long models are trained: a number of tokens, and the training time of another head."""
 
-import hashlib
 import json
 
 import pytest
@@ -8,20 +7,11 @@ from handmade import SMALL, tabulated
 
 from harness.errors import SuiteError
 from harness.plan import load
-from harness.plan.step_ratios import ratios_file
 
-TIMED = SMALL.replace("epochs: 2", "epochs: 6") + "match: {time: softmax}\n"
+TIMED = SMALL.replace("epochs: 2", "epochs: 6")
 CORPUS = "markov(vocab_size=12, num_tokens=400, branching=3)"
-STEP = {
-    "optimizer": "adam", "batch_size": 4, "seq_len": 7, "batching": "stream", "accumulation": 1, "data_parallel": 1,
-    "precision": "fp32",
-}  # fmt: skip
-MEASURED = {
-    "device": "a processor", "threads": 1, "torch": "2.13.0", "commit": "abc", "taken": "2026-01-02T03:04:05+00:00",
-    "busy": 0.04,
-}  # fmt: skip
-HEADS = {"softmax": "softmax", "mos": "mos(num_mixtures=2)"}
 BACKBONE = "lstm(d_model=8, num_layers=1, dropout=0.1)"
+HEADS = {"softmax": "softmax", "mos": "mos(num_mixtures=2)"}
 
 
 @pytest.fixture
@@ -36,23 +26,9 @@ def suite(tmp_path):
     return written
 
 
-def ratios(path, time="softmax", **by_head):
-    rows = [
-        {
-            "corpus": CORPUS,
-            "backbone": BACKBONE,
-            "head": HEADS[head],
-            "step_ratio": ratio,
-        }
-        for head, ratio in by_head.items()
-    ]
-    ratios_file(path).write_text(sealed({"time": time, "train": STEP, "measured": MEASURED, "rows": rows}))
-
-
-def sealed(content: dict) -> str:
-    """The content with its checksum: SHA-256 of its JSON with sorted keys, without spaces, 1.0 written as 1."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":")).replace("1.0}", "1}").replace("2.0}", "2}")
-    return json.dumps({**content, "sha256": hashlib.sha256(text.encode()).hexdigest()})
+def timed(text: str = TIMED, **by_head) -> str:
+    """A suite in which the step of each head takes so many times as long as that of softmax."""
+    return f"{text}match: {{time: softmax, ratios: {json.dumps({HEADS[head]: by_head[head] for head in by_head})}}}\n"
 
 
 def problems_of(path) -> list[str]:
@@ -123,9 +99,8 @@ def test_a_number_of_tokens_that_fits_no_training_is_one_problem(suite, train, m
 
 
 def test_a_schedule_with_a_horizon_is_scaled_to_the_epochs_of_each_head(suite):
-    path = suite(TIMED.replace("epochs: 6", "epochs: 10, schedule: {step: {after: 6, factor: 0.5}}"))
-    ratios(path, softmax=1.0, mos=2.0)
-    schedules = {trial.head.name: trial.train.schedule.step for trial in load(path).trials}
+    text = TIMED.replace("epochs: 6", "epochs: 10, schedule: {step: {after: 6, factor: 0.5}}")
+    schedules = {trial.head.name: trial.train.schedule.step for trial in load(suite(timed(text, mos=2.0))).trials}
     assert (schedules["softmax"].after, schedules["softmax"].factor) == (6, 0.5)
     # 10 epochs have 4 decays, 5 have 2 of them after the third: 0.5^4 = 0.25^2
     assert (schedules["mos"].after, schedules["mos"].factor) == (3, 0.25)
@@ -133,111 +108,74 @@ def test_a_schedule_with_a_horizon_is_scaled_to_the_epochs_of_each_head(suite):
 
 def test_tuning_is_not_longer_than_the_training_of_any_head(suite):
     tune = "tune: {trials: 2, epochs: 4, space: {train.lr: {log_uniform: [0.01, 0.1]}}}\n"
-    path = suite(TIMED + tune)
-    ratios(path, softmax=1.0, mos=2.0)
-    assert len(found := problems_of(path)) == 1
-    assert found[0].endswith("tune.epochs: mos(num_mixtures=2) is trained for 3 epochs, got 4 for its tuning")
-
-
-def test_ratios_of_another_step_are_refused(suite):
-    path = suite(TIMED.replace("batch_size: 4", "batch_size: 8"))
-    ratios(path, softmax=1.0, mos=2.0)
-    (problem,) = problems_of(path)
-    assert "match.time: small.times.json was measured with another batch_size; delete it, then " in problem
+    (found,) = problems_of(suite(timed(mos=2.0) + tune))
+    assert found.endswith("tune.epochs: mos(num_mixtures=2) is trained for 3 epochs, got 4 for its tuning")
 
 
 def test_each_head_gets_the_epochs_of_the_named_heads_time(suite):
-    path = suite(TIMED)
-    ratios(path, softmax=1.0, mos=2.4)
-    found = load(path)
+    found = load(suite(timed(mos=2.4)))
     assert {(trial.head.name, trial.train.epochs) for trial in found.trials} == {("softmax", 6.0), ("mos", 2.5)}
-    whole = load(suite(SMALL.replace("epochs: 2", "epochs: 6")))
+    whole = load(suite(TIMED))
     assert [trial.id for trial in found.trials][:2] == [trial.id for trial in whole.trials][:2]
-    assert [trial.train.epochs for trial in load(suite(TIMED), equal_time=False).trials] == [6.0] * 4
 
 
-def test_without_its_file_the_suite_says_which_command_writes_it(suite):
-    path = suite(TIMED)
-    (problem,) = problems_of(path)
-    assert problem == (
-        "small.yaml:14:15: match.time: small.times.json is not beside the suite; "
-        f"`harness plan {path} --time --save` writes it"
+def test_ratios_may_differ_between_backbones(suite):
+    text = TIMED.replace("d_model: 8", "d_model: [8, 16]")
+    names = [f"mos(num_mixtures=2) on lstm(d_model={d}, num_layers=1, dropout=0.1) and {CORPUS}" for d in (8, 16)]
+    match = {"time": "softmax", "ratios": dict(zip(names, (2.0, 3.0), strict=True))}
+    found = load(suite(f"{text}match: {json.dumps(match)}\n"))
+    epochs = {(t.head.name, t.backbone.params["d_model"]): t.train.epochs for t in found.trials}
+    assert epochs == {("softmax", 8): 6.0, ("softmax", 16): 6.0, ("mos", 8): 3.0, ("mos", 16): 2.0}
+    del match["ratios"][names[1]]
+    (problem,) = problems_of(suite(f"{text}match: {json.dumps(match)}\n"))
+    assert problem.endswith(
+        f"match.ratios: no ratio of {names[1]}; `harness plan SUITE --set match=null --time` prints the ratios"
     )
 
 
-EDITED = "the checksum does not fit the content, which was edited or is damaged; delete it, then "
-NO_JSON = "expected JSON with its checksum as sha256; delete it, then "
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", f": {NO_JSON}"),
-        ("[]", f": {NO_JSON}"),
-        ("[" * 100_000, f": {NO_JSON}"),
-        (json.dumps({"time": "softmax", "train": STEP, "measured": MEASURED, "rows": []}), f": {NO_JSON}"),
-        ('{"sha256": "0", "step_ratio": NaN}', f": {NO_JSON}"),
-        (sealed({"time": "softmax"}).replace("softmax", "mos"), f": {EDITED}"),
-        (sealed({"time": "softmax", "train": {}, "measured": MEASURED, "rows": [{"corpus": "a"}]}), ": "),
-        (sealed({"time": "softmax", "train": {}, "measured": {"threads": 1}, "rows": []}), ": "),
-        (sealed({"time": "mos", "train": STEP, "measured": MEASURED, "rows": []}), " has the ratios to mos; delete"),
-        (
-            sealed({"time": "softmax", "train": STEP, "measured": MEASURED, "rows": []}),
-            f" has no ratio of {CORPUS}, ",
-        ),
-    ],
-)
-def test_a_file_that_does_not_fit_is_refused(suite, content, message):
-    path = suite(TIMED)
-    ratios_file(path).write_text(content)
-    (problem,) = problems_of(path)
-    assert problem.startswith(f"small.yaml:14:15: match.time: small.times.json{message}")
-    assert problem.endswith(f"delete it, then `harness plan {path} --time --save` writes it")
-
-
-def test_a_ratio_that_was_edited_is_refused(suite):
-    path = suite(TIMED)
-    ratios(path, softmax=1.0, mos=2.4)
-    place = ratios_file(path)
-    place.write_text(place.read_text().replace("2.4", "1.2"))
-    (problem,) = problems_of(path)
-    assert problem.startswith(f"small.yaml:14:15: match.time: small.times.json: {EDITED}")
-
-
-def test_ratios_of_another_number_of_threads_are_refused(suite):
-    path = suite(TIMED + "resources: {cpus: 2}\n")
-    ratios(path, softmax=1.0, mos=2.4)
-    (problem,) = problems_of(path)
-    assert "match.time: small.times.json was measured with 1 thread, and resources.cpus is 2; delete it, " in problem
-
-
 def test_the_table_says_where_and_when_the_steps_were_timed(suite):
-    path = suite(TIMED)
-    ratios(path, softmax=1.0, mos=2.4)
-    text = tabulated(load(path))
-    assert (
-        "- Training time matched: the epochs of each head take as long as those of softmax, within each corpus and "
-        "backbone. The steps were timed on a processor, 1 thread, torch 2.13.0, harness at abc, "
-        "2026-01-02T03:04:05+00:00; other work used 0.0 cores.\n"
-    ) in text
+    note = "- Training time matched: the epochs of each head take as long as those of softmax, within each corpus and "
+    plain = timed(mos=2.4)
+    assert f"{note}backbone.\n" in tabulated(load(suite(plain)))
+    told = plain.replace("ratios:", 'measured: "a processor, 1 thread", ratios:')
+    assert f"{note}backbone. The steps were timed on a processor, 1 thread.\n" in tabulated(load(suite(told)))
+    assert [trial.id for trial in load(suite(plain)).trials] == [trial.id for trial in load(suite(told)).trials]
+
+
+PRINTS = "`harness plan SUITE --set match=null --time` prints"
 
 
 @pytest.mark.parametrize(
     ("match", "message"),
     [
-        ("{time: gss}", "match.time: 'gss' is not a head of this suite"),
-        ("{time: softmax, vary: d_model}", "match: expected params and vary, or time alone, got vary, time"),
+        ("{time: gss, ratios: {mos: 2}}", "14:15: match.time: 'gss' is not a head of this suite"),
+        ("{time: softmax}", f"14:8: match: the key 'ratios' is missing; {PRINTS} it"),
+        (
+            "{time: softmax, ratios: {mso(num_mixtures=2): 2}}",
+            "14:33: match.ratios.mso(num_mixtures=2): no head of this suite is 'mso(num_mixtures=2)'; "
+            "did you mean 'mos(num_mixtures=2)'?",
+        ),
+        (
+            "{time: softmax, ratios: {softmax: 1}}",
+            f"14:32: match.ratios: no ratio of mos(num_mixtures=2) on {BACKBONE} and {CORPUS}; {PRINTS} the ratios",
+        ),
+        ("{time: softmax, ratios: {mos(num_mixtures=2): 0}}", "14:54: match.ratios.mos(num_mixtures=2): "),
+        (
+            "{time: softmax, ratios: {mos(num_mixtures=2): 0.0001}}",
+            "14:54: match.ratios.mos(num_mixtures=2): mos(num_mixtures=2) gets 60000 epochs; expected at most 50,000",
+        ),
+        ("{time: softmax, vary: d_model}", "match: expected params and vary, or time and ratios, got vary, time"),
         ("{params: softmax}", "match: the key 'vary' is missing"),
-        ("{}", "match: expected params and vary, or time alone, got none of them"),
+        ("{}", "match: expected params and vary, or time and ratios, got none of them"),
     ],
 )
-def test_a_wrong_match_is_one_problem(suite, match, message):
-    (problem,) = problems_of(suite(SMALL + f"match: {match}\n"))
-    assert message in problem
+def test_a_wrong_match_has_its_line_and_column(suite, match, message):
+    problems = problems_of(suite(TIMED + f"match: {match}\n"))
+    assert any(message in problem for problem in problems), problems
 
 
 def test_a_name_of_several_heads_must_be_written_in_full(suite):
-    two = SMALL.replace("  - softmax\n", "  - softmax: {projection: [false, true]}\n") + "match: {time: softmax}\n"
-    (problem,) = problems_of(suite(two))
+    two = SMALL.replace("  - softmax\n", "  - softmax: {projection: [false, true]}\n")
+    (problem,) = problems_of(suite(two + "match: {time: softmax, ratios: {mos(num_mixtures=2): 2}}\n"))
     assert "'softmax' names several heads of this suite; expected one of 'softmax(projection=False)'" in problem
     assert "or a number" not in problem

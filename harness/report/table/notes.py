@@ -164,7 +164,7 @@ _OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the proce
 def _matched(suite: Suite) -> list[str]:
     if suite.match is None:
         return []
-    where = "" if suite.step_times is None else f" The steps were timed on {suite.step_times}."
+    where = "" if suite.match.measured is None else f" The steps were timed on {suite.match.measured}."
     return [f"{suite.match.kind.capitalize()} matched: {suite.match}, within each corpus and backbone.{where}"]
 
 
