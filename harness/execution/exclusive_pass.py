@@ -1,15 +1,14 @@
 """After the trials of a run: one trial of each row is timed again while no other trial runs."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from harness.errors import HarnessError
-from harness.execution.driver import Execution
+from harness.execution.executors import LOCAL, Execution, executor
 from harness.execution.progress.reporter import Reporter
-from harness.execution.resources import LOCAL
 from harness.machine import environment
 from harness.printable import counted, sentence
 from harness.records import sidecars, store
@@ -115,21 +114,13 @@ def _have_timings(runs: Path, rows: list[list[TrialRecord]], device: str | None)
 def _time(records: list[TrialRecord], execution: Execution, reporter: Reporter) -> bool:
     """Time these trials and save their timings. Returns True when there are timings."""
     reporter.say(f"timing {counted(len(records), 'model')}, one at a time ...")
-    execution = execution.with_route()
     due = {record.id: record for record in records}
-    tasks = [task for task in execution.tasks if task.id in due]
-    if tasks[0].executor == "inline":
-        from harness.execution import inline
-
-        found, faults = inline.time_rows(tasks, due, execution.resources)
-    else:
-        from harness.execution.ray import schedule
-
-        found, faults = schedule.time_rows(tasks, execution.resources, execution.address)
+    execution = replace(execution.with_route(), tasks=[task for task in execution.tasks if task.id in due])
+    found, faults = executor(execution).time_rows(execution, due)
     for fault in faults:
         reporter.warn(sentence(fault))
     for timing in found:
-        _save(timing, tasks[0].runs)
+        _save(timing, execution.tasks[0].runs)
     reporter.say(_summary(found))
     return bool(found)
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from harness.errors import CorpusError, ExecutionError, StorageError
-from harness.execution.events import Event, GuardedListener, OnEvent
-from harness.execution.resources import Resources, check_workers
+from harness.execution.executors import Event, Execution, GuardedListener, OnEvent, Resources, check_workers
 from harness.machine.environment import cpus_available, resolve_device
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
@@ -20,29 +19,20 @@ from harness.trial.sources import fetch_sources
 from harness.trial.task import Task
 
 
-def execute(tasks: list[Task], resources: Resources, on_event: OnEvent, *, fail_fast: bool = False) -> None:
-    """Run every trial; each saves its record.
-
-    Args:
-        on_event: called with each event of each trial.
-        fail_fast: stop after the first trial that fails.
-    Raises: ExecutionError when this machine has fewer CPUs than a trial needs, or a trial does not fit its device or
-        has several workers; CorpusError when a corpus cannot be read or downloaded. No trial was started then.
-    """
+def execute(execution: Execution, on_event: OnEvent) -> None:
+    """See Executor. Raises ExecutionError also for a trial of several workers."""
     report = GuardedListener(on_event)
-    for task in _prepare(tasks, resources):
+    for task in _prepare(execution.tasks, execution.resources):
         report(Event(kind="started", spec=task.spec))
         end = _run_one(task, report)
         report(end)
-        if fail_fast and not end.ok:
+        if execution.fail_fast and not end.ok:
             return
 
 
-def time_rows(
-    tasks: list[Task], records: Mapping[str, TrialRecord], resources: Resources
-) -> tuple[list[Timing], list[str]]:
-    """Time finished trials, one at a time (see harness.trial.exclusive_times.timed). Raises as `execute` does."""
-    return timed(_prepare(tasks, resources), records)
+def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
+    """See Executor."""
+    return timed(_prepare(execution.tasks, execution.resources), records)
 
 
 def _prepare(tasks: list[Task], resources: Resources) -> list[Task]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
-from harness.execution.resources import LOCAL
+from harness.execution.executors import LOCAL
 from harness.plan.reader import results_option
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from harness.errors import HarnessError
-from harness.execution.events import Event
+from harness.execution.executors import Event
 from harness.records import store
 from harness.verification.measured import VerificationOptions, evaluate_again, train_again
 from harness.verification.stored import StoredRecord

@@ -12,8 +12,7 @@ import torch
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError, HarnessError
 from harness.execution import inline
-from harness.execution.events import Event
-from harness.execution.resources import Resources
+from harness.execution.executors import Event, Execution, Resources
 from harness.machine.environment import cpus_available
 from harness.machine.processes import scratch_prefix
 from harness.model import LanguageModel, build, count_parameters
@@ -151,7 +150,7 @@ def train_again(given: StoredRecord, options: VerificationOptions, on_event: Cal
         task = _task(given, options, Path(folder).resolve() / "runs")
         resources = Resources(cpus=task.threads, gpus=0 if task.device == "cpu" else None)
         with _explained("trained"):
-            inline.execute([task], resources, listen)
+            inline.execute(Execution(tasks=[task], resources=resources), listen)
         record = ends[-1].record
         if record is None:
             raise ExecutionError(ends[-1].message)

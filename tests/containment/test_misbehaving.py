@@ -21,7 +21,7 @@ from harness import plan
 from harness.containment import shared_state
 from harness.errors import SuiteError
 from harness.execution import inline
-from harness.execution.resources import Resources
+from harness.execution.executors import Execution, Resources
 from harness.registry import BACKBONES, HEADS
 from harness.trial.log import MAX_BYTES
 from harness.trial.run import run
@@ -255,5 +255,7 @@ def test_the_other_trials_of_a_run_have_the_bits_of_a_run_without_it(tmp_path):
     setting = partial(handmade.task, runs=tmp_path / "runs")
     specs = trials(tmp_path, head("exit 0", "forward"), "softmax", backbones=LSTM.partition("[")[2].rstrip("]"))
     ends = []
-    inline.execute([setting(spec=spec) for spec in specs], Resources(cpus=1, gpus=0.0), ends.append)
+    inline.execute(
+        Execution(tasks=[setting(spec=spec) for spec in specs], resources=Resources(cpus=1, gpus=0.0)), ends.append
+    )
     assert [event.record.status for event in ends if event.kind == "finished"] == ["error", "ok"]

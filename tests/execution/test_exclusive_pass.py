@@ -6,11 +6,10 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.execution import driver, exclusive_pass, inline
-from harness.execution.driver import Execution
+from harness.execution import exclusive_pass, executors, inline
 from harness.execution.exclusive_pass import time_rows
-from harness.execution.ray import schedule
-from harness.execution.resources import Resources
+from harness.execution.executors import Execution, Resources
+from harness.execution.ray import tuner
 from harness.records import sidecars, store
 from harness.records.sidecars import Timing
 from harness.trial.task import Task
@@ -49,9 +48,9 @@ class Place:
             taken=f"2026-01-02T03:04:{len(self.passes):02}+00:00", busy=1.5 if self.shared else 0.0, shared=self.shared,
         )  # fmt: skip
 
-    def take(self, tasks, *more):
-        self.passes.append([task.id for task in tasks])
-        return [self.timing(task.id) for task in tasks], self.sentences
+    def take(self, execution, records):
+        self.passes.append([task.id for task in execution.tasks])
+        return [self.timing(task.id) for task in execution.tasks], self.sentences
 
     def time(self, trials=None, address: str = "local", **changes) -> bool:
         trials = trials or self.trials
@@ -73,9 +72,9 @@ class Place:
 def place(tmp_path, monkeypatch):
     made = Place(tmp_path)
     monkeypatch.setattr(inline, "time_rows", made.take)
-    monkeypatch.setattr(schedule, "time_rows", made.take)
+    monkeypatch.setattr(tuner, "time_rows", made.take)
     monkeypatch.setattr(exclusive_pass.environment, "device_name", lambda device: HERE)
-    monkeypatch.setattr(driver.probe, "chosen_route", lambda: "default")
+    monkeypatch.setattr(executors.probe, "chosen_route", lambda: "default")
     return made
 
 

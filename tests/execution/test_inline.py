@@ -4,7 +4,7 @@ import pytest
 
 from harness.errors import ExecutionError
 from harness.execution import inline
-from harness.execution.resources import Resources
+from harness.execution.executors import Execution, Resources
 from harness.records import store
 from harness.records.metrics import METRICS
 
@@ -15,7 +15,7 @@ ONE = Resources(cpus=1, gpus=0.0)
 def ran(suite, tasks, place):
     """The six trials run once: (Suite, folder of the records, events)."""
     events = []
-    inline.execute(tasks(suite.trials, "inline", "inline"), ONE, events.append)
+    inline.execute(Execution(tasks=tasks(suite.trials, "inline", "inline"), resources=ONE), events.append)
     return suite, place / "inline", events
 
 
@@ -70,7 +70,7 @@ def test_a_failed_trial_is_a_record_and_the_next_one_runs(suite, tasks, place):
     bad, good = suite.trials[:2]
     bad = bad.model_copy(update={"id": "f" * 12, "train": bad.train.model_copy(update={"lr": 1e30})})
     events = []
-    inline.execute(tasks([bad, good], "failed", "inline"), ONE, events.append)
+    inline.execute(Execution(tasks=tasks([bad, good], "failed", "inline"), resources=ONE), events.append)
     found = [event.record for event in events if event.kind == "finished"]
     assert [record.status for record in found] == ["diverged", "ok"]
     assert found[0].message.startswith("Diverged: ")
@@ -82,7 +82,7 @@ def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(
     graph = first.model_copy(update={"train": first.train.model_copy(update={"cuda_graph": "on"})})
     events = []
     with pytest.raises(ExecutionError, match=r"train\.cuda_graph is on, but the trials run on the CPU"):
-        inline.execute(tasks([first, graph], "unfit", "inline"), ONE, events.append)
+        inline.execute(Execution(tasks=tasks([first, graph], "unfit", "inline"), resources=ONE), events.append)
     assert events == []
     assert not (place / "unfit").exists()
 
@@ -90,6 +90,9 @@ def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(
 def test_more_cpus_than_there_are_is_refused_before_anything_starts(suite, tasks, place):
     events = []
     with pytest.raises(ExecutionError, match="a trial needs 10000 CPUs and this machine has"):
-        inline.execute(tasks(suite.trials, "refused", "inline"), Resources(cpus=10_000, gpus=0.0), events.append)
+        inline.execute(
+            Execution(tasks=tasks(suite.trials, "refused", "inline"), resources=Resources(cpus=10_000, gpus=0.0)),
+            events.append,
+        )
     assert events == []
     assert not (place / "refused").exists()

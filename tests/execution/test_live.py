@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
-from harness.execution.events import Event
+from harness.execution.executors import Event
 from harness.execution.progress.live import MAX_ROWS, LiveView
 from harness.records.record import CurvePoint
 from harness.training.loop import Progress

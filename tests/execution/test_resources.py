@@ -3,7 +3,7 @@
 import pytest
 
 from harness.errors import ExecutionError
-from harness.execution.resources import Resources, allocate, check_workers
+from harness.execution.executors import Resources, allocate, check_workers
 
 SMALL = {"CPU": 4.0}
 LARGE = {"CPU": 16.0, "GPU": 1.0}

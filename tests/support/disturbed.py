@@ -18,7 +18,7 @@ from commands import PATIENCE, WITHOUT_GPU
 
 from harness import plan
 from harness.execution import inline
-from harness.execution.resources import Resources
+from harness.execution.executors import Execution, Resources
 from harness.kernels import probe
 from harness.plan.specs import TrialSpec
 from harness.registry import HEADS
@@ -78,7 +78,10 @@ class Place:
         """
         with self._known_here():
             inline.execute(
-                [self.setting()(spec=spec) for spec in self.trials()], Resources(cpus=1, gpus=0.0), lambda event: None
+                Execution(
+                    tasks=[self.setting()(spec=spec) for spec in self.trials()], resources=Resources(cpus=1, gpus=0.0)
+                ),
+                lambda event: None,
             )
         return self.results()
 

@@ -33,13 +33,13 @@ import sys
 from pathlib import Path
 from harness import plan
 from harness.execution import inline
-from harness.execution.resources import Resources
-from functools import partial
+from harness.execution.executors import Execution, Resources
 from harness.trial.task import Task
 
 here = Path.cwd()
-setting = partial(handmade.task, runs=here / "runs")
-inline.execute(list(plan.load(here / "suites" / "tiny.yaml").trials)[:1], setting, Resources(cpus=1, gpus=0.0), print)
+first = plan.load(here / "suites" / "tiny.yaml").trials[0]
+task = Task(spec=first, suite="tiny", runs=here / "runs", data=here, device="cpu", executor="inline")
+inline.execute(Execution(tasks=[task], resources=Resources(cpus=1, gpus=0.0)), print)
 """
 
 

@@ -13,8 +13,8 @@ from disturbed import suite_text
 from harness import plan
 from harness.errors import CorpusError, ExecutionError
 from harness.execution import inline
-from harness.execution.resources import Resources
-from harness.execution.rounds import Watcher, in_rounds
+from harness.execution.executors import Execution, Resources
+from harness.execution.ray.tuner import Watcher, run_all
 from harness.heads.softmax import Softmax
 from harness.plan.suite_file import TimeoutSpec
 from harness.records import store
@@ -73,7 +73,7 @@ def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(tmp_p
 
     monkeypatch.setattr(inline, "fetch_sources", fetch)
     ends = []
-    inline.execute([setting(spec=each) for each in todo], ONE, ends.append)
+    inline.execute(Execution(tasks=[setting(spec=each) for each in todo], resources=ONE), ends.append)
     assert store.digest(ends[-1].record) == store.digest(other[0])
 
 
@@ -88,7 +88,7 @@ def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, set
         raise ConnectionError("the head node is gone")
 
     with pytest.raises(ExecutionError, match="the head node is gone"):
-        in_rounds(watcher, fit)
+        run_all(watcher, fit)
     assert store.digests(setting.keywords["runs"], [spec.id for spec in specs]) == {}
 
 
@@ -112,7 +112,7 @@ def test_a_listener_that_raises_fails_no_trial_inline(tmp_path, setting):
         if event.kind == "progress":
             raise OSError(28, "No space left on device")  # stdout is a file on a full disk, or the terminal is gone
 
-    inline.execute([setting(spec=spec)], ONE, listener)
+    inline.execute(Execution(tasks=[setting(spec=spec)], resources=ONE), listener)
     assert store.load(setting.keywords["runs"], spec.id).status == "ok"
 
 
@@ -124,7 +124,7 @@ def test_whatever_a_head_says_its_record_is_made_and_can_be_read(message, tmp_pa
 
     (spec,) = trials(tmp_path, "softmax")
     monkeypatch.setitem(HEADS._classes, "softmax", Talking)
-    inline.execute([setting(spec=spec)], ONE, lambda event: None)
+    inline.execute(Execution(tasks=[setting(spec=spec)], resources=ONE), lambda event: None)
     assert store.load(setting.keywords["runs"], spec.id).status == "error"
 
 
@@ -204,11 +204,11 @@ def test_a_folder_of_anyone_in_tmp_stops_no_run(tmp_path, setting, monkeypatch):
     import socket
     import tempfile
 
-    from harness.execution.ray import schedule
+    from harness.execution.ray import tuner
 
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     (tmp_path / f".harness-tune-{socket.gethostname()}-mine").mkdir()
-    with schedule._scratch_folder(tmp_path, "local") as scratch:
+    with tuner._scratch_folder(tmp_path, "local") as scratch:
         scratch.mkdir(exist_ok=True)
         assert os.stat(scratch).st_mode & 0o077 == 0  # Tune reads pickles back from there
 

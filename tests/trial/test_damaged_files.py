@@ -14,7 +14,7 @@ from handmade import interrupted_before
 
 from harness import plan
 from harness.errors import Damaged, StorageError
-from harness.execution.driver import tidy_finished
+from harness.execution.executors import tidy_finished
 from harness.records import store
 from harness.training import checkpoint
 from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position, SessionInfo

@@ -7,7 +7,7 @@ import pytest
 
 from harness import plan
 from harness.execution import inline
-from harness.execution.resources import Resources
+from harness.execution.executors import Execution, Resources
 from harness.records import store
 from harness.trial.task import Task
 
@@ -31,7 +31,7 @@ def trained(tmp_path_factory):
     runs = store.runs_folder(folder / "results", "tiny")
     about = {"suite": "tiny", "runs": runs, "data": folder / "data", "device": "cpu", "executor": "inline"}
     tasks = [Task(spec=spec, **about, contents=suite.contents) for spec in suite.trials]
-    inline.execute(tasks, Resources(cpus=1, gpus=0), lambda event: None)
+    inline.execute(Execution(tasks=tasks, resources=Resources(cpus=1, gpus=0)), lambda event: None)
     return folder
 
 

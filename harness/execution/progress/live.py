@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.execution.events import Event
+from harness.execution.executors import Event
 from harness.execution.progress.pace import Pace, epochs_done
 from harness.plan.specs import TrialSpec
 from harness.printable import counted, printable

@@ -1,10 +1,20 @@
-"""A Ray session: started on this machine or joined on a cluster, and ended together with the run."""
+"""A Ray session: started on this machine or joined on a cluster, and ended together with the run.
 
+Ray never removes the folders that it creates for local runs, <RAY_TMPDIR, TMPDIR or /tmp>/ray/session_*. A folder of
+this program has a file that names its driver process, and only such folders are removed: when the driver ends, or later
+when it no longer runs. When a trial failed, the driver keeps its folder until the next run, because Ray's logs are in
+it.
+"""
+
+import contextlib
 import logging
+import os
 import shlex
+import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +23,18 @@ from typing import Any
 import ray
 
 from harness.errors import ExecutionError
-from harness.execution.ray import cluster, folders
-from harness.execution.resources import LOCAL
+from harness.execution.executors import LOCAL
+from harness.execution.ray import cluster
+from harness.machine import processes
 from harness.machine.environment import cpus_available
+from harness.machine.files import read_bounded
 
 QUIET = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+SESSIONS = "session_*"
+LATEST = "session_latest"  # Ray's link to the newest folder
+DRIVER = "harness-driver"  # the file that names the driver process, in the form of harness.machine.processes
+MAX_BYTES = 1024
+TRIES, PAUSE_SECONDS = 5, 0.2  # Ray's processes may write files while they end
 FAULTS = (ConnectionError, ValueError, OSError, RuntimeError, ray.exceptions.RayError)
 
 
@@ -25,8 +42,7 @@ FAULTS = (ConnectionError, ValueError, OSError, RuntimeError, ray.exceptions.Ray
 def ray_session(address: str) -> Iterator[list[Any]]:
     """Ray for the length of a block; the handling of SIGTERM stays as it was.
 
-    The block gets a list, to which it adds failures. The folder of a local Ray is removed when there were none. When
-    there were failures, the next run removes it, because Ray's logs are in it.
+    The block gets a list, to which it adds failures. The folder of a local Ray is removed when there were none.
 
     Args:
         address: 'local' starts Ray on this machine; anything else is the address of a cluster to join.
@@ -46,7 +62,7 @@ def ray_session(address: str) -> Iterator[list[Any]]:
     finally:
         ray.shutdown()
         if folder is not None and not failures:
-            folders.remove(folder)
+            remove(folder)
 
 
 @contextmanager
@@ -72,8 +88,8 @@ def _start() -> Path:
     except FAULTS as cause:
         raise ExecutionError(f"Ray does not start: {_short(cause)}") from cause
     folder = Path(started.address_info["session_dir"])
-    folders.mark(folder)
-    folders.remove_abandoned(folder.parent)
+    mark(folder)
+    remove_abandoned(folder.parent)
     return folder
 
 
@@ -91,3 +107,37 @@ def _join(address: str) -> None:
 
 def _short(cause: Exception) -> str:
     return " ".join(str(cause).split())[:300]
+
+
+def mark(session: Path) -> None:
+    """Write into a folder that it belongs to this process."""
+    with contextlib.suppress(OSError):  # without the mark the folder is not removed
+        (session / DRIVER).write_text(processes.current_process(), encoding="utf-8")
+
+
+def remove(session: Path) -> None:
+    """Remove a folder, and Ray's link to it."""
+    for _ in range(TRIES):
+        shutil.rmtree(session, ignore_errors=True)
+        if not session.exists():
+            break
+        time.sleep(PAUSE_SECONDS)
+    latest = session.with_name(LATEST)
+    with contextlib.suppress(OSError):
+        if latest.is_symlink() and not latest.exists():
+            latest.unlink()
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove the folders of drivers of this program, user and machine that no longer run. All other folders stay."""
+    for session in parent.glob(SESSIONS):
+        if _abandoned(session):
+            remove(session)
+
+
+def _abandoned(session: Path) -> bool:
+    try:
+        own = not session.is_symlink() and session.stat().st_uid == os.getuid()
+        return own and processes.has_ended(read_bounded(session / DRIVER, MAX_BYTES).decode())
+    except (OSError, ValueError):
+        return False  # the folder of another program, or it cannot be read

@@ -1,119 +1,139 @@
-"""A data-parallel trial: a group of Ray Train's workers, started from the trial's Ray Tune process."""
+"""Data-parallel trials: each is trained by a group of Ray Train's workers, which a TorchTrainer starts and watches.
+
+Ray Train reserves what the workers of a group need, all or none, initializes torch's process group, and ends all
+workers when one fails. The first worker makes the trial's record. It writes its progress to a file, since all workers
+of a group would have to make a report to Ray Train; and it looks for a file that asks it to stop.
+"""
 
 import json
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+import threading
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-import ray
 from ray import train
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
+from harness.errors import CorpusError, StorageError
 from harness.execution.ray.cluster import STOP_SECONDS
+from harness.execution.ray.worker import MAX_FAILURES, packed
 from harness.machine.stop_request import StopRequest
 from harness.registry import use_home
-from harness.training.data_parallel import PATIENCE_SECONDS, Workers
+from harness.training.data_parallel import PATIENCE_SECONDS, LostWorker, Workers
 from harness.training.loop import PROGRESS_SECONDS, Progress
 from harness.trial.follow import Ended, follow, settle
 from harness.trial.run import run
 from harness.trial.task import Task
 
-MARKERS = 2**24  # a group is recognised by the number of bytes of memory that its workers reserve
+if TYPE_CHECKING:
+    from harness.execution.ray.tuner import Watcher
 
 
-def train_together(task: Task, scratch: Path, report: Callable[[dict[str, Any]], None], stop: StopRequest) -> None:
-    """In Tune's worker: run a data-parallel trial with workers of Ray Train, wait for them, and report their progress.
-    When a group has lost a worker, Tune starts another group, as it does for any worker that died.
+def train_together(tasks: list[Task], at_once: int, watcher: "Watcher", scratch: Path, stop: StopRequest) -> None:
+    """Run data-parallel trials, so many at the same time. A group that has lost a worker is followed by another
+    one. When the watcher has stopped or with a request to stop, the groups save their trials and end.
 
-    Args:
-        stop: whether Tune ends the trial. The first worker then finds a file beside that of its progress, saves the
-            trial if its step is resumable, and ends; the others end because they have lost it.
-    Raises: LostWorker when a worker died; Interrupted after a request to stop; StorageError and CorpusError as
-        harness.trial.run.run.
+    Raises: what Ray Train raises when no worker is to blame. The other groups were ended then.
     """
-    marker = 1 + int(task.id, 16) % MARKERS
-    _remove_abandoned(marker)
-    progress_file = scratch / f"{task.id}-{os.getpid()}.jsonl"
-    progress_file.touch()
-    trainer = _trainer(task, progress_file, marker)
-    fitting = ThreadPoolExecutor(1).submit(trainer.fit)
-    with progress_file.open(encoding="utf-8") as lines:
-        while not (fitting.done() or stop.asked):
-            wait([fitting], timeout=PROGRESS_SECONDS)
-            for progress in _complete_lines(lines):
-                if not stop.asked:
-                    report(json.loads(progress))
-    if stop.asked:
-        _stop_file(progress_file).touch()
-        wait([fitting], timeout=STOP_SECONDS)
-        stop.check()
+    waiting, groups, lost = list(tasks), [], Counter()
     try:
-        fitting.result()
-    except train.TrainingFailedError as failed:
-        settle(task, getattr(failed, "worker_failures", {}))
+        while (waiting or groups) and not (watcher.stopped or stop.asked):
+            while waiting and len(groups) < at_once:
+                groups.append(_Group(waiting.pop(0), watcher, scratch))
+            wait([group.fitting for group in groups], timeout=PROGRESS_SECONDS, return_when=FIRST_COMPLETED)
+            for group in groups:
+                group.report()
+            ended = [group for group in groups if group.fitting.done()]
+            groups = [group for group in groups if group not in ended]
+            for group in ended:
+                try:
+                    group.settle()
+                except LostWorker as fault:
+                    lost[group.task.id] += 1
+                    if lost[group.task.id] > MAX_FAILURES:
+                        watcher.died(group.task.id, f"its workers died {MAX_FAILURES + 1} times ({fault})")
+                    else:
+                        waiting.insert(0, group.task)
+    finally:
+        for group in groups:
+            group.stop_file.touch()
+        wait([group.fitting for group in groups], timeout=STOP_SECONDS)
 
 
-def _trainer(task: Task, progress_file: Path, marker: int) -> TorchTrainer:
-    of_worker = {"CPU": task.threads, "memory": marker, **({"GPU": task.gpus} if task.gpus else {})}
+class _Group:
+    """The workers of one trial: its file of progress is written by the first of them and read here."""
+
+    def __init__(self, task: Task, watcher: "Watcher", scratch: Path):
+        self.task, self._watcher = task, watcher
+        self.stop_file = scratch / f"{task.id}.stop"
+        self._progress_file, self._read = scratch / f"{task.id}.jsonl", 0
+        self._progress_file.write_bytes(b"")
+        watcher.started(task.id)
+        self.fitting: Future = Future()
+        trainer = _trainer(task, scratch, self._progress_file, self.stop_file)
+        threading.Thread(target=_fit, args=(trainer, self.fitting), daemon=True).start()
+
+    def report(self) -> None:
+        """Pass on the new lines of progress. A line that is not yet complete is read the next time."""
+        with self._progress_file.open("rb") as lines:
+            lines.seek(self._read)
+            while (line := lines.readline()).endswith(b"\n"):
+                self._read = lines.tell()
+                self._watcher.progress(self.task.id, Progress(**json.loads(line)))
+
+    def settle(self) -> None:
+        """The group has ended: so has its trial, unless it has lost a worker. Raises LostWorker then."""
+        try:
+            self.fitting.result()
+        except train.TrainingFailedError as failed:
+            if not (failures := getattr(failed, "worker_failures", {})):
+                raise
+            try:
+                settle(self.task, failures)
+            except (StorageError, CorpusError) as fault:
+                self._watcher.lost(self.task.id, str(fault))
+        self._watcher.ended(self.task.id)
+
+
+def _fit(trainer: TorchTrainer, fitting: Future) -> None:
+    """In a thread that does not keep this process from ending."""
+    try:
+        fitting.set_result(trainer.fit())
+    except BaseException as fault:
+        fitting.set_exception(fault)
+
+
+def _trainer(task: Task, scratch: Path, progress_file: Path, stop_file: Path) -> TorchTrainer:
     return TorchTrainer(
         _worker,
-        train_loop_config={"task": task.to_json(), "progress": str(progress_file)},
+        train_loop_config={**packed(task, scratch), "progress": str(progress_file), "stop": str(stop_file)},
         torch_config=TorchConfig(timeout_s=PATIENCE_SECONDS),
         scaling_config=train.ScalingConfig(
             num_workers=task.spec.train.data_parallel,
             use_gpu=task.gpus > 0,
-            resources_per_worker=of_worker,
+            resources_per_worker={"CPU": task.threads, **({"GPU": task.gpus} if task.gpus else {})},
         ),
-        run_config=train.RunConfig(name=progress_file.stem, storage_path=str(progress_file.parent)),
+        run_config=train.RunConfig(name=task.id, storage_path=str(scratch)),
     )
 
 
-def _stop_file(progress_file: Path) -> Path:
-    """It exists once the first worker is to stop."""
-    return progress_file.with_suffix(".stop")
-
-
-def _complete_lines(file: TextIO) -> Iterator[str]:
-    """The new lines of a file. A line that is not yet complete is read the next time."""
-    place = file.tell()
-    while (line := file.readline()).endswith("\n"):
-        yield line
-        place = file.tell()
-    file.seek(place)
-
-
-def _remove_abandoned(marker: int) -> None:
-    """Free what an earlier attempt at the trial has reserved. When its process was killed, Ray ends the workers but
-    keeps their reservation for ever, and the next attempt would wait for it (Ray 2.60).
-    """
-    job = ray.get_runtime_context().get_job_id()
-    for group, held in placement_group_table().items():
-        own = group.endswith(job) and any(each.get("memory") == marker for each in held["bundles"].values())
-        if own and held["state"] != "REMOVED":
-            remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group))))
-
-
 def _worker(config: dict[str, Any]) -> None:
-    """In one of Ray Train's workers, whose process group is ready. The first worker writes its progress to a file: a
-    report to Ray Train would have to be made by all of them.
-    """
-    task, progress_file = Task.from_json(config["task"]), Path(config["progress"])
-    use_home(progress_file.parent)
+    """In one of Ray Train's workers, whose process group is ready."""
+    task = Task.from_json(config["task"])
+    use_home(Path(config["scratch"]))
     workers = Workers(train.get_context().get_world_rank(), train.get_context().get_world_size())
     if workers.rank:
         follow(task, workers)
         return
-    stop = StopRequest()
+    progress_file, stop_file, stop = Path(config["progress"]), Path(config["stop"]), StopRequest()
 
     def report(progress: Progress) -> None:
         with suppress(OSError), progress_file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(asdict(progress)) + "\n")
-        if _stop_file(progress_file).exists():
+        if stop_file.exists():
             stop.ask()
 
     try:

@@ -1,11 +1,11 @@
-"""What is done when an executor fails, with an executor that fails where a test wants it."""
+"""What is done when Ray fails, with a fit that fails where a test wants it."""
 
 from dataclasses import replace
 
 import pytest
 
 from harness.errors import ExecutionError
-from harness.execution.rounds import MAX_ROUNDS, Watcher, in_rounds
+from harness.execution.ray.tuner import MAX_FITS, Watcher, run_all
 from harness.records import store
 
 
@@ -19,7 +19,7 @@ class Executor:
 
     def run(self, tasks, *, fail_fast=False):
         self.watcher = Watcher(tasks, self.listener or (lambda event: None), fail_fast=fail_fast)
-        in_rounds(self.watcher, self.fit)
+        run_all(self.watcher, self.fit)
         return {trial: end.record for trial, end in self.watcher.ends.items()}
 
     def fit(self, tasks, at_once):
@@ -56,28 +56,26 @@ def test_host_oom_only_the_culprit_fails(record_of, trials):
     executor = Executor({trials[1].id: ["crash", "crash"]}, record_of)
     ends = executor.run(trials)
     assert [ends[spec.id].status for spec in trials] == ["ok", "oom", "ok"]
-    assert ends[trials[1].id].message.startswith(
-        "the executor failed twice with this trial, the second time alone (Runtime"
-    )
+    assert ends[trials[1].id].message.startswith("Ray failed twice with this trial, the second time alone (Runtime")
     assert store.load(trials[0].runs, trials[1].id) == ends[trials[1].id]
 
 
 def test_an_executor_that_breaks_down_with_nobody_to_blame_is_a_sentence(record_of, trials):
     executor = Executor({trials[0].id: ["break"] * 10}, record_of)
-    with pytest.raises(ExecutionError, match=r"the executor failed \(RuntimeError: broken\); start the same"):
+    with pytest.raises(ExecutionError, match=r"Ray failed \(RuntimeError: broken\); start the same"):
         executor.run(trials)
-    assert len(executor.fits) == MAX_ROUNDS
+    assert len(executor.fits) == MAX_FITS
 
 
-def test_trials_that_a_round_left_out_are_run_in_the_next(record_of, trials):
+def test_trials_that_a_fit_left_out_are_run_in_the_next(record_of, trials):
     executor = Executor({trials[1].id: ["skip", "ok"]}, record_of)
     assert {record.status for record in executor.run(trials).values()} == {"ok"}
     assert [fit[0] for fit in executor.fits] == [[spec.id for spec in trials], [trials[1].id]]
 
 
-def test_a_round_that_runs_no_trial_is_not_tried_for_ever(record_of, trials):
-    executor = Executor({spec.id: ["skip"] for spec in trials}, record_of)
-    with pytest.raises(ExecutionError, match="the executor ran none of 3 trials; start the same command again"):
+def test_a_fit_that_runs_no_trial_is_not_tried_for_ever(record_of, trials):
+    executor = Executor({spec.id: ["skip"] * MAX_FITS for spec in trials}, record_of)
+    with pytest.raises(ExecutionError, match=r"Ray failed \(it ran no trial\); start the same command again"):
         executor.run(trials)
 
 
@@ -85,7 +83,7 @@ def test_what_is_heard_of_a_trial_after_its_end_changes_nothing(record_of, trial
     heard = []
     watcher = Watcher(trials, heard.append)
     store.save(record_of(trials[0].spec, "error", "planted"), trials[0].runs)
-    for hear in (watcher.started, watcher.ended, watcher.started, watcher.ended):
+    for hear in (watcher.started, watcher.ended, watcher.ended):
         hear(trials[0].id)
     watcher.died(trials[0].id, "the worker died")
     assert [event.kind for event in heard] == ["started", "finished"]
@@ -96,7 +94,7 @@ def test_cuda_oom_beside_others_is_retried_once_alone(record_of, trials):
     executor = Executor({trials[0].id: ["oom", "ok"], trials[1].id: ["oom", "oom", "ok"]}, record_of)
     ends = executor.run(trials)
     assert [ends[spec.id].status for spec in trials] == ["ok", "oom", "ok"]
-    assert [fit[0] for fit in executor.fits[1:]] == [[trials[0].id], [trials[1].id]]
+    assert executor.fits[1:] == [([trials[0].id, trials[1].id], 1, 1)]
 
 
 def test_callback_raises_and_is_told_once(record_of, trials, capsys):
@@ -137,7 +135,7 @@ def test_the_folders_that_dead_drivers_left_to_tune_are_removed(tmp_path, monkey
     import subprocess
     import tempfile
 
-    from harness.execution.ray import schedule
+    from harness.execution.ray import tuner
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     dead = subprocess.Popen(["true"])
@@ -146,6 +144,6 @@ def test_the_folders_that_dead_drivers_left_to_tune_are_removed(tmp_path, monkey
     alive = tmp_path / f".harness-tune-{socket.gethostname()}-1-x"
     for folder in (left, alive):
         folder.mkdir()
-    with schedule._scratch_folder(tmp_path, "local") as scratch:
+    with tuner._scratch_folder(tmp_path, "local") as scratch:
         assert [left.exists(), alive.exists()] == [False, True]
     assert not scratch.exists()

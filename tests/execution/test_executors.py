@@ -1,14 +1,13 @@
-"""The driver: the route of products is chosen once, before the executor starts, and handed to every trial."""
+"""Executors: the route of products is chosen once, before trials start, and handed to every trial."""
 
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from harness.execution import driver, inline
-from harness.execution.driver import Execution, run_trials
+from harness.execution import executors, inline
+from harness.execution.executors import Execution, Resources, run_trials
 from harness.execution.progress.live import LiveView
-from harness.execution.resources import Resources
 from harness.tracking.safe_tracker import SafeTracker
 
 
@@ -27,9 +26,9 @@ def test_the_route_is_chosen_once_for_trials_on_the_cpu(
     device, gpus, available, asked, suite, tasks, monkeypatch, tmp_path
 ):
     calls, handed = [], []
-    monkeypatch.setattr(driver.probe, "chosen_route", lambda: calls.append(1) or "onednn")
+    monkeypatch.setattr(executors.probe, "chosen_route", lambda: calls.append(1) or "onednn")
     monkeypatch.setattr("torch.cuda.is_available", lambda: available)
-    monkeypatch.setattr(inline, "execute", lambda given, *more, fail_fast: handed.append(given))
+    monkeypatch.setattr(inline, "execute", lambda execution, on_event: handed.append(execution.tasks))
     given = tasks(suite.trials, "driven", "inline", device=device, runs=tmp_path / "runs")
     console = Console(quiet=True)
     view = LiveView(list(suite.trials), console)

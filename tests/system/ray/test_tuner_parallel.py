@@ -7,8 +7,8 @@ import torch
 
 from harness import plan
 from harness.execution import inline
-from harness.execution.ray import ray_session, schedule
-from harness.execution.resources import Resources
+from harness.execution.executors import Execution, Resources
+from harness.execution.ray import ray_session, tuner
 from harness.plan.specs import ComponentSpec
 from harness.records import store
 from harness.training.checkpoint import BEST, load_weights
@@ -69,9 +69,9 @@ def ran(place, tasks, plugin):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_TEST_MARK", str(place / "killed"))
         patch.setattr(ray_session, "cpus_available", lambda: 2)  # whatever this machine has: one such trial fits
-        schedule.execute(tasks(fated.values(), "parallel", "ray"), ONE, events.append)
+        tuner.execute(Execution(tasks=tasks(fated.values(), "parallel", "ray"), resources=ONE), events.append)
     softmax = loaded(place, 1)[0]
-    inline.execute(tasks([softmax], "alone", "inline"), ONE, lambda event: None)
+    inline.execute(Execution(tasks=tasks([softmax], "alone", "inline"), resources=ONE), lambda event: None)
     pair = ((runs, fated["none"].id), (place / "alone", softmax.id))
     return SimpleNamespace(events=events, runs=runs, fated=fated, pair=pair)
 

@@ -8,8 +8,8 @@ import pytest
 from harness.code import fingerprints
 from harness.errors import ExecutionError
 from harness.execution import inline
-from harness.execution.ray import schedule
-from harness.execution.resources import Resources
+from harness.execution.executors import Execution, Resources
+from harness.execution.ray import tuner
 from harness.plan.specs import ComponentSpec
 from harness.records import store
 
@@ -41,7 +41,7 @@ def ran(suite, tasks, place, killer):
     """Under Ray: two good trials, one whose worker dies, one that diverges, and a listener that raises at every
     start; then the good ones inline.
     """
-    from harness.execution.ray import schedule
+    from harness.execution.ray import tuner
 
     first, second = suite.trials[0], suite.trials[5]
     killed = first.model_copy(update={"id": "d" * 12, "head": ComponentSpec(name="killer")})
@@ -54,10 +54,10 @@ def ran(suite, tasks, place, killer):
             raise RuntimeError("a listener's fault")
 
     handler = signal.getsignal(signal.SIGTERM)
-    schedule.execute(tasks([first, killed, bad, second], "ray", "ray"), ONE, listen)
+    tuner.execute(Execution(tasks=tasks([first, killed, bad, second], "ray", "ray"), resources=ONE), listen)
     assert signal.getsignal(signal.SIGTERM) == handler
     good = [first, second]
-    inline.execute(tasks(good, "inline", "inline"), ONE, lambda event: None)
+    inline.execute(Execution(tasks=tasks(good, "inline", "inline"), resources=ONE), lambda event: None)
     runs, reference = place / "ray", place / "inline"
     return SimpleNamespace(events=events, good=good, killed=killed, bad=bad, runs=runs, reference=reference)
 
@@ -71,7 +71,7 @@ def test_good_trials_leave_ok_records(ran):
 
 def test_a_worker_times_finished_trials_one_at_a_time(ran, tasks):
     found = [store.load(ran.runs, trial.id) for trial in ran.good]
-    taken, said = schedule.time_rows(tasks(ran.good, "ray", "ray"), ONE)
+    taken, said = tuner.time_rows(Execution(tasks=tasks(ran.good, "ray", "ray"), resources=ONE), {})
     assert [timing.trial for timing in taken] == [trial.id for trial in ran.good]
     assert said == []
     for timing, record in zip(taken, found, strict=True):
@@ -131,12 +131,15 @@ def test_nothing_of_tune_is_left_beside_the_records(ran):
 
 
 def test_more_than_any_node_has_is_refused_before_anything_starts(suite, tasks, place):
-    from harness.execution.ray import schedule
+    from harness.execution.ray import tuner
 
     events = []
     message = r"a trial needs 10000 CPUs and 0 GPUs, and no node has that much; the nodes have: \d+ CPUs, \d+ GPUs"
     with pytest.raises(ExecutionError, match=message):
-        schedule.execute(tasks(suite.trials, "refused", "ray"), Resources(cpus=10_000, gpus=0.0), events.append)
+        tuner.execute(
+            Execution(tasks=tasks(suite.trials, "refused", "ray"), resources=Resources(cpus=10_000, gpus=0.0)),
+            events.append,
+        )
     assert events == []
     assert not (place / "refused").exists()
 
@@ -145,5 +148,5 @@ def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(
     first = suite.trials[0]
     coarse = first.model_copy(update={"train": first.train.model_copy(update={"precision": "tf32"})})
     with pytest.raises(ExecutionError, match=r"train\.precision is tf32, which only a GPU has"):
-        schedule.execute(tasks([first, coarse], "unfit", "ray"), ONE, pytest.fail)
+        tuner.execute(Execution(tasks=tasks([first, coarse], "unfit", "ray"), resources=ONE), pytest.fail)
     assert not (place / "unfit").exists()

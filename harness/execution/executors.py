@@ -1,0 +1,283 @@
+"""Executors run trials: what they are given, what they report, on which nodes trials fit, and the executors by name.
+
+An executor is a module with two functions. `execute` runs trials, whose records are saved where they run. `time_rows`
+times finished ones. Ray is not imported here.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+
+from harness.errors import ExecutionError, StorageError
+from harness.kernels import probe
+from harness.machine.environment import resolve_device
+from harness.plan.specs import TrialSpec
+from harness.printable import sentence
+from harness.records import store
+from harness.records.record import TrialRecord
+from harness.records.sidecars import Timing
+from harness.tracking.safe_tracker import SafeTracker
+from harness.training.checkpoint import BEST, ends_with_seal
+from harness.training.loop import Progress
+from harness.trial import attempt
+from harness.trial.log import LOG_NAME
+from harness.trial.run import tidy
+from harness.trial.task import Task
+
+EXECUTORS = {"inline": "harness.execution.inline", "ray": "harness.execution.ray.tuner"}  # imported when they run
+LOCAL = "local"  # the address that stands for this machine alone, without a cluster
+Node = dict[str, float]  # resource ('CPU', 'GPU') -> how much of it a node has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event of one trial.
+
+    Args:
+        progress: of a 'progress' event: how far the trial is.
+        record: of a 'finished' event: the trial's record; None when the trial ended without one.
+        message: of a 'finished' event without a record: the reason.
+    """
+
+    kind: Literal["started", "progress", "finished"]
+    spec: TrialSpec
+    progress: Progress | None = None
+    record: TrialRecord | None = None
+    message: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the trial has finished with the status 'ok'."""
+        return self.record is not None and self.record.status == "ok"
+
+
+OnEvent = Callable[[Event], None]
+
+
+class GuardedListener:
+    """Calls a listener, which may raise without any effect on the trials. Only its first exception is printed."""
+
+    def __init__(self, on_event: OnEvent):
+        self._on_event, self._printed = on_event, False
+
+    def __call__(self, event: Event) -> None:
+        """Pass an event to the listener."""
+        try:
+            self._on_event(event)
+        except Exception as error:
+            if not self._printed:
+                self._printed = True
+                with contextlib.suppress(OSError):  # standard error may be closed
+                    text = f"the progress of {event.spec} cannot be shown: {type(error).__name__}: {error}"
+                    print(sentence(text), file=sys.stderr)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What one trial needs. A data-parallel trial needs `cpus` for each worker.
+
+    Args:
+        cpus: CPU cores, which is also the number of torch threads.
+        gpus: GPUs or a share of one. 0: the trial runs on the CPU. None: one GPU for each worker where a GPU exists.
+    """
+
+    cpus: int
+    gpus: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """How trials are placed on the nodes.
+
+    Args:
+        tasks: the trials, with their device, threads, GPUs, and shares of the machine filled in.
+        max_concurrent: how many trials may run at the same time; None when Ray Tune decides.
+    """
+
+    tasks: list[Task]
+    max_concurrent: int | None
+
+
+def check_workers(tasks: list[Task], resources: Resources) -> None:
+    """Raises ExecutionError when the number of a trial's workers and its number of GPUs contradict each other."""
+    for workers in sorted({task.spec.train.data_parallel for task in tasks}):
+        one_gpu_or_less = workers == 1 and (resources.gpus or 0) <= 1
+        if not one_gpu_or_less and resources.gpus not in (None, 0, workers):
+            raise ExecutionError(
+                f"a trial needs {resources.gpus:g} GPUs and train.data_parallel is {workers}: each worker uses one "
+                "GPU, and a trial with one worker at most one; change resources.gpus in the suite or --gpus-per-trial"
+            )
+
+
+def allocate(tasks: list[Task], resources: Resources, nodes: list[Node], *, local: bool) -> Allocation:
+    """Choose the device, and compute what one worker needs and how many trials fit on the nodes.
+
+    Args:
+        tasks: of one run: all for the same device.
+        nodes: the nodes of the cluster.
+        local: True when the only node is this machine. A cluster may grow, so Ray Tune decides there how many trials
+            run at the same time; but Tune does not count the workers of data-parallel trials, so they are limited here.
+    Raises: ExecutionError when the nodes cannot hold one trial.
+    """
+    workers = max(task.spec.train.data_parallel for task in tasks)
+    device = _device(tasks[0].device, resources, nodes, local=local)
+    gpus = 0.0 if device == "cpu" else (resources.gpus or workers) / workers
+    of_worker = Resources(cpus=resources.cpus, gpus=gpus)
+    capacities = [_capacity(node, of_worker) for node in nodes]
+    at_once = sum(capacities) // workers
+    if not at_once:
+        raise ExecutionError(_too_large(of_worker, workers, nodes))
+    shared = min(at_once, len(tasks)) > 1
+    workers_on_a_node = min(len(tasks) * workers, max(capacities))
+    places = {"device": device, "threads": resources.cpus, "gpus": gpus, "memory_share": 1 / max(workers_on_a_node, 1)}
+    return Allocation(
+        tasks=[replace(task, **places, shared=task.shared or shared) for task in tasks],
+        max_concurrent=at_once if local or workers > 1 else None,
+    )
+
+
+def _device(asked: str, resources: Resources, nodes: list[Node], *, local: bool) -> str:
+    if resources.gpus == 0 and asked == "auto":
+        return "cpu"
+    if local:
+        return resolve_device(asked).type
+    if asked != "auto":
+        return asked
+    return "cuda" if any(node.get("GPU", 0) for node in nodes) else "cpu"
+
+
+def _capacity(node: Node, worker: Resources) -> int:
+    """How many workers fit on a node at the same time."""
+    by_cpu = int(node.get("CPU", 0) // worker.cpus)
+    return min(by_cpu, int(node.get("GPU", 0) / worker.gpus + 1e-9)) if worker.gpus else by_cpu
+
+
+def _too_large(worker: Resources, workers: int, nodes: list[Node]) -> str:
+    available = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
+    needed = f"{worker.cpus} CPUs and {worker.gpus:g} GPUs"
+    if workers == 1:
+        return f"a trial needs {needed}, and no node has that much; the nodes have: {available}"
+    return f"a trial needs {workers} times {needed}, and the nodes together do not have that much: {available}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """How the trials of one command are executed.
+
+    Args:
+        tasks: the trials, all for the same executor and device.
+        address: 'local', or the address of a Ray cluster.
+        fail_fast: stop at the first trial that fails.
+    """
+
+    tasks: list[Task]
+    resources: Resources
+    address: str = LOCAL
+    fail_fast: bool = False
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the trials will run on a GPU, as far as this machine can know."""
+        device = self.tasks[0].device
+        return device == "cuda" or (device == "auto" and self.resources.gpus != 0 and torch.cuda.is_available())
+
+    def with_route(self) -> "Execution":
+        """The same execution with the route of float32 products that this machine has chosen for trials on the CPU. It
+        is chosen here, once, so that all trials of a run multiply in the same way.
+        """
+        if self.on_gpu:
+            return self
+        route = probe.chosen_route()
+        return replace(self, tasks=[replace(task, route=route) for task in self.tasks])
+
+
+class Executor(Protocol):
+    """The functions of an executor. Both raise ExecutionError when no machine has what a trial needs, or a trial does
+    not fit its device, and CorpusError when a corpus cannot be read or downloaded; nothing was started then.
+    """
+
+    @staticmethod
+    def execute(execution: Execution, on_event: OnEvent) -> None:
+        """Run every trial; `on_event` is called in this process with each event of each trial. Raises
+        KeyboardInterrupt.
+        """
+
+    @staticmethod
+    def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
+        """Time finished trials, one at a time (see harness.trial.exclusive_times.timed)."""
+
+
+def executor(execution: Execution) -> Executor:
+    """The executor that the tasks name."""
+    return importlib.import_module(EXECUTORS[execution.tasks[0].executor])
+
+
+class View(Protocol):
+    """Shows events while it is entered."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *raised: object) -> object: ...
+
+    def __call__(self, event: Event) -> None: ...
+
+
+def run_trials(execution: Execution, view: View, tracking: SafeTracker) -> dict[str, TrialRecord]:
+    """Run trials with their executor, and log each record to MLflow when it arrives.
+
+    Returns: trial id -> its new record, for the trials that have one.
+    Raises: ExecutionError when the folder of the records cannot be written; as Executor.execute.
+    """
+    _check_writable(execution.tasks[0].runs)
+    records: dict[str, TrialRecord] = {}
+
+    def on_event(event: Event) -> None:
+        if event.record is not None:
+            records[event.spec.id] = event.record
+        view(event)
+        if event.record is not None:
+            tracking.call(lambda tracker: tracker.log(event.record))
+
+    with view:
+        executor(execution).execute(execution.with_route(), on_event)
+    return records
+
+
+def tidy_finished(runs: Path, finished: Iterable[str]) -> None:
+    """Remove the temporary files of finished trials whose worker was killed before it could do so. A trial that another
+    process is working on is left alone.
+    """
+    for trial in finished:
+        folder = store.folder(runs, trial)
+        if not attempt.ended(folder):
+            with contextlib.suppress(StorageError), store.writing(runs, trial, wait=0):
+                found, _ = store.load_all(runs, [trial])  # read again: another process may have moved it meanwhile
+                if trial in found:
+                    tidy(folder, found[trial].status)
+
+
+def without_weights(runs: Path, records: Mapping[str, TrialRecord]) -> list[str]:
+    """The ids of trials that ended 'ok' on this machine and whose best.pt is missing or cut off. A trial was trained
+    on this machine when its log exists: imported and committed records have no log and no weights.
+    """
+    ok = [store.folder(runs, trial) for trial, record in records.items() if record.status == "ok"]
+    return [folder.name for folder in sorted(ok) if (folder / LOG_NAME).exists() and not ends_with_seal(folder / BEST)]
+
+
+def _check_writable(runs: Path) -> None:
+    probe_file = runs / f".probe-{os.getpid()}"
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        probe_file.write_bytes(b"")
+        probe_file.unlink()
+    except OSError as cause:
+        raise ExecutionError(
+            f"{runs} cannot be written ({cause.strerror}); name another folder with --results"
+        ) from cause

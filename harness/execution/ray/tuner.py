@@ -1,0 +1,342 @@
+"""The executor under Ray: each trial is a Tune trial in a fresh worker process, first in, first out.
+
+Ray only schedules. A trial is finished when its record verifies, not when Tune says TERMINATED. There is no early
+stopping of any kind: a benchmark that stops slow starters measures nothing.
+
+Tune itself can fail: when Ray's memory monitor kills one worker, all trials end. Those that were running then are tried
+once more, one at a time; one with which Tune fails again is the cause, and its record says so. So is a trial that ran
+out of memory beside others.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+
+from harness import bundled
+from harness.errors import ExecutionError
+from harness.execution.executors import (
+    LOCAL,
+    Allocation,
+    Event,
+    Execution,
+    GuardedListener,
+    OnEvent,
+    allocate,
+    check_workers,
+)
+from harness.execution.ray.ray_session import ray_session
+from harness.execution.ray.worker import MAX_FAILURES, TrialWorker, packed
+from harness.machine.processes import abandoned_scratch, scratch_prefix
+from harness.machine.stop_request import StopRequest
+from harness.plan.specs import TrialSpec
+from harness.records import store
+from harness.records.record import Status, TrialRecord
+from harness.records.sidecars import Timing
+from harness.registry import BACKBONES, HEADS, home, use_home
+from harness.training.loop import Progress
+from harness.training.step import refuse_unfit
+from harness.trial.exclusive_times import timed
+from harness.trial.lost import give_up
+from harness.trial.sources import fetch_sources
+from harness.trial.task import Task
+
+MAX_FITS = 3  # that may fail without a trial that is to blame
+
+Fit = Callable[[list[Task], int | None], None]  # runs trials, so many at the same time
+
+
+def execute(execution: Execution, on_event: OnEvent) -> None:
+    """See harness.execution.executors.Executor. All nodes of a cluster must be able to write to the records' folder."""
+    with ray_session(execution.address) as failures:
+        allocation = _prepare(execution)
+        watcher = Watcher(allocation.tasks, on_event, fail_fast=execution.fail_fast)
+        with _scratch_folder(execution.tasks[0].runs, execution.address) as scratch:
+
+            def fit(some: list[Task], at_once: int | None) -> None:
+                stop = StopRequest()
+                with stop.deferring():  # the trials end, and their workers save them first
+                    _fit(some, at_once or allocation.max_concurrent, watcher, scratch, stop)
+
+            run_all(watcher, fit)
+        failures += [end for end in watcher.ends.values() if not end.ok]
+
+
+def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
+    """See harness.execution.executors.Executor. One worker, which reads the records itself, times all of them; it uses
+    what one trial uses, and a whole GPU when trials share one. Raises also when the worker fails.
+    """
+    shared, runs = execution.tasks[0].shared, execution.tasks[0].runs
+    with ray_session(execution.address), _scratch_folder(runs, execution.address) as scratch:
+        alone = [replace(task, shared=shared) for task in _prepare(execution).tasks]
+        needed = {"num_cpus": alone[0].threads, "num_gpus": 1 if alone[0].gpus else 0}
+        timing = ray.remote(_time_in_worker).options(**needed, max_retries=0)
+        found, faults = ray.get(timing.remote([task.to_json() for task in alone], str(scratch)))
+    return [Timing.model_validate_json(each) for each in found], faults
+
+
+def _time_in_worker(sent: list[str], scratch: str) -> tuple[list[str], list[str]]:
+    use_home(Path(scratch))
+    tasks = [Task.from_json(each) for each in sent]
+    records, faults = store.load_all(tasks[0].runs, [task.id for task in tasks])
+    found, more = timed([task for task in tasks if task.id in records], records)
+    return [timing.model_dump_json() for timing in found], faults + more
+
+
+def _prepare(execution: Execution) -> Allocation:
+    """Place the trials on the nodes, check that they fit, and get the files that they read."""
+    tasks = execution.tasks
+    specs = [task.spec for task in tasks]
+    check_workers(tasks, execution.resources)
+    _refuse_classes_of_session(specs)
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    allocation = allocate(tasks, execution.resources, nodes, local=execution.address == LOCAL)
+    for spec in specs:
+        refuse_unfit(spec.train, allocation.tasks[0].device)
+    fetch_sources(specs, tasks[0].data)
+    return allocation
+
+
+def _refuse_classes_of_session(specs: list[TrialSpec]) -> None:
+    for kind, registry in (("head", HEADS), ("backbone", BACKBONES)):
+        for name in sorted({getattr(spec, kind).name for spec in specs}):
+            if not registry.is_importable(name):
+                raise ExecutionError(
+                    f"the {kind} '{name}' is a class of this notebook or script, which Ray's workers cannot import; "
+                    f"use executor='inline', or save the class as {kind}s/{name}.py in {home()}"
+                )
+
+
+@contextmanager
+def _scratch_folder(runs: Path, address: str) -> Iterator[Path]:
+    """A folder for Tune's own files: a local one, or beside the records, where all nodes of a cluster can write. The
+    user's heads and backbones are copied there, for workers on all nodes. Folders of killed runs on this machine are
+    removed.
+    """
+    parent = Path(tempfile.gettempdir()) if address == LOCAL else runs
+    for left in abandoned_scratch(parent):
+        shutil.rmtree(left, ignore_errors=True)
+    parent.mkdir(parents=True, exist_ok=True)
+    name = f"{scratch_prefix()}{os.getpid()}-"
+    scratch = Path(tempfile.mkdtemp(prefix=name, dir=parent))  # mkdtemp: no other user may write there; Tune unpickles
+    try:
+        for name in ("heads", "backbones"):
+            if (own := home() / name).is_dir() and not own.samefile(bundled(name)):
+                shutil.copytree(own, scratch / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _fit(tasks: list[Task], at_once: int | None, watcher: "Watcher", scratch: Path, stop: StopRequest) -> None:
+    """Run trials of one worker under Ray Tune, then those of several workers under Ray Train."""
+    alone = [task for task in tasks if task.spec.train.data_parallel == 1]
+    together = [task for task in tasks if task.spec.train.data_parallel > 1]
+    if alone:
+        _tuner(alone, at_once, watcher, scratch, stop).fit()
+    if together and not (watcher.stopped or stop.asked):
+        from harness.execution.ray.worker_group import train_together  # takes half a second to import
+
+        train_together(together, at_once, watcher, scratch, stop)
+
+
+def _tuner(tasks: list[Task], at_once: int | None, watcher: "Watcher", scratch: Path, stop: StopRequest) -> tune.Tuner:
+    return tune.Tuner(
+        TrialWorker,
+        param_space={"trial": tune.grid_search([packed(task, scratch) for task in tasks])},
+        tune_config=tune.TuneConfig(
+            trial_name_creator=trial_id,
+            trial_dirname_creator=trial_id,
+            max_concurrent_trials=at_once,
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(scratch),
+            verbose=0,
+            stop=Stop(watcher, stop),
+            callbacks=[Listener(watcher)],
+            failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+        ),
+    )
+
+
+def trial_id(trial) -> str:
+    """Our id of Tune's trial."""
+    return trial.config["trial"]["id"]
+
+
+class Stop(tune.Stopper):
+    """Ends all trials once the watcher has stopped, or this process was asked to stop.
+
+    Args:
+        stop: whether this process was asked to stop.
+    """
+
+    def __init__(self, watcher: "Watcher", stop: StopRequest):
+        self._watcher, self._stop = watcher, stop
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._watcher.stopped or self._stop.asked
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune pickles this object into its state file; nothing of it is needed there."""
+        return {}
+
+
+class Listener(tune.Callback):
+    """Passes Tune's callbacks to the watcher."""
+
+    def __init__(self, watcher: "Watcher"):
+        self._watcher = watcher
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As for Stop."""
+        return {}
+
+    def on_trial_start(self, iteration: int, trials: list, trial, **info) -> None:
+        """A worker starts the trial."""
+        self._watcher.started(trial_id(trial))
+
+    def on_trial_result(self, iteration: int, trials: list, trial, result: dict, **info) -> None:
+        """A trial reported its progress, or why it has no record. The result that Tune reports at the end of a function
+        is neither.
+        """
+        if "lost" in result:
+            self._watcher.lost(trial_id(trial), result["lost"])
+        elif "step" in result:
+            progress = Progress(**{name: result[name] for name in Progress.__dataclass_fields__})
+            self._watcher.progress(trial_id(trial), progress)
+
+    def on_trial_complete(self, iteration: int, trials: list, trial, **info) -> None:
+        """The function returned, or was ended by Stop."""
+        self._watcher.ended(trial_id(trial))
+
+    def on_trial_error(self, iteration: int, trials: list, trial, **info) -> None:
+        """Tune starts no further worker for the trial: its workers died too often."""
+        error = trial.get_error()
+        cause = getattr(error, "cause", None) or error
+        reason = _first_line(cause) if cause else "no reason given"
+        self._watcher.died(trial_id(trial), f"the worker died {MAX_FAILURES + 1} times ({reason})")
+
+
+class Watcher:
+    """Keeps which trials are running and how the others ended, and passes events on. Trials are named by their ids.
+
+    Args:
+        on_event: called with each event.
+        fail_fast: set `stopped` when the first trial fails.
+    """
+
+    def __init__(self, tasks: list[Task], on_event: OnEvent, *, fail_fast: bool = False):
+        self.fail_fast, self.stopped = fail_fast, False
+        self.tasks = {task.id: task for task in tasks}
+        self.running: set[str] = set()
+        self.ends: dict[str, Event] = {}
+        self._report, self._reasons = GuardedListener(on_event), {}
+
+    def started(self, trial: str) -> None:
+        """A worker starts a trial, for the first time or again."""
+        self.running.add(trial)
+        self._report(Event(kind="started", spec=self.tasks[trial].spec))
+
+    def progress(self, trial: str, progress: Progress) -> None:
+        """A trial reported its progress."""
+        self._report(Event(kind="progress", spec=self.tasks[trial].spec, progress=progress))
+
+    def lost(self, trial: str, reason: str) -> None:
+        """A trial will end without a record, for this reason."""
+        self._reasons[trial] = reason
+
+    def ended(self, trial: str) -> None:
+        """The worker has finished a trial, with a record or without one. Later reports of its end are ignored."""
+        if trial in self.ends:
+            return
+        otherwise = "ended by --fail-fast" if self.stopped else "the worker ended without a record"
+        self._finish(trial, self._new_record(trial), self._reasons.get(trial, otherwise))
+
+    def died(self, trial: str, message: str, status: Status = "error") -> None:
+        """No worker is left that could write the trial's record, so it is written here."""
+        if trial in self.ends:
+            return
+        try:
+            record = give_up(self.tasks[trial], status, message)
+        except Exception as fault:  # the other trials run even if this record cannot be written
+            self._finish(trial, None, f"{message}; {fault}")
+        else:
+            self._finish(trial, record)
+
+    def again(self, trial: str) -> None:
+        """A trial is tried again; its record will be replaced."""
+        record = self.ends.pop(trial).record
+        self.tasks[trial] = replace(self.tasks[trial], replaces=store.digest(record))
+
+    def _new_record(self, trial: str) -> TrialRecord | None:
+        """The trial's record; None when there is none, or when it is of an earlier run."""
+        task = self.tasks[trial]
+        found, _ = store.load_all(task.runs, [trial])
+        if trial in found and store.digest(found[trial]) != task.replaces:
+            return found[trial]
+        return None
+
+    def _finish(self, trial: str, record: TrialRecord | None, message: str = "") -> None:
+        self.running.discard(trial)
+        end = Event(kind="finished", spec=self.tasks[trial].spec, record=record, message="" if record else message)
+        self.ends[trial] = end
+        self.stopped = self.stopped or (self.fail_fast and not end.ok)
+        self._report(end)
+
+
+def run_all(watcher: Watcher, fit: Fit) -> None:
+    """Run all trials of a watcher, also when Ray fails, and those once more, alone, that ran out of memory beside
+    others.
+
+    Args:
+        fit: an exception of it is Ray's, since trials that fail have records.
+    Raises: ExecutionError when Ray fails repeatedly and no trial is to blame.
+    """
+    suspects: set[str] = set()
+    _until_ended(watcher, fit, suspects)
+    hungry = {trial for trial, end in watcher.ends.items() if end.record is not None and end.record.status == "oom"}
+    again = [trial for trial in watcher.tasks if trial in hungry - suspects and watcher.tasks[trial].shared]
+    if not watcher.stopped:
+        for trial in again:
+            watcher.again(trial)
+        _until_ended(watcher, fit, set(again))
+
+
+def _until_ended(watcher: Watcher, fit: Fit, suspects: set[str]) -> None:
+    """Fit until all trials have ended. Suspects run one at a time, before the others; those that are found are added.
+    A suspect with which Ray runs out of memory is given up.
+    """
+    failed = 0
+    while not watcher.stopped and (left := [task for task in watcher.tasks.values() if task.id not in watcher.ends]):
+        alone = [replace(task, retries=task.retries + 1, memory_share=1.0) for task in left if task.id in suspects]
+        ended, fault = len(watcher.ends), None
+        try:
+            fit(alone or left, 1 if alone else None)
+        except Exception as crash:
+            fault = crash
+        running = set(watcher.running)
+        watcher.running.clear()
+        reason = _first_line(fault) if fault else "it ran no trial"
+        if fault and alone and "memory" in reason.lower():
+            for trial in running:
+                watcher.died(trial, f"Ray failed twice with this trial, the second time alone ({reason})", "oom")
+        failed += len(watcher.ends) == ended and running <= suspects
+        if failed == MAX_FITS:
+            raise ExecutionError(f"Ray failed ({reason}); start the same command again to continue") from fault
+        suspects |= running
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
