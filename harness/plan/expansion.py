@@ -7,8 +7,9 @@ because of these and not because of its structure. Source: Parthiban et al. (202
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import SuiteError, nearest
@@ -37,7 +38,6 @@ TIME_DIGITS = 2  # of epochs that stand for a time
 PARAMS, RATIOS = ("match", "params"), ("match", "ratios")
 MAX_WIDTH = 2**16
 MAX_GAP = 64  # the largest gap between two widths that can be built: the number of attention heads must divide a width
-MAX_BUILDS = 500  # the limit for one search: if most widths cannot be built, the search must end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,44 +287,43 @@ def matched(match: MatchSpec, combined: list[Combination], source: Source) -> li
 def closest_width(count_at: Callable[[int], int | None], target: int, start: int) -> int | None:
     """Return the width whose count is nearest to the target; None if no width can be built.
 
-    Of two widths that are equally near, the one that is nearer to `start` is returned. The search begins with the first
-    width from `start` on that can be built, doubles it until the count exceeds the target, and then bisects the
-    interval. It calls `count_at` at most MAX_BUILDS times, with widths up to about twice MAX_WIDTH.
+    Of two widths that are equally near, the one that is nearer to `start` is returned. The widths that can be built are
+    taken to be those of one distance, as the multiples of a number of attention heads, between a lowest and a highest
+    one. Of them the count is bisected, from the first width at or near `start` that can be built.
 
     Args:
         count_at: returns the count at a width, which increases with the width; None if the width cannot be built.
     """
-    known: dict[int, int | None] = {}
+    known: dict[int, int] = {}
+    built = cache(lambda width: count_at(width) if width > 0 else None)
 
-    def first(widths: Iterable[int]) -> int | None:
-        """Return the first width that can be built."""
-        for width in widths:
-            if width not in known:
-                if len(known) == MAX_BUILDS:
-                    return None
-                known[width] = count_at(width)
-            if known[width] is not None:
-                return width
+    def count(width: int) -> int | None:
+        if (number := built(width)) is not None:
+            known[width] = number
+        return number
+
+    halves = [start >> power for power in range(start.bit_length())]
+    near = (width + gap for width in halves for gap in range(1, MAX_GAP))
+    first = next((width for width in itertools.chain(halves, near) if count(width) is not None), None)
+    if first is None:
         return None
+    distances = range(1, MAX_GAP + 1)
+    step = next((gap for gap in distances if count(first + gap) is not None or count(first - gap) is not None), None)
+    if step is not None and known[first] <= target:
+        low, high = first, 2 * first + (-first % step)
+        while (number := count(high)) is not None and number <= target and high <= MAX_WIDTH:
+            low, high = high, 2 * high
+        _bisect(low, high, step, lambda width: (number := count(width)) is not None and number <= target)
+    elif step is not None:
+        _bisect(first % step, first, step, lambda width: (number := count(width)) is None or number <= target)
+    return min(known, key=lambda width: (abs(known[width] - target), abs(width - start)))
 
-    low, high = 0, first(range(start, start + MAX_GAP))
-    while high is not None and known[high] <= target and high <= MAX_WIDTH:
-        low, high = high, first(range(2 * high, 2 * high + MAX_GAP))
-    if high is None:
-        high = 2 * low or start  # no width there can be built: treat them as too wide
-    elif known[high] <= target:
-        low = high  # the target is larger than the count at MAX_WIDTH
-    while high - low > 1:
-        middle = (low + high) // 2
-        upwards = range(middle, min(high, middle + MAX_GAP))
-        downwards = range(middle - 1, max(low, middle - MAX_GAP), -1)
-        width = first([*upwards, *downwards])
-        if width is not None and known[width] <= target:
-            low = width
-        else:
-            high = width or middle
-    counts = {width: number for width, number in known.items() if number is not None}
-    return min(counts, key=lambda width: (abs(counts[width] - target), abs(width - start)), default=None)
+
+def _bisect(low: int, high: int, step: int, fits: Callable[[int], bool]) -> None:
+    """Ask for the last width of low, low + step, ... that fits, and the one after it, which does not."""
+    while high - low > step:
+        middle = low + (high - low) // (2 * step) * step
+        low, high = (middle, high) if fits(middle) else (low, middle)
 
 
 def _nearest(vary: str, combination: Combination, target: int) -> tuple[Combination | None, str]:

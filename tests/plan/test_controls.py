@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import plan
-from harness.plan.loaded_suite import Suite, everything
+from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import resolved
 from harness.plan.specs import TrialSpec
 from harness.registry import HEADS
@@ -87,7 +87,7 @@ def components(trial: TrialSpec) -> int:
 
 def left_out(suite: Suite) -> set[str]:
     """The controls that a suite with mixtures does not have; none of a suite without mixtures."""
-    trials = [trial for trial in everything(suite) if not trial.is_ngram]
+    trials = [trial for trial in (*suite.tuning_trials, *suite.trials) if not trial.is_ngram]
     mixtures = [trial for trial in trials if components(trial) > 1]
     if not mixtures:
         return set()
@@ -143,7 +143,7 @@ def test_a_suite_with_mixtures_has_the_controls_or_is_named_here_and_says_so(sui
 
 
 def test_a_decay_has_a_fixed_horizon_but_for_long_trainings_and_the_suites_named_here(suite):
-    train = everything(suite)[0].train
+    train = (*suite.tuning_trials, *suite.trials)[0].train
     fixed = train.schedule is not None and train.schedule.plateau is None
     plateau_of_a_paper = train.schedule is not None and not fixed and train.epochs >= LONG
     assert (fixed or plateau_of_a_paper) == (suite.name not in NO_FIXED_HORIZON)
@@ -156,7 +156,11 @@ def test_a_short_plateau_of_ours_is_said(name):
 
 
 def test_all_heads_start_alike_or_the_suite_says_which_do_not(suite, path):
-    starts = {start(trial) for trial in everything(suite) if not trial.is_ngram and trial.head.name != "adaptive"}
+    starts = {
+        start(trial)
+        for trial in (*suite.tuning_trials, *suite.trials)
+        if not trial.is_ngram and trial.head.name != "adaptive"
+    }
     differ = len(starts) > 1 and suite.name not in ("gpt2_sizes", "ground_truth_pytorch")  # sizes; tied and untied
     assert differ == (re.search("ha(s|ve) no output bias", header(path)) is not None)
 

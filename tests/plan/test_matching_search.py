@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.plan.expansion import MAX_BUILDS, closest_width
+from harness.plan.expansion import MAX_GAP, closest_width
 
 
 @given(
@@ -40,10 +40,9 @@ def test_search_for_widths_that_can_be_built_ends():
 
     def count_at(width: int) -> int | None:
         asked.append(width)
-        return width if width == 7 else None
 
     assert closest_width(count_at, 10**9, 50_000) is None
-    assert len(asked) == MAX_BUILDS
+    assert len(asked) <= 16 * MAX_GAP  # 50,000 can be halved 15 times
 
 
 def test_no_width_is_built_twice_in_a_search():
