@@ -313,7 +313,8 @@ def closest_width(count_at: Callable[[int], int | None], target: int, start: int
         low, high = first, 2 * first + (-first % step)
         while (number := count(high)) is not None and number <= target and high <= MAX_WIDTH:
             low, high = high, 2 * high
-        _bisect(low, high, step, lambda width: (number := count(width)) is not None and number <= target)
+        if number is None or number > target:  # else the target is larger than the count at MAX_WIDTH
+            _bisect(low, high, step, lambda width: (number := count(width)) is not None and number <= target)
     elif step is not None:
         _bisect(first % step, first, step, lambda width: (number := count(width)) is None or number <= target)
     return min(known, key=lambda width: (abs(known[width] - target), abs(width - start)))

@@ -132,7 +132,7 @@ def test_where_one_width_can_be_built_the_others_reason_is_told(problems):
     assert problems(text) == [
         f"12:8: match: no d_embed brings mos(num_mixtures=3, tie_weights=True) {ON} within 0.5 % of softmax's "
         "3,007,000 parameters: the nearest found, 250, has 1,946,000 (-35.3 %), and no other can be built: "
-        "tie_weights: the embedding has width 250, d_embed is 500; they must be equal; "
+        "tie_weights: the embedding has width 250, d_embed is 251; they must be equal; "
         "other widths to vary: d_model, d_input"
     ]
 
