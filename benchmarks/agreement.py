@@ -17,7 +17,7 @@ import torch
 from harness import kernels
 from harness.corpora.batching import training_segments
 from harness.corpora.corpus import Corpus
-from harness.kernels import probe
+from harness.kernels import products
 from harness.kernels.products import Products, Route, using
 from harness.machine.environment import torch_threads
 from harness.model import LanguageModel, build
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _compared(spec: TrialSpec, corpus: Corpus, steps: int | None) -> dict:
-    route = probe.chosen_route()
+    route = products.chosen_route()
     other = "default" if route == "onednn" else "onednn"
     lean, lean_ppl = _trained(spec, corpus, steps, route, contextlib.nullcontext())
     reference, reference_ppl = _trained(spec, corpus, steps, route, kernels.reference_only())

@@ -16,7 +16,7 @@ from harness.benchmarks.machine import free_memory
 from harness.benchmarks.settings import Setting, mixtures
 from harness.distributions import LOGIT_MAPS, Mixture
 from harness.errors import ExecutionError
-from harness.kernels import probe
+from harness.kernels import products
 from harness.kernels.products import Precision, Products, Route, using
 
 OURS, PUBLISHED, TARGET_ONLY, COMPILED = "ours", "published", "target-only", "compiled"
@@ -171,4 +171,4 @@ def checked_ways(precisions: tuple[str, ...], route: str, device: torch.device) 
 
 
 def _onednn_is_exact() -> bool:
-    return probe.load_probe().exact
+    return products.load_probe().exact

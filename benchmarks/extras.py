@@ -20,7 +20,7 @@ from harness.benchmarks.measurement import save_with_table, slug
 from harness.benchmarks.settings import Setting
 from harness.benchmarks.tables import markdown_table
 from harness.distributions import LOGIT_MAPS, Mixture, SoftCap, log_prior
-from harness.kernels import probe
+from harness.kernels import products
 from harness.kernels.products import Products, using
 from harness.machine import environment
 
@@ -65,7 +65,7 @@ class Extras(BaseModel):
 
 def measure(setting: Setting, rounds: int, report: Callable[[str], None] = lambda line: None) -> Extras:
     """Measure all passes at the sizes of a setting, after a round of warm-up."""
-    load, route = environment.load_average(), probe.load_probe().route
+    load, route = environment.load_average(), products.load_probe().route
     started, commit = environment.now(), environment.commit()
     calls = {(k, *name): call for k in MIXTURES for name, call in passes(setting, k).items()}
     taken: dict[tuple, list[float]] = {key: [] for key in calls}

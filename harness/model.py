@@ -130,7 +130,7 @@ def build(
 
     The backbone is initialised from the seed's stream 'backbone' and the head from its stream 'head'. So two heads that
     are compared under one seed start with equal backbones, and with equal output layers if these have one shape
-    (`output_layer` in harness/output_layers.py). The generators of Python and numpy are set to streams of the seed,
+    (`output_layer` in harness/distributions.py). The generators of Python and numpy are set to streams of the seed,
     too.
     """
     names = f"backbone {backbone.name}", f"head {head.name}"

@@ -19,7 +19,7 @@ import torch
 from filelock import FileLock
 from onednn import sitecustomize as onednn
 
-from harness.kernels import probe
+from harness.kernels import products
 from harness.machine.environment import cpus_available
 
 # No example of a property fails because the machine is busy.
@@ -127,12 +127,12 @@ def _own_cache(request, tmp_path_factory):
         if not os.access(Path.home(), os.W_OK):  # Ray keeps its token there
             (base / "home").mkdir()
             patch.setenv("HOME", str(base / "home"))
-        patch.setattr(probe, "CACHE", folder / "output-head-harness" / "probes")
-        probe.CACHE.mkdir(parents=True, exist_ok=True)
+        patch.setattr(products, "CACHE", folder / "output-head-harness" / "probes")
+        products.CACHE.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"), pytest.MonkeyPatch.context() as unmeasured:
             if "HARNESS_TEST_ONEDNN" not in os.environ:
-                unmeasured.setattr(probe, "_speedup", lambda: 2 * probe.WORTHWHILE)
-            probe.load_probe()
+                unmeasured.setattr(products, "_speedup", lambda: 2 * products.WORTHWHILE)
+            products.load_probe()
         yield
 
 

@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 import torch
 
 from harness.errors import ExecutionError, StorageError
-from harness.kernels import probe
+from harness.kernels import products
 from harness.machine.environment import resolve_device
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
@@ -194,7 +194,7 @@ class Execution:
         """
         if self.on_gpu:
             return self
-        route = probe.chosen_route()
+        route = products.chosen_route()
         return replace(self, tasks=[replace(task, route=route) for task in self.tasks])
 
 

@@ -2,24 +2,38 @@
 
 import importlib.metadata
 import platform
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 
 import harness
-from harness.kernels import probe
-from harness.kernels.devices import has_triton
-from harness.machine import environment, proofs
+from harness.corpora.batching import training_segments
+from harness.kernels import choice, products
+from harness.kernels.choice import FORMS, ROUNDING, Choice, Form, fault_of, has_triton
+from harness.kernels.mixture import Tensors
+from harness.kernels.planted import CASES, batch
+from harness.kernels.products import Products
+from harness.machine import environment
+from harness.model import build
+from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.training.cuda_graph import Record, graphed
+from harness.training.optimization import make_optimizer
+from harness.training.step import EagerStep
+
+LSTM = ComponentSpec(name="lstm", params={"d_model": 16, "num_layers": 1, "dropout": 0.3})
+MOS = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.3})
 
 
 def describe(*, again: bool) -> dict[str, str]:
-    """Name -> value, as shown. Measurements and proofs that were not made on this machine before are made now.
+    """Name -> value, as shown. What was not measured on this machine before is measured now.
 
     Args:
-        again: make all of them again.
+        again: measure all of it again.
     """
-    found = probe.load_probe(again=again)
+    found = products.load_probe(again=again)
     chosen = "oneDNN" if found.route == "onednn" else "torch's default"
-    kept = probe.probe_file()
+    kept = products.probe_file()
     return {
         "harness": f"{harness.__version__} at {environment.commit()}",
         "Python": platform.python_version(),
@@ -27,7 +41,6 @@ def describe(*, again: bool) -> dict[str, str]:
         "Triton": _triton(),
         "device": environment.device_name(_device()),
         "GPU": _gpu(),
-        "GPU code": _gpu_code(again=again),
         "processor": found.cpu,
         "threads": f"{torch.get_num_threads()} of torch, {environment.cpus_available()} cores for this process",
         "load": f"{environment.load_average():.2f} over the last minute",
@@ -36,34 +49,55 @@ def describe(*, again: bool) -> dict[str, str]:
     }
 
 
-def notes() -> list[str]:
-    """A sentence for each part of the GPU code that is switched off on this machine."""
-    return list(proofs.switched_off(_device()))
+def gpu_faults() -> tuple[str, ...]:
+    """A sentence for each part for GPUs that is wrong on small batches on this machine's GPU. Without one there is
+    nothing to check.
+    """
+    device = _device()
+    return faults(device) if device.type == "cuda" else ()
+
+
+def faults(device: torch.device, forms: Sequence[Form] = FORMS, record: Record | None = None) -> tuple[str, ...]:
+    """A sentence for each form of the loss that is wrong on planted batches, and for the graph of a small model.
+
+    Args:
+        record: makes the graph; by default CUDA's, where the device is a GPU.
+    """
+    found, eager = Choice(forms=forms, log=lambda sentence: None), []
+    for precision in ROUNDING:
+        multiplied = Products(precision=precision)
+        with products.using(multiplied), multiplied.switched(device):
+            for case in CASES:
+                _try(found, *batch(case, device))
+    with choice.using(found):
+        train = TrainSpec(optimizer="sgd", lr=0.5, epochs=1, batch_size=3, seq_len=5)
+        model = build(LSTM, MOS, vocab_size=13, seed=1).to(device)
+        tokens_N = torch.randint(13, (100,), generator=torch.Generator().manual_seed(1))
+        segment = training_segments(tokens_N, batch_size=3, seq_len=5, device=device)[0]
+        step = EagerStep(model, make_optimizer(model.parameters(), train), train)
+        graphed(step, segment, log=eager.append, record=record)
+    return (*found.sentences(), *(() if "graph" in found.left_out else eager))
+
+
+def _try(found: Choice, mixture: Tensors, targets_N: torch.Tensor) -> None:
+    """Check all forms on a batch, for training and for evaluation."""
+    for gradients in (True, False):
+        with torch.set_grad_enabled(gradients):
+            for form in found.forms:
+                if form.checked and form.name not in found.left_out and form.fits(mixture, gradients):
+                    found.tried(form.name, partial(fault_of, form, mixture, targets_N), mixture.facets_NFE.device)
 
 
 def _device() -> torch.device:
     return environment.resolve_device("auto")
 
 
-def _routes(found: probe.Probe) -> str:
+def _routes(found: products.Probe) -> str:
     """How the two routes of float32 products compare."""
     if not torch.backends.mkldnn.is_available():
         return "this torch has no oneDNN"
     exactness = "as exact as float32" if found.exact else "NOT as exact as float32"
     return f"oneDNN is {found.speedup:.2f} times as fast as the default and {exactness}"
-
-
-def _gpu_code(*, again: bool) -> str:
-    """The outcome of the proofs of the GPU code."""
-    device = _device()
-    if device.type != "cuda":
-        return "nothing to prove without a GPU"
-    found = proofs.proof_for(device, again=again)
-    kept = f"kept in {proofs.proof_file(device)}" if proofs.proof_file(device).exists() else "not kept"
-    parts = [
-        f"{what}: {'SWITCHED OFF' if part in found.failed else 'proved'}" for part, (what, _) in proofs.PARTS.items()
-    ]
-    return f"{'; '.join(parts)} ({found.seconds:.0f} s on {found.made}, {kept})"
 
 
 def _gpu() -> str:

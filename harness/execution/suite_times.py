@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from harness.execution.planned import PlannedSuite, PlannedTrial
-from harness.kernels import probe
+from harness.kernels import products
 from harness.machine import environment
 from harness.plan.expansion import row_name
 from harness.plan.loaded_suite import Suite
@@ -157,7 +157,7 @@ def task_alone(suite: Suite, spec: TrialSpec, data: Path, device: torch.device) 
         device=str(device),
         executor="inline",
         threads=suite.resources.cpus,
-        route=probe.chosen_route() if device.type == "cpu" else "default",
+        route=products.chosen_route() if device.type == "cpu" else "default",
         contents=suite.contents,
     )
 

@@ -5,22 +5,20 @@ over the vocabulary. Products are computed in the type of the facets, everything
 Letters: see harness/protocols.py.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from harness.kernels.mixture import Tensors
 from harness.kernels.products import linear
 from harness.kernels.rows import plus_epsilon
 
-if TYPE_CHECKING:
-    from harness.distributions import Mixture
 
-
-def nll(mixture: "Mixture", targets_N: Tensor) -> Tensor:
+def nll(mixture: Tensors, targets_N: Tensor) -> Tensor:
     """(N,) nats: -logsumexp_k [ log pi_k - nll_k(target) ]."""
-    component_nlls = [functional.cross_entropy(u, targets_N, reduction="none") for u in _component_logits(mixture)]
+    component_nlls = [functional.cross_entropy(u, targets_N, reduction="none") for u in component_logits(mixture)]
     if mixture.log_prior_NK is None:
         (logp_N,) = (-nll_N for nll_N in component_nlls)
     else:
@@ -29,13 +27,13 @@ def nll(mixture: "Mixture", targets_N: Tensor) -> Tensor:
     return -plus_epsilon(logp_N, mixture.log_epsilon)
 
 
-def log_probs(mixture: "Mixture") -> Tensor:
+def log_probs(mixture: Tensors) -> Tensor:
     """(N, V) nats: the whole mixed distribution.
 
     Components are added one at a time, so a few N x V floats are needed.
     """
     mixed_NV = None
-    for k, u_NV in enumerate(_component_logits(mixture)):
+    for k, u_NV in enumerate(component_logits(mixture)):
         logp_NV = u_NV.log_softmax(-1)
         if mixture.log_prior_NK is not None:
             logp_NV = logp_NV + mixture.log_prior_NK[:, k, None]
@@ -43,9 +41,9 @@ def log_probs(mixture: "Mixture") -> Tensor:
     return plus_epsilon(mixed_NV, mixture.log_epsilon)
 
 
-def log_normaliser(mixture: "Mixture") -> Tensor:
+def log_normaliser(mixture: Tensors) -> Tensor:
     """(N, K) nats: log Z_k = logsumexp_v u_k[v]."""
-    return torch.stack([u_NV.logsumexp(-1) for u_NV in _component_logits(mixture)], dim=1)
+    return torch.stack([u_NV.logsumexp(-1) for u_NV in component_logits(mixture)], dim=1)
 
 
 def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
@@ -69,7 +67,7 @@ def refuse_weightless(weight: Tensor) -> None:
         raise ValueError("the weights of all tokens are 0: a mean needs a token of another weight")
 
 
-def _component_logits(mixture: "Mixture"):
+def component_logits(mixture: Tensors) -> Iterator[Tensor]:
     """Yield u_k = phi(z_k), (N, V) in at least float32, for one component after the other."""
     first = 0
     for num_partitions in mixture.partitions:

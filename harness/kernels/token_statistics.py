@@ -14,19 +14,16 @@ time, while their values are in the cache. Letters: see harness/protocols.py; n 
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from harness.kernels import reference
-from harness.kernels.buffers import Buffers
+from harness.kernels.chunked import Buffers, Lean
+from harness.kernels.mixture import Tensors
 from harness.kernels.rows import LOG_2, exponentiate_, normalisers, spread, tokens_at_once
-
-if TYPE_CHECKING:
-    from harness.distributions import Mixture
-    from harness.kernels.lean import Lean
 
 LOWEST = -2000.0  # 2^-2000 is 0 in every type, and 0 times it is 0
 
@@ -44,7 +41,7 @@ class Statistics(NamedTuple):
     top_logp: Tensor
 
 
-def lean(given: "Lean") -> Statistics:
+def lean(given: Lean) -> Statistics:
     """(N, ..) the statistics of a mixture."""
     found = []
     with given.own_types():
@@ -62,9 +59,9 @@ def lean(given: "Lean") -> Statistics:
     return joined(found)
 
 
-def by_reference(mixture: "Mixture") -> Statistics:
-    """(N, ..) the statistics by the plain equations, without `log_epsilon`, which is removed from `mixture`."""
-    mixture.log_epsilon = None
+def by_reference(mixture: Tensors) -> Statistics:
+    """(N, ..) the statistics by the plain equations, without `log_epsilon`."""
+    mixture = mixture.changed(log_epsilon=None)
     return of_log_probs(reference.log_probs(mixture), reference.log_normaliser(mixture))
 
 
@@ -79,12 +76,12 @@ def joined(chunks: list[Statistics]) -> Statistics:
     return Statistics(*(torch.cat(values) for values in zip(*chunks, strict=True)))
 
 
-def _chunks(given: "Lean", size: int) -> Iterator[tuple[Tensor, int]]:
+def _chunks(given: Lean, size: int) -> Iterator[tuple[Tensor, int]]:
     """Yield the facets of the tokens of each chunk, and the number of the first of them."""
     return zip(given.facets_NFE.split(size), range(0, len(given.facets_NFE), size), strict=True)
 
 
-def _rooms(given: "Lean", buffers: Buffers) -> Tensor:
+def _rooms(given: Lean, buffers: Buffers) -> Tensor:
     """(2, m, V) an empty buffer for two rows of each of m tokens. On the CPU it fits in the cache."""
     row_2V = given.facets_NFE.new_empty((2, len(given.weight_VE)), dtype=given.wide)
     num_tokens = min(buffers.tokens, tokens_at_once(row_2V.expand(buffers.tokens, -1, -1)))
@@ -108,7 +105,7 @@ def _of_softmax(block_nV: Tensor, rooms_2mV: Tensor) -> Statistics:
     return Statistics((LOG_2 * largest_n + log_sum_n)[:, None], entropy_n, top_n, -log_sum_n)
 
 
-def _of_mixture(given: "Lean", tokens: slice, blocks: list[Tensor], rooms_2mV: Tensor) -> Statistics:
+def _of_mixture(given: Lean, tokens: slice, blocks: list[Tensor], rooms_2mV: Tensor) -> Statistics:
     """Several components or facets, from their logits u / ln 2, which are overwritten."""
     found = [exponentiate_(block, given.wide) for block in blocks]
     shift_nF, log_sum_nF = (torch.cat(values, dim=1) for values in zip(*found, strict=True))
@@ -133,7 +130,7 @@ def _few(values: Tensor, rooms_2mV: Tensor) -> Iterator[slice]:
     return (slice(i, i + size) for i in range(0, len(values), size))
 
 
-def _mix(given: "Lean", factor_mF: Tensor, blocks: list[Tensor], mixed_mV: Tensor) -> None:
+def _mix(given: Lean, factor_mF: Tensor, blocks: list[Tensor], mixed_mV: Tensor) -> None:
     """Write the sum over facets of factor times exponential, which is p."""
     for part, block in zip(given.layout.slices, blocks, strict=True):
         some_mv = mixed_mV[:, part.words]

@@ -4,10 +4,14 @@ A graph replays what was recorded, on the memory that it was recorded with. So t
 carried state is in buffers that the graph itself writes, the learning rate is a tensor on the device, and the random
 generator's seed and offset are read at every replay. A segment of another shape, the shorter last one of an epoch, is
 computed by an eager step with the same optimizer.
+
+A graph counts only after it agreed with eager steps of the same trial: `fault_of_graph` makes steps and replays from
+one state and compares them.
 """
 
+import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +22,21 @@ from torch import Tensor
 from harness.containment.calls import first_line
 from harness.corpora.batching import Segment
 from harness.errors import ExecutionError
-from harness.machine import proofs
+from harness.kernels import choice
 from harness.training.parts import Parts, step_parts, unchanged
 from harness.training.step import EagerStep, Step
 
+PART = "graph"  # its name among the parts for GPUs (harness/kernels/choice.py)
+STEPS = 4  # the first of an epoch is eager where a state is carried; the last two have another learning rate
+# A GPU adds up in any order, 1e-6 a step. Where a gradient is only rounding, Adam makes a whole step of it. Such
+# weights are few, so all are compared together. Other inputs, masks or rates change them by a tenth and more.
+SAME = {
+    "the summed loss": 1e-4,
+    "the carried state": 1e-2,
+    "the random stream": 0.0,
+    "the change of the weights": 1e-2,
+    "the optimizer's state": 1e-2,
+}
 WARM_UPS = 3  # what libraries choose and allocate in their first calls must not be recorded
 Work = Callable[[], None]
 Record = Callable[[Work], Work]  # work -> a replay of it; work may have run any number of times
@@ -36,41 +51,96 @@ def graphed(
     record: Record | None = None,
 ) -> Step:
     """The step as a graph for segments of this one's shape. With `cuda_graph: auto` it is the step itself when there is
-    no GPU, when the step cannot be captured, or when graphs failed their proof on this GPU (harness/machine/proofs.py).
+    no GPU, when the step cannot be captured, or when the graph's replays are not what eager steps are.
 
     Args:
         parts: of training, which recording must not change; by default those that a step changes.
         log: receives the reason when the step stays eager.
         record: makes the graph; by default CUDA's, where the model is on a GPU.
-    Raises: with `cuda_graph: on` any error of the capture, and ExecutionError when graphs failed their proof.
+    Raises: with `cuda_graph: on` any error of the capture, and ExecutionError when the graph is left out.
     """
-    if step.train.cuda_graph == "off":
-        return step
     if record is None and step.loss_sum.is_cuda:
-        proof = proofs.proof_for(step.loss_sum.device)
-        if "graph" in proof.failed:
-            _refuse_demanded(step, proof)
-            log(proof.sentence("graph"))
-            return step
         record = captured
-    if record is None:
+    if step.train.cuda_graph == "off" or record is None:
         return step
-    try:
-        return GraphStep(step, segment, record, parts)
-    except Exception as error:  # of any kind: one that is not due to the capture is raised by the eager step, too
-        if step.train.cuda_graph == "on":
-            raise
-        reason = first_line(_first(error))
-        log(f"training steps are eager: they cannot be captured as a CUDA graph ({reason})")
-        return step
-
-
-def _refuse_demanded(step: EagerStep, proof: proofs.Proof) -> None:
+    forms, parts = choice.current(), step_parts(step.model, step.optimizer) if parts is None else parts
+    reason = forms.left_out.get(PART)
+    if reason is None:
+        try:
+            with forms.trying(PART):
+                graph = GraphStep(step, segment, record, parts)
+                reason = fault_of_graph(graph, step, segment, parts)
+        except Exception as error:  # of any kind: one that is not due to the capture is raised by the eager step, too
+            choice.end_if_lost(step.loss_sum.device)
+            if step.train.cuda_graph == "on":
+                raise
+            log(f"training steps are eager: they cannot be captured as a CUDA graph ({first_line(_first(error))})")
+            return step
+        if not reason:
+            return graph
+        forms.leave_out(PART, reason)
     if step.train.cuda_graph == "on":
-        raise ExecutionError(
-            f"train.cuda_graph is on, but its proof failed on this machine ({proof.device}): {proof.failed['graph']}; "
-            "set train.cuda_graph to auto or off, or type `harness doctor --again` to repeat the proof"
-        )
+        raise ExecutionError(f"train.cuda_graph is on, but {reason}; set train.cuda_graph to auto or off")
+    log(f"training steps are eager: {reason}")
+    return step
+
+
+def fault_of_graph(graph: "GraphStep", eager: EagerStep, segment: Segment, parts: Parts) -> str:
+    """What is wrong with replays of a recorded step: a phrase, or '' when they do what eager steps do.
+
+    Both make STEPS steps from the present state, on segments that are not the recorded one: its tokens, moved. Some
+    steps begin a random stream, as in training, and some go on with the one before, so that a replay must advance it.
+    The learning rate changes. Compared are the summed loss, the carried state and the next random numbers after each
+    step, and at the end the weights and the optimizer's state. All parts of training stay unchanged.
+    """
+    found = []
+    for step in (eager, graph):
+        with unchanged(parts), _quiet():
+            before = _on_cpu(eager.parameters)
+            after_steps = list(_advanced(step, eager, segment))
+            weights = [now - then for now, then in zip(_on_cpu(eager.parameters), before, strict=True)]
+            states = (value for state in eager.optimizer.state.values() for value in state.values())
+            state = _on_cpu([value for value in states if isinstance(value, Tensor)])
+            found.append([*after_steps, {"the change of the weights": weights, "the optimizer's state": state}])
+        step.begin_epoch()
+        eager.optimizer.zero_grad(set_to_none=True)
+    for number, (expected, replayed) in enumerate(zip(*found, strict=True), start=1):
+        for what, tensors in expected.items():
+            if not _same(replayed[what], tensors, SAME[what]):
+                return f"after {min(number, STEPS)} steps {what} of a CUDA graph is not that of eager steps"
+    return ""
+
+
+def _advanced(step: Step, eager: EagerStep, segment: Segment) -> Iterator[dict[str, list[Tensor]]]:
+    """Make STEPS steps. What there is after each."""
+    step.begin_epoch()
+    for number in range(STEPS):
+        if number % 2 == 0:
+            torch.manual_seed(number)
+        if number == STEPS // 2:
+            for group in eager.optimizer.param_groups:
+                group["lr"].mul_(0.5)
+        step(segment.inputs.roll(number + 1, 1), segment.targets.roll(number + 1, 1))
+        yield {
+            "the summed loss": _on_cpu([step.loss_sum]),
+            "the carried state": _on_cpu(tensors_of(step.state_dict()["carried"])),
+            "the random stream": _on_cpu([torch.rand(3, device=step.loss_sum.device)]),
+        }
+
+
+def _on_cpu(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor.detach().to("cpu", torch.float64, copy=True) for tensor in tensors]
+
+
+def _same(found: list[Tensor], expected: list[Tensor], bound: float) -> bool:
+    """Whether the difference of all tensors together is at most so much of them, in norm."""
+    if [each.shape for each in found] != [each.shape for each in expected]:
+        return False
+    error, size = (
+        math.sqrt(sum(float(each.square().sum()) for each in tensors))
+        for tensors in ([a - b for a, b in zip(found, expected, strict=True)], expected)
+    )
+    return error <= bound * size  # so NaN is another value, too
 
 
 class GraphStep:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from harness import kernels
 from harness.containment.calls import calling
 from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segments, strided_segments
 from harness.corpora.corpus import Corpus
@@ -122,11 +123,14 @@ def evaluate(
     A model that reads from the right (LanguageModel.from_the_right) scores every token but the last of the split, each
     from the tokens after it in its segment.
 
+    On a GPU the form of the loss is checked again on the first of the batches (harness/kernels/choice.py).
+
     Args:
         keep: receives the nats of each token.
     Raises: ExecutionError for windows by `eval_stride` with a backbone that carries state.
     """
     model.eval()
+    kernels.check_again()
     totals = torch.zeros(3, dtype=torch.float64, device=clock.device)  # nats, scored tokens, those that do not count
     state: Any = None
     for cut in scored_segments(tokens_N, spec):

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from harness import kernels
 from harness.containment.calls import contained, first_line
-from harness.kernels import devices
 from harness.model import LanguageModel, build, on_meta
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.registry import CORPORA
@@ -94,7 +94,7 @@ def plan_step(
                 counts = torch.ones(vocab_size, dtype=torch.int64, device="cpu")
                 model = build(backbone, head, vocab_size=vocab_size, seed=0, token_counts=counts)
             rows = train.batch_size // train.data_parallel
-            with FakeTensorMode(allow_fallback_kernels=False), devices.sizes_only(), _stepwise_recurrence():
+            with FakeTensorMode(allow_fallback_kernels=False), kernels.sizes_only(), _stepwise_recurrence():
                 tokens_BT = torch.empty(rows, train.seq_len, dtype=torch.int64, device=device)
                 # the lean loss asks whether its gradient is anything but 1: it is where a step has several parts
                 with _Counting(tokens_BT, truth=train.accumulation > 1) as counting:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from harness.kernels import probe, products
+from harness.kernels import products
 from harness.kernels.products import Products
 from harness.machine import environment
 from harness.random_streams import own_generators
@@ -22,7 +22,7 @@ def with_exact_route(task: Task, resumed: Checkpoint | None = None) -> Task:
     """
     if task.device != "cpu":
         return task
-    return replace(task, route=probe.checked_route(task.route if resumed is None else resumed.session.route))
+    return replace(task, route=products.checked_route(task.route if resumed is None else resumed.session.route))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from harness.containment.calls import contained, first_line
 from harness.errors import CorpusError, StorageError
+from harness.kernels.choice import Choice, using
 from harness.model import components
 from harness.plan.suite_file import TimeoutSpec
 from harness.printable import sentence
@@ -14,7 +15,7 @@ from harness.records.record import Status
 from harness.training.checkpoint import Checkpoint, Checkpoints, NoCheckpoints, Position
 from harness.training.data_parallel import LostWorker, Workers
 from harness.training.step import Diverged
-from harness.trial import stages
+from harness.trial import attempt, stages
 from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.context import TrialContext
 from harness.trial.failures import status_of
@@ -49,7 +50,7 @@ def follow(task: Task, workers: Workers) -> None:
         trial = _begin(task, workers)
         with trial.watch, contained(components(task.spec)):
             built = stages.build(trial)
-            with conditions(trial.task):
+            with conditions(trial.task), using(trial.session.choice):
                 stages.fit(trial, built)
     except Diverged:
         return
@@ -70,7 +71,7 @@ def _begin(task: Task, workers: Workers) -> TrialContext:
     task = replace(with_exact_route(task, resumed), timeout=TimeoutSpec())
     return TrialContext(
         task=task,
-        session=Session(task, resumed),
+        session=Session(task, resumed, Choice(attempt.left_out(attempt.last(task.folder)))),
         log=silent,
         workers=workers,
         watch=Watch(task, 0.0),

@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from harness.containment.calls import contained
+from harness.kernels.choice import Choice, using
 from harness.machine.stop_request import StopRequest
 from harness.model import components
 from harness.records import store
@@ -53,7 +55,7 @@ def run(
                 trial.workers.from_first(*trial.attempt.position)
                 with trial.watch, contained(components(task.spec), log.warning):
                     built = stages.build(trial)
-                    with conditions(trial.task):
+                    with conditions(trial.task), using(trial.session.choice):
                         stages.fit(trial, built)
                         directions = stages.evaluate(trial, built)
                         stages.time(trial, built)
@@ -80,11 +82,10 @@ def begin(
     checkpoints = Checkpoints(folder, log.warning)
     resumed = _resumed(checkpoints, task.id, log, fresh=task.fresh and not again)
     task = with_exact_route(task, resumed)
-    stuck = attempt.stuck(folder) if again else ""
+    stuck = attempt.stuck(folder) if again and not attempt.last(folder).trying else ""  # what was tried is left out now
     this = attempt.begin(folder, task.driver, resumed.position if resumed is not None else Position())
-    session = Session(task, resumed)
-    for reason in session.switched_off:
-        log.warning("%s", reason)
+    choice = Choice(attempt.left_out(this), trying=partial(attempt.trying, folder), log=log.warning)
+    session = Session(task, resumed, choice)
     return TrialContext(
         task=task,
         session=session,

@@ -7,10 +7,13 @@ import torch
 import harness
 from harness.code import fingerprints
 from harness.code.fingerprints import SHOWN
-from harness.machine import environment, proofs
+from harness.kernels.choice import Choice
+from harness.machine import environment
 from harness.records.record import Environment, Fingerprints
 from harness.training.checkpoint import Checkpoint, SessionInfo
 from harness.trial.task import Task
+
+SWITCHED_OFF, NOTHING = "switched off", "nothing"
 
 
 class Session:
@@ -18,20 +21,28 @@ class Session:
 
     Args:
         checkpoint: what the trial is resumed from, or None.
+        choice: the forms that this session takes. What an earlier session left out stays left out.
     """
 
-    def __init__(self, task: Task, checkpoint: Checkpoint | None):
+    def __init__(self, task: Task, checkpoint: Checkpoint | None, choice: Choice | None = None):
         self.task = task
         self.load = environment.load_average()
-        self.switched_off = proofs.switched_off(torch.device(task.device))  # here: before any clock of the trial
+        self.choice = choice or Choice()
         self.code = fingerprints.of_trial(task.spec)
         before = checkpoint.session if checkpoint is not None else None
-        self.facts = _facts(task, self.code)
+        self._fixed = _facts(task, self.code)
+        for name in () if before is None else _left_out(before.facts):
+            self.choice.leave_out(name, "it was left out before the trial was resumed")
         self.number = before.number + 1 if before else 1
         self.started = before.started if before else environment.now()
         self.elapsed = before.elapsed if before else 0.0
         self.peak_memory_mib = before.peak_memory_mib if before else 0.0
         self.changed = before.changed + self._changes(checkpoint) if before else ()
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What bits may depend on, beside the spec, by the names that records use."""
+        return {**self._fixed, SWITCHED_OFF: ", ".join(sorted(self.choice.left_out)) or NOTHING}
 
     def info(self, elapsed: float, peak_memory_mib: float) -> SessionInfo:
         """For a checkpoint.
@@ -70,7 +81,7 @@ class Session:
             sessions=self.number,
             retries=retries,
             changed=self.changed,
-            switched_off=self.switched_off,
+            switched_off=self.choice.sentences(),
         )
 
     def _changes(self, checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -81,13 +92,17 @@ class Session:
 
 
 def _facts(task: Task, code: Fingerprints) -> dict[str, str]:
-    """What bits may depend on, beside the spec, by the names that records use."""
+    """Those that stay the same in a session."""
     return {
         "device": environment.device_name(torch.device(task.device)),
         "threads": str(task.threads),
         "torch": str(torch.__version__),  # a subclass of str, which no checkpoint may hold
         "commit": environment.commit(),
         "products by": task.route if task.device == "cpu" else "cuBLAS",
-        "switched off": ", ".join(proofs.proof_for(torch.device(task.device)).failed) or "nothing",
         **{f"{part}'s code": sha256[:SHOWN] for part, sha256 in code.model_dump(exclude={"dirty"}).items()},
     }
+
+
+def _left_out(facts: dict[str, str]) -> list[str]:
+    names = facts.get(SWITCHED_OFF, NOTHING)
+    return [] if names == NOTHING else names.split(", ")

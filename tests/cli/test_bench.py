@@ -10,7 +10,7 @@ from onednn import sitecustomize as onednn
 
 from harness.benchmarks import machine, tables
 from harness.execution import machine_facts
-from harness.kernels import probe
+from harness.kernels import products
 
 pytestmark = pytest.mark.system
 
@@ -151,14 +151,14 @@ def test_the_doctor_tells_machine_and_probe(harness, monkeypatch, tmp_path, opti
     asked = []
     monkeypatch.chdir(tmp_path)
     found = SimpleNamespace(route="onednn", speedup=2.125, error=2.5e-7, exact=True, cpu="A CPU")
-    monkeypatch.setattr(probe, "load_probe", lambda again: asked.append(again) or found)
-    monkeypatch.setattr(probe, "CACHE", tmp_path)
+    monkeypatch.setattr(products, "load_probe", lambda again: asked.append(again) or found)
+    monkeypatch.setattr(products, "CACHE", tmp_path)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     monkeypatch.setattr(machine_facts, "has_triton", lambda: False)
     done = harness("doctor", *options)
     assert (done.code, asked) == (0, [bool(options)])
     assert "Triton:          not installed" in done.out
-    assert f"kept in:         {probe.probe_file()} cannot be written" in done.out
+    assert f"kept in:         {products.probe_file()} cannot be written" in done.out
     assert "processor:       A CPU" in done.out
     assert (
         "by oneDNN; oneDNN is 2.12 times as fast as the default and as exact as float32 (relative error 2.5e-07)"
@@ -177,7 +177,7 @@ def test_where_onednn_is_not_exact_the_doctor_says_so_and_no_benchmark_takes_it(
     harness, monkeypatch, tmp_path, imitated, sentence
 ):
     onednn.imitate(imitated, monkeypatch.setattr)
-    monkeypatch.setattr(probe, "CACHE", tmp_path)
+    monkeypatch.setattr(products, "CACHE", tmp_path)
     assert re.search(f"matrix products: float32 on the CPU {sentence}", harness("doctor").out)
     done = harness("bench", "head", *TINY, "--route", "onednn")  # the last --route counts
     assert (done.code, done.out) == (2, "")

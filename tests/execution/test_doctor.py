@@ -11,11 +11,12 @@ from collections import namedtuple
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from harness import cli
-from harness.execution import doctor
-from harness.kernels import probe
-from harness.machine import proofs
+from harness.execution import doctor, machine_facts
+from harness.kernels import products, rows
+from harness.kernels.choice import LEAN, by_rows
 from harness.machine.processes import scratch_prefix
 from harness.tracking import database
 
@@ -39,7 +40,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "home").mkdir()
     monkeypatch.chdir(tmp_path)
     found = SimpleNamespace(route="default", speedup=1.0, error=0.0, exact=True, cpu="A CPU")
-    monkeypatch.setattr(probe, "load_probe", lambda again: found)
+    monkeypatch.setattr(products, "load_probe", lambda again: found)
     monkeypatch.setattr(doctor, "_taken", lambda port: False)
     monkeypatch.setattr(doctor, "NEWEST_TESTED", {})  # `make newest` has newer ones
     return tmp_path
@@ -104,40 +105,35 @@ def test_a_fit_machine_leaves_with_0_and_nothing_behind(examined, place):
     assert os.listdir(place) == ["home"]
 
 
-def test_without_a_gpu_there_is_nothing_to_prove(examined, monkeypatch):
+def test_without_a_gpu_there_is_nothing_to_check(examined, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert examined("--again").shown["GPU code"] == "nothing to prove without a GPU"
+    assert examined("--gpu").shown["GPU code"] == "right, or there is no GPU"
 
 
-@pytest.mark.parametrize("options", [(), ("--again",)])
-def test_what_failed_its_proof_on_the_gpu_is_a_note(examined, monkeypatch, tmp_path, options):
-    asked = []
+def test_what_is_wrong_on_the_gpu_is_a_note(examined, monkeypatch):
+    monkeypatch.setattr(machine_facts, "gpu_faults", lambda: ("The Triton kernel for training is wrong",))
+    found = examined("--gpu")
+    assert found.code == 0  # runs go on without what is left out
+    assert found.notes[0] == "The Triton kernel for training is wrong"
+    assert found.shown["GPU code"] == "1 parts are wrong"
+    assert "GPU code" not in examined().shown
 
-    def of(device, *, again=False):
-        asked.append(again)
-        wrong = {"graph": "after 2 steps of a small lstm a weight is not that of eager steps"}
-        return proofs.Proof(device="GPU X", failed=wrong, seconds=7.4, made="2026-01-02T03:04:05+00:00")
 
-    for name, value in {
-        "is_available": True,
-        "device_count": 1,
-        "get_device_name": "GPU X",
-        "current_device": 0,
-    }.items():
-        monkeypatch.setattr(f"torch.cuda.{name}", lambda *given, value=value: value)
-    monkeypatch.setattr(proofs, "CACHE", tmp_path / "proofs")
-    monkeypatch.setattr(proofs, "proof_for", of)
-    found = examined(*options)
-    assert found.code == 0  # runs go on without what is switched off
-    assert found.notes[0] == (
-        "Switched off on this machine (GPU X): the CUDA graph of the training step, since after 2 steps of a small "
-        "lstm a weight is not that of eager steps; steps run operation by operation instead"
-    )
-    told = found.shown["GPU code"]
-    assert "the Triton kernel for training: proved; " in told
-    assert "the CUDA graph of the training step: SWITCHED OFF (7 s on 2026-01-02T03:04:05+00:00, not kept)" in told
-    assert asked[0] is bool(options)
-    assert asked.count(True) == len(options)
+def test_planted_batches_find_wrong_forms_and_graphs():
+    def wrong(*given):
+        result = rows.combine_rows_(*given)
+        return result._replace(share=1.01 * result.share)
+
+    right = by_rows("rows", "a kernel", combine=rows.combine_rows_, fits=LEAN.fits)
+    faulty = by_rows("faulty", "a wrong kernel", combine=wrong, fits=LEAN.fits)
+    cpu = torch.device("cpu")
+    assert machine_facts.faults(cpu, [right, LEAN], record=lambda work: work) == ()
+    found = machine_facts.faults(cpu, [faulty, LEAN], record=lambda work: lambda: None)
+    assert [each.partition(",")[0] for each in found] == [
+        "Left out on this device: a wrong kernel",
+        "Left out on this device: the CUDA graph of the training step",
+    ]
+    assert "the gradient of the prior is wrong" in found[0]
 
 
 def test_neither_ray_nor_mlflow_is_imported(examined, store, monkeypatch):

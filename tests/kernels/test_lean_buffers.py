@@ -4,11 +4,9 @@ import pytest
 import torch
 from handmade import SaysCuda
 
-from harness.kernels import buffers
-from harness.kernels.buffers import Buffers, Needs, Sums, tokens_per_chunk
-from harness.kernels.layout import Layout
-from harness.kernels.lean import Lean
-from harness.kernels.logit_maps import Bend
+from harness.kernels import chunked
+from harness.kernels.chunked import Buffers, Lean, Needs, Sums, tokens_per_chunk
+from harness.kernels.mixture import Bend, identity
 from harness.kernels.products import Products
 
 N, V = 4, 11
@@ -16,7 +14,14 @@ SIGMOID = Bend(c=0.0, k=2.0)
 
 
 def lean(
-    width=5, *, partitions=(1,), bias=True, logit_map=None, precision="fp32", dtype=torch.float32, place=torch.Tensor
+    width=5,
+    *,
+    partitions=(1,),
+    bias=True,
+    logit_map=identity,
+    precision="fp32",
+    dtype=torch.float32,
+    place=torch.Tensor,
 ):
     generator = torch.Generator().manual_seed(0)
 
@@ -29,9 +34,8 @@ def lean(
         weight_VE=normal(V, width),
         bias_V=normal(V) if bias else None,
         targets_N=torch.tensor([0, 10, 3, 3]),
-        layout=Layout(partitions),
+        partitions=partitions,
         logit_map=logit_map,
-        log_epsilon=None,
         products=Products(precision=precision),
     )
 
@@ -108,8 +112,8 @@ def test_a_gpu_evaluates_to_the_same(dtype):
 
 @pytest.mark.parametrize(("dtype", "num_rows"), [(torch.float32, 25), (torch.bfloat16, 50)])
 def test_a_chunk_on_a_gpu_is_what_stays_in_its_cache(monkeypatch, dtype, num_rows):
-    monkeypatch.setattr(buffers, "CUDA_BYTES", 10_000)  # 25 rows of 100 floats
-    monkeypatch.setattr(buffers, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(chunked, "CUDA_BYTES", 10_000)  # 25 rows of 100 floats
+    monkeypatch.setattr(chunked, "CHUNK_ROWS", 3)
     matrix_VC = torch.empty(100, 8, dtype=dtype).as_subclass(SaysCuda)
     assert [tokens_per_chunk(matrix_VC, k) for k in (1, 3, 1000)] == [num_rows, num_rows // 3, 1]
 

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from harness.distributions import LOGIT_MAPS, Mixture, log_prior
-from harness.kernels import buffers
+from harness.kernels import chunked
 
 E, V = 16, 500
 
@@ -117,20 +117,20 @@ def test_a_factor_of_one_is_not_multiplied_by_but_on_a_gpu_where_looking_costs_m
 
 @pytest.mark.parametrize("logit_map", ["identity", "sigsoftmax"])
 def test_no_tensor_grows_with_tokens_or_mixtures_but_the_facets(monkeypatch, logit_map):
-    monkeypatch.setattr(buffers, "LEAST_BYTES", 0)
+    monkeypatch.setattr(chunked, "LEAST_BYTES", 0)
     largest = []
     for N, K in ((300, 2), (300, 12), (1200, 2)):
         made, targets = mixture(N, K, logit_map=logit_map)
         with Counted() as counted:
             made.mean_nll(targets).backward()
-        assert counted.largest <= max(4 * N * K * E, 4 * buffers.CHUNK_ROWS * V)
+        assert counted.largest <= max(4 * N * K * E, 4 * chunked.CHUNK_ROWS * V)
         largest.append(counted.largest)
     assert largest[0] < 4 * 300 * 2 * V / 2  # and a chunk is what it says: far from all logits
 
 
 def test_a_large_vocabulary_makes_chunks_of_fewer_rows():
     def tokens(V, K, E=1):
-        return buffers.tokens_per_chunk(torch.empty(V, E, device="meta"), K)
+        return chunked.tokens_per_chunk(torch.empty(V, E, device="meta"), K)
 
     MiB = 2**20
     assert tokens(1_000_000, 1) == 64 * MiB // 4_000_000

@@ -2,7 +2,7 @@
 
 import torch
 
-from harness.kernels.layout import Layout, Slice
+from harness.kernels.mixture import Layout, Slice
 
 
 def test_neighbours_of_one_facet_share_a_slice():

@@ -8,7 +8,7 @@ import torch
 
 from harness.distributions import Mixture
 from harness.kernels import rows
-from harness.kernels.logit_maps import LOGIT_MAPS, Bend, SoftCap
+from harness.kernels.mixture import LOGIT_MAPS, Bend, SoftCap
 from harness.kernels.products import Products, using
 
 BENDS = [Bend(c=c, k=k) for c, k in ((-1.5, 2.5), (0.0, 2.0), (1.0, 1.5), (-1.0, 1.5))]

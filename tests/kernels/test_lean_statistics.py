@@ -8,7 +8,7 @@ from dense_mixtures import CASES, chunks_of, dense_logits, mixture, tensors
 
 from harness.distributions import Logits, Mixture, log_prior
 from harness.kernels import reference_only, token_statistics
-from harness.kernels.lean import Lean
+from harness.kernels.chunked import Lean
 
 
 @pytest.fixture(autouse=True)

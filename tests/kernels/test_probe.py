@@ -10,7 +10,7 @@ import pytest
 import torch
 from onednn import sitecustomize as onednn
 
-from harness.kernels import probe
+from harness.kernels import products
 from harness.kernels.products import Products
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
@@ -18,15 +18,15 @@ needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reas
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe, "CACHE", tmp_path / "probes")
+    monkeypatch.setattr(products, "CACHE", tmp_path / "probes")
     return tmp_path / "probes"
 
 
 def planted(monkeypatch, *, speedup=2.0, error=1e-7):
     """A machine with oneDNN, of which the probe finds this."""
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setattr(probe, "_speedup", lambda: speedup)
-    monkeypatch.setattr(probe, "_error", lambda route: error if route == "onednn" else 1e-7)
+    monkeypatch.setattr(products, "_speedup", lambda: speedup)
+    monkeypatch.setattr(products, "_error", lambda route: error if route == "onednn" else 1e-7)
 
 
 @pytest.mark.parametrize(
@@ -35,97 +35,97 @@ def planted(monkeypatch, *, speedup=2.0, error=1e-7):
 )
 def test_the_faster_route_is_taken_if_it_is_exact(monkeypatch, speedup, error, route):
     planted(monkeypatch, speedup=speedup, error=error)
-    found = probe.measure()
+    found = products.measure()
     assert (found.route, found.speedup, found.error, found.exact) == (route, speedup, error, error < 1e-5)
 
 
 def test_without_onednn_nothing_is_measured(monkeypatch):
     onednn.imitate("absent", monkeypatch.setattr)
     for measured in ("_speedup", "_error"):
-        monkeypatch.setattr(probe, measured, lambda *given: pytest.fail("measured"))
-    found = probe.measure()
-    assert (found.route, found.exact, probe.checked_route("onednn")) == ("default", False, "default")
+        monkeypatch.setattr(products, measured, lambda *given: pytest.fail("measured"))
+    found = products.measure()
+    assert (found.route, found.exact, products.checked_route("onednn")) == ("default", False, "default")
 
 
 @needs_onednn
 def test_this_machine_is_measured_and_its_switch_put_back():
     before = torch.backends.mkldnn.matmul.fp32_precision
-    found = probe.measure()
+    found = products.measure()
     assert found.speedup > 0
-    assert found.exact == (found.error < probe.FLOAT32_ERROR)
+    assert found.exact == (found.error < products.FLOAT32_ERROR)
     assert found.default_error < 1e-6  # torch's own route is float32
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
 
 def test_products_with_bfloat16_inside_are_noticed_and_not_taken_however_fast(monkeypatch):
     onednn.imitate("inexact", monkeypatch.setattr)
-    monkeypatch.setattr(probe, "_speedup", lambda: 9.0)
-    found = probe.measure()
+    monkeypatch.setattr(products, "_speedup", lambda: 9.0)
+    found = products.measure()
     assert found.error > 1e-3
     assert found.default_error < 1e-6  # torch's own route is float32 there, too
     assert (found.route, found.exact) == ("default", False)
-    assert (probe.chosen_route(), probe.checked_route("onednn")) == ("default", "default")
+    assert (products.chosen_route(), products.checked_route("onednn")) == ("default", "default")
 
 
 @needs_onednn
 def test_a_worker_takes_the_handed_route_without_timing_it(monkeypatch):
-    monkeypatch.setattr(probe, "_speedup", lambda: pytest.fail("timed"))
-    assert probe.checked_route("default") == "default"
-    expected = "onednn" if probe._error("onednn") <= probe.FLOAT32_ERROR else "default"
-    assert probe.checked_route("onednn") == expected
+    monkeypatch.setattr(products, "_speedup", lambda: pytest.fail("timed"))
+    assert products.checked_route("default") == "default"
+    expected = "onednn" if products._error("onednn") <= products.FLOAT32_ERROR else "default"
+    assert products.checked_route("onednn") == expected
 
 
 def test_a_probe_is_kept_for_the_machine(monkeypatch, cache):
     planted(monkeypatch, speedup=3.0)
-    first = probe.load_probe()
-    monkeypatch.setattr(probe, "measure", lambda: pytest.fail("measured again"))
-    assert probe.load_probe() == first
-    assert probe.chosen_route() == first.route
+    first = products.load_probe()
+    monkeypatch.setattr(products, "measure", lambda: pytest.fail("measured again"))
+    assert products.load_probe() == first
+    assert products.chosen_route() == first.route
     (kept,) = cache.iterdir()
     assert json.loads(kept.read_text())["speedup"] == first.speedup
 
 
 def test_another_torch_is_measured_anew(monkeypatch, cache):
     planted(monkeypatch)
-    probe.load_probe()
+    products.load_probe()
     monkeypatch.setattr(torch, "__version__", "9.9.9")
-    probe.load_probe()
+    products.load_probe()
     assert len(list(cache.iterdir())) == 2
 
 
 def test_a_processor_of_the_same_name_that_can_do_more_is_measured_anew(monkeypatch, cache, tmp_path):
     planted(monkeypatch)
     for number, flags in enumerate(("flags\t\t: fpu avx512f", "flags\t\t: fpu avx512f amx_bf16", "nothing of it")):
-        monkeypatch.setattr(probe, "CPUINFO", tmp_path / str(number))
-        probe.CPUINFO.write_text(f"model name\t: AMD EPYC\n{flags}\n")
-        probe.load_probe()
+        monkeypatch.setattr(products, "CPUINFO", tmp_path / str(number))
+        products.CPUINFO.write_text(f"model name\t: AMD EPYC\n{flags}\n")
+        products.load_probe()
     assert len(list(cache.iterdir())) == 3
-    monkeypatch.setattr(probe, "CPUINFO", tmp_path / "none")
-    assert probe.probe_file() in cache.iterdir()
+    monkeypatch.setattr(products, "CPUINFO", tmp_path / "none")
+    assert products.probe_file() in cache.iterdir()
 
 
 def test_a_probe_is_made_again_when_asked_and_kept(monkeypatch):
     planted(monkeypatch, speedup=3.0)
-    probe.load_probe()
+    products.load_probe()
     planted(monkeypatch, speedup=4.0)
-    assert probe.load_probe() != probe.load_probe(again=True)
-    assert probe.load_probe() == probe.measure()
+    assert products.load_probe() != products.load_probe(again=True)
+    assert products.load_probe() == products.measure()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"route": "onednn"}', '{"cpu": 1, "route": "x", "nonsense": 2}'])
 def test_a_spoilt_file_is_measured_over(monkeypatch, cache, content):
     planted(monkeypatch, speedup=2.5)
-    first = probe.load_probe()
+    first = products.load_probe()
     (kept,) = cache.iterdir()
     kept.write_text(content)
-    assert probe.load_probe() == first
+    assert products.load_probe() == first
     assert json.loads(kept.read_text())["speedup"] == first.speedup
 
 
 def test_a_cache_that_cannot_be_written_costs_a_measurement_only(monkeypatch, cache):
     planted(monkeypatch)
     cache.write_text("a file where the folder should be")
-    assert probe.load_probe() == probe.measure()
+    assert products.load_probe() == products.measure()
 
 
 @needs_onednn
@@ -134,11 +134,11 @@ def test_onednn_really_is_another_route():
     a, b = torch.randn(2, 512, 512, generator=torch.Generator().manual_seed(0)).unbind()
     if torch.equal(Products().mm(a, b), Products(route="onednn").mm(a, b)):
         pytest.skip("torch takes oneDNN here anyway")
-    assert probe._error("onednn") != probe._error("default")
+    assert products._error("onednn") != products._error("default")
 
 
 def test_processes_that_tests_start_imitate_the_same_machine():
-    code = "from harness.kernels import probe; print(probe.measure().exact, probe.checked_route('onednn'))"
+    code = "from harness.kernels import products; print(products.measure().exact, products.checked_route('onednn'))"
     environment = {**os.environ, onednn.VARIABLE: "inexact", "PYTHONPATH": str(Path(onednn.__file__).parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False default\n", "")

@@ -72,7 +72,6 @@ def targets() -> list[Target]:
     return [
         *found,
         Target("distributions", "harness/distributions.py", "harness.distributions", every),
-        Target("output_layers", "harness/output_layers.py", "harness.output_layers", every),
         Target("kernels", "harness/kernels/reference.py", "harness.kernels.reference", every),
         *(Target(name, f"harness/kernels/{name}.py", f"harness.kernels.{name}", lean) for name in LEAN),
         Target("oracles", "tests/support/oracles.py", "oracles", loops),

@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional
 
 from harness.distributions import LOGIT_MAPS, Bend, Mixture, SoftCap, log_prior
-from harness.kernels import buffers
+from harness.kernels import chunked
 
 E = 5
 BEND = Bend(c=-1.5, k=2.5)
@@ -38,8 +38,8 @@ CASES = [
 
 def chunks_of(monkeypatch, rows):
     """Chunks of so many rows, however short."""
-    monkeypatch.setattr(buffers, "LEAST_BYTES", 0)
-    monkeypatch.setattr(buffers, "CHUNK_ROWS", rows)
+    monkeypatch.setattr(chunked, "LEAST_BYTES", 0)
+    monkeypatch.setattr(chunked, "CHUNK_ROWS", rows)
 
 
 def tensors(partitions, with_bias, with_prior, num_tokens, num_words, dtype=torch.float64, level=0.0):

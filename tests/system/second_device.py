@@ -17,7 +17,6 @@ from torch.utils import backend_registration
 
 from harness import kernels
 from harness.distributions import Logits
-from harness.kernels import devices
 from harness.model import build, on_meta
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.registry import BACKBONES, HEADS
@@ -64,7 +63,7 @@ def run(backbone: str, head: str, precision: str) -> str:
         counts = torch.ones(V, dtype=torch.int64, device="cpu")
         model = build(*specs, vocab_size=V, seed=0, token_counts=counts)
     try:
-        with OnItsDevice(), FakeTensorMode(allow_fallback_kernels=False), devices.sizes_only():
+        with OnItsDevice(), FakeTensorMode(allow_fallback_kernels=False), kernels.sizes_only():
             tokens = torch.empty(train.batch_size, train.seq_len, dtype=torch.int64, device=NAME)
             with step_memory._stepwise_recurrence(), step_memory._Counting(tokens, truth=True):
                 step_memory._give_device(model, torch.device(NAME))

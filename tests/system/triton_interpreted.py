@@ -1,13 +1,15 @@
 """The cases of test_triton_interpreted.py, which starts them where TRITON_INTERPRET=1 was set before any import."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 import triton
 
-from harness.distributions import Mixture, log_prior
-from harness.kernels import devices, proving, reference_only, rows, triton_evaluation, triton_rows
+from harness.distributions import LOGIT_MAPS, Mixture, log_prior
+from harness.kernels import choice, planted, reference_only, rows, triton_evaluation, triton_rows
+from harness.kernels.choice import LEAN, LOG_SUMS, ROWS, Choice, fault_of
 
 FLOAT32 = 2.0**-24  # the relative error of one rounding
 LOG_2 = math.log(2)
@@ -245,7 +247,7 @@ def test_log_sum_exp_far_from_zero():
 
 
 @pytest.mark.parametrize("partitions", [(1,), (1, 1, 1), (4, 1, 1)])
-def test_a_whole_mixture_by_the_kernels_equals_the_reference(monkeypatch, partitions):
+def test_a_whole_mixture_by_the_kernels_equals_the_reference(partitions):
     generator = torch.Generator().manual_seed(3)
     shapes = [(2, 20, sum(partitions), 5), (2, 20, len(partitions)), (43, 5), (43,)]
     given = [torch.randn(*shape, generator=generator).requires_grad_() for shape in shapes]
@@ -261,25 +263,37 @@ def test_a_whole_mixture_by_the_kernels_equals_the_reference(monkeypatch, partit
 
     with reference_only():
         expected = evaluated(*(tensor.detach().double().requires_grad_() for tensor in given))
-    monkeypatch.setattr(devices, "row_kernel", lambda device: triton_rows.combine_rows_)
-    monkeypatch.setattr(devices, "log_sum_exp_kernel", lambda device: triton_evaluation.fused_log_sum_exp)
-    for found, exact in zip(evaluated(*given), expected, strict=True):
+    with choice.using(Choice(forms=here())):
+        outcome = evaluated(*given)
+    for found, exact in zip(outcome, expected, strict=True):
         if exact.norm() > 1e-12:  # one component's prior has no gradient
             assert (found.double() - exact).norm() / exact.norm() < 3e-6
 
 
-def test_the_kernels_pass_their_proof(monkeypatch):
-    few = ("one component", "partitions 1, 3 with an epsilon", "a bend with partitions and bias")
-    cases = [case for case in proving.CASES if case.name in few]  # the interpreter takes half a minute for all
-    assert len(cases) == 3
-    monkeypatch.setattr(proving, "CASES", cases)
-    assert proving.fault_of_training(torch.device("cpu"), devices.triton_kernels()) == ""
-    assert proving.fault_of_evaluation(torch.device("cpu"), devices.triton_kernels()) == ""
+def here():
+    """The forms with Triton's kernels, on the CPU."""
+    sums = replace(
+        LOG_SUMS, fits=lambda mixture, gradients: not gradients and mixture.logit_map is LOGIT_MAPS["identity"]
+    )
+    return [sums, replace(ROWS, fits=LEAN.fits)]
 
 
-def test_a_kernel_with_a_planted_fault_fails_its_proof(monkeypatch):
+CASES = {case.name: case for case in planted.CASES}
+
+
+@pytest.mark.parametrize(
+    "name", ["one component", "partitions 1, 3 with an epsilon", "a bend, partitions, bias", "the soft cap of Gemma 2"]
+)
+def test_the_kernels_agree_with_the_equations(name):
+    mixture, targets_N = planted.batch(CASES[name], torch.device("cpu"))
+    for gradients in (True, False):
+        with torch.set_grad_enabled(gradients):
+            for form in here():
+                if form.fits(mixture, gradients):
+                    assert fault_of(form, mixture, targets_N) == ""
+
+
+def test_a_kernel_with_a_planted_fault_is_refused(monkeypatch):
     """ln 2 with four digits, where the kernel goes from powers of 2 to nats."""
-    monkeypatch.setattr(proving, "CASES", proving.CASES[:1])
-    assert proving.fault_of_training(torch.device("cpu"), devices.triton_kernels()) == ""
     monkeypatch.setattr(triton_rows, "LOG_2", triton.language.constexpr(0.6931))
-    assert "is wrong" in proving.fault_of_training(torch.device("cpu"), devices.triton_kernels())
+    assert "is wrong" in fault_of(here()[1], *planted.batch(CASES["one component"], torch.device("cpu")))

@@ -4,7 +4,9 @@ Without a GPU the graph is a `Tape`: torch's operations of one step, repeated on
 with. What a CUDA graph would freeze, a number of Python's or a tensor made anew by every step, a tape freezes too.
 """
 
+import contextlib
 import gc
+import inspect
 import weakref
 from dataclasses import replace
 
@@ -15,6 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.corpora.batching import Segment, Segments, training_segments
 from harness.distributions import Logits
+from harness.errors import ExecutionError
+from harness.kernels.choice import Choice, using
 from harness.model import LanguageModel, build_backbone
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
@@ -32,6 +36,12 @@ TRANSFORMER = ComponentSpec(
     name="transformer_encoder", params={"d_model": 6, "num_layers": 1, "num_heads": 2, "d_ff": 5}
 )
 HALVED = {"plateau": {"factor": 0.5}}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_out():
+    with using(Choice(log=lambda sentence: None)):
+        yield
 
 
 class Tape(TorchDispatchMode):
@@ -239,6 +249,170 @@ def test_on_fails_where_a_graph_cannot_be_had():
 def test_the_step_follows_the_setting_and_the_device(mode, record, kind):
     step = eager_step(TRANSFORMER, spec(cuda_graph=mode))
     assert type(graphed(step, SEGMENTS[0], log=pytest.fail, record=record)) is kind
+
+
+# A graph counts only after it agreed with eager steps. A recording is the step's own work here, done again by each
+# replay; the faults are planted around it.
+
+
+def owner(work) -> GraphStep:
+    """The step whose work is recorded."""
+    return inspect.getclosurevars(work).nonlocals["self"]
+
+
+def without_advancing_the_random_stream(work):
+    def replay():
+        before = torch.get_rng_state()
+        work()
+        torch.set_rng_state(before)
+
+    return replay
+
+
+def with_masks_of_its_recording(work):
+    recorded = torch.get_rng_state()
+
+    def replay():
+        torch.rand(1)
+        after = torch.get_rng_state()
+        torch.set_rng_state(recorded)
+        work()
+        torch.set_rng_state(after)
+
+    return replay
+
+
+def of_stale(name):
+    """A replay that reads what the buffer held when it was recorded."""
+
+    def record(work):
+        buffer = getattr(owner(work), name)
+        recorded = buffer.clone()
+
+        def replay():
+            buffer.copy_(recorded)
+            work()
+
+        return replay
+
+    return record
+
+
+def without_the_carried_state(work):
+    carried = tensors_of(owner(work)._carried)
+
+    def replay():
+        for tensor in carried:
+            tensor.zero_()
+        work()
+
+    return replay
+
+
+def at_the_rate_of_its_recording(work):
+    (group,) = owner(work)._eager.optimizer.param_groups
+    recorded = float(group["lr"])
+
+    def replay():
+        wanted = float(group["lr"])
+        group["lr"].fill_(recorded)
+        work()
+        group["lr"].fill_(wanted)
+
+    return replay
+
+
+def without_an_update(work):
+    weights = owner(work)._eager.parameters
+
+    def replay():
+        before = [each.detach().clone() for each in weights]
+        work()
+        with torch.no_grad():
+            for each, value in zip(weights, before, strict=True):
+                each.copy_(value)
+
+    return replay
+
+
+def that_does_nothing(work):
+    return lambda: None
+
+
+FAULTS = {
+    without_advancing_the_random_stream: "the random stream",
+    with_masks_of_its_recording: "",
+    of_stale("_inputs"): "",
+    of_stale("_targets"): "",
+    without_the_carried_state: "",
+    at_the_rate_of_its_recording: "",
+    without_an_update: "",
+    that_does_nothing: "",
+}
+MODELS = {
+    "lstm": (LSTM, {"momentum": 0.9, "clip": 1.0}),
+    "lstm, adam": (LSTM, {"optimizer": "adam", "lr": 0.01}),
+    "transformer, adam": (TRANSFORMER, {"optimizer": "adam", "lr": 0.05}),
+}
+
+
+@pytest.mark.parametrize("record", FAULTS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, record):
+    backbone, changes = MODELS[name]
+    step, logged = eager_step(backbone, spec(**changes)), []
+    made = graphed(step, SEGMENTS[0], log=logged.append, record=record)
+    if backbone is TRANSFORMER and record is without_the_carried_state:  # it carries none
+        assert isinstance(made, GraphStep)
+        return
+    assert made is step
+    assert logged[0].startswith("training steps are eager: after ")
+    assert f"{FAULTS[record]} of a CUDA graph is not that of eager steps" in logged[0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_check_leaves_everything_as_it_was(name):
+    backbone, changes = MODELS[name]
+    step = eager_step(backbone, spec(**changes))
+    for segment in SEGMENTS[:2]:
+        step(segment.inputs, segment.targets)
+    torch.manual_seed(11)
+    values, generator = [each.detach().clone() for each in state_of(step)], torch.get_rng_state()
+    replays = []
+    made = graphed(step, SEGMENTS[0], log=pytest.fail, record=lambda work: lambda: (replays.append(1), work()))
+    assert len(replays) == (3 if backbone is LSTM else 4)  # the first step has no state to carry yet
+    assert isinstance(made, GraphStep)
+    assert all(map(torch.equal, state_of(step), values))
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert all(each.grad is None for each in step.parameters)
+    assert [float(group["lr"]) for group in step.optimizer.param_groups] == pytest.approx([spec(**changes).lr])
+
+
+def test_a_graph_that_was_left_out_is_not_recorded_and_one_that_is_demanded_is_an_error():
+    told = []
+    with using(Choice({"graph": "an attempt ended while it was tried"}, log=pytest.fail)):
+        step = eager_step(LSTM, spec())
+        assert graphed(step, SEGMENTS[0], log=told.append, record=pytest.fail) is step
+        with pytest.raises(ExecutionError, match="cuda_graph is on, but an attempt ended while it was tried; set"):
+            graphed(eager_step(LSTM, spec(cuda_graph="on")), SEGMENTS[0], log=pytest.fail, record=pytest.fail)
+    assert told == ["training steps are eager: an attempt ended while it was tried"]
+
+
+def test_a_graph_is_left_out_with_a_sentence_and_written_down_while_it_is_tried():
+    events = []
+
+    @contextlib.contextmanager
+    def trying(name):
+        events.append(name)
+        yield
+        events.append("done")
+
+    choice = Choice(trying=trying, log=events.append)
+    with using(choice):
+        graphed(eager_step(LSTM, spec()), SEGMENTS[0], log=lambda reason: None, record=that_does_nothing)
+    assert events[:2] == ["graph", "done"]
+    assert events[2].startswith("Left out on this device: the CUDA graph of the training step, since after ")
+    assert choice.sentences() == (events[2],)
 
 
 class Odd(nn.Module):

@@ -63,3 +63,25 @@ def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(spec, setting
     anew = partial(setting, fresh=True)
     cut_off(spec, anew, STEPS + 3)
     assert run(anew(spec=spec)).environment.sessions == 2
+
+
+def test_a_part_that_an_attempt_ended_with_is_left_out_by_all_that_follow_and_its_death_is_not_counted(tmp_path):
+    first = attempt.begin(tmp_path, "a", (1, 0))
+    assert attempt.left_out(first) == {}
+    with attempt.trying(tmp_path, "lean"):
+        pass
+    with pytest.raises(KeyboardInterrupt), attempt.trying(tmp_path, "lean"):
+        raise KeyboardInterrupt
+    never_left = attempt.trying(tmp_path, "rows")
+    never_left.__enter__()
+    after_a_death = attempt.begin(tmp_path, "a", (1, 0))
+    assert (after_a_death.deaths, after_a_death.retries) == (0, 1)
+    assert list(attempt.left_out(after_a_death)) == ["rows"]
+    for driver in ("a", "b"):
+        assert list(attempt.left_out(attempt.begin(tmp_path, driver, (2, 0)))) == ["rows"]
+    del never_left
+
+
+def test_an_attempt_of_an_older_version_is_read(tmp_path):
+    (tmp_path / attempt.FILE_NAME).write_text('{"driver": "a", "position": [1, 0], "deaths": 1, "retries": 1}')
+    assert attempt.begin(tmp_path, "a", (1, 0)).deaths == 2

@@ -7,7 +7,7 @@ import pytest
 from onednn import sitecustomize as onednn
 
 from harness import plan
-from harness.kernels import probe
+from harness.kernels import products
 from harness.trial.run import run
 
 
@@ -29,7 +29,7 @@ def test_a_route_that_is_not_exact_here_is_not_taken(machine, tiny_suite, tmp_pa
 def test_rounded_products_would_have_changed_the_weights(tiny_suite, tmp_path, monkeypatch):
     """Else the test above could not fail. The certificate may notice them, too: log_probs and nll round differently."""
     onednn.imitate("inexact", monkeypatch.setattr)
-    monkeypatch.setattr(probe, "checked_route", lambda route: route)
+    monkeypatch.setattr(products, "checked_route", lambda route: route)
     spec = plan.load(tiny_suite, ("train.epochs=1",)).trials[2]
     rounded, exact = (trained(spec, tmp_path / route, route) for route in ("onednn", "default"))
     assert rounded.status in ("ok", "invalid")

@@ -10,7 +10,7 @@ import torch
 
 from harness import plan
 from harness.errors import StorageError
-from harness.kernels import probe, products
+from harness.kernels import products
 from harness.kernels.products import Products
 from harness.plan.suite_file import MeasureSpec
 from harness.records import metrics, sidecars, store
@@ -166,7 +166,7 @@ def test_every_product_takes_the_proven_route_and_evaluation_is_in_float32(
 
     asked = []
     monkeypatch.setattr(HEADS.get("softmax"), "forward", spy)
-    monkeypatch.setattr(probe, "checked_route", lambda route: asked.append(route) or proven)
+    monkeypatch.setattr(products, "checked_route", lambda route: asked.append(route) or proven)
     spec = plan.load(tiny_suite, ("train.precision=bf16", "train.epochs=1")).trials[0]
     setting = partial(handmade.task, runs=tmp_path, route="onednn")
     record = run(setting(spec=spec))

@@ -1,0 +1,431 @@
+"""Which form of the loss runs: right forms agree with the equations, planted faults are refused, and what is left out
+stays so.
+
+Without a GPU, forms are checked on the CPU here, with stand-ins for Triton's kernels. The kernels themselves:
+tests/system/triton_interpreted.py.
+"""
+
+import contextlib
+import os
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from harness import kernels
+from harness.distributions import Mixture
+from harness.kernels import choice, planted, rows
+from harness.kernels.choice import EQUATIONS, LEAN, Choice, by_log_sums, by_rows, fault_of, using
+from harness.kernels.products import Products
+from harness.kernels.products import using as using_products
+from harness.records import record
+
+CPU = torch.device("cpu")
+CASES = {case.name: case for case in planted.CASES}
+PRECISIONS = ["fp32", "tf32", "bf16"]
+anything = {"what": "a kernel", "fits": lambda mixture, gradients: True}
+for_evaluation = {"what": "a kernel", "fits": lambda mixture, gradients: not gradients}
+
+
+def log_sum_exp(rows_RE, weight_VE, bias_V, *, precision):
+    """What harness.kernels.triton_evaluation says it computes."""
+    if precision == "bf16":
+        rows_RE, weight_VE = rows_RE.bfloat16(), weight_VE.bfloat16()
+    logits_RV = rows_RE.double() @ weight_VE.double().t()
+    return (logits_RV if bias_V is None else logits_RV + bias_V.double()).logsumexp(-1).float()
+
+
+def faulty(before=lambda blocks: None, after=lambda result, blocks: result):
+    """torch's own form with a fault before or after the rows are combined."""
+
+    def combine(blocks, *rest):
+        before(blocks)
+        return after(rows.combine_rows_(blocks, *rest), blocks)
+
+    return by_rows("rows", combine=combine, **anything)
+
+
+def forget_the_last_odd_column(blocks):
+    for block in blocks:
+        if block.shape[-1] % 2:
+            block[..., -1] = -torch.inf
+
+
+def forget_what_follows_whole_steps(blocks):
+    for block in blocks:
+        if block.shape[-1] > 2048:
+            block[..., block.shape[-1] // 2048 * 2048 :] = -torch.inf
+
+
+def leave_the_last_column(result, blocks):
+    blocks[0][..., -1] = 1.0
+    return result
+
+
+def scaled(field, factor, when=lambda blocks: True):
+    """A field of the result times a factor, where the blocks are such."""
+
+    def after(result, blocks):
+        return result._replace(**{field: factor * getattr(result, field)}) if when(blocks) else result
+
+    return after
+
+
+def of_the_second_half(result, blocks):
+    result.nll[len(result.nll) // 2 :] *= 1.0001
+    return result
+
+
+def nearly_certain_is_below_0(result, blocks):
+    return result._replace(nll=torch.where(result.nll < 1e-4, result.nll - 2e-5, result.nll))
+
+
+def of_bfloat16(blocks):
+    return blocks[0].dtype == torch.bfloat16
+
+
+def tried(form, name, precision="fp32", *, gradients=True, z_loss=0.0) -> str:
+    """What is wrong with a form on a planted batch."""
+    mixture, targets_N = planted.batch(CASES[name], CPU)
+    with using_products(Products(precision=precision)), torch.set_grad_enabled(gradients):
+        return fault_of(form, mixture, targets_N, z_loss)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_torchs_own_operations_agree(name, precision):
+    assert tried(LEAN, name, precision) == ""
+    assert tried(LEAN, name, precision, z_loss=0.1) == ""
+    assert tried(LEAN, name, precision, gradients=False) == ""
+
+
+@pytest.mark.parametrize("confidence", [0.5, 4.0, 12.0])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_they_agree_on_batches_of_trained_models_too(precision, confidence):
+    """Large logits, of which the target's is often the largest: their rounding must be no false alarm."""
+    generator = torch.Generator().manual_seed(0)
+    N, K, V, width = 300, 2, 1000, 128
+    weight = torch.randn(V, width, generator=generator)
+    targets_N = torch.randint(V, (N,), generator=generator)
+    facets = 0.3 * torch.randn(N, K, width, generator=generator) + confidence * weight[targets_N][:, None] / width**0.5
+    prior, bias = torch.randn(N, K, generator=generator).log_softmax(-1), 3 * torch.randn(V, generator=generator)
+    given = [each.requires_grad_() for each in (facets, prior, weight, bias)]
+    with using_products(Products(precision=precision)):
+        assert fault_of(LEAN, kernels.Tensors(*given, (1, 1)), targets_N) == ""
+
+
+FAULTS = {
+    "the nll by a factor": (faulty(after=scaled("nll", 1.0001)), "one component", "a token's nll is wrong"),
+    "a nll that is no number": (faulty(after=scaled("nll", torch.nan)), "one component", "nll is wrong by nan"),
+    "a nll below 0": (faulty(after=nearly_certain_is_below_0), "one component", "nearly certain word"),
+    "the last odd column": (faulty(before=forget_the_last_odd_column), "many words", "nll is wrong"),
+    "the rest after whole steps": (faulty(before=forget_what_follows_whole_steps), "many words", "nll is wrong"),
+    "the last column is not written": (faulty(after=leave_the_last_column), "three components", "the gradient of"),
+    "a gradient only": (faulty(after=scaled("scale", 1.01)), "three components", "the gradient of"),
+    "the target's gradient only": (faulty(after=scaled("rest", 1.01)), "three components", "the gradient of"),
+    "the prior's gradient only": (faulty(after=scaled("share", 1.0001)), "three components", "gradient of the prior"),
+    "partitions only": (
+        faulty(after=scaled("nll", 1.0001, lambda blocks: len(blocks) > 1)),
+        "partitions 4, 1, 1",
+        "nll is wrong",
+    ),
+    "few of many tokens": (
+        faulty(after=of_the_second_half),
+        "more tokens than are compared",
+        "nll is wrong",
+    ),
+}
+
+
+@pytest.mark.parametrize(("form", "name", "told"), FAULTS.values(), ids=FAULTS)
+def test_a_wrong_kernel_for_training_is_refused(form, name, told):
+    assert told in tried(form, name)
+
+
+def test_a_fault_of_bfloat16_only_is_refused_there():
+    form = faulty(after=scaled("scale", 1.02, of_bfloat16))
+    assert tried(form, "one component") == ""
+    assert "the gradient of" in tried(form, "one component", "bf16")
+
+
+WRONG_SUMS = {
+    "factor": (lambda *given, precision: 1.0001 * log_sum_exp(*given, precision=precision), "one component", "fp32"),
+    "last words": (lambda h, W, b, precision: log_sum_exp(h, W[:8192], b, precision=precision), "many words", "fp32"),
+    "last word": (
+        lambda h, W, b, precision: log_sum_exp(h, W[:-1], b, precision=precision),
+        "three components",
+        "fp32",
+    ),
+    "bias": (
+        lambda h, W, b, precision: log_sum_exp(h, W, None, precision=precision),
+        "three components with bias",
+        "fp32",
+    ),
+    "tf32 only": (
+        lambda *given, precision: log_sum_exp(*given, precision="fp32") * (1.01 if precision == "tf32" else 1),
+        "one component",
+        "tf32",
+    ),
+    "bf16 only": (
+        lambda *given, precision: log_sum_exp(*given, precision="fp32") * (1.03 if precision == "bf16" else 1),
+        "one component",
+        "bf16",
+    ),
+}
+
+
+@pytest.mark.parametrize(("wrong", "name", "precision"), WRONG_SUMS.values(), ids=WRONG_SUMS)
+def test_a_wrong_kernel_for_evaluation_is_refused(wrong, name, precision):
+    form = by_log_sums("log_sum_exp", log_sum_exp=wrong, **for_evaluation)
+    assert "nll is wrong" in tried(form, name, precision, gradients=False)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.logit_map is None])
+def test_a_kernel_for_evaluation_that_computes_what_it_says_agrees(name, precision):
+    form = by_log_sums("log_sum_exp", log_sum_exp=log_sum_exp, **for_evaluation)
+    assert tried(form, name, precision, gradients=False) == ""
+
+
+def tf32(x, *, nearest):
+    """x with the 10 bits of tf32's fraction: the 13 others are cut off, or x is rounded to nearest."""
+    bits = x.contiguous().view(torch.int32) + (2**12 if nearest else 0)
+    return (bits & -(2**13)).view(torch.float32)
+
+
+@pytest.mark.parametrize("nearest", [True, False], ids=["rounded", "cut off"])
+@pytest.mark.parametrize("name", CASES)
+def test_products_in_tf32_agree(name, nearest, monkeypatch):
+    # On the CPU tf32 is float32. Here it is what a matrix unit makes of it. An H100 rounds.
+    def in_tf32(multiply, operands):
+        def multiplied(self, *tensors, **options):
+            given = list(tensors)
+            if self.precision == "tf32" and given[-1].dtype == torch.float32:
+                given[operands] = [tf32(x, nearest=nearest) for x in given[operands]]
+            return multiply(self, *given, **options)
+
+        return multiplied
+
+    for method, operands in (("mm", slice(0, 2)), ("mm_", slice(1, 3)), ("addmm_", slice(1, 3))):
+        monkeypatch.setattr(Products, method, in_tf32(getattr(Products, method), operands))
+    assert tried(LEAN, name, "tf32") == ""
+
+
+def test_a_log_normaliser_below_the_targets_logit_is_rounding():
+    # one word has all the probability, and its logit is 96: a float32 near 96 has steps of 7.6e-6
+    facets, weight = torch.tensor([[[[96.0, 0.0]]]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    mixture = Mixture(facets, None, weight, None)
+
+    def too_low(rows_RE, weight_VE, bias_V, *, precision):
+        return log_sum_exp(rows_RE, weight_VE, bias_V, precision=precision) - 1.9e-5
+
+    form = by_log_sums("log_sum_exp", log_sum_exp=too_low, **for_evaluation)
+    with torch.no_grad(), using(Choice(forms=[form])):
+        assert mixture.nll(torch.tensor([[0]])).item() == 0
+        assert mixture.nll(torch.tensor([[1]])).item() == pytest.approx(96, abs=1e-4)
+
+
+def test_the_lowest_nll_is_that_of_certificates():
+    assert choice.LOWEST_NLL == record.LOWEST_NLL
+
+
+# What runs
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The names of the forms that were checked, and on how many tokens."""
+    calls, real = [], choice.fault_of
+
+    def fault(form, *given, **options):
+        calls.append((form.name, options["tokens"]))
+        return real(form, *given, **options)
+
+    monkeypatch.setattr(choice, "fault_of", fault)
+    return calls
+
+
+def on_cpu(*forms, **options) -> Choice:
+    """A choice that checks its forms on the CPU, too."""
+    return Choice(forms=[*forms, *choice.FORMS], devices=("cpu",), **options)
+
+
+def asked(name="three components with bias"):
+    """A loss with gradients of a planted batch."""
+    mixture, targets_N = planted.batch(CASES[name], CPU)
+    given = [each for each in mixture.given if each is not None]
+    loss = kernels.mean_nll(mixture, targets_N)
+    return [loss.detach(), *torch.autograd.grad(loss, given)]
+
+
+def test_on_the_cpu_nothing_is_checked(counted):
+    with using(Choice()):
+        asked()
+    assert counted == []
+
+
+@pytest.mark.parametrize(("installed", "first"), [(True, ["log_sum_exp", "rows"]), (False, [])])
+def test_a_gpu_with_triton_is_asked_for_its_kernels_first(monkeypatch, installed, first):
+    monkeypatch.setattr(choice, "has_triton", lambda: installed)
+    on_gpu = planted.batch(CASES["one component"], torch.device("meta"))[0]
+    monkeypatch.setattr(choice, "DEVICES", ("cpu", "cuda", "meta"))
+
+    class OnCuda:
+        device = torch.device("cuda")
+        dtype = torch.float32
+
+        def __len__(self):
+            return 7
+
+    seen = on_gpu.changed(facets_NFE=OnCuda())
+    fitting = [form.name for form in choice.FORMS if form.fits(seen, False)]
+    assert fitting == [*first, "lean", "equations in chunks", "equations"]
+    assert [form.name for form in choice.FORMS if form.fits(seen, True)][: len(first[1:])] == first[1:]
+    with kernels.sizes_only():  # planning needs no kernel
+        assert next(form.name for form in choice.FORMS if form.fits(seen, False)) == "lean"
+
+
+def test_each_shape_is_checked_once_in_each_use_before_it_counts(counted):
+    right = by_rows("rows", combine=rows.combine_rows_, **anything)
+    with using(on_cpu(right)) as _:
+        for _ in range(2):
+            asked()
+        with torch.no_grad():
+            mixture, targets_N = planted.batch(CASES["three components with bias"], CPU)
+            kernels.nll(mixture, targets_N)
+        asked("one component")
+    assert counted == [("rows", choice.TOKENS)] * 3
+
+
+def test_each_evaluation_checks_the_nll_again_with_fewer_tokens(counted):
+    right = by_rows("rows", combine=rows.combine_rows_, **anything)
+    mixture, targets_N = planted.batch(CASES["more tokens than are compared"], CPU)
+    with using(on_cpu(right)):
+        asked("more tokens than are compared")
+        with torch.no_grad():
+            for _ in range(3):
+                kernels.check_again()
+                for _ in range(2):
+                    kernels.nll(mixture, targets_N)
+    assert counted == [("rows", choice.TOKENS)] * 2 + [("rows", choice.FEWER_TOKENS)] * 2
+
+
+def test_what_is_wrong_is_left_out_with_a_sentence_and_the_next_form_runs(counted):
+    told, form = [], faulty(after=scaled("scale", 1.01))
+    with using(Choice()):
+        expected = asked()
+    with using(on_cpu(form, log=told.append)) as _:
+        current = choice.current()
+        found = asked(), asked("one component")
+    assert all(torch.equal(a, b) for a, b in zip(found[0], expected, strict=True))
+    assert [name for name, _ in counted] == ["rows", "lean", "lean"]
+    (sentence,) = told
+    assert sentence.startswith("Left out on this device: a kernel, since the gradient of the facets is wrong by")
+    assert sentence.endswith("torch's own operations run instead")
+    assert current.sentences() == (sentence,)
+
+
+def test_where_the_lean_evaluation_is_left_out_the_equations_run(monkeypatch):
+    mixture = Mixture(torch.ones(1, 1, 1, 2, requires_grad=True), None, torch.zeros(4, 2))
+    monkeypatch.setattr(choice, "lean", lambda *arguments: pytest.fail("the lean evaluation ran"))
+    with using(Choice({"lean": "it was wrong"}, log=lambda sentence: None)):
+        for loss in (mixture.mean_nll(torch.tensor([[1]])), mixture.nll(torch.tensor([[1]]))):
+            torch.testing.assert_close(loss.sum().detach(), torch.tensor(4.0).log())
+        assert mixture.statistics().entropy.item() == pytest.approx(torch.tensor(4.0).log().item())
+
+
+def raising(error):
+    def combine(*given):
+        raise error
+
+    return by_rows("rows", combine=combine, **anything)
+
+
+def test_what_raises_is_left_out_with_its_first_line():
+    form = raising(RuntimeError("CUDA error: misaligned address\nCompile with TORCH_USE_CUDA_DSA"))
+    with using(on_cpu(form, log=lambda sentence: None)):
+        asked()
+        left_out = choice.current().left_out
+    assert left_out == {"rows": "it raised RuntimeError: CUDA error: misaligned address"}
+
+
+def test_want_of_memory_says_nothing_of_a_form():
+    current = on_cpu(raising(torch.OutOfMemoryError("CUDA out of memory")))
+    with using(current), pytest.raises(torch.OutOfMemoryError):
+        asked()
+    assert current.left_out == {}
+
+
+def test_a_form_is_written_down_while_it_is_tried(counted):
+    events = []
+
+    @contextlib.contextmanager
+    def trying(name):
+        events.append(name)
+        yield
+        events.append("done")
+
+    with using(on_cpu(by_rows("rows", combine=rows.combine_rows_, **anything), trying=trying)):
+        asked()
+        asked()
+    assert events == ["rows", "done"]
+
+
+def test_a_process_whose_gpu_is_lost_ends(monkeypatch, capfd):
+    ended = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    choice.end_if_lost(torch.device("cuda"))
+    assert ended == []
+
+    def lost(device):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lost)
+    choice.end_if_lost(torch.device("cuda"))
+    assert ended == [1]
+    assert "illegal memory access" in capfd.readouterr().err
+
+
+def test_no_form_is_checked_while_a_graph_is_captured(monkeypatch):
+    mixture, targets_N = planted.batch(CASES["one component"], CPU)
+    current = on_cpu()
+    monkeypatch.setattr(choice, "_captures", lambda mixture: True)
+    with pytest.raises(RuntimeError, match="for the first time while a graph is captured"):
+        current.form(mixture, targets_N)
+    monkeypatch.setattr(choice, "_captures", lambda mixture: False)
+    assert current.form(mixture, targets_N) is LEAN
+    monkeypatch.setattr(choice, "_captures", lambda mixture: True)
+    assert current.form(mixture, targets_N) is LEAN
+
+
+def test_a_check_changes_neither_gradients_nor_random_streams():
+    before = torch.get_rng_state()
+    mixture, targets_N = planted.batch(CASES["three components"], CPU)
+    values = [each.detach().clone() for each in (mixture.facets_NFE, mixture.weight_VE)]
+    assert fault_of(LEAN, mixture, targets_N) == ""
+    assert mixture.weight_VE.grad is None
+    assert all(torch.equal(a, b) for a, b in zip(values, (mixture.facets_NFE, mixture.weight_VE), strict=True))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("N", [1, 2])
+def test_a_batch_of_a_token_or_two_is_enough(N):
+    mixture, targets_N = planted.batch(replace_tokens(CASES["three components"], N), CPU)
+    assert fault_of(LEAN, mixture, targets_N) == ""
+
+
+def replace_tokens(case, N):
+    return case._replace(N=N)
+
+
+def test_facets_of_zero_have_no_certain_word():
+    mixture, targets_N = planted.batch(CASES["one component"], CPU)
+    zero = mixture.changed(facets_NFE=torch.zeros_like(mixture.facets_NFE).requires_grad_())
+    assert fault_of(LEAN, zero, targets_N) == ""
+    assert fault_of(replace(LEAN, nll=partial(_off_by, EQUATIONS.nll)), zero, targets_N) != ""
+
+
+def _off_by(nll, *given):
+    return nll(*given) + 1e-3
