@@ -22,12 +22,9 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("containment",),
     ("registry",),
     ("dropout",),
-    (
-        "protocols",
-        "output_layers",
-        "distributions",
-        "kernels",
-    ),  # kernels evaluate a Mixture, and a Mixture calls the kernels
+    ("protocols",),
+    ("kernels",),
+    ("distributions",),
     ("corpora",),
     ("model",),
     ("plan",),

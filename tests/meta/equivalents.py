@@ -33,7 +33,7 @@ NUMBER = "a tensor of one number, or numpy's, does the same as the number"
 NEAREST = "only the order - 1 nearest tokens are read"
 EQUIVALENT = [
     Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),
-    Equivalent("Layout.owners", "devices.in_sizes_only()", "the cached and the other function return the same"),
+    Equivalent("Layout.owners", "in_sizes_only()", "the cached and the other function return the same"),
     Equivalent("tokens_at_once", "blocks[0]", "all blocks have as many tokens, and are on one device"),
     Equivalent("Bend.map_", "self.c != 0", "adding 0 changes nothing"),
     Equivalent("Lean", "0.0", "only `gradients` reads it, and its callers give it"),
@@ -42,12 +42,12 @@ EQUIVALENT = [
     Equivalent("Lean.gradients", "self.z_loss", NO_PENALTY),
     Equivalent("Lean._differentiate", "self.z_loss", NO_PENALTY),
     Equivalent("Lean.gradients", "chunk.rows.normaliser.square().mean(1)", SAME_AXIS),
-    Equivalent("Lean._chunks", "devices.in_sizes_only()", "only where tensors have no numbers: second_device.py"),
-    Equivalent("Lean._combined", "self.logit_map is None", SPEED),
+    Equivalent("Lean._chunks", "in_sizes_only()", "only where tensors have no numbers: second_device.py"),
+    Equivalent("Lean._combined", "self.bends", SPEED),
     Equivalent("Lean._combined", "range(0, len(target_nK), size)", "a part without tokens adds nothing"),
     Equivalent("Lean._combined", "found[0]", "there is one"),
     Equivalent("Lean._combined", "len(found) == 1", "a shortcut: one part put together is that part"),
-    Equivalent("Lean.mapped", "len(block) if self.logit_map is not None else 0", "a range that is empty in any case"),
+    Equivalent("Lean.mapped", "len(block) if self.bends else 0", "a range that is empty in any case"),
     Equivalent("Lean.mapped", "slope[i:i + size]", "torch gives an empty output its size, at the same place"),
     Equivalent(
         "Lean.mapped_at_once", "len(blocks[0]) if blocks[0].dtype == self.wide else tokens_at_once(*blocks)", SPEED

@@ -53,7 +53,6 @@ ELSEWHERE = (
     "tests/cli/test_bench.py::test_the_doctor_tells_machine_and_probe",
     "tests/cli/test_help.py::test_the_shell_is_offered_the_names_of_commands",
     "tests/code/test_fingerprints.py::test_without_git_no_commit_is_known",
-    "tests/machine/test_proofs.py::test_the_process_of_a_proof_runs_and_reports_every_part",
 )
 
 
