@@ -1,0 +1,126 @@
+"""Tuning methods: what is due, and that a new method is one class."""
+
+from collections.abc import Mapping
+
+import handmade
+import pytest
+
+from harness import plan
+from harness.errors import SuiteError
+from harness.execution.options import RunOptions
+from harness.execution.planned import due
+from harness.plan import tuning
+from harness.plan.specs import TrialSpec
+from harness.plan.tuning import Choice, TunedRow, TuneSpec, lowest
+from harness.records import choices, store
+from harness.records.record import TrialRecord
+
+SUITE = """\
+name: small
+version: 1
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [{lstm: {d_model: 8, num_layers: 1}}]
+heads: [softmax, {mos: {num_mixtures: 2}}]
+train: {optimizer: sgd, lr: 1.0, epochs: 8, batch_size: 4, seq_len: 7}
+seeds: [1, 2]
+tune: {seed: 9, space: {train.lr: [0.5, 1.0, 2.0, 4.0]}}
+"""
+
+
+class Halving:
+    """Every point for a quarter of the epochs, the better half for half of them, and so on: successive halving.
+
+    Source: Jamieson and Talwalkar (2016).
+    """
+
+    def lengths(self, tune: TuneSpec, epochs: float) -> list[float]:
+        return [epochs / 4, epochs / 2, epochs]
+
+    def next(self, row: TunedRow, ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
+        points = list(row.candidates)
+        for rung in range(len(points[0].trials)):
+            trials = [point.trials[rung] for point in points]
+            if missing := [trial for trial in trials if trial.id not in ppl]:
+                return missing
+            points.sort(key=lambda point: (ppl[point.trials[rung].id] is None, ppl[point.trials[rung].id] or 0.0))
+            points = points[: max(1, len(points) // 2)]
+        return lowest(row, [trial for trial in row.tuning_trials if trial.id in ppl], ppl)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A function: the text of a suite, the perplexity of a trial -> what was run until nothing was due, each batch as
+    (head, learning rate, epochs, seed), and the records.
+    """
+
+    def loaded(text: str, perplexity, options: RunOptions | None = None):
+        path = tmp_path / "small.yaml"
+        path.write_text(text)
+        suite, ran, tried = plan.load(path), [], set()
+        records = choices.read(suite, tmp_path, pytest.fail)
+        while todo := due(records, options or RunOptions(), tried):
+            ran.append([(t.head.name, t.train.lr, t.train.epochs, t.seed) for t in todo])
+            for trial in todo:
+                store.save(record(trial, perplexity(trial), suite), records.runs)
+            tried |= {trial.id for trial in todo}
+            records = choices.read(suite, tmp_path, pytest.fail)
+        return ran, records
+
+    def record(trial: TrialSpec, ppl: float | None, suite: plan.Suite) -> TrialRecord:
+        tuned = trial.id in {each.id for each in suite.tuning_trials}
+        kept = {"metrics": {**handmade.record(spec=trial).metrics, "valid_ppl": ppl}} if ppl is not None else {}
+        failed = {"status": "diverged", "message": "nan"} if ppl is None else {}
+        return handmade.record(spec=trial, suite="small").model_copy(update={**kept, **failed, "tuning": tuned})
+
+    return loaded
+
+
+def best_at(trial: TrialSpec) -> float:
+    """Softmax is best at 2, the mixture at 0.5; a longer training is better."""
+    return 5.0 + abs(trial.train.lr - (2.0 if trial.head.name == "softmax" else 0.5)) + 1 / trial.train.epochs
+
+
+def test_every_point_is_tried_once_and_then_the_table(made):
+    ran, records = made(SUITE, best_at)
+    rates = (0.5, 1.0, 2.0, 4.0)
+    assert ran == [
+        [(head, lr, 8.0, 9) for head in ("softmax", "mos") for lr in rates],
+        [(head, lr, 8.0, seed) for head, lr in (("softmax", 2.0), ("mos", 0.5)) for seed in (1, 2)],
+    ]
+    assert not due(records, RunOptions())
+
+
+@pytest.mark.parametrize(
+    ("options", "again"),
+    [({}, 0), ({"retry_failed": True}, 2), ({"force": True}, 8), ({"force": True, "only": ("head=mos",)}, 4)],
+)
+def test_what_has_a_record_runs_again_only_where_that_is_asked_for(made, options, again):
+    _, records = made(SUITE, lambda trial: None if trial.train.lr == 4.0 else best_at(trial))
+    todo = due(records, RunOptions(**options))
+    assert [trial.seed for trial in todo] == [9] * again  # tuning trials come first
+    later = due(records, RunOptions(**options), {trial.id for trial in todo})
+    assert [trial.seed for trial in later] == ([1, 2] * (again // 4) if "force" in options else [])
+
+
+def test_successive_halving_is_one_class(made, monkeypatch):
+    monkeypatch.setitem(tuning.METHODS, "halving", Halving())
+    ran, records = made(SUITE.replace("seed: 9,", "seed: 9, method: halving,"), best_at)
+    assert [[each[:3] for each in batch if each[0] == "softmax"] for batch in ran[:3]] == [
+        [("softmax", lr, 2.0) for lr in (0.5, 1.0, 2.0, 4.0)],
+        [("softmax", lr, 4.0) for lr in (2.0, 1.0)],
+        [("softmax", 2.0, 8.0)],
+    ]
+    assert ran[3:] == [[(head, lr, 8.0, s) for head, lr in (("softmax", 2.0), ("mos", 0.5)) for s in (1, 2)]]
+    # the choice is stored and read, though half of the points have no record of the whole length
+    assert choices.keep(records, [0, 1], set())
+    again = choices.read(records.suite, records.runs.parents[1], pytest.fail)
+    assert [choice.point for choice in again.stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
+    assert {len(choice.valid_ppl) for choice in again.stored} == {7}
+
+
+def test_an_unknown_method_has_its_line_and_column(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(SUITE.replace("seed: 9,", "seed: 9, method: bayes,"))
+    with pytest.raises(SuiteError) as refused:
+        plan.load(path)
+    assert refused.value.problems == [f"{path}:8:25: tune.method: expected one of once, got 'bayes'"]
