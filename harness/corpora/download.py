@@ -1,6 +1,11 @@
-"""Files with a pinned SHA-256: verified if they exist, else downloaded by pooch. Errors are one sentence."""
+"""Files with a pinned SHA-256: verified if they exist, else downloaded by pooch, or copied out of a pinned zip archive.
 
+Errors are one sentence. An archive is opened only after its own hash was verified, so it holds what its author put in.
+"""
+
+import hashlib
 import time
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +13,8 @@ import pooch
 import requests
 import urllib3
 
-from harness.corpora.archives import copy_member
 from harness.errors import CorpusError
+from harness.machine.files import atomically
 
 DEFAULT_DATA = Path(pooch.os_cache("output-head-harness"))
 MAX_BYTES = 2 * 1024**3
@@ -25,8 +30,7 @@ class PinnedFile:
         path: its path relative to the data folder.
         url: the address for the download; for a file in an archive, its name within the archive.
         sha256: its SHA-256.
-        archive: the archive that contains it, which is pinned, too, and is kept. It is opened only after its hash was
-            verified.
+        archive: the zip archive that contains it, which is pinned, too, and is kept.
     """
 
     path: str
@@ -71,6 +75,20 @@ def verified(file: PinnedFile, data: Path) -> Path:
     if found != file.sha256:
         raise CorpusError(f"{place} has another content: expected sha256 {file.sha256}, found {found}")
     return place
+
+
+def copy_member(archive: Path, name: str, place: Path, *, sha256: str) -> None:
+    """Copy one file out of a verified zip archive. `place` gets its complete content or is not changed.
+
+    Raises: ValueError when the file has another SHA-256.
+    """
+    digest = hashlib.sha256()
+    with zipfile.ZipFile(archive) as opened, opened.open(name) as source, atomically(place) as target:
+        while block := source.read(2**20):
+            target.write(block)
+            digest.update(block)
+        if digest.hexdigest() != sha256:
+            raise ValueError(f"'{name}' of the archive has another sha256 than the pinned one")
 
 
 def _download(file: PinnedFile, place: Path) -> None:

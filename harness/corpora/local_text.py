@@ -10,12 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from harness.corpora.characters import character_corpus
-from harness.corpora.codecs import WordCodec
 from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts
 from harness.corpora.subwords import TokenizerSpec, check_tokenizer, counting, fetch_tokenizer, pieces, vocab_size
 from harness.corpora.token_files import Recipe, tokenized
-from harness.corpora.vocabulary import COUNTING, Boundary, encode_splits, line_tokens, vocabulary
+from harness.corpora.vocabulary import (
+    COUNTING,
+    Boundary,
+    WordCodec,
+    character_corpus,
+    encode_splits,
+    line_tokens,
+    vocabulary,
+)
 from harness.errors import CorpusError
 from harness.machine.files import read_bounded
 from harness.registry import CORPORA

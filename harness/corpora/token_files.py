@@ -21,7 +21,6 @@ from pydantic import TypeAdapter, ValidationError
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from harness.corpora.characters import difference, size_within, text_size
 from harness.corpora.corpus import SPLITS, Corpus, TextSize
 from harness.corpora.subwords import (
     END_OF_TEXT,
@@ -31,6 +30,7 @@ from harness.corpora.subwords import (
     first_token,
     make_tokenizer,
 )
+from harness.corpora.vocabulary import difference, size_within, text_size
 from harness.errors import CorpusError, StorageError
 from harness.machine.files import atomically, cache_folder, read_bounded, remove_stale, write_atomically
 

@@ -1,4 +1,4 @@
-"""Vocabularies, and the counting rules of word-level corpora.
+"""Vocabularies of words, characters and bytes: counting rules, texts to ids, and ids to texts.
 
 Standard counting: tokens are separated by whitespace, and every line, also a blank one, has one <eos>. Ids are in the
 order of first appearance in the training split. With the boundary 'sos_eos' every line also begins with <sos>, which is
@@ -7,13 +7,14 @@ perplexity per token.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from harness.corpora.corpus import SPLITS, Codec, Corpus
+from harness.corpora.corpus import SPLITS, Codec, Corpus, TextSize
 from harness.errors import CorpusError
 
 EOS, SOS, UNK = "<eos>", "<sos>", "<unk>"
@@ -77,3 +78,153 @@ def line_end(corpus: Corpus) -> int | None:
     """Return the id of <eos>; None if the tokens of a corpus are not the words of lines."""
     symbols = corpus.symbols or ()
     return symbols.index(EOS) if EOS in symbols else None
+
+
+class WordCodec:
+    """One id for each word, and <eos> for each line end. A last line without a line end gets no <eos>.
+
+    `decode(encode(text))` can differ from the text: words are joined with single spaces, unknown words become <unk>,
+    and <sos> is left out.
+
+    Args:
+        symbols: the words in the order of their ids.
+        boundary: with 'sos_eos' every line begins with <sos>.
+        words: splits a line into words; by default on whitespace.
+    """
+
+    def __init__(
+        self, symbols: Sequence[str], *, boundary: Boundary = "eos", words: Callable[[str], list[str]] = str.split
+    ):
+        self._symbols, self._boundary, self._words = tuple(symbols), boundary, words
+        self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
+
+    def encode(self, text: str) -> list[int]:
+        """Return token ids. Unknown words become <unk>. Raises CorpusError if the vocabulary has no <unk>."""
+        *lines, last = text.split("\n")
+        tokens = line_tokens([self._words(line) for line in lines], self._boundary)
+        tokens += [SOS] * bool(last and self._boundary == "sos_eos") + self._words(last)
+        return _known(tokens, self._ids, "word")
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the words, separated by spaces, with a line end for each <eos>."""
+        lines: list[list[str]] = [[]]
+        for index in ids:
+            symbol = self._symbols[index]
+            if symbol == EOS:
+                lines.append([])
+            elif symbol != SOS:
+                lines[-1].append(symbol)
+        return "\n".join(" ".join(words) for words in lines)
+
+
+class CharacterCodec:
+    """One id for each character. `decode(encode(text)) == text` if the vocabulary has all characters of the text.
+
+    Args:
+        symbols: the symbols in the order of their ids; each is a character, or <unk> for any other character.
+        spelled: character -> symbol, for characters whose symbol is another text: {' ': '_', line end: '<eos>'}.
+    """
+
+    def __init__(self, symbols: Sequence[str], *, spelled: Mapping[str, str] | None = None):
+        self._symbols, self._spelled = tuple(symbols), dict(spelled or {})
+        self._meant = {symbol: character for character, symbol in self._spelled.items()}
+        self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
+
+    def encode(self, text: str) -> list[int]:
+        """Return token ids. Unknown characters become <unk>. Raises CorpusError if the vocabulary has no <unk>."""
+        return _known([self._spelled.get(character, character) for character in text], self._ids, "character")
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text. <unk> is written as <unk>."""
+        return "".join(self._meant.get(self._symbols[index], self._symbols[index]) for index in ids)
+
+
+class ByteCodec:
+    """One id for each byte of UTF-8.
+
+    Args:
+        values: the bytes in the order of their ids.
+    """
+
+    def __init__(self, values: bytes):
+        self._values = values
+        self._ids = {value: index for index, value in enumerate(values)}
+
+    def encode(self, text: str) -> list[int]:
+        """Return token ids. Raises CorpusError for a byte that the corpus does not have."""
+        return _known(text.encode(), self._ids, "byte")
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text. Bytes that are not valid UTF-8, as a part of a character, become U+FFFD."""
+        return bytes(self._values[index] for index in ids).decode("utf-8", errors="replace")
+
+
+def _known(tokens: Sequence, ids: Mapping, kind: str) -> list[int]:
+    unknown = ids.get(UNK)
+    found = [ids.get(token, unknown) for token in tokens]
+    if unknown is None and None in found:
+        raise CorpusError(f"the {kind} {tokens[found.index(None)]!r} is not in the corpus' vocabulary")
+    return found
+
+
+_CODE_POINTS = 0x110000
+
+
+def character_corpus(texts: Mapping[str, str], *, min_count: int = 1, where: str) -> Corpus:
+    """Return a corpus with one id for each character, in the order of first appearance in the training split; <unk> is
+    last.
+
+    Args:
+        min_count: characters seen less often in the training split become <unk>.
+    Raises: CorpusError when a text has fewer than 2 characters.
+    """
+    for name in SPLITS:
+        if len(texts[name]) < 2:
+            raise CorpusError(f"{where}: the {name} split has {len(texts[name])} tokens; at least 2 are needed")
+    counts = np.bincount(_codes(texts["train"]), minlength=_CODE_POINTS)
+    seen = [chr(code) for code in np.flatnonzero(counts >= min_count)]
+    symbols = (*sorted(seen, key=texts["train"].index), UNK)
+    table = np.full(_CODE_POINTS, len(symbols) - 1, dtype=np.int64)
+    table[[ord(symbol) for symbol in symbols[:-1]]] = np.arange(len(symbols) - 1)
+    return Corpus(
+        vocab_size=len(symbols),
+        symbols=symbols,
+        codec=CharacterCodec(symbols),
+        test_size=difference(text_size(texts["test"]), size_within(texts["test"], texts["test"][0].encode())),
+        **{name: torch.from_numpy(table[_codes(texts[name])]) for name in SPLITS},
+    )
+
+
+def byte_ids(content: np.ndarray, values: bytes) -> Tensor:
+    """Return (N,) int32 ids of bytes: the index of each byte in `values`."""
+    table = np.zeros(256, dtype=np.int32)
+    table[list(values)] = np.arange(len(values))
+    return torch.from_numpy(table[content])
+
+
+def text_size(text: str) -> TextSize:
+    """Return the size of a text. Words are separated by whitespace; bytes are those of UTF-8."""
+    return TextSize(words=len(text.split()), characters=len(text), bytes=len(text.encode()))
+
+
+def size_within(text: str, prefix: bytes) -> TextSize:
+    """Return the size of the part of a text that its first bytes `prefix` cover completely.
+
+    A word or character counts if its last byte belongs to the prefix.
+    """
+    before = prefix.decode(errors="ignore")
+    cut = bool(before) and len(before) < len(text) and not (before[-1].isspace() or text[len(before)].isspace())
+    return TextSize(words=len(before.split()) - cut, characters=len(before), bytes=len(prefix))
+
+
+def difference(whole: TextSize, part: TextSize) -> TextSize:
+    """Return the size of a text without a part of it."""
+    return TextSize(
+        words=whole.words - part.words,
+        characters=whole.characters - part.characters,
+        bytes=whole.bytes - part.bytes,
+    )
+
+
+def _codes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")

@@ -38,7 +38,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from harness.code.fingerprints import KINDS, code_of, harness_code
+from harness.code.fingerprints import KINDS, code_of, harness_code, moved
 from harness.containment.calls import calling
 from harness.corpora.corpus import Corpus
 from harness.distributions import Mixture
@@ -92,7 +92,10 @@ def edited(record: TrialRecord) -> tuple[str, ...]:
     """Return those of 'head', 'backbone' and 'corpus' whose source differs from the source that made a record."""
     if record.code is None:
         return ()
-    both = {kind: (getattr(record.code, kind), code_of(kind, getattr(record.spec, kind).name).sha256) for kind in KINDS}
+    both = {
+        kind: (moved(getattr(record.code, kind)), code_of(kind, getattr(record.spec, kind).name).sha256)
+        for kind in KINDS
+    }
     return tuple(kind for kind, (then, here) in both.items() if then != here and UNKNOWN not in (then, here))
 
 

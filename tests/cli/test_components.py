@@ -10,7 +10,7 @@ import pytest
     [
         ("heads", "mos", "heads/mos.py", "num_mixtures: int = 10"),
         ("backbones", "lstm", "backbones/lstm.py", "d_model: int = 200"),
-        ("corpora", "markov", "harness/corpora/markov.py", "vocab_size: int"),
+        ("corpora", "markov", "harness/corpora/synthetic.py", "vocab_size: int"),
     ],
 )
 def test_list_names_what_is_known_its_file_and_parameters(harness, what, name, origin, parameter):

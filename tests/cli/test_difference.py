@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from harness import plan
-from harness.corpora.codecs import WordCodec
 from harness.corpora.corpus import Corpus, CorpusFacts
+from harness.corpora.vocabulary import WordCodec
 from harness.records import sidecars, store
 from harness.records.sidecars import Timing, TokenScores
 from harness.registry import CORPORA

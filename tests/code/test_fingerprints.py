@@ -94,7 +94,7 @@ def test_every_component_has_a_hash_of_its_own():
     assert UNKNOWN not in {code.sha256 for code in codes}
     files = {code.places[0] for code in codes}
     assert len({code.sha256 for code in codes}) == len(files)  # two corpora of one file have one hash
-    assert {"heads/mos.py", "backbones/lstm.py", "harness/corpora/markov.py"} <= files
+    assert {"heads/mos.py", "backbones/lstm.py", "harness/corpora/synthetic.py"} <= files
 
 
 def test_the_code_of_a_head_counts_and_its_comments_do_not(plugged):
@@ -123,7 +123,7 @@ def test_a_plug_in_that_builds_on_a_head_of_ours_changes_with_it(plugged):
 
 def test_a_head_of_ours_is_named_by_its_file_alone():
     assert str(code_of("head", "mos")) == "heads/mos.py"
-    assert str(code_of("corpus", "markov")) == "harness/corpora/markov.py"
+    assert str(code_of("corpus", "markov")) == "harness/corpora/synthetic.py"
 
 
 def test_a_component_that_is_not_known_here_has_an_unknown_code():

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.corpora.characters import character_corpus, difference, size_within, text_size
 from harness.corpora.corpus import SPLITS, TextSize
 from harness.corpora.local_text import Embedded
-from harness.corpora.vocabulary import UNK, encode, vocabulary
+from harness.corpora.vocabulary import UNK, character_corpus, difference, encode, size_within, text_size, vocabulary
 from harness.errors import CorpusError
 
 TEXT = st.text(st.sampled_from("ab \né你\U0001f600"), min_size=2)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.corpora.codecs import ByteCodec, CharacterCodec, WordCodec
 from harness.corpora.local_text import Embedded, Text
+from harness.corpora.vocabulary import ByteCodec, CharacterCodec, WordCodec
 from harness.errors import CorpusError
 
 WORDS = ("the", "<eos>", "cat", "<unk>")

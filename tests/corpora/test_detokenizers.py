@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.corpora.detokenizers import detokenize_ptb, detokenize_wikitext
+from harness.corpora.published import detokenize_ptb, detokenize_wikitext
 
 WIKITEXT = [
     (" = Robert Boulter = ", "= Robert Boulter ="),

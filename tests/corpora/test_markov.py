@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from harness.corpora.corpus import SPLITS
-from harness.corpora.markov import Markov
+from harness.corpora.synthetic import Markov
 
 
 def dense(chain: Markov) -> torch.Tensor:

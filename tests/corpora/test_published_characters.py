@@ -9,7 +9,7 @@ import torch
 
 from harness.corpora.corpus import SPLITS, TextSize
 from harness.corpora.download import PinnedFile
-from harness.corpora.published_characters import Enwik8, PennTreebankCharacters, Text8
+from harness.corpora.published import Enwik8, PennTreebankCharacters, Text8
 from harness.errors import CorpusError
 
 # shared/data/PROVENANCE.md; Mahoney's page: 10^8 bytes each; 27 and 205 symbols: Al-Rfou et al. (2018).

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from harness.corpora.batching import evaluation_blocks, training_segments
-from harness.corpora.spamlang import SpamLang
+from harness.corpora.synthetic import SpamLang
 from harness.distributions import Mixture
 
 NOWHERE = Path("no/such/folder")

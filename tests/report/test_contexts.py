@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from harness.corpora.codecs import ByteCodec, CharacterCodec, WordCodec
 from harness.corpora.corpus import Corpus
+from harness.corpora.vocabulary import ByteCodec, CharacterCodec, WordCodec
 from harness.errors import RecordError
 from harness.records.sidecars import TokenScores
 from harness.report.diff.contexts import contexts

@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 from harness import plan
-from harness.corpora.markov import Markov
+from harness.corpora.synthetic import Markov
 from harness.errors import CorpusError
 from harness.records import store
 from harness.trial.run import run

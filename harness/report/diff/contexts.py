@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.corpora.codecs import WordCodec
 from harness.corpora.corpus import Corpus
+from harness.corpora.vocabulary import WordCodec
 from harness.errors import RecordError
 from harness.records.sidecars import TokenScores
 from harness.report.evidence.gains import Differences, differences

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.code.fingerprints import KINDS
+from harness.code.fingerprints import KINDS, moved
 from harness.diagnostics.trained import corpus_of
 from harness.errors import CorpusError, ExecutionError, RecordError
 from harness.records.record import TrialRecord
@@ -86,7 +86,7 @@ def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
         for kind in KINDS
         if one.code is not None and other.code is not None
         if getattr(one.spec, kind).name == getattr(other.spec, kind).name
-        if getattr(one.code, kind) != getattr(other.code, kind)
+        if moved(getattr(one.code, kind)) != moved(getattr(other.code, kind))
     }
     return sorted(found)
 

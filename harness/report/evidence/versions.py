@@ -116,17 +116,21 @@ def _versions(records: Iterable[TrialRecord], outdated: Changed) -> list[tuple[T
     also if their source differs: they behave alike. So are the harness' own codes that behave alike.
     """
     known = [record for record in records if record.status == "ok" and record.code is not None]
-    present = next((record.code.components for record in known if record.id not in outdated), None)
+    present = next((_components(record) for record in known if record.id not in outdated), None)
 
     def version(record: TrialRecord) -> Version:
         kinds = outdated.get(record.id)
-        components = record.code.components if kinds else present
+        components = _components(record) if kinds else present
         return (
             *components,
             record.code.harness if kinds and "harness" in kinds else fingerprints.harness_code().sha256,
         )
 
     return [(each, version(each)) for each in known]
+
+
+def _components(record: TrialRecord) -> tuple[str, ...]:
+    return tuple(map(fingerprints.moved, record.code.components))
 
 
 def _differing(versions: list[Version], since: Container[str]) -> list[int]:
