@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pooch
 import pytest
 import torch
 from commands import PATIENCE
 
-from harness.corpora import download, token_files
+from harness.corpora import token_files
 from harness.corpora.corpus import SPLITS, TextSize
 from harness.corpora.local_text import Text
 from harness.corpora.subwords import END_OF_TEXT
@@ -212,4 +213,4 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(texts, tmp_path, monkeyp
 
 def test_the_cache_is_where_corpora_are_downloaded_to_unless_told_otherwise(monkeypatch):
     monkeypatch.delenv("HARNESS_CACHE")
-    assert tokens_folder() == download.DEFAULT_DATA / "tokens"
+    assert tokens_folder() == Path(pooch.os_cache("output-head-harness")) / "tokens"
