@@ -54,9 +54,7 @@ NUMERIC = (
     "training/parts.py",
     "training/schedules.py",
     "training/step.py",
-    "trial/conditions.py",
-    "trial/from_the_right.py",
-    "trial/sources.py",
+    "trial/setup.py",
     "trial/stages.py",
 )
 

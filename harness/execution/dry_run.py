@@ -22,9 +22,8 @@ from harness.plan.specs import TrialSpec
 from harness.plan.tuning import point_text
 from harness.printable import counted
 from harness.training.step import Diverged
-from harness.trial.conditions import with_exact_route
 from harness.trial.one_batch import give_back, one_batch
-from harness.trial.sources import fetch_sources, load_planned
+from harness.trial.setup import fetch_sources, load_planned, with_exact_route
 from harness.trial.task import Task
 
 NOT_OF_A_STEP = {"lr", "epochs", "schedule"}  # settings of training in which rows may differ that are tried once

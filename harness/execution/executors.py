@@ -26,7 +26,7 @@ from harness.records.sidecars import Timing
 from harness.tracking.safe_tracker import SafeTracker
 from harness.training.checkpoint import BEST, ends_with_seal
 from harness.training.loop import Progress
-from harness.trial import attempt
+from harness.trial import sessions
 from harness.trial.log import LOG_NAME
 from harness.trial.run import tidy
 from harness.trial.task import Task
@@ -256,7 +256,7 @@ def tidy_finished(runs: Path, finished: Iterable[str]) -> None:
     """
     for trial in finished:
         folder = store.folder(runs, trial)
-        if not attempt.ended(folder):
+        if not sessions.ended(folder):
             with contextlib.suppress(StorageError), store.writing(runs, trial, wait=0):
                 found, _ = store.load_all(runs, [trial])  # read again: another process may have moved it meanwhile
                 if trial in found:

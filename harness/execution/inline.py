@@ -15,7 +15,7 @@ from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
 from harness.trial.exclusive_times import timed
 from harness.trial.run import run
-from harness.trial.sources import fetch_sources
+from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
 
 

@@ -17,7 +17,7 @@ from harness.plan.specs import TrialSpec
 from harness.printable import counted
 from harness.trial.exclusive_times import BUSY_CORES
 from harness.trial.model_times import ModelTime, model_times
-from harness.trial.sources import fetch_sources
+from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
 
 RATIO_DIGITS = 3  # significant ones

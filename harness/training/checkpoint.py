@@ -14,8 +14,7 @@ import hashlib
 import io
 import os
 import shutil
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -26,8 +25,6 @@ from torch import Tensor
 from harness.errors import Damaged
 from harness.kernels.products import Route
 from harness.machine.files import atomically
-from harness.plan.suite_file import CheckpointSpec
-from harness.training.parts import Stateful
 
 SCHEMA = 2  # of checkpoints: raise it when a part of training is added, removed or has another state
 BEST = "best.pt"  # weights of the best epoch by validation, beside the record
@@ -213,16 +210,6 @@ class Checkpoints:
         return self.folder / f"best-{epoch:06}.pt"
 
 
-class NoCheckpoints:
-    """In the place of Checkpoints in a worker that writes none: each further worker of a data-parallel trial."""
-
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Nothing: the first worker saves it."""
-
-    def save_best(self, weights: dict[str, Tensor], epoch: int) -> None:
-        """Nothing: the first worker saves them."""
-
-
 def _to_plain(checkpoint: Checkpoint) -> dict[str, Any]:
     """A checkpoint as a file holds it: tensors and plain values only."""
     return {
@@ -271,49 +258,3 @@ def _parts(place: Path) -> tuple[bytes, bytes]:
     content = place.read_bytes()
     end = len(content) - len(SEAL) - hashlib.sha256().digest_size
     return content[: max(end, 0)], content[max(end, 0) :]
-
-
-class Saving:
-    """Writes the checkpoints of a trial as often as its suite says.
-
-    Args:
-        checkpoints: where they are written.
-        pace: how often.
-        trial: id of the trial.
-        session: what a checkpoint is to say of the sessions so far; called for each.
-    """
-
-    def __init__(
-        self,
-        checkpoints: Checkpoints | NoCheckpoints,
-        pace: CheckpointSpec,
-        *,
-        trial: str,
-        session: Callable[[], SessionInfo],
-    ):
-        self.checkpoints, self.pace, self.trial, self.session = checkpoints, pace, trial, session
-        self._saved_at = time.monotonic()
-
-    def due_within_epoch(self) -> bool:
-        """Whether so many minutes have passed since the last checkpoint that another is to be written."""
-        return time.monotonic() - self._saved_at >= 60 * self.pace.minutes
-
-    def due_after(self, epoch: int) -> bool:
-        """Whether a checkpoint is to be written after an epoch."""
-        return epoch % self.pace.epochs == 0 or self.due_within_epoch()
-
-    def save(self, position: Position, best_epoch: int | None, parts: Mapping[str, Stateful]) -> None:
-        """Write a checkpoint. Raises StorageError."""
-        checkpoint = Checkpoint(
-            trial=self.trial,
-            position=position,
-            best_epoch=best_epoch,
-            session=self.session(),
-            parts={name: part.state_dict() for name, part in parts.items()},
-        )
-        self.checkpoints.save(checkpoint)
-        self._saved_at = time.monotonic()
-
-    def save_best(self, weights: dict[str, Tensor], epoch: int) -> None:
-        """Write the weights of the best epoch so far. Raises StorageError."""
-        self.checkpoints.save_best(weights, epoch)

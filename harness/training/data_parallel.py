@@ -3,7 +3,7 @@ mean of their gradients, so that the update is that of one worker with the whole
 
 The first worker has the trial's lock, log, checkpoints and record, and ends the trial with a status
 (harness/trial/run.py). The others make every step and every validation with it and write nothing
-(harness/trial/follow.py). When one ends early, the executor that started the workers ends all of them.
+(harness/trial/run.py). When one ends early, the executor that started the workers ends all of them.
 
 Two workers give the same bits in every run. With more workers gloo or NCCL chooses the order in which gradients are
 added, which may change when a trial is resumed.

@@ -105,6 +105,9 @@ class TokenNll:
         self.nll_N[places], self.offset_N[places] = nll_BT[counts_BT].float(), offset_BT[counts_BT]
 
 
+Direction = tuple[LanguageModel, TokenNll]  # a model that reads in one direction, and what it gave to each token
+
+
 @torch.no_grad()
 def evaluate(
     model: LanguageModel,
@@ -154,6 +157,32 @@ def evaluate(
     clock.settle()
     nll_sum, num_scored, num_uncounted = totals.tolist()
     return Score(nll_sum, int(num_scored), int(num_scored - num_uncounted))
+
+
+def score_from_the_right(
+    model: LanguageModel, corpus: Corpus, spec: EvalSpec, *, sample: Collection[int], beat: Callable[[], None]
+) -> tuple[dict[str, float], list[Direction]]:
+    """Score the test split from right to left with the weights in `model`: every token but the last, from the tokens
+    after it in its segment. No state is carried.
+
+    The last segment of a column may be filled up with the last token of the split, and a model from the right reads
+    this filler. A split has less of it than a batch has rows.
+
+    Args:
+        corpus: on the model's device.
+        sample: numbers of segments that are kept, as in TokenNll.
+        beat: called after each segment: a sign of life.
+    Returns: metrics, and the direction with what it gave each token; both empty for a model that reads from left to
+        right only.
+    """
+    from_the_right = model.from_the_right()
+    if from_the_right is None:
+        return {}, []
+    test_N, device = corpus.test, corpus.test.device
+    tokens = TokenNll(len(test_N), device, sample)
+    clock = Clock(device, beat)  # its times are not those of the column eval ms/batch
+    score = evaluate(from_the_right, test_N, spec, uncounted_id=corpus.uncounted_id, clock=clock, keep=tokens)
+    return {"test_ppl_from_the_right": score.ppl}, [(from_the_right, tokens)]
 
 
 def refuse_stride(spec: EvalSpec, state: Any) -> None:

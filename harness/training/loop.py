@@ -5,10 +5,12 @@ reports its progress, and what it leaves is `Fitted`.
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+from torch import Tensor
 
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import Corpus
@@ -16,10 +18,11 @@ from harness.errors import ExecutionError
 from harness.machine.stop_request import Interrupted, StopRequest
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
+from harness.plan.suite_file import CheckpointSpec
 from harness.records.record import CurvePoint
 from harness.training.averaging import make_averaging
-from harness.training.checkpoint import Checkpoint, Position, Saving
-from harness.training.clocks import Clock, Clocks
+from harness.training.checkpoint import Checkpoint, Position
+from harness.training.clocks import Clocks
 from harness.training.cuda_graph import GraphStep
 from harness.training.evaluation import Score, evaluate
 from harness.training.optimization import clear_momentum, make_optimizer
@@ -49,32 +52,6 @@ class Progress:
     steps: int
     valid_ppl: float | None
     ms_per_batch: float
-
-
-class Throttled:
-    """Reports at most every PROGRESS_SECONDS within an epoch, and always at its end."""
-
-    def __init__(self, report: Callable[[Progress], None], epochs: float, clock: Clock):
-        self._report, self._epochs, self._clock = report, epochs, clock
-        self._due = 0.0
-
-    def __call__(self, epoch: int, step: int, steps: int, score: Score | None, *, ended: bool = False) -> None:
-        """Report, or skip the report. `score`: the last one, which at the end of an epoch is that of the epoch."""
-        if not ended and (time.monotonic() < self._due or step == steps):
-            return
-        if (recent := self._clock.recent()) is None:  # a GPU has not ended its first step
-            return
-        self._due = time.monotonic() + PROGRESS_SECONDS
-        self._report(
-            Progress(
-                epoch=epoch,
-                epochs=self._epochs,
-                step=step,
-                steps=steps,
-                valid_ppl=None if score is None else score.ppl,
-                ms_per_batch=recent,
-            )
-        )
 
 
 @dataclass
@@ -119,30 +96,67 @@ class Fitted:
         self.curve[:] = [CurvePoint(**point) for point in state["curve"]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hooks:
-    """What the training loop calls, and what it fills.
+class Host(Protocol):
+    """Who has a model trained; a trial is one.
 
-    Args:
-        saving: writes checkpoints and the best weights.
+    Attributes:
         clocks: measure steps and evaluations.
         fitted: receives curve and scores.
-        report: receives the progress.
-        prepare: makes the step to train with, before any clock starts, from the eager step, the first segment and the
-            parts of training, which it must not change.
-        agree: the score that counts, from the score of this process; with several workers that of the first.
-        score_start: score the model before the first update, too.
         stop: whether training is to stop. It does so after the step under way, and saves a checkpoint first.
+        pace: how often a checkpoint is written.
+        score_start: score the model before the first update, too.
     """
 
-    saving: Saving
+    clocks: Clocks
+    fitted: Fitted
+    stop: StopRequest
+    pace: CheckpointSpec
+    score_start: bool
+
+    def report(self, progress: Progress) -> None:
+        """Receives the progress."""
+
+    def prepare(self, step: EagerStep, segment: Segment, parts: Parts) -> Step:
+        """The step to train with, made before any clock starts, from the eager step, the first segment and the parts of
+        training, which it must not change.
+        """
+
+    def agree(self, score: Score) -> Score:
+        """The score that counts, from the score of this process; with several workers that of the first."""
+
+    def save(self, position: Position, parts: Parts) -> None:
+        """Write a checkpoint. Raises StorageError."""
+
+    def save_best(self, weights: dict[str, Tensor], epoch: int) -> None:
+        """Write the weights of the best epoch so far. Raises StorageError."""
+
+
+@dataclass(kw_only=True)
+class Alone:
+    """A Host that reports nothing and writes nothing."""
+
     clocks: Clocks
     fitted: Fitted = field(default_factory=Fitted)
-    report: Callable[[Progress], None] = lambda progress: None
-    prepare: Callable[[EagerStep, Segment, Parts], Step] = lambda step, segment, parts: step
-    agree: Callable[[Score], Score] = lambda score: score
-    score_start: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
+    pace: CheckpointSpec = field(default_factory=CheckpointSpec)
+    score_start: bool = False
+
+    def report(self, progress: Progress) -> None:
+        """See Host."""
+
+    def prepare(self, step: EagerStep, segment: Segment, parts: Parts) -> Step:
+        """See Host."""
+        return step
+
+    def agree(self, score: Score) -> Score:
+        """See Host."""
+        return score
+
+    def save(self, position: Position, parts: Parts) -> None:
+        """See Host."""
+
+    def save_best(self, weights: dict[str, Tensor], epoch: int) -> None:
+        """See Host."""
 
 
 class Training:
@@ -153,9 +167,9 @@ class Training:
         position: the present epoch, and how many of its steps are done.
     """
 
-    def __init__(self, model: LanguageModel, corpus: Corpus, train: TrainSpec, *, seed: int, hooks: Hooks):
-        self.model, self.corpus, self.train, self.seed, self.hooks = model, corpus, train, seed, hooks
-        self.fitted, self.clocks, self.saving = hooks.fitted, hooks.clocks, hooks.saving
+    def __init__(self, model: LanguageModel, corpus: Corpus, train: TrainSpec, *, seed: int, host: Host):
+        self.model, self.corpus, self.train, self.seed, self.host = model, corpus, train, seed, host
+        self.fitted, self.clocks = host.fitted, host.clocks
         self.optimizer = make_optimizer(model.parameters(), train)
         self.segments = segments_of(corpus, train, next(model.parameters()).device, seed=seed)
         self.schedule = make_schedule(self.optimizer, train, segments=len(self.segments))
@@ -169,7 +183,7 @@ class Training:
         }
         self.last_epoch = math.ceil(train.epochs)  # it may be a part of an epoch
         self.position = Position()
-        self._report = Throttled(hooks.report, train.epochs, self.clocks.train)
+        self._saved_at, self._report_due = time.monotonic(), 0.0
 
     def fit(self, checkpoint: Checkpoint | None = None) -> None:
         """Train, from a checkpoint if there is one. Afterwards the model has the weights of the last epoch; those of
@@ -192,7 +206,7 @@ class Training:
 
     def _step(self) -> Step:
         step = EagerStep(self.model, self.optimizer, self.train)
-        return self.hooks.prepare(step, self.segments[0], self.parts) if self.train.epochs else step
+        return self.host.prepare(step, self.segments[0], self.parts) if self.train.epochs else step
 
     def _resumed(self, checkpoint: Checkpoint) -> Step:
         """Load all parts, the step last: it is made of the others."""
@@ -208,9 +222,9 @@ class Training:
         """Before the first update: without any epoch the model is validated as it is."""
         if self.train.epochs == 0:
             self._validate(0)
-            self.fitted.start = self.fitted.last if self.hooks.score_start else None
+            self.fitted.start = self.fitted.last if self.host.score_start else None
             self._save(step)
-        elif self.hooks.score_start:
+        elif self.host.score_start:
             self.fitted.start = self._score()
 
     def _train_epoch(self, step: Step) -> None:
@@ -226,10 +240,10 @@ class Training:
         def after_step(done: int) -> None:
             self.averaging.update()
             self.position, self.fitted.epoch_seconds = Position(number, done), stopwatch.seconds
-            self._report(number, done, steps, self.fitted.last)
-            if self.hooks.stop.asked:
+            self._report(number, done, steps)
+            if self.host.stop.asked:
                 self._stop_within_epoch(step)
-            if done < steps and self.saving.due_within_epoch() and step.resumable:
+            if done < steps and self._minutes_passed() and step.resumable:
                 with stopwatch.stopped():
                     self._save(step)
 
@@ -248,10 +262,11 @@ class Training:
         except Interrupted:
             self._stop_within_epoch(step)
         self._end_epoch(number, train_loss, seconds)
-        self._report(number, steps, steps, self.fitted.last, ended=True)
-        if number == self.last_epoch or self.saving.due_after(number) or self.hooks.stop.asked:
+        self._report(number, steps, steps, ended=True)
+        due = number % self.host.pace.epochs == 0 or self._minutes_passed()
+        if number == self.last_epoch or due or self.host.stop.asked:
             self._save(step)
-        self.hooks.stop.check()
+        self.host.stop.check()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -303,20 +318,42 @@ class Training:
             raise Diverged(f"validation loss is {score.mean_nll} after epoch {epoch}")
         if self.fitted.is_better(score):
             self.fitted.best_epoch, self.fitted.best = epoch, score
-            self.saving.save_best(self.model.state_dict(), epoch)
+            self.host.save_best(self.model.state_dict(), epoch)
         self.averaging.swap()
 
     def _score(self) -> Score:
         uncounted_id, clock = self.corpus.uncounted_id, self.clocks.eval
         spec = self.train.evaluation
-        with clock.calling(self.hooks.stop.check):
+        with clock.calling(self.host.stop.check):
             score = evaluate(self.model, self.corpus.valid, spec, uncounted_id=uncounted_id, clock=clock)
-        return self.hooks.agree(score)
+        return self.host.agree(score)
 
     def _save(self, step: Step) -> None:
-        best_epoch = None if self.fitted.best is None else self.fitted.best_epoch
         within_epoch = {"step": step} if self.position.step else {}
-        self.saving.save(self.position, best_epoch, {**self.parts, **within_epoch})
+        self.host.save(self.position, {**self.parts, **within_epoch})
+        self._saved_at = time.monotonic()
+
+    def _minutes_passed(self) -> bool:
+        """Whether so many minutes have passed since the last checkpoint that another is to be written."""
+        return time.monotonic() - self._saved_at >= 60 * self.host.pace.minutes
+
+    def _report(self, epoch: int, step: int, steps: int, *, ended: bool = False) -> None:
+        """Report the progress: at most every PROGRESS_SECONDS within an epoch, and always at its end."""
+        if not ended and (time.monotonic() < self._report_due or step == steps):
+            return
+        if (recent := self.clocks.train.recent()) is None:  # a GPU has not ended its first step
+            return
+        self._report_due = time.monotonic() + PROGRESS_SECONDS
+        last = self.fitted.last
+        progress = Progress(
+            epoch=epoch,
+            epochs=self.train.epochs,
+            step=step,
+            steps=steps,
+            valid_ppl=None if last is None else last.ppl,
+            ms_per_batch=recent,
+        )
+        self.host.report(progress)
 
     def _refuse_small_split(self) -> None:
         if self.train.epochs and not self.segments:

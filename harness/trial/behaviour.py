@@ -48,14 +48,12 @@ from harness.machine.files import kept
 from harness.model import LanguageModel, build_backbone, on_meta
 from harness.plan.identity import starting_content
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.plan.suite_file import CheckpointSpec
 from harness.protocols import Bidirectional, CountsText, HeadDims, Hidden
 from harness.random_streams import own_generators, seeded
 from harness.records.record import UNKNOWN, Behaviour, TrialRecord
 from harness.registry import BACKBONES, HEADS
-from harness.training.checkpoint import NoCheckpoints, Saving
 from harness.training.clocks import Clocks
-from harness.training.loop import Hooks, Training
+from harness.training.loop import Alone, Training
 from harness.training.step import Diverged
 
 V, D, NUM_LAYERS, B, T = 64, 16, 4, 2, 6  # words, width of states, layers, rows, tokens of a segment
@@ -68,7 +66,6 @@ MULTIPLIERS = (
 LISTED = Path(__file__).with_name("behaviours.json")  # of components whose records were made before they had numbers
 EPOCHS, STEPS = 3, 3  # of the small model's training
 CLIP = 2.25  # some gradients of the small model are larger, others are not
-NEVER = CheckpointSpec(epochs=EPOCHS + 1, minutes=1e9)
 Numbers = tuple[float, ...]
 
 
@@ -280,11 +277,10 @@ def _of_harness(train: TrainSpec) -> list[float]:
         backbone = _SmallBackbone(carries=train.eval_stride is None)
         model = LanguageModel(backbone, _SmallHead(backbone.embedding)).double()
     corpus = Corpus(vocab_size=V, train=train_N, valid=valid_N, test=valid_N)
-    saving = Saving(NoCheckpoints(), NEVER, trial="", session=lambda: None)
-    hooks = Hooks(saving=saving, clocks=Clocks(torch.device("cpu")))
-    Training(model, corpus, train, seed=0, hooks=hooks).fit()
-    losses = [loss for point in hooks.fitted.curve for loss in (point.train_loss, math.log(point.valid_ppl))]
-    return [*losses, hooks.fitted.last.mean_nll, *_directions(model.parameters())]
+    host = Alone(clocks=Clocks(torch.device("cpu")))
+    Training(model, corpus, train, seed=0, host=host).fit()
+    losses = [loss for point in host.fitted.curve for loss in (point.train_loss, math.log(point.valid_ppl))]
+    return [*losses, host.fitted.last.mean_nll, *_directions(model.parameters())]
 
 
 class _SmallBackbone(nn.Module):

@@ -25,7 +25,7 @@ from harness.plan.specs import ComponentSpec, EvalSpec, TrialSpec
 from harness.protocols import Hidden
 from harness.records.record import Certificate
 from harness.registry import HEADS
-from harness.training.evaluation import Sampled, TokenNll, scored_segments
+from harness.training.evaluation import Direction, Sampled, TokenNll, scored_segments
 
 SEED = 20_260
 SEGMENTS = 4
@@ -34,8 +34,6 @@ SHARE = 200  # of so many tokens that the trial worked on, one is computed again
 FEWEST, MOST = 64, 4096  # tokens that are computed again at least, and at most for the smallest models
 OPERATIONS = 2**31  # multiplications that are always allowed: a fraction of a second
 LOG_PROBS = 2**20  # log-probabilities that are in memory at the same time
-
-Direction = tuple[LanguageModel, TokenNll]  # a model that reads in one direction, and what it gave to each token
 
 
 def segments_to_sample(tokens_N: Tensor, spec: EvalSpec) -> frozenset[int]:

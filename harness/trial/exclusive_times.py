@@ -22,9 +22,8 @@ from harness.records.sidecars import Timing
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.clocks import quartiles
 from harness.trial import laps
-from harness.trial.conditions import conditions, with_exact_route
 from harness.trial.inference import inference_laps, inference_segments
-from harness.trial.sources import load_planned
+from harness.trial.setup import conditions, load_planned, with_exact_route
 from harness.trial.task import Task
 
 ROUNDS = 3

@@ -16,8 +16,7 @@ from harness.model import build, components
 from harness.training.evaluation import scored_segments
 from harness.training.step import segments_of, steps_of
 from harness.trial import laps
-from harness.trial.conditions import conditions, with_exact_route
-from harness.trial.sources import load_planned
+from harness.trial.setup import conditions, load_planned, with_exact_route
 from harness.trial.task import Task
 
 ROUNDS = 4

@@ -20,7 +20,7 @@ from harness.training.optimization import make_optimizer
 from harness.training.schedules import make_schedule
 from harness.training.step import Diverged, EagerStep, refuse_unfit, refuse_z_loss, segments_of
 from harness.trial import laps
-from harness.trial.conditions import conditions
+from harness.trial.setup import conditions
 from harness.trial.task import Task
 
 COUNTED_TOKENS = 200_000  # of the text, from its start, for an n-gram model

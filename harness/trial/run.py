@@ -1,34 +1,65 @@
-"""One trial from its spec to its record. The one function to read first is `run`."""
+"""One trial from its task to its record. The one function to read first is `run`.
+
+What ends a trial early is a status of its record, if the trial itself is the cause. A data-parallel trial is one trial:
+its first worker has the lock, the log, the checkpoints and the record; the others train along and write nothing.
+"""
 
 import logging
-from collections.abc import Callable
-from functools import partial
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from harness.containment.calls import contained
-from harness.kernels.choice import Choice, using
+import torch
+
+from harness.containment.calls import contained, first_line
+from harness.errors import CorpusError, StorageError
+from harness.kernels.choice import using
 from harness.machine.stop_request import StopRequest
 from harness.model import components
+from harness.plan.suite_file import TimeoutSpec
+from harness.printable import sentence
 from harness.records import store
 from harness.records.record import Status, TrialRecord
-from harness.training.checkpoint import Checkpoint, Checkpoints, Position
-from harness.training.data_parallel import Workers
+from harness.training.checkpoint import Checkpoints
+from harness.training.data_parallel import LostWorker, Workers
 from harness.training.loop import Progress
-from harness.trial import attempt, behaviour, stages
-from harness.trial.conditions import conditions, with_exact_route
-from harness.trial.context import TrialContext
-from harness.trial.failures import failure_as_status, refuse_hopeless
+from harness.training.step import Diverged
+from harness.trial import behaviour, sessions, stages
 from harness.trial.log import trial_log
-from harness.trial.session import Session
+from harness.trial.sessions import MAX_DEATHS, History
+from harness.trial.setup import conditions, with_exact_route
+from harness.trial.stages import Outcome, Trial
 from harness.trial.task import Task
-from harness.trial.watch import Watch
+from harness.trial.watch import SILENT, TimedOut, Watch
 
 RESUMABLE = ("timeout", "oom")  # statuses of trials that a later run may resume: their checkpoints stay
+LOCK_SECONDS = 10.0  # that a driver waits for the trial's lock
+NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+
+Listener = Callable[[Progress], None]
+
+
+class WorkerDied(Exception):
+    """Several workers died in a trial, at the same position."""
+
+
+class Failed(Exception):
+    """A further worker failed: what the trial's record is to say, and the traceback. The first one does not know it."""
+
+    def __init__(self, status: Status, message: str, trace: str):
+        super().__init__(status, message, trace)
+        self.status, self.message, self.trace = status, message, trace
+
+
+class Ended(Exception):
+    """The first worker has ended before the others, which are to be ended, too."""
 
 
 def run(
     task: Task,
-    report: Callable[[Progress], None] = lambda progress: None,
+    listener: Listener = lambda progress: None,
     workers: Workers | None = None,
     stop: StopRequest | None = None,
 ) -> TrialRecord:
@@ -36,115 +67,235 @@ def run(
     has a record, too; the traceback is in its log. While another process runs the trial, this waits for its record.
 
     Args:
-        report: receives the progress.
-        workers: of which this is the first; the others run harness.trial.follow.follow.
+        listener: receives the progress.
+        workers: of which this is the first; the others run `follow`.
         stop: whether training is to stop after the step under way, by default when this process gets a signal.
     Raises: StorageError when the folder cannot be written, CorpusError without the corpus, LostWorker when another
         worker has ended, KeyboardInterrupt when the trial was asked to stop: it can be resumed later.
     """
-    folder = task.folder
     with store.writing(task.runs, task.id):  # the trial's lock
         if (finished := _other_record(task)) is not None:
-            tidy(folder, finished.status)
+            tidy(task.folder, finished.status)
             return finished
         store.set_aside(task.runs, task.id)
-        with trial_log(folder) as log:
-            trial = begin(task, report, workers or Workers(), log, stop or StopRequest())
+        with trial_log(task.folder) as log:
+            trial = begin(task, log, workers or Workers(), listener, stop or StopRequest())
             with failure_as_status(trial):
                 refuse_hopeless(trial)
-                trial.workers.from_first(*trial.attempt.position)
-                with trial.watch, contained(components(task.spec), log.warning):
-                    built = stages.build(trial)
-                    with conditions(trial.task), using(trial.session.choice):
-                        stages.fit(trial, built)
-                        directions = stages.evaluate(trial, built)
-                        stages.time(trial, built)
-                        stages.check(trial, built, directions)
-                    stages.complete(trial, built, directions)
-                    trial.outcome.behaviour = behaviour.of_trial(task.spec)
-            record = record_of(trial)
+                trial.workers.from_first(*trial.history.position)
+                work(trial)
+            record = record_of(trial.task, trial.history, trial.outcome)
+            log.info("%s %s", record.status, record.metrics)
         store.save(record, task.runs)
-        tidy(folder, record.status)
+        tidy(task.folder, record.status)
         return record
+
+
+def follow(task: Task, workers: Workers) -> None:
+    """Train together with the first worker, from the checkpoint that it is resumed from. Returns when training has
+    ended or diverged; the first worker finds the same.
+
+    The first worker enforces the trial's limits of time; each worker enforces the limits of memory for itself.
+
+    Raises: Failed with what went wrong here; LostWorker; CorpusError and StorageError, as `run`.
+    """
+    silent = logging.getLogger(f"{__name__}.{task.id}")
+    silent.addHandler(logging.NullHandler())
+    silent.propagate = False
+    try:
+        expected = workers.from_first(0, 0)  # it writes no checkpoint before all workers have read this one
+        trial = begin(replace(task, timeout=TimeoutSpec()), silent, workers)
+        if (found := list(trial.history.position)) != expected:
+            raise RuntimeError(
+                f"worker {workers.rank} found the checkpoint of position {found}, worker 0 that of {expected}; "
+                "all workers must read the same results folder"
+            )
+        work(trial)
+    except Diverged:
+        return
+    except (StorageError, CorpusError):
+        raise
+    except Exception as error:
+        if workers.explains(error):
+            raise LostWorker(sentence(str(error))) from None
+        raise Failed(status_of(error), first_line(error), traceback.format_exc()) from None
 
 
 def begin(
     task: Task,
-    report: Callable[[Progress], None],
-    workers: Workers,
     log: logging.Logger,
-    stop: StopRequest,
-) -> TrialContext:
-    """Find the checkpoint to resume from, note the attempt in the trial's folder, and begin a session."""
+    workers: Workers,
+    listener: Listener = lambda progress: None,
+    stop: StopRequest | None = None,
+) -> Trial:
+    """Find the checkpoint to resume from, and begin a session. The first worker notes the attempt.
+
+    Without a checkpoint to resume from, all are removed: by their names they would count as newer than those to come.
+    """
     log.info("trial %s: %s", task.id, task.spec)
-    folder = task.folder
-    again = attempt.follows(folder, task.driver)
-    checkpoints = Checkpoints(folder, log.warning)
-    resumed = _resumed(checkpoints, task.id, log, fresh=task.fresh and not again)
+    checkpoints = Checkpoints(task.folder, log.warning)
+    again = sessions.follows(task.folder, task.driver)
+    resumed = checkpoints.newest(task.id) if again or not task.fresh else None
+    if resumed is not None:
+        log.info("goes on from its checkpoint: epoch %d, %d steps done", *resumed.position)
+    elif not workers.rank:
+        checkpoints.remove()
     task = with_exact_route(task, resumed)
-    stuck = attempt.stuck(folder) if again and not attempt.last(folder).trying else ""  # what was tried is left out now
-    this = attempt.begin(folder, task.driver, resumed.position if resumed is not None else Position())
-    choice = Choice(attempt.left_out(this), trying=partial(attempt.trying, folder), log=log.warning)
-    session = Session(task, resumed, choice)
-    return TrialContext(
+    if workers.rank:
+        past = History(task, resumed, sessions.last(task.folder))
+    else:
+        past = History.begun(task, resumed, log.warning)
+    return Trial(
         task=task,
-        session=session,
+        history=past,
+        watch=Watch(task, past.elapsed),
         log=log,
         workers=workers,
-        watch=Watch(task, session.elapsed),
         checkpoints=checkpoints,
-        report=report,
-        resumed=resumed,
-        attempt=this,
-        stop=stop,
-        stuck=stuck,
+        listener=listener,
+        stop=stop or StopRequest(),
     )
 
 
-def record_of(trial: TrialContext) -> TrialRecord:
+def work(trial: Trial) -> None:
+    """The stages of a trial. Of a further worker they end with the training."""
+    spec = trial.task.spec
+    with trial.watch, contained(components(spec), trial.log.warning):
+        built = stages.build(trial)
+        with conditions(trial.task), using(trial.history.choice):
+            stages.fit(trial, built)
+            if trial.workers.rank:
+                return
+            directions = stages.evaluate(trial, built)
+            stages.time(trial, built)
+            stages.check(trial, built, directions)
+        stages.complete(trial, built, directions)
+        trial.outcome.behaviour = behaviour.of_trial(spec)
+
+
+def record_of(task: Task, past: History, outcome: Outcome) -> TrialRecord:
     """The record of a trial that has ended."""
-    task, outcome = trial.task, trial.outcome
-    retries = task.retries + trial.attempt.retries
     record = TrialRecord(
         suite=task.suite,
         spec=task.spec,
         status=outcome.status,
         metrics=outcome.metrics,
         curve=tuple(outcome.fitted.curve),
-        environment=trial.session.environment(graphed=outcome.fitted.graphed, retries=retries),
+        environment=past.environment(graphed=outcome.fitted.graphed),
         message=outcome.message,
         weights_sha256=outcome.weights_sha256,
         contents=task.contents_read,
         certificate=outcome.certificate,
-        code=trial.session.code,
+        code=past.code,
         behaviour=outcome.behaviour,
         tuning=task.tuning,
     )
-    record = store.measured(record)
-    trial.log.info("%s %s", record.status, record.metrics)
-    return record
+    return store.measured(record)
 
 
 def tidy(folder: Path, status: Status) -> None:
     """Remove the files that a finished trial does not need. `attempt.json` goes last: it marks what is not tidied."""
     if status not in RESUMABLE:
         Checkpoints(folder).remove()
-    attempt.end(folder)
+    sessions.end(folder)
+
+
+def status_of(error: Exception) -> Status:
+    """The status of a trial that an error ended."""
+    if isinstance(error, Diverged):
+        return "diverged"
+    if isinstance(error, TimedOut):
+        return "timeout"
+    no_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in NO_MEMORY)
+    return "oom" if no_memory else "error"
+
+
+@contextmanager
+def failure_as_status(trial: Trial) -> Iterator[None]:
+    """An error within it ends the block and becomes the trial's status and message, with a traceback in the log.
+
+    Raises: StorageError and CorpusError as they are, and LostWorker when another worker has ended: these are no
+    failures of the trial.
+    """
+    try:
+        yield
+    except (StorageError, CorpusError) as fault:
+        trial.log.error("interrupted: %s", fault)
+        raise
+    except KeyboardInterrupt as interruption:
+        fault = interruption.__context__
+        if isinstance(fault, StorageError):
+            trial.log.error("interrupted: the process was asked to end, and the trial is not saved: %s", fault)
+            raise fault from None
+        trial.log.error("interrupted: the process was asked to end")
+        raise
+    except Exception as error:
+        if trial.workers.explains(error):
+            trial.log.error("interrupted: another worker of this trial has ended")
+            raise LostWorker(sentence(str(error))) from error
+        outcome = trial.outcome
+        outcome.status, outcome.message, outcome.certificate = status_of(error), first_line(error), None
+        trial.log.error("%s\n%s", outcome.status, traceback.format_exc())
+
+
+def refuse_hopeless(trial: Trial) -> None:
+    """Raises TimedOut when the attempt before was ended for silence, WorkerDied when too many workers have died at the
+    position that the trial is resumed from.
+    """
+    past = trial.history
+    if past.stuck:
+        trial.log.error("the attempt before gave no sign of life, and was ended here:\n%s", past.stuck)
+        raise TimedOut(SILENT)
+    if past.attempt.deaths >= MAX_DEATHS:
+        epoch, step = past.position
+        raise WorkerDied(f"the worker died {past.attempt.deaths} times after {step} steps of epoch {epoch}")
+
+
+def give_up(task: Task, status: Status, message: str) -> TrialRecord:
+    """Save the record of a trial whose worker died too often to make one, with the curve of its newest checkpoint, and
+    return it. A record that the trial saved itself is kept and returned, unless it is the one to be replaced. Raises
+    StorageError.
+    """
+    with store.writing(task.runs, task.id, wait=LOCK_SECONDS):
+        if (own := _other_record(task)) is not None:
+            return own
+        store.set_aside(task.runs, task.id)
+        checkpoint = Checkpoints(task.folder).newest(task.id)
+        outcome = Outcome(status=status, message=sentence(message))
+        if checkpoint is not None:
+            outcome.fitted.load_state_dict(checkpoint.parts["fitted"])
+        record = record_of(task, History(task, checkpoint, sessions.last(task.folder)), outcome)
+        with trial_log(task.folder) as log:
+            log.error("%s: %s", status, message)
+        store.save(record, task.runs)
+        sessions.end(task.folder)
+        return record
+
+
+def settle(task: Task, failures: dict[int, BaseException]) -> None:
+    """After a trial's workers were ended: save a record of the worker that failed, unless the first one saved its own.
+
+    Args:
+        failures: rank -> what was raised there, or an error that stands for its death.
+    Raises: LostWorker when no worker failed, so that the trial is to be resumed; StorageError and CorpusError, as the
+        first worker raised them.
+    """
+    if _other_record(task) is not None:
+        return
+    for failure in failures.values():
+        if isinstance(failure, StorageError | CorpusError):
+            raise failure
+    for rank, failure in failures.items():
+        if isinstance(failure, Failed):
+            with trial_log(task.folder) as log:
+                log.error("worker %d of %d:\n%s", rank, task.spec.train.data_parallel, failure.trace)
+            give_up(task, failure.status, failure.message)
+            return
+    said = "; ".join(f"worker {rank}: {type(each).__name__}: {each}".splitlines()[0] for rank, each in failures.items())
+    raise LostWorker(said or "the workers could not be started")
 
 
 def _other_record(task: Task) -> TrialRecord | None:
     """The trial's record, unless it is the one to be replaced."""
     known, _ = store.load_all(task.runs, [task.id])
     return known[task.id] if task.id in known and store.digest(known[task.id]) != task.replaces else None
-
-
-def _resumed(checkpoints: Checkpoints, trial: str, log: logging.Logger, *, fresh: bool) -> Checkpoint | None:
-    """The checkpoint to resume from. When there is none, or with `fresh`, all checkpoints are removed: by their names
-    they would count as newer than those to come.
-    """
-    found = None if fresh else checkpoints.newest(trial)
-    if found is None:
-        checkpoints.remove()
-        return None
-    log.info("goes on from its checkpoint: epoch %d, %d steps done", *found.position)
-    return found

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from harness.plan.suite_file import TimeoutSpec
-from harness.trial import attempt
+from harness.trial import sessions
 from harness.trial.task import Task
 
 BEAT_SECONDS = 1.0
@@ -70,7 +70,7 @@ class Watch:
             return
         self._due = time.monotonic() + self._interval
         with contextlib.suppress(OSError):  # a file that cannot be touched is no reason to end the trial
-            os.utime(self.folder / attempt.FILE_NAME)
+            os.utime(self.folder / sessions.FILE_NAME)
         limit = self.limits.minutes
         if limit is not None and self.elapsed > 60 * limit:
             raise TimedOut(f"not finished after {limit:g} minutes (timeout.minutes)")
@@ -104,7 +104,7 @@ class Watch:
 @contextmanager
 def _exit_when_silent(folder: Path) -> Iterator:
     """A function that sets in how many seconds the process ends; each call replaces the one before."""
-    place = folder / attempt.STUCK
+    place = folder / sessions.STUCK
     with place.open("w", encoding="utf-8") as file:
         try:
             yield (

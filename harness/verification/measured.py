@@ -24,12 +24,11 @@ from harness.records.record import CurvePoint, Environment, Status
 from harness.records.sidecars import TokenScores
 from harness.training.checkpoint import load_weights, weights_sha256
 from harness.training.clocks import Clock
-from harness.training.evaluation import TokenNll, evaluate, references, text_scores
-from harness.trial.certify import certify, segments_to_sample
-from harness.trial.conditions import conditions, with_exact_route
-from harness.trial.from_the_right import score_from_the_right
-from harness.trial.session import Session
-from harness.trial.sources import fetch_sources, load_planned
+from harness.training.evaluation import evaluate, references, score_from_the_right, text_scores
+from harness.trial.certify import certify
+from harness.trial.sessions import History
+from harness.trial.setup import conditions, fetch_sources, load_planned, with_exact_route
+from harness.trial.stages import score_test, scores_of
 from harness.trial.task import Task
 from harness.verification.stored import StoredRecord
 
@@ -90,12 +89,11 @@ def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measure
         fetch_sources([spec], task.data)
         corpus = load_planned(spec, task.data, task.contents)
         model, on_device, clock = _rebuilt(spec, corpus, weights).to(device), corpus.to(device), Clock(device)
-        tokens = TokenNll(len(corpus.test), device, segments_to_sample(corpus.test, spec.train.evaluation))
-        scored = {"uncounted_id": corpus.uncounted_id, "clock": clock}
-        valid = evaluate(model, on_device.valid, spec.train.evaluation, **scored)
-        test = evaluate(model, on_device.test, spec.train.evaluation, **scored, keep=tokens)
-        more, others = score_from_the_right(model, on_device, spec.train.evaluation, beat=lambda: None)
-        fault = certify([(model, tokens), *others], spec, on_device, beat=lambda: None).fault
+        evaluation, beat = spec.train.evaluation, lambda: None
+        valid = evaluate(model, on_device.valid, evaluation, uncounted_id=corpus.uncounted_id, clock=clock)
+        test, tokens = score_test(model, on_device, evaluation, clock)
+        more, others = score_from_the_right(model, on_device, evaluation, sample=tokens.sample, beat=beat)
+        fault = certify([(model, tokens), *others], spec, on_device, beat=beat).fault
         total, head = count_parameters(model)
         metrics = {
             "valid_ppl": valid.ppl,
@@ -105,19 +103,17 @@ def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measure
             "scored_test_tokens": test.num_scored,
             "params_total": total,
             "params_head": head,
-            **text_scores(test, corpus, spec.train.evaluation),
-            **references(corpus, spec.train.evaluation),
+            **text_scores(test, corpus, evaluation),
+            **references(corpus, evaluation),
         }
-        counts_N = corpus.token_counts[corpus.test.long()]
-    arrays = {"nll": tokens.nll_N, "count": counts_N, "offset": tokens.offset_N}
     return Measured(
         status="ok" if fault is None else "invalid",
         message=fault or "",
         metrics=metrics,
         weights=weights_sha256(weights),
-        environment=Session(task, None).environment(graphed=False, retries=0),
+        environment=History(task).environment(graphed=False),
         trained=False,
-        scores=TokenScores(**{name: array_N.cpu().numpy() for name, array_N in arrays.items()}),
+        scores=scores_of(tokens, corpus),
     )
 
 

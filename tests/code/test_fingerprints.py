@@ -177,11 +177,8 @@ OTHERS = {
     *(f"records/{name}.py" for name in ("__init__", "contents", "metrics", "plausible", "record")),
     *(f"records/{name}.py" for name in ("sealed", "sidecars", "store")),
     *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks")),
-    *(
-        f"trial/{name}.py"
-        for name in ("__init__", "attempt", "behaviour", "certify", "context", "failures", "inference")
-    ),
-    *(f"trial/{name}.py" for name in ("inference", "log", "run", "session", "task", "watch")),
+    *(f"trial/{name}.py" for name in ("__init__", "behaviour", "certify", "inference", "log", "run", "sessions")),
+    *(f"trial/{name}.py" for name in ("task", "watch")),
 }
 
 

@@ -9,11 +9,10 @@ import torch
 from torch import nn
 
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.plan.suite_file import CheckpointSpec
 from harness.records.record import Certificate, CurvePoint, Environment, Fingerprints, TrialRecord
-from harness.training.checkpoint import Checkpoints, Saving, SessionInfo
+from harness.training.checkpoint import Checkpoint, Checkpoints, SessionInfo
 from harness.training.clocks import Clocks
-from harness.training.loop import Hooks
+from harness.training.loop import Alone, Training
 from harness.training.step import EagerStep
 from harness.trial.task import Task
 
@@ -164,11 +163,31 @@ class SaysCuda(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs)
 
 
-def hooks(folder: Path, **more) -> Hooks:
-    """For a Training on the CPU that writes its checkpoints to a folder."""
-    session = SessionInfo(number=1, started="", elapsed=0.0, peak_memory_mib=0.0, route="default", facts={})
-    saving = Saving(Checkpoints(folder), CheckpointSpec(), trial="0" * 12, session=lambda: session)
-    return Hooks(saving=saving, clocks=Clocks(torch.device("cpu")), **more)
+class Host(Alone):
+    """Its checkpoints are in a folder; each method may be another one."""
+
+    def __init__(self, folder: Path, **more):
+        own = {name: more.pop(name) for name in ("report", "prepare", "agree", "save") if name in more}
+        super().__init__(clocks=Clocks(torch.device("cpu")), **more)
+        self.folder = folder
+        vars(self).update(own)
+
+    def save(self, position, parts):
+        """See harness.training.loop.Host."""
+        about = SessionInfo(number=1, started="", elapsed=0.0, peak_memory_mib=0.0, route="default", facts={})
+        best = None if self.fitted.best is None else self.fitted.best_epoch
+        states = {name: part.state_dict() for name, part in parts.items()}
+        made = Checkpoint(trial="0" * 12, position=position, best_epoch=best, session=about, parts=states)
+        Checkpoints(self.folder).save(made)
+
+    def save_best(self, weights, epoch):
+        """See harness.training.loop.Host."""
+        Checkpoints(self.folder).save_best(weights, epoch)
+
+
+def training(model, corpus, train: TrainSpec, folder: Path, **host) -> Training:
+    """A model that is to be trained, without a trial."""
+    return Training(model, corpus, train, seed=1, host=Host(folder, **host))
 
 
 @contextmanager

@@ -26,8 +26,7 @@ from harness.records import store
 from harness.training.data_parallel import LostWorker, Workers, parallel
 from harness.training.optimization import make_optimizer
 from harness.training.step import EagerStep
-from harness.trial.follow import Failed, follow
-from harness.trial.run import run
+from harness.trial.run import Failed, follow, run
 from harness.trial.task import Task
 
 V, SEED = 11, 5

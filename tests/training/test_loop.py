@@ -13,7 +13,6 @@ from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
 from harness.training.clocks import Clock
-from harness.training.loop import Training
 from harness.training.optimization import make_optimizer
 from harness.training.step import Diverged, EagerStep, Epoch, detached, segments_of, train_epoch
 
@@ -42,7 +41,7 @@ def model(backbone=LSTM, head=SOFTMAX, seed=1):
 
 def training(built, train, folder, **more):
     """A Training with clocks and results of its own."""
-    return Training(built, corpus(), train, seed=1, hooks=handmade.hooks(folder, **more))
+    return handmade.training(built, corpus(), train, folder, **more)
 
 
 def fitted(tmp_path, train, **kwargs):

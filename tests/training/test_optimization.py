@@ -9,7 +9,6 @@ import torch
 from harness.corpora.corpus import Corpus
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
-from harness.training.loop import Training
 from harness.training.optimization import HuggingFaceAdamW, make_optimizer
 
 V = 7
@@ -114,7 +113,7 @@ def test_momentum_that_is_reset_equals_a_loop_whose_epochs_begin_without(reset, 
     # blocks carry no state: 16 blocks of 5 tokens in 4 segments, the first token of each no target
     train = TrainSpec(**settings, reset_momentum=reset, batching="blocks")
     trained = build(lstm, softmax, vocab_size=V, seed=1)
-    Training(trained, CORPUS, train, seed=1, hooks=handmade.hooks(tmp_path)).fit()
+    handmade.training(trained, CORPUS, train, tmp_path).fit()
     ours = build(lstm, softmax, vocab_size=V, seed=1)
     weights = list(ours.parameters())
     velocity = [torch.zeros_like(each) for each in weights]

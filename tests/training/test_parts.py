@@ -2,7 +2,6 @@
 
 import random
 from contextlib import suppress
-from types import SimpleNamespace
 
 import handmade
 import numpy as np
@@ -28,13 +27,10 @@ SETTINGS = {"optimizer": "adam", "lr": 0.1, "epochs": 3, "batch_size": 4, "seq_l
 NAMES = {"model", "optimizer", "generators", "schedule", "averaging", "clocks", "fitted"}
 
 
-def training(folder, pace=None, **more) -> Training:
+def training(folder, **more) -> Training:
     train = TrainSpec(**SETTINGS, schedule={"plateau": {"factor": 0.5}})
     model = build(LSTM, ComponentSpec(name="softmax"), vocab_size=V, seed=1)
-    hooks = handmade.hooks(folder, **more)
-    if pace is not None:
-        hooks.saving.pace = pace
-    return Training(model, CORPUS, train, seed=1, hooks=hooks)
+    return handmade.training(model, CORPUS, train, folder, **more)
 
 
 class Halves:
@@ -81,7 +77,7 @@ def interrupted(folder, before: int) -> None:
     """Training that writes a checkpoint after every step, and is interrupted before a step of it."""
     Checkpoints(folder).remove()
     with handmade.interrupted_before(before):
-        training(folder, CheckpointSpec(minutes=1e-9)).fit()
+        training(folder, pace=CheckpointSpec(minutes=1e-9)).fit()
 
 
 def resumed(folder, **more) -> Training:
@@ -211,9 +207,7 @@ def test_a_step_that_is_not_resumable_has_no_checkpoint_within_an_epoch(tmp_path
         step.resumable = False
         return step
 
-    again = training(tmp_path, CheckpointSpec(minutes=1e-9), prepare=prepare)
-    again.saving.checkpoints = SimpleNamespace(
-        save=lambda checkpoint: positions.append(checkpoint.position), save_best=lambda weights, epoch: None
-    )
+    again = training(tmp_path, pace=CheckpointSpec(minutes=1e-9), prepare=prepare)
+    again.host.save = lambda position, parts: positions.append(position)
     again.fit()
     assert positions == [(2, 0), (3, 0), (4, 0)]

@@ -15,7 +15,6 @@ from transformers.optimization import (
 from harness.corpora.corpus import Corpus
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
-from harness.training.loop import Training
 from harness.training.optimization import make_optimizer
 from harness.training.schedules import make_schedule
 from harness.training.step import EagerStep
@@ -148,7 +147,7 @@ def used_rates(train, folder) -> list[float]:
     def prepare(step, segment, parts):
         return Noted(step.model, step.optimizer, step.train)
 
-    Training(model, CORPUS, train, seed=1, hooks=handmade.hooks(folder, prepare=prepare)).fit()
+    handmade.training(model, CORPUS, train, folder, prepare=prepare).fit()
     return rates
 
 

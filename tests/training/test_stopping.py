@@ -19,7 +19,7 @@ from harness.training.step import EagerStep
 
 V, STEPS, EPOCHS = 7, 4, 3  # 83 tokens in 4 columns of 20: 19 targets in segments of 5, 5, 5 and 4
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.3})
-TRIAL = "0" * 12  # of handmade.hooks
+TRIAL = "0" * 12  # of handmade.Host
 
 
 def tokens(length, seed=0):
@@ -74,7 +74,7 @@ def training(folder, **more) -> Training:
     random.seed(0)
     model = build(LSTM, ComponentSpec(name="softmax"), vocab_size=V, seed=1)
     train = TrainSpec(optimizer="adam", lr=0.05, epochs=EPOCHS, batch_size=4, seq_len=5)
-    return Training(model, CORPUS, train, seed=1, hooks=handmade.hooks(folder, **more))
+    return handmade.training(model, CORPUS, train, folder, **more)
 
 
 def left(trained: Training) -> list:

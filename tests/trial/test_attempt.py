@@ -8,7 +8,7 @@ from handmade import interrupted_before
 
 from harness import plan
 from harness.records import store
-from harness.trial import attempt
+from harness.trial import sessions
 from harness.trial.run import run
 
 STEPS = 15
@@ -31,10 +31,10 @@ def cut_off(spec, setting, at: int) -> None:
 
 
 def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_them(tmp_path):
-    deaths = [attempt.begin(tmp_path, "a", (1, 0)).deaths for _ in range(3)]
+    deaths = [sessions.begin(tmp_path, "a", (1, 0)).deaths for _ in range(3)]
     assert deaths == [0, 1, 2]
-    assert attempt.begin(tmp_path, "a", (2, 0)).deaths == 1
-    other = attempt.begin(tmp_path, "b", (2, 0))
+    assert sessions.begin(tmp_path, "a", (2, 0)).deaths == 1
+    other = sessions.begin(tmp_path, "b", (2, 0))
     assert (other.deaths, other.retries) == (0, 0)
 
 
@@ -51,12 +51,12 @@ def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_th
 
 def test_hang_whose_process_the_watchdog_ended_is_a_timeout(spec, setting):
     folder = store.folder(setting.keywords["runs"], spec.id)
-    attempt.begin(folder, setting.keywords["driver"], (1, 0))
-    (folder / attempt.STUCK).write_text("where it was")
+    sessions.begin(folder, setting.keywords["driver"], (1, 0))
+    (folder / sessions.STUCK).write_text("where it was")
     record = run(setting(spec=spec))
     assert record.status == "timeout"
     assert "where it was" in (folder / "trial.log").read_text()
-    assert not (folder / attempt.STUCK).exists()
+    assert not (folder / sessions.STUCK).exists()
 
 
 def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(spec, setting, monkeypatch):
@@ -66,22 +66,22 @@ def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(spec, setting
 
 
 def test_a_part_that_an_attempt_ended_with_is_left_out_by_all_that_follow_and_its_death_is_not_counted(tmp_path):
-    first = attempt.begin(tmp_path, "a", (1, 0))
-    assert attempt.left_out(first) == {}
-    with attempt.trying(tmp_path, "lean"):
+    first = sessions.begin(tmp_path, "a", (1, 0))
+    assert sessions.left_out(first) == {}
+    with sessions.trying(tmp_path, "lean"):
         pass
-    with pytest.raises(KeyboardInterrupt), attempt.trying(tmp_path, "lean"):
+    with pytest.raises(KeyboardInterrupt), sessions.trying(tmp_path, "lean"):
         raise KeyboardInterrupt
-    never_left = attempt.trying(tmp_path, "rows")
+    never_left = sessions.trying(tmp_path, "rows")
     never_left.__enter__()
-    after_a_death = attempt.begin(tmp_path, "a", (1, 0))
+    after_a_death = sessions.begin(tmp_path, "a", (1, 0))
     assert (after_a_death.deaths, after_a_death.retries) == (0, 1)
-    assert list(attempt.left_out(after_a_death)) == ["rows"]
+    assert list(sessions.left_out(after_a_death)) == ["rows"]
     for driver in ("a", "b"):
-        assert list(attempt.left_out(attempt.begin(tmp_path, driver, (2, 0)))) == ["rows"]
+        assert list(sessions.left_out(sessions.begin(tmp_path, driver, (2, 0)))) == ["rows"]
     del never_left
 
 
 def test_an_attempt_of_an_older_version_is_read(tmp_path):
-    (tmp_path / attempt.FILE_NAME).write_text('{"driver": "a", "position": [1, 0], "deaths": 1, "retries": 1}')
-    assert attempt.begin(tmp_path, "a", (1, 0)).deaths == 2
+    (tmp_path / sessions.FILE_NAME).write_text('{"driver": "a", "position": [1, 0], "deaths": 1, "retries": 1}')
+    assert sessions.begin(tmp_path, "a", (1, 0)).deaths == 2

@@ -20,7 +20,7 @@ from harness.trial import certify as certifying
 from harness.trial import stages
 from harness.trial.certify import certify, log_epsilon, segments_to_sample
 from harness.trial.run import run
-from harness.trial.sources import load_planned
+from harness.trial.setup import load_planned
 
 LSTM = "lstm: {d_model: 8, num_layers: 1}"
 TRANSFORMER = "transformer_encoder: {d_model: 8, num_layers: 1, num_heads: 2, d_ff: 8}"

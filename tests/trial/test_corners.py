@@ -21,9 +21,9 @@ from harness.records import store
 from harness.registry import HEADS
 from harness.training.checkpoint import Checkpoints
 from harness.training.step import EagerStep
-from harness.trial import lost, stages
-from harness.trial.failures import status_of
-from harness.trial.run import run
+from harness.trial import run as trial_run
+from harness.trial import stages
+from harness.trial.run import run, status_of
 
 ONE = Resources(cpus=1, gpus=0.0)
 
@@ -93,7 +93,7 @@ def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, set
 
 
 def test_a_driver_gives_up_a_trial_without_waiting_for_whoever_holds_it(tmp_path, setting, monkeypatch):
-    monkeypatch.setattr(lost, "LOCK_SECONDS", 0.5)
+    monkeypatch.setattr(trial_run, "LOCK_SECONDS", 0.5)
     (spec,) = trials(tmp_path, "softmax")
     watcher = Watcher([setting(spec=spec)], lambda event: None)
     watcher.started(spec.id)

@@ -8,8 +8,7 @@ from harness import plan
 from harness.errors import CorpusError, StorageError
 from harness.records import store
 from harness.training.data_parallel import LostWorker
-from harness.trial.follow import Ended, Failed, settle
-from harness.trial.run import run
+from harness.trial.run import Ended, Failed, run, settle
 from harness.trial.task import Task
 
 

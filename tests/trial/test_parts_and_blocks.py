@@ -6,7 +6,7 @@ from functools import partial
 import handmade
 import pytest
 import torch
-from handmade import hooks, interrupted_before
+from handmade import interrupted_before, training
 
 from harness import plan
 from harness.corpora.corpus import Corpus
@@ -17,7 +17,6 @@ from harness.plan.suite_file import CheckpointSpec, MeasureSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
 from harness.training.evaluation import Score
-from harness.training.loop import Training
 from harness.training.step import detached, steps_of
 from harness.trial.run import run
 
@@ -39,7 +38,7 @@ def model():
 def trained(train, folder, tokens=TOKENS, **more):
     """What training leaves: the Training itself, and its reports of progress."""
     corpus, reports = Corpus(vocab_size=V, train=tokens, valid=TOKENS[:31], test=TOKENS[:29]), []
-    done = Training(model(), corpus, train, seed=1, hooks=hooks(folder, report=reports.append, **more))
+    done = training(model(), corpus, train, folder, report=reports.append, **more)
     done.fit()
     return done, reports
 

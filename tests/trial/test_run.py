@@ -15,12 +15,12 @@ from harness.kernels.products import Products
 from harness.plan.suite_file import MeasureSpec
 from harness.records import metrics, sidecars, store
 from harness.registry import HEADS
-from harness.training.checkpoint import BEST, Saving, load_weights, weights_sha256
+from harness.training.checkpoint import BEST, Checkpoints, load_weights, weights_sha256
 from harness.training.evaluation import Score
 from harness.training.step import EagerStep
 from harness.trial.log import LOG_NAME
 from harness.trial.run import run
-from harness.trial.sources import load_planned
+from harness.trial.setup import load_planned
 
 
 def load(tmp_path, text, *overrides):
@@ -144,7 +144,7 @@ def test_a_trial_that_cannot_be_saved_when_it_is_asked_to_stop_says_so(tiny_suit
 
     begun = EagerStep.begin_epoch
     monkeypatch.setattr(EagerStep, "begin_epoch", begin)
-    monkeypatch.setattr(Saving, "save", full)
+    monkeypatch.setattr(Checkpoints, "save", full)
     spec = plan.load(tiny_suite).trials[0]
     with pytest.raises((StorageError, KeyboardInterrupt)) as raised:  # pytest itself ends at a KeyboardInterrupt
         execute(spec, tmp_path)

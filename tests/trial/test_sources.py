@@ -6,7 +6,7 @@ from torch import nn
 from harness.errors import CorpusError, WeightsError
 from harness.plan import load
 from harness.registry import BACKBONES
-from harness.trial.sources import fetch_sources, load_planned
+from harness.trial.setup import fetch_sources, load_planned
 
 SUITE = """\
 name: small

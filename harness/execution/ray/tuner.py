@@ -44,8 +44,8 @@ from harness.registry import BACKBONES, HEADS, home, use_home
 from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
 from harness.trial.exclusive_times import timed
-from harness.trial.lost import give_up
-from harness.trial.sources import fetch_sources
+from harness.trial.run import give_up
+from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
 
 MAX_FITS = 3  # that may fail without a trial that is to blame

@@ -24,8 +24,7 @@ from harness.machine.stop_request import StopRequest
 from harness.registry import use_home
 from harness.training.data_parallel import PATIENCE_SECONDS, LostWorker, Workers
 from harness.training.loop import PROGRESS_SECONDS, Progress
-from harness.trial.follow import Ended, follow, settle
-from harness.trial.run import run
+from harness.trial.run import Ended, follow, run, settle
 from harness.trial.task import Task
 
 if TYPE_CHECKING:

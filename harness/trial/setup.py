@@ -1,15 +1,27 @@
-"""The files that trials read, corpora and pretrained weights: downloaded and verified before any trial starts."""
+"""What has to be so before a trial begins: the files that it reads are there, and the process has the state that
+bits and speed depend on.
+"""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+
+import torch
 
 from harness.containment.calls import calling
 from harness.corpora.corpus import Corpus
 from harness.errors import CorpusError, WeightsError
+from harness.kernels import products
+from harness.kernels.products import Products
+from harness.machine import environment
 from harness.plan.identity import starting_content
 from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.protocols import StartsFromFiles
+from harness.random_streams import own_generators
 from harness.registry import BACKBONES, CORPORA
+from harness.training.checkpoint import Checkpoint
+from harness.trial.task import Task
 
 
 def fetch_sources(specs: Iterable[TrialSpec], data: Path) -> None:
@@ -60,3 +72,28 @@ def _refuse_changed(component: ComponentSpec, contents: dict[str, str], content:
         raise WeightsError(str(cause)) from cause
     if found != planned:
         raise CorpusError(f"{component} has changed since the trials were planned; run the command again")
+
+
+def with_exact_route(task: Task, resumed: Checkpoint | None = None) -> Task:
+    """The task with a route of products that is exact on this machine: the checkpoint's or else its own, where that is
+    exact, and torch's default otherwise. On a GPU the task stays as it is.
+    """
+    if task.device != "cpu":
+        return task
+    return replace(task, route=products.checked_route(task.route if resumed is None else resumed.session.route))
+
+
+@contextmanager
+def conditions(task: Task) -> Iterator[None]:
+    """Within it the trial's threads, determinism, random generators and route of float32 products are set. Afterwards
+    they are as they were.
+    """
+    device, multiplied = torch.device(task.device), Products(route=task.route)
+    with (
+        environment.torch_threads(task.threads),
+        environment.deterministic_algorithms(task.spec.train.deterministic),
+        own_generators(task.spec.seed, device),
+        products.using(multiplied),
+        multiplied.switched(device),
+    ):
+        yield

@@ -1,0 +1,243 @@
+"""Who worked on a trial before: its attempts while it has no record, and the sessions that its checkpoint names.
+
+`attempt.json` is in the trial's folder until its record is; its time of change is the trial's heartbeat. A worker that
+finds an attempt of its own run there knows that an earlier worker died. A session is one process' part in training; the
+record reports what differs between a trial's sessions.
+"""
+
+import json
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import torch
+
+import harness
+from harness.code import fingerprints
+from harness.code.fingerprints import SHOWN
+from harness.kernels.choice import Choice
+from harness.machine import environment
+from harness.machine.files import write_atomically
+from harness.records.record import Environment, Fingerprints
+from harness.training.checkpoint import Checkpoint, Position, SessionInfo
+from harness.trial.task import Task
+
+SWITCHED_OFF, NOTHING = "switched off", "nothing"
+FILE_NAME = "attempt.json"
+STUCK = "stuck.log"  # where the watchdog writes what a silent trial was doing
+MAX_DEATHS = 2  # of workers at one position; after so many the cause is the trial and not the machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt at a trial.
+
+    Args:
+        driver: the run that made it.
+        position: (epoch, step) of the checkpoint it began from.
+        deaths: of workers of this run at that position, before this attempt.
+        retries: earlier attempts of this run.
+        trying: the part for GPUs that was tried when this was written, '' for none: an attempt that ended meanwhile
+            ended with it.
+        ended_with: the parts that earlier attempts ended with. They are left out.
+    """
+
+    driver: str
+    position: tuple[int, int]
+    deaths: int = 0
+    retries: int = 0
+    trying: str = ""
+    ended_with: tuple[str, ...] = ()
+
+
+def begin(folder: Path, driver: str, position: tuple[int, int]) -> Attempt:
+    """Write down that an attempt begins, and return it."""
+    before, parts = last(folder), ()
+    if before is not None:
+        parts = (*before.ended_with, *((before.trying,) if before.trying else ()))
+    attempt = Attempt(driver=driver, position=position, ended_with=parts)
+    if before is not None and before.driver == driver:
+        same = before.position == position
+        deaths = (before.deaths if same else 0) + (0 if before.trying else 1)
+        attempt = replace(attempt, deaths=deaths, retries=before.retries + 1)
+    _write(folder, attempt)
+    return attempt
+
+
+def left_out(attempt: Attempt | None) -> dict[str, str]:
+    """The parts for GPUs that do not run in an attempt, each with the reason."""
+    parts = () if attempt is None else attempt.ended_with
+    return dict.fromkeys(parts, "an attempt ended, or gave no sign of life, while it was tried")
+
+
+@contextmanager
+def trying(folder: Path, part: str) -> Iterator[None]:
+    """Within it, the trial's folder says that a part for GPUs is tried."""
+    attempt = last(folder)
+    if attempt is not None:
+        _write(folder, replace(attempt, trying=part))
+    try:
+        yield
+    finally:
+        if attempt is not None:
+            _write(folder, attempt)
+
+
+def follows(folder: Path, driver: str) -> bool:
+    """Whether the last attempt was one of this run."""
+    before = last(folder)
+    return before is not None and before.driver == driver
+
+
+def end(folder: Path) -> None:
+    """Remove the files about attempts: the trial has its record."""
+    for name in (STUCK, FILE_NAME):
+        (folder / name).unlink(missing_ok=True)
+
+
+def ended(folder: Path) -> bool:
+    """Whether there is no attempt, or `end` was called for it."""
+    return not (folder / FILE_NAME).exists()
+
+
+def _write(folder: Path, attempt: Attempt) -> None:
+    write_atomically(folder / FILE_NAME, json.dumps(asdict(attempt)).encode())
+
+
+def last(folder: Path) -> Attempt | None:
+    """The last attempt; None when there is none that can be read."""
+    try:
+        content = json.loads((folder / FILE_NAME).read_bytes())
+        pairs = {name: tuple(content[name]) for name in ("position", "ended_with") if name in content}
+        return Attempt(**{**content, **pairs})
+    except (FileNotFoundError, ValueError, TypeError, KeyError):  # there is none, or another version wrote it
+        return None
+
+
+class History:
+    """A trial's history, and its present session after those that its checkpoint names.
+
+    Args:
+        resumed: the checkpoint that training is resumed from, or None.
+        attempt: which attempt this is; None where none is kept.
+        stuck: where the attempt before was silent, as the watchdog wrote it; '' when it was not ended for silence.
+        choice: the forms that this session takes. What an earlier session left out stays left out.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        resumed: Checkpoint | None = None,
+        attempt: Attempt | None = None,
+        stuck: str = "",
+        choice: Choice | None = None,
+    ):
+        self.task, self.resumed, self.attempt, self.stuck = task, resumed, attempt, stuck
+        self.retries = task.retries + (attempt.retries if attempt is not None else 0)
+        self.choice = choice or Choice(left_out(attempt))
+        self.load = environment.load_average()
+        self.code = fingerprints.of_trial(task.spec)
+        before = resumed.session if resumed is not None else None
+        self._fixed = _facts(task, self.code)
+        for name in () if before is None else _left_out(before.facts):
+            self.choice.leave_out(name, "it was left out before the trial was resumed")
+        self.number = before.number + 1 if before else 1
+        self.started = before.started if before else environment.now()
+        self.elapsed = before.elapsed if before else 0.0
+        self.peak_memory_mib = before.peak_memory_mib if before else 0.0
+        self.changed = before.changed + self._changes(resumed) if before else ()
+
+    @classmethod
+    def begun(cls, task: Task, resumed: Checkpoint | None, warn: Callable[[str], None]) -> Self:
+        """The history of an attempt that begins now, which is noted in the trial's folder. `warn` receives a sentence
+        about each form that is left out.
+        """
+        folder, before = task.folder, last(task.folder)
+        log, same_run = folder / STUCK, before is not None and before.driver == task.driver
+        silent = same_run and not before.trying and log.exists()  # what was tried is left out now
+        stuck = log.read_text(encoding="utf-8", errors="replace") if silent else ""
+        attempt = begin(folder, task.driver, place_of(resumed))
+        choice = Choice(left_out(attempt), trying=partial(trying, folder), log=warn)
+        return cls(task, resumed, attempt, stuck, choice)
+
+    @property
+    def position(self) -> Position:
+        """Where training begins or goes on."""
+        return place_of(self.resumed)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What bits may depend on, beside the spec, by the names that records use."""
+        return {**self._fixed, SWITCHED_OFF: ", ".join(sorted(self.choice.left_out)) or NOTHING}
+
+    def info(self, elapsed: float, peak_memory_mib: float) -> SessionInfo:
+        """For a checkpoint.
+
+        Args:
+            elapsed: seconds of all sessions until now.
+            peak_memory_mib: of this session until now.
+        """
+        return SessionInfo(
+            number=self.number,
+            started=self.started,
+            elapsed=elapsed,
+            peak_memory_mib=max(peak_memory_mib, self.peak_memory_mib),
+            route=self.task.route if self.task.device == "cpu" else "default",
+            facts=self.facts,
+            changed=self.changed,
+        )
+
+    def environment(self, *, graphed: bool) -> Environment:
+        """For the record."""
+        task = self.task
+        return Environment(
+            device=self.facts["device"],
+            threads=task.threads,
+            load_average=round(self.load, 2),
+            shared=task.shared,
+            python=platform.python_version(),
+            torch=torch.__version__,
+            harness=harness.__version__,
+            commit=self.facts["commit"],
+            executor=task.executor,
+            started=self.started,
+            finished=environment.now(),
+            matmul_route=task.route if task.device == "cpu" else None,
+            cuda_graph=graphed,
+            sessions=self.number,
+            retries=self.retries,
+            changed=self.changed,
+            switched_off=self.choice.sentences(),
+        )
+
+    def _changes(self, checkpoint: Checkpoint) -> tuple[str, ...]:
+        """'commit aaa until epoch 2' for each fact that is another one in this session."""
+        (epoch, step), old = checkpoint.position, checkpoint.session.facts
+        until = f"until epoch {epoch}" + (f", step {step}" if step else "")
+        return tuple(f"{name} {old[name]} {until}" for name, now in self.facts.items() if old.get(name, now) != now)
+
+
+def place_of(checkpoint: Checkpoint | None) -> Position:
+    """Where training goes on from a checkpoint, or begins without one."""
+    return Position() if checkpoint is None else checkpoint.position
+
+
+def _facts(task: Task, code: Fingerprints) -> dict[str, str]:
+    """Those that stay the same in a session."""
+    return {
+        "device": environment.device_name(torch.device(task.device)),
+        "threads": str(task.threads),
+        "torch": str(torch.__version__),  # a subclass of str, which no checkpoint may hold
+        "commit": environment.commit(),
+        "products by": task.route if task.device == "cpu" else "cuBLAS",
+        **{f"{part}'s code": sha256[:SHOWN] for part, sha256 in code.model_dump(exclude={"dirty"}).items()},
+    }
+
+
+def _left_out(facts: dict[str, str]) -> list[str]:
+    names = facts.get(SWITCHED_OFF, NOTHING)
+    return [] if names == NOTHING else names.split(", ")
