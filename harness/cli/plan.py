@@ -25,8 +25,7 @@ from harness.cli.options import (
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.options import RunOptions, repeated
-from harness.execution.planned import PlannedSuite, planned, with_memory
-from harness.execution.suite_disk import suite_disk
+from harness.execution.planned import PlannedSuite, planned, suite_disk, with_memory
 from harness.execution.suite_times import RowTime, match_text, reference, row_times, suite_times
 from harness.machine.environment import resolve_device
 from harness.plan.loaded_suite import possible_trials

@@ -8,8 +8,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from harness.cli.factored import Shown, by_name, factored
-from harness.execution.planned import LaterTrials, PlannedTrial
-from harness.execution.suite_disk import SuiteDisk
+from harness.execution.planned import LaterTrials, PlannedTrial, SuiteDisk
 from harness.execution.suite_times import RowTime
 from harness.plan.selection import choices, facts_of, key_texts
 from harness.plan.specs import TrialSpec

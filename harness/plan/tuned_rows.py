@@ -1,7 +1,7 @@
 """The rows of a suite with `tune`: for each row its points, with the trials that try them and those that may follow."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from harness.errors import SuiteError, nearest
 from harness.plan.components import MAX_TRIALS, Component, Construction
 from harness.plan.expansion import Combination, rescaled, trials
-from harness.plan.parameters import Parameter, checked, is_place, parameters, sentence
+from harness.plan.parameters import checked, is_place, parameters, sentence
 from harness.plan.reader import Place, Source
 from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, TrainSpec, TrialSpec, canonical
 from harness.plan.suite_file import SuiteFile
-from harness.plan.tuning import METHODS, Axis, Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points
+from harness.plan.tuning import METHODS, Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points
 
 SPACE = ("tune", "space")
 
@@ -185,14 +185,15 @@ def _of_train(file: SuiteFile, key: str, source: Source) -> list[str]:
     refusal = _refusal(name, file) or unknown
     if refusal is not None:
         return [source.problem((*SPACE, key), refusal, at_key=True)]
-    given, found = file.train.with_epochs(1).model_dump(mode="json", exclude_defaults=True), []
-    for within, value in _values(file.tune, key):
+    given = file.train.with_epochs(1).model_dump(mode="json", exclude_defaults=True)
+
+    def refused(value: Any) -> Iterator[str]:
         try:
             TrainSpec.model_validate_json(json.dumps({**given, name: value}))
         except ValidationError as error:
-            message = _on_value(sentence(error.errors()[0]), file.tune.space[key])
-            found.append(source.problem((*SPACE, key, *within), message))
-    return list(dict.fromkeys(found))[:1] if file.tune.space[key].range else list(dict.fromkeys(found))
+            yield sentence(error.errors()[0])
+
+    return _of_values(file.tune, key, refused, source)
 
 
 def _refusal(name: str, file: SuiteFile) -> str | None:
@@ -220,21 +221,30 @@ def _of_components(tune: TuneSpec, key: str, components: list[Component], source
         return [source.problem((*SPACE, key), f"{name} is a path, which cannot be tuned", at_key=True)]
     message = f"{name} is given here and tuned in tune.space; give it in one of the two places"
     found = [each.problem(source, message) for each in having if name in each.spec.params]
+
+    def refused(value: Any) -> Iterator[str]:
+        for component, parameter in kinds.items():
+            try:
+                checked(parameter, value)
+            except ValueError as error:
+                yield f"{error} (for {component})"
+
+    return list(dict.fromkeys(found)) + _of_values(tune, key, refused, source)
+
+
+def _of_values(tune: TuneSpec, key: str, refused: Callable[[Any], Iterator[str]], source: Source) -> list[str]:
+    """Return a problem for each value of an axis that is refused; of a range only the first one.
+
+    Args:
+        refused: why a value cannot be used, for each component that cannot use it.
+    """
+    axis, found = tune.space[key], {}
     for within, value in _values(tune, key):
-        for reason in _refused(kinds, value):
-            found.append(source.problem((*SPACE, key, *within), _on_value(reason, tune.space[key])))
-            if tune.space[key].range:
-                return list(dict.fromkeys(found))
-    return list(dict.fromkeys(found))
-
-
-def _refused(kinds: dict[str, Parameter], value: Any) -> Iterator[str]:
-    """Yield why components cannot have a value, for each of them that cannot."""
-    for name, parameter in kinds.items():
-        try:
-            checked(parameter, value)
-        except ValueError as error:
-            yield f"{error} (for {name})"
+        for reason in refused(value):
+            drawn = axis.range is not None and "integer" in reason
+            message = f"{reason}; give whole numbers as a list or a choice" if drawn else reason
+            found[source.problem((*SPACE, key, *within), message)] = None
+    return list(found)[: 1 if axis.range else None]
 
 
 def _values(tune: TuneSpec, key: str) -> Iterator[tuple[Place, Any]]:
@@ -247,9 +257,3 @@ def _values(tune: TuneSpec, key: str) -> Iterator[tuple[Place, Any]]:
     way = "log_uniform" if axis.log_uniform is not None else "uniform"
     yield from (((way, index), value) for index, value in enumerate(axis.range))
     yield from (((way,), point[key]) for point in points(tune))
-
-
-def _on_value(reason: str, axis: Axis) -> str:
-    """Return why a value cannot be used; and of a number that is drawn for an integer, what to write instead."""
-    drawn = axis.range is not None and "integer" in reason
-    return f"{reason}; give whole numbers as a list or a choice" if drawn else reason

@@ -3,8 +3,7 @@
 import pytest
 
 from harness import plan, run_suite
-from harness.execution.planned import planned
-from harness.execution.suite_disk import REST, TrialDisk, suite_disk, trial_disk
+from harness.execution.planned import REST, TrialDisk, planned, suite_disk, trial_disk
 from harness.training import checkpoint
 
 pytestmark = pytest.mark.system

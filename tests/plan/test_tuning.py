@@ -298,7 +298,11 @@ def test_without_epochs_a_tuning_trial_is_as_long_as_those_that_follow(write):
     ("replaced", "more", "reason"),
     [
         (("epochs: 2", "tokens: 2000"), "", "together with train.tokens; give train.epochs instead"),
-        (("", ""), "match: {time: softmax}\n", "together with match.time, which gives each head its epochs"),
+        (
+            ("", ""),
+            "match: {time: softmax, ratios: {mos(num_mixtures=2): 2}}\n",
+            "together with match.time, which gives each head its epochs",
+        ),
     ],
 )
 def test_epochs_that_something_else_decides_are_not_tuned(problems, replaced, more, reason):
