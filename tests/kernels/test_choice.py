@@ -226,11 +226,31 @@ def test_a_log_normaliser_below_the_targets_logit_is_rounding():
         assert mixture.nll(torch.tensor([[1]])).item() == pytest.approx(96, abs=1e-4)
 
 
+def test_evaluation_by_log_sums_takes_bfloat16():
+    # logits 0 and -64.5 * 1.0078125 = -65.00390625, which is -65 in bfloat16; the normaliser is 1
+    facets, weight = (torch.tensor(values).bfloat16() for values in ([[[[1.0078125]]]], [[0.0], [-64.5]]))
+    form = by_log_sums("log_sum_exp", log_sum_exp=lambda *given, precision: torch.zeros(1), **for_evaluation)
+    with using(Choice(forms=[form])):
+        nll = Mixture(facets, None, weight).nll(torch.tensor([[1]]))
+    assert nll.dtype == torch.float32
+    assert nll.item() == 65.00390625
+
+
 def test_the_lowest_nll_is_that_of_certificates():
     assert choice.LOWEST_NLL == record.LOWEST_NLL
 
 
 # What runs
+
+
+class OnGPU(torch.Tensor):
+    """A tensor that says it is there."""
+
+    device = torch.device("cuda")
+
+
+def on_gpu(mixture):
+    return mixture.changed(facets_NFE=mixture.facets_NFE.detach().as_subclass(OnGPU))
 
 
 @pytest.fixture
@@ -268,22 +288,23 @@ def test_on_the_cpu_nothing_is_checked(counted):
 @pytest.mark.parametrize(("installed", "first"), [(True, ["log_sum_exp", "rows"]), (False, [])])
 def test_a_gpu_with_triton_is_asked_for_its_kernels_first(monkeypatch, installed, first):
     monkeypatch.setattr(choice, "has_triton", lambda: installed)
-    on_gpu = planted.batch(CASES["one component"], torch.device("meta"))[0]
-    monkeypatch.setattr(choice, "DEVICES", ("cpu", "cuda", "meta"))
-
-    class OnCuda:
-        device = torch.device("cuda")
-        dtype = torch.float32
-
-        def __len__(self):
-            return 7
-
-    seen = on_gpu.changed(facets_NFE=OnCuda())
+    seen = on_gpu(planted.batch(CASES["one component"], CPU)[0])
     fitting = [form.name for form in choice.FORMS if form.fits(seen, False)]
     assert fitting == [*first, "lean", "equations in chunks", "equations"]
     assert [form.name for form in choice.FORMS if form.fits(seen, True)][: len(first[1:])] == first[1:]
     with kernels.sizes_only():  # planning needs no kernel
         assert next(form.name for form in choice.FORMS if form.fits(seen, False)) == "lean"
+
+
+@pytest.mark.parametrize("case", [CASES["one component"], CASES["a bend"], CASES["a tight soft cap"]], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_what_tritons_kernels_are_not_made_for_is_left_to_torch(monkeypatch, case, dtype):
+    monkeypatch.setattr(choice, "has_triton", lambda: True)
+    mixture = on_gpu(planted.batch(case, CPU, dtype)[0])
+    narrow = dtype != torch.float64
+    assert choice.ROWS.fits(mixture, True) == narrow
+    assert choice.LOG_SUMS.fits(mixture, False) == (narrow and case.logit_map is None)
+    assert not choice.LOG_SUMS.fits(mixture, True)
 
 
 def test_each_shape_is_checked_once_in_each_use_before_it_counts(counted):

@@ -1,0 +1,86 @@
+"""Parts for GPUs that a trial leaves out: what runs instead, what its record says, and what a resumed trial does.
+
+Forms of the loss are checked on the CPU here, with a planted fault.
+"""
+
+from functools import partial
+
+import pytest
+from handmade import interrupted_before, task
+
+from harness import plan
+from harness.kernels import rows
+from harness.kernels.choice import FORMS, LEAN, Choice, by_rows
+from harness.trial import attempt, run
+from harness.trial.session import Session
+
+
+def wrong(*given):
+    result = rows.combine_rows_(*given)
+    return result._replace(scale=1.01 * result.scale)
+
+
+FAULTY = by_rows("rows", "a planted kernel", combine=wrong, fits=LEAN.fits)
+
+
+@pytest.fixture
+def given(tiny_suite, tmp_path):
+    spec = plan.load(tiny_suite).trials[0]
+    return task(spec, runs=tmp_path)
+
+
+@pytest.fixture
+def checked_here(monkeypatch):
+    """Trials check their forms on the CPU, the planted one first."""
+    monkeypatch.setattr(run, "Choice", partial(Choice, forms=(FAULTY, *FORMS), devices=("cpu",)))
+
+
+def trained(given):
+    return run.run(given, lambda progress: None)
+
+
+def test_a_wrong_form_is_left_out_of_the_trial_whose_weights_are_the_same_and_whose_record_says_so(
+    given, tmp_path, request
+):
+    expected = trained(given)
+    request.getfixturevalue("checked_here")
+    found = trained(task(given.spec, runs=tmp_path / "again"))
+    assert found.weights_sha256 == expected.weights_sha256
+    assert expected.environment.switched_off == ()
+    (sentence,) = found.environment.switched_off
+    assert sentence.startswith("Left out on this device: a planted kernel, since the gradient of the")
+    assert sentence in (tmp_path / "again" / given.id / "trial.log").read_text()
+
+
+def test_a_resumed_trial_leaves_out_what_its_checkpoint_names(given, checked_here, monkeypatch):
+    with interrupted_before(18):
+        trained(given)
+    monkeypatch.setattr(run, "Choice", partial(Choice, forms=(FAULTY, *FORMS)))  # nothing is checked now
+    found = trained(given)
+    assert found.environment.sessions == 2
+    (sentence,) = found.environment.switched_off
+    assert sentence == (
+        "Left out on this device: a planted kernel, since it was left out before the trial was resumed; torch's own "
+        "operations run instead"
+    )
+    assert found.environment.changed == ()
+
+
+def test_a_part_that_ended_the_attempt_before_for_silence_is_left_out_and_the_trial_goes_on(given):
+    attempt.begin(given.folder, given.driver, (1, 0))
+    never_left = attempt.trying(given.folder, "graph")
+    never_left.__enter__()
+    (given.folder / attempt.STUCK).write_text("where it was")
+    found = trained(given)
+    assert found.status == "ok"
+    assert "CUDA graph of the training step, since an attempt ended" in found.environment.switched_off[0]
+    del never_left
+
+
+def test_a_session_says_what_is_left_out_as_it_is_left_out(given):
+    session = Session(given, None, Choice(log=lambda sentence: None))
+    assert session.facts["switched off"] == "nothing"
+    session.choice.leave_out("rows", "it was wrong")
+    session.choice.leave_out("graph", "it was wrong")
+    assert session.facts["switched off"] == "graph, rows"
+    assert len(session.environment(graphed=False, retries=0).switched_off) == 2
