@@ -87,7 +87,7 @@ def main(given: list[str] | None = None) -> int:
         options.suite = options.out / "gpu_tiny.yaml"
         options.suite.write_text(TINY_SUITE, encoding="utf-8")
     deadline, lines, failed = time.monotonic() + options.budget, [], False
-    work = [("proof", lambda: _checked(options))]
+    work = [("check of the code for GPUs", lambda: _checked(options))]
     work += [(f"{bench.kind} {bench.setting}", _measured(bench, options)) for bench in _benches(options)]
     if "suite" in options.parts:
         work.append((f"suite {options.suite.name}", lambda: _trained(options, deadline)))

@@ -422,12 +422,12 @@ def _mean_nll(form: Form, given: Tensors, targets_N: Tensor, weight_N: Tensor, z
 def _in_float64(mixture: Tensors, at_n: Tensor) -> Tensors:
     """The tokens `at_n` of a mixture. What requires a gradient still does."""
 
-    def wide(each: Tensor | None) -> Tensor | None:
-        return None if each is None else each.detach().double().requires_grad_(each.requires_grad)
+    def wide(each: Tensor | None, *at: Tensor) -> Tensor | None:
+        return None if each is None else each.detach()[at].double().requires_grad_(each.requires_grad)
 
-    facets, prior, weight, bias = map(wide, mixture.given)
-    few = (None if each is None else each.detach()[at_n].requires_grad_(each.requires_grad) for each in (facets, prior))
-    return Tensors(*few, weight, bias, mixture.partitions, mixture.logit_map, mixture.log_epsilon)
+    facets_NFE, prior_NK, weight_VE, bias_V = mixture.given
+    few = wide(facets_NFE, at_n), wide(prior_NK, at_n), wide(weight_VE), wide(bias_V)
+    return Tensors(*few, mixture.partitions, mixture.logit_map, mixture.log_epsilon)
 
 
 @torch.no_grad()

@@ -123,7 +123,7 @@ class Environment(_Frozen):
     sessions: int = 1  # processes that trained it, each resumed from the checkpoint of the one before
     retries: int = 0  # further attempts: after the death of a worker, or alone because memory was short
     changed: tuple[str, ...] = ()  # what differed in earlier sessions: 'commit abc until epoch 3'
-    switched_off: tuple[str, ...] = ()  # a sentence for each part for GPUs that failed its proof on this machine
+    switched_off: tuple[str, ...] = ()  # a sentence for each part for GPUs that was left out
 
 
 class Contents(_Frozen):

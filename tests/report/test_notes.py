@@ -129,7 +129,7 @@ def test_what_changed_between_the_sessions_of_a_trial_is_told(suite_of, record_o
     assert told.endswith("was trained in 2 sessions, of which earlier ones ran with: commit aaa until epoch 3.")
 
 
-def test_what_failed_its_proof_on_the_gpu_is_told_once(suite_of, record_of):
+def test_what_was_left_out_on_the_gpu_is_told_once(suite_of, record_of):
     suite = suite_of(SUITE.replace("seeds: [1]", "seeds: [1, 2]"))
     said = "Switched off on this machine (GPU X): the Triton kernel for training, since it is wrong; torch's own run"
     made = [record_of(trial, environment={"device": "GPU X", "switched_off": (said,)}) for trial in suite.trials]
