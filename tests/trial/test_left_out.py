@@ -11,8 +11,7 @@ from handmade import interrupted_before, task
 from harness import plan
 from harness.kernels import rows
 from harness.kernels.choice import FORMS, LEAN, Choice, by_rows
-from harness.trial import attempt, run
-from harness.trial.session import Session
+from harness.trial import run, sessions
 
 
 def wrong(*given):
@@ -32,11 +31,11 @@ def given(tiny_suite, tmp_path):
 @pytest.fixture
 def checked_here(monkeypatch):
     """Trials check their forms on the CPU, the planted one first."""
-    monkeypatch.setattr(run, "Choice", partial(Choice, forms=(FAULTY, *FORMS), devices=("cpu",)))
+    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(FAULTY, *FORMS), devices=("cpu",)))
 
 
 def trained(given):
-    return run.run(given, lambda progress: None)
+    return run.run(given)
 
 
 def test_a_wrong_form_is_left_out_of_the_trial_whose_weights_are_the_same_and_whose_record_says_so(
@@ -55,7 +54,7 @@ def test_a_wrong_form_is_left_out_of_the_trial_whose_weights_are_the_same_and_wh
 def test_a_resumed_trial_leaves_out_what_its_checkpoint_names(given, checked_here, monkeypatch):
     with interrupted_before(18):
         trained(given)
-    monkeypatch.setattr(run, "Choice", partial(Choice, forms=(FAULTY, *FORMS)))  # nothing is checked now
+    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(FAULTY, *FORMS)))  # nothing is checked now
     found = trained(given)
     assert found.environment.sessions == 2
     (sentence,) = found.environment.switched_off
@@ -67,10 +66,10 @@ def test_a_resumed_trial_leaves_out_what_its_checkpoint_names(given, checked_her
 
 
 def test_a_part_that_ended_the_attempt_before_for_silence_is_left_out_and_the_trial_goes_on(given):
-    attempt.begin(given.folder, given.driver, (1, 0))
-    never_left = attempt.trying(given.folder, "graph")
+    sessions.begin(given.folder, given.driver, (1, 0))
+    never_left = sessions.trying(given.folder, "graph")
     never_left.__enter__()
-    (given.folder / attempt.STUCK).write_text("where it was")
+    (given.folder / sessions.STUCK).write_text("where it was")
     found = trained(given)
     assert found.status == "ok"
     assert "CUDA graph of the training step, since an attempt ended" in found.environment.switched_off[0]
@@ -78,9 +77,9 @@ def test_a_part_that_ended_the_attempt_before_for_silence_is_left_out_and_the_tr
 
 
 def test_a_session_says_what_is_left_out_as_it_is_left_out(given):
-    session = Session(given, None, Choice(log=lambda sentence: None))
+    session = sessions.History(given, choice=Choice(log=lambda sentence: None))
     assert session.facts["switched off"] == "nothing"
     session.choice.leave_out("rows", "it was wrong")
     session.choice.leave_out("graph", "it was wrong")
     assert session.facts["switched off"] == "graph, rows"
-    assert len(session.environment(graphed=False, retries=0).switched_off) == 2
+    assert len(session.environment(graphed=False).switched_off) == 2
