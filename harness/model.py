@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from harness.containment.calls import calling
-from harness.containment.shared_state import TORCH
+from harness.containment import guarded
 from harness.protocols import (
     Bidirectional,
     HeadDims,
@@ -37,7 +36,7 @@ class ModelChoice(Protocol):
 
 
 class LanguageModel(nn.Module):
-    """A backbone and a head. Each call into their code is checked by harness/containment/calls.py.
+    """A backbone and a head.
 
     Args:
         names: the names of the backbone and of the head in messages.
@@ -48,21 +47,14 @@ class LanguageModel(nn.Module):
         self.backbone, self.head = backbone, head
         self.backbone_name, self.head_name = names
 
-    @property
-    def both_names(self) -> str:
-        """'head mos on backbone lstm'."""
-        return f"{self.head_name} on {self.backbone_name}"
-
     def forward(self, tokens_BT: Tensor, state: Any = None) -> tuple[TokenDistribution, Any]:
         """Map (B, T) token ids and the carried state to the distribution of the next token and the new state.
 
         Raises: TypeError when a component returns something else than its protocol says, and what the components raise.
         """
-        with calling(self.backbone_name, "forward") as before:
-            hidden = self.backbone(tokens_BT, state)
+        hidden = self.backbone(tokens_BT, state)
         require_hidden(hidden, self.backbone_name)
-        with calling(self.head_name, "forward", before=before):
-            distribution = self.head(hidden)
+        distribution = self.head(hidden)
         if not hasattr(distribution, "training_loss"):  # the whole check takes 10 us; `harness check` makes it
             require_distribution(distribution, self.head_name)
         return distribution, hidden.state
@@ -81,11 +73,6 @@ class LanguageModel(nn.Module):
         names = self.backbone_name, self.head_name
         return LanguageModel(FromTheRight(self.backbone), self.head, names)
 
-    def train(self, mode: bool = True) -> "LanguageModel":
-        """Like Module.train. The call is checked because a component may define its own `train`."""
-        with calling(self.both_names, "train"):
-            return super().train(mode)
-
 
 class FromTheRight(nn.Module):
     """A bidirectional backbone as one that reads texts which begin with their last token."""
@@ -103,7 +90,7 @@ class FromTheRight(nn.Module):
 def build_backbone(spec: Choice, vocab_size: int) -> nn.Module:
     """Build a backbone by its name. Raises what its constructor raises, and ComponentError."""
     cls = BACKBONES.get(spec.name)
-    with calling(f"backbone {spec.name}", "its constructor", TORCH):
+    with guarded(f"backbone {spec.name}", "its constructor"):
         return cls(vocab_size, **spec.params)
 
 
@@ -119,7 +106,7 @@ def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts:
         token_counts=token_counts,
     )
     cls, embedding = HEADS.get(spec.name), backbone.embedding
-    with calling(f"head {spec.name}", "its constructor", TORCH):
+    with guarded(f"head {spec.name}", "its constructor"):
         return cls(dims, embedding, **spec.params)
 
 

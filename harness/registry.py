@@ -23,8 +23,7 @@ from pathlib import Path
 from types import ModuleType
 
 import harness
-from harness.containment.calls import calling, first_line, marked_signals
-from harness.containment.shared_state import TORCH
+from harness.containment import first_line, guarded
 from harness.errors import (
     BrokenComponent,
     ComponentError,
@@ -145,7 +144,7 @@ class Registry:
     def _load(self, name: str) -> type:
         who = f"{self.kind} '{name}' from {_plugin_place(self._plugins[name])}"
         try:
-            with marked_signals(), calling(who, "its import", TORCH):
+            with guarded(who, "its import"):
                 return self._plugins[name].load()
         except ComponentError as cause:
             raise BrokenComponent(str(cause)) from cause
@@ -194,7 +193,7 @@ class Registry:
         """Import a module of the package. If it fails, nothing of it stays registered."""
         place = Path(importlib.util.find_spec(module).origin)
         try:
-            with marked_signals(), calling(_relative(place), "its import", TORCH):
+            with guarded(_relative(place), "its import"):
                 importlib.import_module(module)
         except Exception as cause:
             reason = str(cause) if isinstance(cause, ComponentError) else first_line(cause) + _line(cause, place)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.conformance.require import require, require_all_trained, require_equal_counts, require_module
-from harness.containment.calls import calling
-from harness.containment.shared_state import TORCH
+from harness.containment import guarded
 from harness.model import FromTheRight
 from harness.protocols import Bidirectional, require_hidden
 from harness.random_streams import seeded
@@ -30,7 +29,7 @@ class BackboneCase:
     def build(self, dtype: torch.dtype = torch.float64) -> nn.Module:
         """Build the backbone in evaluation mode, always from the same seed."""
         with seeded(0, "conformance", "backbone"):
-            with calling(f"backbone {self.cls.__name__}", "its constructor", TORCH):
+            with guarded(f"backbone {self.cls.__name__}", "its constructor"):
                 backbone = self.cls(V, **self.params)
             require_module(backbone)
             return backbone.to(dtype).eval()

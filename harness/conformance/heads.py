@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.conformance.require import require, require_all_trained, require_equal_counts, require_module
-from harness.containment.calls import calling
-from harness.containment.shared_state import TORCH
+from harness.containment import guarded
 from harness.protocols import HasStatistics, HeadDims, Hidden, TokenDistribution, require_distribution
 from harness.random_streams import seeded
 
@@ -37,7 +36,7 @@ class HeadCase:
         with seeded(0, "conformance", "head"):
             dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D, token_counts=torch.arange(1, V + 1))
             embedding = nn.Embedding(V, D)
-            with calling(f"head {self.cls.__name__}", "its constructor", TORCH):
+            with guarded(f"head {self.cls.__name__}", "its constructor"):
                 head = self.cls(dims, embedding, **self.params)
             require_module(head)
             return head.to(dtype).eval()

@@ -8,8 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
 from harness.conformance.heads import HEAD_CHECKS, HeadCase
 from harness.conformance.require import Nonconforming
-from harness.containment.calls import calling, contained, first_line
-from harness.containment.shared_state import TORCH
+from harness.containment import contained, first_line, guarded
 from harness.errors import ExecutionError, HarnessError, UnknownComponent, nearest
 from harness.machine.environment import torch_threads
 from harness.model import on_meta
@@ -115,7 +114,7 @@ class _Component:
         """
         case = self.case(self.cls, params)
         try:
-            with contained(self.who), calling(self.who, "its constructor", TORCH):
+            with contained(self.who), guarded(self.who, "its constructor"):
                 size = _num_parameters(case) if self.kind == "backbone" else 0
                 if size > MAX_PARAMETERS and variant != DEFAULTS:
                     detail = f"left out: {size:,} parameters; check this variant alone with --set"
@@ -217,7 +216,7 @@ def _num_parameters(case: BackboneCase) -> int:
 
 def _outcome(title: str, variant: str, check: Callable[[Any], Any], case: Any, who: str) -> Outcome:
     try:
-        with contained(who), calling(who, "this check", TORCH):
+        with contained(who):
             found = check(case)
     except Exception as error:  # any exception of a component is a failed check
         found = sentence(str(error)) if isinstance(error, Nonconforming) else first_line(error)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 import harness
 from harness.code.fingerprints import code_within
-from harness.containment.calls import contained, first_line
+from harness.containment import contained, first_line
 from harness.corpora.corpus import Corpus
 from harness.diagnostics.diagnostic import Diagnostic, NotDefined, Result, Settings, Subject
 from harness.diagnostics.trained import rebuilt, tokens_of

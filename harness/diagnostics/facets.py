@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.containment.calls import calling, contained
+from harness.containment import contained
 from harness.diagnostics.trained import Trained
 from harness.distributions import Mixture
 from harness.model import components
@@ -70,7 +70,7 @@ def inspect(trained: Trained, text: str, *, top: int = 10, every: bool = False) 
     if trained.model.backbone(ids_BT[:, :1]).state is None:
         ids_BT = ids_BT[:, -trained.spec.train.seq_len :]
     who = components(trained.spec)
-    with contained(who), calling(who, "evaluation"):
+    with contained(who):
         return _positions(trained, ids_BT, top, every=every)
 
 

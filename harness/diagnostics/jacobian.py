@@ -9,7 +9,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from harness.containment.calls import calling
 from harness.diagnostics.diagnostic import Amount, Count, Curves, Diagnostic, Figure, Result, Settings, Subject
 from harness.diagnostics.positions import Scored, contexts, mixture_at
 from harness.distributions import Mixture
@@ -67,8 +66,7 @@ def _jacobian(model: LanguageModel, part: Scored, row: int) -> Tensor:
     with torch.enable_grad():
         state_D = top_BTD[0, -1].detach().requires_grad_()
         top = torch.cat((top_BTD[:, :-1], state_D[None, None]), dim=1)
-        with calling(model.head_name, "forward"):
-            distribution = model.head(Hidden((*lower, top)))
+        distribution = model.head(Hidden((*lower, top)))
         logp_V = _of_last(distribution)
         u_V = torch.zeros_like(logp_V, requires_grad=True)
         (product_D,) = torch.autograd.grad(logp_V, state_D, u_V, create_graph=True)

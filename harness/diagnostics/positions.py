@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.containment.calls import calling
 from harness.diagnostics.diagnostic import Subject
 from harness.distributions import Mixture
 from harness.errors import ExecutionError
@@ -58,16 +57,14 @@ class Contexts:
     def distributions(self) -> Iterator[tuple[TokenDistribution, Scored]]:
         """The head's distribution for each part."""
         for part in self.parts:
-            with calling(self.model.head_name, "forward"):
-                distribution = self.model.head(part.hidden)
+            distribution = self.model.head(part.hidden)
             yield distribution, part
 
     @torch.no_grad()
     def log_probs(self) -> Iterator[Tensor]:
         """Blocks (n, V) of the log-probabilities in nats, a row for each context."""
         for distribution, part in self.distributions():
-            with calling(self.model.head_name, "log_probs"):
-                logp_BTV = distribution.log_probs()
+            logp_BTV = distribution.log_probs()
             yield logp_BTV[part.chosen].double()
 
 
@@ -92,8 +89,7 @@ def contexts(subject: Subject, number: int) -> Contexts:
         if index not in wanted:
             continue
         segment = cut.to(subject.device)
-        with calling(subject.wide.backbone_name, "forward"):
-            hidden = subject.wide.backbone(segment.inputs, state)
+        hidden = subject.wide.backbone(segment.inputs, state)
         refuse_stride(spec, hidden.state)
         state = hidden.state if columns else None
         chosen_BT = _first(segment.weight > 0, wanted[index])

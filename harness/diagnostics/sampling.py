@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.containment.calls import calling, contained
+from harness.containment import contained
 from harness.diagnostics.decoding import Decoder
 from harness.diagnostics.trained import Trained
 from harness.errors import ExecutionError
@@ -128,7 +128,7 @@ def continue_text(trained: Trained, prompt: str, number: int, choice: Choice, *,
     """
     prompts_BT = trained.ids(prompt).expand(copies, -1)
     who = components(trained.spec)
-    with contained(who), calling(who, "evaluation"):
+    with contained(who):
         drawn = sample(Decoder(trained.model, trained.spec.train.seq_len), prompts_BT, number, choice, seed=seed)
     ids = tuple(map(tuple, drawn.tokens_BT.tolist()))
     given = prompts_BT[0].tolist()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from harness.containment.calls import contained
+from harness.containment import contained
 from harness.corpora.corpus import Codec, Corpus
 from harness.errors import Damaged, ExecutionError
 from harness.model import LanguageModel, build, components

@@ -11,7 +11,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from harness.containment.calls import calling
 from harness.diagnostics.decoding import Decoder
 from harness.diagnostics.diagnostic import Amount, Count, Diagnostic, Figure, NotDefined, Result, Settings, Subject
 from harness.diagnostics.positions import BLOCK_BYTES
@@ -126,8 +125,7 @@ def _batches(prompts: Sequence[Prompt], most_rows: int) -> Iterator[list[Prompt]
 def _predicted(subject: Subject, prompts: Sequence[Prompt]) -> Tensor:
     """(n, V) the log-probabilities after prompts of one length."""
     tokens_nT = torch.tensor([each.tokens for each in prompts], device=subject.device)
-    with calling(subject.model.both_names, "evaluation"):
-        logp_nV = Decoder(subject.wide, tokens_nT.shape[1])(tokens_nT)
+    logp_nV = Decoder(subject.wide, tokens_nT.shape[1])(tokens_nT)
     return logp_nV.double().cpu()
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from harness.containment.calls import first_line
+from harness.containment import first_line
 from harness.corpora.corpus import Corpus
 from harness.errors import HarnessError
 from harness.execution.options import RunOptions

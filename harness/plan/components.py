@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from harness.containment.calls import contained, first_line
+from harness.containment import contained, first_line
 from harness.errors import ComponentError, HarnessError, nearest
 from harness.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
 from harness.plan.parameters import REQUIRED, axis, checked, is_place, parameters, resolved

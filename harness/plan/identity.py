@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from harness.containment.calls import calling
+from harness.containment import guarded
 from harness.plan.parameters import parameters, places
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, canonical, plain
 from harness.protocols import StartsFromFiles
@@ -57,7 +57,7 @@ def starting_content(backbone: ComponentSpec, cls: type) -> str | None:
     """
     if not isinstance(cls, StartsFromFiles):
         return None
-    with calling(f"backbone {backbone.name}", "content"):
+    with guarded(f"backbone {backbone.name}", "content"):
         return cls.content(**backbone.params)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.containment.calls import marked_signals
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.plan import tuned_rows
@@ -238,8 +237,7 @@ def _contents(backbones: list[Component], source: Source) -> tuple[list[str | No
     contents, problems = [], []
     for backbone in backbones:
         try:
-            with marked_signals():
-                contents.append(starting_content(backbone.spec, backbone.cls))
+            contents.append(starting_content(backbone.spec, backbone.cls))
         except (OSError, ValueError, ComponentError) as error:
             problems.append(backbone.problem(source, str(error)))
     return contents, problems

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.containment.calls import first_line
+from harness.containment import first_line
 from harness.corpora.batching import Segment
 from harness.errors import ExecutionError
 from harness.kernels import choice

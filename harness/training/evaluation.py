@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from harness import kernels
-from harness.containment.calls import calling
 from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segments, strided_segments
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
@@ -144,8 +143,7 @@ def evaluate(
             keep.begin(segment, state)
         with clock.lap():
             distribution, state = model(segment.inputs, state)
-            with calling(model.head_name, "nll"):
-                nll_BT = distribution.nll(segment.targets)
+            nll_BT = distribution.nll(segment.targets)
             totals[0] += (nll_BT.double() * segment.weight).sum()
         if keep is not None:
             keep.add(nll_BT, segment)
@@ -199,8 +197,7 @@ def state_of(model: LanguageModel) -> Any:
     """The state that the backbone returns to be carried; None when it carries none."""
     tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
     model.eval()
-    with calling(model.backbone_name, "forward"):
-        return model.backbone(tokens_BT).state
+    return model.backbone(tokens_BT).state
 
 
 def copied(state: Any) -> Any:
@@ -278,8 +275,7 @@ def calibration(
         segment = cut.to(device)
         distribution, state = model(segment.inputs, state)
         refuse_without_statistics(model, distribution)
-        with calling(model.head_name, "statistics"):
-            found = distribution.statistics()
+        found = distribution.statistics()
         weight_N = segment.weight.double().flatten()
         confidence_N = found.top_logp.double().exp().flatten()
         right_N = (found.top == segment.targets).double().flatten()

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from harness.containment.calls import calling
 from harness.corpora.batching import Segment, Segments, training_segments
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
@@ -80,8 +79,7 @@ class SegmentLoss(nn.Module):
         distribution, state = model(segment.inputs, state)
         if self.z_loss:
             distribution.z_loss = self.z_loss
-        with calling(model.head_name, "training_loss"):
-            return distribution.training_loss(segment.targets), state
+        return distribution.training_loss(segment.targets), state
 
 
 class EagerStep:
@@ -143,8 +141,7 @@ class EagerStep:
             for part in zip(inputs_BT.chunk(parts), targets_BT.chunk(parts), states, strict=True):
                 with self._exchange(last=len(carried) == parts - 1):
                     loss, after = self.loss(*part)
-                    with calling(self.model.both_names, "the backward pass", {}):
-                        (loss / parts).backward()
+                    (loss / parts).backward()
                 self.loss_sum += loss.detach().double() * part[1].numel()
                 carried.append(detached(after))
         if self.train.clip is not None:
@@ -189,8 +186,7 @@ def refuse_z_loss(model: LanguageModel) -> None:
         distribution.z_loss = weight
         with torch.random.fork_rng():
             torch.manual_seed(0)  # a loss may draw
-            with calling(model.head_name, "training_loss"):
-                losses.append(distribution.training_loss(tokens_BT).item())
+            losses.append(distribution.training_loss(tokens_BT).item())
     if losses[0] == losses[1]:
         raise ExecutionError(
             f"{returned}, whose training_loss ignores z_loss (harness/protocols.py); add the term, or leave z_loss out"

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.code.fingerprints import KINDS, code_of, harness_code, moved
-from harness.containment.calls import calling
+from harness.containment import guarded
 from harness.corpora.corpus import Corpus
 from harness.distributions import Mixture
 from harness.dropout import Dropout
@@ -160,7 +160,7 @@ def _kept(kind: str, spec_json: str, code: str) -> Numbers | None:
 def tried(kind: str, spec: ComponentSpec) -> Numbers | None:
     """Compute the numbers of a component; None if it has none."""
     try:
-        with _apart(), calling(f"{kind} {spec.name}", "a trial call"):
+        with _apart(), guarded(f"{kind} {spec.name}", "a trial call"):
             return _rounded(_of_head(spec) if kind == "head" else _of_backbone(spec))
     except Exception:  # whatever a component raises on inputs that it was not made for
         return None

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from harness.containment.calls import contained, first_line
+from harness.containment import contained, first_line
 from harness.corpora.corpus import Corpus
 from harness.errors import Damaged
 from harness.machine import environment
@@ -121,7 +121,7 @@ def _rounds(together: list[_Taken], sentences: list[str]) -> list[_Taken]:
 def _visit(taken: _Taken, corpus: Corpus) -> None:
     """One model's turn. Its weights are evaluated before training steps change them."""
     task, spec = taken.task, taken.task.spec
-    with contained(components(spec)), conditions(task):
+    with conditions(task), contained(components(spec)):
         model = build(
             spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
         )

@@ -7,7 +7,6 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-from harness.containment.calls import calling
 from harness.corpora.batching import Segment, training_segments
 from harness.model import LanguageModel
 from harness.plan.specs import EvalSpec
@@ -57,8 +56,7 @@ def inference_laps(
         _wait(device)
         began = time.perf_counter()
         distribution, _ = model(segment.inputs)
-        with calling(model.head_name, "mean_nll"):
-            distribution.mean_nll(segment.targets)
+        distribution.mean_nll(segment.targets)
         _wait(device)
         milliseconds.append((time.perf_counter() - began) * 1e3)
         beat()

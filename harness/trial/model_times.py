@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from harness.containment.calls import contained, first_line
+from harness.containment import contained, first_line
 from harness.corpora.corpus import Corpus
 from harness.model import build, components
 from harness.training.evaluation import scored_segments
@@ -88,7 +88,7 @@ def model_times(tasks: list[Task]) -> tuple[dict[str, ModelTime], list[str]]:
 def _turn(model: _Model, corpus: Corpus) -> None:
     """One model's turn."""
     spec = model.task.spec
-    with contained(components(spec)), conditions(model.task):
+    with conditions(model.task), contained(components(spec)):
         counts = corpus.token_counts
         built = build(spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=counts)
         built.to(torch.device(model.task.device))

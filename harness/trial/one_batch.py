@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from harness.containment.calls import calling, contained
+from harness.containment import contained
 from harness.corpora.corpus import Corpus
 from harness.corpora.vocabulary import line_end
 from harness.errors import ExecutionError
@@ -57,7 +57,7 @@ def one_batch(task: Task, corpus: Corpus) -> OneBatch:
     spec, device, whole = task.spec, torch.device(task.device), task.spec.train
     train = whole.model_copy(update={"data_parallel": 1, "batch_size": whole.batch_size // whole.data_parallel})
     refuse_unfit(whole, task.device)
-    with contained(components(spec)), conditions(task):
+    with conditions(task), contained(components(spec)):
         sizes = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts.cpu()}
         model = build(spec.backbone, spec.head, seed=spec.seed, **sizes).to(device)
         if train.eval_stride is not None:
@@ -108,5 +108,4 @@ def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> 
 def _count(model: LanguageModel, corpus: Corpus) -> None:
     """Let a head that counts read the beginning of the text."""
     if isinstance(model.head, CountsText):
-        with calling(model.head_name, "count"):
-            model.head.count(corpus.train[:COUNTED_TOKENS], corpus.valid[:COUNTED_TOKENS], line_end(corpus))
+        model.head.count(corpus.train[:COUNTED_TOKENS], corpus.valid[:COUNTED_TOKENS], line_end(corpus))

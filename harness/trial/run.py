@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from harness.containment.calls import contained, first_line
+from harness.containment import contained, first_line, guarded
 from harness.errors import CorpusError, StorageError
 from harness.kernels.choice import using
 from harness.machine.stop_request import StopRequest
@@ -162,7 +162,7 @@ def work(trial: Trial) -> None:
     spec = trial.task.spec
     with trial.watch, contained(components(spec), trial.log.warning):
         built = stages.build(trial)
-        with conditions(trial.task), using(trial.history.choice):
+        with conditions(trial.task), guarded(components(spec)), using(trial.history.choice):
             stages.fit(trial, built)
             if trial.workers.rank:
                 return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from harness.containment.calls import calling
+from harness.containment import guarded
 from harness.corpora.corpus import Corpus
 from harness.errors import CorpusError, WeightsError
 from harness.kernels import products
@@ -41,7 +41,7 @@ def fetch_weights(backbone: ComponentSpec) -> None:
     cls = BACKBONES.get(backbone.name)
     if isinstance(cls, StartsFromFiles):
         try:
-            with calling(f"backbone {backbone.name}", "fetch"):
+            with guarded(f"backbone {backbone.name}", "fetch"):
                 cls.fetch(**backbone.params)
         except (OSError, ValueError) as cause:
             raise WeightsError(str(cause)) from cause

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from harness.containment.calls import calling, from_outside
+from harness.containment import from_outside
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import Corpus
 from harness.corpora.vocabulary import line_end
@@ -289,8 +289,7 @@ def _count(trial: Trial, built: Built) -> None:
     """Let a head that counts read the text; it is counted again when a trial is resumed."""
     head, corpus = built.model.head, built.corpus
     if isinstance(head, CountsText):
-        with calling(built.model.head_name, "count"):
-            trial.outcome.metrics |= head.count(corpus.train, corpus.valid, line_end(corpus))
+        trial.outcome.metrics |= head.count(corpus.train, corpus.valid, line_end(corpus))
         trial.watch.beat()
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from harness.machine.stop_request import Interrupted
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.records.record import Certificate, CurvePoint, Environment, Fingerprints, TrialRecord
 from harness.training.checkpoint import Checkpoint, Checkpoints, SessionInfo
@@ -197,7 +198,7 @@ def interrupted_before(number: int):
 
     def advance(self, *arguments):
         if len(done) == number:
-            raise KeyboardInterrupt
+            raise Interrupted
         done.append(1)
         return step(self, *arguments)
 

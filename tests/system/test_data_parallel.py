@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from harness import plan
 from harness.corpora.batching import training_segments
+from harness.machine.stop_request import Interrupted
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import CheckpointSpec
@@ -149,7 +150,7 @@ class Worker:
             def interrupted(step, *given, advance=advance, done=done):
                 done.append(1)
                 if len(done) > CUT:
-                    raise KeyboardInterrupt
+                    raise Interrupted
                 return advance(step, *given)
 
             EagerStep.advance = interrupted

@@ -40,7 +40,7 @@ def setting(tmp_path):
 
 
 class Killed(BaseException):
-    raised_outside_of_components = True  # as harness/containment/calls.py marks what a signal raises
+    raised_outside_of_components = True  # as harness/containment.py marks what a signal raises
 
 
 def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path, setting):

@@ -58,7 +58,7 @@ def interrupted(spec, runs: Path, at: int) -> Path:
 class PowerCut(BaseException):
     """Nothing runs after it, not even what tidies up."""
 
-    raised_outside_of_components = True  # as harness/containment/calls.py marks what a signal raises
+    raised_outside_of_components = True  # as harness/containment.py marks what a signal raises
 
 
 def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from ngram_oracle import Oracle, cached
 
 from harness import plan
 from harness.corpora.local_text import Embedded
+from harness.machine.stop_request import Interrupted
 from harness.records import sidecars, store
 from harness.trial.run import run
 from harness.trial.stages import load_planned
@@ -91,7 +92,7 @@ def test_a_trial_that_is_resumed_ends_with_the_same_record(tmp_path, monkeypatch
     whole = run_of(spec, tmp_path / "whole")
 
     def killed(trial, built):
-        raise KeyboardInterrupt
+        raise Interrupted
 
     with monkeypatch.context() as patch:
         patch.setattr(stages, "evaluate", killed)

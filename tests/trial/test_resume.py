@@ -8,6 +8,7 @@ import torch
 from commands import EVERY_BACKBONE, EVERY_HEAD
 
 from harness import plan
+from harness.machine.stop_request import Interrupted
 from harness.plan.suite_file import CheckpointSpec
 from harness.records import store
 from harness.registry import BACKBONES, HEADS
@@ -33,7 +34,7 @@ def disturbed(spec, folder, monkeypatch, at, pace=EVERY_STEP):
     def advance(self, *arguments):
         if left and len(done) == left[0]:
             left.pop(0)
-            raise KeyboardInterrupt
+            raise Interrupted
         done.append(1)
         return step(self, *arguments)
 
@@ -168,7 +169,7 @@ def test_what_changed_between_sessions_is_reported(tmp_path, monkeypatch):
 
     def advance(self, *arguments):
         if len(done) == 20:
-            raise KeyboardInterrupt
+            raise Interrupted
         done.append(1)
         return step(self, *arguments)
 
@@ -188,7 +189,7 @@ def test_between_checkpoint_and_record_the_record_is_made_of_the_checkpoint_alon
     whole = run(setting(tmp_path / "whole", ENDS)(spec=spec))
 
     def killed(record, runs):
-        raise KeyboardInterrupt
+        raise Interrupted
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "save", killed)
@@ -241,7 +242,7 @@ def test_a_step_that_is_replayed_resumes_within_an_epoch(tmp_path, monkeypatch):
     def interrupted(self, inputs, targets):
         calls.append(1)
         if len(calls) in (6, 25):
-            raise KeyboardInterrupt
+            raise Interrupted
         call(self, inputs, targets)
 
     monkeypatch.setattr(GraphStep, "__call__", interrupted)

@@ -44,6 +44,15 @@ def _unfinished_inference(module):
     UNFINISHED[-1].__enter__()
 
 
+TURNED = []
+
+
+def _turn_onednn(module):
+    if module is None or module not in TURNED:  # once: turned twice it would be as it was
+        TURNED.append(module)
+        torch._C._set_mkldnn_enabled(not torch._C._get_mkldnn_enabled())
+
+
 # What a component may do, by name; each is given the module, or None in a constructor.
 RAISING = {
     "exit 0": lambda module: sys.exit(0),
@@ -63,14 +72,10 @@ CHANGING = {
     "inference mode": _unfinished_inference,
     "deterministic algorithms": lambda module: torch.use_deterministic_algorithms(True),
     "number of threads": lambda module: torch.set_num_threads(torch.get_num_threads() + 1),
-    "random seed": lambda module: torch.manual_seed(torch.initial_seed() + 1),  # another seed than the present one
     "autocast": lambda module: torch.autocast("cpu").__enter__(),
     "anomaly mode": lambda module: torch.autograd.set_detect_anomaly(True),
-    "oneDNN": lambda module: torch._C._set_mkldnn_enabled(not torch._C._get_mkldnn_enabled()),
+    "oneDNN": lambda module: _turn_onednn(module),
     "flushing of denormals": lambda module: torch.set_flush_denormal(True),
-}
-# These are compared less often: where a model is built, and at the end of a trial.
-CHANGING_LATE = {
     "precision of float32 products": lambda module: torch.set_float32_matmul_precision("medium"),
     "cuDNN settings": lambda module: setattr(torch.backends.cudnn, "benchmark", True),
     "kernels of attention": lambda module: torch.backends.cuda.enable_flash_sdp(False),
@@ -91,7 +96,7 @@ def _everything_else(module):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-DEEDS = RAISING | CHANGING | CHANGING_LATE | {"everything else": _everything_else, "nothing": lambda module: None}
+DEEDS = RAISING | CHANGING | {"everything else": _everything_else, "nothing": lambda module: None}
 
 
 class _Acts(torch.autograd.Function):

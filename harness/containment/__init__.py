@@ -1,1 +1,0 @@
-"""Checks around calls into heads, backbones and corpora, which may be third-party code."""
