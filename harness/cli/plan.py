@@ -26,7 +26,7 @@ from harness.cli.options import (
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.options import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, planned, suite_disk, with_memory
-from harness.execution.suite_times import RowTime, match_text, reference, row_times, suite_times
+from harness.execution.timed import RowTime, match_text, reference, row_times, suite_times
 from harness.machine.environment import resolve_device
 from harness.plan.loaded_suite import possible_trials
 
@@ -41,7 +41,7 @@ def plan(
         bool, typer.Option("--memory", help="Compute the peak memory of a training step; some seconds for each model.")
     ] = False,
     time: Annotated[
-        bool, typer.Option("--time", help="Time 20 training steps of each row: the minutes of a trial here.")
+        bool, typer.Option("--time", help="Time some training steps of each row: the minutes of a trial here.")
     ] = False,
     device: Annotated[
         Device, typer.Option(help="The device of --memory and --time; auto: a GPU if there is one.")

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from harness.cli.factored import Shown, by_name, factored
 from harness.execution.planned import LaterTrials, PlannedTrial, SuiteDisk
-from harness.execution.suite_times import RowTime
+from harness.execution.timed import RowTime
 from harness.plan.selection import choices, facts_of, key_texts
 from harness.plan.specs import TrialSpec
 from harness.plan.tuning import point_text

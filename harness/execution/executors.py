@@ -211,7 +211,7 @@ class Executor(Protocol):
 
     @staticmethod
     def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
-        """Time finished trials, one at a time (see harness.trial.exclusive_times.timed)."""
+        """Time finished trials, one at a time (see harness.trial.turns.timed)."""
 
 
 def executor(execution: Execution) -> Executor:

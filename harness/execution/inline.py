@@ -13,10 +13,10 @@ from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
-from harness.trial.exclusive_times import timed
 from harness.trial.run import run
 from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
+from harness.trial.turns import timed
 
 
 def execute(execution: Execution, on_event: OnEvent) -> None:

@@ -16,11 +16,11 @@ from pathlib import Path
 from harness import plan
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, FewerTrialsError, Interruption, StorageError
-from harness.execution.exclusive_pass import time_rows
 from harness.execution.executors import Execution, Resources, run_trials, tidy_finished, without_weights
 from harness.execution.options import RunOptions, repeated
 from harness.execution.planned import due
 from harness.execution.progress.reporter import Reporter
+from harness.execution.timed import time_rows
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import RESULTS
 from harness.plan.selection import chosen_rows, chosen_trials, select

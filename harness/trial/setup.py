@@ -1,4 +1,4 @@
-"""What has to be so before a trial begins: the files that it reads are there, and the process has the state that
+"""What has to be so before a trial begins: the files that it reads, its model, and the state of the process that
 bits and speed depend on.
 """
 
@@ -11,16 +11,20 @@ import torch
 
 from harness.containment import guarded
 from harness.corpora.corpus import Corpus
+from harness.corpora.vocabulary import line_end
 from harness.errors import CorpusError, WeightsError
 from harness.kernels import products
 from harness.kernels.products import Products
 from harness.machine import environment
+from harness.model import LanguageModel, build
 from harness.plan.identity import starting_content
 from harness.plan.specs import ComponentSpec, TrialSpec
-from harness.protocols import StartsFromFiles
+from harness.protocols import CountsText, StartsFromFiles
 from harness.random_streams import own_generators
 from harness.registry import BACKBONES, CORPORA
 from harness.training.checkpoint import Checkpoint
+from harness.training.evaluation import refuse_stride, state_of
+from harness.training.step import refuse_z_loss
 from harness.trial.task import Task
 
 
@@ -72,6 +76,25 @@ def _refuse_changed(component: ComponentSpec, contents: dict[str, str], content:
         raise WeightsError(str(cause)) from cause
     if found != planned:
         raise CorpusError(f"{component} has changed since the trials were planned; run the command again")
+
+
+def built_model(spec: TrialSpec, corpus: Corpus, device: torch.device) -> LanguageModel:
+    """The initialised model of a trial on a device. Raises ExecutionError for settings that do not fit the model."""
+    words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts.cpu()}
+    model = build(spec.backbone, spec.head, seed=spec.seed, **words).to(device)
+    if spec.train.eval_stride is not None:
+        refuse_stride(spec.train.evaluation, state_of(model))  # before an epoch is trained
+    if spec.train.z_loss:
+        refuse_z_loss(model)
+    return model
+
+
+def count_text(model: LanguageModel, corpus: Corpus, tokens: int | None = None) -> dict[str, float]:
+    """Let a head that counts read the text, or so many tokens of it. Returns its metrics; {} of another head."""
+    head = model.head
+    if not isinstance(head, CountsText):
+        return {}
+    return head.count(corpus.train[:tokens], corpus.valid[:tokens], line_end(corpus))
 
 
 def with_exact_route(task: Task, resumed: Checkpoint | None = None) -> Task:

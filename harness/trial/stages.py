@@ -13,13 +13,10 @@ from torch import Tensor
 from harness.containment import from_outside
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import Corpus
-from harness.corpora.vocabulary import line_end
 from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel, count_parameters
-from harness.model import build as build_model
 from harness.plan.specs import EvalSpec
 from harness.plan.suite_file import CheckpointSpec
-from harness.protocols import CountsText
 from harness.records import sidecars
 from harness.records.plausible import most
 from harness.records.record import Behaviour, Certificate, Status
@@ -35,19 +32,18 @@ from harness.training.evaluation import (
     TokenNll,
     calibration,
     references,
-    refuse_stride,
     score_from_the_right,
     state_of,
     text_scores,
 )
 from harness.training.loop import Fitted, Progress, Training
 from harness.training.parts import Parts
-from harness.training.step import Diverged, EagerStep, Step, refuse_unfit, refuse_z_loss
+from harness.training.step import Diverged, EagerStep, Step, refuse_unfit
 from harness.trial.certify import certify, segments_to_sample
-from harness.trial.inference import inference_times
 from harness.trial.sessions import History
-from harness.trial.setup import load_planned
+from harness.trial.setup import built_model, count_text, load_planned
 from harness.trial.task import Task
+from harness.trial.turns import inference_times
 from harness.trial.watch import Watch
 
 
@@ -179,13 +175,8 @@ def build(trial: Trial) -> Built:
     refuse_unfit(spec.train, task.device)
     reset_peak_memory(trial.device)
     corpus = load_planned(spec, task.data, task.contents)
-    words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts}
-    model = build_model(spec.backbone, spec.head, seed=spec.seed, **words).to(trial.device)
+    model = built_model(spec, corpus, trial.device)
     trial.outcome.metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
-    if spec.train.eval_stride is not None:
-        refuse_stride(spec.train.evaluation, state_of(model))  # before an epoch is trained
-    if spec.train.z_loss:
-        refuse_z_loss(model)
     built = Built(model=model, corpus=corpus, on_device=corpus.to(trial.device))
     trial.watch.beat()
     return built
@@ -197,7 +188,8 @@ def fit(trial: Trial, built: Built) -> None:
     Raises: Diverged; StorageError; ExecutionError when the training split is too small; KeyboardInterrupt after a
     signal or another request to stop, which waits for the end of a step so that its state can be saved.
     """
-    _count(trial, built)
+    trial.outcome.metrics |= count_text(built.model, built.corpus)  # again when the trial is resumed
+    trial.watch.beat()
     training = Training(built.model, built.on_device, trial.task.spec.train, seed=trial.task.spec.seed, host=trial)
     with trial.stop.deferring():
         training.fit(trial.history.resumed)
@@ -283,14 +275,6 @@ def complete(trial: Trial, built: Built, directions: list[Direction]) -> None:
         place = trial.task.folder / sidecars.TOKEN_NLL.file
         sidecars.save_token_scores(scores_of(tokens, built.corpus), digest, place)
     outcome.weights_sha256 = digest
-
-
-def _count(trial: Trial, built: Built) -> None:
-    """Let a head that counts read the text; it is counted again when a trial is resumed."""
-    head, corpus = built.model.head, built.corpus
-    if isinstance(head, CountsText):
-        trial.outcome.metrics |= head.count(corpus.train, corpus.valid, line_end(corpus))
-        trial.watch.beat()
 
 
 def score_test(model: LanguageModel, corpus: Corpus, spec: EvalSpec, clock: Clock) -> tuple[Score, TokenNll]:

@@ -8,7 +8,7 @@ import commands
 import pytest
 from filelock import FileLock
 
-from harness.trial import exclusive_times, laps
+from harness.trial import turns as times
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +60,10 @@ def known_times(monkeypatch):
     """
 
     def known(training: dict[str, float], evaluation: float) -> None:
-        monkeypatch.setattr(exclusive_times.environment.OtherWork, "cores", lambda self: 0.0)
-        monkeypatch.setattr(laps, "evaluation", lambda *about: lambda number: [evaluation] * number)
+        monkeypatch.setattr(times.environment.OtherWork, "cores", lambda self: 0.0)
+        monkeypatch.setattr(times, "evaluation", lambda *about: lambda number: [evaluation] * number)
         monkeypatch.setattr(
-            laps, "training", lambda model, corpus, spec, lr: lambda number: [training[spec.head.name]] * number
+            times, "training", lambda model, corpus, spec, lr: lambda number: [training[spec.head.name]] * number
         )
 
     return known

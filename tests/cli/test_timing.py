@@ -6,7 +6,7 @@ import sys
 import pytest
 from commands import SUITE, record_files
 
-from harness.trial import exclusive_times
+from harness.trial import turns as times
 
 RUN = ("run", "suites/tiny.yaml", "--executor", "inline", "--no-tracking")
 
@@ -15,8 +15,8 @@ RUN = ("run", "suites/tiny.yaml", "--executor", "inline", "--no-tracking")
 def timing(finished, monkeypatch):
     """The finished suite, which now asks for timing, on a calm machine."""
     (finished / "suites" / "tiny.yaml").write_text(SUITE.replace("measure: {exclusive: false}\n", ""))
-    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 0.0)
-    monkeypatch.setattr(exclusive_times, "SECONDS", 0.001)
+    monkeypatch.setattr(times.environment, "busy_cores", lambda: 0.0)
+    monkeypatch.setattr(times, "SECONDS", 0.001)
     return finished
 
 
@@ -58,15 +58,15 @@ def test_where_it_is_left_out_nothing_is_timed(timing, harness, how):
 
 
 def test_an_interrupted_pass_leaves_with_130_and_the_same_command_makes_it_good(timing, harness, monkeypatch):
-    turns, visit = [], exclusive_times._visit
+    turns, visit = [], times.Taken.visit
 
-    def interrupted(*arguments):
+    def interrupted(*arguments, **more):
         turns.append(1)
         if len(turns) == 4:
             raise KeyboardInterrupt
-        visit(*arguments)
+        visit(*arguments, **more)
 
-    monkeypatch.setattr(exclusive_times, "_visit", interrupted)
+    monkeypatch.setattr(times.Taken, "visit", interrupted)
     assert harness(*RUN).code == 130
     assert timings(timing) == {}
     assert harness(*RUN).code == 0
@@ -74,10 +74,10 @@ def test_an_interrupted_pass_leaves_with_130_and_the_same_command_makes_it_good(
 
 
 def test_a_model_that_cannot_be_timed_is_a_warning_and_no_failed_run(timing, harness, monkeypatch):
-    def fails(*arguments):
+    def fails(*arguments, **more):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(exclusive_times, "_visit", fails)
+    monkeypatch.setattr(times.Taken, "visit", fails)
     done = harness(*RUN)
     assert done.code == 0
     assert [line.partition(" could not")[0] for line in done.err.splitlines()] == [

@@ -177,7 +177,7 @@ OTHERS = {
     *(f"records/{name}.py" for name in ("__init__", "contents", "metrics", "plausible", "record")),
     *(f"records/{name}.py" for name in ("sealed", "sidecars", "store")),
     *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks")),
-    *(f"trial/{name}.py" for name in ("__init__", "behaviour", "certify", "inference", "log", "run", "sessions")),
+    *(f"trial/{name}.py" for name in ("__init__", "behaviour", "certify", "log", "run", "sessions", "turns")),
     *(f"trial/{name}.py" for name in ("task", "watch")),
 }
 

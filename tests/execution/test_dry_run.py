@@ -14,9 +14,8 @@ from harness.distributions import Mixture
 from harness.errors import CorpusError
 from harness.execution import dry_run
 from harness.model import build
-from harness.plan.loaded_suite import first_stage
 from harness.registry import CORPORA, HEADS
-from harness.trial import one_batch
+from harness.trial import setup
 
 pytestmark = pytest.mark.system
 
@@ -196,7 +195,7 @@ def test_the_points_of_a_tuned_suite_are_rows_unless_only_their_learning_rate_di
     space = "{train.lr: [0.1, 1], head.dropout: [0, 0.2], train.momentum: [0, 0.9]}"
     path.write_text(f"{SUITE}tune: {{epochs: 1, seed: 9, space: {space}}}\n")
     suite = plan.load(path)
-    assert len(first_stage(suite).trials) == 4 + 8
+    assert len(suite.tuning_trials) == 4 + 8
     rows = dry_run.rows_of(suite, ())
     assert [(row.head.name, row.head.params.get("dropout"), row.train.momentum) for row in rows] == [
         ("softmax", None, 0.0),
@@ -216,7 +215,7 @@ def test_the_memory_of_a_row_is_given_back_before_the_next_is_built(tried, fault
         alive.append(weakref.ref(model))
         return model
 
-    monkeypatch.setattr(one_batch, "build", watched)
+    monkeypatch.setattr(setup, "build", watched)
     done = tried(SUITE.replace("[softmax,", "[softmax, broken, moc,"), "--set", "train.optimizer=adam")
     assert len(alive) == 4
     assert (done.out.count("ok    "), done.err.count("FAIL")) == (3, 1), done.err

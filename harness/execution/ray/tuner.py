@@ -43,10 +43,10 @@ from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, HEADS, home, use_home
 from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
-from harness.trial.exclusive_times import timed
 from harness.trial.run import give_up
 from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
+from harness.trial.turns import timed
 
 MAX_FITS = 3  # that may fail without a trial that is to blame
 

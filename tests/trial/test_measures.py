@@ -1,7 +1,6 @@
-"""Inference time: which batches are timed, and how; and which measures a record has beside what all have."""
+"""Which measures a record has beside what all have: measure.* of a suite."""
 
 from functools import partial
-from itertools import cycle, islice
 
 import handmade
 import pytest
@@ -9,84 +8,12 @@ import torch
 
 from harness import plan
 from harness.corpora.corpus import Corpus, CorpusFacts, TextSize
-from harness.model import build
-from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import MeasureSpec
 from harness.registry import CORPORA
-from harness.trial import inference
-from harness.trial.inference import inference_times
 from harness.trial.run import run
 
 V = 12
 TOKENS = torch.randint(V, (200,), generator=torch.Generator().manual_seed(0))
-LSTM = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1, "dropout": 0.5})
-
-
-def evaluation(**changes):
-    settings = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 4, "seq_len": 7}
-    return TrainSpec(**{**settings, **changes}).evaluation
-
-
-@pytest.fixture
-def timed(monkeypatch):
-    """A function: tokens, settings, batch -> (metrics, what the model was given each time), by a clock that a call of
-    the model moves on by 1, 2, 3 ... ms and waiting for the device by 0.5 ms.
-    """
-    now, calls = [0.0], []
-
-    def wait(device):
-        now[0] += 0.0005
-
-    def given(module, arguments):
-        assert not module.training
-        assert not torch.is_grad_enabled()
-        calls.append(arguments)
-        now[0] += len(calls) / 1e3
-
-    monkeypatch.setattr(inference, "_wait", wait)
-    monkeypatch.setattr(inference.time, "perf_counter", lambda: now[0])
-
-    def measure(tokens, settings, batch):
-        model, beats = build(LSTM, ComponentSpec(name="softmax"), vocab_size=V, seed=1), []
-        model.register_forward_pre_hook(given)
-        found = inference_times(model, tokens, settings, batch=batch, beat=lambda: beats.append(1))
-        assert len(beats) == len(calls)
-        return found, calls
-
-    return measure
-
-
-def test_twenty_batches_are_timed_after_five_with_the_device_waited_for(timed):
-    found, calls = timed(TOKENS, evaluation(), 3)
-    # 66 tokens a column: 9 full segments of 7, and one of 2 that is left out; 25 calls go through them again and again
-    table = TOKENS[:198].view(3, 66)
-    expected = list(islice(cycle([table[:, at : at + 7] for at in range(0, 63, 7)]), 25))
-    assert len(calls) == 25
-    assert all(torch.equal(inputs, wanted) for (inputs,), wanted in zip(calls, expected, strict=True))
-    # 6.5, 7.5, ... 25.5 ms: median 16; quartiles of 20 values, exclusive: 5.25 places from either end
-    assert found == pytest.approx(
-        {"inference_batch": 3, "inference_ms_per_batch": 16.0, "inference_ms_per_batch_iqr": 10.5}
-    )
-
-
-def test_blocks_are_timed_without_their_last_token_as_input(timed):
-    _, calls = timed(TOKENS, evaluation(batching="blocks"), 4)
-    assert {tuple(inputs.shape) for (inputs,) in calls} == {(4, 6)}
-    assert torch.equal(calls[1][0], TOKENS[28:56].view(4, 7)[:, :-1])
-
-
-def test_a_split_without_a_full_batch_has_no_time(timed):
-    assert timed(TOKENS[:23], evaluation(), 3) == ({}, [])  # 7 tokens a column: one segment of 6
-    assert timed(TOKENS[:0], evaluation(), 3) == ({}, [])
-
-
-def test_as_many_tokens_as_a_batch_needs_have_one(timed):
-    found, calls = timed(TOKENS[:24], evaluation(), 3)
-    assert found["inference_batch"] == 3
-    assert len(calls) == 25
-
-
-# in records
 
 SUITE = """\
 name: tiny

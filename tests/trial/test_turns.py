@@ -1,8 +1,9 @@
-"""An exclusive pass: whose turn it is, what is timed with which weights, what it says, and that nothing is changed."""
+"""Times: whose turn it is, what is timed with which weights, what it says, and that nothing is changed."""
 
 import random
 from collections import Counter
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,13 +14,14 @@ import torch
 
 from harness import plan
 from harness.model import build
+from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import MeasureSpec
 from harness.records import store
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.step import EagerStep
-from harness.trial import exclusive_times, laps
-from harness.trial.exclusive_times import timed
+from harness.trial import turns as times
 from harness.trial.run import run
+from harness.trial.turns import inference_times, timed, turns
 
 CORPORA = (
     "  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}",
@@ -46,25 +48,28 @@ def ran(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def calm(monkeypatch):
     """A machine without other work, and little patience."""
-    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: 0.125)
-    monkeypatch.setattr(exclusive_times, "SECONDS", 0.001)
+    monkeypatch.setattr(times.environment, "busy_cores", lambda: 0.125)
+    monkeypatch.setattr(times, "SECONDS", 0.001)
 
 
 def laps_of(monkeypatch, *durations: list[float]):
     """Let each turn, one after the other, have trained batches of so many milliseconds after warm-up."""
     left = iter(durations)
-    monkeypatch.setattr(exclusive_times, "_kinds", lambda *arguments: {"train": None})
-    monkeypatch.setattr(laps, "warm", lambda timed, seconds: next(left))
+
+    def visit(taken, task, model, corpus, *, lr):
+        taken.train += next(left)
+
+    monkeypatch.setattr(times.Taken, "visit", visit)
 
 
-def test_models_take_turns_in_rounds_within_their_corpus(ran, monkeypatch):
-    turns, visit = [], exclusive_times._visit
-    monkeypatch.setattr(
-        exclusive_times, "_visit", lambda taken, *more: turns.append(taken.record.id) or visit(taken, *more)
-    )
+def test_models_take_turns_in_rounds_within_their_corpus(ran):
+    order = []
+    tasks = [ran.setting(spec=record.spec) for record in ran.records]
+    a, b, c, d = (task.id for task in tasks)
+    ends = list(turns(tasks, lambda task, model, corpus: order.append(task.id)))
+    assert order == [a, b] * 3 + [c, d] * 3
+    assert [(turn.tasks[0].id, turn.fault) for turn in ends] == [(trial, "") for trial in order]
     taken, said = taken_of(ran.records, ran.setting)
-    a, b, c, d = (record.id for record in ran.records)
-    assert turns == [a, b] * 3 + [c, d] * 3
     assert [timing.trial for timing in taken] == [a, b, c, d]
     assert said == []
     assert len({timing.pass_id for timing in taken}) == 1
@@ -81,14 +86,14 @@ def test_a_timing_is_of_the_batches_of_all_rounds(ran, monkeypatch):
 
 
 def test_the_weights_timed_are_those_of_the_record(ran, monkeypatch):
-    seen, evaluate = set(), laps.evaluate
+    seen, evaluate = set(), times.evaluate
 
     def looked(model, tokens, spec, **more):
         seen.add(weights_sha256(model.state_dict()))
         assert torch.equal(tokens, tokens_of(ran.records[0]))
         return evaluate(model, tokens, spec, **more)
 
-    monkeypatch.setattr(laps, "evaluate", looked)
+    monkeypatch.setattr(times, "evaluate", looked)
     (timing,), said = taken_of(ran.records[:1], ran.setting)
     assert seen == {ran.records[0].weights_sha256}
     assert (timing.initial, said) == (False, [])
@@ -96,12 +101,12 @@ def test_the_weights_timed_are_those_of_the_record(ran, monkeypatch):
 
 
 def tokens_of(record):
-    return exclusive_times.load_planned(record.spec, Path("no data"), {}).test
+    return times.load_planned(record.spec, Path("no data"), {}).test
 
 
 @pytest.mark.parametrize("harm", ["gone", "damaged", "another's"])
 def test_without_its_weights_a_model_is_timed_with_initial_ones_and_says_so(ran, harm, monkeypatch):
-    record, seen, evaluate = ran.records[0], set(), laps.evaluate
+    record, seen, evaluate = ran.records[0], set(), times.evaluate
     place = store.folder(ran.setting.keywords["runs"], record.id) / BEST
     kept = place.read_bytes()
     other = store.folder(ran.setting.keywords["runs"], ran.records[1].id) / BEST
@@ -110,7 +115,7 @@ def test_without_its_weights_a_model_is_timed_with_initial_ones_and_says_so(ran,
         seen.add(weights_sha256(model.state_dict()))
         return evaluate(model, *arguments, **more)
 
-    monkeypatch.setattr(laps, "evaluate", looked)
+    monkeypatch.setattr(times, "evaluate", looked)
     place.unlink()
     try:
         if harm != "gone":
@@ -138,15 +143,15 @@ def test_a_pass_changes_no_file_no_record_no_weights_and_no_global_state(ran):
 
 
 def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
-    bad, visit, calls = ran.records[0], exclusive_times._visit, Counter()
+    bad, visit, calls = ran.records[0], times.Taken.visit, Counter()
 
-    def fails_in_the_second_round(taken, *more):
-        calls[taken.record.id] += 1
-        if taken.record is bad and calls[bad.id] == 2:
+    def fails_in_the_second_round(taken, task, *more, lr):
+        calls[task.id] += 1
+        if task.id == bad.id and calls[bad.id] == 2:
             raise MemoryError("no room\nand more")
-        visit(taken, *more)
+        visit(taken, task, *more, lr=lr)
 
-    monkeypatch.setattr(exclusive_times, "_visit", fails_in_the_second_round)
+    monkeypatch.setattr(times.Taken, "visit", fails_in_the_second_round)
     taken, said = taken_of(ran.records[:2], ran.setting)
     assert [timing.trial for timing in taken] == [ran.records[1].id]
     assert said == [f"{bad.spec} ({bad.id}) could not be timed: MemoryError: no room"]
@@ -154,14 +159,14 @@ def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
 
 
 def test_a_corpus_that_cannot_be_had_costs_its_own_models_only(ran, monkeypatch):
-    load = exclusive_times.load_planned
+    load = times.load_planned
 
     def gone(spec, *more):
         if spec.corpus.params["vocab_size"] == 12:
             raise OSError("no such text")
         return load(spec, *more)
 
-    monkeypatch.setattr(exclusive_times, "load_planned", gone)
+    monkeypatch.setattr(times, "load_planned", gone)
     taken, said = taken_of(ran.records, ran.setting)
     assert [timing.trial for timing in taken] == [record.id for record in ran.records[2:]]
     assert len(said) == 2
@@ -180,7 +185,7 @@ def test_a_corpus_that_cannot_be_had_costs_its_own_models_only(ran, monkeypatch)
 def test_other_work_on_the_machine_makes_a_timing_shared(ran, monkeypatch, looks, told, busy, shared):
     laps_of(monkeypatch, *[[1.0, 2.0]] * 3)
     left = iter(looks)
-    monkeypatch.setattr(exclusive_times.environment, "busy_cores", lambda: next(left))
+    monkeypatch.setattr(times.environment, "busy_cores", lambda: next(left))
     setting = partial(ran.setting, shared=told)
     (timing,), _ = taken_of(ran.records[:1], setting)
     assert (timing.busy, timing.shared) == (busy, shared)
@@ -211,14 +216,14 @@ def test_training_is_timed_at_the_last_rate_of_the_trial(ran, monkeypatch):
     record, rates = ran.records[0], []
     point = record.curve[-1].model_copy(update={"lr": 0.125})
     made = record.model_copy(update={"curve": (*record.curve[:-1], point)})
-    monkeypatch.setattr(laps, "training", lambda model, corpus, spec, lr: rates.append(lr) or (lambda n: [1.0] * n))
+    monkeypatch.setattr(times, "training", lambda model, corpus, spec, lr: rates.append(lr) or (lambda n: [1.0] * n))
     taken_of([made], ran.setting)
     assert rates == [0.125] * 3
 
 
 def test_steps_go_on_from_epoch_to_epoch_at_one_rate(ran, monkeypatch):
     record = ran.records[0]
-    corpus = exclusive_times.load_planned(record.spec, Path("no data"), {})
+    corpus = times.load_planned(record.spec, Path("no data"), {})
     model = build(record.spec.backbone, record.spec.head, vocab_size=12, seed=1)
     begun, shapes, rates = [], [], set()
     begin_epoch, advance = EagerStep.begin_epoch, EagerStep.advance
@@ -230,7 +235,7 @@ def test_steps_go_on_from_epoch_to_epoch_at_one_rate(ran, monkeypatch):
         return advance(step, inputs, targets, state)
 
     monkeypatch.setattr(EagerStep, "advance", stepped)
-    timed_steps = laps.training(model, corpus, record.spec, lr=0.125)
+    timed_steps = times.training(model, corpus, record.spec, lr=0.125)
     # 400 tokens in 4 columns of 100: 99 targets, 14 segments of 7 and one of 1 an epoch
     epoch = [7] * 14 + [1]
     assert [len(timed_steps(number)) for number in (1, 15, 16)] == [1, 15, 16]
@@ -240,16 +245,16 @@ def test_steps_go_on_from_epoch_to_epoch_at_one_rate(ran, monkeypatch):
 
 
 def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran):
-    spec, corpus = ran.records[0].spec, exclusive_times.load_planned(ran.records[0].spec, Path("no data"), {})
+    spec, corpus = ran.records[0].spec, times.load_planned(ran.records[0].spec, Path("no data"), {})
     model = build(spec.backbone, spec.head, vocab_size=12, seed=1)
     widths = []
     model.register_forward_pre_hook(lambda module, arguments: widths.append(arguments[0].shape[1]))
     # 40 test tokens in 5 columns: 39 targets make columns of 8, a segment of 7 and one of 1
     evaluation = spec.train.evaluation.model_copy(update={"eval_batch_size": 5})
-    assert len(laps.evaluation(model, corpus, evaluation)(3)) == 3
+    assert len(times.evaluation(model, corpus, evaluation)(3)) == 3
     assert widths == [7, 1, 7]
     widths.clear()
-    assert len(laps.evaluation(model, corpus, evaluation.model_copy(update={"eval_batches": 1}))(3)) == 3
+    assert len(times.evaluation(model, corpus, evaluation.model_copy(update={"eval_batches": 1}))(3)) == 3
     assert widths == [7, 7, 7]
 
 
@@ -263,12 +268,82 @@ def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran
 )
 def test_warm_up_is_left_out_and_slow_batches_are_few(monkeypatch, step_seconds, warm_ups, number):
     now, asked = [0.0], []
-    monkeypatch.setattr(laps.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(times.time, "perf_counter", lambda: now[0])
 
     def batches(count: int) -> list[float]:
         asked.append(count)
         now[0] += step_seconds * count
         return [1e3 * step_seconds] * count
 
-    assert len(laps.warm(batches, seconds=0.2)) == number
+    monkeypatch.setattr(times, "SECONDS", 0.2)
+    assert len(times.warm(batches)) == number
     assert asked == [1] * warm_ups + [number]
+
+
+V = 12
+TOKENS = torch.randint(V, (200,), generator=torch.Generator().manual_seed(0))
+LSTM = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1, "dropout": 0.5})
+
+
+def evaluation(**changes):
+    settings = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 4, "seq_len": 7}
+    return TrainSpec(**{**settings, **changes}).evaluation
+
+
+@pytest.fixture
+def inference(monkeypatch):
+    """A function: tokens, settings, batch -> (metrics, what the model was given each time), by a clock that a call of
+    the model moves on by 1, 2, 3 ... ms and waiting for the device by 0.5 ms.
+    """
+    now, calls = [0.0], []
+
+    def wait(device):
+        now[0] += 0.0005
+
+    def given(module, arguments):
+        assert not module.training
+        assert not torch.is_grad_enabled()
+        calls.append(arguments)
+        now[0] += len(calls) / 1e3
+
+    monkeypatch.setattr(times, "_wait", wait)
+    monkeypatch.setattr(times.time, "perf_counter", lambda: now[0])
+
+    def measure(tokens, settings, batch):
+        model, beats = build(LSTM, ComponentSpec(name="softmax"), vocab_size=V, seed=1), []
+        model.register_forward_pre_hook(given)
+        found = inference_times(model, tokens, settings, batch=batch, beat=lambda: beats.append(1))
+        assert len(beats) == len(calls)
+        return found, calls
+
+    return measure
+
+
+def test_twenty_batches_are_timed_after_five_with_the_device_waited_for(inference):
+    found, calls = inference(TOKENS, evaluation(), 3)
+    # 66 tokens a column: 9 full segments of 7, and one of 2 that is left out; 25 calls go through them again and again
+    table = TOKENS[:198].view(3, 66)
+    expected = list(islice(cycle([table[:, at : at + 7] for at in range(0, 63, 7)]), 25))
+    assert len(calls) == 25
+    assert all(torch.equal(inputs, wanted) for (inputs,), wanted in zip(calls, expected, strict=True))
+    # 6.5, 7.5, ... 25.5 ms: median 16; quartiles of 20 values, exclusive: 5.25 places from either end
+    assert found == pytest.approx(
+        {"inference_batch": 3, "inference_ms_per_batch": 16.0, "inference_ms_per_batch_iqr": 10.5}
+    )
+
+
+def test_blocks_are_timed_without_their_last_token_as_input(inference):
+    _, calls = inference(TOKENS, evaluation(batching="blocks"), 4)
+    assert {tuple(inputs.shape) for (inputs,) in calls} == {(4, 6)}
+    assert torch.equal(calls[1][0], TOKENS[28:56].view(4, 7)[:, :-1])
+
+
+def test_a_split_without_a_full_batch_has_no_time(inference):
+    assert inference(TOKENS[:23], evaluation(), 3) == ({}, [])  # 7 tokens a column: one segment of 6
+    assert inference(TOKENS[:0], evaluation(), 3) == ({}, [])
+
+
+def test_as_many_tokens_as_a_batch_needs_have_one(inference):
+    found, calls = inference(TOKENS[:24], evaluation(), 3)
+    assert found["inference_batch"] == 3
+    assert len(calls) == 25

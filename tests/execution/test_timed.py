@@ -6,12 +6,13 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.execution import exclusive_pass, executors, inline
-from harness.execution.exclusive_pass import time_rows
+from harness.execution import executors, inline, timed
 from harness.execution.executors import Execution, Resources
 from harness.execution.ray import tuner
+from harness.execution.timed import ModelTime, model_times, time_rows
 from harness.records import sidecars, store
 from harness.records.sidecars import Timing
+from harness.registry import HEADS
 from harness.trial.task import Task
 
 ONE = Resources(cpus=1, gpus=None)
@@ -73,8 +74,8 @@ def place(tmp_path, monkeypatch):
     made = Place(tmp_path)
     monkeypatch.setattr(inline, "time_rows", made.take)
     monkeypatch.setattr(tuner, "time_rows", made.take)
-    monkeypatch.setattr(exclusive_pass.environment, "device_name", lambda device: HERE)
-    monkeypatch.setattr(executors.probe, "chosen_route", lambda: "default")
+    monkeypatch.setattr(timed.environment, "device_name", lambda device: HERE)
+    monkeypatch.setattr(executors.products, "chosen_route", lambda: "default")
     return made
 
 
@@ -235,9 +236,67 @@ def test_an_interrupt_passes_through_and_the_next_command_makes_the_pass(place, 
 
 
 def test_a_timing_is_written_under_its_trials_lock_and_a_held_one_is_not_waited_for_long(place, monkeypatch):
-    monkeypatch.setattr(exclusive_pass, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(timed, "LOCK_SECONDS", 0.05)
     place.finish(0, 1, 2, 3)
     with store.writing(place.runs, place.ids(0)[0]):
         assert not place.time()
     assert "cannot be locked" in place.warned[0]
     assert place.time()
+
+
+# before a suite is run
+
+CORPUS = (
+    "  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}",
+    "  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}",
+)
+
+
+@pytest.fixture
+def specs(tmp_path):
+    """A trial of each of two heads. 400 tokens in 4 columns of 100: 99 targets, 15 segments of 7 or fewer an epoch."""
+    path = tmp_path / "suite.yaml"
+    path.write_text(handmade.changed(CORPUS, ("seeds: [1, 2]", "seeds: [1]")))
+    return list(plan.load(path).trials)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "milliseconds"),
+    [
+        (2, 2_000 * 60 + (2 * 40 + 2 * 10) * 30),
+        (2.25, 2_250 * 60 + (3 * 40 + 2 * 10) * 30),
+        (0, (40 + 2 * 10) * 30),  # an untrained model is validated, too
+    ],
+)
+def test_minutes_are_those_of_all_steps_and_all_evaluations(epochs, milliseconds):
+    time = ModelTime(train_ms=60.0, eval_ms=30.0, steps=1_000, valid_batches=40, test_batches=10)
+    assert time.minutes(epochs) == pytest.approx(milliseconds / 60_000)
+
+
+def alone(specs, folder) -> list[Task]:
+    return [handmade.task(spec, folder / "runs") for spec in specs]
+
+
+def test_steps_and_batches_are_counted_by_the_code_that_trains_and_evaluates(specs, tmp_path):
+    train = specs[0].train.model_copy(update={"eval_batch_size": 5})
+    (time,) = model_times(alone([specs[0].model_copy(update={"train": train})], tmp_path), pytest.fail).values()
+    # 99 targets in segments of 7; 40 tokens in 5 columns: 39 targets, columns of 8, a segment of 7 and one of 1
+    assert (time.steps, time.valid_batches, time.test_batches) == (15, 2, 2)
+    assert time.train_ms > 0
+    assert time.eval_ms > 0
+
+
+def test_a_planned_model_that_fails_is_named_and_the_others_are_timed(specs, tmp_path, monkeypatch):
+    def fails(self, hidden):
+        raise MemoryError("no room\nand more")
+
+    monkeypatch.setattr(HEADS.get("softmax"), "forward", fails)
+    said = []
+    assert list(model_times(alone(specs, tmp_path), said.append)) == [specs[1].id]
+    assert said == [f"{specs[0]} cannot be timed: MemoryError: no room"]
+
+
+def test_what_is_planned_is_timed_without_a_file(specs, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    model_times(alone(specs, tmp_path), pytest.fail)
+    assert sorted(tmp_path.rglob("*")) == before
