@@ -22,7 +22,6 @@ from harness.corpora.batching import Segment
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import weights_sha256
 from harness.training.evaluation import Score
-from harness.training.parts import Parts
 from harness.training.step import EagerStep, SegmentLoss
 
 PATIENCE_SECONDS = 1800  # that a worker waits for the others before it fails
@@ -76,9 +75,7 @@ class Workers:
         return self.number > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error))
 
 
-def parallel(
-    step: EagerStep, segment: Segment, parts: Parts, *, workers: Workers, log: Callable[[str], None]
-) -> "ParallelStep":
+def parallel(step: EagerStep, segment: Segment, *, workers: Workers, log: Callable[[str], None]) -> "ParallelStep":
     """The step of one of several workers. It is never a CUDA graph, which `log` reports.
 
     Raises: RuntimeError when this worker starts from other weights than the first.

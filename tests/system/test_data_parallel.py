@@ -121,7 +121,7 @@ class Worker:
         for name in CASES:
             for dtype in (torch.float64, torch.float32):
                 own, logged = step_of(name, 2, dtype), []
-                step = parallel(own, self._segments()[0], {}, workers=Workers(self.rank, 2), log=logged.append)
+                step = parallel(own, self._segments()[0], workers=Workers(self.rank, 2), log=logged.append)
                 kept = {"loss": trained(step), "state": step.state_dict(), "resumable": step.resumable}
                 kept |= {"parameters": [each.detach() for each in own.parameters], "logged": logged}
                 torch.save(kept, self.folder / f"{name}-{dtype}-{self.rank}.pt")
@@ -129,7 +129,7 @@ class Worker:
     def masks(self) -> None:
         seen, own = [], step_of("lstm softmax", 2)
         own.model.register_forward_pre_hook(lambda *given: seen.append((torch.initial_seed(), given[1][0].tolist())))
-        step = parallel(own, self._segments()[0], {}, workers=Workers(self.rank, 2), log=lambda text: None)
+        step = parallel(own, self._segments()[0], workers=Workers(self.rank, 2), log=lambda text: None)
         trained(step)
         self.found["seeds"] = [seed for seed, _ in seen]
         self.found["rows"] = seen[0][1]
@@ -165,7 +165,7 @@ class Worker:
     def lost(self) -> None:
         """The second worker goes away in the midst of a trial."""
         (spec, _) = trials(self.folder, 2)
-        failing = setting_of(self.folder / "lost", self.whole.measure)
+        failing = setting_of(self.folder / "lost", self.whole.keywords["measure"])
         advance = EagerStep.advance
 
         def leaving(step, *given):

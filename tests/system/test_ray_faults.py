@@ -86,6 +86,12 @@ def test_cuda_oom_is_retried_once_alone(faulted):
     assert len((faulted[0].marks / "oom-20-1000000").read_text()) == 2
 
 
+def test_ray_prints_nothing(faulted):
+    _, done = faulted
+    for words in ("Configuration for experiment", "TrialWorker", "ActorDied", "WARNING", "Error:\n"):
+        assert words not in done.stdout + done.stderr
+
+
 def test_silent_trial_whose_loss_is_nan_is_diverged(faulted):
     assert record(faulted, NAN)["status"] == "diverged"
 

@@ -25,22 +25,16 @@ GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # of a g
 
 STOP_SECONDS = 20  # that a worker has to save its trial when the run ends; SLURM's default leaves a run 30 seconds
 
-# Ray reads these when it is imported. Without them one failing trial prints over a hundred lines, Tune ignores Ctrl-C,
-# and Ray Train checks its workers only every other second and gives up starting them on a busy machine.
+# Ray reads these when it is imported.
 RAY_SETTINGS = {
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
-    "RAY_TRAIN_METRICS_ENABLED": "0",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "RAY_AIR_NEW_OUTPUT": "0",  # otherwise Tune prints its own tables
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a suite's relative paths are of the folder of the command
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # 30 by default, too few on a busy machine
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no files of progress beside ours
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # otherwise Ctrl-C ends trials and not the command
     "TUNE_FORCE_TRIAL_CLEANUP_S": str(STOP_SECONDS),
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # otherwise a worker that dies prints over a hundred lines
 }
 
 
