@@ -26,7 +26,7 @@ from harness.plan.specs import TrialSpec
 from harness.registry import CORPORA
 from harness.training.clocks import Clock
 from harness.training.evaluation import evaluate
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep, Epoch, train_epoch
 
 CLOSE_STEPS = 50
@@ -87,7 +87,7 @@ def _trained(spec: TrialSpec, corpus: Corpus, steps: int | None, route: Route, f
 def _losses(model: LanguageModel, spec: TrialSpec, corpus: Corpus, steps: int | None) -> list[float]:
     """Return the loss of every step of the first epoch, in nats summed over its tokens."""
     train = spec.train
-    step = EagerStep(model, make_optimizer(model.parameters(), train), train)
+    step = EagerStep(model, make_optimizer(model, train), train)
     segments = training_segments(
         corpus.train, batch_size=train.batch_size, seq_len=train.seq_len, batching=train.batching
     )

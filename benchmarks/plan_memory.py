@@ -26,7 +26,7 @@ from harness.machine import environment
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.training.clocks import peak_memory_mib, reset_peak_memory
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 from harness.training.step_memory import plan_step
 
@@ -161,7 +161,7 @@ def _components(shape: tuple[int, int, int], head: str) -> tuple[ComponentSpec, 
 def _steps(shape: tuple[int, int, int], vocab: int, head: str, train: TrainSpec, device: torch.device) -> None:
     """Build a model and its optimizer, and train for three steps."""
     model = build(*_components(shape, head), vocab_size=vocab, seed=1).to(device)
-    step = EagerStep(model, make_optimizer(model.parameters(), train), train)
+    step = EagerStep(model, make_optimizer(model, train), train)
     step.begin_epoch()
     tokens_BT = torch.randint(vocab, (train.batch_size, train.seq_len)).to(device)
     for _ in range(3):

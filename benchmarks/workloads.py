@@ -16,7 +16,7 @@ from harness.kernels import products, reference
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.registry import BACKBONES
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 
 # As in suites/, but the learning rate is small, so weights hardly change between rounds.
@@ -86,7 +86,7 @@ class Step:
         sizes = BACKBONE_SIZES[setting.backbone]
         backbone = BACKBONES.get(setting.backbone)(setting.vocab, d_model=setting.width, **sizes)
         self.model = _Measured(backbone, head(name, setting, device)).to(device)
-        self.optimizer = make_optimizer(self.model.parameters(), TRAIN)
+        self.optimizer = make_optimizer(self.model, TRAIN)
         shape = (setting.tokens // SEQ_LEN, SEQ_LEN)
         generator = torch.Generator().manual_seed(1)
         self.tokens_BT, self.targets_BT = (

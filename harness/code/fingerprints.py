@@ -50,7 +50,7 @@ NUMERIC = (
     "training/data_parallel.py",
     "training/evaluation.py",
     "training/loop.py",
-    "training/optimization.py",
+    "training/optimizers.py",
     "training/parts.py",
     "training/schedules.py",
     "training/step.py",

@@ -25,7 +25,7 @@ from harness.printable import counted
 from harness.training.clocks import Clock, peak_memory_mib, reset_peak_memory
 from harness.training.cuda_graph import graphed
 from harness.training.evaluation import evaluate
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.schedules import make_schedule
 from harness.training.step import Diverged, EagerStep, refuse_unfit, segments_of
 from harness.trial.setup import count_text
@@ -107,7 +107,7 @@ def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
             f"train: batch_size {train.batch_size} and seq_len {train.seq_len} (batching: {train.batching}) make no "
             f"batch of a training split of {len(corpus.train)} tokens"
         )
-    optimizer, segment = make_optimizer(model.parameters(), train), segments[0]
+    optimizer, segment = make_optimizer(model, train), segments[0]
     step = graphed(EagerStep(model, optimizer, train), segment, log=lambda reason: None)
     step.begin_epoch()
     make_schedule(optimizer, train, segments=len(segments)).before_step(0)

@@ -18,7 +18,7 @@ from harness.machine import environment
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.training.cuda_graph import Record, graphed
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 
 LSTM = ComponentSpec(name="lstm", params={"d_model": 16, "num_layers": 1, "dropout": 0.3})
@@ -74,7 +74,7 @@ def faults(device: torch.device, forms: Sequence[Form] = FORMS, record: Record |
         model = build(LSTM, MOS, vocab_size=13, seed=1).to(device)
         tokens_N = torch.randint(13, (100,), generator=torch.Generator().manual_seed(1))
         segment = training_segments(tokens_N, batch_size=3, seq_len=5, device=device)[0]
-        step = EagerStep(model, make_optimizer(model.parameters(), train), train)
+        step = EagerStep(model, make_optimizer(model, train), train)
         graphed(step, segment, log=eager.append, record=record)
     return (*found.sentences(), *(() if "graph" in found.left_out else eager))
 

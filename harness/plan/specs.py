@@ -149,7 +149,7 @@ class TrainSpec(Strict):
 
     Args:
         optimizer: torch's 'sgd', 'adam' or 'adamw', or 'adamw_huggingface', AdamW as the transformers library had it
-            (harness/training/optimization.py).
+            (harness/training/optimizers.py).
         lr: the learning rate at the start, or after a warm-up.
         epochs: the number of passes over the training split. A fraction as 0.4 is possible; 0 evaluates the untrained
             model.

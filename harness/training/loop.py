@@ -25,7 +25,7 @@ from harness.training.checkpoint import Checkpoint, Position
 from harness.training.clocks import Clocks
 from harness.training.cuda_graph import GraphStep
 from harness.training.evaluation import Score, evaluate
-from harness.training.optimization import clear_momentum, make_optimizer
+from harness.training.optimizers import clear_momentum, make_optimizer
 from harness.training.parts import Parts, Stateful, step_parts
 from harness.training.schedules import make_schedule
 from harness.training.step import Diverged, EagerStep, Epoch, Step, segments_of, steps_of, train_epoch
@@ -170,7 +170,7 @@ class Training:
     def __init__(self, model: LanguageModel, corpus: Corpus, train: TrainSpec, *, seed: int, host: Host):
         self.model, self.corpus, self.train, self.seed, self.host = model, corpus, train, seed, host
         self.fitted, self.clocks = host.fitted, host.clocks
-        self.optimizer = make_optimizer(model.parameters(), train)
+        self.optimizer = make_optimizer(model, train)
         self.segments = segments_of(corpus, train, next(model.parameters()).device, seed=seed)
         self.schedule = make_schedule(self.optimizer, train, segments=len(self.segments))
         self.averaging = make_averaging(model, train)

@@ -104,16 +104,16 @@ class WarmupAndDecay(ConstantRate):
     get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup.
     """
 
-    def __init__(self, optimizer: Optimizer, settings: Warmup, *, lr: float, steps: int):
-        self.optimizer, self.settings, self.lr, self.steps = optimizer, settings, lr, steps
+    def __init__(self, optimizer: Optimizer, settings: Warmup, *, steps: int):
+        self.optimizer, self.settings, self.steps = optimizer, settings, steps
 
     def before_step(self, done: int) -> None:
         """See Schedule."""
         for group in self.optimizer.param_groups:
-            group["lr"].fill_(self.lr * self.share(done))
+            group["lr"].fill_(group["initial_lr"] * self.share(done))
 
     def share(self, done: int) -> float:
-        """The rate divided by lr."""
+        """The rate of each group divided by its initial one, the lr of the equations."""
         warmup, decay = self.settings.steps, self.settings.decay
         if done < warmup:
             return done / warmup
@@ -132,7 +132,7 @@ def make_schedule(optimizer: Optimizer, train: TrainSpec, *, segments: int) -> S
         return DecayAfterEpochs(optimizer, way)
     epochs = range(1, math.ceil(train.epochs) + 1)
     steps = sum(steps_of(epoch, train.epochs, segments) for epoch in epochs)
-    return WarmupAndDecay(optimizer, way, lr=train.lr, steps=steps)
+    return WarmupAndDecay(optimizer, way, steps=steps)
 
 
 def _multiply(optimizer: Optimizer, factor: float, *, smallest: float = 0.0) -> None:

@@ -26,7 +26,7 @@ from harness.containment import contained, first_line
 from harness.model import LanguageModel, build, on_meta
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.registry import CORPORA
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 
 ASKED = torch.ops.aten._local_scalar_dense.default  # what .item() and bool() ask a tensor for
@@ -112,7 +112,7 @@ def plan_step(
 
 def _run(model: LanguageModel, tokens_BT: Tensor, train: TrainSpec, counting: "_Counting") -> None:
     """Two steps: the second starts with the optimizer's state, and with what the first has left."""
-    optimizer = make_optimizer(model.parameters(), train)
+    optimizer = make_optimizer(model, train)
     step = EagerStep(model, optimizer, train)
     model.backbone.register_forward_pre_hook(lambda *_: counting.enter("backbone"))
     model.backbone.register_forward_hook(lambda *_: counting.enter("head"))

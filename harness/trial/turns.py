@@ -29,7 +29,7 @@ from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.clocks import WARMUP_BATCHES, Clock, quartiles
 from harness.training.cuda_graph import graphed
 from harness.training.evaluation import evaluate
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.step import Diverged, EagerStep, Epoch, segments_of, train_epoch
 from harness.trial.setup import built_model, conditions, fetch_sources, load_planned, with_exact_route
 from harness.trial.task import Task
@@ -152,7 +152,7 @@ def training(model: LanguageModel, corpus: Corpus, spec: TrialSpec, *, lr: float
     """Steps of the first epoch and the next ones, at a constant learning rate. Each call continues after the last."""
     device, train = next(model.parameters()).device, spec.train.model_copy(update={"lr": lr})
     segments = segments_of(corpus, train, device, seed=spec.seed)
-    eager = EagerStep(model, make_optimizer(model.parameters(), train), train)
+    eager = EagerStep(model, make_optimizer(model, train), train)
     step = graphed(eager, segments[0], log=lambda reason: None)
     about = {"segments": segments, "seed": spec.seed, "shuffle": train.shuffle}
     done = 0

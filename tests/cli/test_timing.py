@@ -58,15 +58,15 @@ def test_where_it_is_left_out_nothing_is_timed(timing, harness, how):
 
 
 def test_an_interrupted_pass_leaves_with_130_and_the_same_command_makes_it_good(timing, harness, monkeypatch):
-    turns, visit = [], times.Taken.visit
+    begun, turn = [], times._turn
 
-    def interrupted(*arguments, **more):
-        turns.append(1)
-        if len(turns) == 4:
+    def interrupted(*arguments):
+        begun.append(1)
+        if len(begun) == 4:
             raise KeyboardInterrupt
-        visit(*arguments, **more)
+        return turn(*arguments)
 
-    monkeypatch.setattr(times.Taken, "visit", interrupted)
+    monkeypatch.setattr(times, "_turn", interrupted)
     assert harness(*RUN).code == 130
     assert timings(timing) == {}
     assert harness(*RUN).code == 0

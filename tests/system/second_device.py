@@ -22,7 +22,7 @@ from harness.model import build, on_meta
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.registry import BACKBONES, HEADS
 from harness.training import step_memory
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 
 NAME, V = "second", 11
@@ -68,7 +68,7 @@ def run(backbone: str, head: str, precision: str) -> str:
             tokens = torch.empty(train.batch_size, train.seq_len, dtype=torch.int64, device=NAME)
             with step_memory._stepwise_recurrence(), step_memory._Counting(tokens, truth=True):
                 step_memory._give_device(model, torch.device(NAME))
-                step = EagerStep(model, make_optimizer(model.parameters(), train), train)
+                step = EagerStep(model, make_optimizer(model, train), train)
                 step.begin_epoch()
                 for _ in range(2):
                     step(tokens, tokens)

@@ -25,7 +25,7 @@ from harness.plan.suite_file import CheckpointSpec
 from harness.random_streams import stream_seed
 from harness.records import store
 from harness.training.data_parallel import LostWorker, Workers, parallel
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 from harness.trial.run import Failed, follow, run
 from harness.trial.task import Task
@@ -66,7 +66,7 @@ def step_of(name: str, workers: int = 1, dtype=torch.float64, seed: int = 1) -> 
     settings = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 4, "seq_len": 7, **changes}
     model = build(backbone, head, vocab_size=V, seed=seed).to(dtype)
     train = TrainSpec(data_parallel=workers, **settings)
-    return EagerStep(model, make_optimizer(model.parameters(), train), train)
+    return EagerStep(model, make_optimizer(model, train), train)
 
 
 def trained(step) -> torch.Tensor:

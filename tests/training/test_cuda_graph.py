@@ -24,7 +24,7 @@ from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
 from harness.training.cuda_graph import GraphStep, SharedMemory, captured, graphed, tensors_of
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.schedules import make_schedule
 from harness.training.step import EagerStep, Epoch, train_epoch
 
@@ -100,7 +100,7 @@ def spec(**changes) -> TrainSpec:
 def eager_step(backbone: ComponentSpec, train: TrainSpec) -> EagerStep:
     torch.manual_seed(3)
     model = LanguageModel(build_backbone(backbone, V), Readout(6, V))
-    return EagerStep(model, make_optimizer(model.parameters(), train), train)
+    return EagerStep(model, make_optimizer(model, train), train)
 
 
 def epoch_of(segments, train: TrainSpec, number: int) -> Epoch:
@@ -442,7 +442,7 @@ class Odd(nn.Module):
 )
 def test_a_state_that_no_buffer_holds_is_no_graph(carry, message):
     model = LanguageModel(Odd(carry), Readout(6, V))
-    step = EagerStep(model, make_optimizer(model.parameters(), spec()), spec())
+    step = EagerStep(model, make_optimizer(model, spec()), spec())
     with pytest.raises((TypeError, ValueError), match=message):
         GraphStep(step, SEGMENTS[0], taped([]))
 
@@ -514,7 +514,7 @@ def test_a_captured_step_trains_as_the_eager_one(backbone, changes, replays):
     for capture in (False, True):
         made = eager_step(backbone, train)
         made.model.cuda()
-        step = EagerStep(made.model, make_optimizer(made.model.parameters(), train), train)
+        step = EagerStep(made.model, make_optimizer(made.model, train), train)
         used = GraphStep(step, on_gpu(SEGMENTS)[0], captured) if capture else step
         schedule = make_schedule(step.optimizer, train, segments=STEPS)
         for epoch in (1, 2, 3):
@@ -535,7 +535,7 @@ def test_after_a_capture_that_fails_training_goes_on_eagerly_with_the_same_masks
     for waits in (False, True):
         made = eager_step(LSTM, train)
         made.model.cuda()
-        step = EagerStep(made.model, make_optimizer(made.model.parameters(), train), train)
+        step = EagerStep(made.model, make_optimizer(made.model, train), train)
         if waits:  # for the device, which no capture allows
             hook = made.model.head.register_forward_hook(lambda module, given, result: torch.ones(1).cuda().item())
             used = graphed(step, on_gpu(SEGMENTS)[0], log=lambda said: None)

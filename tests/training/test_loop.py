@@ -13,7 +13,7 @@ from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
 from harness.training.clocks import Clock
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.step import Diverged, EagerStep, Epoch, detached, segments_of, train_epoch
 
 V = 7
@@ -97,7 +97,7 @@ def test_sgd_epochs_equal_a_hand_written_loop_with_carried_state_and_clipping(tm
     ],
 )
 def test_optimizers_take_the_suites_settings(settings, kind, expected):
-    optimizer = make_optimizer(model().parameters(), spec(**settings))
+    optimizer = make_optimizer(model(), spec(**settings))
     assert type(optimizer) is kind
     assert {key: optimizer.param_groups[0][key] for key in expected} == expected
 

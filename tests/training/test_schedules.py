@@ -15,7 +15,7 @@ from transformers.optimization import (
 from harness.corpora.corpus import Corpus
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.schedules import make_schedule
 from harness.training.step import EagerStep
 
@@ -32,7 +32,7 @@ def spec(**changes) -> TrainSpec:
 def rates_after(losses, way, lr=8.0):
     """The rate after each of a few epochs with these validation losses."""
     train = spec(lr=lr, schedule=way)
-    optimizer = make_optimizer([torch.nn.Parameter(torch.zeros(1))], train)
+    optimizer = make_optimizer(torch.nn.ParameterList([torch.zeros(1)]), train)
     schedule, rates = make_schedule(optimizer, train, segments=4), []
     for epoch, loss in enumerate(losses, start=1):
         schedule.after_epoch(epoch, loss)
@@ -163,7 +163,7 @@ def test_training_follows_a_step_schedule(tmp_path):
 )
 def test_the_learning_rate_is_a_tensor_that_the_schedule_changes_in_place_and_the_update_obeys(way):
     parameter = torch.nn.Parameter(torch.zeros(1))
-    optimizer = make_optimizer([parameter], spec(schedule=way))
+    optimizer = make_optimizer(torch.nn.ParameterList([parameter]), spec(schedule=way))
     schedule = make_schedule(optimizer, spec(schedule=way), segments=4)
     rate = optimizer.param_groups[0]["lr"]
     schedule.before_step(1)  # a quarter of the warm-up
@@ -176,3 +176,12 @@ def test_the_learning_rate_is_a_tensor_that_the_schedule_changes_in_place_and_th
     parameter.grad = torch.ones(1)
     optimizer.step()
     assert parameter.item() == -2.0
+
+
+def test_each_group_is_warmed_up_to_its_own_rate():
+    optimizer = make_optimizer(torch.nn.ParameterList([torch.zeros(1)]), spec(schedule={"warmup": {"steps": 4}}))
+    other = {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": torch.tensor(2.0), "initial_lr": 2.0}
+    optimizer.add_param_group(other)
+    schedule = make_schedule(optimizer, spec(schedule={"warmup": {"steps": 4}}), segments=4)
+    schedule.before_step(1)  # a quarter of 8 and of 2
+    assert [group["lr"].item() for group in optimizer.param_groups] == [2.0, 0.5]

@@ -12,7 +12,7 @@ from harness.corpora.batching import training_segments
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import CheckpointSpec
-from harness.training.optimization import make_optimizer
+from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 from harness.trial.run import run
 
@@ -43,7 +43,7 @@ def step_of(backbone: str, head: str, parts: int, dtype=torch.float64, **changes
     train = TrainSpec(accumulation=parts, **settings)
     specs = [ComponentSpec(name=name, params=known[name]) for name, known in ((backbone, BACKBONES), (head, HEADS))]
     model = build(*specs, vocab_size=V, seed=1, token_counts=torch.ones(V)).to(dtype)
-    return EagerStep(model, make_optimizer(model.parameters(), train), train)
+    return EagerStep(model, make_optimizer(model, train), train)
 
 
 def trained(step: EagerStep) -> EagerStep:

@@ -1,6 +1,4 @@
-"""The optimizer of a suite, with AdamW as the transformers library had it until 2024."""
-
-from collections.abc import Iterator
+"""The optimizers of a suite, with AdamW as the transformers library had it until 2024."""
 
 import torch
 from torch import Tensor, nn
@@ -63,12 +61,13 @@ def _update(parameter: Tensor, state: dict[str, Tensor], group: dict) -> None:
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
 
 
-def make_optimizer(parameters: Iterator[nn.Parameter], train: TrainSpec) -> Optimizer:
-    """The optimizer of the suite with its settings; torch's are in their fused form. The learning rate is a tensor on
-    the parameters' device, where a captured step reads it.
+def make_optimizer(model: nn.Module, train: TrainSpec) -> Optimizer:
+    """The optimizer of the suite with its settings, for a model's parameters; torch's are in their fused form. The
+    learning rate of a group is a tensor on the parameters' device, where a captured step reads it; its `initial_lr` is
+    what a schedule scales.
     """
-    parameters = list(parameters)
-    device = parameters[0].device
+    parameters = [{"params": list(model.parameters()), "initial_lr": train.lr}]
+    device = parameters[0]["params"][0].device
     on_gpu = device.type == "cuda"
     lr = torch.tensor(train.lr, dtype=torch.float32 if on_gpu else torch.float64, device=device)  # what fused takes
     if train.optimizer == "adamw_huggingface":

@@ -9,7 +9,7 @@ import torch
 from harness.corpora.corpus import Corpus
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
-from harness.training.optimization import HuggingFaceAdamW, make_optimizer
+from harness.training.optimizers import HuggingFaceAdamW, make_optimizer
 
 V = 7
 TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))  # 4 segments an epoch
@@ -38,7 +38,7 @@ def start(dtype=torch.float64):
 
 def adamw(parameter, **changes):
     settings = {"optimizer": "adamw_huggingface", "betas": (0.8, 0.95), "eps": 1e-2, "weight_decay": 0.1}
-    return make_optimizer([parameter], TrainSpec(**{**SETTINGS, **settings, **changes}))
+    return make_optimizer(torch.nn.ParameterList([parameter]), TrainSpec(**{**SETTINGS, **settings, **changes}))
 
 
 def test_adamw_of_transformers_equals_a_loop_in_float64():
