@@ -8,7 +8,7 @@ import commands
 import pytest
 from filelock import FileLock
 
-from harness.trial import turns as times
+from harness.trial import turns as clock
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +60,10 @@ def known_times(monkeypatch):
     """
 
     def known(training: dict[str, float], evaluation: float) -> None:
-        monkeypatch.setattr(times.environment.OtherWork, "cores", lambda self: 0.0)
-        monkeypatch.setattr(times, "evaluation", lambda *about: lambda number: [evaluation] * number)
+        monkeypatch.setattr(clock.environment.OtherWork, "cores", lambda self: 0.0)
+        monkeypatch.setattr(clock, "evaluation", lambda *about: lambda number: [evaluation] * number)
         monkeypatch.setattr(
-            times, "training", lambda model, corpus, spec, lr: lambda number: [training[spec.head.name]] * number
+            clock, "training", lambda model, corpus, spec, lr: lambda number: [training[spec.head.name]] * number
         )
 
     return known

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from commands import files, planned, table_rows
 
-from harness.trial import turns as times
+from harness.trial import turns as clock
 
 
 def test_plan_json_is_json_alone_of_the_documented_form(fresh, harness):
@@ -141,15 +141,15 @@ def test_the_time_of_all_trials_is_of_those_that_have_no_record(finished, harnes
 
 
 def test_a_busy_machine_is_said_beside_the_times(finished, harness, tiny_times, monkeypatch):
-    monkeypatch.setattr(times.environment.OtherWork, "cores", lambda self: 1.25)
+    monkeypatch.setattr(clock.environment.OtherWork, "cores", lambda self: 1.25)
     err = harness("plan", "suites/tiny.yaml", "--time").err
     assert err == "warning: other programs used 1.2 cores of this machine: times are longer than on a quiet one\n"
 
 
 def test_ratios_of_a_busy_machine_are_not_printed(finished, harness, tiny_times, monkeypatch):
-    monkeypatch.setattr(times.environment.OtherWork, "cores", lambda self: 0.5)
+    monkeypatch.setattr(clock.environment.OtherWork, "cores", lambda self: 0.5)
     assert "match:" not in harness("plan", "suites/tiny.yaml", "--time").out
-    monkeypatch.setattr(times.environment.OtherWork, "cores", lambda self: 0.49)
+    monkeypatch.setattr(clock.environment.OtherWork, "cores", lambda self: 0.49)
     assert "match:" in harness("plan", "suites/tiny.yaml", "--time").out
 
 

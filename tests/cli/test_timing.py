@@ -6,7 +6,7 @@ import sys
 import pytest
 from commands import SUITE, record_files
 
-from harness.trial import turns as times
+from harness.trial import turns as clock
 
 RUN = ("run", "suites/tiny.yaml", "--executor", "inline", "--no-tracking")
 
@@ -15,8 +15,8 @@ RUN = ("run", "suites/tiny.yaml", "--executor", "inline", "--no-tracking")
 def timing(finished, monkeypatch):
     """The finished suite, which now asks for timing, on a calm machine."""
     (finished / "suites" / "tiny.yaml").write_text(SUITE.replace("measure: {exclusive: false}\n", ""))
-    monkeypatch.setattr(times.environment, "busy_cores", lambda: 0.0)
-    monkeypatch.setattr(times, "SECONDS", 0.001)
+    monkeypatch.setattr(clock.environment, "busy_cores", lambda: 0.0)
+    monkeypatch.setattr(clock, "SECONDS", 0.001)
     return finished
 
 
@@ -58,7 +58,7 @@ def test_where_it_is_left_out_nothing_is_timed(timing, harness, how):
 
 
 def test_an_interrupted_pass_leaves_with_130_and_the_same_command_makes_it_good(timing, harness, monkeypatch):
-    begun, turn = [], times._turn
+    begun, turn = [], clock._turn
 
     def interrupted(*arguments):
         begun.append(1)
@@ -66,7 +66,7 @@ def test_an_interrupted_pass_leaves_with_130_and_the_same_command_makes_it_good(
             raise KeyboardInterrupt
         return turn(*arguments)
 
-    monkeypatch.setattr(times, "_turn", interrupted)
+    monkeypatch.setattr(clock, "_turn", interrupted)
     assert harness(*RUN).code == 130
     assert timings(timing) == {}
     assert harness(*RUN).code == 0
@@ -77,7 +77,7 @@ def test_a_model_that_cannot_be_timed_is_a_warning_and_no_failed_run(timing, har
     def fails(*arguments, **more):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(times.Taken, "visit", fails)
+    monkeypatch.setattr(clock.Taken, "visit", fails)
     done = harness(*RUN)
     assert done.code == 0
     assert [line.partition(" could not")[0] for line in done.err.splitlines()] == [

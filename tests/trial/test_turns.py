@@ -19,7 +19,7 @@ from harness.plan.suite_file import MeasureSpec
 from harness.records import store
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.step import EagerStep
-from harness.trial import turns as times
+from harness.trial import turns as clock
 from harness.trial.run import run
 from harness.trial.turns import inference_times, timed, turns
 
@@ -48,8 +48,8 @@ def ran(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def calm(monkeypatch):
     """A machine without other work, and little patience."""
-    monkeypatch.setattr(times.environment, "busy_cores", lambda: 0.125)
-    monkeypatch.setattr(times, "SECONDS", 0.001)
+    monkeypatch.setattr(clock.environment, "busy_cores", lambda: 0.125)
+    monkeypatch.setattr(clock, "SECONDS", 0.001)
 
 
 def laps_of(monkeypatch, *durations: list[float]):
@@ -59,7 +59,7 @@ def laps_of(monkeypatch, *durations: list[float]):
     def visit(taken, task, model, corpus, *, lr):
         taken.train += next(left)
 
-    monkeypatch.setattr(times.Taken, "visit", visit)
+    monkeypatch.setattr(clock.Taken, "visit", visit)
 
 
 def test_models_take_turns_in_rounds_within_their_corpus(ran):
@@ -86,14 +86,14 @@ def test_a_timing_is_of_the_batches_of_all_rounds(ran, monkeypatch):
 
 
 def test_the_weights_timed_are_those_of_the_record(ran, monkeypatch):
-    seen, evaluate = set(), times.evaluate
+    seen, evaluate = set(), clock.evaluate
 
     def looked(model, tokens, spec, **more):
         seen.add(weights_sha256(model.state_dict()))
         assert torch.equal(tokens, tokens_of(ran.records[0]))
         return evaluate(model, tokens, spec, **more)
 
-    monkeypatch.setattr(times, "evaluate", looked)
+    monkeypatch.setattr(clock, "evaluate", looked)
     (timing,), said = taken_of(ran.records[:1], ran.setting)
     assert seen == {ran.records[0].weights_sha256}
     assert (timing.initial, said) == (False, [])
@@ -101,12 +101,12 @@ def test_the_weights_timed_are_those_of_the_record(ran, monkeypatch):
 
 
 def tokens_of(record):
-    return times.load_planned(record.spec, Path("no data"), {}).test
+    return clock.load_planned(record.spec, Path("no data"), {}).test
 
 
 @pytest.mark.parametrize("harm", ["gone", "damaged", "another's"])
 def test_without_its_weights_a_model_is_timed_with_initial_ones_and_says_so(ran, harm, monkeypatch):
-    record, seen, evaluate = ran.records[0], set(), times.evaluate
+    record, seen, evaluate = ran.records[0], set(), clock.evaluate
     place = store.folder(ran.setting.keywords["runs"], record.id) / BEST
     kept = place.read_bytes()
     other = store.folder(ran.setting.keywords["runs"], ran.records[1].id) / BEST
@@ -115,7 +115,7 @@ def test_without_its_weights_a_model_is_timed_with_initial_ones_and_says_so(ran,
         seen.add(weights_sha256(model.state_dict()))
         return evaluate(model, *arguments, **more)
 
-    monkeypatch.setattr(times, "evaluate", looked)
+    monkeypatch.setattr(clock, "evaluate", looked)
     place.unlink()
     try:
         if harm != "gone":
@@ -143,7 +143,7 @@ def test_a_pass_changes_no_file_no_record_no_weights_and_no_global_state(ran):
 
 
 def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
-    bad, visit, calls = ran.records[0], times.Taken.visit, Counter()
+    bad, visit, calls = ran.records[0], clock.Taken.visit, Counter()
 
     def fails_in_the_second_round(taken, task, *more, lr):
         calls[task.id] += 1
@@ -151,7 +151,7 @@ def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
             raise MemoryError("no room\nand more")
         visit(taken, task, *more, lr=lr)
 
-    monkeypatch.setattr(times.Taken, "visit", fails_in_the_second_round)
+    monkeypatch.setattr(clock.Taken, "visit", fails_in_the_second_round)
     taken, said = taken_of(ran.records[:2], ran.setting)
     assert [timing.trial for timing in taken] == [ran.records[1].id]
     assert said == [f"{bad.spec} ({bad.id}) could not be timed: MemoryError: no room"]
@@ -159,14 +159,14 @@ def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
 
 
 def test_a_corpus_that_cannot_be_had_costs_its_own_models_only(ran, monkeypatch):
-    load = times.load_planned
+    load = clock.load_planned
 
     def gone(spec, *more):
         if spec.corpus.params["vocab_size"] == 12:
             raise OSError("no such text")
         return load(spec, *more)
 
-    monkeypatch.setattr(times, "load_planned", gone)
+    monkeypatch.setattr(clock, "load_planned", gone)
     taken, said = taken_of(ran.records, ran.setting)
     assert [timing.trial for timing in taken] == [record.id for record in ran.records[2:]]
     assert len(said) == 2
@@ -185,7 +185,7 @@ def test_a_corpus_that_cannot_be_had_costs_its_own_models_only(ran, monkeypatch)
 def test_other_work_on_the_machine_makes_a_timing_shared(ran, monkeypatch, looks, told, busy, shared):
     laps_of(monkeypatch, *[[1.0, 2.0]] * 3)
     left = iter(looks)
-    monkeypatch.setattr(times.environment, "busy_cores", lambda: next(left))
+    monkeypatch.setattr(clock.environment, "busy_cores", lambda: next(left))
     setting = partial(ran.setting, shared=told)
     (timing,), _ = taken_of(ran.records[:1], setting)
     assert (timing.busy, timing.shared) == (busy, shared)
@@ -216,14 +216,14 @@ def test_training_is_timed_at_the_last_rate_of_the_trial(ran, monkeypatch):
     record, rates = ran.records[0], []
     point = record.curve[-1].model_copy(update={"lr": 0.125})
     made = record.model_copy(update={"curve": (*record.curve[:-1], point)})
-    monkeypatch.setattr(times, "training", lambda model, corpus, spec, lr: rates.append(lr) or (lambda n: [1.0] * n))
+    monkeypatch.setattr(clock, "training", lambda model, corpus, spec, lr: rates.append(lr) or (lambda n: [1.0] * n))
     taken_of([made], ran.setting)
     assert rates == [0.125] * 3
 
 
 def test_steps_go_on_from_epoch_to_epoch_at_one_rate(ran, monkeypatch):
     record = ran.records[0]
-    corpus = times.load_planned(record.spec, Path("no data"), {})
+    corpus = clock.load_planned(record.spec, Path("no data"), {})
     model = build(record.spec.backbone, record.spec.head, vocab_size=12, seed=1)
     begun, shapes, rates = [], [], set()
     begin_epoch, advance = EagerStep.begin_epoch, EagerStep.advance
@@ -235,7 +235,7 @@ def test_steps_go_on_from_epoch_to_epoch_at_one_rate(ran, monkeypatch):
         return advance(step, inputs, targets, state)
 
     monkeypatch.setattr(EagerStep, "advance", stepped)
-    timed_steps = times.training(model, corpus, record.spec, lr=0.125)
+    timed_steps = clock.training(model, corpus, record.spec, lr=0.125)
     # 400 tokens in 4 columns of 100: 99 targets, 14 segments of 7 and one of 1 an epoch
     epoch = [7] * 14 + [1]
     assert [len(timed_steps(number)) for number in (1, 15, 16)] == [1, 15, 16]
@@ -245,16 +245,16 @@ def test_steps_go_on_from_epoch_to_epoch_at_one_rate(ran, monkeypatch):
 
 
 def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran):
-    spec, corpus = ran.records[0].spec, times.load_planned(ran.records[0].spec, Path("no data"), {})
+    spec, corpus = ran.records[0].spec, clock.load_planned(ran.records[0].spec, Path("no data"), {})
     model = build(spec.backbone, spec.head, vocab_size=12, seed=1)
     widths = []
     model.register_forward_pre_hook(lambda module, arguments: widths.append(arguments[0].shape[1]))
     # 40 test tokens in 5 columns: 39 targets make columns of 8, a segment of 7 and one of 1
     evaluation = spec.train.evaluation.model_copy(update={"eval_batch_size": 5})
-    assert len(times.evaluation(model, corpus, evaluation)(3)) == 3
+    assert len(clock.evaluation(model, corpus, evaluation)(3)) == 3
     assert widths == [7, 1, 7]
     widths.clear()
-    assert len(times.evaluation(model, corpus, evaluation.model_copy(update={"eval_batches": 1}))(3)) == 3
+    assert len(clock.evaluation(model, corpus, evaluation.model_copy(update={"eval_batches": 1}))(3)) == 3
     assert widths == [7, 7, 7]
 
 
@@ -268,15 +268,15 @@ def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran
 )
 def test_warm_up_is_left_out_and_slow_batches_are_few(monkeypatch, step_seconds, warm_ups, number):
     now, asked = [0.0], []
-    monkeypatch.setattr(times.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: now[0])
 
     def batches(count: int) -> list[float]:
         asked.append(count)
         now[0] += step_seconds * count
         return [1e3 * step_seconds] * count
 
-    monkeypatch.setattr(times, "SECONDS", 0.2)
-    assert len(times.warm(batches)) == number
+    monkeypatch.setattr(clock, "SECONDS", 0.2)
+    assert len(clock.warm(batches)) == number
     assert asked == [1] * warm_ups + [number]
 
 
@@ -306,8 +306,8 @@ def inference(monkeypatch):
         calls.append(arguments)
         now[0] += len(calls) / 1e3
 
-    monkeypatch.setattr(times, "_wait", wait)
-    monkeypatch.setattr(times.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(clock, "_wait", wait)
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: now[0])
 
     def measure(tokens, settings, batch):
         model, beats = build(LSTM, ComponentSpec(name="softmax"), vocab_size=V, seed=1), []

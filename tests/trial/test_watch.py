@@ -1,6 +1,7 @@
 """The watch over a trial: limits of time and memory, and the end of one that is silent."""
 
 import contextlib
+import math
 import signal
 import subprocess
 import sys
@@ -13,9 +14,15 @@ import handmade
 import psutil
 import pytest
 from commands import PATIENCE
+from disturbed import suite_text
 
+from harness import plan
 from harness.plan.suite_file import TimeoutSpec
+from harness.records import store
+from harness.training.checkpoint import Checkpoints
+from harness.training.step import EagerStep
 from harness.trial import watch
+from harness.trial.run import run
 from harness.trial.watch import TimedOut, Watch
 
 # A worker that gives no sign of life; argv[1] is its task.
@@ -89,3 +96,114 @@ def test_hang_of_a_worker_ends_its_process_and_leaves_where_it_was(task):
 def test_a_sign_of_life_that_cannot_be_given_ends_no_trial(task, tmp_path):
     with Watch(replace(task(), runs=Path("no such folder")), 0.0):
         pass
+
+
+# within a trial
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(suite_text("softmax"))
+    return plan.load(path).trials[0]
+
+
+@pytest.fixture
+def limited(spec, tmp_path):
+    """A function: limits -> the task of a tiny trial that has them."""
+    return lambda **limits: handmade.task(spec, tmp_path / "runs", timeout=TimeoutSpec(**limits))
+
+
+def slow_from_step(number, monkeypatch, work):
+    """`work` is done in every step from this one on."""
+    step, done = EagerStep.advance, []
+
+    def advance(self, *arguments):
+        done.append(1)
+        if len(done) >= number:
+            work()
+        return step(self, *arguments)
+
+    monkeypatch.setattr(EagerStep, "advance", advance)
+
+
+def spin():
+    while True:
+        pass
+
+
+class Clock:
+    """The time that the watch knows: it passes when the test says so, on any machine."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize("stuck", [lambda: time.sleep(1000), spin])
+def test_hang_inline_is_a_timeout_that_keeps_its_checkpoint(stuck, limited, monkeypatch):
+    task = limited(silent_minutes=30)
+    alarms = []
+
+    def hang():
+        alarms.append(signal.setitimer(signal.ITIMER_REAL, 0.1)[0])  # the half hour is over at once
+        stuck()
+
+    with monkeypatch.context() as patch:
+        slow_from_step(20, patch, hang)
+        record = run(task)
+    assert 0 < alarms[0] <= 1800
+    assert (record.status, [point.epoch for point in record.curve]) == ("timeout", [1])
+    assert record.message.startswith("TimedOut: no sign of life")
+    assert Checkpoints(task.folder).newest(task.id).position.epoch == 2
+    again = run(replace(task, replaces=store.digest(record)))
+    assert (again.status, again.environment.sessions) == ("ok", 2)
+
+
+def test_hang_is_no_name_for_a_trial_that_is_slow_but_alive(limited, monkeypatch):
+    clock, due = Clock(monkeypatch), []
+
+    def set_alarm(kind, seconds):
+        due.append(clock.now + (seconds or math.inf))  # 0 takes the alarm back
+
+    def step():
+        clock.passes(100)
+        assert clock.now < due[-1], "the alarm would have rung"
+
+    monkeypatch.setattr(watch.signal, "setitimer", set_alarm)
+    slow_from_step(1, monkeypatch, step)  # 45 steps: 4500 s in all
+    record = run(limited(silent_minutes=5))
+    assert record.status == "ok", record.message
+    assert due[0] == 300
+
+
+def test_timeout_minutes_are_of_all_sessions_together(limited, monkeypatch):
+    clock = Clock(monkeypatch)
+    slow_from_step(1, monkeypatch, lambda: clock.passes(60))
+    task = limited(minutes=20)
+    record = run(task)
+    assert (record.status, record.message) == ("timeout", "TimedOut: not finished after 20 minutes (timeout.minutes)")
+    assert len(record.curve) == 1  # an epoch is 15 minutes
+    assert Checkpoints(task.folder).newest(task.id).session.elapsed == 15 * 60
+    again = run(replace(task, replaces=store.digest(record)))  # the time is up
+    assert again.status == "timeout"
+    longer = replace(limited(minutes=60), replaces=store.digest(again))
+    assert run(longer).status == "ok"
+
+
+def test_limits_are_keys_of_the_suite_that_change_no_id(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(suite_text("softmax"))
+    plain = plan.load(path)
+    path.write_text(
+        suite_text("softmax")
+        + "timeout: {minutes: 60, silent_minutes: 5}\ncheckpoint: {epochs: 2, minutes: 1}\nresources: {memory_gib: 8}\n"
+    )
+    limited = plan.load(path, ("timeout.minutes=30",))
+    assert (limited.timeout.minutes, limited.timeout.silent_minutes) == (30, 5)
+    assert (limited.checkpoint.epochs, limited.checkpoint.minutes, limited.resources.memory_gib) == (2, 1, 8)
+    assert limited.trials == plain.trials
+    assert limited.overrides == ()
