@@ -60,6 +60,8 @@ def train_together(tasks: list[Task], at_once: int, watcher: "Watcher", scratch:
         for group in groups:
             group.stop_file.touch()
         wait([group.fitting for group in groups], timeout=STOP_SECONDS)
+    for group in groups:
+        watcher.ended(group.task.id)
 
 
 class _Group:
