@@ -217,7 +217,7 @@ def test_a_record_that_was_ok_outlives_two_failed_ones(tmp_path, setting, monkey
     """--force on a finished trial, out of memory beside others, and again alone."""
     (spec,) = trials(tmp_path, "softmax")
     good = run(setting(spec=spec))
-    monkeypatch.setattr(stages, "build_model", lambda *a, **k: (_ for _ in ()).throw(MemoryError()))
+    monkeypatch.setattr(stages, "built_model", lambda *a, **k: (_ for _ in ()).throw(MemoryError()))
     for _ in range(2):
         known = store.load(setting.keywords["runs"], spec.id)
         run(setting(spec=spec, fresh=True, replaces=store.digest(known)))
