@@ -15,6 +15,7 @@ from harness.diagnostics.diagnostic import Count, Diagnostic, Figure, NotDefined
 from harness.diagnostics.positions import AT_PLACES, Scored, contexts, mixture_at
 from harness.distributions import Mixture
 from harness.kernels import reference
+from harness.kernels.mixture import Tensors
 
 TOKENS_AT_ONCE = 64  # a block has the gradients of all components: K x V numbers a token
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -87,9 +88,9 @@ def _logit_gradients(mixture: Mixture, targets_n: Tensor) -> list[Tensor]:
         logits.append(z_nV.detach().requires_grad_())
         return logit_map(logits[-1])
 
-    mixture.logit_map = noted
+    noting = Tensors(*mixture.given, partitions=mixture.partitions, logit_map=noted)
     with torch.enable_grad():
-        return list(torch.autograd.grad(reference.nll(mixture, targets_n).sum(), logits))
+        return list(torch.autograd.grad(reference.nll(noting, targets_n).sum(), logits))
 
 
 def _basis(weight_VE: Tensor) -> Tensor:

@@ -243,7 +243,7 @@ class Training:
             self._report(number, done, steps)
             if self.host.stop.asked:
                 self._stop_within_epoch(step)
-            if done < steps and self._minutes_passed() and step.resumable:
+            if done < steps and self._is_due_by_time() and step.resumable:
                 with stopwatch.stopped():
                     self._save(step)
 
@@ -263,7 +263,7 @@ class Training:
             self._stop_within_epoch(step)
         self._end_epoch(number, train_loss, seconds)
         self._report(number, steps, steps, ended=True)
-        due = number % self.host.pace.epochs == 0 or self._minutes_passed()
+        due = number % self.host.pace.epochs == 0 or self._is_due_by_time()
         if number == self.last_epoch or due or self.host.stop.asked:
             self._save(step)
         self.host.stop.check()
@@ -333,8 +333,8 @@ class Training:
         self.host.save(self.position, {**self.parts, **within_epoch})
         self._saved_at = time.monotonic()
 
-    def _minutes_passed(self) -> bool:
-        """Whether so many minutes have passed since the last checkpoint that another is to be written."""
+    def _is_due_by_time(self) -> bool:
+        """Whether the last checkpoint is so many minutes old that another is to be written."""
         return time.monotonic() - self._saved_at >= 60 * self.host.pace.minutes
 
     def _report(self, epoch: int, step: int, steps: int, *, ended: bool = False) -> None:

@@ -24,7 +24,7 @@ def mixture(partitions=(1,), logit_map="identity") -> Mixture:
 @pytest.fixture
 def exact(monkeypatch):
     """A function that settles what the probe says of oneDNN's exactness."""
-    return lambda answer: monkeypatch.setattr(cells.probe, "load_probe", lambda: SimpleNamespace(exact=answer))
+    return lambda answer: monkeypatch.setattr(cells.products, "load_probe", lambda: SimpleNamespace(exact=answer))
 
 
 def test_both_routes_are_measured_where_the_second_is_exact(exact):

@@ -46,9 +46,9 @@ def test_an_interrupted_run_says_what_is_saved_and_leaves_the_files_of_a_finishe
     folder = finished / "results" / "tables"
     before = {path: path.read_bytes() for path in folder.iterdir()}
 
-    def interrupt(todo, execution, *rest):
-        for spec in todo[1:]:  # set aside, as trials that begin anew do
-            (execution.setting.runs / spec.id / "record.json").unlink(missing_ok=True)
+    def interrupt(execution, *rest):
+        for task in execution.tasks[1:]:  # set aside, as trials that begin anew do
+            (task.folder / "record.json").unlink(missing_ok=True)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("harness.execution.run_suite.run_trials", interrupt)

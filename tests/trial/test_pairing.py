@@ -37,11 +37,14 @@ def seen(request, tmp_path_factory):
     setting = partial(handmade.task, runs=folder / "runs")
     step = EagerStep.__call__
     for spec in plan.select(suite.trials, ("seed=1", "head=softmax")):
-        trial = SimpleNamespace(segments=[], start=None, hidden=[])
+        trial = SimpleNamespace(model=None, segments=[], start=None, hidden=[])
         found[spec.backbone.name, spec.head.name, spec.seed] = trial
 
         def watched(self, inputs_BT, targets_BT, trial=trial):
-            if trial.start is None:
+            if trial.model not in (None, self.model):  # the small model by which a record's code is known
+                return step(self, inputs_BT, targets_BT)
+            if trial.model is None:
+                trial.model = self.model
                 backbone = self.model.backbone
                 trial.start = {name: value.clone() for name, value in backbone.state_dict().items()}
                 hook = backbone.register_forward_hook(lambda _, args, hidden: trial.hidden.extend(hidden.layers))

@@ -35,7 +35,7 @@ class Saved(Exception):
 
 def run_trial(config: dict[str, Any]) -> None:
     """Run one trial; it saves its record. When the worker cannot write or cannot read the corpus, which is not the
-    trial's fault, there is no record, and Tune is told the reason.
+    trial's fault, there is no record, and Tune gets the reason.
     """
     task = Task.from_json(config["trial"]["task"])
     use_home(Path(config["trial"]["scratch"]))
