@@ -18,7 +18,7 @@ from harness.corpora import batching
 from harness.plan.specs import COUNTED, ComponentSpec, TrainSpec
 from harness.records.record import Behaviour
 from harness.registry import BACKBONES, HEADS
-from harness.training import optimization, schedules, step
+from harness.training import optimizers, schedules, step
 from harness.trial import behaviour
 
 MOS = ComponentSpec(name="mos", params={"num_mixtures": 3, "dropout": 0.2})
@@ -156,8 +156,8 @@ HARNESS_NOTICED = {  # an edit of the harness' own code: settings, module, its t
     "a gradient that is not clipped": (SGD, step, "if self.train.clip is not None:", "if False:"),
     "a state that is not carried": (SGD, step, "self._state = state if self.carries else None", "self._state = None"),
     "a dropped part": (SGD, step, "(loss / parts).backward()", "(loss / parts).backward() if not carried else None"),
-    "a dropped decay": (SGD, optimization, '"weight_decay": train.weight_decay', '"weight_decay": 0.0'),
-    "a momentum that is lost": (SGD, optimization, "momentum=train.momentum", "momentum=0.0"),
+    "a dropped decay": (SGD, optimizers, '"weight_decay": train.weight_decay', '"weight_decay": 0.0'),
+    "a momentum that is lost": (SGD, optimizers, "momentum=train.momentum", "momentum=0.0"),
     "a schedule's factor": (
         SGD,
         schedules,
