@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 
 import pytest
 import torch
@@ -113,7 +114,7 @@ def test_an_interrupted_run_goes_on_where_it_was(finished, harness, calls, monke
 
     def compute(subject, settings):
         if len(done_before) == 3:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)  # Ctrl-C
         done_before.append(1)
         return each.compute(subject, settings)
 

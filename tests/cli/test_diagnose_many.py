@@ -1,5 +1,6 @@
 """`harness diagnose` on twenty trials: one progress bar, resumed after an interruption, nothing computed twice."""
 
+import signal
 from collections import Counter
 
 import handmade
@@ -73,7 +74,7 @@ def test_an_interrupted_run_goes_on_and_computes_each_result_once(twenty, harnes
         def compute(subject, settings, each=each):
             asked.append(each.name)
             if len(asked) == STOP + 1:
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)  # Ctrl-C
             computed[each.name, subject.spec.head.name, subject.spec.seed] += 1
             return each.compute(subject, settings)
 
