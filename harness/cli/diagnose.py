@@ -29,7 +29,7 @@ from harness.cli.options import (
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
-from harness.execution.progress.short_table import short_table
+from harness.execution.live import short_table
 from harness.machine.environment import resolve_device
 from harness.plan.reader import shown
 from harness.plan.selection import chosen_trials

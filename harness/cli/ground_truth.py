@@ -9,8 +9,8 @@ from harness.cli.run_options import with_run_options
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.execution import ground_truths
+from harness.execution.live import Reporter
 from harness.execution.options import RunOptions
-from harness.execution.progress.reporter import Reporter
 from harness.plan.reader import folders
 from harness.plan.specs import GROUND_TRUTH
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import RESULTS, Json, Overwrite, Results, console, say, warn
-from harness.execution.progress.short_table import short_table
+from harness.execution.live import short_table
 from harness.report.leaderboard.all_suites import load
 
 

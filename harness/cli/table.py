@@ -21,7 +21,7 @@ from harness.cli.options import (
     warn,
 )
 from harness.corpora.download import DEFAULT_DATA
-from harness.execution.progress.short_table import short_table
+from harness.execution.live import short_table
 from harness.plan.suite_file import Shape
 from harness.report import study
 from harness.report.table.suite_table import Form

@@ -9,7 +9,7 @@ import typer
 
 from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, errors, say
 from harness.corpora.download import DEFAULT_DATA
-from harness.execution.progress.live import LiveView
+from harness.execution.live import LiveView
 from harness.printable import counted
 from harness.verification.check import verify_record
 from harness.verification.measured import VerificationOptions

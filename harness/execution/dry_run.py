@@ -12,8 +12,8 @@ import torch
 
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
+from harness.execution.live import Reporter
 from harness.execution.options import RunOptions
-from harness.execution.progress.reporter import Reporter
 from harness.execution.timed import task_alone
 from harness.machine.environment import resolve_device
 from harness.model import LanguageModel

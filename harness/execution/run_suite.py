@@ -17,9 +17,9 @@ from harness import plan
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, FewerTrialsError, Interruption, StorageError
 from harness.execution.executors import Execution, Resources, run_trials, tidy_finished, without_weights
+from harness.execution.live import LiveView, Reporter
 from harness.execution.options import RunOptions, repeated
 from harness.execution.planned import due
-from harness.execution.progress.reporter import Reporter
 from harness.execution.timed import time_rows
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import RESULTS
@@ -175,13 +175,13 @@ def _train(run: _Run, records: Records, tracking: SafeTracker) -> tuple[Records,
             of_rows = sum(len(records.suite.tuning.rows[row].tuning_trials) for row in rows)
             what = f"{len(todo)} of {counted(of_rows, 'trial')} to run, then the trials of the table"
             reporter.say(f"tuning: {what}")
-        view = reporter.progress(todo)
+        view = LiveView(todo, reporter.output)
         finished = run_trials(_execution(run, records, todo, fresh=options.force), view, tracking)
         tried |= {spec.id for spec in todo}
         records = choices.read(records.suite, run.results, reporter.warn)
         if tuning and choices.keep(records, rows, tried):
             records = choices.read(records.suite, run.results, reporter.warn)
-        reporter.totals(view)
+        reporter.say(view.totals())
         stopped = options.fail_fast and len(finished) < len(todo)
         todo = [] if stopped else due(records, options, tried)
     _report(run, records, tried, outdated=outdated)
@@ -310,7 +310,7 @@ def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:
     run.reporter.table(found)
     if not found.rows:
         return  # no row is tuned yet
-    run.reporter.found(found)
+    run.reporter.say(f"found: {found.found()}")
     if _write(run, found, run.reporter.table_files) and tracking is not None:
         name = found.suite.name
         tracking.call(lambda tracker: tracker.catch_up(name, found.records.values()))

@@ -15,8 +15,8 @@ import torch
 from harness.corpora.corpus import Corpus
 from harness.errors import HarnessError
 from harness.execution.executors import LOCAL, Execution, executor
+from harness.execution.live import Reporter
 from harness.execution.planned import PlannedSuite, PlannedTrial
-from harness.execution.progress.reporter import Reporter
 from harness.kernels import products
 from harness.machine import environment
 from harness.model import LanguageModel

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from harness.execution.progress.reporter import Reporter
+from harness.execution.live import Reporter
 from harness.report import ground_truth
 from harness.report.table.content import Cell, Line, Table
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from harness.execution import executors, inline
 from harness.execution.executors import Execution, Resources, run_trials
-from harness.execution.progress.live import LiveView
+from harness.execution.live import LiveView
 from harness.tracking.safe_tracker import SafeTracker
 
 

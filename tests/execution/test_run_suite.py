@@ -16,7 +16,7 @@ import harness
 from harness import plan
 from harness.errors import ExecutionError, SuiteError
 from harness.execution import run_suite as running
-from harness.execution.progress.reporter import Reporter
+from harness.execution.live import Reporter
 from harness.records import store
 
 QUIET = harness.RunOptions(executor="inline", device="cpu", tracking=False)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from harness import plan
 from harness.code import fingerprints
-from harness.execution.progress.short_table import short_table
+from harness.execution.live import short_table
 from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint
 from harness.records.sidecars import Timing

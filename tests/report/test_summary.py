@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from harness import plan
-from harness.execution.progress.short_table import short_table
+from harness.execution.live import short_table
 from harness.report.table.content import Cell, Column, Line, Table
 from harness.report.table.short_form import MEANINGS, SHARED_SEEDS, of_suite
 from harness.report.table.suite_table import build

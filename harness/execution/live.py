@@ -1,0 +1,420 @@
+"""What `harness run` shows: sentences, trials while they run with the time that is left, and the summary of a table.
+
+Remaining times are our own: the estimate of rich.progress extrapolates linearly and does not know that heads differ in
+cost. CONTRIBUTING.md compares the two.
+"""
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from harness.execution.executors import Event
+from harness.plan.specs import TrialSpec
+from harness.printable import counted, printable
+from harness.report.study import Study
+from harness.report.table import content, suite_table
+from harness.report.table.short_form import Summary, of_truths
+from harness.training.loop import Progress
+
+MAX_ROWS = 20
+LINE_SECONDS = 60.0  # between two lines of one trial within an epoch
+BAR = 10  # characters of a running trial's bar
+WIDE = 120  # characters of a terminal that shows all columns
+ALL = ("trial", "head", "backbone", "corpus", "seed", "state", "epoch", "valid ppl", "ms/batch", "ETA")
+NARROW = ("head", "seed", "state", "epoch", "valid ppl", "ETA")
+CUT = ("head", "state")  # columns whose texts are cut off where the others leave too little room
+GAP = 2  # characters between columns
+WIDTHS = (  # of columns of a summary: those that become narrower, in this order, to these widths
+    *(("vs", 17), ("head", 20), ("target", 28), ("printed", 10), ("seeds", 10), ("backbone", 10), ("vs", 10)),
+    *(("head", 8), ("target", 12)),
+)
+
+Key = tuple[str, ...]  # what some trials have in common: corpus, backbone and head; the first two of them; ...
+
+
+class Reporter:
+    """Prints sentences to standard output, and warnings and problems to standard error.
+
+    A problem is what makes `harness run` leave with exit code 1; a warning does not.
+
+    Args:
+        output: where sentences and progress go; None: standard output, without colours in a notebook.
+        errors: where warnings and problems go; None: standard error.
+    """
+
+    def __init__(self, output: Console | None = None, errors: Console | None = None):
+        self.output = output or Console(force_jupyter=False)
+        self.errors = errors or Console(stderr=True, force_jupyter=False)
+        self.problems: list[str] = []
+        self._warned: set[str] = set()
+
+    def say(self, text: str) -> None:
+        """Print a sentence, or a text of several lines."""
+        _print(self.output, text)
+
+    def warn(self, sentence: str) -> None:
+        """Print a warning, unless it was printed before."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            _print(self.errors, f"warning: {sentence}")
+
+    def problem(self, sentence: str) -> None:
+        """Print what is wrong with the outcome, and keep it in `problems`."""
+        self.problems.append(sentence)
+        _print(self.errors, sentence)
+
+    def table(self, found: Study) -> None:
+        """Show the table of a suite: its summary in a terminal, all of it as markdown anywhere else."""
+        if self.output.is_terminal:
+            self.output.print(short_table(found.summary(), self.output.width))
+        else:
+            self.say(found.table())
+
+    def ground_truths(self, made: content.Table) -> None:
+        """Show the table of ground truths, as `table` shows that of a suite."""
+        if self.output.is_terminal:
+            self.output.print(short_table(of_truths(made), self.output.width))
+        else:
+            self.say(suite_table.text(made))
+
+    def table_files(self, files: list[Path]) -> None:
+        """Say where the table is."""
+        self.say(f"table: {', '.join([str(files[0]), *(place.suffix for place in files[1:])])}")
+
+
+def _print(console: Console, text: str) -> None:
+    end = "" if text.endswith("\n") else "\n"
+    console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True, end=end)
+
+
+class LiveView:
+    """Shows the events of a run: a table that is updated in a terminal, plain lines anywhere else. Use as a context
+    manager.
+
+    Args:
+        specs: the trials of the run.
+        console: where to print.
+    """
+
+    def __init__(self, specs: list[TrialSpec], console: Console):
+        self.console = console
+        self.total = len(specs)
+        self.pace = Pace(specs)
+        self._began = time.monotonic()
+        self._last_line: dict[str, float] = {}
+        self._ends: dict[str, Event] = {}
+        self._live = Live(get_renderable=self._shown, console=console, refresh_per_second=2, transient=True)
+
+    def __enter__(self) -> "LiveView":
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        now = time.monotonic()
+        if event.kind == "started":
+            self.pace.started(event.spec, now)
+            self._ends.pop(event.spec.id, None)  # a trial may be tried once more, alone
+            self._last_line[event.spec.id] = now
+        elif event.kind == "progress":
+            self.pace.progressed(event.spec, event.progress, now)
+        else:
+            self.pace.ended(event.spec, now)
+            self._ends[event.spec.id] = event
+        if not self.console.is_terminal and (line := self._line(event, now)):
+            self.console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+
+    def totals(self) -> str:
+        """A line for the end of a run: trials by status, wall time, and the training time in the records."""
+        wall = clock(time.monotonic() - self._began)
+        minutes = sum(
+            end.record.metrics.get("train_minutes", 0.0) * end.spec.train.data_parallel
+            for end in self._ends.values()
+            if end.record is not None
+        )
+        return (
+            f"{self._ended()}; wall time {wall}; device time {clock(60 * minutes)} (training, summed over these trials)"
+        )
+
+    def _line(self, event: Event, now: float) -> str | None:
+        """The line of a log for an event: a start, the end of an epoch, once a minute within an epoch, a result."""
+        who = f"{event.spec.id}  {event.spec}"
+        if event.kind == "started":
+            return f"start   {who}"
+        if event.kind == "finished":
+            return f"end     {who}  {_result(event)}  ({len(self._ends)} of {self.total})"
+        progress = event.progress
+        if progress.step < progress.steps and now - self._last_line.get(event.spec.id, 0.0) < LINE_SECONDS:
+            return None
+        self._last_line[event.spec.id] = now
+        valid = f"  valid {progress.valid_ppl:.2f}" if progress.step == progress.steps and progress.valid_ppl else ""
+        return f"epoch   {who}  {_position(progress)}  {progress.ms_per_batch:.1f} ms/batch{valid}"
+
+    def _ended(self) -> str:
+        counts = Counter(end.record.status if end.record else "lost" for end in self._ends.values())
+        by_status = ", ".join(f"{count} {status}" for status, count in counts.items()) or "none finished"
+        return f"{len(self._ends)} of {counted(self.total, 'trial')}: {by_status}"
+
+    def _shown(self) -> Group:
+        now, width = time.monotonic(), self.console.width
+        remaining = self.pace.remaining_of_all(now)
+        about = Text(
+            f"{self._ended()}; {len(self.pace.running)} running; {len(self.pace.waiting)} waiting; "
+            f"wall {clock(now - self._began)}; device {clock(self.pace.used(now))}; "
+            f"ETA {'-' if remaining is None else clock(remaining)}"
+        ).wrap(self.console, width)
+        room = max(1, min(MAX_ROWS, self.console.height - len(about) - 3))
+        running = list(self.pace.running)[:room]
+        finished = list(self._ends)[max(0, len(self._ends) - (room - len(running))) :] if len(running) < room else []
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
+        columns = ALL if width >= WIDE else NARROW
+        for name in columns:
+            least = BAR if name == "state" else None
+            table.add_column(Text(name, style="bold"), min_width=least, no_wrap=name not in CUT, overflow="ellipsis")
+        for cells in [*map(self._finished_row, finished), *(self._running_row(trial, now) for trial in running)]:
+            table.add_row(
+                *(Text(printable(cells.get(name, "")), no_wrap=True, overflow="ellipsis") for name in columns)
+            )
+        return Group(*about, Text("━" * (width * len(self._ends) // max(1, self.total)), style="green"), table)
+
+    def _running_row(self, trial: str, now: float) -> dict[str, str]:
+        """The texts of a row by column."""
+        spec, progress = self.pace.running[trial].spec, self.pace.running[trial].latest
+        if progress is None:
+            return {**_about(spec), "state": "starting"}
+        return {
+            **_about(spec),
+            "state": "━" * int(BAR * epochs_done(progress) / progress.epochs),
+            "epoch": _position(progress),
+            "valid ppl": f"{progress.valid_ppl:.2f}" if progress.valid_ppl else "",
+            "ms/batch": f"{progress.ms_per_batch:.1f}",
+            "ETA": clock(self.pace.remaining(trial, now)),
+        }
+
+    def _finished_row(self, trial: str) -> dict[str, str]:
+        end = self._ends[trial]
+        record = end.record
+        if record is None or record.status != "ok":
+            return {**_about(end.spec), "state": _result(end)}
+        return {
+            **_about(end.spec),
+            "state": "ok",
+            "epoch": f"{record.curve[-1].epoch:g}" if record.curve else "0",
+            "valid ppl": f"{record.metrics['valid_ppl']:.2f}",
+            "ms/batch": f"{ms:.1f}" if (ms := record.metrics.get("train_ms_per_batch")) else "",
+        }
+
+
+def clock(seconds: float) -> str:
+    """'0:01:05'."""
+    return f"{int(seconds // 3600)}:{int(seconds // 60 % 60):02}:{int(seconds % 60):02}"
+
+
+def _about(spec: TrialSpec) -> dict[str, str]:
+    names = {"head": str(spec.head), "backbone": spec.backbone.name, "corpus": spec.corpus.name}
+    return {"trial": spec.id, **names, "seed": str(spec.seed)}
+
+
+def _position(progress: Progress) -> str:
+    """'2/3 (40 %)': 40 % of the second epoch. Of 1.4 epochs the second one ends at 1.4: '1.4/1.4 (40 %)'."""
+    return f"{min(progress.epoch, progress.epochs):g}/{progress.epochs:g} ({100 * progress.step // progress.steps} %)"
+
+
+def _result(event: Event) -> str:
+    record = event.record
+    if record is None:
+        return f"lost: {event.message}"
+    if record.status != "ok":
+        return f"{record.status}: {record.message}"
+    return f"ok  valid {record.metrics['valid_ppl']:.2f}  test {record.metrics['test_ppl']:.2f}"
+
+
+@dataclass(slots=True)
+class _Running:
+    """A running trial: when it began, its first and its latest report and the times of both. A trial that was resumed
+    from a checkpoint has its first report in the middle.
+    """
+
+    spec: TrialSpec
+    began: float
+    first: Progress | None = None
+    first_at: float = 0.0
+    latest: Progress | None = None
+    latest_at: float = 0.0
+
+    def seconds_per_epoch(self) -> float | None:
+        """Measured between both reports; after one report only, computed from its time per step. None before."""
+        if self.latest is None:
+            return None
+        if (epochs := epochs_done(self.latest) - epochs_done(self.first)) > 0:
+            return (self.latest_at - self.first_at) / epochs
+        return self.latest.ms_per_batch / 1e3 * self.latest.steps / epoch_length(self.latest)
+
+    def device_seconds(self, now: float) -> float:
+        """Since its start, on all of its devices."""
+        return (now - self.began) * self.spec.train.data_parallel
+
+
+class Pace:
+    """Estimates the remaining time of each trial and of the whole run. `now` is always the time of the same monotonic
+    clock.
+
+    Args:
+        specs: the trials of the run, in the order in which they start.
+    """
+
+    def __init__(self, specs: Iterable[TrialSpec]):
+        self.waiting = {spec.id: spec for spec in specs}
+        self.running: dict[str, _Running] = {}
+        self._finished: dict[Key, tuple[float, float]] = {}  # seconds and epochs of the finished trials with this key
+        self._used = 0.0  # seconds of the trials that have ended
+        self._at_once = 1  # the largest number of trials that ran at the same time
+
+    def started(self, spec: TrialSpec, now: float) -> None:
+        """A trial started, for the first time or again."""
+        self.waiting.pop(spec.id, None)
+        if (before := self.running.get(spec.id)) is not None:
+            self._used += before.device_seconds(now)
+        self.running[spec.id] = _Running(spec, now)
+        self._at_once = max(self._at_once, len(self.running))
+
+    def progressed(self, spec: TrialSpec, progress: Progress, now: float) -> None:
+        """A trial reported its progress."""
+        trial = self.running.setdefault(spec.id, _Running(spec, now))
+        if trial.first is None:
+            trial.first, trial.first_at = progress, now
+        trial.latest, trial.latest_at = progress, now
+
+    def ended(self, spec: TrialSpec, now: float) -> None:
+        """A trial ended. The time that it took, with its start and last evaluations, is expected of similar trials."""
+        self.waiting.pop(spec.id, None)
+        trial = self.running.pop(spec.id, None)
+        if trial is None:
+            return
+        self._used += trial.device_seconds(now)
+        if trial.latest is None:
+            return
+        resumed_at = epochs_done(trial.first) if trial.first.epoch > 1 else 0.0
+        epochs_here = epochs_done(trial.latest) - resumed_at
+        for key in _keys(spec) if epochs_here > 0 else ():
+            seconds, epochs = self._finished.get(key, (0.0, 0.0))
+            self._finished[key] = seconds + now - trial.began, epochs + epochs_here
+
+    def used(self, now: float) -> float:
+        """Seconds that trials of this run have used devices, up to now, summed over all devices. It never falls."""
+        return self._used + sum(trial.device_seconds(now) for trial in self.running.values())
+
+    def remaining(self, trial_id: str, now: float) -> float | None:
+        """Seconds until a running trial ends; None before its first report. It falls with the clock from one report to
+        the next, down to 0.
+        """
+        trial = self.running[trial_id]
+        per_epoch = trial.seconds_per_epoch()
+        if per_epoch is None:
+            return None
+        return max(0.0, per_epoch * (trial.latest.epochs - epochs_done(trial.latest)) - (now - trial.latest_at))
+
+    def remaining_of_all(self, now: float) -> float | None:
+        """Seconds until the last trial ends; None while nothing was measured. A waiting trial starts when another one
+        ends, and takes as long per epoch as the most similar trials that were measured: finished ones, or else those
+        that run.
+        """
+        rates = {key: seconds / epochs for key, (seconds, epochs) in self._finished.items()}
+        for trial in self.running.values():
+            if (per_epoch := trial.seconds_per_epoch()) is not None:
+                for key in _keys(trial.spec):
+                    rates.setdefault(key, per_epoch)
+        if not rates:
+            return None
+
+        def expected(spec: TrialSpec) -> float:
+            return spec.train.epochs * next(rates[key] for key in _keys(spec) if key in rates)
+
+        ends = []  # of the trials that run at the same time, in seconds from now
+        for trial_id, trial in self.running.items():
+            remaining = self.remaining(trial_id, now)
+            ends.append(expected(trial.spec) if remaining is None else remaining)
+        ends += [0.0] * (self._at_once - len(ends))
+        heapq.heapify(ends)
+        for spec in self.waiting.values():
+            heapq.heappush(ends, heapq.heappop(ends) + expected(spec))
+        return max(ends)
+
+
+def epochs_done(progress: Progress) -> float:
+    """How many epochs are finished, with the finished part of the current one."""
+    return progress.epoch - 1 + epoch_length(progress) * progress.step / progress.steps
+
+
+def epoch_length(progress: Progress) -> float:
+    """The length of the current epoch: 1, or less when `epochs` is not a whole number and this is the last one."""
+    return min(1.0, progress.epochs - (progress.epoch - 1))
+
+
+def _keys(spec: TrialSpec) -> list[Key]:
+    """Trials that share one of these take about the same time per epoch; the most specific key is first."""
+    components = (str(spec.corpus), str(spec.backbone), str(spec.head))
+    return [components[:shared] for shared in (3, 2, 1, 0)]
+
+
+def short_table(summary: Summary, width: int) -> Table:
+    """The summary of a table with at most so many characters a line: long names, verdicts and states go on in further
+    lines.
+    """
+    drawn = Table(
+        title=_text(summary.title),
+        title_justify="left",
+        caption=Text("\n").join(map(_text, ("", *summary.legend))) if summary.legend else None,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, GAP - 1, 0, 0),
+        pad_edge=False,
+    )
+    for column, room in zip(summary.columns, _widths(summary, width), strict=True):
+        justify = "right" if column.numeric else "left"
+        drawn.add_column(_text(column.name), justify=justify, width=room, overflow="fold")
+    for heading, lines in summary.sections:
+        if heading:
+            drawn.add_section()
+            drawn.add_row(_text(heading, "bold"))
+        for line in lines:
+            drawn.add_row(*(_text(cell.text, "bold" if cell.rank == "best" else "") for cell in line.cells))
+    return drawn
+
+
+def _widths(summary: Summary, width: int) -> list[int]:
+    """The width of each column: that of its widest text, or less where all of them have no room."""
+    names = [column.name for column in summary.columns]
+    texts = [[name] for name in names]
+    for heading, lines in summary.sections:
+        if heading:
+            texts[names.index("head")].append(heading)
+        for line in lines:
+            for column, cell in zip(texts, line.cells, strict=True):
+                column.append(cell.text)
+    widths = [max(cell_len(printable(text)) for text in column) for column in texts]
+    for name, least in WIDTHS:
+        excess = sum(widths) + GAP * (len(widths) - 1) - width
+        for index in [at for at, each in enumerate(names) if each.split()[0] == name and excess > 0]:
+            widths[index] -= max(0, min(excess, widths[index] - least))
+    return widths
+
+
+def _text(text: str, style: str = "") -> Text:
+    """A text as it is: not read as markup, and with its control characters replaced."""
+    return Text(printable(text), style=style)
