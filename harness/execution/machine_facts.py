@@ -10,7 +10,9 @@ import torch
 import harness
 from harness.corpora.batching import training_segments
 from harness.kernels import choice, products
-from harness.kernels.choice import FORMS, ROUNDING, Choice, Form, fault_of, has_triton
+from harness.kernels.agreement import ROUNDING, fault_of
+from harness.kernels.choice import Choice
+from harness.kernels.forms import FORMS, Form, has_triton
 from harness.kernels.mixture import Tensors
 from harness.kernels.planted import CASES, batch
 from harness.kernels.products import Products

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
-from harness.kernels import choice, reference, token_statistics
-from harness.kernels.choice import check_again, reference_only
+from harness.kernels import choice, forms, reference, token_statistics
+from harness.kernels.choice import check_again
 from harness.kernels.chunked import tokens_per_chunk
+from harness.kernels.forms import reference_only
 from harness.kernels.mixture import LOGIT_MAPS, Bend, SoftCap, Tensors, sizes_only
 from harness.kernels.products import linear
 from harness.kernels.reference import log_probs, refuse_weightless, weighted_mean
@@ -42,7 +43,7 @@ def mean_nll(mixture: Tensors, targets_N: Tensor, weight_N: Tensor | None = None
     _refuse_misfit(mixture, targets_N, weight_N)
     asks_gradient = weight_N is not None and weight_N.requires_grad
     form = choice.chosen(mixture, targets_N, z_loss)
-    if asks_gradient or form.mean_nll is None or not choice.differentiates(mixture):
+    if asks_gradient or form.mean_nll is None or not forms.differentiates(mixture):
         loss_N = form.nll(mixture, targets_N)
         if z_loss:
             loss_N = loss_N + z_loss * log_normaliser(mixture).square().mean(1)
@@ -63,16 +64,16 @@ def nll(mixture: Tensors, targets_N: Tensor) -> Tensor:
 
 def log_normaliser(mixture: Tensors) -> Tensor:
     """(N, K) nats: log Z_k = logsumexp_v u_k[v], with gradients by autograd."""
-    if choice.has_chunks(mixture):
-        return choice.in_chunks(reference.log_normaliser, mixture)
+    if forms.has_chunks(mixture):
+        return forms.in_chunks(reference.log_normaliser, mixture)
     return reference.log_normaliser(mixture)
 
 
 def statistics(mixture: Tensors) -> Statistics:
     """Log-normalisers, entropy and the most probable word of each token, without gradients."""
     with torch.no_grad():
-        if choice.is_lean(mixture):
-            return token_statistics.lean(choice.lean(mixture)(*mixture.given))
+        if forms.LEAN.fits(mixture, False) and forms.LEAN.name not in choice.current().left_out:
+            return token_statistics.lean(forms.lean(mixture)(*mixture.given))
         size = tokens_per_chunk(mixture.weight_VE, len(mixture.partitions))
         chunks = (slice(i, i + size) for i in range(0, max(1, len(mixture.facets_NFE)), size))
         return token_statistics.joined([token_statistics.by_reference(mixture.part(tokens)) for tokens in chunks])

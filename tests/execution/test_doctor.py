@@ -16,7 +16,7 @@ import torch
 from harness import cli
 from harness.execution import doctor, machine_facts
 from harness.kernels import products, rows
-from harness.kernels.choice import LEAN, by_rows
+from harness.kernels.forms import LEAN, by_rows
 from harness.machine.processes import scratch_prefix
 from harness.tracking import database
 

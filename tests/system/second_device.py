@@ -17,7 +17,7 @@ from torch.utils import backend_registration
 
 from harness import kernels
 from harness.distributions import Logits
-from harness.kernels import choice
+from harness.kernels import forms
 from harness.model import build, on_meta
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.registry import BACKBONES, HEADS
@@ -128,9 +128,9 @@ PLANTED = (Right, MakesATensorOnTheCpu, KeepsATensorThatIsNoBuffer, ReturnsFromT
 def main() -> None:
     """Print {'backbone, head, precision': outcome}, and whether the lean evaluation was what ran."""
     backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=Backend())
-    choice.DEVICES = (*choice.DEVICES, NAME)  # the lean evaluation runs there, as on a GPU
-    lean, calls = choice.lean, []
-    choice.lean = lambda *given, **options: calls.append(given) or lean(*given, **options)
+    forms.DEVICES = (*forms.DEVICES, NAME)  # the lean evaluation runs there, as on a GPU
+    lean, calls = forms.lean, []
+    forms.lean = lambda *given, **options: calls.append(given) or lean(*given, **options)
     heads = HEADS.names()
     cases = [(backbone, head, "fp32") for backbone in SMALL for head in heads] + [("lstm", h, "bf16") for h in heads]
     found = {}

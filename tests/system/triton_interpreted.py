@@ -9,7 +9,9 @@ import triton
 
 from harness.distributions import LOGIT_MAPS, Mixture, log_prior
 from harness.kernels import choice, planted, reference_only, rows, triton_evaluation, triton_rows
-from harness.kernels.choice import LEAN, LOG_SUMS, ROWS, Choice, fault_of
+from harness.kernels.agreement import fault_of
+from harness.kernels.choice import Choice
+from harness.kernels.forms import LEAN, LOG_SUMS, ROWS
 
 FLOAT32 = 2.0**-24  # the relative error of one rounding
 LOG_2 = math.log(2)

@@ -10,7 +10,8 @@ from handmade import interrupted_before, task
 
 from harness import plan
 from harness.kernels import rows
-from harness.kernels.choice import FORMS, LEAN, Choice, by_rows
+from harness.kernels.choice import Choice
+from harness.kernels.forms import FORMS, LEAN, by_rows
 from harness.trial import run, sessions
 
 

@@ -1,0 +1,201 @@
+"""The forms of the loss: several ways to compute the negative log-likelihood of a mixture exactly, the fastest first.
+
+Two have Triton's kernels, the next evaluates in chunks by torch's operations, the last ones are the plain equations.
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from harness.kernels import products, reference
+from harness.kernels.chunked import Lean, TokenNLL, WeightedNLL, fused_nll, tokens_per_chunk
+from harness.kernels.mixture import LOG2_E, Bend, SoftCap, Tensors, identity, in_sizes_only
+from harness.kernels.products import Precision
+from harness.kernels.rows import Rows, combine_rows_
+
+DEVICES = ("cpu", "cuda")  # a test adds the meta device, on which tensors have no content
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+
+_reference_only: ContextVar[bool] = ContextVar("reference_only", default=False)
+
+
+@contextmanager
+def reference_only() -> Iterator[None]:
+    """Evaluate everything by the reference within the block: to check the other forms, or to measure them."""
+    token = _reference_only.set(True)
+    try:
+        yield
+    finally:
+        _reference_only.reset(token)
+
+
+MeanNLL = Callable[[Tensors, Tensor, Tensor, float], Tensor]  # mixture, targets, weights with sum 1, z_loss -> ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """One way to compute the loss of a mixture.
+
+    Args:
+        what, instead: what it is, and what runs where it is left out, for people.
+        fits: whether it is made for a mixture; the second argument says whether gradients are wanted.
+        mean_nll: for given weights; None: the weighted mean of `nll` is taken.
+        nll: (N,) from mixture and targets, with gradients where the mixture's tensors require them.
+        checked: whether it has to agree with the equations; the equations themselves have not.
+        scale: what it multiplies facets by before a product of lower precision; harness/kernels/agreement.py makes
+            facets that have few bits afterwards.
+    """
+
+    name: str
+    what: str
+    instead: str = "torch's own operations run instead"
+    fits: Callable[[Tensors, bool], bool]
+    mean_nll: MeanNLL | None
+    nll: Callable[[Tensors, Tensor], Tensor]
+    checked: bool = True
+    scale: Callable[[Tensors], float] = lambda mixture: 1.0
+
+
+def differentiates(mixture: Tensors) -> bool:
+    """Return whether gradients are wanted."""
+    return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in mixture.given)
+
+
+def lean(mixture: Tensors, z_loss: float = 0.0, combine: Callable[..., Rows] = combine_rows_) -> partial[Lean]:
+    """Return a function that makes the evaluation in chunks from facets, log prior, weight, bias and targets."""
+    return partial(
+        Lean,
+        partitions=mixture.partitions,
+        logit_map=mixture.logit_map,
+        log_epsilon=mixture.log_epsilon,
+        products=products.current(),
+        z_loss=z_loss,
+        combine_rows_=combine,
+    )
+
+
+def by_rows(
+    name: str, what: str, *, combine: Callable[..., Rows], fits: Callable[[Tensors, bool], bool], **more
+) -> Form:
+    """Return the evaluation in chunks with this code between its matrix products (harness/kernels/rows.py)."""
+
+    def mean_nll(mixture: Tensors, targets_N: Tensor, weight_N: Tensor, z_loss: float) -> Tensor:
+        return WeightedNLL.apply(lean(mixture, z_loss, combine), weight_N, targets_N, *mixture.given)
+
+    def nll(mixture: Tensors, targets_N: Tensor) -> Tensor:
+        make = lean(mixture, combine=combine)
+        if differentiates(mixture):
+            return TokenNLL.apply(make, targets_N, *mixture.given)
+        return make(*mixture.given, targets_N=targets_N).nll()
+
+    return Form(name=name, what=what, fits=fits, mean_nll=mean_nll, nll=nll, scale=_scale_of_logits, **more)
+
+
+def _scale_of_logits(mixture: Tensors) -> float:
+    return LOG2_E if mixture.logit_map is identity else mixture.logit_map.scale
+
+
+def by_log_sums(
+    name: str, what: str, *, log_sum_exp: Callable[..., Tensor], fits: Callable[[Tensors, bool], bool]
+) -> Form:
+    """Return the evaluation by a kernel that sums logits without storing them, where no gradients are wanted."""
+
+    def nll(mixture: Tensors, targets_N: Tensor) -> Tensor:
+        return fused_nll(lean(mixture)(*mixture.given, targets_N=targets_N), log_sum_exp)
+
+    return Form(name=name, what=what, fits=fits, mean_nll=None, nll=nll)
+
+
+def in_chunks(evaluate: Callable[..., Tensor], mixture: Tensors, *per_token: Tensor) -> Tensor:
+    """Evaluate the reference one chunk at a time. A chunk keeps only its facets for the backward pass."""
+    size = tokens_per_chunk(mixture.weight_VE, len(mixture.partitions))
+    chunks = (slice(i, i + size) for i in range(0, len(mixture.facets_NFE), size))
+    multiplied = products.current()
+
+    def evaluated(part: Tensors, *given_n: Tensor) -> Tensor:
+        with products.using(multiplied):  # the backward pass calls this again, on a GPU in another thread
+            return evaluate(part, *given_n)
+
+    found = [
+        checkpoint(evaluated, mixture.part(c), *(given_N[c] for given_N in per_token), use_reentrant=False)
+        for c in chunks
+    ]
+    return torch.cat(found)
+
+
+@cache
+def has_triton() -> bool:
+    """Return whether Triton can be imported. The extra `gpu` installs it, and so do torch's CUDA builds."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def has_chunks(mixture: Tensors) -> bool:
+    """Return whether there are tokens, of a type and on a device that can be evaluated in chunks."""
+    known = mixture.facets_NFE.device.type in DEVICES and mixture.facets_NFE.dtype in DTYPES
+    return known and len(mixture.facets_NFE) > 0 and not _reference_only.get()
+
+
+def _knows(mixture: Tensors) -> bool:
+    return has_chunks(mixture) and (mixture.logit_map is identity or isinstance(mixture.logit_map, Bend | SoftCap))
+
+
+def _on_triton(mixture: Tensors) -> bool:
+    there = mixture.facets_NFE.device.type == "cuda" and has_triton() and not in_sizes_only()
+    return there and mixture.wide == torch.float32 and _knows(mixture)
+
+
+def _triton_rows(*given: object) -> Rows:
+    from harness.kernels.triton_rows import combine_rows_ as combine
+
+    return combine(*given)
+
+
+def _triton_log_sums(*given: Tensor | None, precision: Precision) -> Tensor:
+    from harness.kernels.triton_evaluation import fused_log_sum_exp
+
+    return fused_log_sum_exp(*given, precision=precision)
+
+
+LOG_SUMS = by_log_sums(
+    "log_sum_exp",
+    "the Triton kernel for evaluation",
+    log_sum_exp=_triton_log_sums,
+    fits=lambda mixture, gradients: _on_triton(mixture) and not gradients and mixture.logit_map is identity,
+)
+ROWS = by_rows(
+    "rows",
+    "the Triton kernel for training",
+    combine=_triton_rows,
+    fits=lambda mixture, gradients: _on_triton(mixture),
+)
+LEAN = by_rows(
+    "lean",
+    "the evaluation of mixtures in chunks",
+    combine=combine_rows_,
+    fits=lambda mixture, gradients: _knows(mixture),
+    instead="mixtures are evaluated by the plain equations instead",
+)
+CHUNKS_OF_EQUATIONS = Form(
+    name="equations in chunks",
+    what="the plain equations, in chunks of tokens that the backward pass computes again",
+    fits=lambda mixture, gradients: has_chunks(mixture),
+    mean_nll=None,
+    nll=partial(in_chunks, reference.nll),
+    checked=False,
+)
+EQUATIONS = Form(
+    name="equations",
+    what="the plain equations",
+    fits=lambda mixture, gradients: True,
+    mean_nll=None,
+    nll=reference.nll,
+    checked=False,
+)
+FORMS = (LOG_SUMS, ROWS, LEAN, CHUNKS_OF_EQUATIONS, EQUATIONS)
