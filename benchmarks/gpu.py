@@ -33,7 +33,7 @@ from harness.benchmarks.settings import setting_of
 from harness.benchmarks.speed import Comparison
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, HarnessError
-from harness.execution import machine_facts
+from harness.execution import doctor
 from harness.machine.environment import device_name, resolve_device
 from harness.plan.specs import TrialSpec
 from harness.records import store
@@ -137,7 +137,7 @@ def _benches(options: argparse.Namespace) -> list[Bench]:
 def _checked(options: argparse.Namespace) -> tuple[str, bool]:
     """Check the code for GPUs on small batches. Return a sentence, and whether all of it is right."""
     device = resolve_device(options.device)
-    wrong = machine_facts.faults(device)
+    wrong = doctor.faults(device)
     return f"The code for GPUs on {device_name(device)}: {'. '.join(wrong) or 'right on small batches'}.\n", not wrong
 
 

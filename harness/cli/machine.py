@@ -23,19 +23,13 @@ def doctor(
 
     Exit code 2, with a sentence for each problem, when something prevents `harness run` from working.
     """
-    from harness.execution import doctor as checks
-    from harness.execution import machine_facts
+    from harness.execution.doctor import examine
 
-    findings = checks.examine(results, data)
-    facts = machine_facts.describe(again=again) | {finding.name: finding.value for finding in findings}
-    wrong = machine_facts.gpu_faults() if gpu else ()
-    if gpu:
-        facts["GPU code"] = f"{len(wrong)} parts are wrong" if wrong else "right, or there is no GPU"
-    for name, value in facts.items():
+    found = examine(results, data, again=again, gpu=gpu)
+    for name, value in found.values.items():
         say(f"{name + ':':16} {value}")
-    for note in [*wrong, *(note for finding in findings for note in finding.notes)]:
+    for note in found.notes:
         say(f"note: {note}")
-    problems = [problem for finding in findings for problem in finding.problems]
-    for problem in problems:
+    for problem in found.problems:
         errors.print(problem)
-    raise typer.Exit(2 if problems else 0)
+    raise typer.Exit(2 if found.problems else 0)

@@ -1,7 +1,6 @@
-"""Checks whether this machine can run trials: each check examines one thing and returns a Finding.
+"""What `harness doctor` finds: whether this machine can run trials, and the facts on which their times depend.
 
-Neither Ray nor MLflow is imported, and no file is left behind. It belongs to execution/ because it checks what
-`harness run` needs, and so reads what most other packages write.
+Neither Ray nor MLflow is imported, and no file is left behind.
 """
 
 import importlib.metadata
@@ -13,23 +12,40 @@ import sqlite3
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import psutil
+import torch
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+import harness
+from harness.corpora.batching import training_segments
 from harness.errors import ExecutionError
-from harness.execution.ray import cluster
-from harness.machine.environment import cpus_available
+from harness.execution.ray import exposed_token, refuse_homeless_ray, refuse_open_ray
+from harness.kernels import choice, products
+from harness.kernels.agreement import ROUNDING, fault_of
+from harness.kernels.choice import Choice
+from harness.kernels.forms import FORMS, Form, has_triton
+from harness.kernels.mixture import Tensors
+from harness.kernels.planted import CASES, batch
+from harness.kernels.products import Products
+from harness.machine import environment
 from harness.machine.files import existing, write_fault
 from harness.machine.processes import abandoned_scratch
+from harness.model import build
+from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.printable import counted
 from harness.records.store import FILE_NAME
 from harness.tracking import database
+from harness.training.cuda_graph import Record, graphed
+from harness.training.optimizers import make_optimizer
+from harness.training.step import EagerStep
 
 DISTRIBUTION = "output-head-harness"
 SHOWN_PACKAGES = ("torch", "ray", "mlflow", "pydantic", "scipy", "transformers")
@@ -39,225 +55,250 @@ GIB = 2**30
 DISK_NEEDED, DISK_WANTED = 0.1 * GIB, 2 * GIB
 MEMORY_WANTED = 1 * GIB
 UI_PORT = 5000
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 CGROUP = Path("/sys/fs/cgroup")
+LSTM = ComponentSpec(name="lstm", params={"d_model": 16, "num_layers": 1, "dropout": 0.3})
+MOS = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.3})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What one check found: a `value` to show, problems that prevent `harness run`, and notes that do not."""
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was found.
 
-    name: str
-    value: str
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    Args:
+        values: name -> value, as shown.
+        problems: what prevents `harness run` from working.
+        notes: what does not.
+    """
 
-
-def examine(results: Path, data: Path) -> list[Finding]:
-    """Make all checks."""
-    return [
-        versions(),
-        results_folder(results),
-        data_folder(data),
-        memory(),
-        threads(),
-        sqlite(results),
-        mlflow(results),
-        ray(),
-        unfinished(results),
-    ]
+    values: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
-def versions() -> Finding:
+def examine(results: Path, data: Path, *, again: bool = False, gpu: bool = False) -> Findings:
+    """Examine this machine.
+
+    Args:
+        again: repeat the measurements that are kept for it.
+        gpu: check the parts for GPUs on small batches.
+    """
+    found = Findings()
+    found.values.update(facts(again=again))
+    if gpu:
+        wrong = gpu_faults()
+        found.values["GPU code"] = f"{len(wrong)} parts are wrong" if wrong else "right, or there is no GPU"
+        found.notes.extend(wrong)
+    _packages(found)
+    _folders(found, results, data)
+    _memory(found)
+    _mlflow(found, results)
+    _ray(found)
+    _interrupted(found, results)
+    return found
+
+
+def facts(*, again: bool) -> dict[str, str]:
+    """Everything that measured times and their comparison depend on: name -> value.
+
+    Args:
+        again: measure again what was measured on this machine before.
+    """
+    found = products.load_probe(again=again)
+    chosen = "oneDNN" if found.route == "onednn" else "torch's default"
+    routes = "this torch has no oneDNN"
+    if torch.backends.mkldnn.is_available():
+        exactness = "as exact as float32" if found.exact else "NOT as exact as float32"
+        routes = f"oneDNN is {found.speedup:.2f} times as fast as the default and {exactness}"
+    gpu = f"none is seen, though this torch is made for CUDA {torch.version.cuda}" if torch.version.cuda else "none"
+    if torch.cuda.is_available():
+        gpu = f"{torch.cuda.device_count()} of CUDA {torch.version.cuda}"
+    kept = products.probe_file()
+    return {
+        "harness": f"{harness.__version__} at {environment.commit()}",
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        "Triton": (_version("triton") or "installed") if has_triton() else "not installed",
+        "device": environment.device_name(environment.resolve_device("auto")),
+        "GPU": gpu,
+        "processor": found.cpu,
+        "threads": f"{torch.get_num_threads()} of torch, {environment.cpus_available()} cores for this process",
+        "load": f"{environment.load_average():.2f} over the last minute",
+        "matrix products": f"float32 on the CPU by {chosen}; {routes} (relative error {found.error:.1e})",
+        "kept in": str(kept) if kept.exists() else f"{kept} cannot be written: not kept",
+    }
+
+
+def gpu_faults() -> tuple[str, ...]:
+    """`faults` of this machine's GPU. Without one there is nothing to check."""
+    device = environment.resolve_device("auto")
+    return faults(device) if device.type == "cuda" else ()
+
+
+def faults(device: torch.device, forms: Sequence[Form] = FORMS, record: Record | None = None) -> tuple[str, ...]:
+    """A sentence for each form of the loss that is wrong on planted batches, and for the graph of a small model.
+
+    Args:
+        record: makes the graph; by default CUDA's, where the device is a GPU.
+    """
+    found, eager = Choice(forms=forms, log=lambda sentence: None), []
+    for precision in ROUNDING:
+        multiplied = Products(precision=precision)
+        with products.using(multiplied), multiplied.switched(device):
+            for case in CASES:
+                _try(found, *batch(case, device))
+    with choice.using(found):
+        train = TrainSpec(optimizer="sgd", lr=0.5, epochs=1, batch_size=3, seq_len=5)
+        model = build(LSTM, MOS, vocab_size=13, seed=1).to(device)
+        tokens_N = torch.randint(13, (100,), generator=torch.Generator().manual_seed(1))
+        segment = training_segments(tokens_N, batch_size=3, seq_len=5, device=device)[0]
+        step = EagerStep(model, make_optimizer(model, train), train)
+        graphed(step, segment, log=eager.append, record=record)
+    return (*found.sentences(), *(() if "graph" in found.left_out else eager))
+
+
+def _try(found: Choice, mixture: Tensors, targets_N: torch.Tensor) -> None:
+    """Check all forms on a batch, for training and for evaluation."""
+    for gradients in (True, False):
+        with torch.set_grad_enabled(gradients):
+            for form in found.forms:
+                if form.checked and form.name not in found.left_out and form.fits(mixture, gradients):
+                    found.tried(form.name, partial(fault_of, form, mixture, targets_N), mixture.facets_NFE.device)
+
+
+def _packages(found: Findings) -> None:
     """Python and the packages: do they meet the requirements of this package?"""
-    shown = ", ".join(f"{name} {_version(name) or 'missing'}" for name in SHOWN_PACKAGES)
+    found.values["packages"] = ", ".join(f"{name} {_version(name) or 'missing'}" for name in SHOWN_PACKAGES)
     try:
         needed_python = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"] or ""
         needed = [Requirement(line) for line in importlib.metadata.requires(DISTRIBUTION) or []]
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name="packages", value=shown, problems=(f"{DISTRIBUTION} is not installed in {sys.executable}",))
-    problems, notes = [], []
+        found.problems.append(f"{DISTRIBUTION} is not installed in {sys.executable}")
+        return
     if not SpecifierSet(needed_python).contains(python := platform.python_version()):
-        problems.append(f"Python {python} is not supported; needed: {needed_python}")
-    for requirement in needed:
-        if requirement.marker is None and (fault := _version_fault(requirement)):
-            (notes if requirement.name in NOT_NEEDED_TO_RUN else problems).append(fault)
+        found.problems.append(f"Python {python} is not supported; needed: {needed_python}")
+    for each in needed:
+        version, named = _version(each.name), found.notes if each.name in NOT_NEEDED_TO_RUN else found.problems
+        if each.marker is None and version is None:
+            named.append(f"{each.name} is not installed; needed: {each}")
+        elif each.marker is None and not each.specifier.contains(version, prereleases=True):
+            named.append(f"{each.name} is {version}; needed: {each}")
     for name, newest in NEWEST_TESTED.items():
-        if (found := _version(name)) and SpecifierSet(f">{newest},!={newest}.*").contains(found):
-            notes.append(f"{name} {found} is newer than the newest that is tested, {newest}")
-    return Finding(name="packages", value=shown, problems=tuple(problems), notes=tuple(notes))
+        if (version := _version(name)) and SpecifierSet(f">{newest},!={newest}.*").contains(version):
+            found.notes.append(f"{name} {version} is newer than the newest that is tested, {newest}")
 
 
-def results_folder(results: Path) -> Finding:
-    """Can the results folder be written, and has its disk enough space?"""
-    if fault := write_fault(results):
-        problem = f"the results folder {results} cannot be written ({fault}); name another with --results"
-        return Finding(name="results", value=str(results), problems=(problem,))
-    free = shutil.disk_usage(existing(results)).free
-    return Finding(
-        name="results",
-        value=f"{results.resolve()}, {_gib(free)} free",
-        problems=(
-            f"the disk of {results} is full: {_gib(free)} are left; free some, or name another folder with --results",
+def _folders(found: Findings, results: Path, data: Path) -> None:
+    """Can the results folder be written, has its disk room, and does SQLite work there? Some network file systems have
+    no locks. Corpora that the data folder already contains can be read in any case.
+    """
+    found.values.update(results=str(results.resolve()), data=str(data.resolve()), SQLite=sqlite3.sqlite_version)
+    if fault := write_fault(data):
+        found.notes.append(
+            f"the data folder {data} cannot be written ({fault}): corpora that it does not contain cannot be downloaded"
         )
-        if free < DISK_NEEDED
-        else (),
-        notes=(f"only {_gib(free)} are left on the disk of {results}",) if DISK_NEEDED <= free < DISK_WANTED else (),
-    )
+    if fault := write_fault(results):
+        found.problems.append(f"the results folder {results} cannot be written ({fault}); name another with --results")
+        return
+    free = shutil.disk_usage(existing(results)).free
+    found.values["results"] += f", {_gib(free)} free"
+    if free < DISK_NEEDED:
+        found.problems.append(
+            f"the disk of {results} is full: {_gib(free)} are left; free some, or name another folder with --results"
+        )
+    elif free < DISK_WANTED:
+        found.notes.append(f"only {_gib(free)} are left on the disk of {results}")
+    try:
+        with tempfile.TemporaryDirectory(dir=existing(results), prefix=".doctor-") as scratch:
+            with closing(sqlite3.connect(Path(scratch) / "probe.db", timeout=1)) as probe:
+                probe.execute("CREATE TABLE probe (number)")
+    except (sqlite3.Error, OSError) as fault:
+        found.problems.append(
+            f"SQLite does not work in {results} ({fault}) and MLflow needs it; name another with --results"
+        )
 
 
-def data_folder(data: Path) -> Finding:
-    """Can corpora be downloaded to the data folder? Corpora that it already contains can be read in any case."""
-    fault = write_fault(data)
-    note = f"the data folder {data} cannot be written ({fault}): corpora that it does not contain cannot be downloaded"
-    return Finding(name="data", value=str(data.resolve()), notes=(note,) if fault else ())
-
-
-def memory() -> Finding:
+def _memory(found: Findings) -> None:
     """How much memory is free for this process, with the limit of its control group."""
     free = psutil.virtual_memory().available
-    limit, used = (_number(CGROUP / name) for name in ("memory.max", "memory.current"))
-    if limit is not None and used is not None:
+    try:
+        limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
         free = min(free, max(limit - used, 0))
-    low = (f"only {_gib(free)} of memory are free",) if free < MEMORY_WANTED else ()
-    return Finding(name="memory", value=f"{_gib(free)} free", notes=low)
+    except (OSError, ValueError):
+        pass  # there is no limit: the file is absent, or says 'max'
+    found.values["memory"] = f"{_gib(free)} free"
+    if free < MEMORY_WANTED:
+        found.notes.append(f"only {_gib(free)} of memory are free")
 
 
-def threads() -> Finding:
-    """Do environment variables make libraries start more threads than this process has cores?"""
-    cores = cpus_available()
-    given = {name: os.environ[name] for name in THREADS if name in os.environ}
-    return Finding(
-        name="thread settings",
-        value=", ".join(f"{name}={value}" for name, value in given.items()) or "none in the environment",
-        notes=tuple(
-            f"{name}={value} is more than the {cores} cores of this process: trials are slower"
-            for name, value in given.items()
-            if value.isdecimal() and int(value) > cores
-        ),
+def _mlflow(found: Findings, results: Path) -> None:
+    """MLflow's database, incomplete runs, stores of older versions, which MLflow 3 refuses, and the port of the UI."""
+    kept = results / database.DATABASE
+    old, uri = [results / "mlruns"], os.environ.get("MLFLOW_TRACKING_URI", "")
+    if uri:
+        found.notes.append(f"MLFLOW_TRACKING_URI={uri} is not used: runs are shown from {kept}")
+        old += [Path(unquote(urlparse(uri).path))] if urlparse(uri).scheme in ("", "file") else []
+    found.notes.extend(
+        f"{place} is a file store, which this MLflow refuses; to keep its runs: mlflow migrate-filestore --source "
+        f"{place} --target sqlite:///{place.resolve().parent / 'mlruns.db'}"
+        for place in old
+        if place.is_dir()
     )
-
-
-def sqlite(results: Path) -> Finding:
-    """Does SQLite work in the results folder? Some network file systems have no locks."""
-    problems = ()
-    if not write_fault(results):
-        try:
-            with tempfile.TemporaryDirectory(dir=existing(results), prefix=".doctor-") as scratch:
-                with closing(sqlite3.connect(Path(scratch) / "probe.db", timeout=1)) as probe:
-                    probe.execute("CREATE TABLE probe (number)")
-        except (sqlite3.Error, OSError) as fault:
-            sentence = f"SQLite does not work in {results} ({fault}) and MLflow needs it; name another with --results"
-            problems = (sentence,)
-    return Finding(name="SQLite", value=sqlite3.sqlite_version, problems=problems)
-
-
-def mlflow(results: Path) -> Finding:
-    """MLflow's database, incomplete runs, stores of older versions, and the port of the UI."""
-    problems, notes = [], list(_old_stores(results))
-    value = f"no {results / database.DATABASE} yet"
+    found.values["MLflow"] = str(kept) if database.exists(results) else f"no {kept} yet"
     if database.exists(results):
-        value = str(results / database.DATABASE)
         try:
             database.refuse_unusable(results)
-            notes += _database_notes(results)
+            if before := database.made_elsewhere(results):
+                found.notes.append(f"{kept} was made for {before}; `harness sync` writes it again from the records")
+            if left := len(database.left_running(results)):
+                found.notes.append(
+                    f"{left} MLflow runs are incomplete: their driver was killed; `harness sync` replaces them"
+                )
         except database.UnusableDatabase as fault:
-            problems.append(f"{fault}; `harness sync` writes it again from the records")
+            found.problems.append(f"{fault}; `harness sync` writes it again from the records")
         except ExecutionError as fault:
-            notes.append(f"{fault}; runs work without MLflow until `harness sync`")
-    if _taken(UI_PORT):
-        notes.append(f"port {UI_PORT} is taken: use `harness ui --port`")
-    return Finding(name="MLflow", value=value, problems=tuple(problems), notes=tuple(notes))
+            found.notes.append(f"{fault}; runs work without MLflow until `harness sync`")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", UI_PORT))
+        except OSError:
+            found.notes.append(f"port {UI_PORT} is taken: use `harness ui --port`")
 
 
-def ray() -> Finding:
-    """Ray's token, the home folder that keeps it, and the addresses of clusters that no longer run."""
-    problems = []
-    for refuse in (cluster.refuse_open_ray, cluster.refuse_homeless_ray):
+def _ray(found: Findings) -> None:
+    """Ray's token, and the home folder that keeps it."""
+    found.values["Ray"] = f"its token is on; home {Path.home()}"
+    for refuse in (refuse_open_ray, refuse_homeless_ray):
         try:
             refuse()
         except ExecutionError as fault:
-            problems.append(str(fault))
-    notes = []
-    if stale := cluster.stale_address():
-        notes.append(
-            f"{stale} names a Ray cluster that does not answer; `harness run` does not use it, and it can be deleted"
-        )
-    if token := cluster.exposed_token():
-        notes.append(f"Ray's token {token} can be read by every user of this machine: chmod 600 {token}")
-    value = "cannot start" if problems else f"its token is on; home {Path.home()}"
-    return Finding(name="Ray", value=value, problems=tuple(problems), notes=tuple(notes))
+            found.problems.append(str(fault))
+            found.values["Ray"] = "cannot start"
+    if token := exposed_token():
+        found.notes.append(f"Ray's token {token} can be read by every user of this machine: chmod 600 {token}")
 
 
-def unfinished(results: Path) -> Finding:
+def _interrupted(found: Findings, results: Path) -> None:
     """Interrupted trials, and temporary folders of drivers that no longer run."""
     runs = results / "runs"
     folders = [each for each in runs.glob("*/*/") if not each.name.startswith(".")]
     trials = [each for each in folders if any(each.glob("*.pt")) and not (each / FILE_NAME).exists()]
-    notes = [
+    found.values["interrupted"] = f"{counted(len(trials), 'trial')} without a record"
+    found.notes.extend(
         f"{number} of the trials of {suite} were started and have no record: `harness run` continues them"
         for suite, number in sorted(Counter(each.parent.name for each in trials).items())
-    ]
-    scratch = [left for suite in sorted(runs.glob("*/")) for left in abandoned_scratch(suite)]
-    notes += [f"{each} was left by a driver that no longer runs on this machine; delete it" for each in scratch]
-    return Finding(name="interrupted", value=f"{counted(len(trials), 'trial')} without a record", notes=tuple(notes))
+    )
+    found.notes.extend(
+        f"{each} was left by a driver that no longer runs on this machine; delete it"
+        for suite in sorted(runs.glob("*/"))
+        for each in abandoned_scratch(suite)
+    )
 
 
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _version_fault(needed: Requirement) -> str:
-    found = _version(needed.name)
-    if found is None:
-        return f"{needed.name} is not installed; needed: {needed}"
-    return "" if needed.specifier.contains(found, prereleases=True) else f"{needed.name} is {found}; needed: {needed}"
-
-
-def _old_stores(results: Path) -> list[str]:
-    """A note for each store of MLflow 2, which MLflow 3 refuses to read."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-    notes = [f"MLFLOW_TRACKING_URI={uri} is not used: runs are shown from {results / database.DATABASE}"] if uri else []
-    places = [results / "mlruns"]
-    if uri and urlparse(uri).scheme in ("", "file"):
-        places.append(Path(unquote(urlparse(uri).path)))
-    return notes + [
-        f"{place} is a file store, which this MLflow refuses; to keep its runs: mlflow migrate-filestore --source "
-        f"{place} --target sqlite:///{place.resolve().parent / 'mlruns.db'}"
-        for place in places
-        if place.is_dir()
-    ]
-
-
-def _database_notes(results: Path) -> list[str]:
-    notes = []
-    if before := database.made_elsewhere(results):
-        notes.append(
-            f"{results / database.DATABASE} was made for {before}; `harness sync` writes it again from the records"
-        )
-    if left := database.left_running(results):
-        notes.append(f"{len(left)} MLflow runs are incomplete: their driver was killed; `harness sync` replaces them")
-    return notes
-
-
-def _taken(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
-
-
-def _number(place: Path) -> int | None:
-    """The number in a file of the kernel; None when it is 'max' or the file does not exist."""
-    try:
-        return int(place.read_text())
-    except (OSError, ValueError):
         return None
 
 

@@ -9,7 +9,7 @@ import torch
 from onednn import sitecustomize as onednn
 
 from harness.benchmarks import machine, tables
-from harness.execution import machine_facts
+from harness.execution import doctor
 from harness.kernels import products
 
 pytestmark = pytest.mark.system
@@ -154,7 +154,7 @@ def test_the_doctor_tells_machine_and_probe(harness, monkeypatch, tmp_path, opti
     monkeypatch.setattr(products, "load_probe", lambda again: asked.append(again) or found)
     monkeypatch.setattr(products, "CACHE", tmp_path)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setattr(machine_facts, "has_triton", lambda: False)
+    monkeypatch.setattr(doctor, "has_triton", lambda: False)
     done = harness("doctor", *options)
     assert (done.code, asked) == (0, [bool(options)])
     assert "Triton:          not installed" in done.out

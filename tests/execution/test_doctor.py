@@ -1,71 +1,222 @@
-"""`harness doctor`: unfit is exit code 2 and a sentence for each problem; what is odd is a note and exit code 0."""
+"""`harness doctor`: what makes a machine unfit is a problem and exit code 2; what is odd is a note and exit code 0."""
 
-import importlib.metadata
 import os
 import shutil
-import signal
 import socket
 import sqlite3
 import sys
 from collections import namedtuple
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from harness import cli
-from harness.execution import doctor, machine_facts
+from harness.execution import doctor
 from harness.kernels import products, rows
 from harness.kernels.forms import LEAN, by_rows
 from harness.machine.processes import scratch_prefix
 from harness.tracking import database
 
-RAY_VARIABLES = (
-    "RAY_AUTH_MODE",
-    "RAY_AUTH_TOKEN",
-    "RAY_AUTH_TOKEN_PATH",
-    "RAY_TMPDIR",
-    "TMPDIR",
-    "MLFLOW_TRACKING_URI",
-)
+VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "MLFLOW_TRACKING_URI")
+NOBODY = 2**22 + 1  # above the largest process id that Linux gives
+NOWHERE = Path("/proc/nowhere")
+DISK = namedtuple("usage", "total used free")
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder as the current one, and nothing in the environment that the doctor could find odd."""
-    for name in (*RAY_VARIABLES, *doctor.THREADS):
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "tmp"))
     (tmp_path / "home").mkdir()
     monkeypatch.chdir(tmp_path)
     found = SimpleNamespace(route="default", speedup=1.0, error=0.0, exact=True, cpu="A CPU")
     monkeypatch.setattr(products, "load_probe", lambda again: found)
-    monkeypatch.setattr(doctor, "_taken", lambda port: False)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setattr(doctor, "UI_PORT", free.getsockname()[1])
     monkeypatch.setattr(doctor, "NEWEST_TESTED", {})  # `make newest` has newer ones
     return tmp_path
 
 
-@pytest.fixture
-def examined(place, monkeypatch, capsys):
-    """A function: options of `harness doctor` -> exit code, the values shown, the notes, the problems."""
+def examined(results=Path("results"), data=Path("data"), **options) -> doctor.Findings:
+    return doctor.examine(results, data, **options)
 
-    def call(*options) -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["harness", "doctor", "--data", "data", *map(str, options)])
-        before = signal.getsignal(signal.SIGTERM)
-        try:
-            with pytest.raises(SystemExit) as left:
-                cli.main()
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        out, err = capsys.readouterr()
-        lines = out.splitlines()
-        notes = [line.removeprefix("note: ") for line in lines if line.startswith("note: ")]
-        values = dict(line.split(":", 1) for line in lines if not line.startswith("note: "))
-        shown = {name: value.strip() for name, value in values.items()}
-        return SimpleNamespace(code=left.value.code or 0, shown=shown, notes=notes, problems=err.splitlines())
 
-    return call
+def test_a_fit_machine_leaves_with_0_and_nothing_behind(place, harness):
+    done = harness("doctor", "--data", "data")
+    assert (done.code, done.err) == (0, "")
+    shown = {line.split(":")[0] for line in done.out.splitlines()}
+    assert shown >= {"Python", "torch", "packages", "results", "data", "memory", "SQLite", "MLflow", "Ray"}
+    assert "ray 2." in done.out
+    assert "note:" not in done.out
+    assert os.listdir(place) == ["home"]
+
+
+def test_a_problem_leaves_with_2(place, harness):
+    done = harness("doctor", "--data", "data", "--results", NOWHERE / "results")
+    assert done.code == 2
+    assert done.err.startswith(f"the results folder {NOWHERE}/results cannot be written (")
+
+
+# What is planted (a function of monkeypatch and the folder), and how the one sentence begins and ends.
+
+
+def version(package, found):
+    def plant(patch, place):
+        actual = doctor._version
+        patch.setattr(doctor, "NEWEST_TESTED", {"torch": "2.13"})
+        patch.setattr(doctor, "_version", lambda name: found if name == package else actual(name))
+
+    return plant
+
+
+def environment(**values):
+    def plant(patch, place):
+        for name, value in values.items():
+            patch.setenv(name, value)
+
+    return plant
+
+
+def free(bytes_free):
+    return lambda patch, place: patch.setattr(shutil, "disk_usage", lambda _: DISK(2**40, 0, bytes_free))
+
+
+def python(patch, place):
+    patch.setattr("platform.python_version", lambda: "3.10.0")
+
+
+def broken_sqlite(patch, place):
+    def connect(*_, **__):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    patch.setattr(doctor.sqlite3, "connect", connect)
+
+
+def garbage(patch, place):
+    (place / "results").mkdir()
+    (place / "results" / "mlflow.db").write_bytes(b"garbage")
+
+
+def absent(patch, place):
+    def metadata(name):
+        raise doctor.importlib.metadata.PackageNotFoundError(name)
+
+    patch.setattr(doctor.importlib.metadata, "metadata", metadata)
+
+
+def wrong_on_the_gpu(patch, place):
+    patch.setattr(doctor, "gpu_faults", lambda: ("The Triton kernel for training is wrong",))
+
+
+def begun(patch, place):
+    for trial, files in {"begun": ["best.pt"], "done": ["best.pt", "record.json"], "empty": ["trial.log"]}.items():
+        (folder := place / "results" / "runs" / "tiny" / trial).mkdir(parents=True)
+        for name in files:
+            (folder / name).write_bytes(b"")
+
+
+def scratch(patch, place):
+    for pid in (os.getpid(), NOBODY):
+        (place / "results" / "runs" / "tiny" / f"{scratch_prefix()}{pid}-x").mkdir(parents=True)
+
+
+def old_store(patch, place):
+    (place / "results" / "mlruns").mkdir(parents=True)
+
+
+OUT = "or use --executor inline"
+PROBLEMS = {
+    "old torch": (version("torch", "2.9.1"), "torch is 2.9.1; needed: torch>=2.11", ""),
+    "no Ray": (version("ray", None), "ray is not installed; needed: ray[tune]", ""),
+    "old Python": (python, "Python 3.10.0 is not supported; needed: ", ""),
+    "not installed": (absent, f"output-head-harness is not installed in {sys.executable}", ""),
+    "full disk": (free(10 * 2**20), "the disk of results is full: 0.0 GiB are left", "--results"),
+    "SQLite": (broken_sqlite, "SQLite does not work in results (disk I/O error)", "--results"),
+    "home": (environment(HOME="/proc/nowhere"), "the home folder /proc/nowhere cannot be written (", OUT),
+    "token": (environment(RAY_AUTH_MODE="disabled"), "RAY_AUTH_MODE=disabled: ", OUT),
+    "database": (garbage, "", "; `harness sync` writes it again from the records"),
+}
+NOTES = {
+    "no MLflow": (version("mlflow", None), "mlflow is not installed; needed: mlflow", ""),
+    "new torch": (version("torch", "2.14.0"), "torch 2.14.0 is newer than the newest that is tested, 2.13", ""),
+    "disk": (free(2**30), "only 1.0 GiB are left on the disk of results", ""),
+    "GPU": (wrong_on_the_gpu, "The Triton kernel for training is wrong", ""),  # runs go on without what is left out
+    "begun": (begun, "1 of the trials of tiny were started and have no record: `harness run` continues them", ""),
+    "scratch": (scratch, f"results/runs/tiny/{scratch_prefix()}{NOBODY}-x was left by a driver", "delete it"),
+    "URI": (environment(MLFLOW_TRACKING_URI="http://x"), "MLFLOW_TRACKING_URI=http://x is not used: ", "mlflow.db"),
+    "store": (old_store, "results/mlruns is a file store, ", "/results/mlruns.db"),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_what_keeps_a_run_from_working_is_a_problem(name, place, monkeypatch):
+    plant, begin, end = PROBLEMS[name]
+    plant(monkeypatch, place)
+    (problem,) = examined().problems
+    assert problem.startswith(begin)
+    assert problem.endswith(end)
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_what_is_odd_is_a_note(name, place, monkeypatch):
+    plant, begin, end = NOTES[name]
+    plant(monkeypatch, place)
+    found = examined(gpu=True)
+    (note,) = found.notes
+    assert found.problems == []
+    assert note.startswith(begin)
+    assert note.endswith(end)
+
+
+def test_a_data_folder_that_cannot_be_written_is_a_note(place):
+    found = examined(data=NOWHERE)
+    assert found.problems == []
+    assert found.notes[0].startswith("the data folder /proc/nowhere cannot be written (")
+
+
+def test_a_home_that_cannot_be_written_is_no_problem_with_a_token_elsewhere(place, monkeypatch):
+    environment(HOME="/proc/nowhere", RAY_AUTH_TOKEN_PATH="/some/where")(monkeypatch, place)
+    assert examined().problems == []
+
+
+def test_a_taken_port_is_a_note(place, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setattr(doctor, "UI_PORT", port := other.getsockname()[1])
+        assert examined().notes == [f"port {port} is taken: use `harness ui --port`"]
+    assert examined().notes == []
+
+
+@pytest.mark.parametrize("limit", [2**30, None])
+def test_memory_is_what_the_control_group_leaves(monkeypatch, place, limit):
+    (place / "memory.max").write_text("max" if limit is None else f"{limit}\n")
+    (place / "memory.current").write_text(f"{2**29}\n")
+    monkeypatch.setattr(doctor, "CGROUP", place)
+    monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * 2**30))
+    assert examined().notes == ([] if limit is None else ["only 0.5 GiB of memory are free"])
+
+
+@pytest.mark.parametrize(
+    ("home", "token", "exposed"), [(0o755, 0o644, True), (0o700, 0o644, False), (0o755, 0o600, False)]
+)
+def test_a_token_that_others_can_read_is_a_note(place, home, token, exposed):
+    file = place / "home" / ".ray" / "auth_token"
+    file.parent.mkdir()
+    file.parent.chmod(0o755)  # whatever the umask
+    file.write_text("secret")
+    file.chmod(token)
+    (place / "home").chmod(home)
+    sentence = f"Ray's token {file} can be read by every user of this machine: chmod 600 {file}"
+    assert examined().notes == [sentence] * exposed
+
+
+def test_neither_ray_nor_mlflow_is_imported(place, monkeypatch):
+    for module in ("ray", "mlflow"):
+        monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
+    monkeypatch.delitem(sys.modules, "harness.tracking.tracker", raising=False)
+    assert examined().problems == []
 
 
 @pytest.fixture
@@ -82,41 +233,32 @@ def store(place):
     made.close()
 
 
-def problems(examined, *options) -> list[str]:
-    """Of a machine that is unfit."""
-    found = examined(*options)
-    assert found.code == 2
-    assert found.problems
-    return found.problems
+def test_a_locked_database_is_a_note(store, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+    store.isolation_level = None
+    store.execute("BEGIN EXCLUSIVE")
+    (note,) = examined().notes
+    assert "is locked by another program" in note
 
 
-def notes(examined, *options) -> list[str]:
-    """Of a machine that is fit."""
-    found = examined(*options)
-    assert (found.code, found.problems) == (0, [])
-    return found.notes
+def test_runs_of_killed_drivers_are_a_note(store):
+    with store:
+        for run, status, pid in (("a", "RUNNING", NOBODY), ("b", "RUNNING", os.getpid()), ("c", "KILLED", NOBODY)):
+            started = doctor.psutil.Process().create_time()
+            store.execute("INSERT INTO runs VALUES (?, ?, 'active')", (run, status))
+            store.execute("INSERT INTO tags VALUES (?, ?, ?)", (run, database.TRIAL_TAG, run * 12))
+            writer = f"{socket.gethostname()} {pid} {started}"
+            store.execute("INSERT INTO tags VALUES (?, ?, ?)", (run, database.WRITER_TAG, writer))
+    (note,) = examined().notes
+    assert note == "1 MLflow runs are incomplete: their driver was killed; `harness sync` replaces them"
 
 
-def test_a_fit_machine_leaves_with_0_and_nothing_behind(examined, place):
-    found = examined()
-    assert (found.code, found.problems) == (0, [])
-    assert {"Python", "torch", "packages", "results", "data", "memory", "SQLite", "MLflow", "Ray"} <= found.shown.keys()
-    assert "ray 2." in found.shown["packages"]
-    assert os.listdir(place) == ["home"]
-
-
-def test_without_a_gpu_there_is_nothing_to_check(examined, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert examined("--gpu").shown["GPU code"] == "right, or there is no GPU"
-
-
-def test_what_is_wrong_on_the_gpu_is_a_note(examined, monkeypatch):
-    monkeypatch.setattr(machine_facts, "gpu_faults", lambda: ("The Triton kernel for training is wrong",))
-    found = examined("--gpu")
-    assert found.code == 0  # runs go on without what is left out
-    assert found.notes[0] == "The Triton kernel for training is wrong"
-    assert found.shown["GPU code"] == "1 parts are wrong"
-    assert "GPU code" not in examined().shown
+def test_moved_results_are_a_note(store):
+    with store:
+        store.execute("INSERT INTO experiments VALUES ('tiny', 'file:///old%20place/artifacts/tiny')")
+        store.execute("INSERT INTO experiments VALUES ('Default', '/somewhere/mlruns/0')")
+    (note,) = examined().notes
+    assert note == "results/mlflow.db was made for /old place; `harness sync` writes it again from the records"
 
 
 def test_planted_batches_find_wrong_forms_and_graphs():
@@ -127,222 +269,10 @@ def test_planted_batches_find_wrong_forms_and_graphs():
     right = by_rows("rows", "a kernel", combine=rows.combine_rows_, fits=LEAN.fits)
     faulty = by_rows("faulty", "a wrong kernel", combine=wrong, fits=LEAN.fits)
     cpu = torch.device("cpu")
-    assert machine_facts.faults(cpu, [right, LEAN], record=lambda work: work) == ()
-    found = machine_facts.faults(cpu, [faulty, LEAN], record=lambda work: lambda: None)
+    assert doctor.faults(cpu, [right, LEAN], record=lambda work: work) == ()
+    found = doctor.faults(cpu, [faulty, LEAN], record=lambda work: lambda: None)
     assert [each.partition(",")[0] for each in found] == [
         "Left out on this device: a wrong kernel",
         "Left out on this device: the CUDA graph of the training step",
     ]
     assert "the gradient of the prior is wrong" in found[0]
-
-
-def test_neither_ray_nor_mlflow_is_imported(examined, store, monkeypatch):
-    for module in ("ray", "mlflow"):
-        monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
-    monkeypatch.delitem(sys.modules, "harness.tracking.tracker", raising=False)
-    assert examined().code == 0
-
-
-@pytest.mark.parametrize(
-    ("package", "version", "sentence"),
-    [
-        ("torch", "2.9.1", "torch is 2.9.1; needed: torch>=2.11"),
-        ("ray", None, "ray is not installed; needed: ray[tune]"),
-    ],
-)
-def test_versions_out_of_bounds_are_problems(examined, monkeypatch, package, version, sentence):
-    actual = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: version if name == package else actual(name))
-    assert problems(examined)[0].startswith(sentence)
-
-
-def test_an_unsupported_python_is_a_problem(examined, monkeypatch):
-    monkeypatch.setattr("platform.python_version", lambda: "3.10.0")
-    assert problems(examined)[0].startswith("Python 3.10.0 is not supported; needed: ")
-
-
-@pytest.mark.parametrize(
-    ("package", "version", "sentence"),
-    [("mlflow", None, "mlflow is not installed; needed: mlflow"), ("torch", "2.14.0", "torch 2.14.0 is newer than")],
-)
-def test_versions_that_need_not_matter_are_notes(examined, monkeypatch, package, version, sentence):
-    monkeypatch.setattr(doctor, "NEWEST_TESTED", {"torch": "2.13"})
-    actual = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: version if name == package else actual(name))
-    assert notes(examined)[0].startswith(sentence)
-
-
-def test_an_absent_installation_is_a_problem(examined, monkeypatch):
-    def absent(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(doctor.importlib.metadata, "metadata", absent)
-    assert problems(examined) == [f"output-head-harness is not installed in {sys.executable}"]
-
-
-def test_readonly_results_are_a_problem(examined):
-    (problem,) = problems(examined, "--results", "/proc/nowhere/results")
-    assert problem.startswith("the results folder /proc/nowhere/results cannot be written (")
-    assert problem.endswith("name another with --results")
-
-
-def test_readonly_data_is_a_note(examined):
-    (note,) = notes(examined, "--data", "/proc/nowhere")
-    assert note.startswith("the data folder /proc/nowhere cannot be written (")
-
-
-@pytest.mark.parametrize(("free", "code"), [(10 * 2**20, 2), (2**30, 0)])
-def test_a_full_disk_is_a_problem_and_a_small_rest_a_note(examined, monkeypatch, free, code):
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(2**40, 2**40 - free, free))
-    found = examined()
-    assert found.code == code
-    assert "left" in (found.problems if code else found.notes)[0]
-
-
-@pytest.mark.parametrize("limit", [2**30, None])
-def test_memory_is_what_the_control_group_leaves(examined, monkeypatch, place, limit):
-    (place / "memory.max").write_text("max" if limit is None else f"{limit}\n")
-    (place / "memory.current").write_text(f"{2**29}\n")
-    monkeypatch.setattr(doctor, "CGROUP", place)
-    monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * 2**30))
-    assert notes(examined) == ([] if limit is None else ["only 0.5 GiB of memory are free"])
-
-
-def test_readonly_home_is_a_problem_with_the_way_out(examined, monkeypatch):
-    monkeypatch.setenv("HOME", "/proc/nowhere")
-    (problem,) = problems(examined)
-    assert problem.startswith("the home folder /proc/nowhere cannot be written (")
-    assert problem.endswith("set HOME to another folder, or use --executor inline")
-
-
-def test_readonly_home_with_a_token_of_the_users_own_is_fit(examined, monkeypatch):
-    monkeypatch.setenv("HOME", "/proc/nowhere")
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/some/where")
-    assert notes(examined) == []
-
-
-def test_ray_token_on_is_asked_for(examined, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    (problem,) = problems(examined)
-    assert problem.startswith("RAY_AUTH_MODE=disabled: ")
-
-
-@pytest.mark.parametrize(
-    ("home", "token", "exposed"), [(0o755, 0o644, True), (0o700, 0o644, False), (0o755, 0o600, False)]
-)
-def test_a_token_that_others_can_read_is_a_note(examined, place, home, token, exposed):
-    (place / "home" / ".ray").mkdir()
-    (place / "home" / ".ray").chmod(0o755)  # whatever the umask
-    (place / "home" / ".ray" / "auth_token").write_text("secret")
-    (place / "home" / ".ray" / "auth_token").chmod(token)
-    (place / "home").chmod(home)
-    file = place / "home" / ".ray" / "auth_token"
-    sentence = f"Ray's token {file} can be read by every user of this machine: chmod 600 {file}"
-    assert notes(examined) == [sentence] * exposed
-
-
-def test_stale_cluster_file_is_a_note_and_a_living_clusters_is_none(examined, place):
-    address = place / "tmp" / "ray" / "ray_current_cluster"
-    address.parent.mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as cluster:
-        address.write_text(f"127.0.0.1:{cluster.getsockname()[1]}")
-        assert notes(examined) == []
-    assert notes(examined)[0].startswith(f"{address} names a Ray cluster that does not answer")
-    address.write_text("no address")
-    assert len(notes(examined)) == 1
-
-
-def test_too_many_threads_are_a_note(examined, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "4000")
-    monkeypatch.setenv("MKL_NUM_THREADS", "1")
-    (note,) = notes(examined)
-    assert note.startswith("OMP_NUM_THREADS=4000 is more than the ")
-
-
-def test_sqlite_that_does_not_work_is_a_problem(examined, monkeypatch):
-    def connect(*_, **__):
-        raise sqlite3.OperationalError("disk I/O error")
-
-    monkeypatch.setattr(doctor.sqlite3, "connect", connect)
-    assert problems(examined)[0].startswith("SQLite does not work in results (disk I/O error)")
-
-
-def test_a_damaged_database_is_a_problem(examined, place):
-    (place / "results").mkdir()
-    (place / "results" / "mlflow.db").write_bytes(b"garbage")
-    (problem,) = problems(examined)
-    assert problem.endswith(
-        "is damaged, or is not an SQLite database of MLflow; `harness sync` writes it again from the records"
-    )
-
-
-def test_a_locked_database_is_a_note(examined, store, monkeypatch):
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
-    store.isolation_level = None
-    store.execute("BEGIN EXCLUSIVE")
-    (note,) = notes(examined)
-    assert "is locked by another program" in note
-
-
-def test_zombie_runs_are_a_note(examined, store):
-    with store:
-        for run, status, pid in (
-            ("a", "RUNNING", 2**22 + 1),
-            ("b", "RUNNING", os.getpid()),
-            ("c", "KILLED", 2**22 + 1),
-        ):
-            started = doctor.psutil.Process().create_time()
-            store.execute("INSERT INTO runs VALUES (?, ?, 'active')", (run, status))
-            store.execute("INSERT INTO tags VALUES (?, ?, ?)", (run, database.TRIAL_TAG, run * 12))
-            writer = f"{socket.gethostname()} {pid} {started}"
-            store.execute("INSERT INTO tags VALUES (?, ?, ?)", (run, database.WRITER_TAG, writer))
-    assert notes(examined) == ["1 MLflow runs are incomplete: their driver was killed; `harness sync` replaces them"]
-
-
-def test_moved_results_are_a_note(examined, store):
-    with store:
-        store.execute("INSERT INTO experiments VALUES ('tiny', 'file:///old%20place/artifacts/tiny')")
-        store.execute("INSERT INTO experiments VALUES ('Default', '/somewhere/mlruns/0')")
-    assert notes(examined) == [
-        "results/mlflow.db was made for /old place; `harness sync` writes it again from the records"
-    ]
-
-
-def test_file_store_uri_and_an_old_mlruns_folder_are_notes_with_the_command_that_keeps_their_runs(
-    examined, place, monkeypatch
-):
-    for folder in ("results/mlruns", "old/mlruns"):
-        (place / folder).mkdir(parents=True)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{place}/old/mlruns")
-    unused, ours, theirs = notes(examined)
-    assert unused.startswith(f"MLFLOW_TRACKING_URI=file:{place}/old/mlruns is not used")
-    assert ours.endswith(f"migrate-filestore --source results/mlruns --target sqlite:///{place}/results/mlruns.db")
-    assert theirs.endswith(f"migrate-filestore --source {place}/old/mlruns --target sqlite:///{place}/old/mlruns.db")
-
-
-def test_begun_trials_and_the_folders_of_dead_drivers_are_notes(examined, place):
-    runs = place / "results" / "runs" / "tiny"
-    for trial, files in {"begun": ["best.pt"], "done": ["best.pt", "record.json"], "empty": ["trial.log"]}.items():
-        (runs / trial).mkdir(parents=True)
-        for name in files:
-            (runs / trial / name).write_bytes(b"")
-    for pid in (os.getpid(), 2**22 + 1):  # the second is above the largest that Linux gives
-        (runs / f"{scratch_prefix()}{pid}-x").mkdir()
-    assert notes(examined) == [
-        "1 of the trials of tiny were started and have no record: `harness run` continues them",
-        f"results/runs/tiny/{scratch_prefix()}{2**22 + 1}-x was left by a driver that no longer runs on this "
-        "machine; delete it",
-    ]
-
-
-def test_a_taken_port_is_a_note(examined, monkeypatch):
-    monkeypatch.setattr(doctor, "_taken", lambda port: port == 5000)
-    assert notes(examined) == ["port 5000 is taken: use `harness ui --port`"]
-
-
-def test_a_port_is_taken_while_another_listens():
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        assert doctor._taken(port)
-    assert not doctor._taken(port)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harness.execution.ray import ray_session as folders
+from harness.execution.ray import session as folders
 from harness.machine import processes
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.execution.ray import ray_session
+from harness.execution.ray import session
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_workers_start_when_the_path_of_python_has_a_space(tmp_path, monkeypatch
         return SimpleNamespace(address_info={"session_dir": str(tmp_path / "session")})
 
     (tmp_path / "session").mkdir()
-    monkeypatch.setattr(ray_session.ray, "init", init)
+    monkeypatch.setattr(session.ray, "init", init)
     monkeypatch.setattr(sys, "executable", python)
-    assert ray_session._start() == tmp_path / "session"
+    assert session._start() == tmp_path / "session"
     assert given.get("runtime_env") == expected

@@ -135,7 +135,7 @@ def test_the_folders_that_dead_drivers_left_to_tune_are_removed(tmp_path, monkey
     import subprocess
     import tempfile
 
-    from harness.execution.ray import tuner
+    from harness.execution.ray import session
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     dead = subprocess.Popen(["true"])
@@ -144,6 +144,6 @@ def test_the_folders_that_dead_drivers_left_to_tune_are_removed(tmp_path, monkey
     alive = tmp_path / f".harness-tune-{socket.gethostname()}-1-x"
     for folder in (left, alive):
         folder.mkdir()
-    with tuner._scratch_folder(tmp_path, "local") as scratch:
+    with session.scratch_folder(tmp_path, "local") as scratch:
         assert [left.exists(), alive.exists()] == [False, True]
     assert not scratch.exists()

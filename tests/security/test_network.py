@@ -10,7 +10,7 @@ import pytest
 
 from harness import cli
 from harness.errors import ExecutionError
-from harness.execution.ray.cluster import refuse_open_ray
+from harness.execution.ray import refuse_open_ray
 
 ROOT = Path(__file__).parent.parent.parent
 FORBIDDEN = (

@@ -204,11 +204,11 @@ def test_a_folder_of_anyone_in_tmp_stops_no_run(tmp_path, setting, monkeypatch):
     import socket
     import tempfile
 
-    from harness.execution.ray import tuner
+    from harness.execution.ray import session
 
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     (tmp_path / f".harness-tune-{socket.gethostname()}-mine").mkdir()
-    with tuner._scratch_folder(tmp_path, "local") as scratch:
+    with session.scratch_folder(tmp_path, "local") as scratch:
         scratch.mkdir(exist_ok=True)
         assert os.stat(scratch).st_mode & 0o077 == 0  # Tune reads pickles back from there
 

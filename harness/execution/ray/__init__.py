@@ -1,10 +1,60 @@
-"""Trials under Ray. Ray is imported in this package only.
+"""Trials under Ray, which is imported in this package only: its settings, and what it needs before it starts.
 
-Ray reads some settings from the environment when it is imported, so they are made here, before any module of this
-package imports it.
+Ray listens on all network interfaces, and a program that can connect to it can run code. Ray's token, on by default,
+keeps other users out. Ray reads settings from the environment when it is imported, so they are made here, before any
+module of this package imports it.
 """
 
-from harness.execution.ray import cluster
+import os
+from pathlib import Path
 
-cluster.set_environment()
-cluster.show_token()
+from harness.errors import ExecutionError
+from harness.machine.files import write_fault
+
+AUTH_MODE = "RAY_AUTH_MODE"
+TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # a token that the user set; otherwise Ray keeps one in the home
+TOKEN_FILE = ".ray/auth_token"
+STOP_SECONDS = 20  # that a worker has to save its trial when the run ends; SLURM's default leaves a run 30 seconds
+MAX_FAILURES = 10  # of the workers of one trial in one run; a trial that fails twice in one place ends earlier
+SETTINGS = {
+    AUTH_MODE: "token",  # otherwise the token is not sent to a cluster that is joined by its address
+    "RAY_AIR_NEW_OUTPUT": "0",  # otherwise Tune prints its own tables
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a suite's relative paths are of the folder of the command
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # 30 by default, too few on a busy machine
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent
+    "RAY_worker_niceness": "0",  # 15 by default: beside other busy programs trials would hardly get a core
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no files of progress beside ours
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # otherwise Ctrl-C ends trials and not the command
+    "TUNE_FORCE_TRIAL_CLEANUP_S": str(STOP_SECONDS),
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # otherwise a worker that dies prints over a hundred lines
+}
+for _name, _value in SETTINGS.items():
+    os.environ.setdefault(_name, _value)
+
+
+def refuse_open_ray() -> None:
+    """Raises ExecutionError when the environment switches Ray's token off, so that others could run code here."""
+    if (mode := os.environ.get(AUTH_MODE, "token")).lower() != "token":
+        raise ExecutionError(
+            f"{AUTH_MODE}={mode}: anyone who can reach this machine could run code under Ray; unset {AUTH_MODE}, or "
+            "use --executor inline"
+        )
+
+
+def refuse_homeless_ray() -> None:
+    """Raises ExecutionError when Ray cannot write its token to the home folder: it does not start then."""
+    if any(os.environ.get(name) for name in TOKENS):
+        return
+    home = Path.home()
+    if not (home / TOKEN_FILE).is_file() and (fault := write_fault((home / TOKEN_FILE).parent)):
+        raise ExecutionError(
+            f"the home folder {home} cannot be written ({fault}) and Ray keeps its token there; set HOME to another "
+            "folder, or use --executor inline"
+        )
+
+
+def exposed_token() -> str:
+    """Ray's token file when other users of this machine can read it, else ''. Ray creates it with default rights."""
+    place = Path.home() / TOKEN_FILE
+    reachable = all(each.exists() and each.stat().st_mode & 0o001 for each in (place.parent, Path.home()))
+    return str(place) if reachable and place.is_file() and place.stat().st_mode & 0o004 else ""

@@ -8,20 +8,17 @@ once more, one at a time; one with which Tune fails again is the cause, and its 
 out of memory beside others.
 """
 
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.trainable.function_trainable import wrap_function
 
-from harness import bundled
-from harness.errors import ExecutionError
+from harness.errors import CorpusError, ExecutionError, StorageError
 from harness.execution.executors import (
     LOCAL,
     Allocation,
@@ -32,23 +29,25 @@ from harness.execution.executors import (
     allocate,
     check_workers,
 )
-from harness.execution.ray.ray_session import ray_session
-from harness.execution.ray.worker import MAX_FAILURES, TrialWorker, packed
-from harness.machine.processes import abandoned_scratch, scratch_prefix
+from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
+from harness.execution.ray.session import packed, ray_session, scratch_folder, unpacked
 from harness.machine.stop_request import StopRequest
 from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import Status, TrialRecord
 from harness.records.sidecars import Timing
-from harness.registry import BACKBONES, HEADS, home, use_home
+from harness.registry import BACKBONES, HEADS, home
 from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
-from harness.trial.run import give_up
+from harness.trial.run import give_up, run
 from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
 from harness.trial.turns import timed
 
 MAX_FITS = 3  # that may fail without a trial that is to blame
+_STOP = StopRequest()  # of a worker's process, by a signal or by Tune
+_IDLE = threading.Event()  # no trial is under way in this worker
+_IDLE.set()
 
 Fit = Callable[[list[Task], int | None], None]  # runs trials, so many at the same time
 
@@ -58,7 +57,7 @@ def execute(execution: Execution, on_event: OnEvent) -> None:
     with ray_session(execution.address) as failures:
         allocation = _prepare(execution)
         watcher = Watcher(allocation.tasks, on_event, fail_fast=execution.fail_fast)
-        with _scratch_folder(execution.tasks[0].runs, execution.address) as scratch:
+        with scratch_folder(execution.tasks[0].runs, execution.address) as scratch:
 
             def fit(some: list[Task], at_once: int | None) -> None:
                 stop = StopRequest()
@@ -74,17 +73,16 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple
     what one trial uses, and a whole GPU when trials share one. Raises also when the worker fails.
     """
     shared, runs = execution.tasks[0].shared, execution.tasks[0].runs
-    with ray_session(execution.address), _scratch_folder(runs, execution.address) as scratch:
+    with ray_session(execution.address), scratch_folder(runs, execution.address) as scratch:
         alone = [replace(task, shared=shared) for task in _prepare(execution).tasks]
         needed = {"num_cpus": alone[0].threads, "num_gpus": 1 if alone[0].gpus else 0}
         timing = ray.remote(_time_in_worker).options(**needed, max_retries=0)
-        found, faults = ray.get(timing.remote([task.to_json() for task in alone], str(scratch)))
+        found, faults = ray.get(timing.remote([packed(task, scratch) for task in alone]))
     return [Timing.model_validate_json(each) for each in found], faults
 
 
-def _time_in_worker(sent: list[str], scratch: str) -> tuple[list[str], list[str]]:
-    use_home(Path(scratch))
-    tasks = [Task.from_json(each) for each in sent]
+def _time_in_worker(given: list[dict[str, str]]) -> tuple[list[str], list[str]]:
+    tasks = list(map(unpacked, given))
     records, faults = store.load_all(tasks[0].runs, [task.id for task in tasks])
     found, more = timed([task for task in tasks if task.id in records], records)
     return [timing.model_dump_json() for timing in found], faults + more
@@ -114,27 +112,6 @@ def _refuse_classes_of_session(specs: list[TrialSpec]) -> None:
                 )
 
 
-@contextmanager
-def _scratch_folder(runs: Path, address: str) -> Iterator[Path]:
-    """A folder for Tune's own files: a local one, or beside the records, where all nodes of a cluster can write. The
-    user's heads and backbones are copied there, for workers on all nodes. Folders of killed runs on this machine are
-    removed.
-    """
-    parent = Path(tempfile.gettempdir()) if address == LOCAL else runs
-    for left in abandoned_scratch(parent):
-        shutil.rmtree(left, ignore_errors=True)
-    parent.mkdir(parents=True, exist_ok=True)
-    name = f"{scratch_prefix()}{os.getpid()}-"
-    scratch = Path(tempfile.mkdtemp(prefix=name, dir=parent))  # mkdtemp: no other user may write there; Tune unpickles
-    try:
-        for name in ("heads", "backbones"):
-            if (own := home() / name).is_dir() and not own.samefile(bundled(name)):
-                shutil.copytree(own, scratch / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
 def _fit(tasks: list[Task], at_once: int | None, watcher: "Watcher", scratch: Path, stop: StopRequest) -> None:
     """Run trials of one worker under Ray Tune, then those of several workers under Ray Train."""
     alone = [task for task in tasks if task.spec.train.data_parallel == 1]
@@ -148,6 +125,7 @@ def _fit(tasks: list[Task], at_once: int | None, watcher: "Watcher", scratch: Pa
 
 
 def _tuner(tasks: list[Task], at_once: int | None, watcher: "Watcher", scratch: Path, stop: StopRequest) -> tune.Tuner:
+    listener = Listener(watcher, stop)
     return tune.Tuner(
         TrialWorker,
         param_space={"trial": tune.grid_search([packed(task, scratch) for task in tasks])},
@@ -160,8 +138,8 @@ def _tuner(tasks: list[Task], at_once: int | None, watcher: "Watcher", scratch: 
             name="tune",
             storage_path=str(scratch),
             verbose=0,
-            stop=Stop(watcher, stop),
-            callbacks=[Listener(watcher)],
+            stop=listener,
+            callbacks=[listener],
             failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
         ),
     )
@@ -172,11 +150,11 @@ def trial_id(trial) -> str:
     return trial.config["trial"]["id"]
 
 
-class Stop(tune.Stopper):
-    """Ends all trials once the watcher has stopped, or this process was asked to stop.
+class Listener(tune.Callback, tune.Stopper):
+    """Passes Tune's callbacks to the watcher, and ends all trials once that has stopped, or the driver was asked to.
 
     Args:
-        stop: whether this process was asked to stop.
+        stop: whether the driver was asked to stop.
     """
 
     def __init__(self, watcher: "Watcher", stop: StopRequest):
@@ -190,17 +168,6 @@ class Stop(tune.Stopper):
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune pickles this object into its state file; nothing of it is needed there."""
-        return {}
-
-
-class Listener(tune.Callback):
-    """Passes Tune's callbacks to the watcher."""
-
-    def __init__(self, watcher: "Watcher"):
-        self._watcher = watcher
-
-    def __getstate__(self) -> dict[str, Any]:
-        """As for Stop."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list, trial, **info) -> None:
@@ -218,7 +185,7 @@ class Listener(tune.Callback):
             self._watcher.progress(trial_id(trial), progress)
 
     def on_trial_complete(self, iteration: int, trials: list, trial, **info) -> None:
-        """The function returned, or was ended by Stop."""
+        """The function returned, or was ended by `stop_all`."""
         self._watcher.ended(trial_id(trial))
 
     def on_trial_error(self, iteration: int, trials: list, trial, **info) -> None:
@@ -227,6 +194,54 @@ class Listener(tune.Callback):
         cause = getattr(error, "cause", None) or error
         reason = _first_line(cause) if cause else "no reason given"
         self._watcher.died(trial_id(trial), f"the worker died {MAX_FAILURES + 1} times ({reason})")
+
+
+class Saved(Exception):
+    """This worker was asked to end and has saved its trial. Unless the run ends, Tune starts another worker for it."""
+
+
+def run_trial(config: dict[str, Any]) -> None:
+    """Run one trial in a worker; it saves its record. When the worker cannot write or cannot read the corpus, which is
+    not the trial's fault, there is no record, and Tune gets the reason.
+    """
+    task = unpacked(config["trial"])
+    _IDLE.clear()
+    try:
+        run(task, _report, stop=_STOP)
+    except (StorageError, CorpusError) as fault:
+        tune.report({"lost": str(fault)})
+    except KeyboardInterrupt:
+        raise Saved from None
+    finally:
+        _IDLE.set()
+
+
+def _report(progress: Progress) -> None:
+    """Report to Tune. When Tune ends the trial, which it does by a SystemExit here, training is asked to stop."""
+    try:
+        tune.report(asdict(progress))
+    except SystemExit:
+        _STOP.ask()
+
+
+class TrialWorker(wrap_function(run_trial)):
+    """The class of Ray's worker processes. Its methods run in the main thread, the trial in another one."""
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        """What Tune reserves for a trial."""
+        task = Task.from_json(config["trial"]["task"])
+        return tune.PlacementGroupFactory([{"CPU": task.threads, "GPU": task.gpus}])
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Receive signals from now on: only a main thread can."""
+        _STOP.listen()
+        super().setup(config)
+
+    def cleanup(self) -> None:
+        """Tune ends this worker. A trial under way learns of it when it reports its progress, and is waited for."""
+        super().cleanup()
+        _IDLE.wait(STOP_SECONDS)
 
 
 class Watcher:

@@ -18,10 +18,9 @@ from ray import train
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from harness.errors import CorpusError, StorageError
-from harness.execution.ray.cluster import STOP_SECONDS
-from harness.execution.ray.worker import MAX_FAILURES, packed
+from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
+from harness.execution.ray.session import packed, unpacked
 from harness.machine.stop_request import StopRequest
-from harness.registry import use_home
 from harness.training.data_parallel import PATIENCE_SECONDS, LostWorker, Workers
 from harness.training.loop import PROGRESS_SECONDS, Progress
 from harness.trial.run import Ended, follow, run, settle
@@ -123,8 +122,7 @@ def _trainer(task: Task, scratch: Path, progress_file: Path, stop_file: Path) ->
 
 def _worker(config: dict[str, Any]) -> None:
     """In one of Ray Train's workers, whose process group is ready."""
-    task = Task.from_json(config["task"])
-    use_home(Path(config["scratch"]))
+    task = unpacked(config)
     workers = Workers(train.get_context().get_world_rank(), train.get_context().get_world_size())
     if workers.rank:
         follow(task, workers)

@@ -8,7 +8,7 @@ import torch
 from harness import plan
 from harness.execution import inline
 from harness.execution.executors import Execution, Resources
-from harness.execution.ray import ray_session, tuner
+from harness.execution.ray import session, tuner
 from harness.plan.specs import ComponentSpec
 from harness.records import store
 from harness.training.checkpoint import BEST, load_weights
@@ -68,7 +68,7 @@ def ran(place, tasks, plugin):
     events, runs = [], place / "parallel"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_TEST_MARK", str(place / "killed"))
-        patch.setattr(ray_session, "cpus_available", lambda: 2)  # whatever this machine has: one such trial fits
+        patch.setattr(session, "cpus_available", lambda: 2)  # whatever this machine has: one such trial fits
         tuner.execute(Execution(tasks=tasks(fated.values(), "parallel", "ray"), resources=ONE), events.append)
     softmax = loaded(place, 1)[0]
     inline.execute(Execution(tasks=tasks([softmax], "alone", "inline"), resources=ONE), lambda event: None)

@@ -1,13 +1,14 @@
 """A worker under Ray runs one trial, in a process of its own: what its end, or its death, means for the others."""
 
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
 
 from harness.execution import inline
 from harness.execution.executors import Execution, Resources
-from harness.execution.ray import ray_session, tuner
+from harness.execution.ray import session, tuner
 from harness.plan.specs import ComponentSpec
 from harness.records import store
 
@@ -30,7 +31,7 @@ class Noted(Softmax):
         if dims.vocab_size == 64:
             return  # harness/trial/behaviour.py tries it, beside the trial
         with (PLACE / "processes.jsonl").open("a") as file:
-            file.write(json.dumps([act, os.getpid()]) + "\\n")
+            file.write(json.dumps([act, os.getpid(), os.nice(0)]) + "\\n")
         if act == "keep":
             KEPT.append(torch.zeros(600 * 1024**2 // 4).fill_(1))  # 600 MiB, touched
         if act == "raise":
@@ -47,7 +48,7 @@ def noted(place, plugin):
     plugin("noted", "Noted", PLUGIN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_TEST_WORKERS", str(place))
-        patch.setattr(ray_session, "cpus_available", lambda: 1)  # one trial after the other
+        patch.setattr(session, "cpus_available", lambda: 1)  # one trial after the other
         yield place
 
 
@@ -83,11 +84,15 @@ def ran(run_in_order):
 
 
 def test_each_attempt_has_a_process_of_its_own_and_trials_end_in_the_order_of_the_suite(ran):
-    acts, processes = zip(*ran.attempts, strict=True)
+    acts, processes, _ = zip(*ran.attempts, strict=True)
     assert acts == ("none", "none", "raise", "keep", "die", "die", "none")
     assert len(set(processes)) == len(processes)
     assert ran.ends == [spec.id for spec in ran.specs]
     assert [record.status for record in ran.records] == ["ok", "diverged", "error", "ok", "ok", "ok"]
+
+
+def test_workers_get_as_much_of_a_busy_machine_as_the_command(ran):
+    assert {nice for _, _, nice in ran.attempts} == {os.nice(0)}
 
 
 def test_only_a_worker_that_died_is_followed_by_another(ran):

@@ -1,4 +1,5 @@
-"""A Ray session: started on this machine or joined on a cluster, and ended together with the run.
+"""A Ray session: started on this machine or joined on a cluster, and ended together with the run; its folders, and what
+its workers are given.
 
 Ray never removes the folders that it creates for local runs, <RAY_TMPDIR, TMPDIR or /tmp>/ray/session_*. A folder of
 this program has a file that names its driver process, and only such folders are removed: when the driver ends, or later
@@ -12,7 +13,9 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -22,13 +25,20 @@ from typing import Any
 
 import ray
 
+from harness import bundled
 from harness.errors import ExecutionError
 from harness.execution.executors import LOCAL
-from harness.execution.ray import cluster
+from harness.execution.ray import refuse_homeless_ray, refuse_open_ray
 from harness.machine import processes
 from harness.machine.environment import cpus_available
 from harness.machine.files import read_bounded
+from harness.registry import home, use_home
+from harness.trial.task import Task
 
+AUTO = "auto"  # the address that lets Ray find a cluster on this machine
+ADDRESS_FILE = "ray/ray_current_cluster"
+JOIN_SECONDS = 5.0
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # of a gRPC client; a gRPC server answers it
 QUIET = {"log_to_driver": False, "logging_level": logging.CRITICAL}
 SESSIONS = "session_*"
 LATEST = "session_latest"  # Ray's link to the newest folder
@@ -48,8 +58,8 @@ def ray_session(address: str) -> Iterator[list[Any]]:
         address: 'local' starts Ray on this machine; anything else is the address of a cluster to join.
     Raises: ExecutionError when Ray does not start or the cluster cannot be joined.
     """
-    cluster.refuse_open_ray()
-    cluster.refuse_homeless_ray()
+    refuse_open_ray()
+    refuse_homeless_ray()
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     with _same_sigterm():
         folder = _start() if address == LOCAL else _join(address)
@@ -94,9 +104,9 @@ def _start() -> Path:
 
 
 def _join(address: str) -> None:
-    cluster.refuse_silent(address)
+    _refuse_silent(address)
     try:
-        with cluster.quiet_stderr():
+        with _quiet_stderr():
             ray.init(address, **QUIET)
     except FAULTS as cause:
         raise ExecutionError(
@@ -107,6 +117,56 @@ def _join(address: str) -> None:
 
 def _short(cause: Exception) -> str:
     return " ".join(str(cause).split())[:300]
+
+
+@contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """Within the block this process writes nothing to stderr: Ray's C++ code prints each attempt to connect."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _refuse_silent(address: str) -> None:
+    """Raises ExecutionError when no cluster answers at an address. Ray itself would try for 15 minutes.
+
+    Args:
+        address: 'HOST:PORT', or 'auto'.
+    """
+    named = address if address != AUTO else os.environ.get("RAY_ADDRESS") or _last_started()
+    if address == AUTO and not named:
+        return  # Ray looks for its own processes on this machine, which is fast
+    host, _, port = named.rpartition(":")
+    if not host or "/" in host or not port.isdecimal() or int(port) > 65535:
+        raise ExecutionError(
+            f"'{named}' is not the address of a Ray cluster; expected HOST:PORT, as `ray start --head` prints it"
+        )
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=JOIN_SECONDS) as line:
+            line.sendall(GREETING)
+            answer = os.environ.get("RAY_USE_TLS") == "1" or line.recv(1)
+    except (OSError, UnicodeError) as cause:
+        reason = getattr(cause, "strerror", None) or cause
+        raise ExecutionError(f"no Ray cluster answers at {named} ({reason}); is its head node running?") from cause
+    if not answer:
+        raise ExecutionError(
+            f"the program at {named} is not a Ray cluster; is the port the one that `ray start --head` prints?"
+        )
+
+
+def _last_started() -> str:
+    """The address of the cluster that was last started on this machine, running or not; '' when there is none."""
+    try:
+        folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+        return (Path(folder) / ADDRESS_FILE).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def mark(session: Path) -> None:
@@ -141,3 +201,35 @@ def _abandoned(session: Path) -> bool:
         return own and processes.has_ended(read_bounded(session / DRIVER, MAX_BYTES).decode())
     except (OSError, ValueError):
         return False  # the folder of another program, or it cannot be read
+
+
+@contextmanager
+def scratch_folder(runs: Path, address: str) -> Iterator[Path]:
+    """A folder for Tune's own files: a local one, or beside the records, where all nodes of a cluster can write. The
+    user's heads and backbones are copied there, for workers on all nodes. Folders of killed runs on this machine are
+    removed.
+    """
+    parent = Path(tempfile.gettempdir()) if address == LOCAL else runs
+    for left in processes.abandoned_scratch(parent):
+        shutil.rmtree(left, ignore_errors=True)
+    parent.mkdir(parents=True, exist_ok=True)
+    name = f"{processes.scratch_prefix()}{os.getpid()}-"
+    scratch = Path(tempfile.mkdtemp(prefix=name, dir=parent))  # mkdtemp: no other user may write there; Tune unpickles
+    try:
+        for name in ("heads", "backbones"):
+            if (own := home() / name).is_dir() and not own.samefile(bundled(name)):
+                shutil.copytree(own, scratch / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def packed(task: Task, scratch: Path) -> dict[str, str]:
+    """What Ray gives a worker: the task as JSON, with its id, and the folder of `scratch_folder`."""
+    return {"id": task.id, "task": task.to_json(), "scratch": str(scratch)}
+
+
+def unpacked(given: dict[str, str]) -> Task:
+    """The task, in a worker, which finds the user's heads and backbones from now on."""
+    use_home(Path(given["scratch"]))
+    return Task.from_json(given["task"])
