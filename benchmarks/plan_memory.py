@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harness.benchmarks.measurement import save_with_table, slug
 from harness.benchmarks.memory import resident_mib
 from harness.benchmarks.tables import markdown_table
+from harness.corpora.batching import Segment
 from harness.errors import ExecutionError
 from harness.machine import environment
 from harness.model import build
@@ -165,7 +166,7 @@ def _steps(shape: tuple[int, int, int], vocab: int, head: str, train: TrainSpec,
     step.begin_epoch()
     tokens_BT = torch.randint(vocab, (train.batch_size, train.seq_len)).to(device)
     for _ in range(3):
-        step(tokens_BT, tokens_BT)
+        step(Segment(tokens_BT, tokens_BT))
 
 
 def _in_fresh_process(size: str, head: str, device: torch.device, variables: dict[str, str]) -> float:

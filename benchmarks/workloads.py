@@ -10,6 +10,7 @@ from torch import Tensor
 from harness.benchmarks.baselines import EPSILON, Evaluation
 from harness.benchmarks.cells import loss, token_losses
 from harness.benchmarks.settings import BACKBONE_SIZES, Setting, head, inputs
+from harness.corpora.batching import Segment
 from harness.distributions import Mixture
 from harness.errors import ExecutionError
 from harness.kernels import products, reference
@@ -95,14 +96,14 @@ class Step:
 
     def distribution(self) -> Mixture:
         """Compute the Mixture of the model in training mode, with dropout."""
-        return LanguageModel.forward(self.model, self.tokens_BT)[0]
+        return LanguageModel.forward(self.model, Segment(self.tokens_BT, self.targets_BT))[0]
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
         """Run forward pass, loss, backward pass, clipping and SGD."""
         self.model.evaluation = evaluation
         train = TRAIN.model_copy(update={"precision": products.current().precision})
         step = EagerStep(self.model, self.optimizer, train)
-        step.advance(self.tokens_BT, self.targets_BT, None)
+        step.advance(Segment(self.tokens_BT, self.targets_BT), None)
         return step.loss_sum / self.targets_BT.numel()
 
 
@@ -130,7 +131,7 @@ class Inference:
 
     def distribution(self) -> Mixture:
         """Compute the Mixture of the model."""
-        return self.model(self.tokens_BT)[0]
+        return self.model(Segment(self.tokens_BT, self.targets_BT))[0]
 
     @torch.no_grad()
     def run(self, evaluation: Evaluation | None) -> Tensor:

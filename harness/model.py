@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from harness.containment import guarded
+from harness.corpora.batching import Segment
 from harness.protocols import (
     Bidirectional,
     HeadDims,
@@ -47,13 +48,22 @@ class LanguageModel(nn.Module):
         self.backbone, self.head = backbone, head
         self.backbone_name, self.head_name = names
 
-    def forward(self, tokens_BT: Tensor, state: Any = None) -> tuple[TokenDistribution, Any]:
-        """Map (B, T) token ids and the carried state to the distribution of the next token and the new state.
+    def hidden(self, segment: Segment, state: Any = None) -> Hidden:
+        """Return the backbone's states of a segment's inputs. A model that has kept states may override it, and find
+        them by `segment.place`.
+
+        Raises: TypeError when the backbone returns something else than its protocol says, and what it raises.
+        """
+        hidden = self.backbone(segment.inputs, state)
+        require_hidden(hidden, self.backbone_name)
+        return hidden
+
+    def forward(self, segment: Segment, state: Any = None) -> tuple[TokenDistribution, Any]:
+        """Map a segment's inputs and the carried state to the distribution of the next token and the new state.
 
         Raises: TypeError when a component returns something else than its protocol says, and what the components raise.
         """
-        hidden = self.backbone(tokens_BT, state)
-        require_hidden(hidden, self.backbone_name)
+        hidden = self.hidden(segment, state)
         distribution = self.head(hidden)
         if not hasattr(distribution, "training_loss"):  # the whole check takes 10 us; `harness check` makes it
             require_distribution(distribution, self.head_name)

@@ -5,6 +5,7 @@ A split may be a memory-mapped file that is larger than memory, so no function h
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -14,8 +15,8 @@ from torch import Tensor
 class Segment(NamedTuple):
     """Inputs and targets of one step.
 
-    Shapes: inputs, targets (B, T) int64; weight (B, T) float32, 0 for targets that do not count, or None; place (B, T)
-        int64, the positions of the targets in the split, or None. In evaluation weight and place are never None.
+    Shapes: inputs, targets (B, T) int64; weight (B, T) float32, 0 for targets that do not count; None in training;
+        place (B, T) int64, the positions of the targets in the split; None for a text that is of no split.
     """
 
     inputs: Tensor
@@ -25,9 +26,19 @@ class Segment(NamedTuple):
 
     def to(self, device: torch.device) -> "Segment":
         """Return the segment on a device, with ids as int64."""
-        weight = None if self.weight is None else self.weight.to(device)
-        place = None if self.place is None else self.place.to(device)
-        return Segment(self.inputs.to(device, torch.int64), self.targets.to(device, torch.int64), weight, place)
+        inputs, targets, weight, place = self.each(lambda tensor: tensor.to(device))
+        return Segment(inputs.long(), targets.long(), weight, place)
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Segment":
+        """Return the segment with each of its tensors changed."""
+        return Segment(*(None if tensor is None else change(tensor) for tensor in self))
+
+    def rows(self, parts: int) -> list["Segment"]:
+        """Return equal parts of the segment, by rows. Raises ValueError when it cannot be divided so."""
+        if len(self.inputs) % parts:
+            raise ValueError(f"a batch of {len(self.inputs)} rows does not divide into {parts} equal parts")
+        size = len(self.inputs) // parts
+        return [self.each(lambda tensor, n=n: tensor[n * size : (n + 1) * size]) for n in range(parts)]
 
     def reversed(self) -> "Segment":
         """Return the same text from its end to its start, for a model that reads from right to left: the targets, the
@@ -97,23 +108,22 @@ def training_segments(
         shift: of a stream, in tokens.
     """
     device = tokens_N.device if device is None else device
-    if batching == "blocks":
-        num_blocks = len(tokens_N) // seq_len
-        rows_RL = tokens_N[: num_blocks * seq_len].view(num_blocks, seq_len)
-        return Segments(lambda rows: _shifted(rows_RL[rows]).to(device), num_blocks, batch_size)
+    arange = partial(torch.arange, device=tokens_N.device)
     length = len(tokens_N) // batch_size
-    columns_BL = tokens_N[: batch_size * length].view(batch_size, length)
-    first_B = shift + length * torch.arange(batch_size, device=tokens_N.device)
+    first_B1 = shift + length * arange(batch_size)[:, None]
 
-    def cut(units: Tensor | slice) -> Segment:
+    def of_stream(units: Tensor | slice) -> Segment:
         begin = int(units.start if isinstance(units, slice) else units[0]) * seq_len
-        end = min(begin + seq_len + 1, length)
-        if not shift:
-            return _shifted(columns_BL[:, begin:end]).to(device)
-        place_BL = first_B[:, None] + torch.arange(begin, end, device=tokens_N.device)
-        return _shifted(tokens_N[place_BL % (batch_size * length)]).to(device)
+        place_BL = first_B1 + arange(begin, min(begin + seq_len + 1, length))
+        return _read(tokens_N, place_BL % (batch_size * length)).to(device)
 
-    return Segments(cut, -(-max(length - 1, 0) // seq_len))
+    def of_blocks(units: Tensor | slice) -> Segment:
+        blocks_B = arange(units.start, units.stop) if isinstance(units, slice) else units.to(tokens_N.device)
+        return _read(tokens_N, seq_len * blocks_B[:, None] + arange(seq_len)).to(device)
+
+    if batching == "blocks":
+        return Segments(of_blocks, len(tokens_N) // seq_len, batch_size)
+    return Segments(of_stream, -(-max(length - 1, 0) // seq_len))
 
 
 def evaluation_segments(tokens_N: Tensor, *, batch_size: int, seq_len: int) -> Iterator[Segment]:
@@ -160,8 +170,10 @@ def _begins(number: int, step: int, batch_size: int, device: torch.device) -> It
         yield step * torch.arange(first, min(first + batch_size, number), device=device)
 
 
-def _shifted(tokens_BL: Tensor) -> Segment:
-    return Segment(tokens_BL[:, :-1], tokens_BL[:, 1:])
+def _read(tokens_N: Tensor, place_BL: Tensor) -> Segment:
+    """Return the tokens at these places, each the target of the one before it in its row."""
+    tokens_BL = tokens_N[place_BL]
+    return Segment(tokens_BL[:, :-1], tokens_BL[:, 1:], place=place_BL[:, 1:])
 
 
 def _window(tokens_N: Tensor, begins_B: Tensor, width: int, scored: int | None = None) -> Segment:

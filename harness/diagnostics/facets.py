@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.containment import contained
+from harness.corpora.batching import Segment
 from harness.diagnostics.trained import Trained
 from harness.distributions import Mixture
 from harness.model import components
@@ -75,7 +76,7 @@ def inspect(trained: Trained, text: str, *, top: int = 10, every: bool = False) 
 
 
 def _positions(trained: Trained, ids_BT: Tensor, top: int, *, every: bool) -> tuple[tuple[Position, ...], bool]:
-    distribution, _ = trained.model(ids_BT)
+    distribution, _ = trained.model(Segment(ids_BT, ids_BT))
     T = ids_BT.shape[1]
     positions = []
     for t in range(0 if every else T - 1, T):

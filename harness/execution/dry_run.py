@@ -111,7 +111,7 @@ def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
     step = graphed(EagerStep(model, optimizer, train), segment, log=lambda reason: None)
     step.begin_epoch()
     make_schedule(optimizer, train, segments=len(segments)).before_step(0)
-    step(segment.inputs, segment.targets)
+    step(segment)
     loss = step.loss_sum.item() / segment.targets.numel()
     if not math.isfinite(loss):
         raise Diverged(f"the training loss of the first batch is {loss}")

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -120,7 +121,7 @@ def _advanced(step: Step, eager: EagerStep, segment: Segment) -> Iterator[dict[s
         if number == STEPS // 2:
             for group in eager.optimizer.param_groups:
                 group["lr"].mul_(0.5)
-        step(segment.inputs.roll(number + 1, 1), segment.targets.roll(number + 1, 1))
+        step(segment.each(partial(torch.roll, shifts=number + 1, dims=1)))
         yield {
             "the summed loss": _on_cpu([step.loss_sum]),
             "the carried state": _on_cpu(tensors_of(step.state_dict()["carried"])),
@@ -157,17 +158,17 @@ class GraphStep:
 
     def __init__(self, eager: EagerStep, segment: Segment, record: Record, parts: Parts | None = None):
         self._eager, self.loss_sum = eager, eager.loss_sum
-        self._inputs, self._targets = segment.inputs.clone(), segment.targets.clone()
+        self._segment = segment.each(torch.clone)
         self._carried: Any = None  # buffers of the state; None: nothing is carried
         self._fresh = True
         self.begin_epoch()
         parts = step_parts(eager.model, eager.optimizer) if parts is None else parts
         try:
             with unchanged(parts), _quiet():
-                state = eager.advance(self._inputs, self._targets, None)
+                state = eager.advance(self._segment, None)
                 if tensors_of(state) and eager.carries:
                     self._carried = _cloned(state)
-                self._replay = record(lambda: self._advance(self._inputs, self._targets, self._carried))
+                self._replay = record(lambda: self._advance(self._segment, self._carried))
         finally:
             eager.optimizer.zero_grad(set_to_none=True)
 
@@ -176,14 +177,15 @@ class GraphStep:
         self._eager.begin_epoch()
         self._fresh = True
 
-    def __call__(self, inputs_BT: Tensor, targets_BT: Tensor) -> None:
+    def __call__(self, segment: Segment) -> None:
         """See Step. When a state is carried, the first step of an epoch is eager, since it has no state yet."""
         without_state = self._fresh and self._carried is not None
-        if without_state or inputs_BT.shape != self._inputs.shape:
-            self._advance(inputs_BT, targets_BT, None if without_state else self._carried)
+        if without_state or segment.inputs.shape != self._segment.inputs.shape:
+            self._advance(segment, None if without_state else self._carried)
         else:
-            self._inputs.copy_(inputs_BT)
-            self._targets.copy_(targets_BT)
+            for buffer, tensor in zip(self._segment, segment, strict=True):
+                if buffer is not None:
+                    buffer.copy_(tensor)
             self._replay()
         self._fresh = False
 
@@ -198,8 +200,8 @@ class GraphStep:
         for buffer, tensor in zip(tensors_of(self._carried), tensors_of(state["carried"]), strict=True):
             buffer.copy_(tensor)
 
-    def _advance(self, inputs_BT: Tensor, targets_BT: Tensor, state: Any) -> None:
-        state = self._eager.advance(inputs_BT, targets_BT, state)
+    def _advance(self, segment: Segment, state: Any) -> None:
+        state = self._eager.advance(segment, state)
         if self._carried is None:
             return
         for buffer, tensor in zip(tensors_of(self._carried), tensors_of(state), strict=True):

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from harness.corpora.batching import Segment
@@ -44,12 +44,6 @@ class Workers:
 
     def __init__(self, rank: int = 0, number: int = 1):
         self.rank, self.number, self.dismissed = rank, number, False
-
-    def rows(self, tensor_BT: Tensor) -> Tensor:
-        """The rows of a batch that are this worker's. Raises ValueError when they cannot be divided equally."""
-        if len(tensor_BT) % self.number:
-            raise ValueError(f"a batch of {len(tensor_BT)} rows does not divide among {self.number} workers")
-        return tensor_BT.chunk(self.number)[self.rank]
 
     def from_first(self, *numbers: float) -> list[float]:
         """The numbers that the first worker has given, in every worker. All workers have to call it."""
@@ -103,12 +97,12 @@ class ParallelStep:
         self._own.begin_epoch()
         self.loss_sum.zero_()
 
-    def __call__(self, inputs_BT: Tensor, targets_BT: Tensor) -> None:
+    def __call__(self, segment: Segment) -> None:
         """See Step."""
         if self._workers.rank:
             torch.manual_seed(stream_seed(torch.initial_seed(), "worker", self._workers.rank))
         self._own.loss_sum.zero_()
-        self._own(self._workers.rows(inputs_BT), self._workers.rows(targets_BT))
+        self._own(segment.rows(self._workers.number)[self._workers.rank])
         dist.all_reduce(self._own.loss_sum)
         self.loss_sum += self._own.loss_sum
 

@@ -142,7 +142,7 @@ def evaluate(
         if keep is not None:
             keep.begin(segment, state)
         with clock.lap():
-            distribution, state = model(segment.inputs, state)
+            distribution, state = model(segment, state)
             nll_BT = distribution.nll(segment.targets)
             totals[0] += (nll_BT.double() * segment.weight).sum()
         if keep is not None:
@@ -273,7 +273,7 @@ def calibration(
     state: Any = None
     for cut in scored_segments(tokens_N, spec):
         segment = cut.to(device)
-        distribution, state = model(segment.inputs, state)
+        distribution, state = model(segment, state)
         refuse_without_statistics(model, distribution)
         found = distribution.statistics()
         weight_N = segment.weight.double().flatten()

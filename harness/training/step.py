@@ -42,7 +42,7 @@ class Step(Protocol):
     def begin_epoch(self) -> None:
         """Reset the carried state and the summed loss, and set the model to training mode."""
 
-    def __call__(self, inputs_BT: Tensor, targets_BT: Tensor) -> None:
+    def __call__(self, segment: Segment) -> None:
         """Train on one segment. It does not wait for a GPU."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -67,16 +67,16 @@ class SegmentLoss(nn.Module):
         super().__init__()
         self.model, self.z_loss = model, z_loss
 
-    def forward(self, inputs_BT: Tensor, targets_BT: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def forward(self, segment: Segment, state: Any) -> tuple[Tensor, Any]:
         """() loss, nats a token, and the state to carry."""
-        loss, state = self._loss(self.model, Segment(inputs_BT, targets_BT), state)
+        loss, state = self._loss(self.model, segment, state)
         if (from_the_right := self.model.from_the_right()) is not None:
-            other, _ = self._loss(from_the_right, Segment(inputs_BT, targets_BT).reversed(), None)
+            other, _ = self._loss(from_the_right, segment.reversed(), None)
             loss = (loss + other) / 2
         return loss, state
 
     def _loss(self, model: LanguageModel, segment: Segment, state: Any) -> tuple[Tensor, Any]:
-        distribution, state = model(segment.inputs, state)
+        distribution, state = model(segment, state)
         if self.z_loss:
             distribution.z_loss = self.z_loss
         return distribution.training_loss(segment.targets), state
@@ -110,9 +110,9 @@ class EagerStep:
         self.loss_sum.zero_()
         self._state = None
 
-    def __call__(self, inputs_BT: Tensor, targets_BT: Tensor) -> None:
+    def __call__(self, segment: Segment) -> None:
         """See Step."""
-        state = self.advance(inputs_BT, targets_BT, self._state)
+        state = self.advance(segment, self._state)
         self._state = state if self.carries else None
 
     def state_dict(self) -> dict[str, Any]:
@@ -125,24 +125,22 @@ class EagerStep:
         self.loss_sum.copy_(state["loss_sum"])
         self._state = moved(state["carried"], self.loss_sum.device)
 
-    def advance(self, inputs_BT: Tensor, targets_BT: Tensor, state: Any) -> Any:
+    def advance(self, segment: Segment, state: Any) -> Any:
         """Train on one segment from a given state. Returns the state after the segment, detached; with several parts a
         tuple of their states.
 
         Raises: ValueError when the rows cannot be divided into `accumulation` equal parts.
         """
         parts = self.train.accumulation
-        if len(inputs_BT) % parts:
-            raise ValueError(f"a batch of {len(inputs_BT)} rows does not divide into {parts} equal parts")
         states = state if parts > 1 and state is not None else (state,) * parts
         carried = []
         self.optimizer.zero_grad(set_to_none=True)
         with products.using(replace(products.current(), precision=self.train.precision)):
-            for part in zip(inputs_BT.chunk(parts), targets_BT.chunk(parts), states, strict=True):
+            for part, before in zip(segment.rows(parts), states, strict=True):
                 with self._exchange(last=len(carried) == parts - 1):
-                    loss, after = self.loss(*part)
+                    loss, after = self.loss(part, before)
                     (loss / parts).backward()
-                self.loss_sum += loss.detach().double() * part[1].numel()
+                self.loss_sum += loss.detach().double() * part.targets.numel()
                 carried.append(detached(after))
         if self.train.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.train.clip)
@@ -177,7 +175,7 @@ def refuse_z_loss(model: LanguageModel) -> None:
     """
     model.eval()
     tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
-    distribution, _ = model(tokens_BT)
+    distribution, _ = model(Segment(tokens_BT, tokens_BT))
     returned = f"train.z_loss: {model.head_name} returns a {type(distribution).__name__}"
     if not isinstance(distribution, TakesZLoss):
         raise ExecutionError(f"{returned}, which has no attribute z_loss (harness/protocols.py); leave z_loss out")
@@ -276,7 +274,7 @@ def train_epoch(
         torch.manual_seed(stream_seed(epoch.seed, "dropout", epoch.number, number))
         before_step(number)
         with clock.lap():
-            step(segment.inputs, segment.targets)
+            step(segment)
         finite += step.loss_sum.isfinite()
         after_step(number + 1)
     mean_loss = step.loss_sum.item() / num_targets

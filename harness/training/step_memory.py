@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from harness import kernels
 from harness.containment import contained, first_line
+from harness.corpora.batching import Segment
 from harness.model import LanguageModel, build, on_meta
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.registry import CORPORA
@@ -120,7 +121,7 @@ def _run(model: LanguageModel, tokens_BT: Tensor, train: TrainSpec, counting: "_
     optimizer.register_step_post_hook(lambda *_: counting.enter("head"))
     step.begin_epoch()
     for _ in range(2):
-        step(tokens_BT, tokens_BT)
+        step(Segment(tokens_BT, tokens_BT))
 
 
 @contextmanager

@@ -211,7 +211,7 @@ def inference_laps(
     for segment in islice(cycle(segments), number):
         _wait(device)
         began = time.perf_counter()
-        distribution, _ = model(segment.inputs)
+        distribution, _ = model(segment)
         distribution.mean_nll(segment.targets)
         _wait(device)
         milliseconds.append((time.perf_counter() - began) * 1e3)

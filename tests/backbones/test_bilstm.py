@@ -94,15 +94,15 @@ def test_the_loss_is_the_mean_of_both_directions():
             terms.append(nll_of_a_softmax(built.head, left[b, t], TOKENS[b, t + 1].item()))
             # place s of the reversed text has read x_T .. x_{T-s}, and predicts the token before it
             terms.append(nll_of_a_softmax(built.head, right[b, t], TOKENS[b, T - t - 1].item()))
-    loss, state = SegmentLoss(built)(TOKENS[:, :-1], TOKENS[:, 1:], None)
+    loss, state = SegmentLoss(built)(Segment(TOKENS[:, :-1], TOKENS[:, 1:]), None)
     assert loss.item() == pytest.approx(sum(terms) / len(terms), abs=1e-9)
     assert len(state) == 3  # of the stack from the left: one (h, c) for each layer
 
 
 def test_both_directions_take_the_z_loss():
     built = model()
-    plain, _ = SegmentLoss(built)(TOKENS[:, :-1], TOKENS[:, 1:], None)
-    more, _ = SegmentLoss(built, z_loss=0.1)(TOKENS[:, :-1], TOKENS[:, 1:], None)
+    plain, _ = SegmentLoss(built)(Segment(TOKENS[:, :-1], TOKENS[:, 1:]), None)
+    more, _ = SegmentLoss(built, z_loss=0.1)(Segment(TOKENS[:, :-1], TOKENS[:, 1:]), None)
     left, right = built, built.from_the_right()
     texts = (TOKENS[:, :-1], TOKENS[:, 1:].flip(1))
     squares = []
@@ -144,7 +144,7 @@ def test_no_position_sees_the_token_that_it_predicts(head, trial):
     built, embedded = model(spec.name, **spec.params), []
     built.backbone.embedding.register_forward_hook(lambda module, given, output: embedded.append(output))
     for each, text in ((built.eval(), segment()), (built.from_the_right(), segment().reversed())):
-        nll_BT = each(text.inputs)[0].nll(text.targets)
+        nll_BT = each(text)[0].nll(text.targets)
         for t in range(text.inputs.shape[1]):
             (gradient_BTE,) = torch.autograd.grad(nll_BT[:, t].sum(), embedded[-1], retain_graph=True)
             assert not gradient_BTE[:, t + 1 :].any()  # place t + 1 has the embedding of the target of place t

@@ -8,7 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.corpora.batching import evaluation_blocks, evaluation_segments, strided_segments, training_segments
+from harness.corpora.batching import (
+    Segment,
+    evaluation_blocks,
+    evaluation_segments,
+    strided_segments,
+    training_segments,
+)
 
 SIZES = {
     "length": st.integers(2, 70),
@@ -72,6 +78,26 @@ def test_with_any_shift_each_token_of_the_columns_is_read_once(length, batch_siz
     for before, after in zip(still, moved, strict=True):
         assert torch.equal(after.inputs, (before.inputs + shift) % whole)
         assert torch.equal(after.targets, (before.targets + shift) % whole)
+
+
+@settings(deadline=None, max_examples=100)
+@given(**SIZES, shift=st.integers(0, 300), batching=st.sampled_from(["stream", "blocks"]), shuffle=st.booleans())
+def test_training_segments_say_where_their_targets_stand(length, batch_size, seq_len, shift, batching, shuffle):
+    tokens_N = torch.randint(1000, (length,))
+    segments = training_segments(tokens_N, batch_size=batch_size, seq_len=seq_len, batching=batching, shift=shift)
+    if shuffle:
+        segments = segments.shuffled(torch.Generator().manual_seed(length))
+    for segment in segments:
+        assert torch.equal(segment.targets, tokens_N[segment.place])
+
+
+def test_a_segment_divides_by_rows_into_equal_parts_only():
+    segment = Segment(torch.arange(8).view(4, 2), torch.arange(8).view(4, 2) + 1, place=torch.zeros(4, 2))
+    first, second = segment.rows(2)
+    assert (first.inputs.tolist(), second.targets.tolist()) == ([[0, 1], [2, 3]], [[5, 6], [7, 8]])
+    assert (second.weight, second.place.shape) == (None, (2, 2))
+    with pytest.raises(ValueError, match="a batch of 4 rows does not divide into 3 equal parts"):
+        segment.rows(3)
 
 
 def test_evaluation_pads_the_last_column_with_weight_0():

@@ -6,6 +6,7 @@ from commands import EVERY_BACKBONE, EVERY_HEAD
 from torch import nn
 
 from harness import plan
+from harness.corpora.batching import Segment
 from harness.diagnostics.decoding import Decoder
 from harness.distributions import Logits
 from harness.model import LanguageModel, build
@@ -81,7 +82,7 @@ def tokens(number=T, rows=2):
 def full(model, tokens_BT):
     """(B, T, V) of one forward pass."""
     with torch.no_grad():
-        return model(tokens_BT)[0].log_probs()
+        return model(Segment(tokens_BT, tokens_BT))[0].log_probs()
 
 
 @pytest.mark.parametrize("first", [1, 4])

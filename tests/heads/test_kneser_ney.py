@@ -12,6 +12,7 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 
 from harness.backbones.last_tokens import LastTokens
+from harness.corpora.batching import Segment
 from harness.corpora.local_text import Embedded
 from harness.corpora.vocabulary import line_end as line_end_of
 from harness.heads import kneser_ney
@@ -39,7 +40,7 @@ def scored(built, text, segment=10_000):
     tokens, state, found = torch.tensor([text]), None, []
     for begin in range(0, len(text) - 1, segment):
         part = tokens[:, begin : begin + segment + 1]
-        distribution, state = built(part[:, :-1], state)
+        distribution, state = built(Segment(part[:, :-1], part[:, 1:]), state)
         found.append(distribution.nll(part[:, 1:])[0])
     return torch.cat(found)
 
@@ -50,7 +51,7 @@ def test_unigrams_by_hand():
     # gamma = (3 * 3/7 + 2 * 19/14 + 2 * 9/7) / 14 = 23/49, and each word gets gamma / 8 = 23/392 of it
     text = [0, 1, 2, 3, 3, 4, 4, 5, 5, 5, 6, 6, 6, 6]
     built = model(1, line_end=None, train=text, vocab_size=8)
-    p_V = built(torch.tensor([[0]]))[0].log_probs()[0, 0].exp()
+    p_V = built(Segment(x := torch.tensor([[0]]), x))[0].log_probs()[0, 0].exp()
     share = {0: 4 / 7, 3: 9 / 14, 5: 12 / 7, 6: 19 / 7, 7: 0}
     for word, left in share.items():
         assert p_V[word].item() == pytest.approx(left / 14 + 23 / 392, rel=0, abs=rounding.bound(10))
@@ -69,7 +70,7 @@ def test_a_word_after_one_word_only_is_improbable_elsewhere():
     often, bound, before = V - 2, V - 3, V - 4
     others = [word for word in range(20) if word != END][:12]
     train = TRAIN + [word for other in others for word in (other, often, END, before, bound, END)]
-    p_V = model(2, train=train)(torch.tensor([[V - 1]]))[0].log_probs()[0, 0].exp()
+    p_V = model(2, train=train)(Segment(x := torch.tensor([[V - 1]]), x))[0].log_probs()[0, 0].exp()
     assert p_V[often] > 2 * p_V[bound]
 
 
@@ -78,7 +79,7 @@ def test_a_word_after_one_word_only_is_improbable_elsewhere():
 def test_every_word_after_many_contexts_equals_the_loops(order, line_end):
     oracle, built = Oracle(TRAIN, order, range(V), line_end), model(order, line_end=line_end)
     text = [*VALID[:20], V - 1, 5, END, 6, V - 1]
-    p_TV = built(torch.tensor([text]))[0].log_probs()[0].exp()
+    p_TV = built(Segment(x := torch.tensor([text]), x))[0].log_probs()[0].exp()
     expected = torch.tensor(
         [[oracle.probability(word, text[: end + 1]) for word in range(V)] for end in range(len(text))],
         dtype=torch.float64,
@@ -95,7 +96,7 @@ def test_the_probability_of_a_word_equals_the_loops_to_1e_12():
 @pytest.mark.parametrize("cache", [False, True])
 @pytest.mark.parametrize("line_end", [END, None])
 def test_probabilities_sum_to_one_and_are_those_that_are_scored(cache, line_end):
-    distribution = model(5, cache=cache, line_end=line_end)(torch.tensor([VALID]))[0]
+    distribution = model(5, cache=cache, line_end=line_end)(Segment(x := torch.tensor([VALID]), x))[0]
     logp_TV = distribution.log_probs()[0]
     assert (logp_TV.exp().sum(-1) - 1).abs().max() < rounding.bound(V)
     for word in (END, 1, 17, V - 1):
@@ -254,7 +255,7 @@ def test_counting_says_what_the_cache_is():
 
 
 def test_mean_nll_weighs_targets():
-    distribution = model()(torch.tensor([[1, 2, 3]]))[0]
+    distribution = model()(Segment(x := torch.tensor([[1, 2, 3]]), x))[0]
     assert distribution.aux_loss == 0
     targets, weight = torch.tensor([[2, 3, 4]]), torch.tensor([[1.0, 0.0, 1.0]])
     nll = distribution.nll(targets)[0]
@@ -273,7 +274,7 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="a cache needs 50 tokens, the backbone has the last 49 only"):
         KneserNey(HeadDims(vocab_size=V, layer_dims=(49,), d_embed=0), ids, cache=True)
     with pytest.raises(ValueError, match="has not counted a text"):
-        LanguageModel(LastTokens(V, length=50), KneserNey(dims, ids))(torch.tensor([[1]]))
+        LanguageModel(LastTokens(V, length=50), KneserNey(dims, ids))(Segment(x := torch.tensor([[1]]), x))
     with pytest.raises(ValueError, match="the training split is empty"):
         model(train=[])
     with pytest.raises(ValueError, match="length must be at least 1, got 0"):

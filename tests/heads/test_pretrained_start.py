@@ -10,6 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 from harness import plan
+from harness.corpora.batching import Segment
 from harness.model import build
 from harness.plan.specs import ComponentSpec
 from harness.registry import CORPORA
@@ -59,7 +60,7 @@ def ratio(trained, head):
     backbone = ComponentSpec(name="gpt2", params={"weights": "pretrained", "path": str(folder)})
     model = build(backbone, head, vocab_size=V, seed=1).eval()
     with torch.no_grad():
-        distribution, _ = model(tokens[:, :-1])
+        distribution, _ = model(Segment(tokens[:, :-1], tokens[:, 1:]))
         return math.exp(distribution.mean_nll(tokens[:, 1:]).item()) / pretrained
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from harness import kernels
+from harness.corpora.batching import Segment
 from harness.model import build
 from harness.plan.specs import ComponentSpec
 
@@ -30,7 +31,7 @@ class Loss(nn.Module):
         self.model = build(backbone, mos, vocab_size=V, seed=1).double()
 
     def forward(self, tokens, targets):
-        distribution, _ = self.model(tokens)
+        distribution, _ = self.model(Segment(tokens, targets))
         return distribution.mean_nll(targets)
 
 

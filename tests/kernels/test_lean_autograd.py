@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from harness import kernels
+from harness.corpora.batching import Segment
 from harness.distributions import Mixture
 from harness.kernels.products import Products, using
 from harness.model import build
@@ -26,7 +27,7 @@ def batch(seed, rows=B):
 
 
 def loss(built, tokens, targets):
-    distribution, _ = built(tokens)
+    distribution, _ = built(Segment(tokens, tokens))
     return distribution.mean_nll(targets)
 
 
@@ -54,7 +55,7 @@ def test_two_losses_of_one_graph_and_a_factor():
     tokens, targets = batch(0)
 
     def combined(built):
-        distribution, _ = built(tokens)
+        distribution, _ = built(Segment(tokens, tokens))
         return 3 * distribution.mean_nll(targets) - 0.5 * distribution.mean_nll(targets.flip(0))
 
     combined(lean).backward()

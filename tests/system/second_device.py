@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
 
 from harness import kernels
+from harness.corpora.batching import Segment
 from harness.distributions import Logits
 from harness.kernels import forms
 from harness.model import build, on_meta
@@ -71,12 +72,12 @@ def run(backbone: str, head: str, precision: str) -> str:
                 step = EagerStep(model, make_optimizer(model, train), train)
                 step.begin_epoch()
                 for _ in range(2):
-                    step(tokens, tokens)
+                    step(Segment(tokens, tokens))
                 states = [tensor for state in step.optimizer.state.values() for tensor in state.values()]
                 elsewhere = {tensor.device.type for tensor in [*step.parameters, *states]} - {NAME}
                 model.eval()
                 with torch.no_grad():
-                    distribution, _ = model(tokens)
+                    distribution, _ = model(Segment(tokens, tokens))
                     scores = distribution.nll(tokens), distribution.log_probs()
                 elsewhere |= {tensor.device.type for tensor in scores} - {NAME}
     except Exception as error:

@@ -170,7 +170,7 @@ def test_recording_leaves_everything_as_it_was_and_where_it_was(changes, steps):
     step.model.register_buffer("running", torch.ones(2))
     step.model.register_forward_pre_hook(count_calls)
     for segment in SEGMENTS[:steps]:
-        step(segment.inputs, segment.targets)
+        step(segment)
     torch.manual_seed(11)
     held = [*state_of(step), step.model.running]
     values, generator = [each.detach().clone() for each in held], torch.get_rng_state()
@@ -286,7 +286,7 @@ def of_stale(name):
     """A replay that reads what the buffer held when it was recorded."""
 
     def record(work):
-        buffer = getattr(owner(work), name)
+        buffer = getattr(owner(work)._segment, name)
         recorded = buffer.clone()
 
         def replay():
@@ -342,8 +342,8 @@ def that_does_nothing(work):
 FAULTS = {
     without_advancing_the_random_stream: "the random stream",
     with_masks_of_its_recording: "",
-    of_stale("_inputs"): "",
-    of_stale("_targets"): "",
+    of_stale("inputs"): "",
+    of_stale("targets"): "",
     without_the_carried_state: "",
     at_the_rate_of_its_recording: "",
     without_an_update: "",
@@ -375,7 +375,7 @@ def test_a_check_leaves_everything_as_it_was(name):
     backbone, changes = MODELS[name]
     step = eager_step(backbone, spec(**changes))
     for segment in SEGMENTS[:2]:
-        step(segment.inputs, segment.targets)
+        step(segment)
     torch.manual_seed(11)
     values, generator = [each.detach().clone() for each in state_of(step)], torch.get_rng_state()
     replays = []

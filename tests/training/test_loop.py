@@ -127,8 +127,8 @@ def test_a_loss_that_is_not_finite_ends_as_diverged(tmp_path):
 
 def test_a_training_loss_that_is_not_finite_is_divergence_although_the_weights_are(tmp_path):
     class Infinite(EagerStep):
-        def __call__(self, inputs, targets):
-            super().__call__(inputs, targets)
+        def __call__(self, segment):
+            super().__call__(segment)
             self.loss_sum += math.inf
 
     def prepare(step, segment, parts):
@@ -143,8 +143,8 @@ class DivergesAt(EagerStep):
 
     number, done = 0, 0
 
-    def __call__(self, inputs, targets):
-        super().__call__(inputs, targets)
+    def __call__(self, segment):
+        super().__call__(segment)
         type(self).done += 1
         if self.done == self.number:
             self.loss_sum += math.nan
@@ -247,9 +247,9 @@ def test_training_goes_on_with_the_step_that_is_prepared_of_the_first_segment(tm
     given, called = [], []
 
     class Counted(EagerStep):
-        def __call__(self, inputs, targets):
-            called.append(tuple(inputs.shape))
-            super().__call__(inputs, targets)
+        def __call__(self, segment):
+            called.append(tuple(segment.inputs.shape))
+            super().__call__(segment)
 
     def prepare(step, segment, parts):
         given.append(segment)

@@ -140,9 +140,9 @@ def used_rates(train, folder) -> list[float]:
     rates = []
 
     class Noted(EagerStep):
-        def __call__(self, inputs, targets):
+        def __call__(self, segment):
             rates.append(self.optimizer.param_groups[0]["lr"].item())
-            super().__call__(inputs, targets)
+            super().__call__(segment)
 
     def prepare(step, segment, parts):
         return Noted(step.model, step.optimizer, step.train)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from harness.corpora.batching import Segment, training_segments
 from harness.distributions import Logits, Mixture
 from harness.errors import ExecutionError
 from harness.kernels import products
@@ -13,7 +14,8 @@ from harness.kernels.products import Products
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.protocols import Hidden
-from harness.training.step import EagerStep, detached, refuse_unfit, refuse_z_loss
+from harness.training.clocks import Clock
+from harness.training.step import EagerStep, Epoch, detached, refuse_unfit, refuse_z_loss, train_epoch
 
 SETTINGS = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 2, "seq_len": 3}
 TOKENS = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -51,7 +53,7 @@ def step_of(**changes) -> EagerStep:
 def test_a_step_multiplies_in_the_trials_precision_by_the_route_around_it(precision):
     step = step_of(precision=precision)
     with products.using(Products(route="onednn")):
-        step(TOKENS, TOKENS)
+        step(Segment(TOKENS, TOKENS))
         assert products.current() == Products(route="onednn")
     assert step.model.backbone.seen == [Products(precision=precision, route="onednn")]
 
@@ -60,9 +62,9 @@ def test_the_state_is_carried_without_its_graph_until_the_epoch_ends():
     step = step_of()
     step.begin_epoch()
     for _ in range(3):
-        step(TOKENS, TOKENS)
+        step(Segment(TOKENS, TOKENS))
     step.begin_epoch()
-    step(TOKENS, TOKENS)
+    step(Segment(TOKENS, TOKENS))
     states = step.model.backbone.states
     assert [None if state is None else state[0].item() for state in states] == [None, 1.0, 2.0, None]
     assert not any(state[0].requires_grad for state in states if state is not None)
@@ -70,8 +72,8 @@ def test_the_state_is_carried_without_its_graph_until_the_epoch_ends():
 
 def test_shuffled_segments_carry_nothing():
     step = step_of(shuffle=True)
-    step(TOKENS, TOKENS)
-    step(TOKENS, TOKENS)
+    step(Segment(TOKENS, TOKENS))
+    step(Segment(TOKENS, TOKENS))
     assert step.model.backbone.states == [None, None]
 
 
@@ -82,8 +84,8 @@ def test_the_loss_is_summed_over_tokens_since_the_epoch_began():
     step.optimizer.param_groups[0]["lr"] = 0.0
     for _ in range(2):
         step.begin_epoch()
-        step(TOKENS, TOKENS)
-        step(TOKENS[:, :1], TOKENS[:, :1])
+        step(Segment(TOKENS, TOKENS))
+        step(Segment(TOKENS[:, :1], TOKENS[:, :1]))
         # uniform over 3 words: ln 3 = 1.0986123 nats for each of 6 + 2 tokens
         assert step.loss_sum.item() == pytest.approx(8 * 1.0986123, rel=1e-6)
 
@@ -99,7 +101,7 @@ def test_a_z_loss_is_in_the_loss_and_in_the_update(accumulation):
     loss = sum(lz - rows[x, x] + 0.5 * lz**2 for lz, x in zip(log_z, TOKENS.flatten(), strict=True)) / 6
     (gradient,) = torch.autograd.grad(loss, rows)
     step.begin_epoch()
-    step(TOKENS, TOKENS)
+    step(Segment(TOKENS, TOKENS))
     assert step.loss_sum.item() == pytest.approx(6 * loss.item(), rel=1e-6)
     torch.testing.assert_close(weight.double(), rows - 0.5 * gradient, rtol=0, atol=1e-6)  # lr 0.5
 
@@ -175,3 +177,30 @@ def test_several_workers_have_no_graph(device):
     with pytest.raises(ExecutionError, match=r"cuda_graph is on, and the steps of 2 workers are eager: set it to auto"):
         refuse_unfit(train, device)
     refuse_unfit(train.model_copy(update={"cuda_graph": "auto"}), device)
+
+
+class KeptStates(LanguageModel):
+    """A model whose states were computed before, for every token of a split."""
+
+    def hidden(self, segment, state=None):
+        return Hidden((self.kept_NE[segment.place - 1],))  # a target's state is that of the token before it
+
+
+def test_a_model_that_has_kept_its_states_trains_its_head_as_one_that_computes_them():
+    tokens_N, table = torch.randint(5, (40,), generator=torch.Generator().manual_seed(1)), nn.Embedding(5, 4)
+    table.requires_grad_(False)
+    segments = training_segments(tokens_N, batch_size=2, seq_len=5, batching="blocks")
+    found = []
+    for kind in (LanguageModel, KeptStates):
+        torch.manual_seed(2)
+        backbone, head = nn.Module(), nn.Linear(4, 5)
+        backbone.embedding, backbone.forward = table, lambda tokens, state: Hidden((table(tokens),))
+        readout = nn.Module()
+        readout.output, readout.forward = head, lambda hidden, head=head: Logits(head(hidden.layers[-1]))
+        model = kind(backbone, readout)
+        model.kept_NE = table(tokens_N)
+        step = EagerStep(model, torch.optim.SGD(head.parameters(), lr=0.5), TrainSpec(**{**SETTINGS, "shuffle": True}))
+        order = torch.Generator().manual_seed(3)
+        train_epoch(step, Epoch(number=1, segments=segments.shuffled(order), seed=1), Clock(torch.device("cpu")))
+        found.append(head.weight)
+    assert torch.equal(*found)

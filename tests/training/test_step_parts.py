@@ -8,7 +8,7 @@ import rounding
 import torch
 
 from harness import plan
-from harness.corpora.batching import training_segments
+from harness.corpora.batching import Segment, training_segments
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import CheckpointSpec
@@ -51,7 +51,7 @@ def trained(step: EagerStep) -> EagerStep:
     torch.manual_seed(5)
     step.begin_epoch()
     for segment in training_segments(TOKENS, batch_size=6, seq_len=7):
-        step(segment.inputs, segment.targets)
+        step(segment)
     return step
 
 
@@ -97,8 +97,8 @@ def test_the_gradient_is_clipped_once_by_its_whole_norm():
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(()))
 
-        def forward(self, tokens, state):
-            loss = self.weight * tokens.double().mean()
+        def forward(self, segment, state):
+            loss = self.weight * segment.inputs.double().mean()
             return type("Loss", (), {"training_loss": lambda self, targets: loss})(), None
 
         def from_the_right(self):
@@ -108,7 +108,7 @@ def test_the_gradient_is_clipped_once_by_its_whole_norm():
     model = Linear()
     step = EagerStep(model, torch.optim.SGD(model.parameters(), lr=1.0), train)
     rows = torch.tensor([[7], [-6]])
-    step(rows, rows)
+    step(Segment(rows, rows))
     assert model.weight.item() == pytest.approx(-0.5)  # (7 - 6) / 2, within the clip; clipped apart it would be 0
 
 
@@ -118,7 +118,7 @@ def test_without_a_state_there_is_none_of_several_parts():
 
 def test_rows_that_do_not_divide_are_refused():
     with pytest.raises(ValueError, match="a batch of 5 rows does not divide into 3 equal parts"):
-        step_of("lstm", "softmax", 3)(TOKENS[:35].view(5, 7), TOKENS[:35].view(5, 7))
+        step_of("lstm", "softmax", 3)(Segment(TOKENS[:35].view(5, 7), TOKENS[:35].view(5, 7)))
 
 
 @pytest.mark.parametrize("batching", ["stream", "blocks"])

@@ -40,16 +40,16 @@ def seen(request, tmp_path_factory):
         trial = SimpleNamespace(model=None, segments=[], start=None, hidden=[])
         found[spec.backbone.name, spec.head.name, spec.seed] = trial
 
-        def watched(self, inputs_BT, targets_BT, trial=trial):
+        def watched(self, segment, trial=trial):
             if trial.model not in (None, self.model):  # the small model by which a record's code is known
-                return step(self, inputs_BT, targets_BT)
+                return step(self, segment)
             if trial.model is None:
                 trial.model = self.model
                 backbone = self.model.backbone
                 trial.start = {name: value.clone() for name, value in backbone.state_dict().items()}
                 hook = backbone.register_forward_hook(lambda _, args, hidden: trial.hidden.extend(hidden.layers))
-            trial.segments.append(torch.stack([inputs_BT, targets_BT]))
-            step(self, inputs_BT, targets_BT)
+            trial.segments.append(torch.stack([segment.inputs, segment.targets]))
+            step(self, segment)
             if len(trial.segments) == 1:
                 hook.remove()
 

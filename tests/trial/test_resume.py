@@ -239,11 +239,11 @@ def test_a_step_that_is_replayed_resumes_within_an_epoch(tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "graphed", replayed)
     calls, call = [], GraphStep.__call__
 
-    def interrupted(self, inputs, targets):
+    def interrupted(self, segment):
         calls.append(1)
         if len(calls) in (6, 25):
             raise Interrupted
-        call(self, inputs, targets)
+        call(self, segment)
 
     monkeypatch.setattr(GraphStep, "__call__", interrupted)
     for _ in range(2):

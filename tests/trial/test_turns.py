@@ -229,10 +229,10 @@ def test_steps_go_on_from_epoch_to_epoch_at_one_rate(ran, monkeypatch):
     begin_epoch, advance = EagerStep.begin_epoch, EagerStep.advance
     monkeypatch.setattr(EagerStep, "begin_epoch", lambda step: begun.append(len(shapes)) or begin_epoch(step))
 
-    def stepped(step, inputs, targets, state):
-        shapes.append(inputs.shape[1])
+    def stepped(step, segment, state):
+        shapes.append(segment.inputs.shape[1])
         rates.add(float(step.optimizer.param_groups[0]["lr"]))
-        return advance(step, inputs, targets, state)
+        return advance(step, segment, state)
 
     monkeypatch.setattr(EagerStep, "advance", stepped)
     timed_steps = clock.training(model, corpus, record.spec, lr=0.125)
@@ -248,7 +248,7 @@ def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran
     spec, corpus = ran.records[0].spec, clock.load_planned(ran.records[0].spec, Path("no data"), {})
     model = build(spec.backbone, spec.head, vocab_size=12, seed=1)
     widths = []
-    model.register_forward_pre_hook(lambda module, arguments: widths.append(arguments[0].shape[1]))
+    model.register_forward_pre_hook(lambda module, arguments: widths.append(arguments[0].inputs.shape[1]))
     # 40 test tokens in 5 columns: 39 targets make columns of 8, a segment of 7 and one of 1
     evaluation = spec.train.evaluation.model_copy(update={"eval_batch_size": 5})
     assert len(clock.evaluation(model, corpus, evaluation)(3)) == 3
@@ -325,7 +325,7 @@ def test_twenty_batches_are_timed_after_five_with_the_device_waited_for(inferenc
     table = TOKENS[:198].view(3, 66)
     expected = list(islice(cycle([table[:, at : at + 7] for at in range(0, 63, 7)]), 25))
     assert len(calls) == 25
-    assert all(torch.equal(inputs, wanted) for (inputs,), wanted in zip(calls, expected, strict=True))
+    assert all(torch.equal(segment.inputs, wanted) for (segment,), wanted in zip(calls, expected, strict=True))
     # 6.5, 7.5, ... 25.5 ms: median 16; quartiles of 20 values, exclusive: 5.25 places from either end
     assert found == pytest.approx(
         {"inference_batch": 3, "inference_ms_per_batch": 16.0, "inference_ms_per_batch_iqr": 10.5}
@@ -334,8 +334,8 @@ def test_twenty_batches_are_timed_after_five_with_the_device_waited_for(inferenc
 
 def test_blocks_are_timed_without_their_last_token_as_input(inference):
     _, calls = inference(TOKENS, evaluation(batching="blocks"), 4)
-    assert {tuple(inputs.shape) for (inputs,) in calls} == {(4, 6)}
-    assert torch.equal(calls[1][0], TOKENS[28:56].view(4, 7)[:, :-1])
+    assert {tuple(segment.inputs.shape) for (segment,) in calls} == {(4, 6)}
+    assert torch.equal(calls[1][0].inputs, TOKENS[28:56].view(4, 7)[:, :-1])
 
 
 def test_a_split_without_a_full_batch_has_no_time(inference):
