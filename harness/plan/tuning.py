@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Protocol
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_serializer, model_validator
 
 from harness.plan.specs import Strict, TrialSpec, value_text
 
@@ -20,6 +20,15 @@ FEWEST = 3  # values of a list, of which one is at an end and one is not
 DIGITS = 4  # of a value that is drawn from a range
 EPOCHS = "train.epochs"
 EXPECTED = f"a list, or a mapping with one of {', '.join(WAYS)}"
+
+
+def _known_method(name: str) -> str:
+    if name not in METHODS:
+        raise ValueError(f"expected one of {', '.join(METHODS)}, got '{name}'")
+    return name
+
+
+MethodName = Annotated[str, AfterValidator(_known_method)]
 
 
 class Axis(Strict):
@@ -115,15 +124,8 @@ class TuneSpec(Strict):
     trials: Annotated[int, Field(ge=1, le=1024)] | None = None
     epochs: Annotated[float, Field(gt=0)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    method: str = "once"
+    method: MethodName = "once"
     space: Annotated[dict[str, Axis], Field(min_length=1)]
-
-    @field_validator("method")
-    @classmethod
-    def _known_method(cls, name: str) -> str:
-        if name not in METHODS:
-            raise ValueError(f"expected one of {', '.join(METHODS)}, got '{name}'")
-        return name
 
     @model_validator(mode="after")
     def _one_length(self) -> "TuneSpec":
@@ -240,12 +242,18 @@ class Choice(Strict):
         point: the point of this trial; {} if there is none.
         valid_ppl: id of each tuning trial that was run, in the order of drawing -> its validation perplexity; None: it
             failed.
+        method: by which it was made.
     """
 
     row: str
     trial: str | None
     point: Point
     valid_ppl: dict[str, Annotated[float, Field(gt=0)] | None]
+    method: MethodName = "once"
+
+    @model_serializer(mode="wrap")
+    def _as_before_there_were_methods(self, serialised: Any) -> dict[str, Any]:
+        return {name: value for name, value in serialised(self).items() if (name, value) != ("method", "once")}
 
 
 class Tuning(Strict):
@@ -288,7 +296,7 @@ def _ids(trials: Sequence[TrialSpec]) -> set[str]:
 
 
 class Method(Protocol):
-    """How the points of a row are tried. A method is a class with these two functions, and a line in METHODS."""
+    """How the points of a row are tried. A method is a class with these functions, and a line in METHODS."""
 
     def lengths(self, tune: TuneSpec, epochs: float) -> list[float]:
         """The epochs of all tuning trials that it may ask for of a point whose trials of the table have `epochs`."""
@@ -300,6 +308,9 @@ class Method(Protocol):
             ppl: id of each finished tuning trial -> its validation perplexity; None: it failed.
         """
 
+    def allows(self, choice: Choice) -> bool:
+        """Whether it can have made a stored choice of the perplexities in it, as far as these alone can say."""
+
 
 class Once:
     """Every point once, then the one with the lowest validation perplexity; of equal ones the first that was drawn."""
@@ -310,13 +321,18 @@ class Once:
     def next(self, row: TunedRow, ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
         return [trial for trial in row.tuning_trials if trial.id not in ppl] or lowest(row, row.tuning_trials, ppl)
 
+    def allows(self, choice: Choice) -> bool:
+        ok = {trial: ppl for trial, ppl in choice.valid_ppl.items() if ppl is not None}
+        return choice.trial == min(ok, key=ok.get, default=None)
+
 
 def lowest(row: TunedRow, trials: Sequence[TrialSpec], ppl: Mapping[str, float | None]) -> Choice:
     """Return the choice of the point of the trial with the lowest perplexity; of none if all of these trials failed."""
     best = min((each for each in trials if ppl[each.id] is not None), key=lambda each: ppl[each.id], default=None)
     point = next((each.point for each in row.candidates if best in each.trials), {})
     tried = {trial.id: ppl[trial.id] for trial in row.tuning_trials if trial.id in ppl}
-    return Choice(row=row_label(row), trial=None if best is None else best.id, point=point, valid_ppl=tried)
+    made = None if best is None else best.id
+    return Choice(row=row_label(row), trial=made, point=point, valid_ppl=tried, method=row.method)
 
 
 METHODS: dict[str, Method] = {"once": Once()}

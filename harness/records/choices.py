@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from harness.errors import RecordError
 from harness.plan.loaded_suite import Suite, with_choices
 from harness.plan.specs import TrialSpec, canonical
-from harness.plan.tuning import Choice, TunedRow, point_text
+from harness.plan.tuning import METHODS, Choice, TunedRow, point_text
 from harness.records import sealed, store
 from harness.records.contents import of_suite
 from harness.records.record import TrialRecord
@@ -60,9 +60,9 @@ def parsed(content: bytes, suite: str, place: Path) -> tuple[Choice, ...]:
     if found.suite != suite:
         raise RecordError(f"{place}: holds the choices of the suite '{found.suite}'")
     for choice in found.choices:
-        ok = {trial: ppl for trial, ppl in choice.valid_ppl.items() if ppl is not None}
-        if choice.trial != min(ok, key=ok.get, default=None):
-            raise RecordError(f"{place}: the choice of '{choice.row}' is not the lowest validation perplexity")
+        if not METHODS[choice.method].allows(choice):
+            made_of = f"the perplexities that it names, by the method '{choice.method}'"
+            raise RecordError(f"{place}: the choice of '{choice.row}' cannot be made of {made_of}")
     return found.choices
 
 

@@ -6,7 +6,7 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.errors import SuiteError
+from harness.errors import RecordError, SuiteError
 from harness.execution.options import RunOptions
 from harness.execution.planned import due
 from harness.plan import tuning
@@ -44,7 +44,10 @@ class Halving:
                 return missing
             points.sort(key=lambda point: (ppl[point.trials[rung].id] is None, ppl[point.trials[rung].id] or 0.0))
             points = points[: max(1, len(points) // 2)]
-        return lowest(row, [trial for trial in row.tuning_trials if trial.id in ppl], ppl)
+        return lowest(row, [points[0].trials[-1]], ppl)
+
+    def allows(self, choice: Choice) -> bool:
+        return choice.trial is None or choice.valid_ppl.get(choice.trial) is not None
 
 
 @pytest.fixture
@@ -116,6 +119,39 @@ def test_successive_halving_is_one_class(made, monkeypatch):
     again = choices.read(records.suite, records.runs.parents[1], pytest.fail)
     assert [choice.point for choice in again.stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
     assert {len(choice.valid_ppl) for choice in again.stored} == {7}
+
+
+def test_a_method_may_choose_another_trial_than_the_best_of_all(made, monkeypatch):
+    monkeypatch.setitem(tuning.METHODS, "halving", Halving())
+    _, records = made(
+        SUITE.replace("seed: 9,", "seed: 9, method: halving,"), lambda trial: best_at(trial) + trial.train.epochs
+    )
+    assert choices.keep(records, [0, 1], set())
+    stored = choices.load(records.runs)
+    assert [choice.point for choice in stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
+    for choice in stored:  # the longest trial of the row, though its shorter ones have lower perplexities
+        assert choice.valid_ppl[choice.trial] > min(choice.valid_ppl.values())
+    assert choices.read(records.suite, records.runs.parents[1], pytest.fail).stored == stored
+
+
+def forged(choice: Choice, trial: str | None) -> Choice:
+    return choice.model_copy(update={"trial": trial})
+
+
+@pytest.mark.parametrize("trial", [None, "0123456789ab", "another of its trials"])
+def test_a_choice_that_is_not_the_lowest_perplexity_is_refused(made, trial):
+    _, records = made(SUITE, best_at)
+    first, second = (row.choice({t.id: best_at(t) for t in row.tuning_trials}) for row in records.suite.tuning.rows)
+    others = [each for each in first.valid_ppl if each != first.trial]
+    choices.save(records.runs, [forged(first, others[0] if trial == "another of its trials" else trial), second])
+    with pytest.raises(RecordError, match="the choice of 'softmax lstm markov' cannot be made of the perplexities"):
+        choices.load(records.runs)
+
+
+def test_a_choice_by_the_only_method_is_stored_as_before_there_were_others(made):
+    _, records = made(SUITE, best_at)
+    (choice, _) = (row.choice({t.id: best_at(t) for t in row.tuning_trials}) for row in records.suite.tuning.rows)
+    assert choice.model_dump().keys() == {"row", "trial", "point", "valid_ppl"}
 
 
 def test_an_unknown_method_has_its_line_and_column(tmp_path):
