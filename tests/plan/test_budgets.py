@@ -64,52 +64,12 @@ def test_tokens_are_of_each_corpus(suite):
     assert sorted({trial.train.epochs for trial in found.trials}) == [1.0, 2.010101]
 
 
-@pytest.mark.parametrize(
-    ("train", "message"),
-    [
-        ("", "train: the key 'epochs' is missing, or 'tokens' in its place"),
-        ("epochs: 2, tokens: 400", "train: expected either epochs or tokens, got both"),
-        ("tokens: 0", "train.tokens: "),
-        ("tokens: 2.5", "train.tokens: "),
-    ],
-)
-def test_one_of_epochs_and_tokens_is_given(suite, train, message):
-    text = SMALL.replace("epochs: 2, ", f"{train}, " if train else "")
-    (problem,) = problems_of(suite(text))
-    assert message in problem
-    assert problem.startswith("small.yaml:10:")
-
-
-@pytest.mark.parametrize(
-    ("train", "message"),
-    [
-        # 400 // 150 = 2 blocks, less than a batch of 4
-        (
-            "tokens: 400, batching: blocks, seq_len: 150",
-            "batch_size 4 and seq_len 150 make no batch of its 400 training tokens",
-        ),
-        ("tokens: 39600000", "39600000 tokens are 100000 epochs of this corpus; expected at most 50,000"),
-    ],
-)
-def test_a_number_of_tokens_that_fits_no_training_is_one_problem(suite, train, message):
-    text = SMALL.replace("epochs: 2", train)
-    text = text.replace("batch_size: 4, seq_len: 7", "batch_size: 4") if "seq_len: 150" in train else text
-    (problem,) = problems_of(suite(text))
-    assert problem.endswith(f"train.tokens: {CORPUS}: {message}")
-
-
 def test_a_schedule_with_a_horizon_is_scaled_to_the_epochs_of_each_head(suite):
     text = TIMED.replace("epochs: 6", "epochs: 10, schedule: {step: {after: 6, factor: 0.5}}")
     schedules = {trial.head.name: trial.train.schedule.step for trial in load(suite(timed(text, mos=2.0))).trials}
     assert (schedules["softmax"].after, schedules["softmax"].factor) == (6, 0.5)
     # 10 epochs have 4 decays, 5 have 2 of them after the third: 0.5^4 = 0.25^2
     assert (schedules["mos"].after, schedules["mos"].factor) == (3, 0.25)
-
-
-def test_tuning_is_not_longer_than_the_training_of_any_head(suite):
-    tune = "tune: {trials: 2, epochs: 4, space: {train.lr: {log_uniform: [0.01, 0.1]}}}\n"
-    (found,) = problems_of(suite(timed(mos=2.0) + tune))
-    assert found.endswith("tune.epochs: mos(num_mixtures=2) is trained for 3 epochs, got 4 for its tuning")
 
 
 def test_each_head_gets_the_epochs_of_the_named_heads_time(suite):
@@ -140,42 +100,3 @@ def test_the_table_says_where_and_when_the_steps_were_timed(suite):
     told = plain.replace("ratios:", 'measured: "a processor, 1 thread", ratios:')
     assert f"{note}backbone. The steps were timed on a processor, 1 thread.\n" in tabulated(load(suite(told)))
     assert [trial.id for trial in load(suite(plain)).trials] == [trial.id for trial in load(suite(told)).trials]
-
-
-PRINTS = "`harness plan SUITE --set match=null --time` prints"
-
-
-@pytest.mark.parametrize(
-    ("match", "message"),
-    [
-        ("{time: gss, ratios: {mos: 2}}", "14:15: match.time: 'gss' is not a head of this suite"),
-        ("{time: softmax}", f"14:8: match: the key 'ratios' is missing; {PRINTS} it"),
-        (
-            "{time: softmax, ratios: {mso(num_mixtures=2): 2}}",
-            "14:33: match.ratios.mso(num_mixtures=2): no head of this suite is 'mso(num_mixtures=2)'; "
-            "did you mean 'mos(num_mixtures=2)'?",
-        ),
-        (
-            "{time: softmax, ratios: {softmax: 1}}",
-            f"14:32: match.ratios: no ratio of mos(num_mixtures=2) on {BACKBONE} and {CORPUS}; {PRINTS} the ratios",
-        ),
-        ("{time: softmax, ratios: {mos(num_mixtures=2): 0}}", "14:54: match.ratios.mos(num_mixtures=2): "),
-        (
-            "{time: softmax, ratios: {mos(num_mixtures=2): 0.0001}}",
-            "14:54: match.ratios.mos(num_mixtures=2): mos(num_mixtures=2) gets 60000 epochs; expected at most 50,000",
-        ),
-        ("{time: softmax, vary: d_model}", "match: expected params and vary, or time and ratios, got vary, time"),
-        ("{params: softmax}", "match: the key 'vary' is missing"),
-        ("{}", "match: expected params and vary, or time and ratios, got none of them"),
-    ],
-)
-def test_a_wrong_match_has_its_line_and_column(suite, match, message):
-    problems = problems_of(suite(TIMED + f"match: {match}\n"))
-    assert any(message in problem for problem in problems), problems
-
-
-def test_a_name_of_several_heads_must_be_written_in_full(suite):
-    two = SMALL.replace("  - softmax\n", "  - softmax: {projection: [false, true]}\n")
-    (problem,) = problems_of(suite(two + "match: {time: softmax, ratios: {mos(num_mixtures=2): 2}}\n"))
-    assert "'softmax' names several heads of this suite; expected one of 'softmax(projection=False)'" in problem
-    assert "or a number" not in problem

@@ -4,7 +4,6 @@ import hashlib
 
 import pytest
 
-from harness.errors import SuiteError
 from harness.plan import load, select
 from harness.plan.specs import COUNTED
 
@@ -92,32 +91,3 @@ def test_only_selects_them_by_their_parameters(write):
 def test_an_override_replaces_them(write):
     (trial,) = load(write(ONLY.replace("[ptb, wikitext2]", "[ptb]")), ("ngrams=[4]",)).trials
     assert trial.head.params == {"order": 4}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (NGRAMS, "ngrams: [3, 3]\n", "ngrams.1: the trial 'kneser_ney(order=3) last_tokens .* is in the suite twice"),
-        (NGRAMS, "ngrams: [0]\n", "ngrams.0: expected greater than or equal to 1, got 0"),
-        (NGRAMS, "ngrams: [21]\n", "ngrams.0: expected less than or equal to 20, got 21"),
-        (NGRAMS, "ngrams: [{order: 3, chache: true}]\n", r"unknown key 'chache'; did you mean 'cache'\?"),
-        (NGRAMS, "ngrams: [{cache: true}]\n", "the key 'order' is missing"),
-        (NGRAMS, "ngrams: [five]\n", "ngrams.0"),
-        (NGRAMS, "", "the key 'heads' is missing"),
-        (NGRAMS, "ngrams: []\n", "ngrams"),
-        (NGRAMS, f"{NGRAMS}seeds: [1]\n", "the key 'heads' is missing"),
-    ],
-)
-def test_what_is_refused(write, old, new, message):
-    assert old in ONLY
-    with pytest.raises(SuiteError, match=message.replace("(", r"\(").replace(")", r"\)")):
-        load(write(ONLY.replace(old, new)))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "kind"),
-    [("- softmax", "- kneser_ney", "head 'kneser_ney'"), ("- lstm: {", "- last_tokens: {", "backbone 'last_tokens'")],
-)
-def test_a_suite_does_not_name_their_parts(write, old, new, kind):
-    with pytest.raises(SuiteError, match=f"the {kind} belongs to trials of `ngrams`; a suite does not name it"):
-        load(write(TRAINED.replace(old, new)))

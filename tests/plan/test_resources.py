@@ -46,26 +46,3 @@ def test_gpus_set_by_hand_that_change_the_trials_are_told_in_the_tables_name(tmp
     assert share.overrides == ()
     said = suite_of(tmp_path, overrides=("train.data_parallel=2",))
     assert [key for key, *_ in said.overrides] == ["train.data_parallel"]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "said", "problem"),
-    [
-        ("2.5", "", "12:19: resources.gpus: must be a share of one GPU or a whole number of GPUs, got 2.5"),
-        (
-            "4",
-            ", data_parallel: 2",
-            "12:19: resources.gpus: 4 GPUs do not fit train.data_parallel 2: expected one GPU for each worker, or none",
-        ),
-        (
-            "0.5",
-            ", data_parallel: 2",
-            "12:19: resources.gpus: 0.5 GPUs do not fit train.data_parallel 2: expected one GPU for each worker, or "
-            "none",
-        ),
-        ("3", "", "10:8: train: batch_size must divide evenly among 3 workers x 1 parts, got 4"),
-    ],
-)
-def test_gpus_and_workers_that_contradict_each_other(problems, gpus, said, problem):
-    text = changed((GPUS[0], GPUS[1].format(gpus)), ("seq_len: 7", f"seq_len: 7{said}"))
-    assert problems(text) == [problem]

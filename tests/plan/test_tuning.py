@@ -121,13 +121,6 @@ def test_set_names_a_key_of_the_space_which_has_a_dot_itself(override, space, wr
     assert given.tuning.spec.space == in_the_file.tuning.spec.space
 
 
-def test_set_of_an_unknown_setting_in_the_space_is_refused(write):
-    with pytest.raises(SuiteError) as caught:
-        plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.03]}}")), ("tune.space.train.lrr=[1]",))
-    (problem,) = caught.value.problems
-    assert problem.startswith("--set tune.space.train.lrr=[1]: tune.space.train.lrr: unknown setting 'lrr' of train")
-
-
 def test_a_suite_without_tune_has_its_trials_as_before(write):
     suite = plan.load(write(changed()))
     assert suite.tuning is None
@@ -179,81 +172,6 @@ def test_a_condition_selects_the_tuning_of_its_rows(suite):
         chosen_trials(completed, ("haed=mos",))
 
 
-REFUSED = {
-    "{trials: 2, epochs: 3, space: {train.lr: {uniform: [1, 2]}}}": [
-        "27: tune.epochs: expected at most train.epochs = 2, got 3",
-    ],
-    "{trials: 2, epochs: 1, seed: 2, space: {train.lr: {uniform: [1, 2]}}}": [
-        "36: tune.seed: the seed 2 is one of `seeds`",
-    ],
-    "{epochs: 1, space: {train.lr: {uniform: [1, 2]}}}": ["7: tune: the key 'trials' is missing: how many"],
-    "{trials: 2, epochs: 1, space: {train.lr: [1]}}": ["7: tune: 'trials' must be left out"],
-    "{epochs: 1, space: {}}": ["26: tune.space: must not be empty"],
-    "{epochs: 1, space: {lr: [1], train.lrr: [1], head.drop: [0]}}": [
-        "27: tune.space.lr: unknown key 'lr'; expected train.<setting>, head.<parameter> or backbone.<parameter>",
-        "36: tune.space.train.lrr: unknown setting 'lrr' of train; did you mean 'lr'?",
-        "52: tune.space.head.drop: no head of this suite has a parameter 'drop'",
-    ],
-    "{space: {train.seq_len: [5], train.cuda_graph: [off]}}": [
-        "16: tune.space.train.seq_len: seq_len cannot be tuned: perplexities of different values do not compare",
-        "36: tune.space.train.cuda_graph: cuda_graph cannot be tuned: it changes no result",
-    ],
-    "{epochs: 1, space: {train.epochs: [1, 2]}}": [
-        "7: tune: 'epochs' must be left out: each tuning trial has the epochs of its point, by train.epochs"
-    ],
-    "{epochs: 1, space: {train.lr: [1, x, -1], head.dropout: [0, high]}}": [
-        "41: tune.space.train.lr.1: expected a valid number, got \"x\"",
-        "44: tune.space.train.lr.2: expected greater than 0, got -1",
-        "67: tune.space.head.dropout.1: expected a valid number, got \"high\" (for mos)",
-    ],
-    "{trials: 2, epochs: 1, space: {train.lr: {uniform: [2, 1]}, train.clip: {log_uniform: [1]}, train.momentum: 1}}": [
-        "48: tune.space.train.lr: uniform needs [low, high] with low < high, got [2.0, 1.0]",
-        "79: tune.space.train.clip: log_uniform needs [low, high] with low < high, got [1.0]",
-        "115: tune.space.train.momentum: expected a list, or a mapping with one of log_uniform, uniform, choice",
-    ],
-    "{trials: 2, epochs: 1, space: {train.lr: {unifrom: [1, 2]}}}": [
-        "49: tune.space.train.lr.unifrom: unknown key 'unifrom'; did you mean 'uniform'?",
-    ],
-    "{trials: 2, epochs: 1, space: {train.batch_size: {uniform: [2, 9]}}}": [
-        "67: tune.space.train.batch_size.uniform.0: expected a valid integer, got 2.0; give whole numbers as a"
-        " list or a choice"
-    ],
-    "{epochs: 1, space: {head.num_mixtures: [2, 3]}}": [
-        "heads.1.mos.num_mixtures: num_mixtures is given here and tuned in tune.space",
-    ],
-    "{epochs: 1, space: {head.dropout: [0.5, 1.5]}}": [
-        "26: tune.space: mos(num_mixtures=2, dropout=1.5): dropout must be in [0, 1), got 1.5",
-    ],
-    "{epochs: 1, space: {train.momentum: [0.9]}}": ["momentum belongs to sgd, and the optimizer is adam"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("tune", REFUSED)
-def test_what_is_wrong_is_said_with_its_place_and_all_at_once(tune, problems):
-    found = problems(tuned(tune))
-    assert len(found) == len(REFUSED[tune])
-    for problem, expected in zip(found, REFUSED[tune], strict=True):
-        assert expected in problem
-        if expected[0].isdigit():
-            assert problem.startswith(f"14:{expected}")
-
-
-def test_a_suite_of_ngrams_only_has_nothing_to_tune(problems):
-    text = "name: n\nversion: 1\ncorpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]\nngrams: [2]\n"
-    (found,) = problems(text + "tune: {epochs: 1, space: {train.lr: [1]}}\n")
-    assert found == "5:1: tune: a suite of n-grams only has nothing to tune"
-
-
-def test_a_tuned_parameter_must_not_change_a_matched_size(problems):
-    found = problems(
-        tuned("{epochs: 1, space: {head.projection: [false, true]}}") + "match: {params: 2000000, vary: d_model}\n"
-    )
-    assert any(
-        "head.projection True changes the number of parameters of softmax, which `match` fixes" in each
-        for each in found
-    )
-
-
 def test_the_space_has_one_way_for_each_key():
     with pytest.raises(ValidationError, match="expected a list, or a mapping with one of"):
         TuneSpec(trials=1, epochs=1, space={"train.lr": {"uniform": [1.0, 2.0], "choice": [1]}})
@@ -292,22 +210,6 @@ def test_without_epochs_a_tuning_trial_is_as_long_as_those_that_follow(write):
     found = [(each.trial.train, each.finals[0].train) for row in made.tuning.rows for each in row.candidates]
     assert all(short == whole and short.epochs == 2 for short, whole in found)
     assert made.tuning.budget == "2 epochs"
-
-
-@pytest.mark.parametrize(
-    ("replaced", "more", "reason"),
-    [
-        (("epochs: 2", "tokens: 2000"), "", "together with train.tokens; give train.epochs instead"),
-        (
-            ("", ""),
-            "match: {time: softmax, ratios: {mos(num_mixtures=2): 2}}\n",
-            "together with match.time, which gives each head its epochs",
-        ),
-    ],
-)
-def test_epochs_that_something_else_decides_are_not_tuned(problems, replaced, more, reason):
-    (found,) = problems(tuned("{space: {train.epochs: [1, 2, 3]}}", replaced) + more)
-    assert found.endswith(f"tune.space.train.epochs: epochs cannot be tuned {reason}")
 
 
 @pytest.mark.parametrize(("epochs", "after"), [(20, 7), (13, 5), (6, 2), (3, 1), (2, 1)])
