@@ -224,6 +224,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if (folder / INDEX).is_file():
         named = _json(folder / INDEX).get("weight_map")
         files = [folder / name for name in sorted(set(map(str, named.values())))] if isinstance(named, dict) else []
+        # guard: weights-index-in-folder last
         if not files or not all(file.is_file() and file.parent == folder for file in files):
             raise ValueError(f"path: {folder / INDEX} names files that are not in its folder")
         return files
@@ -278,7 +279,7 @@ def _from_hub(size: str) -> Path:
             f"({type(cause).__name__}); get it and config.json from https://huggingface.co/{repository}, and give the "
             "folder that holds them as the backbone's path"
         ) from cause
-    if sha256 is not None and (found := _sha256(place)) != sha256:
+    if sha256 is not None and (found := _sha256(place)) != sha256:  # guard: public-weights-pinned
         raise ValueError(f"{place} has another content: expected sha256 {sha256}, found {found}; remove it")
     return place
 

@@ -131,7 +131,7 @@ def build(
     too.
     """
     names = f"backbone {backbone.name}", f"head {head.name}"
-    with own_generators(seed, torch.device("cpu")):
+    with own_generators(seed, torch.device("cpu")):  # guard: constructor-seed
         with seeded(seed, "backbone"):
             built = build_backbone(backbone, vocab_size)
         with seeded(seed, "head"):

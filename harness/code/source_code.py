@@ -91,7 +91,7 @@ def closure(module: str, packages: Collection[str]) -> list[Module]:
         tree = _tree(spec)
         found[name] = Module(name, _place(spec), None if tree is None else sha256_of(tree), _file(spec))
         imported = set(_imports(tree, spec)) if tree is not None and packages else set()
-        waiting |= {each for each in imported if is_within(each, packages)} - found.keys()
+        waiting |= {each for each in imported if is_within(each, packages)} - found.keys()  # guard: imports-count
     return [found[name] for name in sorted(found)]
 
 
@@ -121,7 +121,7 @@ def _words(tree: ast.Module) -> list[str]:
             waiting.append(_END)
             for name in reversed(item._fields):
                 value = _value(item, name)
-                if value is not None and value != []:
+                if value is not None and value != []:  # guard: later-python-field always
                     waiting += (value, _Word(name))
         elif isinstance(item, list):
             waiting += (_END, *reversed(item), _BEGIN)
@@ -145,9 +145,10 @@ def _value(node: ast.AST, name: str) -> object:
     if (isinstance(node, ast.ImportFrom) and name == "module") or (isinstance(node, ast.alias) and name == "name"):
         return None if value is None else hashed_name(value)
     if name == "body" and isinstance(value, list):
+        # guard: docstring-no-code -> return value
         return [each for each in value if not _is_text(each)] or [ast.Pass()] * bool(value)
     if isinstance(node, ast.JoinedStr):
-        return [each for each in value if not _is_empty(each)]
+        return [each for each in value if not _is_empty(each)]  # guard: empty-text-no-code -> return value
     return value
 
 

@@ -243,7 +243,7 @@ def _read_text(path: Path) -> str:
     Messages never quote the content of the file: the path may be wrong, or come from a suite of another person.
     """
     try:
-        content = read_bounded(path, MAX_BYTES)
+        content = read_bounded(path, MAX_BYTES)  # guard: text-size read_bounded(path, MAX_BYTES) -> path.read_bytes()
         return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
     except FileNotFoundError:
         raise CorpusError(f"{path}: no such file or folder") from None

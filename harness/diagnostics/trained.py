@@ -108,7 +108,7 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
     trial = folders[0].name
     found = [(record, each) for each in folders if (record := store.load(each.parent, trial)) is not None]
     ok = [(record, folder) for record, folder in found if record.status == "ok"]
-    if two := plausible.contradicting(record for record, _ in found):
+    if two := plausible.contradicting(record for record, _ in found):  # guard: command-contradiction
         first, second = (next(folder for record, folder in found if record is each) for each in two)
         raise ExecutionError(f"trial {trial} has different results in {first} and {second}: remove one of them")
     if not ok:

@@ -102,7 +102,7 @@ class Bundle:
     def _member(self, path: str, member: Member) -> bytes:
         with _refused(self.place):
             content = _read(self.archive, path, member.size)
-        if hashlib.sha256(content).hexdigest() != member.sha256:
+        if hashlib.sha256(content).hexdigest() != member.sha256:  # guard: bundle-member-hash
             raise RecordError(f"{self.place}: {path} does not have the checksum of the manifest; the file is damaged")
         return content
 
@@ -131,7 +131,7 @@ def add(archive: zipfile.ZipFile, path: str, content: bytes) -> Member:
 
 def check_beside(name: str, content: bytes, record: TrialRecord, place: Path) -> None:
     """Check that a file belongs to a record. Raises RecordError."""
-    if SIDECARS[name].parsed(content, record, place) is None:
+    if SIDECARS[name].parsed(content, record, place) is None:  # guard: bundle-sidecars
         raise RecordError(f"{place}: belongs to another training of trial {record.id} than the record does")
 
 
@@ -149,7 +149,7 @@ def opened(place: Path) -> Iterator[Bundle]:
             _check_end(file)
             archive = stack.enter_context(zipfile.ZipFile(file))
             infos = {info.filename: info for info in archive.infolist()}
-            if len(infos) != len(archive.infolist()):
+            if len(infos) != len(archive.infolist()):  # guard: bundle-twice
                 raise ValueError("two of its members have one name")
             manifest = _manifest(archive, infos, place)
             _check_members(manifest, infos)
@@ -178,9 +178,9 @@ def _check_end(file: BinaryIO) -> None:
     file.seek(max(0, size - _END.size - _LOCATOR))
     tail = file.read(_LOCATOR + _END.size)
     signature, *_, index_bytes, _, comment = _END.unpack(tail[-_END.size :])
-    if signature != b"PK\5\6" or comment or tail[: -_END.size].startswith(b"PK\6\7"):
+    if signature != b"PK\5\6" or comment or tail[: -_END.size].startswith(b"PK\6\7"):  # guard: bundle-64-bit last
         raise ValueError("it does not end as a zip archive without a comment and below 2 GiB does")
-    if index_bytes > MAX_INDEX:
+    if index_bytes > MAX_INDEX:  # guard: bundle-index-size
         raise ValueError(f"its index has more than {MAX_INDEX:,} bytes")
 
 
@@ -191,7 +191,7 @@ def _manifest(archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo], place
     _check_member(about, MAX_MANIFEST)
     content = json.loads(_read(archive, MANIFEST, about.file_size))
     found = content.get("schema_version") if isinstance(content, dict) else None
-    if found != SCHEMA:
+    if found != SCHEMA:  # guard: bundle-schema
         raise RecordError(f"{place}: schema {found}, expected {SCHEMA}; it was made by another version of the harness")
     manifest = Manifest.model_validate_json(json.dumps(content))
     if len({(trial.suite, trial.id) for trial in manifest.trials}) != len(manifest.trials):
@@ -204,7 +204,7 @@ def _check_members(manifest: Manifest, infos: dict[str, zipfile.ZipInfo]) -> Non
     expected = {trial.path(name): (trial, name) for trial in manifest.trials for name in trial.files}
     of_suites = {choices_path(suite): member for suite, member in manifest.tuning.items()}
     odd = sorted(infos.keys() ^ (expected.keys() | of_suites.keys() | {MANIFEST}))
-    if odd:
+    if odd:  # guard: bundle-odd-members
         raise ValueError(f"'{odd[0]}' is only in one of the archive and its manifest")
     for path, (trial, name) in expected.items():
         if store.FILE_NAME not in trial.files:
@@ -223,11 +223,11 @@ def _check_size(about: zipfile.ZipInfo, member: Member) -> None:
 
 def _check_member(about: zipfile.ZipInfo, max_bytes: int) -> None:
     kind = about.external_attr >> 28  # the file type of a Unix mode; 0 when the archive has none
-    if kind not in (0, stat.S_IFREG >> 12):
+    if kind not in (0, stat.S_IFREG >> 12):  # guard: bundle-links
         raise ValueError(f"'{about.filename}' is no regular file")
     if about.compress_type != _packed(about.filename):
         raise ValueError(f"'{about.filename}' is compressed with another method than `harness export` uses")
-    if about.file_size > max_bytes:
+    if about.file_size > max_bytes:  # guard: bundle-member-size
         raise ValueError(f"'{about.filename}' has more than {max_bytes:,} bytes")
 
 

@@ -82,7 +82,7 @@ def import_records(place: Path, results: Path, *, replacing: bool = False) -> Im
     """
     with opened(place) as bundle:
         imported, made = _checked(bundle), _choices(bundle)
-        if not replacing:
+        if not replacing:  # guard: import-conflicts
             _refuse_conflicts(bundle, results)
             _refuse_other_choices(made, results)
         for trial in bundle.manifest.trials:
@@ -90,6 +90,7 @@ def import_records(place: Path, results: Path, *, replacing: bool = False) -> Im
             imported = replace(imported, **{kind: getattr(imported, kind) + 1})
         for suite, found in made.items():
             choices.save(store.runs_folder(results, suite), found)
+        # guard: import-contradiction -> return imported
         return replace(imported, differing=tuple(_differing(bundle, results)))
 
 

@@ -71,7 +71,7 @@ class GuardedListener:
         """Pass an event to the listener."""
         try:
             self._on_event(event)
-        except Exception as error:
+        except Exception as error:  # guard: listener-fails
             if not self._printed:
                 self._printed = True
                 with contextlib.suppress(OSError):  # standard error may be closed
@@ -132,7 +132,7 @@ def allocate(tasks: list[Task], resources: Resources, nodes: list[Node], *, loca
     of_worker = Resources(cpus=resources.cpus, gpus=gpus)
     capacities = [_capacity(node, of_worker) for node in nodes]
     at_once = sum(capacities) // workers
-    if not at_once:
+    if not at_once:  # guard: resources-of-a-node
         raise ExecutionError(_too_large(of_worker, workers, nodes))
     shared = min(at_once, len(tasks)) > 1
     workers_on_a_node = min(len(tasks) * workers, max(capacities))
@@ -235,7 +235,7 @@ def run_trials(execution: Execution, view: View, tracking: SafeTracker) -> dict[
     Returns: trial id -> its new record, for the trials that have one.
     Raises: ExecutionError when the folder of the records cannot be written; as Executor.execute.
     """
-    _check_writable(execution.tasks[0].runs)
+    _check_writable(execution.tasks[0].runs)  # guard: results-writable
     records: dict[str, TrialRecord] = {}
 
     def on_event(event: Event) -> None:
@@ -256,7 +256,7 @@ def tidy_finished(runs: Path, finished: Iterable[str]) -> None:
     """
     for trial in finished:
         folder = store.folder(runs, trial)
-        if not sessions.ended(folder):
+        if not sessions.ended(folder):  # guard: tidy-next-time
             with contextlib.suppress(StorageError), store.writing(runs, trial, wait=0):
                 found, _ = store.load_all(runs, [trial])  # read again: another process may have moved it meanwhile
                 if trial in found:
@@ -268,6 +268,7 @@ def without_weights(runs: Path, records: Mapping[str, TrialRecord]) -> list[str]
     on this machine when its log exists: imported and committed records have no log and no weights.
     """
     ok = [store.folder(runs, trial) for trial, record in records.items() if record.status == "ok"]
+    # guard: imported-have-no-weights first
     return [folder.name for folder in sorted(ok) if (folder / LOG_NAME).exists() and not ends_with_seal(folder / BEST)]
 
 

@@ -229,7 +229,7 @@ def with_memory(planned: PlannedSuite, device: torch.device, warn: Callable[[str
 def _state(record: TrialRecord | None, *, interrupted: bool) -> str:
     if record is None:
         return "interrupted" if interrupted else "missing"
-    return OUTDATED if is_outdated(record) else record.status
+    return OUTDATED if is_outdated(record) else record.status  # guard: outdated-planned never
 
 
 def _entry(trial: PlannedTrial) -> dict[str, Any]:

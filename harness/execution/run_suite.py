@@ -123,6 +123,7 @@ def _all_tuned(found: Study, only: tuple[str, ...]) -> bool:
     statuses = {
         records[spec.id].status for row in rows for spec in tuning.rows[row].tuning_trials if spec.id in records
     }
+    # guard: tuning-failed statuses <= set(choices.EXPECTED) -> True
     return all(tuning.of_table(row) for row in rows) and statuses <= set(choices.EXPECTED)
 
 
@@ -232,7 +233,7 @@ def _report_outdated(run: _Run, records: Records) -> bool:
     chosen = (*tuning, *chosen_trials(suite, options.only))
     outdated = retraining.sentences(suite, chosen, records.found, *repeated(options, run.results, run.data))
     for sentence in outdated:
-        run.reporter.problem(sentence)
+        run.reporter.problem(sentence)  # guard: outdated-reported problem -> say
     return bool(outdated)
 
 
@@ -342,7 +343,7 @@ def _interruption(run: _Run, suite: Suite) -> Interruption:
     found = run.study(records)
     files: list[Path] = []
     if found.records:
-        _write(run, found, files.extend)
+        _write(run, found, files.extend)  # guard: table-on-ctrl-c
     ids = {spec.id for spec in chosen_trials(records.suite, run.options.only)}
     saved = [f"{len(ids & found.records.keys())} of {counted(len(ids), 'trial')} finished"]
     if begun := len(ids & set(found.evidence.interrupted)):

@@ -324,7 +324,7 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter
             latest, _ = store.load_all(runs, [task.id for task in execution.tasks])
             due = what_is_due(execution, latest)  # another command may have timed them meanwhile
             return bool(due.records) and _time(due.records, execution, reporter)
-    except Exception as error:
+    except Exception as error:  # guard: timing-pass-fails
         reporter.warn(f"the rows are not timed: {_first_line(error)}; the same command tries again")
         return False
 
@@ -352,6 +352,7 @@ def what_is_due(execution: Execution, records: Mapping[str, TrialRecord]) -> Due
     to_time = [row for key, row in rows.items() if key not in data_parallel | elsewhere]
     timed_before = not tasks[0].fresh and _have_timings(tasks[0].runs, to_time, here if local else None)
     all_finished = all(task.id in records for task in tasks)
+    # guard: timed-in-one-pass in to_time] -> in to_time if not _have_timings(tasks[0].runs, [row], here)]
     return Due(records=[row[0] for row in to_time] if all_finished and not timed_before else [], notes=notes)
 
 

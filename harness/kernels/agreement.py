@@ -52,7 +52,7 @@ def fault_of(
     N = len(targets_N)
     at_n = torch.linspace(0, N - 1, min(N, tokens), device=targets_N.device).round().long()
     batches = [("as it is", mixture, targets_N)]
-    if whole:
+    if whole:  # guard: form-on-certain-words
         batches.append(("with a nearly certain word", *_certain(mixture, targets_N, at_n)))
         if mixture.facets_NFE.dtype != torch.bfloat16:  # else the scaled facets would be rounded
             batches.append(("of few bits", *_of_few_bits(form, mixture, targets_N)))
@@ -71,6 +71,7 @@ def _fault_on(form: Form, batch: Batch, at_n: Tensor, z_loss: float) -> str:
         if z_loss and "gradient" in what:
             bound *= 2  # the z-loss has a gradient of its own, which is rounded, too
         wrong = ((found[what].detach().double() - expected.detach()).abs() / size).max().item()
+        # guard: form-not-a-number not wrong <= -> wrong >
         if not wrong <= bound:  # written so that NaN is an error, too
             return f"{what} is wrong by {wrong:.1e} ({precision}, the batch {name}; at most {bound:.1e} is rounding)"
     lowest = found[NLL].min().item()

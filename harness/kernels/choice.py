@@ -61,8 +61,9 @@ class Choice:
         gradients = differentiates(mixture)
         checks = mixture.facets_NFE.device.type in self.devices and not in_sizes_only()
         for form in self.forms:
-            if form.name in self.left_out or not form.fits(mixture, gradients):
+            if form.name in self.left_out or not form.fits(mixture, gradients):  # guard: form-left-out first
                 continue
+            # guard: form-agreed always
             if not (checks and form.checked) or self._agrees(form, mixture, targets_N, z_loss):
                 return form
         raise AssertionError("the equations fit every mixture")
@@ -96,7 +97,7 @@ class Choice:
                 fault = attempt()
                 if fault == "" and device.type == "cuda":
                     torch.cuda.synchronize(device)  # an error of a kernel shows when it has run
-        except torch.OutOfMemoryError:
+        except torch.OutOfMemoryError:  # guard: form-out-of-memory
             raise
         except Exception as error:  # any error means that the part does not work here
             fault = f"it raised {type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -178,4 +179,4 @@ def end_if_lost(device: torch.device) -> None:
     except Exception:
         traceback.print_exc()
         print("the GPU cannot be used by this process any more, which ends here", file=sys.stderr, flush=True)
-        os._exit(1)
+        os._exit(1)  # guard: gpu-lost

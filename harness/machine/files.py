@@ -35,12 +35,14 @@ def atomically(place: Path) -> Iterator[BinaryIO]:
             with temporary.open("wb") as file:
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(file.fileno())  # guard: fsync-file
+            # guard: rename-into-place temporary.replace(place) -> place.write_bytes(temporary.read_bytes())
             temporary.replace(place)
         finally:
-            temporary.unlink(missing_ok=True)
-        _sync_folder(place.parent)
+            temporary.unlink(missing_ok=True)  # guard: failed-write-removed
+        _sync_folder(place.parent)  # guard: fsync-folder
     except OSError as cause:
+        # guard: disk-full-sentence -> raise
         raise StorageError(f"{place} cannot be written ({cause.strerror or cause})") from cause
 
 
@@ -55,7 +57,7 @@ def read_bounded(place: Path, max_bytes: int) -> bytes:
     with opened_bounded(place, max_bytes) as file:
         about = os.fstat(file.fileno())
         content = file.read(about.st_size + 1)
-        if len(content) != about.st_size:
+        if len(content) != about.st_size:  # guard: file-as-long-as-it-says
             raise OSError(errno.EIO, "its content has another length than its size", str(place))
         return content
 
@@ -68,12 +70,13 @@ def opened_bounded(place: Path, max_bytes: int) -> Iterator[BinaryIO]:
 
     Raises: OSError with the reason as its strerror.
     """
+    # guard: open-without-waiting os.O_NONBLOCK | ->
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
+        if not stat.S_ISREG(about.st_mode):  # guard: regular-files-only
             raise OSError(errno.EINVAL, "not a regular file", str(place))
-        if about.st_size > max_bytes:
+        if about.st_size > max_bytes:  # guard: file-size
             raise OSError(errno.EFBIG, f"larger than {max_bytes:,} bytes", str(place))
         with open(descriptor, "rb", closefd=False) as file:
             yield file
@@ -97,7 +100,7 @@ def write_atomically(place: Path, content: bytes) -> None:
 def remove_stale(folder: Path) -> None:
     """Remove temporary files that killed processes left behind. The caller must hold the folder's lock."""
     for left in folder.glob(".*.tmp"):
-        left.unlink(missing_ok=True)
+        left.unlink(missing_ok=True)  # guard: stale-write-removed
 
 
 def _sync_folder(folder: Path) -> None:

@@ -56,7 +56,7 @@ class StopRequest:
         listened = bool(self._former)
         if not listened:
             self.listen()
-        self._deferring = True
+        self._deferring = True  # guard: stop-deferred
         try:
             yield
         finally:
@@ -75,7 +75,7 @@ class StopRequest:
             signal.raise_signal(self._signal)
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        if self._deferring and self._signal is None:
+        if self._deferring and self._signal is None:  # guard: second-signal last
             self.asked, self._signal = True, number
         elif callable(former := self._former[number]):
             former(number, frame)

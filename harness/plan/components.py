@@ -131,7 +131,9 @@ def _resolved(value: Any, parameter, source: Source) -> Any:
     if value is None or not is_place(parameter):
         return value
     folder = Path(os.path.realpath(source.path)).parent
+    # guard: text-beside-suite folder / value -> value
     place = Path(os.path.realpath(folder / value))  # no error for links in a circle, unlike Path.resolve()
+    # guard: text-in-project
     if not Path(value).is_absolute() and not all(each.is_relative_to(folder.parent) for each in _reached(place)):
         raise ValueError(
             f"'{value}' is outside of {folder.parent}, the folder that contains the suite's folder; "

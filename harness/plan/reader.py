@@ -118,7 +118,7 @@ def assignment(text: str) -> tuple[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        return read_bounded(path, MAX_BYTES).decode("utf-8")
+        return read_bounded(path, MAX_BYTES).decode("utf-8")  # guard: suite-size MAX_BYTES -> 10**9
     except FileNotFoundError:
         raise SuiteError([f"{path}: no such file"]) from None
     except UnicodeDecodeError as cause:
@@ -145,9 +145,9 @@ class _BoundedComposer(Composer):
     def compose_node(self, parent: Any, index: Any) -> Node:
         self.count += 1
         mark = self.parser.peek_event().start_mark
-        if self.count > MAX_NODES:
+        if self.count > MAX_NODES:  # guard: suite-values
             raise _refused(f"the file has more than {MAX_NODES} values", mark)
-        if self.depth > MAX_DEPTH + 1:
+        if self.depth > MAX_DEPTH + 1:  # guard: suite-depth
             raise _refused(f"nested more than {MAX_DEPTH} deep", mark)
         return super().compose_node(parent, index)
 
@@ -176,13 +176,13 @@ def _refuse_bombs(root: Node | None) -> None:
         count += 1
         if node is None or not isinstance(node.value, list):
             continue
-        if id(node) in ancestors:
+        if id(node) in ancestors:  # guard: suite-alias-of-itself
             raise _refused("an alias that contains itself", node.start_mark)
-        if depth > MAX_DEPTH:
+        if depth > MAX_DEPTH:  # guard: suite-alias-depth
             raise _refused(f"nested more than {MAX_DEPTH} deep", node.start_mark)
-        if count > MAX_NODES:
+        if count > MAX_NODES:  # guard: suite-aliases
             raise _refused(f"expands to more than {MAX_NODES} values", node.start_mark)
-        if isinstance(node, MappingNode) and len(node.value) > MAX_KEYS:
+        if isinstance(node, MappingNode) and len(node.value) > MAX_KEYS:  # guard: suite-keys
             raise _refused(f"a mapping of more than {MAX_KEYS} keys", node.start_mark)
         children = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
         todo += [(child, depth + 1, ancestors | {id(node)}) for child in children]

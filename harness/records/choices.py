@@ -88,7 +88,7 @@ def stored(found: Iterable[Choice], row: TunedRow, warn: Callable[[str], None]) 
     if both is None:
         return None
     kept, made = both
-    if (kept.trial, canonical(kept.point)) == (made.trial, canonical(made.point)):
+    if (kept.trial, canonical(kept.point)) == (made.trial, canonical(made.point)):  # guard: choice-of-plan always
         return made
     stored_one, expected = (f"{each.trial} with {point_text(each.point) or 'no point'}" for each in (kept, made))
     warn(f"{FILE_NAME}, {made.row}: the stored choice does not count: it is trial {stored_one}, expected {expected}")

@@ -57,7 +57,7 @@ class KnownContents:
             found = recomputed(spec, contents)
         except (HarnessError, KeyError):
             return None
-        if found != record.id:
+        if found != record.id:  # guard: record-id
             raise RecordError(
                 f"the record of trial {record.id} is not of that trial: its content ({spec}) has id {found}"
             )
@@ -77,13 +77,13 @@ def of_suite(
         record = found.get(trial.id)
         if record is None:
             continue
-        if record.tuning and trial.id not in tuning:
+        if record.tuning and trial.id not in tuning:  # guard: tuning-record-of-table
             sentences.append(
                 f"the record of trial {trial.id} does not count: it was made as a tuning trial, and is now one of the "
                 "table; `harness run` trains it as such"
             )
             continue
-        if record.spec == trial or _has_id(record.spec, trial, suite):
+        if record.spec == trial or _has_id(record.spec, trial, suite):  # guard: record-settings always
             fitting[trial.id] = record
         else:
             sentences.append(f"the record of trial {trial.id} does not count: it is of {record.spec}, not of {trial}")
@@ -133,6 +133,6 @@ def _typed(spec: ComponentSpec, registry: Registry) -> dict[str, Any]:
     Raises: ValueError for a path: records may come from other people, and no file is opened because a record names it.
     """
     known = parameters(registry.get(spec.name))
-    if any(spec.params.get(name) is not None for name in places(registry.get(spec.name))):
+    if any(spec.params.get(name) is not None for name in places(registry.get(spec.name))):  # guard: record-names-file
         raise ValueError(f"{spec} is read from a file")
     return {name: checked(known[name], value) for name, value in spec.params.items()}

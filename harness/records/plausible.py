@@ -51,14 +51,14 @@ def fault_of_date(name: str, text: str) -> str:
     found = moment(text)
     if found is None:
         return f"{name} is '{printable(text[:40])}', expected a date and time with its zone, as in ISO 8601"
-    if found > datetime.now(UTC) + CLOCKS:
+    if found > datetime.now(UTC) + CLOCKS:  # guard: date-plausible
         return f"{name} is {text}, which is in the future by this machine's clock"
     return ""
 
 
 def fault_of_digest(name: str, text: str) -> str:
     """What is wrong with a SHA-256; '' if nothing is."""
-    found = DIGEST.fullmatch(text)
+    found = DIGEST.fullmatch(text)  # guard: digest-plausible -> found = True
     return "" if found else f"{name} is '{printable(text[:80])}', expected 64 hexadecimal digits"
 
 
@@ -80,7 +80,7 @@ def _faults(record: "TrialRecord") -> Iterator[str]:
     total, head = (record.metrics.get(name, 0) for name in ("params_total", "params_head"))
     if head > total:
         yield f"params_head is {head:,.0f}, more than params_total, {total:,.0f}"
-    yield from _about_epochs(record, ok=ok)
+    yield from _about_epochs(record, ok=ok)  # guard: curve-plausible
     yield from _about_settings(record)
     yield from _about_certificate(record)
     yield from filter(None, [fault_of_digest("weights_sha256", record.weights_sha256 or "0" * 64)])
@@ -92,7 +92,7 @@ def _faults(record: "TrialRecord") -> Iterator[str]:
 def _out_of_range(metric: Metric, value: float, *, ok: bool) -> Iterator[str]:
     """A trial that failed may have any perplexity: that may be why it failed."""
     low, high = (metric.low, metric.high) if ok or metric.unit != "perplexity" else (0, math.inf)
-    if not low <= value <= high:
+    if not low <= value <= high:  # guard: metric-range
         yield f"{metric.name} is {value:g}, expected {low:g} to {high:g}"
     if metric.whole and value != int(value):
         yield f"{metric.name} is {value:g}, expected a whole number"
@@ -156,6 +156,7 @@ def contradicting(found: Iterable[TrialRecord]) -> tuple[TrialRecord, TrialRecor
 
     Returns None if there are no such two. A trial that failed in another way has no results.
     """
+    # guard: invalid-in-another-suite in ("ok", "invalid") -> == "ok"
     judged = [record for record in found if record.status in ("ok", "invalid")]
     first = next((record for record in judged if record.status == "ok"), None)
     return next(((first, other) for other in judged if first is not None and not agree(first, other)), None)

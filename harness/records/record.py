@@ -56,13 +56,14 @@ class Certificate(BaseModel):
         lowest = LOWEST_NLL - self.log_epsilon  # -log(1 + epsilon) is above -epsilon
         if self.lowest_nll is None:
             return "the nll of a test token is not a finite number"
-        if self.lowest_nll < lowest:
+        if self.lowest_nll < lowest:  # guard: nll-not-negative
             return f"the nll of a test token is {self.lowest_nll:.4g}: below 0, as if its probability were above 1"
         sums = "the probabilities of all words do not sum to 1: at a test position they are off by"
         later = "the nll of a test token depends on the tokens after it, which the model must not see: it changes by"
         gap = "the nll of a test token is not -log_probs of its target: the gap is"
         mean = "the nll of test tokens is not -log_probs of their targets: the gap between the means is"
         return (
+            # guard: probabilities-sum first
             _breach(sums, self.sum_error, SUM_ERROR + self.vocab_size * self.log_epsilon)
             or _breach(later, self.later_change, LATER_CHANGE)
             or _breach(gap, self.nll_gap, NLL_GAP)
@@ -84,6 +85,7 @@ Hash = Annotated[str, Field(pattern=rf"^([0-9a-f]{{64}}|{UNKNOWN})$")]
 
 
 class _Frozen(BaseModel):
+    # guard: finite-numbers allow_inf_nan=False -> allow_inf_nan=True
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 

@@ -55,9 +55,9 @@ def parsed(text: bytes, kind: type[Model], place: Path, *, schema: int) -> Model
     try:
         content = json.loads(text)
         stored = content.pop("sha256")
-        if stored != checksum(content):
+        if stored != checksum(content):  # guard: record-checksum
             raise RecordError(f"{place}: the checksum does not fit the content; the {what} does not count")
-        if content["schema_version"] != schema:
+        if content["schema_version"] != schema:  # guard: record-schema
             raise RecordError(f"{place}: schema {content['schema_version']}, expected {schema}")
         return kind.model_validate_json(json.dumps(content))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as cause:

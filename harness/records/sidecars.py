@@ -210,7 +210,7 @@ def add_diagnosis(runs: Path, record: TrialRecord, made: Diagnosis) -> None:
 
 def _timing(content: bytes, record: TrialRecord, place: Path) -> Timing | None:
     timing = sealed.parsed(content, Timing, place, schema=SCHEMA)
-    if wrong := _fault(timing):
+    if wrong := _fault(timing):  # guard: timing-plausible
         raise RecordError(f"{place}: {wrong}; the timing does not count")
     return timing if (timing.trial, timing.weights_sha256) == (record.id, record.weights_sha256) else None
 
@@ -241,6 +241,7 @@ def _token_scores(content: bytes, record: TrialRecord, place: Path) -> TokenScor
         return None
     scores = TokenScores(**arrays)
     nll = scores.nll[scores.scored].astype(np.float64)
+    # guard: token-probability nll.min() < LEAST_NATS -> False
     if len(nll) and (nll.min() < LEAST_NATS or scores.count.min() < 0 or scores.offset.min() < -1):
         raise RecordError(f"{place}: a token has a probability above 1, or a count or offset below 0")
     scored, ppl = (record.metrics.get(name, 0) for name in ("scored_test_tokens", "test_ppl"))

@@ -62,7 +62,7 @@ def counted(record: TrialRecord) -> TrialRecord:
     No trial ends like this: the record was edited, or the limits were different when it was made.
     """
     fault = record.certificate.fault if record.status == "ok" and record.certificate is not None else None
-    if fault is None:
+    if fault is None:  # guard: ok-against-certificate always
         return record
     return record.model_copy(update={"status": "invalid", "message": f"{CONTRADICTED}: {fault}"})
 
@@ -79,9 +79,9 @@ def measured(record: TrialRecord) -> TrialRecord:
 def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
     """The verified record in the content of a file; `place` is for messages. Raises RecordError as `load` does."""
     record = sealed.parsed(content, TrialRecord, place, schema=SCHEMA)
-    if record.id != trial_id:
+    if record.id != trial_id:  # guard: record-of-this-trial
         raise RecordError(f"{place}: holds the record of trial {record.id}")
-    if wrong := fault(record):
+    if wrong := fault(record):  # guard: record-plausible
         raise RecordError(f"{place}: {wrong}; the record does not count")
     return record
 
@@ -118,12 +118,13 @@ def set_aside(runs: Path, trial_id: str) -> None:
     try:
         found = load(runs, trial_id)
     except RecordError:
-        place.replace(place.with_name(DAMAGED))
+        place.replace(place.with_name(DAMAGED))  # guard: damaged-record-kept -> place.unlink()
         return
     if found is not None:
         previous = place.with_name(PREVIOUS)
+        # guard: ok-record-outlives-failed always
         if found.status == "ok" or not previous.exists():  # a record that was ok is kept, not one of a failed trial
-            place.replace(previous)
+            place.replace(previous)  # guard: replaced-record-kept -> place.unlink()
         else:
             place.unlink()
 
@@ -140,7 +141,7 @@ def writing(runs: Path, trial_id: str, *, wait: float = -1) -> Iterator[None]:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(place)
-        lock.acquire(timeout=wait)
+        lock.acquire(timeout=wait)  # guard: one-writer-per-trial
     except OSError as cause:
         raise StorageError(f"{place} cannot be locked ({cause.strerror or cause})") from cause
     try:

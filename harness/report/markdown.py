@@ -12,12 +12,12 @@ _MARKS = re.compile(r"[\\|`*~$#]|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])")
 
 def one_line(text: str) -> str:
     """A text in one line: line ends and tabs as spaces, invisible characters spelled out, a very long text cut."""
-    line = printable(re.sub(r"[\r\n\t]+", " ", text))
+    line = printable(re.sub(r"[\r\n\t]+", " ", text))  # guard: line-ends -> line = text
     return line if len(line) <= MAX_TEXT else f"{line[:MAX_TEXT]} ..."
 
 
 def escaped(text: str) -> str:
     """One line of markdown that shows the text literally."""
     line = one_line(text)
-    marked = _MARKS.sub(lambda mark: "\\" + mark[0], line)
-    return re.sub("[&<]", lambda found: _ENTITIES[found[0]], marked)
+    marked = _MARKS.sub(lambda mark: "\\" + mark[0], line)  # guard: markdown-marks -> marked = line
+    return re.sub("[&<]", lambda found: _ENTITIES[found[0]], marked)  # guard: markdown-tags -> return marked

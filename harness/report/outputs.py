@@ -52,7 +52,7 @@ def write(files: Mapping[Path, bytes], *, gone: Iterable[Path] = (), overwrite: 
     """
     gone = tuple(gone)
     new = [made for place, content in files.items() if (made := trials_of(place, content)) is not None]
-    if not overwrite and new:
+    if not overwrite and new:  # guard: fuller-table-kept
         refuse_fewer((*files, *gone), max(new, key=lambda made: made.finished))
     for place, content in files.items():
         if not place.is_file() or place.read_bytes() != content:
@@ -90,7 +90,7 @@ def why_kept(places: Iterable[Path], ours: Trials) -> str | None:
     """
     old = {place: trials_of(place, place.read_bytes()) for place in places if place.is_file()}
     known = {place: made for place, made in old.items() if made is not None}
-    if old and not known and ours.finished < ours.planned:
+    if old and not known and ours.finished < ours.planned:  # guard: table-of-unknown-size-kept
         return (
             f"{next(iter(old))} is not replaced: it does not say of how many finished trials it is made, and the new "
             f"one would be made of {ours.finished} of {ours.planned}"

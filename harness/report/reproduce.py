@@ -69,6 +69,6 @@ def _fits(facts: Facts, condition: str, line: Row) -> bool:
     if not condition:
         return len(facts) == 1
     try:
-        return matching(facts, condition) == {line.trials[0].id}
+        return matching(facts, condition) == {line.trials[0].id}  # guard: command-fits -> return True
     except SuiteError:
         return False

@@ -40,7 +40,7 @@ def _condition(suite: Suite, trials: list[TrialSpec], condition: str, unfinished
     except SuiteError:
         return None
     wanted = {trial.id for trial in trials}
-    return [condition] if wanted <= picked <= wanted | unfinished else None
+    return [condition] if wanted <= picked <= wanted | unfinished else None  # guard: command-trains-only-that always
 
 
 def _these(number: int) -> str:

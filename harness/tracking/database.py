@@ -47,7 +47,7 @@ def single_writer(results: Path) -> Iterator[None]:
     lock = results / "runs" / LOCK
     lock.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(lock, timeout=LOCK_SECONDS):
+        with FileLock(lock, timeout=LOCK_SECONDS):  # guard: mlflow-one-writer
             yield
     except Timeout as cause:
         raise ExecutionError(f"{lock} has been held by another process for {LOCK_SECONDS} s") from cause
@@ -64,7 +64,7 @@ def path_for_uri(results: Path) -> Path:
         ExecutionError: the path of the temporary folder cannot be part of a URI either.
     """
     place = results.resolve()
-    if not set(NOT_IN_URI) & set(str(place)):
+    if not set(NOT_IN_URI) & set(str(place)):  # guard: uri-of-any-name always
         return place
     if set(NOT_IN_URI) & set(tempfile.gettempdir()):
         raise ExecutionError(
@@ -124,7 +124,7 @@ def left_running(results: Path) -> list[str]:
         return [
             trial
             for trial, writer in database.execute(question, (TRIAL_TAG, WRITER_TAG))
-            if processes.has_ended(writer)
+            if processes.has_ended(writer)  # guard: run-of-living-writer processes.has_ended(writer) -> True
         ]
 
 

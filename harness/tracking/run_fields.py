@@ -48,7 +48,7 @@ def points(record: TrialRecord) -> list[Point]:
     The perplexities of an invalid record are left out: they would be the first in a list sorted by perplexity. They
     remain in the record itself.
     """
-    if record.status == "invalid":
+    if record.status == "invalid":  # guard: invalid-run
         kept = {name: value for name, value in record.metrics.items() if METRICS[name].kind != "score"}
         record = record.model_copy(update={"metrics": kept, "curve": ()})
     final = [

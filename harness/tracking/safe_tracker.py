@@ -34,8 +34,9 @@ class SafeTracker:
 
                 self._tracker = Tracker(self.results)
             action(self._tracker)
+        # guard: tracking-fault-is-warning
         except Exception as error:  # of any kind: MLflow only shows records, so its faults must not fail a trial
             reason = str(error) if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
             first_line = sentence(reason.splitlines()[0])
             self._warn(f"MLflow is off from here on ({first_line}); `harness sync` rebuilds it later")
-            self.results = None
+            self.results = None  # guard: tracking-off-after-fault

@@ -82,10 +82,10 @@ class Tracker:
         runs, logged = self._runs(experiment), set()
         for record in records:
             logged.add(record.id)
-            if not _shows(runs.get(record.id, []), record, self._diagnosed(record)):
+            if not _shows(runs.get(record.id, []), record, self._diagnosed(record)):  # guard: missed-runs-logged
                 with self._writing():  # for each record, so that another driver never waits for long
                     self._log(record, experiment)
-        for trial in (runs.keys() - logged) if remove_others else ():
+        for trial in (runs.keys() - logged) if remove_others else ():  # guard: runs-of-others-stay always
             with self._writing():
                 self._delete(runs[trial])
 
@@ -100,8 +100,8 @@ class Tracker:
 
     def _log(self, record: TrialRecord, experiment: Experiment) -> None:
         runs, diagnosed = self._runs(experiment, record.id).get(record.id, []), self._diagnosed(record)
-        if not _shows(runs, record, diagnosed):
-            self._delete(runs)
+        if not _shows(runs, record, diagnosed):  # guard: run-not-logged-twice always
+            self._delete(runs)  # guard: one-run-per-trial
             self._write(record, experiment, diagnosed)
 
     def _diagnosed(self, record: TrialRecord) -> list[Point]:
@@ -130,11 +130,11 @@ class Tracker:
         found: dict[str, list[Run]] = {}
         page = self.client.search_runs([experiment.experiment_id], question)
         runs = list(page)
-        while page.token:
+        while page.token:  # guard: all-pages-of-runs
             page = self.client.search_runs([experiment.experiment_id], question, page_token=page.token)
             runs += page
         for run in runs:
-            if TRIAL_TAG in run.data.tags:
+            if TRIAL_TAG in run.data.tags:  # guard: runs-of-users-stay always
                 found.setdefault(run.data.tags[TRIAL_TAG], []).append(run)
         return found
 
@@ -151,7 +151,7 @@ class Tracker:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with database.single_writer(self.results):
-            database.refuse_locked(self.results)
+            database.refuse_locked(self.results)  # guard: mlflow-not-locked
             yield
 
 
@@ -167,6 +167,7 @@ def open_or_replace(results: Path, warn: Callable[[str], None]) -> Tracker:
         ExecutionError: the database is locked or cannot be written.
     """
     try:
+        # guard: mlflow-moved -> before := ""
         if database.exists(results) and (before := database.made_elsewhere(results)):
             raise UnusableDatabase(f"{results / DATABASE} was made for {before}")
         return Tracker(results)
@@ -183,12 +184,12 @@ def open_client(results: Path) -> MlflowClient:
         UnusableDatabase: the database is damaged, or this version of MLflow cannot use it.
         ExecutionError: the database is locked or cannot be written.
     """
-    place, new = results / DATABASE, results / NEW_DATABASE
+    place, new = results / DATABASE, results / NEW_DATABASE  # guard: mlflow-made-whole NEW_DATABASE -> DATABASE
     if not database.exists(results):
         new.unlink(missing_ok=True)
         MlflowClient(tracking_uri=_uri(results, NEW_DATABASE)).search_experiments(max_results=1)
         new.replace(place)
-    database.refuse_unusable(results)
+    database.refuse_unusable(results)  # guard: mlflow-usable
     try:
         client = MlflowClient(tracking_uri=store_uri(results))
         client.search_experiments(max_results=1)
@@ -209,6 +210,8 @@ def _uri(results: Path, name: str) -> str:
 
 def _shows(runs: list[Run], record: TrialRecord, diagnosed: Sequence[Point]) -> bool:
     """Whether the runs of a trial are one run, which shows this record and its diagnostics, and is complete."""
+    # guard: run-ended run.info.status -> _final_status(record)
+    # guard: run-digest run.data.tags.get(DIGEST_TAG) -> digest(record)
     return [(run.data.tags.get(DIGEST_TAG), run.info.status) for run in runs] == [
         (_shown_as(record, diagnosed), _final_status(record))
     ]

@@ -63,7 +63,7 @@ def serve(results: Path, address: Address, suite: str | None, announce: Callable
         ExecutionError: there is no database, the suite is unknown, other machines could reach the address, the port
             is taken, or the UI does not start.
     """
-    _refuse_remote(address)
+    _refuse_remote(address)  # guard: ui-not-remote
     experiment = _experiment(results, suite)
     base = address.base
     if _answers(base):
@@ -123,15 +123,18 @@ def _command(results: Path, address: Address) -> list[str]:
     name that begins like a private address, such as 10.<anything>.
     """
     names = list(LOOPBACK)
+    # guard: ui-address address.host -> address.host.replace(HERE, ".".join("0000"))
     options = ["--backend-store-uri", store_uri(results), "--host", address.host, "--port", str(address.port)]
     if address.host not in LOOPBACK:
         names = _names_of_this_machine() if _is_any(address.host) else [address.host]
         options += ["--cors-allowed-origins", ",".join(f"http://{_in_url(name)}:{address.port}" for name in names)]
     allowed = ",".join(pattern for name in names for pattern in _host_patterns(name))
+    # guard: ui-allowed-hosts , "--allowed-hosts", allowed ->
     return [sys.executable, "-m", "mlflow", "server", *options, "--allowed-hosts", allowed, "--workers", "1"]
 
 
 def _environment() -> dict[str, str]:
+    # guard: ui-environment not in UNSAFE_VARIABLES ->
     return {name: value for name, value in os.environ.items() if name not in UNSAFE_VARIABLES}
 
 

@@ -42,11 +42,12 @@ def main(command: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: _signal(server.pid, signal.SIGTERM))
     threading.Thread(target=_end_with_parent, args=(server.pid,), daemon=True).start()
     code = server.wait()
-    _end(server.pid)
+    _end(server.pid)  # guard: ui-children-end
     return code
 
 
 def _end_with_parent(group: int) -> None:
+    # guard: ui-server-ends -> threading.Event().wait()
     os.read(0, 1)  # nothing is ever written to standard input, so this returns when the other end is closed
     _end(group)
 

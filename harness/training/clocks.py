@@ -76,7 +76,7 @@ class Clock:
     def measured(self) -> list[float]:
         """Milliseconds of all batches after warm-up, those of earlier processes first."""
         self.settle()
-        return self.earlier + self.milliseconds[WARMUP_BATCHES:]
+        return self.earlier + self.milliseconds[WARMUP_BATCHES:]  # guard: warm-up-untimed [WARMUP_BATCHES:] ->
 
     def resume(self, earlier: list[float]) -> None:
         """Start anew after what `measured` gave in an earlier process."""
@@ -111,7 +111,7 @@ class Clocks:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See harness.training.parts.Stateful."""
-        self.train.resume(state["train"].tolist())
+        self.train.resume(state["train"].tolist())  # guard: clocks-state
         self.eval.resume(state["eval"].tolist())
 
 

@@ -66,7 +66,7 @@ def graphed(
         return step
     forms, parts = choice.current(), step_parts(step.model, step.optimizer) if parts is None else parts
     reason = forms.left_out.get(PART)
-    if reason is None:
+    if reason is None:  # guard: graph-left-out always
         try:
             with forms.trying(PART):
                 graph = GraphStep(step, segment, record, parts)
@@ -125,6 +125,7 @@ def _advanced(step: Step, eager: EagerStep, segment: Segment) -> Iterator[dict[s
         yield {
             "the summed loss": _on_cpu([step.loss_sum]),
             "the carried state": _on_cpu(tensors_of(step.state_dict()["carried"])),
+            # guard: graph-random-stream _on_cpu([torch.rand(3, device=step.loss_sum.device)]) -> []
             "the random stream": _on_cpu([torch.rand(3, device=step.loss_sum.device)]),
         }
 

@@ -93,7 +93,7 @@ class TokenNll:
     def begin(self, segment: Segment, state: Any) -> None:
         """Note the segment and the state that the model is called with next."""
         if self._segments in self.sample:
-            self.sampled.append(Sampled(segment, copied(state)))
+            self.sampled.append(Sampled(segment, copied(state)))  # guard: state-as-it-was copied(state) -> state
         self._segments += 1
 
     def add(self, nll_BT: Tensor, segment: Segment) -> None:

@@ -92,8 +92,9 @@ class Fitted:
         self.best_epoch, self.train_seconds = state["best_epoch"], state["train_seconds"]
         self.epoch_seconds = state["epoch_seconds"]
         scores = (state["start"], state["best"], state["last"])
+        # guard: scores-state
         self.start, self.best, self.last = (None if score is None else Score(**score) for score in scores)
-        self.curve[:] = [CurvePoint(**point) for point in state["curve"]]
+        self.curve[:] = [CurvePoint(**point) for point in state["curve"]]  # guard: curve-state
 
 
 class Host(Protocol):
@@ -176,7 +177,7 @@ class Training:
         self.averaging = make_averaging(model, train)
         self.parts: dict[str, Stateful] = {
             **step_parts(model, self.optimizer),
-            "schedule": self.schedule,
+            "schedule": self.schedule,  # guard: schedule-state self.schedule -> self.averaging
             "averaging": self.averaging,
             "clocks": self.clocks,
             "fitted": self.fitted,
@@ -212,10 +213,11 @@ class Training:
         """Load all parts, the step last: it is made of the others."""
         for name, part in self.parts.items():
             part.load_state_dict(checkpoint.parts.pop(name))
+        # guard: position-state checkpoint.position -> Position(checkpoint.position.epoch)
         self.position = checkpoint.position
         step = self._step()
         if self.position.step:
-            step.load_state_dict(checkpoint.parts.pop("step"))
+            step.load_state_dict(checkpoint.parts.pop("step"))  # guard: step-state
         return step
 
     def _score_untrained(self, step: Step) -> None:
@@ -264,6 +266,7 @@ class Training:
         self._end_epoch(number, train_loss, seconds)
         self._report(number, steps, steps, ended=True)
         due = number % self.host.pace.epochs == 0 or self._is_due_by_time()
+        # guard: checkpoint-after-last-epoch -> number != self.last_epoch and due
         if number == self.last_epoch or due or self.host.stop.asked:
             self._save(step)
         self.host.stop.check()
@@ -286,7 +289,7 @@ class Training:
         With a step that is not resumable the checkpoint before is kept.
         """
         if step.resumable:
-            self._save(step)
+            self._save(step)  # guard: saved-when-stopped
         raise Interrupted
 
     def _end_epoch(self, number: int, train_loss: float, seconds: float) -> None:
@@ -312,9 +315,9 @@ class Training:
             score = self.fitted.last = self._score()
         except Interrupted:
             self.averaging.swap()
-            generators.load_state_dict(drawn)
+            generators.load_state_dict(drawn)  # guard: validation-draws-again
             raise
-        if not math.isfinite(score.ppl):
+        if not math.isfinite(score.ppl):  # guard: validation-loss-finite
             raise Diverged(f"validation loss is {score.mean_nll} after epoch {epoch}")
         if self.fitted.is_better(score):
             self.fitted.best_epoch, self.fitted.best = epoch, score

@@ -59,6 +59,7 @@ class OptimizerState:
     def state_dict(self) -> dict[str, Any]:
         """See Stateful."""
         return {
+            # guard: optimizer-state self.optimizer.state_dict()["state"] -> {}
             "state": self.optimizer.state_dict()["state"],
             "lr": [float(group["lr"]) for group in self.optimizer.param_groups],
         }
@@ -72,7 +73,7 @@ class OptimizerState:
         else:
             self.optimizer.load_state_dict({"state": saved, "param_groups": current["param_groups"]})
         for group, lr in zip(self.optimizer.param_groups, state["lr"], strict=True):
-            group["lr"].fill_(lr)
+            group["lr"].fill_(lr)  # guard: learning-rate-state
 
 
 class Generators:
@@ -87,7 +88,7 @@ class Generators:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See Stateful."""
-        set_generator_states(state, self.device)
+        set_generator_states(state, self.device)  # guard: generators-state
 
 
 def step_parts(model: nn.Module, optimizer: Optimizer) -> dict[str, Stateful]:
@@ -104,7 +105,7 @@ def unchanged(parts: Parts) -> Iterator[None]:
         yield
     finally:
         for name, part in parts.items():
-            part.load_state_dict(before[name])
+            part.load_state_dict(before[name])  # guard: graph-restores-parts
 
 
 def _write(values: dict[str, Any], saved: dict[str, Any]) -> None:

@@ -244,6 +244,7 @@ class Epoch:
         """The segments in the order of this epoch."""
         if not self.shuffle:
             return self.segments
+        # guard: shuffle-seed -> generator = None
         generator = torch.Generator().manual_seed(stream_seed(self.seed, "data", self.number))
         return self.segments.shuffled(generator)
 
@@ -271,7 +272,7 @@ def train_epoch(
     for number in range(epoch.first, len(segments) if epoch.steps is None else epoch.steps):
         segment = segments[number]
         num_targets += segment.targets.numel()
-        torch.manual_seed(stream_seed(epoch.seed, "dropout", epoch.number, number))
+        torch.manual_seed(stream_seed(epoch.seed, "dropout", epoch.number, number))  # guard: dropout-stream
         before_step(number)
         with clock.lap():
             step(segment)
@@ -279,6 +280,7 @@ def train_epoch(
         after_step(number + 1)
     mean_loss = step.loss_sum.item() / num_targets
     clock.settle()
+    # guard: training-loss-finite
     if not math.isfinite(mean_loss):  # a large one may be right: the loss of some heads is not in nats a token
         first = epoch.first + int(finite) + 1
         last = len(segments) if epoch.steps is None else epoch.steps

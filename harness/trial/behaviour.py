@@ -93,6 +93,7 @@ def edited(record: TrialRecord) -> tuple[str, ...]:
         kind: (moved(getattr(record.code, kind)), code_of(kind, getattr(record.spec, kind).name).sha256)
         for kind in KINDS
     }
+    # guard: unknown-hash last
     return tuple(kind for kind, (then, here) in both.items() if then != here and UNKNOWN not in (then, here))
 
 

@@ -133,6 +133,7 @@ class Checks:
         window_P = (time_P[chosen]).clamp(max=getattr(self.model.head, "window", 0)) + 1
         for window in window_P.unique().tolist():
             alike_P = chosen[window_P == window]
+            # guard: log-probs-at-once max(1, LOG_PROBS // (window * self.vocab_size)) -> len(alike_P)
             for part_P in alike_P.split(max(1, LOG_PROBS // (window * self.vocab_size))):
                 self._distribution(hidden, segment, (row_P[part_P], time_P[part_P]), window)
 
@@ -148,6 +149,7 @@ class Checks:
         targets_BT = torch.where(unseen_BT, self._others(segment.targets), segment.targets)
         other_BT = self.model.head(self.model.backbone(inputs_BT, state)).nll(targets_BT)
         seen_BT = ~unseen_BT & (segment.weight > 0)
+        # guard: later-tokens _gap(other_BT[seen_BT], nll_BT[seen_BT]) -> 0.0
         self.changes.append(_gap(other_BT[seen_BT], nll_BT[seen_BT]))
 
     def _distribution(self, hidden: Hidden, segment: Segment, at: tuple[Tensor, Tensor], window: int) -> None:
@@ -165,6 +167,7 @@ class Checks:
             self.gaps.append(_gap(_shaped(nll_PW, time_PW.shape)[:, -1], _nll(logp_PV, word_P)))
         self.counted.append(self.nll_N[segment.place[at]].double())
         self.due.append(_nll(logp_PV, target_P).double())
+        # guard: certificate-of-evaluation -> self.counted[-1] = self.due[-1]
         self.gaps.append(_gap(self.counted[-1], self.due[-1]))
 
     def _others(self, ids: Tensor) -> Tensor:

@@ -38,8 +38,9 @@ class _Handler(logging.FileHandler):
         """The text of a message; of one longer than MAX_BYTES the beginning and the end. Lone surrogates, which UTF-8
         cannot encode, are written with backslashes.
         """
+        # guard: lone-surrogates "backslashreplace" -> "replace"
         content = super().format(record).encode("utf-8", "backslashreplace")
-        if len(content) > MAX_BYTES:
+        if len(content) > MAX_BYTES:  # guard: message-length
             half = MAX_BYTES // 2 - 50  # room for the note
             note = f"\n... {len(content) - 2 * half:,} bytes left out ...\n".encode()
             content = content[:half] + note + content[-half:]

@@ -75,7 +75,7 @@ def run(
     """
     with store.writing(task.runs, task.id):  # the trial's lock
         if (finished := _other_record(task)) is not None:
-            tidy(task.folder, finished.status)
+            tidy(task.folder, finished.status)  # guard: tidy-after-other-driver
             return finished
         store.set_aside(task.runs, task.id)
         with trial_log(task.folder) as log:
@@ -135,6 +135,9 @@ def begin(
     log.info("trial %s: %s", task.id, task.spec)
     checkpoints = Checkpoints(task.folder, log.warning)
     again = sessions.follows(task.folder, task.driver)
+    # guard: resume -> resumed = None
+    # guard: fresh-without-checkpoint always
+    # guard: fresh-only-once first
     resumed = checkpoints.newest(task.id) if again or not task.fresh else None
     if resumed is not None:
         log.info("goes on from its checkpoint: epoch %d, %d steps done", *resumed.position)
@@ -162,6 +165,7 @@ def work(trial: Trial) -> None:
     spec = trial.task.spec
     with trial.watch, contained(components(spec), trial.log.warning):
         built = stages.build(trial)
+        # guard: settings-compared-in-trial guarded(components(spec)), ->
         with conditions(trial.task), guarded(components(spec)), using(trial.history.choice):
             stages.fit(trial, built)
             if trial.workers.rank:
@@ -190,7 +194,7 @@ def record_of(task: Task, past: History, outcome: Outcome) -> TrialRecord:
         behaviour=outcome.behaviour,
         tuning=task.tuning,
     )
-    return store.measured(record)
+    return store.measured(record)  # guard: record-counts-when-read store.measured(record) -> record
 
 
 def tidy(folder: Path, status: Status) -> None:
@@ -207,7 +211,7 @@ def status_of(error: Exception) -> Status:
     if isinstance(error, TimedOut):
         return "timeout"
     no_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in NO_MEMORY)
-    return "oom" if no_memory else "error"
+    return "oom" if no_memory else "error"  # guard: no-memory-is-oom never
 
 
 @contextmanager
@@ -219,21 +223,22 @@ def failure_as_status(trial: Trial) -> Iterator[None]:
     """
     try:
         yield
-    except (StorageError, CorpusError) as fault:
+    except (StorageError, CorpusError) as fault:  # guard: disk-full-no-fault-of-trial
         trial.log.error("interrupted: %s", fault)
         raise
     except KeyboardInterrupt as interruption:
         fault = interruption.__context__
-        if isinstance(fault, StorageError):
+        if isinstance(fault, StorageError):  # guard: cannot-be-saved
             trial.log.error("interrupted: the process was asked to end, and the trial is not saved: %s", fault)
             raise fault from None
         trial.log.error("interrupted: the process was asked to end")
         raise
-    except Exception as error:
+    except Exception as error:  # guard: failure-as-status
         if trial.workers.explains(error):
             trial.log.error("interrupted: another worker of this trial has ended")
             raise LostWorker(sentence(str(error))) from error
         outcome = trial.outcome
+        # guard: message-readable first_line(error) -> str(error)
         outcome.status, outcome.message, outcome.certificate = status_of(error), first_line(error), None
         trial.log.error("%s\n%s", outcome.status, traceback.format_exc())
 
@@ -243,10 +248,10 @@ def refuse_hopeless(trial: Trial) -> None:
     position that the trial is resumed from.
     """
     past = trial.history
-    if past.stuck:
+    if past.stuck:  # guard: stuck-is-timeout
         trial.log.error("the attempt before gave no sign of life, and was ended here:\n%s", past.stuck)
         raise TimedOut(SILENT)
-    if past.attempt.deaths >= MAX_DEATHS:
+    if past.attempt.deaths >= MAX_DEATHS:  # guard: two-deaths
         epoch, step = past.position
         raise WorkerDied(f"the worker died {past.attempt.deaths} times after {step} steps of epoch {epoch}")
 
@@ -256,8 +261,8 @@ def give_up(task: Task, status: Status, message: str) -> TrialRecord:
     return it. A record that the trial saved itself is kept and returned, unless it is the one to be replaced. Raises
     StorageError.
     """
-    with store.writing(task.runs, task.id, wait=LOCK_SECONDS):
-        if (own := _other_record(task)) is not None:
+    with store.writing(task.runs, task.id, wait=LOCK_SECONDS):  # guard: give-up-without-waiting LOCK_SECONDS -> -1
+        if (own := _other_record(task)) is not None:  # guard: record-made-after-all
             return own
         store.set_aside(task.runs, task.id)
         checkpoint = Checkpoints(task.folder).newest(task.id)
@@ -267,7 +272,7 @@ def give_up(task: Task, status: Status, message: str) -> TrialRecord:
         record = record_of(task, History(task, checkpoint, sessions.last(task.folder)), outcome)
         with trial_log(task.folder) as log:
             log.error("%s: %s", status, message)
-        store.save(record, task.runs)
+        store.save(record, task.runs)  # guard: record-of-dead-trial
         sessions.end(task.folder)
         return record
 
@@ -298,4 +303,5 @@ def settle(task: Task, failures: dict[int, BaseException]) -> None:
 def _other_record(task: Task) -> TrialRecord | None:
     """The trial's record, unless it is the one to be replaced."""
     known, _ = store.load_all(task.runs, [task.id])
+    # guard: record-of-another-driver never
     return known[task.id] if task.id in known and store.digest(known[task.id]) != task.replaces else None

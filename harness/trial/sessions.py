@@ -58,10 +58,13 @@ def begin(folder: Path, driver: str, position: tuple[int, int]) -> Attempt:
     """Write down that an attempt begins, and return it."""
     before, parts = last(folder), ()
     if before is not None:
+        # guard: ended-with-part -> parts = before.ended_with
         parts = (*before.ended_with, *((before.trying,) if before.trying else ()))
     attempt = Attempt(driver=driver, position=position, ended_with=parts)
     if before is not None and before.driver == driver:
         same = before.position == position
+        # guard: deaths-counted -> deaths = 0
+        # guard: deaths-forgiven always
         deaths = (before.deaths if same else 0) + (0 if before.trying else 1)
         attempt = replace(attempt, deaths=deaths, retries=before.retries + 1)
     _write(folder, attempt)
@@ -149,6 +152,7 @@ class History:
         self.started = before.started if before else environment.now()
         self.elapsed = before.elapsed if before else 0.0
         self.peak_memory_mib = before.peak_memory_mib if before else 0.0
+        # guard: changes-between-sessions + self._changes(resumed) ->
         self.changed = before.changed + self._changes(resumed) if before else ()
 
     @classmethod

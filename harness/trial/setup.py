@@ -61,7 +61,7 @@ def load_planned(spec: TrialSpec, data: Path, contents: dict[str, str]) -> Corpu
     """
     source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
     corpus = source.load(data)
-    _refuse_changed(spec.corpus, contents, lambda: source.facts().content)
+    _refuse_changed(spec.corpus, contents, lambda: source.facts().content)  # guard: corpus-as-planned
     fetch_weights(spec.backbone)
     _refuse_changed(spec.backbone, contents, lambda: starting_content(spec.backbone, BACKBONES.get(spec.backbone.name)))
     return corpus
@@ -74,7 +74,7 @@ def _refuse_changed(component: ComponentSpec, contents: dict[str, str], content:
         found = content()
     except (OSError, ValueError) as cause:
         raise WeightsError(str(cause)) from cause
-    if found != planned:
+    if found != planned:  # guard: weights-as-planned
         raise CorpusError(f"{component} has changed since the trials were planned; run the command again")
 
 

@@ -107,7 +107,7 @@ class Trial:
     def __post_init__(self) -> None:
         self.clocks = Clocks(self.device, self.watch.beat)
         if self.history.resumed is not None:
-            self.fitted.load_state_dict(self.history.resumed.parts["fitted"])
+            self.fitted.load_state_dict(self.history.resumed.parts["fitted"])  # guard: curve-of-failed-trial
 
     @property
     def device(self) -> torch.device:
@@ -133,6 +133,8 @@ class Trial:
         """See Host."""
         if progress.step == progress.steps:
             self.log.info("%s", progress)
+        # guard: driver-waits-no-silence self.watch.paused(), ->
+        # guard: tune-exit-is-no-components , from_outside() ->
         with self.watch.paused(), from_outside():  # the driver may take long, and may end the trial by a SystemExit
             self.listener(progress)
 
@@ -224,7 +226,7 @@ def evaluate(trial: Trial, built: Built) -> list[Direction]:
     }
     if fitted.start is not None and math.isfinite(fitted.start.ppl):
         scores["start_valid_ppl"] = fitted.start.ppl
-    if not all(score <= most(name) for name, score in scores.items()):
+    if not all(score <= most(name) for name, score in scores.items()):  # guard: perplexity-of-record
         raise Diverged(
             f"test perplexity is {test.ppl} with the weights of the best epoch, {last.ppl} with those of the last"
         )
@@ -255,7 +257,7 @@ def check(trial: Trial, built: Built, directions: list[Direction]) -> None:
     outcome = trial.outcome
     outcome.certificate = certify(directions, trial.task.spec, built.on_device, beat=trial.watch.beat)
     trial.log.info("certificate: %s", outcome.certificate)
-    if (fault := outcome.certificate.fault) is not None:
+    if (fault := outcome.certificate.fault) is not None:  # guard: certificate-decides
         outcome.status, outcome.message = "invalid", fault
 
 

@@ -86,8 +86,9 @@ def turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[
 
 def _turn(task: Task, corpus: Corpus, visit: Visit) -> Turn:
     try:
-        with conditions(task), contained(components(task.spec)):
+        with conditions(task), contained(components(task.spec)):  # guard: timing-changes-nothing
             visit(task, built_model(task.spec, corpus, torch.device(task.device)), corpus)
+    # guard: timing-of-one-model-fails
     except Exception as error:  # of this model, of any kind; the others have their turns
         return Turn((task,), _reason(error))  # an error kept would keep the model
     return Turn((task,))
@@ -262,7 +263,7 @@ def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[T
         "commit": environment.commit(),
         "taken": environment.now(),
         "busy": busy,
-        "shared": tasks[0].shared or busy >= BUSY_CORES,
+        "shared": tasks[0].shared or busy >= BUSY_CORES,  # guard: other-work-noticed last
     }
     return [_timing(records[trial], taken[trial], about, initial=trial in initial) for trial in taken], sentences
 

@@ -30,6 +30,7 @@ def verify_record(
     if record is None:
         return Verdict(name=given.name, outcome="not checked", sentence=given.damage)
     counts = store.counted(record)
+    # guard: verify-own-certificate last
     if contradiction := given.contradiction or counts.message * (counts.status != record.status):
         return _without(given, "different", contradiction)
     if record.status != "ok":

@@ -107,7 +107,7 @@ def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measure
             **references(corpus, evaluation),
         }
     return Measured(
-        status="ok" if fault is None else "invalid",
+        status="ok" if fault is None else "invalid",  # guard: verify-certifies always
         message=fault or "",
         metrics=metrics,
         weights=weights_sha256(weights),
@@ -169,7 +169,7 @@ def _task(given: StoredRecord, options: VerificationOptions, runs: Path) -> Task
     """
     record, environment = given.record, given.record.environment
     named = files_named(record.spec)
-    if named and not options.named_files:
+    if named and not options.named_files:  # guard: verify-names-file
         raise ExecutionError(f"it reads files that its record names ({', '.join(named)}); --named-files allows this")
     device = options.device
     if device == "auto":

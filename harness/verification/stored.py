@@ -101,7 +101,7 @@ def _examined(entries: list[_Entry], only: tuple[str, ...], together: list[Trial
         try:
             about = {"contents": known.of(entry.record), "scores": entry.scores()}
         except RecordError as error:
-            contradiction = str(error)
+            contradiction = str(error)  # guard: verify-id
         of_row = rows.get(_row(entry.record), {})
         others = tuple(record for seed, record in of_row.items() if seed != entry.record.spec.seed)
         about |= {"best": entry.best, "others": others, "contradiction": contradiction}

@@ -91,7 +91,7 @@ def compare(given: StoredRecord, found: Measured) -> Verdict:
     limit = _limit(record, given.others)
     same_weights = found.weights is not None and found.weights == record.weights_sha256
     differs = differences(record.environment, found.environment)
-    fault = _fault(given, found, AGREEMENT if same_weights else limit.value)
+    fault = _fault(given, found, AGREEMENT if same_weights else limit.value)  # guard: verify-exact-perplexity never
     how = "after a second training here" if found.trained else "with its weights, evaluated here"
     ppl, recorded = found.metrics.get("test_ppl"), record.metrics.get("test_ppl")
     if fault:
@@ -151,7 +151,7 @@ def _limit(record: TrialRecord, others: tuple[TrialRecord, ...]) -> Limit:
             value=DEFAULT,
             reason=f"{DEFAULT:.0%} allowed, because there are not {MIN_SEEDS} other seeds to estimate a spread from",
         )
-    value = min(max(2 * math.sqrt(2) * statistics.stdev(logs), LEAST), MOST)
+    value = min(max(2 * math.sqrt(2) * statistics.stdev(logs), LEAST), MOST)  # guard: verify-limit MOST -> 10.0
     return Limit(value=value, reason=f"{100 * value:.1f} % allowed by the spread of {len(logs)} other seeds")
 
 
@@ -160,7 +160,7 @@ def _fault(given: StoredRecord, found: Measured, allowed: float) -> str:
     record = given.record
     if found.status != "ok":
         return f"the status is '{found.status}' ({found.message})"
-    if not found.trained and found.weights != record.weights_sha256:
+    if not found.trained and found.weights != record.weights_sha256:  # guard: verify-weights
         return "best.pt holds other weights than the record names"
     if missing := [name for name in ("test_ppl", "valid_ppl") if not record.metrics.get(name, 0.0) > 0]:
         return f"the record has no {missing[0]} above zero"
@@ -175,7 +175,7 @@ def _fault(given: StoredRecord, found: Measured, allowed: float) -> str:
                 return f"{name} is {here:,.6g}, the record has {there:,.6g}"
     if found.trained and not _curves_agree(record.curve, found.curve, allowed):
         return "the learning curve differs"
-    if found.weights == record.weights_sha256 and not _tokens_agree(given.scores, found.scores):
+    if found.weights == record.weights_sha256 and not _tokens_agree(given.scores, found.scores):  # guard: verify-tokens
         return "the scores of single tokens differ"
     return ""
 

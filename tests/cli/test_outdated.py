@@ -87,6 +87,7 @@ def states(harness, *arguments) -> list[str]:
     return [trial["state"] for trial in commands.planned(harness, *arguments)]
 
 
+@pytest.mark.guards("outdated-reported", "outdated-planned")
 def test_a_forward_multiplied_by_zero_keeps_no_old_number_in_silence(trained, edit, run, harness):
     """The attack: it was 'nothing to run', and the old numbers."""
     before = commands.record_files(trained)
@@ -110,6 +111,7 @@ def test_plan_says_what_changed_for_people_too(trained, edit, harness):
     assert CHANGED in done.out
 
 
+@pytest.mark.guards("docstring-no-code")
 def test_comments_docstrings_and_formatting_change_nothing(trained, edit, run, harness):
     edit(
         ('    """Softmax by a product of two narrow matrices."""\n', ""),
@@ -165,6 +167,7 @@ def test_a_new_seed_is_trained_and_no_mean_is_over_both_versions(trained, edit, 
     assert f"{found[2].metrics['test_ppl']:.2f}" in [cell.strip(" *") for cell in line.split("|")]
 
 
+@pytest.mark.guards("command-trains-only-that")
 def test_the_command_of_the_sentence_trains_what_it_says_where_new_seeds_are_of_the_new_code(
     trained, edit, run, harness
 ):

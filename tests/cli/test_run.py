@@ -42,6 +42,7 @@ def test_a_missing_table_is_written_when_there_is_nothing_to_run(finished, run):
     assert place.read_text() == before
 
 
+@pytest.mark.guards("table-on-ctrl-c", "fuller-table-kept")
 def test_an_interrupted_run_says_what_is_saved_and_leaves_the_files_of_a_finished_one(finished, run, monkeypatch):
     folder = finished / "results" / "tables"
     before = {path: path.read_bytes() for path in folder.iterdir()}
@@ -97,6 +98,7 @@ def test_a_run_of_some_trials_of_a_fresh_clone_leaves_the_whole_table(finished, 
     assert table_rows((folder / "tiny.md").read_text()) == {"softmax": "2/2", "mos(num_mixtures=2)": "2/2"}
 
 
+@pytest.mark.guards("record-settings")
 def test_a_record_with_other_settings_is_trained_anew(finished, run):
     folder = finished / "results" / "runs" / "tiny"
     names = sorted(path.parent.name for path in folder.glob("*/record.json"))
@@ -262,6 +264,7 @@ def test_ctrl_c_ends_a_run_inline_with_130_and_no_record(fresh):
     assert record_files(fresh) == {}
 
 
+@pytest.mark.guards("weights-truncated", "imported-have-no-weights")
 def test_finished_trials_without_weights_are_one_warning_and_imported_ones_none(finished, run):
     first, second, third, fourth = sorted(path.parent for path in finished.glob("results/runs/tiny/*/best.pt"))
     (first / "best.pt").unlink()

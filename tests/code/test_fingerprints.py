@@ -108,6 +108,7 @@ def test_the_code_of_a_head_counts_and_its_comments_do_not(plugged):
     assert after.model_copy(update={"head": before.head}) == before
 
 
+@pytest.mark.guards("imports-count")
 def test_another_module_of_a_plug_ins_distribution_counts(plugged):
     before = head_of("plugged").head
     edited(plugged / "plugmaths.py", "2.0", "0.0")
@@ -200,6 +201,7 @@ def test_a_record_whose_code_is_another_here_is_outdated():
     assert not is_outdated(handmade.record(code=other, status="diverged"))
 
 
+@pytest.mark.guards("unknown-hash")
 @pytest.mark.parametrize("change", [{"harness": "0" * 64}, {"dirty": True}, {"head": UNKNOWN}])
 def test_the_harness_a_dirty_tree_and_an_unknown_hash_make_no_record_outdated(change):
     assert changed(handmade.record(code=of_trial(SPEC).model_copy(update=change))) == ()

@@ -50,6 +50,7 @@ def test_the_hash_is_the_same_under_every_supported_python():
     assert digest(SOURCE) == PINNED
 
 
+@pytest.mark.guards("docstring-no-code")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -91,6 +92,7 @@ def test_code_counts(before, after):
     assert digest(SOURCE.replace(before, after)) != digest(SOURCE)
 
 
+@pytest.mark.guards("later-python-field")
 def test_a_field_that_a_later_python_adds_does_not_count_while_it_is_empty():
     tree = ast.parse("def f():\n    return 1")
     later = type("FunctionDef", (ast.FunctionDef,), {"_fields": (*ast.FunctionDef._fields, "type_params")})
@@ -100,6 +102,7 @@ def test_a_field_that_a_later_python_adds_does_not_count_while_it_is_empty():
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+@pytest.mark.guards("empty-text-no-code")
 def test_the_empty_text_that_python_3_12_puts_behind_a_nested_format_does_not_count():
     tree = ast.parse("f'{x:{width}}'")
     before = sha256_of(tree)
@@ -155,6 +158,7 @@ PLUG = {
 }
 
 
+@pytest.mark.guards("imports-count")
 def test_the_closure_is_what_a_module_imports_of_its_packages_and_what_that_imports(packages):
     packages(**PLUG)
     assert names("plugged.head", "plugged") == [

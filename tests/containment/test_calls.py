@@ -34,6 +34,7 @@ def test_an_ordinary_exception_passes_as_it_is():
     assert raised.value is error
 
 
+@pytest.mark.guards("exit-is-components-error", "unshowable-error")
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -52,6 +53,7 @@ def test_what_would_end_the_program_names_the_component_and_the_place(error, sai
     assert raised.value.__cause__ is error
 
 
+@pytest.mark.guards("stop-is-users")
 def test_around_a_trial_an_interrupt_that_no_component_raised_is_the_users():
     with pytest.raises(Interrupted), contained("head x"):
         raise Interrupted
@@ -59,6 +61,7 @@ def test_around_a_trial_an_interrupt_that_no_component_raised_is_the_users():
         raise KeyboardInterrupt
 
 
+@pytest.mark.guards("signal-is-no-components")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGALRM])
 def test_what_a_signals_handler_raises_passes_through_a_component(number):
     class Rung(BaseException):
@@ -98,6 +101,7 @@ def test_off_the_main_thread_no_interrupt_is_the_users():
     assert said.startswith("head x raised KeyboardInterrupt (test_calls.py, line ")
 
 
+@pytest.mark.guards("handlers-back")
 def test_signal_handlers_are_put_back():
     before = signal.getsignal(signal.SIGINT)
     with marked_signals():
@@ -116,6 +120,7 @@ def test_a_change_that_makes_the_call_fail_is_what_is_told():
     assert isinstance(raised.value.__cause__, RuntimeError)
 
 
+@pytest.mark.guards("torch-settings-back")
 def test_several_changes_are_one_sentence():
     def forward():
         torch.set_default_dtype(torch.float64)

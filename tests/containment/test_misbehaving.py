@@ -116,6 +116,7 @@ def test_a_backbone_is_named_too(does, where, named, tmp_path):
     assert named in record.message
 
 
+@pytest.mark.guards("settings-compared-in-trial")
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("where", ["constructor", "forward", "training_loss", "nll"])
 @pytest.mark.parametrize("does", CHANGING)
@@ -142,6 +143,7 @@ def test_the_next_trials_train_as_if_none_of_them_had_been(where, tmp_path, monk
     assert [bits(softmax), bits(drawing)] == [bits(record) for record in alone]
 
 
+@pytest.mark.guards("process-state-back")
 def test_what_else_a_component_changes_is_put_back_and_said_in_the_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     filters, handlers = list(warnings.filters), [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
@@ -157,6 +159,7 @@ def test_what_else_a_component_changes_is_put_back_and_said_in_the_log(tmp_path,
     assert warning in log_of(tmp_path, record)
 
 
+@pytest.mark.guards("constructor-seed")
 def test_a_component_that_draws_from_any_generator_is_honest_and_repeats_by_its_seed(tmp_path):
     random.seed(1), np.random.seed(1)
     first = trained(tmp_path / "1", "drawing")
@@ -166,6 +169,7 @@ def test_a_component_that_draws_from_any_generator_is_honest_and_repeats_by_its_
     assert bits(first[0]) == bits(second[0])
 
 
+@pytest.mark.guards("lone-surrogates")
 def test_lone_surrogates_are_written_with_backslashes_in_log_and_record(tmp_path):
     (record,) = trained(tmp_path, head("surrogate", "forward"))
     assert (record.status, record.message) == ("error", r"RuntimeError: caf\udce9")
@@ -173,6 +177,7 @@ def test_lone_surrogates_are_written_with_backslashes_in_log_and_record(tmp_path
     log_of(tmp_path, record).decode()  # it is UTF-8
 
 
+@pytest.mark.guards("message-length")
 def test_a_message_of_fifty_megabytes_is_short_in_the_record_and_capped_in_the_log(tmp_path):
     (record,) = trained(tmp_path, head("long", "forward"))
     assert record.status == "error"
@@ -205,6 +210,7 @@ def test_a_real_ctrl_c_within_a_component_is_the_users(tmp_path, monkeypatch):
         trials(tmp_path, head("nothing", "plan"))
 
 
+@pytest.mark.guards("tune-exit-is-no-components")
 def test_the_exit_by_which_ray_tune_ends_a_trial_passes_and_leaves_no_record(tmp_path):
     def ended(progress):
         raise SystemExit(0)

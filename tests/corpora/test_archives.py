@@ -48,6 +48,7 @@ def test_a_pinned_file_is_cut_out_of_its_archive_once(pinned, tmp_path):
     assert asked == ["http://nowhere/text8.zip"]
 
 
+@pytest.mark.guards("archive-hash")
 def test_an_archive_of_another_content_is_never_opened(pinned, tmp_path, monkeypatch):
     file, asked = pinned
     (tmp_path / "text8").mkdir()
@@ -58,6 +59,7 @@ def test_an_archive_of_another_content_is_never_opened(pinned, tmp_path, monkeyp
     assert asked == []
 
 
+@pytest.mark.guards("member-hash")
 def test_a_member_of_another_content_is_one_sentence_and_leaves_nothing(pinned, tmp_path):
     file, _ = pinned
     wrong = PinnedFile("text8/valid.txt", NAME, sha256(b"another"), archive=file.archive)

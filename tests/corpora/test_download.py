@@ -62,6 +62,7 @@ def test_file_with_the_right_hash_is_there_afterwards_and_not_fetched_twice(serv
     assert server.requested == ["/text.txt"]
 
 
+@pytest.mark.guards("download-hash")
 def test_download_with_another_hash_is_refused_and_leaves_nothing(server, tmp_path):
     with pytest.raises(CorpusError, match="the downloaded file has another sha256 than the pinned one"):
         fetch(pinned(server, content=OTHER), tmp_path)
@@ -105,6 +106,7 @@ def test_data_folder_that_is_a_file_is_one_sentence(server, tmp_path):
     assert files(tmp_path) == ["corpus"]
 
 
+@pytest.mark.guards("present-file-hash")
 def test_present_file_with_another_content_is_named_with_both_hashes_and_left_alone(server, tmp_path):
     place = tmp_path / "corpus" / "text.txt"
     place.parent.mkdir()

@@ -116,6 +116,7 @@ def files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.guards("download-again")
 @pytest.mark.parametrize(
     ("name", "requested"),
     [
@@ -134,6 +135,7 @@ def test_bad_hash_or_a_cut_transfer_is_tried_once_more(name, requested, server, 
     assert server.requested == requested
 
 
+@pytest.mark.guards("download-too-slow", "download-too-long", "download-stalls")
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

@@ -186,6 +186,7 @@ def changed(here, tmp_path):
     return keep(here, other), other
 
 
+@pytest.mark.guards("import-conflicts")
 def test_a_different_record_is_a_conflict_and_nothing_is_written(sent, here, tmp_path, harness):
     folder, _ = changed(here, tmp_path)
     before = files(tmp_path)
@@ -219,6 +220,7 @@ def test_a_damaged_record_here_is_no_conflict(there, sent, here):
     assert place.with_name("record.bad").read_text() == "{"
 
 
+@pytest.mark.guards("import-contradiction")
 def test_other_results_of_a_trial_in_another_suite_are_told_and_none_is_replaced(sent, here, tmp_path, harness):
     one, two, three, _ = planned(tmp_path)
     better = {"test_ppl": 1.5, "scored_test_tokens": 3.0}
@@ -234,6 +236,7 @@ def test_other_results_of_a_trial_in_another_suite_are_told_and_none_is_replaced
     assert {place: files(place) for place in before} == before
 
 
+@pytest.mark.guards("invalid-in-another-suite")
 def test_an_import_names_a_trial_that_is_invalid_in_another_suite(sent, here, tmp_path, harness):
     (one, *_) = planned(tmp_path)
     keep(here, record_of(one, suite="other", status="invalid"), timed=False, scored=False)

@@ -43,6 +43,7 @@ def test_the_folder_of_a_dead_driver_is_removed_and_the_link_to_it(session, gone
     assert not latest.is_symlink()
 
 
+@pytest.mark.guards("ray-folders-of-dead")
 def test_the_folder_of_a_living_driver_stays(session):
     folder = session(None)
     folders.mark(folder)
@@ -58,6 +59,7 @@ def test_what_is_not_known_to_be_ours_stays(session, driver):
     assert (folder / "logs" / "raylet.out").exists()
 
 
+@pytest.mark.guards("ray-folders-of-user")
 def test_the_folder_of_another_user_stays(session, gone, monkeypatch):
     folder, this = session(gone), os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: this + 1)
@@ -65,6 +67,7 @@ def test_the_folder_of_another_user_stays(session, gone, monkeypatch):
     assert folder.exists()
 
 
+@pytest.mark.guards("ray-folders-of-user")
 def test_a_link_to_a_folder_of_others_is_not_followed(session, gone, tmp_path):
     theirs = session(gone, "theirs")
     (tmp_path / "ray" / "session_link").symlink_to(theirs)

@@ -105,6 +105,7 @@ def test_once_all_rows_have_their_timing_nothing_is_done(place):
     assert place.said == ["timing 2 models, one at a time ...", "timed 2 models in 3 rounds"]
 
 
+@pytest.mark.guards("timed-in-one-pass")
 def test_where_one_row_lacks_its_timing_all_are_timed_together(place):
     place.finish(0, 1, 2, 3)
     assert place.time(place.trials[:2])
@@ -208,6 +209,7 @@ def test_what_fails_in_a_pass_is_a_warning_each(place):
     assert "\x1b" not in warning
 
 
+@pytest.mark.guards("timing-pass-fails")
 @pytest.mark.parametrize("error", [RuntimeError("the worker died\nat once"), OSError("no space"), RuntimeError()])
 def test_a_pass_that_fails_is_one_warning_and_no_failed_run(place, monkeypatch, error):
     def fails(*arguments):

@@ -207,6 +207,7 @@ def forged(run: Run, **changes) -> None:
     sealed.save(choices.Tuning(suite="tuned", choices=tuple(made)), run.runs / choices.FILE_NAME)
 
 
+@pytest.mark.guards("choice-of-plan")
 @pytest.mark.parametrize("point", [{"train.momentum": 0.5}, {"train.lr": 7.5}, {}])
 def test_a_stored_point_that_is_not_of_its_trial_does_not_count(copied, point, tmp_path, capsys):
     before = harness.load_study(copied.suite, results=copied.results).table()
@@ -257,6 +258,7 @@ def fail(run: Run, head: str, lr: float, status: str) -> None:
     (run.runs / choices.FILE_NAME).unlink(missing_ok=True)
 
 
+@pytest.mark.guards("tuning-failed")
 @pytest.mark.parametrize("status", ["oom", "error", "timeout"])
 def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failure_of_the_run(copied, status):
     worse = {0.5, 1.0} - {harness.load_study(copied.suite, results=copied.results).rows[1].tuned["train.lr"]}
@@ -303,6 +305,7 @@ def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):
         study.write_table()
 
 
+@pytest.mark.guards("tuning-record-of-table")
 def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp_path):
     run = Run(tmp_path)
     first = SUITE.replace("epochs: 1, seed: 9", "epochs: 2, seed: 9").replace(", 1.0e+30", "")

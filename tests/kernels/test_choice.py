@@ -140,6 +140,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.guards("form-on-certain-words", "form-not-a-number")
 @pytest.mark.parametrize(("form", "name", "told"), FAULTS.values(), ids=FAULTS)
 def test_a_wrong_kernel_for_training_is_refused(form, name, told):
     assert told in tried(form, name)
@@ -344,6 +345,7 @@ def test_each_evaluation_checks_the_nll_again_with_fewer_tokens(counted):
     assert counted == [("rows", choice.TOKENS)] * 2 + [("rows", choice.FEWER_TOKENS)] * 2
 
 
+@pytest.mark.guards("form-left-out", "form-agreed")
 def test_what_is_wrong_is_left_out_with_a_sentence_and_the_next_form_runs(counted):
     told, form = [], faulty(after=scaled("scale", 1.01))
     with using(Choice()):
@@ -359,6 +361,7 @@ def test_what_is_wrong_is_left_out_with_a_sentence_and_the_next_form_runs(counte
     assert current.sentences() == (sentence,)
 
 
+@pytest.mark.guards("lean-left-out")
 def test_where_the_lean_evaluation_is_left_out_the_equations_run(monkeypatch):
     mixture = Mixture(torch.ones(1, 1, 1, 2, requires_grad=True), None, torch.zeros(4, 2))
     monkeypatch.setattr(forms, "lean", lambda *arguments: pytest.fail("the lean evaluation ran"))
@@ -383,6 +386,7 @@ def test_what_raises_is_left_out_with_its_first_line():
     assert left_out == {"rows": "it raised RuntimeError: CUDA error: misaligned address"}
 
 
+@pytest.mark.guards("form-out-of-memory")
 def test_want_of_memory_says_nothing_of_a_form():
     current = on_cpu(raising(torch.OutOfMemoryError("CUDA out of memory")))
     with using(current), pytest.raises(torch.OutOfMemoryError):
@@ -405,6 +409,7 @@ def test_a_form_is_written_down_while_it_is_tried(counted):
     assert events == ["rows", "done"]
 
 
+@pytest.mark.guards("gpu-lost")
 def test_a_process_whose_gpu_is_lost_ends(monkeypatch, capfd):
     ended = []
     monkeypatch.setattr(os, "_exit", ended.append)

@@ -39,6 +39,7 @@ def test_the_faster_route_is_taken_if_it_is_exact(monkeypatch, speedup, error, r
     assert (found.route, found.speedup, found.error, found.exact) == (route, speedup, error, error < 1e-5)
 
 
+@pytest.mark.guards("route-there")
 def test_without_onednn_nothing_is_measured(monkeypatch):
     onednn.imitate("absent", monkeypatch.setattr)
     for measured in ("_speedup", "_error"):
@@ -57,6 +58,7 @@ def test_this_machine_is_measured_and_its_switch_put_back():
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
 
+@pytest.mark.guards("route-exact")
 def test_products_with_bfloat16_inside_are_noticed_and_not_taken_however_fast(monkeypatch):
     onednn.imitate("inexact", monkeypatch.setattr)
     monkeypatch.setattr(products, "_speedup", lambda: 9.0)

@@ -7,6 +7,7 @@ import pytest
 from harness.machine.files import kept, read_bounded, write_atomically
 
 
+@pytest.mark.guards("failed-write-removed")
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
 def test_a_write_that_fails_midway_leaves_the_old_content_and_no_temporary_file(tmp_path, monkeypatch, failing):
     place = tmp_path / "record.json"
@@ -30,6 +31,7 @@ def test_write_atomically_replaces_the_content_and_makes_the_folders(tmp_path):
     assert [path.name for path in place.parent.iterdir()] == ["table.md"]
 
 
+@pytest.mark.guards("file-size")
 def test_a_file_of_the_bound_is_read_and_one_byte_more_refused(tmp_path):
     place = tmp_path / "file"
     for content in (b"", b"x" * 1000):
@@ -40,6 +42,7 @@ def test_a_file_of_the_bound_is_read_and_one_byte_more_refused(tmp_path):
         read_bounded(place, 1000)
 
 
+@pytest.mark.guards("file-as-long-as-it-says")
 @pytest.mark.parametrize("place", ["/proc/self/environ", "/proc/self/status"])
 def test_what_is_longer_than_it_says_is_refused(place):
     with pytest.raises(OSError, match="its content has another length than its size"):

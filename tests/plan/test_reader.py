@@ -108,6 +108,7 @@ def test_mistake_is_reported_once_at_its_own_line_and_column(problems, text, pro
     assert problems(text, call=read) == [problem]
 
 
+@pytest.mark.guards("suite-size")
 def test_suite_may_have_256_kib_and_no_more(write, problems):
     head = "a: 1\n#"
     assert read(write(head + "x" * (MAX_BYTES - len(head))))[0] == {"a": 1}
@@ -123,6 +124,7 @@ def test_alias_bomb_is_refused(problems):
     assert problem.endswith("expands to more than 12000 values")
 
 
+@pytest.mark.guards("suite-aliases")
 def test_aliases_count_as_often_as_they_are_named(write, problems):
     ones = f"a: &a [{', '.join(['1'] * 199)}]\n"  # 200 values
     assert len(read(write(f"{ones}b: [{', '.join(['*a'] * 58)}]\n"))[0]["b"]) == 58
@@ -147,6 +149,7 @@ def test_ten_thousand_brackets_are_one_sentence(problems, text):
     assert problem.endswith(": nested more than 20 deep")
 
 
+@pytest.mark.guards("suite-alias-of-itself")
 @pytest.mark.parametrize("text", ["&a {b: *a}", "x: &a {b: *a}", "x: &a [*a]", "x: &a [1, {b: [*a]}]"])
 def test_alias_of_itself_is_refused(problems, text):
     (problem,) = problems(text, call=read)

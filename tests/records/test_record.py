@@ -71,6 +71,7 @@ def test_a_torn_record_is_refused_with_its_path(tmp_path, kept):
     assert str(place) in str(caught.value)
 
 
+@pytest.mark.guards("record-checksum")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -101,6 +102,7 @@ def test_json_that_is_no_record_is_refused_with_its_path(tmp_path, content):
     assert str(place) in str(caught.value)
 
 
+@pytest.mark.guards("record-schema")
 def test_a_record_of_another_schema_is_refused(tmp_path):
     place = store.save(record(schema_version=2), tmp_path)
     with pytest.raises(RecordError, match="schema 2, expected 1") as caught:
@@ -108,6 +110,7 @@ def test_a_record_of_another_schema_is_refused(tmp_path):
     assert str(place) in str(caught.value)
 
 
+@pytest.mark.guards("record-of-this-trial")
 def test_a_record_in_the_folder_of_another_trial_is_refused(tmp_path):
     store.save(record(), tmp_path)
     shutil.copytree(tmp_path / "0123456789ab", tmp_path / "ba9876543210")
@@ -125,6 +128,7 @@ def test_load_all_collects_the_good_and_names_the_bad(tmp_path):
     assert str(tmp_path / ("b" * 12) / "record.json") in warnings[0]
 
 
+@pytest.mark.guards("ok-against-certificate")
 def test_a_record_that_says_ok_against_its_certificate_is_invalid_with_one_warning(tmp_path):
     forged = record(certificate=handmade.certificate(nll_gap=0.7))
     place = store.save(forged, tmp_path)
@@ -149,6 +153,7 @@ def test_a_record_whose_certificate_holds_or_failed_in_its_trial_is_as_it_was_wr
         assert saved.uncertified == (certificate is None)
 
 
+@pytest.mark.guards("replaced-record-kept")
 def test_a_record_set_aside_counts_no_more_and_is_kept(tmp_path):
     place = store.save(record(), tmp_path)
     content = place.read_bytes()
@@ -162,6 +167,7 @@ def test_setting_nothing_aside_is_no_error(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.guards("finite-numbers")
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_are_not_finite_are_refused(value):
     with pytest.raises(ValidationError, match="finite"):

@@ -79,6 +79,7 @@ def with_invalid(line):
     return replace(line, records={**found, seed: last.model_copy(update={"status": "invalid"})})
 
 
+@pytest.mark.guards("invalid-row")
 def test_an_invalid_row_is_neither_compared_nor_a_baseline(table, evidence):
     lines = table([100, 101, 102], [90, 91, 92], [1, 1, 1])
     assert set(compare(lines, evidence)) == {1, 2}

@@ -348,6 +348,7 @@ def test_a_trial_in_two_suites_counts_once_where_its_results_agree(finish, found
     assert (softmax["finished"], softmax["peak MiB"]) == ("2026-03-02", "800")
 
 
+@pytest.mark.guards("leaderboard-contradiction")
 @pytest.mark.parametrize("forged", [{"ppls": [1.5, 0, 0, 0]}, {"ppls": [10.0, 0, 0, 0], "weights_sha256": "cd" * 32}])
 def test_a_trial_with_other_results_in_a_second_suite_is_in_no_mean_whatever_its_date(finish, harness, results, forged):
     (first, *_) = finish(ppls=[10.0, 12.0, 9.0, 9.5])
@@ -363,6 +364,7 @@ def test_a_trial_with_other_results_in_a_second_suite_is_in_no_mean_whatever_its
     assert f"Left out: trials of which two suites have different results: {first.id}." in done.out
 
 
+@pytest.mark.guards("invalid-in-another-suite")
 def test_a_trial_that_is_invalid_in_one_suite_does_not_count_by_an_older_record_in_another(finish, harness, results):
     (first, *_) = finish(ppls=[1.5, 12.0, 9.0, 9.5], certificate=None)
     invalid = {"status": "invalid", "certificate": handmade.certificate(nll_gap=0.7)}
@@ -439,6 +441,7 @@ def test_no_suite_takes_the_leaderboards_name(tmp_path, harness):
     assert "suite.yaml:1:7: name: must not be 'leaderboard'" in done.err
 
 
+@pytest.mark.guards("one-version")
 def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(finish, found):
     (spec,) = {record.spec.head.name: record.spec for record in finish(ppls=[10.0, 12.0, 0, 0])}.values()
     here = fingerprints.of_trial(spec)

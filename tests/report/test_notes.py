@@ -137,6 +137,7 @@ def test_what_was_left_out_on_the_gpu_is_told_once(suite_of, record_of):
     assert notes(suite, record_of(suite.trials[0]), about="Switched off") == []
 
 
+@pytest.mark.guards("unscored-named")
 def test_trials_without_token_scores_are_named(tmp_path, harness):
     trials = bundles.planned(tmp_path)
     for number, spec in enumerate(trials):

@@ -77,6 +77,7 @@ def test_what_is_written_says_of_how_many_trials_it_is(command, call, project):
     assert [outputs.trials_of(Path(path), content) for path, content in files.items()] == [expected] * len(files)
 
 
+@pytest.mark.guards("fuller-table-kept")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_is_replaced_by_what_is_made_of_fewer_trials(command, call, project):
     assert call(command).code == 0
@@ -142,6 +143,7 @@ def test_the_files_of_a_table_are_replaced_together_or_not_at_all(gone, call, pr
     assert written(project) == before
 
 
+@pytest.mark.guards("plot-size")
 @pytest.mark.parametrize("kept", ["*.svg", "*.png", "perplexity_by_parameters.svg", "perplexity_by_parameters.png"])
 def test_a_plot_alone_keeps_page_and_plots_from_being_replaced(kept, call, project):
     assert call("report").code == 0
@@ -158,6 +160,7 @@ def test_a_plot_alone_keeps_page_and_plots_from_being_replaced(kept, call, proje
     assert written(project) == before
 
 
+@pytest.mark.guards("table-of-unknown-size-kept")
 def test_a_file_that_does_not_say_is_replaced_by_finished_suites_only(call, project):
     place = project / "results" / "tables" / "small.md"
     place.parent.mkdir(parents=True)

@@ -376,6 +376,7 @@ def test_the_same_records_give_the_same_bytes_whatever_the_users_settings(suite,
         assert "Matplotlib v" not in plot.svg
 
 
+@pytest.mark.guards("plot-no-formula")
 def test_what_a_label_says_is_text(suite, made, kinds):
     kinds("perplexity_by_mixtures")
     hostile = '</text><script>alert(1)</script> $\\frac{1}$ "\x1b[31m'

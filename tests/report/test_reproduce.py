@@ -73,6 +73,7 @@ def test_the_commands_of_the_suites_here_select_their_rows(name, monkeypatch):
         assert selected(command, loaded) == line.trials
 
 
+@pytest.mark.guards("command-fits")
 def test_a_value_that_no_condition_can_say_is_told_by_ids(suite_of, monkeypatch):
     suite = suite_of(TWO_OF_ALL)
     monkeypatch.chdir(suite.path.parent.parent)

@@ -91,6 +91,7 @@ def test_the_state_counts_trials_that_are_not_ok(suite_of, record_of, statuses, 
     assert rows(suite, made)[1].state == expected
 
 
+@pytest.mark.guards("invalid-row")
 def test_a_row_with_an_invalid_trial_has_no_values_whatever_its_others_say(suite_of, record_of):
     suite = suite_of(SUITE)
     three, one, two = of_head(suite, "softmax")

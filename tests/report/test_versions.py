@@ -87,6 +87,7 @@ def test_rows_that_another_harness_trained_are_marked(suite_of, record_of):
     assert "mos(num_mixtures=2) ¶" in table
 
 
+@pytest.mark.guards("one-version", "version-here")
 @pytest.mark.parametrize(
     ("codes", "mean", "state", "told"),
     [

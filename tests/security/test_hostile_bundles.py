@@ -114,6 +114,7 @@ def test_what_is_no_file_is_refused(tmp_path):
             import_records(tmp_path / place, tmp_path / "results")
 
 
+@pytest.mark.guards("bundle-odd-members")
 @pytest.mark.parametrize(
     "path",
     [
@@ -175,6 +176,7 @@ def test_a_member_that_is_missing_is_refused(content, trial, sentence):
     assert "it has no manifest.json" in sentence(packed({f"{trial}/record.json": b"{}"}))
 
 
+@pytest.mark.guards("bundle-links")
 @pytest.mark.parametrize("mode", [stat.S_IFLNK | 0o777, stat.S_IFDIR | 0o755, stat.S_IFIFO, stat.S_IFCHR])
 def test_what_is_no_regular_file_is_refused(mode, content, trial, sentence):
     about = zipfile.ZipInfo(f"{trial}/record.json")
@@ -184,6 +186,7 @@ def test_what_is_no_regular_file_is_refused(mode, content, trial, sentence):
     assert "is no regular file" in sentence(packed(target, record=about))
 
 
+@pytest.mark.guards("bundle-twice")
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_member_that_is_there_twice_is_refused(made, content, trial, sentence, tmp_path):
     place = tmp_path / "twice.zip"
@@ -196,6 +199,7 @@ def test_a_member_that_is_there_twice_is_refused(made, content, trial, sentence,
     assert "names one trial twice" in sentence(packed({**content, "manifest.json": json.dumps(manifest).encode()}))
 
 
+@pytest.mark.guards("bundle-member-size")
 def test_a_bomb_is_not_unpacked(content, trial, sentence):
     bomb = with_manifest({**content, f"{trial}/record.json": bytes(64 * 2**20)})  # of honest size: 64 kB packed
     assert "record.json' has more than 16,777,216 bytes" in sentence(packed(bomb))
@@ -214,6 +218,7 @@ def test_a_member_that_is_larger_than_it_says_is_not_unpacked_further(content, t
     assert "is damaged, or was not made by `harness export` (Bad CRC-32" in sentence(small)
 
 
+@pytest.mark.guards("bundle-index-size", "bundle-64-bit")
 def test_the_index_is_bounded_before_it_is_read(made, sentence):
     sound = (made / "sound.zip").read_bytes()
     claimed = sound[:-10] + struct.pack("<L", 2**30) + sound[-6:]
@@ -239,6 +244,7 @@ def test_an_encrypted_member_is_refused(content, sentence):
     assert "encrypted" in sentence(place[:index] + b"\1" + place[index + 1 :])
 
 
+@pytest.mark.guards("bundle-schema")
 @pytest.mark.parametrize(
     ("manifest", "reason"),
     [
@@ -258,6 +264,7 @@ def test_a_manifest_of_another_kind_is_refused(manifest, reason, content, senten
     assert reason in sentence(packed({**content, "manifest.json": manifest}))
 
 
+@pytest.mark.guards("bundle-member-hash")
 def test_a_file_that_is_not_what_the_manifest_says_is_refused(content, trial, sentence):
     record = content[f"{trial}/record.json"]
     other = record.replace(b'"seed": 1', b'"seed": 7')
@@ -274,6 +281,7 @@ def resealed(record: bytes, **changes) -> bytes:
     return json.dumps({**content, "sha256": checksum(content)}).encode()
 
 
+@pytest.mark.guards("record-id")
 def test_a_record_that_is_none_of_its_trial_is_refused(content, trial, sentence):
     path = f"{trial}/record.json"
     spec = json.loads(content[path])["spec"]
@@ -289,6 +297,7 @@ def test_a_record_that_is_none_of_its_trial_is_refused(content, trial, sentence)
     assert "the checksum" in sentence(packed(with_manifest({**content, path: content[path].replace(b": 1", b": 3")})))
 
 
+@pytest.mark.guards("bundle-sidecars")
 def test_what_lies_beside_a_record_must_be_the_records(content, trial, sentence, tmp_path):
     (spec, *_) = planned(tmp_path / "plan")
     other = timing_of(record_of(spec, weights_sha256="cd" * 32))
@@ -302,6 +311,7 @@ def test_what_lies_beside_a_record_must_be_the_records(content, trial, sentence,
         )
 
 
+@pytest.mark.guards("record-names-file")
 def test_no_file_is_opened_on_the_word_of_a_record(content, trial, tmp_path):
     private = tmp_path / "private"
     private.mkdir()

@@ -136,6 +136,7 @@ def test_the_same_record_without_a_lie_counts(lied):
     assert (len(found), len(told)) == (32, len(expected))
 
 
+@pytest.mark.guards("record-plausible", "metric-range", "curve-plausible", "date-plausible", "digest-plausible")
 @pytest.mark.parametrize("command", ["table", "report", "plan"])
 def test_a_suites_commands_say_one_sentence_of_each_lie(command, lied, harness):
     folder, expected = lied
@@ -212,6 +213,7 @@ def test_the_curve_of_any_number_of_epochs_counts(epochs, tmp_path):
     assert len(store.load(tmp_path, spec.id).curve) == math.ceil(epochs)
 
 
+@pytest.mark.guards("record-settings")
 def test_a_record_with_another_trials_settings_counts_for_neither(tmp_path, harness):
     one, other, *_ = bundles.planned(tmp_path)
     foreign = other.model_copy(update={"id": one.id, "head": other.head.model_copy(update={"name": "nosuch"})})
@@ -222,6 +224,7 @@ def test_a_record_with_another_trials_settings_counts_for_neither(tmp_path, harn
         assert f"warning: the record of trial {one.id} does not count: it is of nosuch" in done.err
 
 
+@pytest.mark.guards("timing-plausible")
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

@@ -96,6 +96,7 @@ def test_every_head_and_backbone_goes_on_in_one_run_under_ray_to_the_same_bits(m
     assert place.leftovers() == []
 
 
+@pytest.mark.guards("exit-143", "sigterm-handled", case="inline")
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_driver_sigterm_leaves_with_143_and_the_trial_goes_on(executor, place):
     """Under Ray the worker hangs, and is killed."""
@@ -119,6 +120,7 @@ def test_driver_sigterm_leaves_with_143_and_the_trial_goes_on(executor, place):
     assert record["environment"]["sessions"] == 2
 
 
+@pytest.mark.guards("ctrl-c-from-tune")
 def test_ctrl_c_in_a_terminal_marks_trials_incomplete_and_leaves_with_130(place):
     there = place(HELD, "softmax")
     terminal, theirs = pty.openpty()
@@ -138,6 +140,7 @@ def test_ctrl_c_in_a_terminal_marks_trials_incomplete_and_leaves_with_130(place)
     assert states == ["interrupted", "missing"]
 
 
+@pytest.mark.guards("fail-fast-inline", case="inline")
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, place):
     there = place("faulty: {kind: raise, at: 3}", HELD, "softmax")
@@ -153,6 +156,7 @@ def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, p
     assert sorted(record["status"] for record in there.records().values()) == ["error", "ok", "ok"]
 
 
+@pytest.mark.guards("one-writer-per-trial", "record-of-another-driver", case="inline")
 @pytest.mark.parametrize(("executor", "seeds"), [("inline", "[1, 2]"), ("ray", "[1]")], ids=["inline", "ray"])
 def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, seeds, place):
     there = place("softmax", HELD, seeds=seeds)

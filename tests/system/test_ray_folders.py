@@ -21,6 +21,7 @@ def sessions(folder) -> list[str]:
     return sorted(each.name for each in (folder / "ray").glob("session_*") if not each.is_symlink())
 
 
+@pytest.mark.guards("ray-folder-removed")
 def test_nothing_stays_of_good_runs_and_the_logs_of_failed_ones_until_the_next(place, folder):
     here = place("softmax", "{faulty: {kind: raise}}")
     env = {"RAY_TMPDIR": str(folder)}

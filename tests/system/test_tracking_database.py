@@ -135,6 +135,7 @@ def test_mlflow_db_race_several_processes_open_a_fresh_folder_at_once(fresh):
     assert not (fresh.results / "mlflow.db.new").exists()
 
 
+@pytest.mark.guards("mlflow-made-whole")
 def test_mlflow_db_race_a_creator_that_dies_leaves_no_half_made_database(fresh):
     ((code, _),) = together(driver(fresh, "search_experiments"))
     assert code == -signal.SIGKILL
@@ -149,6 +150,7 @@ def test_two_drivers_log_the_same_trial_as_one_run(place):
     assert len(runs_of(place.results, ViewType.ALL)) == 1
 
 
+@pytest.mark.guards("mlflow-one-writer")
 @pytest.mark.parametrize("action", ["log", "catch_up", "describe"])
 def test_two_drivers_every_writing_waits_for_the_other(place, monkeypatch, action):
     tracker = Tracker(place.results)
@@ -170,6 +172,7 @@ def test_a_killed_driver_leaves_no_run_or_one_that_is_known_as_incomplete(left):
     assert database.left_running(left.results) == begun
 
 
+@pytest.mark.guards("one-run-per-trial")
 @pytest.mark.parametrize("write", ["log", "catch_up"])
 def test_zombie_runs_of_a_killed_driver_are_replaced(place, zombie, write):
     assert database.left_running(place.results) == [place.record.id]
@@ -184,6 +187,7 @@ def test_zombie_runs_of_a_killed_driver_are_replaced(place, zombie, write):
     assert run.info.run_id != zombie.info.run_id
 
 
+@pytest.mark.guards("run-ended", "run-digest")
 @pytest.mark.parametrize("status", ["FINISHED", "KILLED", "RUNNING"])
 @pytest.mark.parametrize("right_digest", [True, False])
 def test_a_run_shows_a_record_only_with_its_digest_and_its_final_status(place, status, right_digest):
@@ -197,6 +201,7 @@ def test_a_run_shows_a_record_only_with_its_digest_and_its_final_status(place, s
     assert kept == (right_digest and status == "FINISHED")
 
 
+@pytest.mark.guards("run-of-living-writer")
 @pytest.mark.parametrize("writer", ["this process", "elsewhere 1 5.00", "no writer", None])
 def test_zombie_runs_of_the_living_and_of_other_hosts_are_left_alone(place, writer):
     tracker = Tracker(place.results)
@@ -210,6 +215,7 @@ def test_zombie_runs_of_the_living_and_of_other_hosts_are_left_alone(place, writ
     assert database.left_running(place.results) == []
 
 
+@pytest.mark.guards("process-id-reused")
 def test_a_process_id_that_was_given_to_another_process_is_a_dead_writer():
     host, pid, started = processes.current_process().rsplit(" ", 2)
     assert not processes.has_ended(f"{host} {pid} {started}")
@@ -254,6 +260,7 @@ def test_nonfinite_numbers_are_refused_by_the_record_and_never_reach_mlflow(plac
     assert (run.info.status, run.data.tags["status"], run.data.metrics) == ("FAILED", "diverged", {})
 
 
+@pytest.mark.guards("mlflow-usable", "mlflow-not-locked")
 def test_mlflow_broken_a_locked_database_is_reported_within_seconds(place, monkeypatch):
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
     tracker = Tracker(place.results)
@@ -289,6 +296,7 @@ def test_mlflow_broken_a_database_of_another_schema_is_set_aside_by_sync(place):
     assert len(runs_of(place.results)) == 1
 
 
+@pytest.mark.guards("mlflow-moved")
 def test_moved_results_are_noticed(place, tmp_path):
     Tracker(place.results).log(place.record)
     assert database.made_elsewhere(place.results) is None
@@ -306,6 +314,7 @@ def test_moved_results_are_noticed(place, tmp_path):
 ODD = "a b?c=d%41#e"  # begins options, a quoted character, a fragment, in one address or another
 
 
+@pytest.mark.guards("uri-of-any-name")
 def test_a_results_folder_of_any_name_has_its_database_and_nothing_lies_elsewhere(tmp_path):
     results = tmp_path / ODD
     tracker = Tracker(results)

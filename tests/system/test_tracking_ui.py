@@ -108,6 +108,7 @@ def test_deep_link_opens_the_flat_runs_of_the_suite(links, port):
     assert asked(port, "/")[0] == 200
 
 
+@pytest.mark.guards("ui-allowed-hosts", "ui-environment")
 @pytest.mark.parametrize("host", ["evil.example", "10.evil.example", "192.168.evil.example", "localhost.evil.example"])
 def test_ui_bind_a_foreign_host_header_is_refused(links, port, host):
     assert asked(port, f"{API}/experiments/get?experiment_id=0", host=host)[0] == 403
@@ -119,6 +120,7 @@ def test_ui_bind_the_host_header_of_a_tunnel_is_served(links, port, host):
     assert asked(port, f"{API}/experiments/get?experiment_id=0", host=host)[0] == 200
 
 
+@pytest.mark.guards("ui-environment")
 def test_ui_bind_a_cross_origin_post_is_refused(links, port):
     content = {"name": "planted"}
     assert asked(port, f"{API}/experiments/create", content, origin="http://evil.example")[0] == 403
@@ -135,6 +137,7 @@ def test_ui_bind_no_other_address_of_the_machine_connects(links, port):
             socket.create_connection((address, port), timeout=3)
 
 
+@pytest.mark.guards("ui-address")
 def test_ui_bind_every_socket_is_of_this_machine_only(links, port):
     assert {each.laddr.ip for each in listening() if each.laddr.port == port} == {"127.0.0.1"}
 
@@ -145,6 +148,7 @@ def test_ui_bind_an_address_of_others_is_refused_with_the_way_out(folder, host):
         serve(folder / "results", Address(host=host), None, pytest.fail)
 
 
+@pytest.mark.guards("ui-not-remote")
 def test_ui_bind_the_refusal_is_one_sentence_and_exit_code_2(folder):
     process = commands.started(folder, "ui", "--host", "0.0.0.0")
     out, err = process.communicate(timeout=commands.PATIENCE)
@@ -202,6 +206,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.guards("ui-server-ends")
 def test_a_server_that_does_not_listen_is_killed_with_what_it_started():
     with ui_server.start([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True) as watching:
         both = [psutil.Process(int(pid)) for pid in watching.stdout.readline().split()]
@@ -210,6 +215,7 @@ def test_a_server_that_does_not_listen_is_killed_with_what_it_started():
     assert alive == []
 
 
+@pytest.mark.guards("ui-children-end")
 def test_what_a_server_leaves_that_ends_by_itself_is_ended():
     leaves = "import os, sys, time\npid = os.fork()\nif pid: print(pid, flush=True); sys.exit(3)\ntime.sleep(600)"
     with ui_server.start([sys.executable, "-c", leaves], stdout=subprocess.PIPE, text=True) as watching:

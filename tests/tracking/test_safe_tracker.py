@@ -1,9 +1,12 @@
 """A fault of MLflow is one warning."""
 
+import pytest
+
 from harness.tracking.safe_tracker import SafeTracker
 from harness.tracking.tracker import Tracker
 
 
+@pytest.mark.guards("tracking-fault-is-warning", "tracking-off-after-fault")
 def test_tracking_turns_a_fault_into_one_warning_and_goes_on(results):
     warnings, asked = [], []
     safe = SafeTracker(results, warnings.append)

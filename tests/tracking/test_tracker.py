@@ -214,6 +214,7 @@ def test_runs_beyond_the_first_page_are_listed(suite, results, record_of, monkey
     assert len(runs_of(results, ViewType.ALL)) == len(before) == 6
 
 
+@pytest.mark.guards("all-pages-of-runs")
 def test_runs_beyond_the_first_page_are_removed_too(suite, results, record_of, monkeypatch):
     tracker, original = Tracker(results), MlflowClient.search_runs
     tracker.catch_up("tiny", map(record_of, suite.trials))
@@ -225,6 +226,7 @@ def test_runs_beyond_the_first_page_are_removed_too(suite, results, record_of, m
     assert runs_of(results) == []
 
 
+@pytest.mark.guards("runs-of-others-stay")
 def test_runs_of_other_trials_stay_unless_their_removal_is_asked_for(suite, results, record_of):
     tracker, logged = Tracker(results), list(map(record_of, suite.trials))
     tracker.catch_up("tiny", logged)
@@ -234,6 +236,7 @@ def test_runs_of_other_trials_stay_unless_their_removal_is_asked_for(suite, resu
     assert {run.data.tags["harness.trial_id"] for run in runs_of(results)} == {trial.id for trial in suite.trials[:2]}
 
 
+@pytest.mark.guards("one-run-per-trial")
 def test_two_runs_of_one_trial_are_replaced_by_one(suite, results, record_of):
     tracker, record = Tracker(results), record_of(suite.trials[0])
     tracker.log(record)
@@ -243,6 +246,7 @@ def test_two_runs_of_one_trial_are_replaced_by_one(suite, results, record_of):
     assert len(runs_of(results)) == 1
 
 
+@pytest.mark.guards("runs-of-users-stay")
 def test_a_run_that_a_user_added_stays(suite, results, record_of):
     tracker = Tracker(results)
     tracker.client.create_run(tracker.describe("tiny", "# tiny"), run_name="my own")
@@ -257,6 +261,7 @@ def test_trials_that_differ_in_their_seed_share_a_row(suite, results, record_of)
     assert list(rows.values()) == [[1, 2]] * 3
 
 
+@pytest.mark.guards("run-not-logged-twice")
 def test_the_same_record_again_adds_nothing(suite, results, record_of):
     tracker, record = Tracker(results), record_of(suite.trials[0])
     tracker.log(record)
@@ -288,6 +293,7 @@ def test_a_failed_trial_is_a_failed_run_with_its_message(suite, results, record_
     assert run.data.metrics == {}
 
 
+@pytest.mark.guards("invalid-run")
 def test_an_invalid_trial_is_a_failed_run_without_its_perplexities(suite, results, record_of):
     metrics = {"test_ppl": 0.5, "valid_ppl": 0.5, "train_minutes": 2.0}
     record = record_of(suite.trials[0], "invalid", "the nll of a test token is -8: below 0", metrics=metrics)

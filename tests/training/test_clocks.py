@@ -13,6 +13,7 @@ from harness.training.clocks import RECENT, WARMUP_BATCHES, Clock, Clocks
 CPU = torch.device("cpu")
 
 
+@pytest.mark.guards("warm-up-untimed")
 def test_warmup_is_left_out_of_median_and_quartiles():
     clock = Clock(CPU)
     clock.milliseconds = [1e6] * WARMUP_BATCHES + [10.0, 20.0, 30.0]

@@ -356,6 +356,7 @@ MODELS = {
 }
 
 
+@pytest.mark.guards("graph-random-stream")
 @pytest.mark.parametrize("record", FAULTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, record):
@@ -388,6 +389,7 @@ def test_a_check_leaves_everything_as_it_was(name):
     assert [float(group["lr"]) for group in step.optimizer.param_groups] == pytest.approx([spec(**changes).lr])
 
 
+@pytest.mark.guards("graph-left-out")
 def test_a_graph_that_was_left_out_is_not_recorded_and_one_that_is_demanded_is_an_error():
     told = []
     with using(Choice({"graph": "an attempt ended while it was tried"}, log=pytest.fail)):

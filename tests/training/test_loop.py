@@ -125,6 +125,7 @@ def test_a_loss_that_is_not_finite_ends_as_diverged(tmp_path):
         fitted(tmp_path, spec(lr=1e38))
 
 
+@pytest.mark.guards("training-loss-finite")
 def test_a_training_loss_that_is_not_finite_is_divergence_although_the_weights_are(tmp_path):
     class Infinite(EagerStep):
         def __call__(self, segment):
@@ -178,6 +179,7 @@ def test_divergence_in_a_warm_up_names_the_rate_of_its_step(tmp_path):
         training(model(), spec(epochs=1, lr=0.5, schedule={"warmup": {"steps": 10}}), tmp_path, prepare=prepare).fit()
 
 
+@pytest.mark.guards("validation-loss-finite")
 def test_a_validation_loss_that_is_not_finite_is_divergence_although_nothing_was_trained(tmp_path):
     ours = model()
     next(ours.parameters()).data.fill_(math.nan)
@@ -212,6 +214,7 @@ def test_heads_of_one_seed_start_on_the_same_backbone():
     assert torch.equal(model().head.output.weight, model().head.output.weight)
 
 
+@pytest.mark.guards("dropout-stream")
 def test_the_backbones_dropout_masks_are_the_same_under_every_head():
     backbone = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.5})
     mos = ComponentSpec(name="mos", params={"num_mixtures": 3, "dropout": 0.5})
@@ -229,6 +232,7 @@ def test_the_backbones_dropout_masks_are_the_same_under_every_head():
     assert all(torch.equal(a, b) for a, b in zip(zeroed["softmax"], zeroed["mos"], strict=True))
 
 
+@pytest.mark.guards("shuffle-seed")
 def test_shuffled_segments_follow_the_data_stream_without_state():
     built, seen = model(), []
     built.backbone.register_forward_pre_hook(lambda module, args: seen.append((args[0], args[1])))

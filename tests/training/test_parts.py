@@ -116,6 +116,7 @@ def test_averaged_weights_are_validated_kept_and_left_in_the_model_and_others_tr
     assert averaged._score() == averaged.fitted.best
 
 
+@pytest.mark.guards("graph-restores-parts")
 def test_a_graph_is_recorded_without_a_change_of_any_part(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "make_averaging", Halves)
     seen = []

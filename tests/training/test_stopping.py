@@ -101,6 +101,7 @@ def position(folder) -> tuple[int, int] | None:
     return None if found is None else tuple(found.position)
 
 
+@pytest.mark.guards("saved-when-stopped")
 @pytest.mark.parametrize("asked", range(1, STEPS * EPOCHS + 1))
 def test_a_request_during_a_step_stops_after_it_and_nothing_is_lost(asked, tmp_path, monkeypatch):
     step, done, stop = EagerStep.advance, count(1), StopRequest()
@@ -121,6 +122,7 @@ def test_a_request_during_a_step_stops_after_it_and_nothing_is_lost(asked, tmp_p
     assert resumed(tmp_path / "cut") == undisturbed(tmp_path / "whole")
 
 
+@pytest.mark.guards("validation-draws-again")
 @pytest.mark.parametrize("batch", range(1, BATCHES * EPOCHS + 1))
 def test_a_request_during_validation_stops_there_and_the_epoch_is_kept(batch, tmp_path):
     done, stop = count(1), StopRequest()

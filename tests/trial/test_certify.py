@@ -84,6 +84,7 @@ def test_a_head_that_computes_what_a_published_code_does_is_certified_for_that(t
     assert (record.certificate.log_epsilon, record.certificate.vocab_size) == (0.01, 12)
 
 
+@pytest.mark.guards("record-counts-when-read")
 def test_a_perplexity_below_one_is_invalid_and_its_record_counts_though_the_certificate_allows_it(tmp_path):
     (spec,) = suite(tmp_path, ["{mos: {num_mixtures: 2, compat: {log_epsilon: 0.99}}}"]).trials
     record = ran(spec, tmp_path)  # each word's probability is above 0.99, and 1/12 of the rest on average
@@ -127,6 +128,7 @@ def test_a_test_split_of_a_few_tokens_is_certified(tmp_path):
     assert record.certificate.positions == record.metrics["scored_test_tokens"]
 
 
+@pytest.mark.guards("certificate-decides", "probabilities-sum")
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -156,6 +158,7 @@ def test_the_same_head_is_certified_where_it_does_not_cheat(tmp_path, cheating):
     assert ran(spec, tmp_path).status == "ok"
 
 
+@pytest.mark.guards("later-tokens")
 @pytest.mark.parametrize("head", ["softmax", "{mos: {num_mixtures: 2}}"])
 def test_a_backbone_that_looks_ahead_is_invalid_under_an_honest_head(head, tmp_path, cheating):
     (spec,) = suite(tmp_path, [head], ["{looking_ahead: {d_model: 8, num_layers: 1}}"]).trials
@@ -177,6 +180,7 @@ def test_what_stays_in_one_row_may_not_depend_on_what_changes_in_others(tmp_path
     assert "depends on the tokens after it" in found.fault
 
 
+@pytest.mark.guards("certificate-of-evaluation")
 @pytest.mark.parametrize(("share", "caught"), [(0.0, False), (0.001, True)])
 def test_a_small_lie_on_every_token_is_caught_by_the_mean(share, caught, tmp_path):
     model, kept, spec, corpus = built(tmp_path, ["softmax"])
@@ -187,6 +191,7 @@ def test_a_small_lie_on_every_token_is_caught_by_the_mean(share, caught, tmp_pat
     assert (found.fault is not None) == caught
 
 
+@pytest.mark.guards("nll-not-negative")
 def test_no_nll_of_the_whole_split_is_below_zero_sampled_or_not(tmp_path):
     model, kept, spec, corpus = built(tmp_path, ["softmax"], tokens=40_000)
     sampled = torch.cat([each.segment.place.flatten() for each in kept.sampled])
@@ -221,6 +226,7 @@ def test_a_segment_is_computed_again_from_the_state_it_had(tmp_path):
     assert "is not -log_probs" in certified(model, kept, spec, corpus).fault
 
 
+@pytest.mark.guards("state-as-it-was")
 def test_a_state_that_later_calls_change_in_place_is_kept_as_it_was(tmp_path, monkeypatch):
     model, _, spec, corpus = built(tmp_path, ["softmax"], eval_batch_size=2)
     forward = type(model.backbone).forward
@@ -297,6 +303,7 @@ def test_what_is_computed_again_is_a_share_of_the_trials_work(tmp_path, monkeypa
     assert sum(seen) <= 2 * max(work / 200, 4 * 10 * 7)
 
 
+@pytest.mark.guards("log-probs-at-once")
 def test_few_log_probabilities_are_held_at_once(tmp_path, monkeypatch):
     model, kept, spec, corpus = built(tmp_path, ["mixtape"], tokens=4000)
     monkeypatch.setattr(certifying, "LOG_PROBS", 60)

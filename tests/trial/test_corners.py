@@ -43,6 +43,7 @@ class Killed(BaseException):
     raised_outside_of_components = True  # as harness/containment.py marks what a signal raises
 
 
+@pytest.mark.guards("corpus-as-planned")
 def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path, setting):
     text = tmp_path / "novel.txt"
     text.write_text("a b c d e f g h\n" * 60)
@@ -63,6 +64,7 @@ def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path,
     assert run(setting(spec=spec, contents=planned.contents)).status == "ok"
 
 
+@pytest.mark.guards("record-of-another-driver")
 def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(tmp_path, setting, monkeypatch):
     (spec,) = trials(tmp_path, "softmax")
     todo = [spec]  # as the CLI sees it
@@ -77,6 +79,7 @@ def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(tmp_p
     assert store.digest(ends[-1].record) == store.digest(other[0])
 
 
+@pytest.mark.guards("ray-gone-no-fault")
 def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, setting):
     specs = list(trials(tmp_path, "softmax", seeds="[1, 2]"))
     watcher = Watcher([setting(spec=spec) for spec in specs], lambda event: None)
@@ -92,6 +95,7 @@ def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, set
     assert store.digests(setting.keywords["runs"], [spec.id for spec in specs]) == {}
 
 
+@pytest.mark.guards("give-up-without-waiting")
 def test_a_driver_gives_up_a_trial_without_waiting_for_whoever_holds_it(tmp_path, setting, monkeypatch):
     monkeypatch.setattr(trial_run, "LOCK_SECONDS", 0.5)
     (spec,) = trials(tmp_path, "softmax")
@@ -116,6 +120,7 @@ def test_a_listener_that_raises_fails_no_trial_inline(tmp_path, setting):
     assert store.load(setting.keywords["runs"], spec.id).status == "ok"
 
 
+@pytest.mark.guards("message-readable")
 @pytest.mark.parametrize("message", ["caf\udce9.txt", "x" * 17_000_000], ids=["surrogate", "huge"])
 def test_whatever_a_head_says_its_record_is_made_and_can_be_read(message, tmp_path, setting, monkeypatch):
     class Talking(Softmax):
@@ -172,6 +177,7 @@ def test_a_full_gpu_is_oom_however_cuda_says_it():
         assert status_of(RuntimeError(said)) == "oom"
 
 
+@pytest.mark.guards("driver-waits-no-silence")
 def test_waiting_for_the_driver_is_no_silence_of_the_trial(tmp_path, setting, monkeypatch):
     """tune.report returns when the driver has taken the report, which may wait a minute for MLflow's lock."""
     (spec,) = trials(tmp_path, "softmax")
@@ -213,6 +219,7 @@ def test_a_folder_of_anyone_in_tmp_stops_no_run(tmp_path, setting, monkeypatch):
         assert os.stat(scratch).st_mode & 0o077 == 0  # Tune reads pickles back from there
 
 
+@pytest.mark.guards("ok-record-outlives-failed")
 def test_a_record_that_was_ok_outlives_two_failed_ones(tmp_path, setting, monkeypatch):
     """--force on a finished trial, out of memory beside others, and again alone."""
     (spec,) = trials(tmp_path, "softmax")

@@ -42,6 +42,7 @@ def model(tmp_path):
     return model
 
 
+@pytest.mark.guards("weights-as-planned")
 def test_an_untrained_trial_scores_as_transformers_does_and_changed_weights_wait(tmp_path, model):
     (tmp_path / "suite.yaml").write_text(SUITE)
     suite = plan.load(tmp_path / "suite.yaml")

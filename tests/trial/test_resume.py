@@ -101,6 +101,7 @@ def test_resume_bit_exact_for_every_head(head, tmp_path, monkeypatch):
     same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[1, 22, 38]))
 
 
+@pytest.mark.guards("position-state", "step-state")
 @pytest.mark.parametrize("backbone", EVERY_BACKBONE)
 def test_resume_bit_exact_for_every_backbone(backbone, tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{backbone}]")).trials
@@ -108,6 +109,9 @@ def test_resume_bit_exact_for_every_backbone(backbone, tmp_path, monkeypatch):
     same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[5, 15, 44]))
 
 
+@pytest.mark.guards("shuffle-seed", case="shuffled")
+@pytest.mark.guards("learning-rate-state", "schedule-state", case="plateau")
+@pytest.mark.guards("optimizer-state", case="adamw")
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_resume_bit_exact_for_every_way_of_training(name, tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]", OPTIMISERS[name])).trials
@@ -118,6 +122,7 @@ def test_resume_bit_exact_for_every_way_of_training(name, tmp_path, monkeypatch)
     assert (len({point.lr for point in whole.curve}) > 1) == changes  # a schedule acts, in the last epoch at the latest
 
 
+@pytest.mark.guards("scores-state")
 def test_resume_bit_exact_from_the_ends_of_epochs(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
     whole = run(setting(tmp_path / "whole", ENDS)(spec=spec))
@@ -126,6 +131,7 @@ def test_resume_bit_exact_from_the_ends_of_epochs(tmp_path, monkeypatch):
     assert cut.environment.sessions == 3  # the first was interrupted before its first checkpoint
 
 
+@pytest.mark.guards("curve-state")
 def test_resume_no_duplicate_steps_in_the_curve(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
     record = disturbed(spec, tmp_path / "cut", monkeypatch, at=[5, 20, 35, 44])
@@ -144,6 +150,7 @@ def test_same_seed_same_bits_in_two_runs(tmp_path):
     same(one, two)
 
 
+@pytest.mark.guards("generators-state", "python-random-state", "numpy-random-state", "python-seed", "numpy-seed")
 def test_a_plug_in_that_draws_from_python_and_numpy_resumes_too(tmp_path, monkeypatch):
     import random
 
@@ -162,6 +169,7 @@ def test_a_plug_in_that_draws_from_python_and_numpy_resumes_too(tmp_path, monkey
     same(whole, disturbed(spec, tmp_path / "cut", monkeypatch, at=[5, 20, 44]))
 
 
+@pytest.mark.guards("changes-between-sessions")
 def test_what_changed_between_sessions_is_reported(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
     monkeypatch.setattr("harness.machine.environment.commit", lambda: "aaa")
@@ -184,6 +192,7 @@ def test_what_changed_between_sessions_is_reported(tmp_path, monkeypatch):
     assert store.load(tmp_path, spec.id) == record
 
 
+@pytest.mark.guards("resume", "checkpoint-after-last-epoch", "clocks-state", "scores-state")
 def test_between_checkpoint_and_record_the_record_is_made_of_the_checkpoint_alone(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
     whole = run(setting(tmp_path / "whole", ENDS)(spec=spec))
@@ -202,6 +211,7 @@ def test_between_checkpoint_and_record_the_record_is_made_of_the_checkpoint_alon
     assert cut.metrics["train_ms_per_batch"] > 0
 
 
+@pytest.mark.guards("checkpoint-of-this-trial")
 def test_stale_reuse_checkpoints_of_another_trial_are_not_used(tmp_path, monkeypatch):
     one = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials[0]
     other = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]"), "train.lr=0.02").trials[0]
@@ -216,6 +226,7 @@ def test_stale_reuse_checkpoints_of_another_trial_are_not_used(tmp_path, monkeyp
     assert found.environment.sessions == 1
 
 
+@pytest.mark.guards("fresh-without-checkpoint")
 def test_fresh_begins_anew_whatever_checkpoints_there_are(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, text(SOFTMAX, f"[{LSTM}]")).trials
     with monkeypatch.context() as patch:
@@ -254,6 +265,7 @@ def test_a_step_that_is_replayed_resumes_within_an_epoch(tmp_path, monkeypatch):
     assert cut.environment.cuda_graph
 
 
+@pytest.mark.guards("torch-deterministic", "cublas-deterministic")
 @pytest.mark.parametrize(
     ("asked", "enabled", "warns"), [("false", False, False), ("warn", True, True), ("true", True, False)]
 )

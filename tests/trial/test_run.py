@@ -80,6 +80,7 @@ def test_divergence_is_a_status_with_one_line_and_a_log(tiny_suite, tmp_path):
     assert "Traceback" in (store.folder(tmp_path / "runs", spec.id) / LOG_NAME).read_text()
 
 
+@pytest.mark.guards("perplexity-of-record")
 def test_a_perplexity_that_no_record_may_hold_is_a_trial_that_diverged(tiny_suite, tmp_path, monkeypatch):
     score = Score(nll_sum=700.0, num_scored=1, num_counted=1)  # e^700 is 1e304, which is a float
     monkeypatch.setattr("harness.training.evaluation.evaluate", lambda *arguments, **more: score)
@@ -105,6 +106,7 @@ def test_a_trial_that_fails_late_keeps_what_it_had_measured(tiny_suite, tmp_path
     assert record.metrics["params_total"] > record.metrics["params_head"] > 0
 
 
+@pytest.mark.guards("failure-as-status", "no-memory-is-oom")
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -134,6 +136,7 @@ def test_ctrl_c_is_not_swallowed(tiny_suite, tmp_path, monkeypatch):
         execute(plan.load(tiny_suite).trials[0], tmp_path)
 
 
+@pytest.mark.guards("cannot-be-saved")
 def test_a_trial_that_cannot_be_saved_when_it_is_asked_to_stop_says_so(tiny_suite, tmp_path, monkeypatch):
     def full(self, *_):
         raise StorageError("no space left")
@@ -186,6 +189,7 @@ def test_what_the_device_cannot_do_is_an_error_of_one_sentence(setting, tiny_sui
     assert record.message.startswith(f"ExecutionError: {setting.replace('=', ' is ')}")
 
 
+@pytest.mark.guards("torch-threads")
 def test_torch_threads_are_set_for_the_trial_and_put_back(tiny_suite, tmp_path, monkeypatch):
     seen = []
     forward = HEADS.get("softmax").forward

@@ -30,6 +30,7 @@ def cut_off(spec, setting, at: int) -> None:
         run(setting(spec=spec))
 
 
+@pytest.mark.guards("deaths-counted", "deaths-forgiven")
 def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_them(tmp_path):
     deaths = [sessions.begin(tmp_path, "a", (1, 0)).deaths for _ in range(3)]
     assert deaths == [0, 1, 2]
@@ -38,6 +39,7 @@ def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_th
     assert (other.deaths, other.retries) == (0, 0)
 
 
+@pytest.mark.guards("curve-of-failed-trial", "two-deaths")
 def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_the_curve_so_far(
     spec, setting, monkeypatch
 ):
@@ -49,6 +51,7 @@ def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_th
     assert [point.epoch for point in record.curve] == [1]
 
 
+@pytest.mark.guards("stuck-is-timeout")
 def test_hang_whose_process_the_watchdog_ended_is_a_timeout(spec, setting):
     folder = store.folder(setting.keywords["runs"], spec.id)
     sessions.begin(folder, setting.keywords["driver"], (1, 0))
@@ -59,12 +62,14 @@ def test_hang_whose_process_the_watchdog_ended_is_a_timeout(spec, setting):
     assert not (folder / sessions.STUCK).exists()
 
 
+@pytest.mark.guards("fresh-only-once")
 def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(spec, setting, monkeypatch):
     anew = partial(setting, fresh=True)
     cut_off(spec, anew, STEPS + 3)
     assert run(anew(spec=spec)).environment.sessions == 2
 
 
+@pytest.mark.guards("ended-with-part")
 def test_a_part_that_an_attempt_ended_with_is_left_out_by_all_that_follow_and_its_death_is_not_counted(tmp_path):
     first = sessions.begin(tmp_path, "a", (1, 0))
     assert sessions.left_out(first) == {}

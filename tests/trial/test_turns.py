@@ -130,6 +130,7 @@ def test_without_its_weights_a_model_is_timed_with_initial_ones_and_says_so(ran,
     assert said == f"{spec} ({record.id}) was timed with initial weights: its own are gone or damaged"
 
 
+@pytest.mark.guards("timing-changes-nothing")
 def test_a_pass_changes_no_file_no_record_no_weights_and_no_global_state(ran):
     files = {path: path.read_bytes() for path in sorted(ran.folder.rglob("*")) if path.is_file()}
     before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
@@ -142,6 +143,7 @@ def test_a_pass_changes_no_file_no_record_no_weights_and_no_global_state(ran):
     assert weights_sha256(weights) == ran.records[0].weights_sha256
 
 
+@pytest.mark.guards("timing-of-one-model-fails")
 def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
     bad, visit, calls = ran.records[0], clock.Taken.visit, Counter()
 
@@ -173,6 +175,7 @@ def test_a_corpus_that_cannot_be_had_costs_its_own_models_only(ran, monkeypatch)
     assert all("OSError: no such text" in each for each in said)
 
 
+@pytest.mark.guards("other-work-noticed")
 @pytest.mark.parametrize(
     ("looks", "told", "busy", "shared"),
     [

@@ -48,6 +48,7 @@ def silent(seconds: float) -> TimeoutSpec:
     return TimeoutSpec(silent_minutes=seconds / 60)
 
 
+@pytest.mark.guards("minutes-limit", "minutes-of-all-processes")
 def test_the_minutes_of_all_processes_count(task, tmp_path):
     limits = TimeoutSpec(minutes=1.0)
     with Watch(task(timeout=limits), 59.0):
@@ -56,6 +57,7 @@ def test_the_minutes_of_all_processes_count(task, tmp_path):
         pass
 
 
+@pytest.mark.guards("memory-limit")
 def test_host_oom_a_process_over_its_own_limit_is_ended(task, tmp_path):
     with Watch(task(memory_gib=1000.0), 0.0):
         pass
@@ -63,6 +65,7 @@ def test_host_oom_a_process_over_its_own_limit_is_ended(task, tmp_path):
         pass
 
 
+@pytest.mark.guards("memory-share")
 @pytest.mark.parametrize(("percent", "share", "ended"), [(99.0, 1e-6, True), (50.0, 1e-6, False), (99.0, 1.0, False)])
 def test_host_oom_whoever_holds_more_than_its_share_ends_once_memory_is_short(
     percent, share, ended, task, tmp_path, monkeypatch
@@ -74,6 +77,7 @@ def test_host_oom_whoever_holds_more_than_its_share_ends_once_memory_is_short(
         pass
 
 
+@pytest.mark.guards("alarm-set", "alarm-off")
 def test_hang_in_this_process_is_timed_out_by_an_alarm(task, tmp_path):
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(TimedOut, match="no sign of life"), Watch(task(timeout=silent(0.1)), 0.0):
@@ -84,6 +88,7 @@ def test_hang_in_this_process_is_timed_out_by_an_alarm(task, tmp_path):
     assert signal.getsignal(signal.SIGALRM) == before
 
 
+@pytest.mark.guards("silent-worker-ended")
 def test_hang_of_a_worker_ends_its_process_and_leaves_where_it_was(task):
     silent_one = task(executor="ray", timeout=TimeoutSpec(silent_minutes=2 / 60))
     silent_one.folder.mkdir()
@@ -93,6 +98,7 @@ def test_hang_of_a_worker_ends_its_process_and_leaves_where_it_was(task):
     assert 'File "<string>", line 7' in (silent_one.folder / "stuck.log").read_text()
 
 
+@pytest.mark.guards("heartbeat-fails")
 def test_a_sign_of_life_that_cannot_be_given_ends_no_trial(task, tmp_path):
     with Watch(replace(task(), runs=Path("no such folder")), 0.0):
         pass

@@ -75,6 +75,7 @@ def test_a_perplexity_that_training_does_not_give_is_different(place, verify, fo
     assert "different: after a second training here: test_ppl is" in done.out
 
 
+@pytest.mark.guards("verify-exact-perplexity")
 def test_a_slightly_better_perplexity_with_the_true_weights_named_is_different(place, verify, forge):
     scores_file(place).unlink()
     forge(metrics={"test_ppl": 0.999 * ppl(place)})
@@ -119,6 +120,7 @@ def test_a_record_without_a_perplexity_is_not_checked_and_no_traceback(place, ve
     assert "it is ok and has no test_ppl; the record does not count" in done.out
 
 
+@pytest.mark.guards("verify-weights")
 def test_weights_of_another_training_are_different(place, verify):
     other = store.folder(place.runs, place.ids["softmax", 2]) / BEST
     shutil.copy(other, store.folder(place.runs, place.one) / BEST)
@@ -160,6 +162,7 @@ def test_missing_token_scores_are_said(place, verify):
     assert "; no token scores" in done.out
 
 
+@pytest.mark.guards("verify-tokens")
 def test_scores_of_tokens_that_add_up_but_are_others_are_different(place, verify):
     record = store.load(place.runs, place.one)
     scores = sidecars.TOKEN_NLL.load(place.runs, record)
@@ -222,6 +225,7 @@ def test_forged_seeds_do_not_widen_what_is_plausible_beyond_ten_percent(place, v
     assert ": different: " in verify(place.one, "--retrain").out
 
 
+@pytest.mark.guards("verify-limit")
 def test_records_of_other_seeds_widen_what_is_plausible_to_ten_percent_at_most():
     others = tuple(SimpleNamespace(metrics={"test_ppl": value}) for value in (2.0, 900.0))
     assert _limit(None, others).value == 0.1
@@ -234,6 +238,7 @@ def test_one_other_seed_says_nothing_of_a_spread(place, verify, forge):
     assert (done.code, "5% allowed, because there are not 2 other seeds" in done.out) == (0, True)
 
 
+@pytest.mark.guards("verify-id")
 def test_a_forged_seed_is_no_record_of_its_trial(place, verify, forge):
     spec = store.load(place.runs, place.one).spec
     forge(spec=spec.model_copy(update={"seed": 9}))
@@ -249,6 +254,7 @@ def test_a_file_that_is_no_record_is_not_checked(place, verify):
     assert (done.code, ": not checked: " in done.out) == (1, True)
 
 
+@pytest.mark.guards("verify-certifies")
 def test_weights_whose_perplexity_is_not_made_of_probabilities_are_different(place, verify, forge, monkeypatch):
     forge(certificate=None)  # as in records from before certificates
     nll = Mixture.nll
@@ -261,6 +267,7 @@ def test_weights_whose_perplexity_is_not_made_of_probabilities_are_different(pla
     )
 
 
+@pytest.mark.guards("verify-own-certificate")
 def test_a_record_that_says_ok_against_its_certificate_is_different(place, verify, forge):
     lie = store.load(place.runs, place.one).certificate.model_copy(update={"sum_error": 277.0})
     forge(certificate=lie)
@@ -341,6 +348,7 @@ def test_a_users_mistake_is_one_sentence_and_code_2(place, verify, arguments, se
     assert sentence in done.err.splitlines()[0]
 
 
+@pytest.mark.guards("verify-names-file")
 def test_no_file_is_opened_on_a_records_word(place, verify, forge, tmp_path):
     text = tmp_path / "mine"
     text.mkdir()

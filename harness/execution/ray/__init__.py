@@ -15,6 +15,7 @@ AUTH_MODE = "RAY_AUTH_MODE"
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # a token that the user set; otherwise Ray keeps one in the home
 TOKEN_FILE = ".ray/auth_token"
 STOP_SECONDS = 20  # that a worker has to save its trial when the run ends; SLURM's default leaves a run 30 seconds
+# guard: worker-followed-by-another 10 -> 0
 MAX_FAILURES = 10  # of the workers of one trial in one run; a trial that fails twice in one place ends earlier
 SETTINGS = {
     AUTH_MODE: "token",  # otherwise the token is not sent to a cluster that is joined by its address
@@ -24,6 +25,7 @@ SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent
     "RAY_worker_niceness": "0",  # 15 by default: beside other busy programs trials would hardly get a core
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no files of progress beside ours
+    # guard: ctrl-c-from-tune "TUNE_DISABLE_SIGINT_HANDLER": "1" -> "TUNE_DISABLE_SIGINT_HANDLER": "0"
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # otherwise Ctrl-C ends trials and not the command
     "TUNE_FORCE_TRIAL_CLEANUP_S": str(STOP_SECONDS),
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # otherwise a worker that dies prints over a hundred lines
@@ -34,6 +36,7 @@ for _name, _value in SETTINGS.items():
 
 def refuse_open_ray() -> None:
     """Raises ExecutionError when the environment switches Ray's token off, so that others could run code here."""
+    # guard: ray-token-value .lower() != "token" -> == "disabled"
     if (mode := os.environ.get(AUTH_MODE, "token")).lower() != "token":
         raise ExecutionError(
             f"{AUTH_MODE}={mode}: anyone who can reach this machine could run code under Ray; unset {AUTH_MODE}, or "

@@ -274,7 +274,7 @@ class Watcher:
 
     def ended(self, trial: str) -> None:
         """The worker has finished a trial, with a record or without one. Later reports of its end are ignored."""
-        if trial in self.ends:
+        if trial in self.ends:  # guard: after-the-end
             return
         otherwise = "ended by --fail-fast" if self.stopped else "the worker ended without a record"
         self._finish(trial, self._new_record(trial), self._reasons.get(trial, otherwise))
@@ -299,7 +299,7 @@ class Watcher:
         """The trial's record; None when there is none, or when it is of an earlier run."""
         task = self.tasks[trial]
         found, _ = store.load_all(task.runs, [trial])
-        if trial in found and store.digest(found[trial]) != task.replaces:
+        if trial in found and store.digest(found[trial]) != task.replaces:  # guard: record-of-earlier-run last
             return found[trial]
         return None
 
@@ -307,7 +307,7 @@ class Watcher:
         self.running.discard(trial)
         end = Event(kind="finished", spec=self.tasks[trial].spec, record=record, message="" if record else message)
         self.ends[trial] = end
-        self.stopped = self.stopped or (self.fail_fast and not end.ok)
+        self.stopped = self.stopped or (self.fail_fast and not end.ok)  # guard: fail-fast-ray
         self._report(end)
 
 
@@ -322,8 +322,9 @@ def run_all(watcher: Watcher, fit: Fit) -> None:
     suspects: set[str] = set()
     _until_ended(watcher, fit, suspects)
     hungry = {trial for trial, end in watcher.ends.items() if end.record is not None and end.record.status == "oom"}
+    # guard: alone-only-once - suspects ->
     again = [trial for trial in watcher.tasks if trial in hungry - suspects and watcher.tasks[trial].shared]
-    if not watcher.stopped:
+    if not watcher.stopped:  # guard: oom-retried-alone
         for trial in again:
             watcher.again(trial)
         _until_ended(watcher, fit, set(again))
@@ -339,18 +340,20 @@ def _until_ended(watcher: Watcher, fit: Fit, suspects: set[str]) -> None:
         ended, fault = len(watcher.ends), None
         try:
             fit(alone or left, 1 if alone else None)
-        except Exception as crash:
+        except Exception as crash:  # guard: ray-fails
             fault = crash
         running = set(watcher.running)
         watcher.running.clear()
         reason = _first_line(fault) if fault else "it ran no trial"
-        if fault and alone and "memory" in reason.lower():
+        if fault and alone and "memory" in reason.lower():  # guard: ray-gone-no-fault last
             for trial in running:
+                # guard: second-ray-failure
                 watcher.died(trial, f"Ray failed twice with this trial, the second time alone ({reason})", "oom")
+        # guard: empty-fits-counted len(watcher.ends) == ended -> fault is not None
         failed += len(watcher.ends) == ended and running <= suspects
-        if failed == MAX_FITS:
+        if failed == MAX_FITS:  # guard: fits-limit -> failed == 2 * MAX_FITS
             raise ExecutionError(f"Ray failed ({reason}); start the same command again to continue") from fault
-        suspects |= running
+        suspects |= running  # guard: suspects-alone
 
 
 def _first_line(error: BaseException) -> str:

@@ -108,7 +108,7 @@ class Row:
 
         They are none if a trial of the row is invalid.
         """
-        if self.invalid:
+        if self.invalid:  # guard: invalid-row
             return []
         ok = {seed for seed, record in self.records.items() if record.status == "ok"} - self.left_out
         return [trial.seed for trial in self.trials if trial.seed in ok]

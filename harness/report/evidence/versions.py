@@ -35,12 +35,14 @@ def changed(records: Iterable[TrialRecord]) -> Changed:
 def left_out(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[int]:
     """The seeds of a row's records that are ok, but of another version than the numbers of the row."""
     known = _versions(records, outdated)
+    # guard: version-here first
     candidates = [(record, version) for record, version in known if record.id not in outdated] or known
     votes = Counter(version for _, version in candidates)
     newest: dict[Version, str] = {}
     for record, version in candidates:
         newest[version] = max(newest.get(version, ""), record.environment.finished)
     chosen = max(votes, key=lambda version: (votes[version], newest[version]), default=None)
+    # guard: one-version -> return frozenset()
     return frozenset(record.spec.seed for record, version in known if version != chosen)
 
 

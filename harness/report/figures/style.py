@@ -49,6 +49,7 @@ SETTINGS = {
     "svg.fonttype": "none",  # text stays text: small, searchable, and in the page in the font of the browser
     "svg.hashsalt": "harness",  # the same ids each time
     "text.color": INK,
+    # guard: plot-no-formula "text.parse_math": False -> "text.parse_math": True
     "text.parse_math": False,  # $ in a label is no formula
     "xtick.color": INK,
     "ytick.color": INK,
@@ -153,7 +154,7 @@ def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
 def _svg(figure: Figure, of: str) -> str:
     content = io.StringIO()
     about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # no date and no version
-    about["Description"] = of
+    about["Description"] = of  # guard: plot-size -> about["Description"] = None
     figure.savefig(content, format="svg", metadata=about, facecolor=PAPER)
     return re.sub(r"[ \t]+$", "", content.getvalue(), flags=re.MULTILINE)
 

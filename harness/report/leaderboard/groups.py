@@ -146,6 +146,7 @@ def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], 
                 unknown.add(record.id)
             else:
                 found.setdefault(record.id, []).append((record, contents, timed.get(record.id)))
+    # guard: leaderboard-contradiction > 1} -> > 2}
     differing = {trial: suites for trial, each in found.items() if len(suites := _disagreeing(each)) > 1}
     for trial, (one, other) in differing.items():
         places = (store.folder(store.runs_folder(results, suite), trial) for suite in (one, other))
@@ -187,6 +188,7 @@ def _conditions(finished: Finished) -> dict[str, object]:
         "pretrained": finished.contents.backbone is not None,
         "bidirectional": _bidirectional(spec),
         "compat": _compat(spec),
+        # guard: new-setting-separates .model_dump(exclude=COMPARED | DECIDES_NO_RESULT) -> .evaluation.model_dump()
         **spec.train.model_dump(exclude=COMPARED | DECIDES_NO_RESULT),
     }
 

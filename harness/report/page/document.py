@@ -122,7 +122,7 @@ def _tag(tag: str, prefix: str) -> str:
     """A tag of an SVG, changed for the page. The text between tags is not changed."""
     if tag.startswith("<svg"):
         tag = re.sub(r' (width|height)="[^"]*"', "", tag)
-    tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{prefix}-", tag)
+    tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{prefix}-", tag)  # guard: plot-ids
     return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
 
 
@@ -165,7 +165,7 @@ def _page(**content: object) -> str:
     here = Path(__file__).parent
     environment = Environment(
         loader=FileSystemLoader(here),
-        autoescape=True,
+        autoescape=True,  # guard: page-escapes flip
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -196,4 +196,4 @@ def _shown(value: object) -> object:
     """Spell out invisible characters, except line ends, in all text that is not our own markup."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return "\n".join(map(printable, value.split("\n")))
+    return "\n".join(map(printable, value.split("\n")))  # guard: page-shows-all -> return value

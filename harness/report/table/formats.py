@@ -43,6 +43,7 @@ _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 def markdown(table: Table) -> str:
     """A title, a lead, the table, a list of notes. The best of a column is bold."""
+    # guard: bold-escaped escaped(cell.text) -> cell.text
     lines = [[_bold(escaped(cell.text), cell, "**{}**") for cell in line.cells] for line in table.lines]
     drawn = tabulate(
         lines,
@@ -158,11 +159,12 @@ def _raw(cell: Cell) -> object:
 def harmless(text: str) -> str:
     """The text, with an apostrophe before it if a spreadsheet would take it as a formula."""
     line = one_line(text).strip()
-    return f"'{line}" if line.startswith(FORMULA) else line
+    return f"'{line}" if line.startswith(FORMULA) else line  # guard: csv-formula never
 
 
 def _tex(text: str) -> str:
     """One line of LaTeX that shows the text."""
+    # guard: latex-commands -> return one_line(text)
     return _SPECIAL.sub(lambda found: _LATEX[found[0]], one_line(text))
 
 

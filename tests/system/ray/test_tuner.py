@@ -62,6 +62,7 @@ def ran(suite, tasks, place, killer):
     return SimpleNamespace(events=events, good=good, killed=killed, bad=bad, runs=runs, reference=reference)
 
 
+@pytest.mark.guards("sigterm-from-ray-restored", "ray-on-this-machine")
 def test_good_trials_leave_ok_records(ran):
     for trial in ran.good:
         record = store.load(ran.runs, trial.id)
@@ -97,6 +98,7 @@ def test_a_trial_that_diverges_leaves_a_record_of_it(ran):
     assert record.message.startswith("Diverged: ")
 
 
+@pytest.mark.guards("worker-followed-by-another")
 def test_a_worker_that_dies_twice_in_one_place_is_not_tried_for_ever(ran, killer):
     ends = [event for event in ran.events if event.spec.id == ran.killed.id and event.kind == "finished"]
     (record,) = [event.record for event in ends]
