@@ -8,7 +8,7 @@ PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test newest test-system test-all wheel site mutants fuzz soak protections golden reference lint clean
+.PHONY: quickstart test newest test-system test-all wheel site mutants fuzz soak guards golden reference lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml
@@ -55,9 +55,9 @@ fuzz: .venv/installed
 soak: .venv/installed
 	PYTHONPATH=tests/support $(BIN)/python tests/meta/soak.py
 
-# Each protection that RELIABILITY names is taken away in turn: its tests must fail. See tests/meta/protections.txt.
-protections: .venv/installed
-	$(BIN)/python tests/meta/protections.py
+# Each statement that the code marks with `# guard: name` is taken away in turn: a test must fail. See tests/meta/guards.py.
+guards: .venv/installed
+	$(BIN)/python tests/meta/guards.py
 
 # Ids, weights and scores of fixed trials, written to a file before a change and compared with it afterwards, on one
 # machine: `make golden FILE=before.json`, then `make golden FILE=before.json GOLDEN=compare`. See tests/meta/golden.py.
