@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -26,9 +27,11 @@ from harness.cli.options import (
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.options import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, planned, suite_disk, with_memory
-from harness.execution.timed import RowTime, match_text, reference, row_times, suite_times
+from harness.execution.timed import RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device
 from harness.plan.loaded_suite import possible_trials
+
+WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/workers.md)
 
 
 def plan(
@@ -57,11 +60,11 @@ def plan(
     measured = suite_times(found, data, resolve_device(device.value), warn) if time else None
     if memory:
         found = with_memory(found, resolve_device(device.value), warn)
-    times = row_times(found, measured) if time else None
+    times = None if measured is None else measured.rows
     disk = suite_disk(found, results)
     if as_json:
-        measured = {} if times is None else {"times": [row.as_json() for row in times]}
-        print(json.dumps({**found.as_json(memory=memory), "disk": disk.as_json(), **measured}, indent=1))
+        of_rows = {} if times is None else {"times": [row.as_json() for row in times]}
+        print(json.dumps({**found.as_json(memory=memory), "disk": asdict(disk), **of_rows}, indent=1))
         return
     _show_trials(found)
     _say_all(plan_tables.disk(disk, str(results / "runs" / read.name)))
@@ -72,7 +75,8 @@ def plan(
         matched = read.match is not None and read.match.time is not None
         _show(plan_tables.times(times, reference(read), str(resolve_device(device.value)), matched=matched))
         say(_minutes_to_run(times, tuned=read.tuning is not None))
-        if not only and (text := match_text(found, measured, resolve_device(device.value))) is not None:
+        _say_all(_shorter_inline(times))
+        if not only and (text := match_text(found.suite, measured, resolve_device(device.value))) is not None:
             say(f"for the same training time for every head, in the suite file:\n{text}")
 
 
@@ -91,6 +95,17 @@ def _minutes_to_run(times: list[RowTime], *, tuned: bool) -> str:
     table = sum(row.minutes_to_run for row in times)
     stages = f" (stage 1, tuning: {screen.span(tuning)}; stage 2, the table: {screen.span(table)})" if tuned else ""
     return f"to run, one trial after the other: {screen.span(tuning + table)}{stages}"
+
+
+def _shorter_inline(times: list[RowTime]) -> Iterable[str]:
+    """A sentence if the trials to run take less time than Ray needs to start their workers."""
+    trials = sum(len(row.to_tune) + len(row.to_run) for row in times)
+    minutes = sum(row.minutes_to_tune + row.minutes_to_run for row in times)
+    if all(row.time is not None for row in times) and 60 * minutes < WORKER_SECONDS * trials:
+        yield (
+            f"under Ray most of the CPU time would go into starting workers, some {WORKER_SECONDS} seconds for each "
+            "trial: `harness run --executor inline` spares it, and runs one trial after the other"
+        )
 
 
 def _show(parts: Iterable[Text | Table]) -> None:

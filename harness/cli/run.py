@@ -22,10 +22,10 @@ from harness.cli.options import (
 )
 from harness.cli.run_options import with_run_options
 from harness.corpora.download import DEFAULT_DATA
-from harness.execution.dry_run import dry_run
 from harness.execution.live import Reporter
 from harness.execution.options import RunOptions
 from harness.execution.run_suite import all_ok, run_suite
+from harness.execution.timed import dry_run
 from harness.plan.reader import results_option
 
 

@@ -20,8 +20,9 @@ from typing import Any
 import torch
 
 from harness.execution.options import RunOptions
+from harness.machine.files import existing
 from harness.plan.loaded_suite import Suite
-from harness.plan.selection import chosen_rows, chosen_trials
+from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
 from harness.plan.specs import TrainSpec, TrialSpec
 from harness.plan.tuning import Choice, Point
 from harness.printable import counted
@@ -60,6 +61,15 @@ class PlannedTrial:
     params_head: int
     memory: StepMemory | None = None
     point: Point = field(default_factory=dict)
+
+    def as_json(self, *, memory: bool = False) -> dict[str, Any]:
+        """The trial's entry in `harness plan --json`, with the memory of a training step if `memory`."""
+        spec = self.spec
+        entry = {"id": spec.id, **{kind: getattr(spec, kind).model_dump() for kind in ("corpus", "backbone", "head")}}
+        entry |= {"seed": spec.seed, "params_total": self.params_total, "params_head": self.params_head}
+        entry |= {"state": self.state, **({"point": self.point} if self.point else {})}
+        peak = None if self.memory is None else {**asdict(self.memory), "total": self.memory.total}
+        return {**entry, "memory": peak} if memory else entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,14 +127,23 @@ class PlannedSuite:
         stand_ins = {each.first for each in self.later}
         return [*self.trials, *(trial for trial in self.tuning if trial.spec.id in stand_ins)]
 
+    def to_run(self) -> Iterator[tuple[TrialSpec, bool]]:
+        """Each trial without a record, and whether it is a tuning trial. A trial without an id is like its tuning
+        trial.
+        """
+        tuning = {each.spec.id: each.spec for each in self.tuning}
+        yield from ((each.spec, False) for each in self.trials if not each.finished)
+        yield from ((each.spec, True) for each in self.tuning if not each.finished)
+        yield from ((tuning[row.first], False) for row in self.later if not row.lost for _ in row.seeds)
+
     def as_json(self, *, memory: bool) -> dict[str, Any]:
         """The content of `harness plan --json`, with the memory of a training step if `memory`."""
-        entries = [_entry(trial) | ({"memory": _bytes(trial.memory)} if memory else {}) for trial in self.trials]
+        entries = [trial.as_json(memory=memory) for trial in self.trials]
         made = {"suite": self.suite.name, "version": self.suite.version, "trials": entries}
         if self.suite.tuning is None:
             return made
         later = [asdict(each) for each in self.later]
-        return {**made, "tuning": [_entry(trial) for trial in self.tuning], "after_tuning": later}
+        return {**made, "tuning": [trial.as_json() for trial in self.tuning], "after_tuning": later}
 
 
 def planned(
@@ -140,30 +159,27 @@ def planned(
     printed_numbers.load(suite)
     read = choices.read(suite, results, warn)
     suite, records = read.suite, read.found
-    specs, tuning, later, points = chosen_trials(suite, only), (), [], {}
-    if suite.tuning is not None:
-        points = suite.tuning.points
-        rows = chosen_rows(suite, only)
-        tuning = tuple(trial for row in rows for trial in suite.tuning.rows[row].tuning_trials)
-        later = _later(suite, rows)
-    both = (*tuning, *specs)
-    interrupted = store.interrupted(read.runs, [spec.id for spec in both])
+    specs, tuning = chosen_trials(suite, only), chosen_tuning(suite, only)
+    points = {} if suite.tuning is None else suite.tuning.points
+    interrupted = store.interrupted(read.runs, [spec.id for spec in (*tuning, *specs)])
 
-    def states(stage: Iterable[TrialSpec]) -> list[PlannedTrial]:
-        return [
-            PlannedTrial(
-                spec=spec,
-                state=_state(records.get(spec.id), interrupted=spec.id in interrupted),
-                finished=spec.id in records,
-                params_total=suite.params[spec.id][0],
-                params_head=suite.params[spec.id][1],
-                point=points.get(spec.id, {}),
-            )
-            for spec in stage
-        ]
+    def state(spec: TrialSpec) -> PlannedTrial:
+        return PlannedTrial(
+            spec=spec,
+            state=_state(records.get(spec.id), interrupted=spec.id in interrupted),
+            finished=spec.id in records,
+            params_total=suite.params[spec.id][0],
+            params_head=suite.params[spec.id][1],
+            point=points.get(spec.id, {}),
+        )
 
-    outdated = retraining.sentences(suite, both, records, *options)
-    return PlannedSuite(suite=suite, trials=states(specs), tuning=states(tuning), later=later, outdated=outdated)
+    return PlannedSuite(
+        suite=suite,
+        trials=list(map(state, specs)),
+        tuning=list(map(state, tuning)),
+        later=_later(suite, chosen_rows(suite, only)),
+        outdated=retraining.sentences(suite, (*tuning, *specs), records, *options),
+    )
 
 
 def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> list[TrialSpec]:
@@ -183,7 +199,7 @@ def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> l
         return options.force or record is None or (options.retry_failed and record.status != "ok")
 
     suite, asked = records.suite, []
-    for row in [] if suite.tuning is None else chosen_rows(suite, options.only):
+    for row in chosen_rows(suite, options.only):
         tuned = suite.tuning.rows[row]
         trials = [trial for trial in tuned.tuning_trials if trial.id in records.tuning and not again(trial)]
         step = tuned.next({trial.id: choices.perplexity(records.tuning[trial.id]) for trial in trials})
@@ -216,32 +232,20 @@ def with_memory(planned: PlannedSuite, device: torch.device, warn: Callable[[str
     Args:
         warn: called with a sentence for each model whose memory cannot be computed.
     """
-    trained = tuple(trial.spec for trial in planned.models if not trial.spec.is_ngram)
-    found, unknown = plan_trials(trained, device)
+    found, unknown = plan_trials(tuple(trial.spec for trial in planned.models if not trial.spec.is_ngram), device)
     for sentence in unknown:
         warn(f"the memory of a training step cannot be computed: {sentence}")
-    measured = [
-        [replace(each, memory=found.get(each.spec.id)) for each in of] for of in (planned.trials, planned.tuning)
-    ]
-    return replace(planned, trials=measured[0], tuning=measured[1])
+
+    def measured(trials: list[PlannedTrial]) -> list[PlannedTrial]:
+        return [replace(each, memory=found.get(each.spec.id)) for each in trials]
+
+    return replace(planned, trials=measured(planned.trials), tuning=measured(planned.tuning))
 
 
 def _state(record: TrialRecord | None, *, interrupted: bool) -> str:
     if record is None:
         return "interrupted" if interrupted else "missing"
     return OUTDATED if is_outdated(record) else record.status  # guard: outdated-planned never
-
-
-def _entry(trial: PlannedTrial) -> dict[str, Any]:
-    spec = trial.spec
-    components = {kind: getattr(spec, kind).model_dump() for kind in ("corpus", "backbone", "head")}
-    counts = {"params_total": trial.params_total, "params_head": trial.params_head}
-    entry = {"id": spec.id, **components, "seed": spec.seed, **counts, "state": trial.state}
-    return {**entry, "point": trial.point} if trial.point else entry
-
-
-def _bytes(memory: StepMemory | None) -> dict[str, int] | None:
-    return None if memory is None else {**asdict(memory), "total": memory.total}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,21 +280,17 @@ class SuiteDisk:
     free: int
     without_losses: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
-        """The content of `disk` in `harness plan --json`."""
-        return asdict(self)
-
 
 def suite_disk(planned: PlannedSuite, results: Path) -> SuiteDisk:
     """The disk that the trials of a plan without a record need."""
     suite = planned.suite
-    needed = [(spec, trial_disk(suite, spec, tuning=tuning)) for spec, tuning in _to_run(planned)]
+    needed = [(spec, trial_disk(suite, spec, tuning=tuning)) for spec, tuning in planned.to_run()]
     unknown = [str(spec.corpus) for spec, _ in needed if _tokens(suite, spec, "test") is None]
     return SuiteDisk(
         trials=len(needed),
         finished=sum(disk.finished for _, disk in needed),
         running=max((disk.running for _, disk in needed), default=0),
-        free=shutil.disk_usage(_existing(store.runs_folder(results, suite.name))).free,
+        free=shutil.disk_usage(existing(store.runs_folder(results, suite.name))).free,
         without_losses=tuple(dict.fromkeys(unknown)) if suite.measure.token_nll else (),
     )
 
@@ -320,17 +320,3 @@ def _optimizer_numbers(train: TrainSpec) -> int:
 
 def _tokens(suite: Suite, spec: TrialSpec, split: str) -> int | None:
     return suite.num_tokens.get(str(spec.corpus), {}).get(split)
-
-
-def _to_run(planned: PlannedSuite) -> Iterator[tuple[TrialSpec, bool]]:
-    """Each trial without a record, and whether it is a tuning trial. A trial without an id is like its tuning trial."""
-    tuning = {each.spec.id: each.spec for each in planned.tuning}
-    yield from ((each.spec, False) for each in planned.trials if not each.finished)
-    yield from ((each.spec, True) for each in planned.tuning if not each.finished)
-    yield from ((tuning[row.first], False) for row in planned.later if not row.lost for _ in row.seeds)
-
-
-def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
-    folder = folder.absolute()
-    return next(each for each in (folder, *folder.parents) if each.exists())

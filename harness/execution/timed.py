@@ -1,5 +1,5 @@
-"""When rows are timed, and what follows: before a suite is run (`harness plan --time`), how long it would take and the
-ratios for `match.time`; after it, one trial of each row, alone.
+"""Models of a suite in this process, one at a time: one step of each before a run (`harness run --dry-run`), how long
+the trials would take (`harness plan --time`), and after a run the times of finished trials, alone.
 """
 
 import json
@@ -12,34 +12,153 @@ from typing import Any
 
 import torch
 
+from harness.containment import first_line
 from harness.corpora.corpus import Corpus
-from harness.errors import HarnessError
+from harness.errors import ExecutionError, HarnessError
 from harness.execution.executors import LOCAL, Execution, executor
 from harness.execution.live import Reporter
-from harness.execution.planned import PlannedSuite, PlannedTrial
+from harness.execution.options import RunOptions
+from harness.execution.planned import PlannedSuite
 from harness.kernels import products
 from harness.machine import environment
+from harness.machine.environment import resolve_device
 from harness.model import LanguageModel
 from harness.plan.expansion import row_name
-from harness.plan.loaded_suite import Suite
-from harness.plan.specs import TrialSpec
+from harness.plan.loaded_suite import Suite, possible_trials
+from harness.plan.selection import select
+from harness.plan.specs import TrainSpec, TrialSpec
 from harness.printable import counted, sentence
 from harness.records import sidecars, store
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
-from harness.training.evaluation import scored_segments
-from harness.training.step import segments_of, steps_of
+from harness.training.clocks import Clock, peak_memory_mib, reset_peak_memory
+from harness.training.cuda_graph import graphed
+from harness.training.evaluation import evaluate, scored_segments
+from harness.training.optimizers import make_optimizer
+from harness.training.schedules import make_schedule
+from harness.training.step import Diverged, EagerStep, refuse_unfit, segments_of, steps_of
 from harness.trial.behaviour import is_outdated
-from harness.trial.setup import fetch_sources
+from harness.trial.setup import count_text, fetch_sources
 from harness.trial.task import Task
 from harness.trial.turns import BUSY_CORES, Taken, turns
 
+COUNTED_TOKENS = 200_000  # of the text, from its start, for an n-gram model that is tried
+NOT_OF_A_STEP = {"lr", "epochs", "schedule"}  # settings of training in which rows may differ that are tried once
 LOCK = "timing"  # the name of the lock of a timing pass: two passes at the same time would slow each other down
 LOCK_SECONDS = 10.0  # how long to wait for the lock of one trial
 RATIO_DIGITS = 3  # significant ones
 
-Key = tuple[str, str, str]  # corpus, backbone, head, without what is tuned
-Row = tuple[str, str, str]  # corpus, backbone, head
+Row = tuple[str, str, str]  # corpus, backbone, head; of a plan without what is tuned
+
+
+def task_alone(suite: Suite, spec: TrialSpec, data: Path, device: torch.device, threads: int | None = None) -> Task:
+    """The task of a trial whose model is tried in this process, and leaves nothing.
+
+    Args:
+        threads: of torch; None: as the suite says.
+    """
+    return Task(
+        spec=spec,
+        suite=suite.name,
+        runs=Path(),
+        data=data.resolve(),
+        device=str(device),
+        executor="inline",
+        threads=threads or suite.resources.cpus,
+        route=products.chosen_route() if device.type == "cpu" else "default",
+        contents=suite.contents,
+    )
+
+
+def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter) -> bool:
+    """Train one batch of every row of a suite, and evaluate one, one row after the other. Of a suite with `tune` every
+    point is tried, but for points that differ in the learning rate only. Nothing is written to the results folder.
+
+    Each row is one line: the loss before and after the step and the peak memory, or what is wrong, which is a problem
+    of `reporter`. The memory of a row is given back before the next one is built.
+
+    Args:
+        data: folder of the corpora's files; those that are missing are downloaded.
+        options: which trials, and on which device.
+    Returns: whether every row could be trained.
+    Raises: SuiteError for a wrong condition; ExecutionError when there is no such device.
+    """
+    on_cpu = suite.resources.gpus == 0 and options.device == "auto" and not options.gpus_per_trial
+    device = torch.device("cpu") if on_cpu else resolve_device(options.device)
+    rows = rows_of(suite, options.only)
+    wholes, found, failed = {spec.id: spec for spec in rows}, {}, 0
+
+    def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
+        refuse_unfit(wholes[task.id].train, task.device)
+        found[task.id] = _one_step(task.spec, model, corpus)
+
+    tasks = [task_alone(suite, _one_worker(spec), data, device, options.cpus_per_trial) for spec in rows]
+    for turn in turns(tasks, visit, rounds=1):
+        first = wholes[turn.tasks[0].id]
+        if not turn.fault:
+            reporter.say(f"ok    {first.id}  {first}: {found[first.id]}")
+            continue
+        failed += len(turn.tasks)
+        who = f"{first.id}  {first}" if len(turn.tasks) == 1 else f"{first.corpus}, {counted(len(turn.tasks), 'row')}"
+        reporter.problem(f"FAIL  {who}: {turn.fault}")
+    reporter.say(
+        f"dry run of {counted(len(rows), 'row')} on {device}: {len(rows) - failed} ok, {failed} failed; "
+        "nothing was written to the results folder"
+    )
+    return not failed
+
+
+def rows_of(suite: Suite, only: Iterable[str]) -> list[TrialSpec]:
+    """The first trial of each row that conditions select: of each corpus, backbone, head and way of training."""
+    found: dict[tuple[str, ...], TrialSpec] = {}
+    for spec in select(possible_trials(suite), tuple(only)):
+        train = spec.train.model_dump_json(exclude=NOT_OF_A_STEP)
+        found.setdefault((str(spec.corpus), str(spec.backbone), str(spec.head), train), spec)
+    return list(found.values())
+
+
+def _one_worker(spec: TrialSpec) -> TrialSpec:
+    """A trial as one of its workers has it."""
+    train = spec.train
+    rows = train.batch_size // train.data_parallel
+    return spec.model_copy(update={"train": train.model_copy(update={"data_parallel": 1, "batch_size": rows})})
+
+
+def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
+    """Evaluate a batch, train one step, and evaluate the batch again. Returns the losses, in nats a token, and the peak
+    of the memory meanwhile. Raises Diverged when a loss is not finite; what the trial would raise.
+    """
+    train, device = spec.train, next(model.parameters()).device
+    count_text(model, corpus, COUNTED_TOKENS)
+    reset_peak_memory(device)
+    before = _loss(model, corpus, train, "before the first step")
+    if not train.epochs:
+        return f"loss {before:.3f}, not trained"
+    segments = segments_of(corpus, train, device, seed=spec.seed)
+    if not segments:
+        raise ExecutionError(
+            f"train: batch_size {train.batch_size} and seq_len {train.seq_len} (batching: {train.batching}) make no "
+            f"batch of a training split of {len(corpus.train)} tokens"
+        )
+    optimizer, segment = make_optimizer(model, train), segments[0]
+    step = graphed(EagerStep(model, optimizer, train), segment, log=lambda reason: None)
+    step.begin_epoch()
+    make_schedule(optimizer, train, segments=len(segments)).before_step(0)
+    step(segment)
+    loss = step.loss_sum.item() / segment.targets.numel()
+    if not math.isfinite(loss):
+        raise Diverged(f"the training loss of the first batch is {loss}")
+    after = _loss(model, corpus, train, "after one step")
+    return f"loss {before:.3f} -> {after:.3f}, peak memory {peak_memory_mib(device):,.0f} MiB"
+
+
+def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> float:
+    clock = Clock(next(model.parameters()).device)
+    spec = train.evaluation.model_copy(update={"eval_batches": 1})
+    score = evaluate(model, corpus.valid, spec, uncounted_id=corpus.uncounted_id, clock=clock)
+    if not math.isfinite(score.mean_nll):
+        raise Diverged(f"the validation loss {when} is {score.mean_nll}")
+    return score.mean_nll
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +193,9 @@ class RowTime:
     """How long the trials of a row take.
 
     Args:
+        corpus, backbone, head: without what is tuned.
         epochs: of a trial of the table.
-        time: None where the model could not be timed.
+        time: None when the model could not be timed.
         ratio: the time of a training step divided by that of the reference (`reference`), on the same corpus and
             backbone; None without one.
         to_tune: the epochs of each tuning trial that has no record.
@@ -94,15 +214,12 @@ class RowTime:
     @property
     def minutes_to_tune(self) -> float:
         """The minutes of the tuning trials to run, one after the other; 0 where the model could not be timed."""
-        return self._minutes(self.to_tune)
+        return 0.0 if self.time is None else sum(map(self.time.minutes, self.to_tune))
 
     @property
     def minutes_to_run(self) -> float:
         """The same of the trials of the table."""
-        return self._minutes(self.to_run)
-
-    def _minutes(self, epochs: tuple[float, ...]) -> float:
-        return 0.0 if self.time is None else sum(map(self.time.minutes, epochs))
+        return 0.0 if self.time is None else sum(map(self.time.minutes, self.to_run))
 
     def as_json(self) -> dict[str, Any]:
         """The content of an entry of `times` in `harness plan --json`."""
@@ -114,37 +231,59 @@ class RowTime:
 
 @dataclass(frozen=True, slots=True)
 class SuiteTimes:
-    """How long the models of a suite take on this machine.
+    """How long the trials of a suite take on this machine.
 
     Args:
-        of_rows: of the rows that could be timed.
-        ratios: the time of a row's training step divided by that of the reference (`reference`), on the same corpus and
-            backbone; of the rows that have one.
+        rows: all but those of n-grams and of data-parallel trials.
         busy: processor cores that other work used meanwhile.
     """
 
-    of_rows: dict[Key, ModelTime]
-    ratios: dict[Key, float]
+    rows: list[RowTime]
     busy: float
 
 
 def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: Callable[[str], None]) -> SuiteTimes:
     """Time some batches of each row's model, alone and in turns. Corpora are read, and downloaded where they are
-    missing. Data-parallel trials and n-grams are left out.
+    missing.
 
     Args:
         data: folder of the corpora's files.
         warn: called with a sentence for each model that cannot be timed.
     Raises: CorpusError when a corpus cannot be read or downloaded.
     """
-    specs = _firsts(planned)
-    fetch_sources(specs.values(), data)
+    suite = planned.suite
+    firsts: dict[Row, TrialSpec] = {}
+    for each in planned.models:
+        if not each.spec.is_ngram and each.spec.train.data_parallel == 1:
+            firsts.setdefault(_row(suite, each.spec), each.spec)
+    fetch_sources(firsts.values(), data)
     other_work = environment.OtherWork()
-    found = model_times([task_alone(planned.suite, spec, data, device) for spec in specs.values()], warn)
+    found = model_times([task_alone(suite, spec, data, device) for spec in firsts.values()], warn)
     if (busy := round(other_work.cores(), 2)) >= BUSY_CORES:
         warn(f"other programs used {busy:.1f} cores of this machine: times are longer than on a quiet one")
-    of_rows = {key: found[spec.id] for key, spec in specs.items() if spec.id in found}
-    return SuiteTimes(of_rows, _ratios(specs, of_rows, reference(planned.suite)), busy)
+    ratios = _ratios(firsts, found, reference(suite))
+    rows = suite.tuning.rows if suite.tuning is not None else ()
+    finals = {each.trial.id: each.finals[0] for row in rows for each in row.candidates}
+    waiting = [(_row(suite, spec), spec, tuning) for spec, tuning in planned.to_run()]
+
+    def epochs(spec: TrialSpec) -> float:
+        """Of the trial of the table, where it is one that tunes."""
+        return finals.get(spec.id, spec).train.epochs
+
+    return SuiteTimes(
+        [
+            RowTime(
+                **dict(zip(("corpus", "backbone", "head"), row, strict=True)),
+                epochs=epochs(first),
+                time=found.get(first.id),
+                ratio=ratios.get(row),
+                to_tune=tuple(spec.train.epochs for of, spec, tuning in waiting if of == row and tuning),
+                to_run=tuple(epochs(spec) for of, spec, tuning in waiting if of == row and not tuning),
+            )
+            for row, first in firsts.items()
+        ],
+        busy,
+    )
 
 
 def model_times(tasks: list[Task], warn: Callable[[str], None]) -> dict[str, ModelTime]:
@@ -180,125 +319,47 @@ def model_times(tasks: list[Task], warn: Callable[[str], None]) -> dict[str, Mod
     }
 
 
-def row_times(planned: PlannedSuite, times: SuiteTimes) -> list[RowTime]:
-    """How long the trials of each row of a plan take. The plan may be another one than that whose models were timed, of
-    the same rows.
-    """
-    suite = planned.suite
-    return [
-        RowTime(
-            **dict(zip(("corpus", "backbone", "head"), key, strict=True)),
-            epochs=_epochs_of_table(suite, spec),
-            time=times.of_rows.get(key),
-            ratio=times.ratios.get(key),
-            to_tune=_missing(suite, planned.tuning, key),
-            to_run=(*_missing(suite, planned.trials, key), *_later(planned, key)),
-        )
-        for key, spec in _firsts(planned).items()
-    ]
-
-
 def reference(suite: Suite) -> str | None:
     """The head of ratio 1: that of `match.time`, or the baseline; None without both."""
     return suite.match.time if suite.match is not None and suite.match.time is not None else suite.table.baseline
 
 
-def match_text(planned: PlannedSuite, times: SuiteTimes, device: torch.device) -> str | None:
+def match_text(suite: Suite, times: SuiteTimes, device: torch.device) -> str | None:
     """The key `match` to paste into the suite, so that every head gets the training time of the reference; None if the
     suite has no reference or matches parameters, a row was not timed, or other work used BUSY_CORES cores or more.
     """
-    suite = planned.suite
-    rows = {_key(suite, spec): spec for spec in (*suite.tuning_trials, *suite.trials) if not spec.is_ngram}
+    trials = (*suite.tuning_trials, *suite.trials)
+    rows = dict.fromkeys(_row(suite, spec) for spec in trials if not spec.is_ngram)
+    ratios = {(row.corpus, row.backbone, row.head): row.ratio for row in times.rows if row.ratio}
     by_params = suite.match is not None and suite.match.time is None
-    if by_params or not rows.keys() <= times.ratios.keys() or times.busy >= BUSY_CORES:
+    if by_params or not rows.keys() <= ratios.keys() or times.busy >= BUSY_CORES:
         return None
-    several = len({key[:2] for key in rows}) > 1
-    names = {key: row_name(*key) if several else key[2] for key in rows}
+    several = len({row[:2] for row in rows}) > 1
     where = (
         f"{environment.device_name(device)}, {counted(suite.resources.cpus, 'thread')}, torch {torch.__version__}, "
         f"harness at {environment.commit()}, {environment.now()}; other work used {times.busy:.1f} cores"
     )
-    lines = [f"    {json.dumps(name)}: {times.ratios[key]:.{RATIO_DIGITS}g}" for key, name in names.items()]
-    head = json.dumps(reference(suite))
-    return "\n".join(["match:", f"  time: {head}", f"  measured: {json.dumps(where)}", "  ratios:", *lines])
+    lines = ["match:", f"  time: {json.dumps(reference(suite))}", f"  measured: {json.dumps(where)}", "  ratios:"]
+    for row in rows:
+        lines.append(f"    {json.dumps(row_name(*row) if several else row[2])}: {ratios[row]:.{RATIO_DIGITS}g}")
+    return "\n".join(lines)
 
 
-def task_alone(suite: Suite, spec: TrialSpec, data: Path, device: torch.device) -> Task:
-    """The task of a trial whose model is tried in this process, and leaves nothing."""
-    return Task(
-        spec=spec,
-        suite=suite.name,
-        runs=Path(),
-        data=data.resolve(),
-        device=str(device),
-        executor="inline",
-        threads=suite.resources.cpus,
-        route=products.chosen_route() if device.type == "cpu" else "default",
-        contents=suite.contents,
-    )
-
-
-def _firsts(planned: PlannedSuite) -> dict[Key, TrialSpec]:
-    """The first trial of each row that can be timed."""
-    timed = [each.spec for each in planned.models if not each.spec.is_ngram and each.spec.train.data_parallel == 1]
-    specs: dict[Key, TrialSpec] = {}
-    for spec in timed:
-        specs.setdefault(_key(planned.suite, spec), spec)
-    return specs
-
-
-def _key(suite: Suite, spec: TrialSpec) -> Key:
+def _row(suite: Suite, spec: TrialSpec) -> Row:
     return str(spec.corpus), str(suite.compared("backbone", spec)), str(suite.compared("head", spec))
 
 
-def _epochs_of_table(suite: Suite, spec: TrialSpec) -> float:
-    """The epochs of a row's trials of the table; the trial may be one that tunes."""
-    rows = suite.tuning.rows if suite.tuning is not None else ()
-    finals = {each.trial.id: each.finals[0] for row in rows for each in row.candidates}
-    return finals.get(spec.id, spec).train.epochs
-
-
-def _ratios(specs: dict[Key, TrialSpec], found: dict[Key, ModelTime], name: str | None) -> dict[Key, float]:
+def _ratios(firsts: dict[Row, TrialSpec], found: dict[str, ModelTime], name: str | None) -> dict[Row, float]:
     """The ratio of each row to the first row of the head `name` with the same corpus and backbone. The head that the
     plan prints so comes before others of this name.
     """
-    times = {key: each.train_ms for key, each in found.items()}
+    times = {row: found[spec.id].train_ms for row, spec in firsts.items() if spec.id in found}
     bases: dict[tuple[str, str], float] = {}
-    exact = any(key[2] == name for key in specs)
-    for key, milliseconds in times.items():
-        if name == (key[2] if exact else specs[key].head.name):
-            bases.setdefault(key[:2], milliseconds)
-    return {key: milliseconds / bases[key[:2]] for key, milliseconds in times.items() if bases.get(key[:2])}
-
-
-def _missing(suite: Suite, trials: list[PlannedTrial], key: Key) -> tuple[float, ...]:
-    """The epochs of the trials of a row that have no record."""
-    missing = [each.spec for each in trials if not each.finished]
-    return tuple(spec.train.epochs for spec in missing if _key(suite, spec) == key)
-
-
-def _later(planned: PlannedSuite, key: Key) -> list[float]:
-    """The epochs of the trials of a row that have no id yet."""
-    firsts = {each.spec.id: each.spec for each in planned.tuning}
-    return [
-        _epochs_of_table(planned.suite, firsts[row.first])
-        for row in planned.later
-        if (row.corpus, row.backbone, row.head) == key and not row.lost
-        for _ in row.seeds
-    ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
-    """What a timing pass has to do.
-
-    Args:
-        records: the first 'ok' trial of each row; empty when nothing is to be timed.
-        notes: sentences about rows that are not timed.
-    """
-
-    records: list[TrialRecord]
-    notes: list[str]
+    exact = any(row[2] == name for row in firsts)
+    for row, milliseconds in times.items():
+        if name == (row[2] if exact else firsts[row].head.name):
+            bases.setdefault(row[:2], milliseconds)
+    return {row: milliseconds / bases[row[:2]] for row, milliseconds in times.items() if bases.get(row[:2])}
 
 
 def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter: Reporter) -> bool:
@@ -314,29 +375,35 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter
     Raises: KeyboardInterrupt.
     """
     try:
-        due = what_is_due(execution, records)
-        for note in due.notes:
+        to_time, notes = what_is_due(execution, records)
+        for note in notes:
             reporter.say(note)
-        if not due.records:
+        if not to_time:
             return False
         runs = execution.tasks[0].runs
         with store.writing(runs, LOCK):
             latest, _ = store.load_all(runs, [task.id for task in execution.tasks])
-            due = what_is_due(execution, latest)  # another command may have timed them meanwhile
-            return bool(due.records) and _time(due.records, execution, reporter)
+            to_time, _ = what_is_due(execution, latest)  # another command may have timed them meanwhile
+            return bool(to_time) and _time(to_time, execution, reporter)
     except Exception as error:  # guard: timing-pass-fails
-        reporter.warn(f"the rows are not timed: {_first_line(error)}; the same command tries again")
+        reason = str(error) if isinstance(error, HarnessError) else first_line(error)
+        reporter.warn(f"the rows are not timed: {sentence(reason.partition(chr(10))[0])}; the same command tries again")
         return False
 
 
-def what_is_due(execution: Execution, records: Mapping[str, TrialRecord]) -> Due:
-    """The records to time: none while a trial has no record, and none when every row has its timing.
+def what_is_due(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[TrialRecord], list[str]]:
+    """The records to time, the first 'ok' one of each row, and sentences about rows that are not timed. There are none
+    to time while a trial has no record, and when every row has its timing.
 
     A row is timed on the device that trained it. On a cluster any node may do the timing, but all rows are to be timed
     on the same device.
     """
     tasks = execution.tasks
-    rows = _rows(records[task.id] for task in tasks if task.id in records)
+    rows: dict[Row, list[TrialRecord]] = {}
+    for record in (records[task.id] for task in tasks if task.id in records):
+        if record.status == "ok" and not is_outdated(record):  # the code that belongs to outdated weights is gone
+            spec = record.spec
+            rows.setdefault((str(spec.corpus), str(spec.backbone), str(spec.head)), []).append(record)
     data_parallel = {key for key, row in rows.items() if row[0].spec.train.data_parallel > 1}
     local = execution.address == LOCAL
     here = environment.device_name(torch.device("cuda" if execution.on_gpu else "cpu"))
@@ -353,29 +420,19 @@ def what_is_due(execution: Execution, records: Mapping[str, TrialRecord]) -> Due
     timed_before = not tasks[0].fresh and _have_timings(tasks[0].runs, to_time, here if local else None)
     all_finished = all(task.id in records for task in tasks)
     # guard: timed-in-one-pass in to_time] -> in to_time if not _have_timings(tasks[0].runs, [row], here)]
-    return Due(records=[row[0] for row in to_time] if all_finished and not timed_before else [], notes=notes)
-
-
-def _rows(records: Iterable[TrialRecord]) -> dict[Row, list[TrialRecord]]:
-    """The 'ok' records by row. Outdated ones are left out: the code that belongs to their weights is gone."""
-    rows: dict[Row, list[TrialRecord]] = {}
-    for record in records:
-        if record.status == "ok" and not is_outdated(record):
-            spec = record.spec
-            rows.setdefault((str(spec.corpus), str(spec.backbone), str(spec.head)), []).append(record)
-    return rows
+    return [row[0] for row in to_time] if all_finished and not timed_before else [], notes
 
 
 def _have_timings(runs: Path, rows: list[list[TrialRecord]], device: str | None) -> bool:
     """Whether each row has a timing, all of them from the same pass, and on this device if it is given."""
-    devices, passes = set(), set()
+    devices, passes = {device} - {None}, set()
     for row in rows:
         found, _ = sidecars.TIMING.load_all(runs, {record.id: record for record in row})
         if not found:
             return False
         latest = max(found.values(), key=lambda each: each.taken)
         devices, passes = devices | {latest.device}, passes | {latest.pass_id}
-    return len(passes) <= 1 and len(devices | ({device} if device is not None else set())) <= 1
+    return len(passes) <= 1 and len(devices) <= 1
 
 
 def _time(records: list[TrialRecord], execution: Execution, reporter: Reporter) -> bool:
@@ -386,27 +443,16 @@ def _time(records: list[TrialRecord], execution: Execution, reporter: Reporter) 
     found, faults = executor(execution).time_rows(execution, due)
     for fault in faults:
         reporter.warn(sentence(fault))
+    runs = execution.tasks[0].runs
     for timing in found:
-        _save(timing, execution.tasks[0].runs)
-    reporter.say(_summary(found))
-    return bool(found)
-
-
-def _summary(found: list[Timing]) -> str:
+        with store.writing(runs, timing.trial, wait=LOCK_SECONDS):
+            sidecars.save_timing(timing, runs)
     if not found:
-        return "no model was timed"
-    first = found[0]
+        reporter.say("no model was timed")
+        return False
+    first: Timing = found[0]
     other = (
         f"; other programs use {first.busy:.1f} cores, so the times are marked as shared; --timing measures them again"
     )
-    return f"timed {counted(len(found), 'model')} in {counted(first.rounds, 'round')}{other * first.shared}"
-
-
-def _save(timing: Timing, runs: Path) -> None:
-    with store.writing(runs, timing.trial, wait=LOCK_SECONDS):
-        sidecars.save_timing(timing, runs)
-
-
-def _first_line(error: Exception) -> str:
-    reason = str(error) if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
-    return sentence((reason.splitlines() or [type(error).__name__])[0])
+    reporter.say(f"timed {counted(len(found), 'model')} in {counted(first.rounds, 'round')}{other * first.shared}")
+    return True

@@ -145,8 +145,13 @@ def chosen_rows(suite: Suite, only: tuple[str, ...]) -> list[int]:
     Raises: SuiteError as `select` does.
     """
     met = {trial.id for trial in select(possible_trials(suite), only)}
-    rows = enumerate(suite.tuning.rows)
+    rows = () if suite.tuning is None else enumerate(suite.tuning.rows)
     return [index for index, row in rows if not met.isdisjoint(trial.id for trial in trials_of_row(row))]
+
+
+def chosen_tuning(suite: Suite, only: tuple[str, ...]) -> tuple[TrialSpec, ...]:
+    """Return the tuning trials of `chosen_rows`."""
+    return tuple(trial for row in chosen_rows(suite, only) for trial in suite.tuning.rows[row].tuning_trials)
 
 
 def chosen_trials(suite: Suite, only: tuple[str, ...]) -> tuple[TrialSpec, ...]:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from harness import plan
 from harness.distributions import Mixture
 from harness.errors import CorpusError
-from harness.execution import dry_run
+from harness.execution import timed
 from harness.model import build
 from harness.registry import CORPORA, HEADS
 from harness.trial import setup
@@ -27,7 +27,7 @@ heads: [softmax, {mos: {num_mixtures: 2}}]
 seeds: [1, 2]
 train: {lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
 """
-LINE = re.compile(r"ok    (.+): loss ([0-9.]+) -> ([0-9.]+)")
+LINE = re.compile(r"ok    [0-9a-f]{12}  (.+): loss ([0-9.]+) -> ([0-9.]+)")
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_the_losses_are_those_of_one_step_by_hand(tried, tmp_path):
     done = tried(SUITE, "--only", "head=softmax")
     assert done.code == 0
     ((label, before, after),) = LINE.findall(done.out)
-    assert label == "softmax, lstm, markov"
+    assert label == "softmax lstm markov seed=1"
     assert (float(before), float(after)) == pytest.approx(by_hand(tmp_path), abs=0.0006)  # three decimals are shown
     assert before != after
 
@@ -111,9 +111,10 @@ def test_every_row_is_one_line_whatever_its_seeds(tried):
     done = tried(more)
     assert done.code == 0
     labels = [label for label, *_ in LINE.findall(done.out)]
-    backbones = [f"lstm(d_model=8, num_layers={layers}, dropout=0.0)" for layers in (1, 2)]
-    assert labels == [f"{head}, {body}, markov" for body in backbones for head in ("softmax", "mos(num_mixtures=2)")]
-    assert re.search(r"^ok    kneser_ney\(order=2\), last_tokens, markov: loss [0-9.]+, not trained$", done.out, re.M)
+    assert labels == [f"{head} lstm markov seed=1" for head in ("softmax", "mos(num_mixtures=2)")] * 2
+    assert re.search(
+        r"^ok    \w+  kneser_ney\(order=2\) last_tokens markov seed=\d+: loss [0-9.]+, not trained$", done.out, re.M
+    )
     assert (
         done.out.splitlines()[-1]
         == "dry run of 5 rows on cpu: 5 ok, 0 failed; nothing was written to the results folder"
@@ -123,18 +124,16 @@ def test_every_row_is_one_line_whatever_its_seeds(tried):
 def test_a_row_that_fails_is_a_sentence_and_the_others_are_tried(tried, faulty):
     done = tried(SUITE.replace("[softmax,", "[broken, softmax,"))
     assert done.code == 1
-    assert done.err == "FAIL  broken, lstm, markov: RuntimeError: shapes (3, 4) and (5, 6) do not fit\n"
-    assert [label for label, *_ in LINE.findall(done.out)] == [
-        "softmax, lstm, markov",
-        "mos(num_mixtures=2), lstm, markov",
-    ]
+    assert done.err[18:] == "  broken lstm markov seed=1: RuntimeError: shapes (3, 4) and (5, 6) do not fit\n"
+    labels = [label for label, *_ in LINE.findall(done.out)]
+    assert labels == ["softmax lstm markov seed=1", "mos(num_mixtures=2) lstm markov seed=1"]
     assert "3 rows on cpu: 2 ok, 1 failed" in done.out
 
 
 def test_a_loss_that_is_not_finite_fails(tried, faulty):
     done = tried(SUITE.replace("[softmax,", "[not_finite, softmax,"))
     assert done.code == 1
-    assert re.match("FAIL  not_finite, lstm, markov: the (training|validation) loss", done.err)
+    assert re.match(r"FAIL  \w+  not_finite lstm markov seed=1: the (training|validation) loss", done.err)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +154,7 @@ def test_what_a_trial_would_refuse_is_refused(tried, change, message):
 def test_settings_and_conditions_count(tried):
     done = tried(SUITE, "--set", "backbones.0.lstm.d_model=[6, 10]", "--only", "head=mos,d_model=10")
     (label, *_) = (label for label, *_ in LINE.findall(done.out))
-    assert label.startswith("mos(num_mixtures=2), lstm(d_model=10")
+    assert label == "mos(num_mixtures=2) lstm markov seed=1"
     assert "dry run of 1 row on cpu: 1 ok" in done.out
     wrong = tried(SUITE, "--only", "head=moc")
     assert (wrong.code, "no trial of the suite meets this condition" in wrong.err) == (2, True)
@@ -176,9 +175,9 @@ def test_many_rows_are_counted_as_everywhere(tried, monkeypatch):
     def lost(self, data):
         raise CorpusError("no such text")
 
-    of = dry_run.rows_of
+    of = timed.rows_of
     monkeypatch.setattr(CORPORA.get("embedded"), "load", lost)
-    monkeypatch.setattr(dry_run, "rows_of", lambda suite, only: of(suite, only) * 600)
+    monkeypatch.setattr(timed, "rows_of", lambda suite, only: of(suite, only) * 600)
     done = tried(SUITE, "--set", "corpora=[embedded]")
     assert done.err == "FAIL  embedded, 1,200 rows: no such text\n"
     assert done.out.splitlines()[-1].startswith("dry run of 1,200 rows on cpu: 0 ok, ")
@@ -196,13 +195,13 @@ def test_the_points_of_a_tuned_suite_are_rows_unless_only_their_learning_rate_di
     path.write_text(f"{SUITE}tune: {{epochs: 1, seed: 9, space: {space}}}\n")
     suite = plan.load(path)
     assert len(suite.tuning_trials) == 4 + 8
-    rows = dry_run.rows_of(suite, ())
+    rows = timed.rows_of(suite, ())
     assert [(row.head.name, row.head.params.get("dropout"), row.train.momentum) for row in rows] == [
         ("softmax", None, 0.0),
         ("softmax", None, 0.9),
         *(("mos", dropout, momentum) for dropout in (0, 0.2) for momentum in (0.0, 0.9)),
     ]
-    chosen = dry_run.rows_of(suite, ("head.dropout=0.2",))
+    chosen = timed.rows_of(suite, ("head.dropout=0.2",))
     assert len(chosen) == 2
 
 
