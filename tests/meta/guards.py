@@ -6,10 +6,10 @@
 `# guard: name` stands behind a statement of harness/, heads/, backbones/ or benchmarks/ that protects from something,
 or on a line of its own above it. It is taken away as its kind of statement allows: a condition of `if` or `while` is
 False, `except` catches nothing, what `with` enters is not entered, any other statement is not there. Where that is not
-the fault to fear, a word behind the name says which is: `always` and `never` (of the condition of an `if`, also within
-an expression), `first` and `last` (that operand of `and`, `or`, `+` ... is not there), `flip` (True for False). Or code
-does: `-> new` stands where the piece above stood, `old -> new` changes a part of the statement, though not of its body
-(`old ->` takes it out). In a page a marker is `{# guard: name old -> new #}`.
+the fault to fear, the marker says which is. A word: `always` and `never` (of the condition of an `if`, also within an
+expression), `first` and `last` (that operand of `and`, `or`, `+` ... is not there). Or code: `-> new` stands where the
+piece above stood, `old -> new` changes a part of the statement, though not of its body, and `old ->` takes it out. In a
+page a marker is `{# guard: name old -> new #}`.
 
 `@pytest.mark.guards("name", ...)` stands on the tests that must fail without it, one at least; `case="adamw"` names one
 case of the test. All is done in copies of the checkout. A guard survives when its tests pass without it; none may.
@@ -31,7 +31,6 @@ import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,15 +138,14 @@ def _page_faults(text: str) -> Iterator[tuple[str, int, str]]:
 def _statement(tree: ast.Module, line: int) -> ast.stmt | ast.excepthandler:
     """The smallest statement that has the line before its body."""
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.excepthandler)]
-    return min((node for node in nodes if _top(node) <= line <= _last(node)), key=lambda node: _last(node) - _top(node))
-
-
-def _top(node: ast.AST) -> int:
-    return min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+    return min(
+        (node for node in nodes if node.lineno <= line <= _last(node)), key=lambda node: _last(node) - node.lineno
+    )
 
 
 def _last(node: ast.AST) -> int:
-    return max(_top(node), _top(node.body[0]) - 1) if getattr(node, "body", None) else node.end_lineno
+    """The last line of a statement before its body."""
+    return max(node.lineno, node.body[0].lineno - 1) if getattr(node, "body", None) else node.end_lineno
 
 
 def _fault(text: str, node: ast.AST, fault: str) -> tuple[int, int, str]:
@@ -189,19 +187,7 @@ def _of_word(text: str, node: ast.AST, word: str) -> tuple[ast.AST, str]:
             kept = operands[1:] if word == "first" else operands[:-1]
             between = " or " if isinstance(getattr(piece, "op", None), ast.Or) else " and "
             return piece, between.join(ast.get_source_segment(text, each) for each in kept)
-        if word == "flip" and isinstance(piece, ast.Constant) and isinstance(piece.value, bool):
-            return piece, str(not piece.value)
     raise ValueError(f"line {node.lineno}: no fault of its statement: {word}")
-
-
-@contextmanager
-def copies(number: int) -> Iterator[queue.Queue]:
-    """Copies of the checkout, to be taken and put back."""
-    free: queue.Queue = queue.Queue()
-    with tempfile.TemporaryDirectory() as folder:
-        for each in range(number):
-            free.put(Path(shutil.copytree(ROOT, Path(folder) / str(each) / "checkout", ignore=LEFT_OUT)))
-        yield free
 
 
 def main() -> int:
@@ -210,33 +196,30 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[""], help="those whose name or file holds one of these")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
-    began = time.monotonic()
-    with copies(arguments.jobs) as free, ThreadPoolExecutor(arguments.jobs) as pool:
-        tests = marked_tests(free.queue[0])
-        chosen = [
-            each for each in guards(free.queue[0]) if any(word in f"{each.name} {each.file}" for word in arguments.only)
-        ]
+    began, wrong, free = time.monotonic(), [], queue.Queue()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.jobs) as pool:
+        for each in range(arguments.jobs):
+            copy = Path(shutil.copytree(ROOT, Path(folder) / str(each) / "checkout", ignore=LEFT_OUT))
+            free.put(copy)
+        tests = marked_tests(copy)
+        chosen = [each for each in guards(copy) if any(word in f"{each.name} {each.file}" for word in arguments.only)]
         wanted = list(dict.fromkeys(test for each in chosen for test in tests[each.name]))
-        code, told = passed(wanted, free.queue[0], ALL_SECONDS)
+        code, told = passed(wanted, copy, ALL_SECONDS)
         if code != 0:
             print(f"the tests do not pass with all guards in place: {told}")
             return 1
 
-        def judged(guard: Guard) -> tuple[Guard, str]:
+        def judged(guard: Guard) -> None:
             copy, started = free.get(), time.monotonic()
             try:
                 verdict, told = outcome(guard, tests[guard.name], copy)
             finally:
                 free.put(copy)
             print(f"{verdict:<9} {time.monotonic() - started:4.0f} s  {guard.name}: {told}", flush=True)
-            return guard, verdict
+            if verdict != "noticed":
+                wrong.append(f"{verdict.upper()}: {guard.name} ({guard.file}:{guard.line})")
 
-        verdicts = list(pool.map(judged, chosen))
-    wrong = [
-        f"{verdict.upper()}: {each.name} ({each.file}:{each.line})"
-        for each, verdict in verdicts
-        if verdict != "noticed"
-    ]
+        list(pool.map(judged, chosen))
     print(f"{len(chosen)} guards, {len(wrong)} not noticed, {(time.monotonic() - began) / 60:.1f} minutes")
     print("\n".join(wrong))
     return 1 if wrong else 0

@@ -34,7 +34,6 @@ def test_every_fault_is_python_and_changes_the_code():
         ("found = x or y or z  # guard: a first", "found = y or z"),
         ("found = x + y  # guard: a last", "found = x"),
         ("found = x if y else z  # guard: a never", "found = x if False else z"),
-        ("found = open(\n    safe=True,  # guard: a flip\n)", "found = open(\n    safe=False,\n)"),
         ("with alone(), quiet():  # guard: a\n    work()", "if True:\n    work()"),
         ("with alone(), quiet():  # guard: a alone(), ->\n    work()", "with quiet():\n    work()"),
         ("try:\n    x\n# guard: a\nexcept OSError as error:\n    y", "try:\n    x\nexcept () as error:\n    y"),

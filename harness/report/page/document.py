@@ -165,7 +165,7 @@ def _page(**content: object) -> str:
     here = Path(__file__).parent
     environment = Environment(
         loader=FileSystemLoader(here),
-        autoescape=True,  # guard: page-escapes flip
+        autoescape=True,  # guard: page-escapes autoescape=True -> autoescape=False
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
