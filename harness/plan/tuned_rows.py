@@ -24,7 +24,6 @@ class TunedComponent(Component):
     """A component with parameters of a point. The place of its problems is the space."""
 
     def problem(self, source: Source, message: str) -> str:
-        """See Component."""
         return source.problem(SPACE, f"{self.spec}: {message}")
 
 

@@ -3,14 +3,16 @@
 A way of averaging is a class with the methods of Averaging, and one line in `make_averaging` that chooses it.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 
 
-class Averaging(Protocol):
-    """A part of training (harness/training/parts.py) that may hold a second set of weights: their average."""
+class Averaging:
+    """A part of training (harness/training/parts.py) that may hold a second set of weights: their average. Here none:
+    the weights that are trained are also those that are evaluated.
+    """
 
     def update(self) -> None:
         """Take the model's weights into the average. Called after every training step."""
@@ -21,29 +23,12 @@ class Averaging(Protocol):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """See harness.training.parts.Stateful."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See harness.training.parts.Stateful."""
-
-
-class NoAveraging:
-    """The weights that are trained are also those that are evaluated."""
-
-    def update(self) -> None:
-        """See Averaging."""
-
-    def swap(self) -> None:
-        """See Averaging."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """See Averaging."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See Averaging."""
+        pass
 
 
 def make_averaging(model: LanguageModel, train: TrainSpec) -> Averaging:
     """The averaging that the settings of training ask for. No setting asks for one so far."""
-    return NoAveraging()
+    return Averaging()

@@ -46,21 +46,6 @@ class Clock:
             self.milliseconds.append((time.perf_counter() - began) * 1e3)
         self.beat()
 
-    @contextmanager
-    def calling(self, check: Callable[[], None]) -> Iterator[None]:
-        """Within it `check` is called after each batch, too."""
-        beat = self.beat
-
-        def both() -> None:
-            beat()
-            check()
-
-        self.beat = both
-        try:
-            yield
-        finally:
-            self.beat = beat
-
     def recent(self) -> float | None:
         """The median milliseconds of the last batches that have ended, without waiting; None before the first has. The
         last batch of an epoch may be short, and the first ones are slow: neither counts once there are others.
@@ -105,12 +90,10 @@ class Clocks:
         return {**self.train.summary("train"), **self.eval.summary("eval")}
 
     def state_dict(self) -> dict[str, Any]:
-        """See harness.training.parts.Stateful."""
         clocks = {"train": self.train, "eval": self.eval}
         return {name: torch.tensor(clock.measured(), dtype=torch.float64) for name, clock in clocks.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See harness.training.parts.Stateful."""
         self.train.resume(state["train"].tolist())  # guard: clocks-state
         self.eval.resume(state["eval"].tolist())
 

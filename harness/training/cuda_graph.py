@@ -25,7 +25,7 @@ from harness.corpora.batching import Segment
 from harness.errors import ExecutionError
 from harness.kernels import choice
 from harness.training.parts import Parts, step_parts, unchanged
-from harness.training.step import EagerStep, Step
+from harness.training.step import EagerStep, Step, changed
 
 PART = "graph"  # its name among the parts for GPUs (harness/kernels/choice.py)
 STEPS = 4  # the first of an epoch is eager where a state is carried; the last two have another learning rate
@@ -168,18 +168,16 @@ class GraphStep:
             with unchanged(parts), _quiet():
                 state = eager.advance(self._segment, None)
                 if tensors_of(state) and eager.carries:
-                    self._carried = _cloned(state)
+                    self._carried = changed(state, Tensor.clone)
                 self._replay = record(lambda: self._advance(self._segment, self._carried))
         finally:
             eager.optimizer.zero_grad(set_to_none=True)
 
     def begin_epoch(self) -> None:
-        """See Step."""
         self._eager.begin_epoch()
         self._fresh = True
 
     def __call__(self, segment: Segment) -> None:
-        """See Step. When a state is carried, the first step of an epoch is eager, since it has no state yet."""
         without_state = self._fresh and self._carried is not None
         if without_state or segment.inputs.shape != self._segment.inputs.shape:
             self._advance(segment, None if without_state else self._carried)
@@ -191,11 +189,9 @@ class GraphStep:
         self._fresh = False
 
     def state_dict(self) -> dict[str, Any]:
-        """See Step."""
         return {"loss_sum": self.loss_sum, "carried": None if self._fresh else self._carried}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See Step."""
         self._eager.load_state_dict({**state, "carried": None})
         self._fresh = False
         for buffer, tensor in zip(tensors_of(self._carried), tensors_of(state["carried"]), strict=True):
@@ -268,12 +264,6 @@ def tensors_of(state: Any) -> list[Tensor]:
             f"the state of the backbone has a value of type {type(state).__name__}; a CUDA graph needs tensors"
         )
     return [tensor for part in state for tensor in tensors_of(part)]
-
-
-def _cloned(state: Any) -> Any:
-    if isinstance(state, tuple):
-        return tuple(map(_cloned, state))
-    return None if state is None else state.clone()
 
 
 @contextmanager

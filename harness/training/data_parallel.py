@@ -93,12 +93,10 @@ class ParallelStep:
         self._workers, self.loss_sum = workers, torch.zeros_like(self._own.loss_sum)
 
     def begin_epoch(self) -> None:
-        """See Step."""
         self._own.begin_epoch()
         self.loss_sum.zero_()
 
     def __call__(self, segment: Segment) -> None:
-        """See Step."""
         if self._workers.rank:
             torch.manual_seed(stream_seed(torch.initial_seed(), "worker", self._workers.rank))
         self._own.loss_sum.zero_()
@@ -108,14 +106,11 @@ class ParallelStep:
 
     @property
     def resumable(self) -> bool:
-        """See Step: each worker carries the state of its rows."""
-        return self._own.state_dict()["carried"] is None
+        return self._own.state_dict()["carried"] is None  # each worker carries the state of its rows
 
     def state_dict(self) -> dict[str, Any]:
-        """See Step."""
         return {"loss_sum": self.loss_sum, "carried": None}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See Step."""
         self._own.load_state_dict(state)
         self.loss_sum.copy_(state["loss_sum"])

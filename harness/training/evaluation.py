@@ -17,6 +17,7 @@ from harness.model import LanguageModel
 from harness.plan.specs import EvalSpec
 from harness.protocols import HasStatistics
 from harness.training.clocks import Clock
+from harness.training.step import changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,9 @@ class TokenNll:
     def begin(self, segment: Segment, state: Any) -> None:
         """Note the segment and the state that the model is called with next."""
         if self._segments in self.sample:
-            self.sampled.append(Sampled(segment, copied(state)))  # guard: state-as-it-was copied(state) -> state
+            self.sampled.append(
+                Sampled(segment, changed(state, Tensor.clone))
+            )  # guard: state-as-it-was changed(state, Tensor.clone) -> state
         self._segments += 1
 
     def add(self, nll_BT: Tensor, segment: Segment) -> None:
@@ -116,6 +119,7 @@ def evaluate(
     uncounted_id: int | None,
     clock: Clock,
     keep: TokenNll | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Score:
     """Score a split: every token but the first (with blocks: but the first of each block), of all batches or of the
     first `eval_batches`. A backbone with state carries it from segment to segment of a column, so its context is the
@@ -129,6 +133,7 @@ def evaluate(
 
     Args:
         keep: receives the nats of each token.
+        check: called after each batch; what it raises ends the evaluation.
     Raises: ExecutionError for windows by `eval_stride` with a backbone that carries state.
     """
     model.eval()
@@ -145,6 +150,7 @@ def evaluate(
             distribution, state = model(segment, state)
             nll_BT = distribution.nll(segment.targets)
             totals[0] += (nll_BT.double() * segment.weight).sum()
+        check()
         if keep is not None:
             keep.add(nll_BT, segment)
         totals[1] += segment.weight.sum()
@@ -198,13 +204,6 @@ def state_of(model: LanguageModel) -> Any:
     tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
     model.eval()
     return model.backbone(tokens_BT).state
-
-
-def copied(state: Any) -> Any:
-    """A carried state that later calls cannot change: a tensor, nested tuples of tensors, or None."""
-    if isinstance(state, tuple):
-        return tuple(copied(part) for part in state)
-    return state.clone() if isinstance(state, Tensor) else state
 
 
 def text_scores(score: Score, corpus: Corpus, spec: EvalSpec) -> dict[str, float]:

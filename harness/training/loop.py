@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -79,16 +79,10 @@ class Fitted:
     epoch_seconds: float = 0.0
     graphed: bool = False
 
-    def is_better(self, score: Score) -> bool:
-        """Whether a score is better than the best so far."""
-        return self.best is None or score.mean_nll < self.best.mean_nll
-
     def state_dict(self) -> dict[str, Any]:
-        """See harness.training.parts.Stateful."""
         return {**asdict(self), "curve": [point.model_dump() for point in self.curve]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See harness.training.parts.Stateful. `graphed` is of this process and stays as it is."""
         self.best_epoch, self.train_seconds = state["best_epoch"], state["train_seconds"]
         self.epoch_seconds = state["epoch_seconds"]
         scores = (state["start"], state["best"], state["last"])
@@ -97,8 +91,8 @@ class Fitted:
         self.curve[:] = [CurvePoint(**point) for point in state["curve"]]  # guard: curve-state
 
 
-class Host(Protocol):
-    """Who has a model trained; a trial is one.
+class Host:
+    """Who has a model trained; a trial is one. Its methods here report nothing and write nothing.
 
     Attributes:
         clocks: measure steps and evaluations.
@@ -115,15 +109,17 @@ class Host(Protocol):
     score_start: bool
 
     def report(self, progress: Progress) -> None:
-        """Receives the progress."""
+        """Receive the progress."""
 
     def prepare(self, step: EagerStep, segment: Segment, parts: Parts) -> Step:
         """The step to train with, made before any clock starts, from the eager step, the first segment and the parts of
         training, which it must not change.
         """
+        return step
 
     def agree(self, score: Score) -> Score:
         """The score that counts, from the score of this process; with several workers that of the first."""
+        return score
 
     def save(self, position: Position, parts: Parts) -> None:
         """Write a checkpoint. Raises StorageError."""
@@ -133,31 +129,14 @@ class Host(Protocol):
 
 
 @dataclass(kw_only=True)
-class Alone:
-    """A Host that reports nothing and writes nothing."""
+class Alone(Host):
+    """A model that is trained without a trial."""
 
     clocks: Clocks
     fitted: Fitted = field(default_factory=Fitted)
     stop: StopRequest = field(default_factory=StopRequest)
     pace: CheckpointSpec = field(default_factory=CheckpointSpec)
     score_start: bool = False
-
-    def report(self, progress: Progress) -> None:
-        """See Host."""
-
-    def prepare(self, step: EagerStep, segment: Segment, parts: Parts) -> Step:
-        """See Host."""
-        return step
-
-    def agree(self, score: Score) -> Score:
-        """See Host."""
-        return score
-
-    def save(self, position: Position, parts: Parts) -> None:
-        """See Host."""
-
-    def save_best(self, weights: dict[str, Tensor], epoch: int) -> None:
-        """See Host."""
 
 
 class Training:
@@ -195,7 +174,11 @@ class Training:
         Raises: Diverged when the training or validation loss of an epoch is not finite; StorageError; ExecutionError
         when the training split is too small for a single segment; Interrupted when it was asked to stop.
         """
-        self._refuse_small_split()
+        if self.train.epochs and not self.segments:
+            raise ExecutionError(
+                f"train: batch_size {self.train.batch_size} and seq_len {self.train.seq_len} (batching: "
+                f"{self.train.batching}) make no batch of a training split of {len(self.corpus.train)} tokens"
+            )
         step = self._resumed(checkpoint) if checkpoint is not None else self._step()
         self.fitted.graphed = isinstance(step, GraphStep)
         if self.position == Position() and self.fitted.last is None:
@@ -319,17 +302,14 @@ class Training:
             raise
         if not math.isfinite(score.ppl):  # guard: validation-loss-finite
             raise Diverged(f"validation loss is {score.mean_nll} after epoch {epoch}")
-        if self.fitted.is_better(score):
+        if self.fitted.best is None or score.mean_nll < self.fitted.best.mean_nll:
             self.fitted.best_epoch, self.fitted.best = epoch, score
             self.host.save_best(self.model.state_dict(), epoch)
         self.averaging.swap()
 
     def _score(self) -> Score:
-        uncounted_id, clock = self.corpus.uncounted_id, self.clocks.eval
-        spec = self.train.evaluation
-        with clock.calling(self.host.stop.check):
-            score = evaluate(self.model, self.corpus.valid, spec, uncounted_id=uncounted_id, clock=clock)
-        return self.host.agree(score)
+        how = {"uncounted_id": self.corpus.uncounted_id, "clock": self.clocks.eval, "check": self.host.stop.check}
+        return self.host.agree(evaluate(self.model, self.corpus.valid, self.train.evaluation, **how))
 
     def _save(self, step: Step) -> None:
         within_epoch = {"step": step} if self.position.step else {}
@@ -357,13 +337,6 @@ class Training:
             ms_per_batch=recent,
         )
         self.host.report(progress)
-
-    def _refuse_small_split(self) -> None:
-        if self.train.epochs and not self.segments:
-            raise ExecutionError(
-                f"train: batch_size {self.train.batch_size} and seq_len {self.train.seq_len} (batching: "
-                f"{self.train.batching}) make no batch of a training split of {len(self.corpus.train)} tokens"
-            )
 
 
 class _Stopwatch:

@@ -37,12 +37,10 @@ class ModelState:
         self.model = model
 
     def state_dict(self) -> dict[str, Any]:
-        """See Stateful."""
         weights = self.model.state_dict()
         return {"weights": weights, "buffers": {n: b for n, b in self.model.named_buffers() if n not in weights}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See Stateful."""
         self.model.load_state_dict(state["weights"])
         for name, buffer in self.model.named_buffers():
             saved = state["buffers"].get(name)
@@ -57,7 +55,6 @@ class OptimizerState:
         self.optimizer = optimizer
 
     def state_dict(self) -> dict[str, Any]:
-        """See Stateful."""
         return {
             # guard: optimizer-state self.optimizer.state_dict()["state"] -> {}
             "state": self.optimizer.state_dict()["state"],
@@ -65,7 +62,6 @@ class OptimizerState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See Stateful. A tensor that the optimizer has and `state` has not becomes zero, which is its first value."""
         saved, current = state["state"], self.optimizer.state_dict()
         if saved.keys() <= current["state"].keys():
             for index, values in current["state"].items():
@@ -83,11 +79,9 @@ class Generators:
         self.device = device
 
     def state_dict(self) -> dict[str, Any]:
-        """See Stateful."""
         return generator_states(self.device)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See Stateful."""
         set_generator_states(state, self.device)  # guard: generators-state
 
 

@@ -1,7 +1,7 @@
 """The schedules of the learning rate. Each changes the optimizer's rates in place, where a captured step reads them."""
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 from torch.optim import Optimizer
 
@@ -11,8 +11,10 @@ from harness.training.step import steps_of
 SMALLEST_CHANGE = 1e-8  # of a rate on a plateau; torch's ReduceLROnPlateau makes no smaller one
 
 
-class Schedule(Protocol):
-    """A part of training (harness/training/parts.py) that changes the learning rate of the optimizer, in place."""
+class Schedule:
+    """A part of training (harness/training/parts.py) that may change the learning rate of the optimizer, in place. Here
+    it does not.
+    """
 
     def before_step(self, done: int) -> None:
         """Called before each training step, with the number of steps that are done since the start of training."""
@@ -21,30 +23,13 @@ class Schedule(Protocol):
         """Called after each epoch, with its number from 1 and its validation loss in nats a token."""
 
     def state_dict(self) -> dict[str, Any]:
-        """See harness.training.parts.Stateful."""
+        return {}  # the rate is in the optimizer's state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See harness.training.parts.Stateful."""
+        pass
 
 
-class ConstantRate:
-    """The learning rate does not change."""
-
-    def before_step(self, done: int) -> None:
-        """See Schedule."""
-
-    def after_epoch(self, epoch: int, valid_loss: float) -> None:
-        """See Schedule."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """See Schedule. The rate is in the optimizer's state."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See Schedule."""
-
-
-class DecayAfterEpochs(ConstantRate):
+class DecayAfterEpochs(Schedule):
     """The rate of epoch e is lr * factor^max(0, e - after).
 
     Source: Zaremba et al. (2014), arXiv:1409.2329, section 4.1 (4 epochs, then halved after each); TensorFlow's
@@ -56,12 +41,11 @@ class DecayAfterEpochs(ConstantRate):
         self.optimizer, self.settings = optimizer, settings
 
     def after_epoch(self, epoch: int, valid_loss: float) -> None:
-        """See Schedule."""
         if epoch >= self.settings.after:
             _multiply(self.optimizer, self.settings.factor)
 
 
-class OnPlateau(ConstantRate):
+class OnPlateau(Schedule):
     """The rate is multiplied by `factor` after every epoch, unless its validation loss is below the reference's and its
     perplexity lower by `threshold` or more. The reference is the best or the last of all epochs before.
 
@@ -76,7 +60,6 @@ class OnPlateau(ConstantRate):
         self.reference = math.inf
 
     def after_epoch(self, epoch: int, valid_loss: float) -> None:
-        """See Schedule."""
         gain = math.exp(self.reference) - math.exp(valid_loss)
         if not (valid_loss < self.reference and gain >= self.settings.threshold):
             _multiply(self.optimizer, self.settings.factor, smallest=SMALLEST_CHANGE)
@@ -84,15 +67,13 @@ class OnPlateau(ConstantRate):
         self.reference = min(valid_loss, self.reference) if best else valid_loss
 
     def state_dict(self) -> dict[str, Any]:
-        """See Schedule. The key is that of torch's ReduceLROnPlateau, which older checkpoints have."""
-        return {"best": self.reference}
+        return {"best": self.reference}  # the key of torch's ReduceLROnPlateau, which older checkpoints have
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See Schedule."""
         self.reference = state["best"]
 
 
-class WarmupAndDecay(ConstantRate):
+class WarmupAndDecay(Schedule):
     """With s steps done, w steps of warm-up and n in all, and p = (s - w) / max(1, n - w), the rate is
 
         lr * s / w                 while s < w, so 0 in the first step
@@ -108,7 +89,6 @@ class WarmupAndDecay(ConstantRate):
         self.optimizer, self.settings, self.steps = optimizer, settings, steps
 
     def before_step(self, done: int) -> None:
-        """See Schedule."""
         for group in self.optimizer.param_groups:
             group["lr"].fill_(group["initial_lr"] * self.share(done))
 
@@ -124,7 +104,7 @@ class WarmupAndDecay(ConstantRate):
 def make_schedule(optimizer: Optimizer, train: TrainSpec, *, segments: int) -> Schedule:
     """The schedule of the suite, with so many segments in an epoch."""
     if train.schedule is None:
-        return ConstantRate()
+        return Schedule()
     way = train.schedule.way
     if isinstance(way, Plateau):
         return OnPlateau(optimizer, way)

@@ -6,7 +6,7 @@ interface and the same result.
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
@@ -105,25 +105,21 @@ class EagerStep:
         self._state: Any = None
 
     def begin_epoch(self) -> None:
-        """See Step."""
         self.model.train()
         self.loss_sum.zero_()
         self._state = None
 
     def __call__(self, segment: Segment) -> None:
-        """See Step."""
         state = self.advance(segment, self._state)
         self._state = state if self.carries else None
 
     def state_dict(self) -> dict[str, Any]:
-        """See Step."""
         return {"loss_sum": self.loss_sum, "carried": self._state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See Step."""
         self.model.train()
         self.loss_sum.copy_(state["loss_sum"])
-        self._state = moved(state["carried"], self.loss_sum.device)
+        self._state = changed(state["carried"], lambda tensor: tensor.to(self.loss_sum.device))
 
     def advance(self, segment: Segment, state: Any) -> Any:
         """Train on one segment from a given state. Returns the state after the segment, detached; with several parts a
@@ -137,11 +133,13 @@ class EagerStep:
         self.optimizer.zero_grad(set_to_none=True)
         with products.using(replace(products.current(), precision=self.train.precision)):
             for part, before in zip(segment.rows(parts), states, strict=True):
-                with self._exchange(last=len(carried) == parts - 1):
+                last = len(carried) == parts - 1
+                held = isinstance(self.loss, DistributedDataParallel) and not last  # gradients are exchanged once
+                with self.loss.no_sync() if held else nullcontext():
                     loss, after = self.loss(part, before)
                     (loss / parts).backward()
                 self.loss_sum += loss.detach().double() * part.targets.numel()
-                carried.append(detached(after))
+                carried.append(changed(after, Tensor.detach))
         if self.train.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.train.clip)
         self.optimizer.step()
@@ -149,23 +147,12 @@ class EagerStep:
             return None
         return tuple(carried) if parts > 1 else carried[0]
 
-    def _exchange(self, *, last: bool) -> AbstractContextManager:
-        held = isinstance(self.loss, DistributedDataParallel) and not last
-        return self.loss.no_sync() if held else nullcontext()
 
-
-def detached(state: Any) -> Any:
-    """A carried state (a tensor, nested tuples of tensors, or None) without its autograd graph."""
+def changed(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A carried state (a tensor, nested tuples of tensors, or None) with each of its tensors changed."""
     if isinstance(state, tuple):
-        return tuple(detached(part) for part in state)
-    return state.detach() if isinstance(state, Tensor) else state
-
-
-def moved(state: Any, device: torch.device) -> Any:
-    """A carried state on a device."""
-    if isinstance(state, tuple):
-        return tuple(moved(part, device) for part in state)
-    return state.to(device) if isinstance(state, Tensor) else state
+        return tuple(changed(part, change) for part in state)
+    return change(state) if isinstance(state, Tensor) else state
 
 
 @torch.no_grad()
@@ -268,8 +255,9 @@ def train_epoch(
         step.begin_epoch()
     segments = epoch.ordered()
     finite = torch.zeros((), dtype=torch.int64, device=step.loss_sum.device)  # steps; counted without waiting for a GPU
+    last = len(segments) if epoch.steps is None else epoch.steps
     num_targets = sum(segments[number].targets.numel() for number in range(epoch.first))
-    for number in range(epoch.first, len(segments) if epoch.steps is None else epoch.steps):
+    for number in range(epoch.first, last):
         segment = segments[number]
         num_targets += segment.targets.numel()
         torch.manual_seed(stream_seed(epoch.seed, "dropout", epoch.number, number))  # guard: dropout-stream
@@ -283,7 +271,6 @@ def train_epoch(
     # guard: training-loss-finite
     if not math.isfinite(mean_loss):  # a large one may be right: the loss of some heads is not in nats a token
         first = epoch.first + int(finite) + 1
-        last = len(segments) if epoch.steps is None else epoch.steps
         raise Diverged(f"training loss is {mean_loss} in epoch {epoch.number}, step {first} of {last}", first)
     return mean_loss
 

@@ -36,7 +36,7 @@ from harness.training.evaluation import (
     state_of,
     text_scores,
 )
-from harness.training.loop import Fitted, Progress, Training
+from harness.training.loop import Fitted, Host, Progress, Training
 from harness.training.parts import Parts
 from harness.training.step import Diverged, EagerStep, Step, refuse_unfit
 from harness.trial.certify import certify, segments_to_sample
@@ -83,7 +83,7 @@ class Built:
 
 
 @dataclass(slots=True, kw_only=True)
-class Trial:
+class Trial(Host):
     """One trial in one process: what a trial holds, and the Host of its training.
 
     Args:
@@ -116,21 +116,17 @@ class Trial:
 
     @property
     def fitted(self) -> Fitted:
-        """See Host."""
         return self.outcome.fitted
 
     @property
     def pace(self) -> CheckpointSpec:
-        """See Host."""
         return self.task.checkpoint
 
     @property
     def score_start(self) -> bool:
-        """See Host."""
         return self.task.measure.start
 
     def report(self, progress: Progress) -> None:
-        """See Host."""
         if progress.step == progress.steps:
             self.log.info("%s", progress)
         # guard: driver-waits-no-silence self.watch.paused(), ->
@@ -139,17 +135,14 @@ class Trial:
             self.listener(progress)
 
     def prepare(self, step: EagerStep, segment: Segment, parts: Parts) -> Step:
-        """See Host."""
         if self.workers.number > 1:
             return parallel(step, segment, workers=self.workers, log=self.log.info)
         return graphed(step, segment, parts, log=self.log.info)
 
     def agree(self, score: Score) -> Score:
-        """See Host."""
         return self.workers.agreed(score)
 
     def save(self, position: Position, parts: Parts) -> None:
-        """See Host."""
         if self.workers.rank:
             return
         checkpoint = Checkpoint(
@@ -162,7 +155,6 @@ class Trial:
         self.checkpoints.save(checkpoint)
 
     def save_best(self, weights: dict[str, Tensor], epoch: int) -> None:
-        """See Host."""
         if not self.workers.rank:
             self.checkpoints.save_best(weights, epoch)
 

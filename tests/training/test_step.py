@@ -15,7 +15,7 @@ from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
-from harness.training.step import EagerStep, Epoch, detached, refuse_unfit, refuse_z_loss, train_epoch
+from harness.training.step import EagerStep, Epoch, changed, refuse_unfit, refuse_z_loss, train_epoch
 
 SETTINGS = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 2, "seq_len": 3}
 TOKENS = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -146,7 +146,7 @@ def test_a_training_loss_that_ignores_the_z_loss_is_a_sentence_before_training(w
 
 def test_a_carried_state_is_cut_from_the_graph():
     state = ((torch.ones(1, requires_grad=True) * 2, torch.ones(1)), None)
-    cut = detached(state)
+    cut = changed(state, torch.Tensor.detach)
     assert not cut[0][0].requires_grad
     assert cut[1] is None
     assert torch.equal(cut[0][0], state[0][0])

@@ -17,7 +17,7 @@ from harness.plan.suite_file import CheckpointSpec, MeasureSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
 from harness.training.evaluation import Score
-from harness.training.step import detached, steps_of
+from harness.training.step import changed, steps_of
 from harness.trial.run import run
 
 V = 7
@@ -56,7 +56,7 @@ def by_hand(epochs, *, carried):
             with torch.no_grad():
                 for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
                     parameter -= 0.5 * gradient
-            state = detached(hidden.state) if carried else None
+            state = changed(hidden.state, torch.Tensor.detach) if carried else None
             nats, count = nats + loss.item() * targets.numel(), count + targets.numel()
         losses.append(nats / count)
     return ours, losses
