@@ -9,7 +9,7 @@ print(study.table())
 
 import os
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from harness.execution.planned import due
 from harness.execution.timed import time_rows
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import RESULTS
-from harness.plan.selection import chosen_rows, chosen_trials, select
+from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning, select
 from harness.plan.specs import TrialSpec
 from harness.plan.suite_file import MeasureSpec
 from harness.printable import counted
@@ -80,7 +80,7 @@ def run_suite(
         options=options,
         reporter=reporter or Reporter(),
     )
-    records = choices.read(suite, results, run.reporter.warn)
+    records = _read(run, suite)
     _refuse_smaller_table(run, records)
     tracking = SafeTracker(results if options.tracking else None, run.reporter.warn)
     try:
@@ -118,13 +118,10 @@ def all_ok(found: Study, only: tuple[str, ...] = ()) -> bool:
 
 
 def _all_tuned(found: Study, only: tuple[str, ...]) -> bool:
-    tuning, records = found.suite.tuning, found.evidence.tuning
-    rows = [] if tuning is None else chosen_rows(found.suite, only)
-    statuses = {
-        records[spec.id].status for row in rows for spec in tuning.rows[row].tuning_trials if spec.id in records
-    }
+    suite, records = found.suite, found.evidence.tuning
+    statuses = {records[spec.id].status for spec in chosen_tuning(suite, only) if spec.id in records}
     # guard: tuning-failed statuses <= set(choices.EXPECTED) -> True
-    return all(tuning.of_table(row) for row in rows) and statuses <= set(choices.EXPECTED)
+    return all(suite.tuning.of_table(row) for row in chosen_rows(suite, only)) and statuses <= set(choices.EXPECTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +155,12 @@ def _results(given: str | Path | None) -> Path:
     return Path(given or os.environ.get("HARNESS_RESULTS") or RESULTS)
 
 
+def _read(run: _Run, suite: Suite, rows: Sequence[int] = (), tried: Collection[str] = ()) -> Records:
+    """Read the records, and again if the choices of these rows are stored now."""
+    records = choices.read(suite, run.results, run.reporter.warn)
+    return choices.read(suite, run.results, run.reporter.warn) if choices.keep(records, rows, tried) else records
+
+
 def _train(run: _Run, records: Records, tracking: SafeTracker) -> tuple[Records, set[str]]:
     """Run the trials that are due, until none is: first those that tuning asks for, then those of the table.
 
@@ -165,23 +168,20 @@ def _train(run: _Run, records: Records, tracking: SafeTracker) -> tuple[Records,
     """
     options, reporter, tried = run.options, run.reporter, set()
     outdated = _report_outdated(run, records)
-    rows = [] if records.suite.tuning is None else chosen_rows(records.suite, options.only)
+    rows = chosen_rows(records.suite, options.only)
     if choices.keep(records, rows, tried):
-        records = choices.read(records.suite, run.results, reporter.warn)
+        records = _read(run, records.suite)
     todo = due(records, options)
     tidy_finished(records.runs, records.found.keys() - {spec.id for spec in todo})
     while todo:
         tuning = todo[0] in records.suite.tuning_trials
         if tuning:
-            of_rows = sum(len(records.suite.tuning.rows[row].tuning_trials) for row in rows)
-            what = f"{len(todo)} of {counted(of_rows, 'trial')} to run, then the trials of the table"
-            reporter.say(f"tuning: {what}")
+            of_rows = counted(len(chosen_tuning(records.suite, options.only)), "trial")
+            reporter.say(f"tuning: {len(todo)} of {of_rows} to run, then the trials of the table")
         view = LiveView(todo, reporter.output)
         finished = run_trials(_execution(run, records, todo, fresh=options.force), view, tracking)
         tried |= {spec.id for spec in todo}
-        records = choices.read(records.suite, run.results, reporter.warn)
-        if tuning and choices.keep(records, rows, tried):
-            records = choices.read(records.suite, run.results, reporter.warn)
+        records = _read(run, records.suite, rows if tuning else (), tried)
         reporter.say(view.totals())
         stopped = options.fail_fast and len(finished) < len(todo)
         todo = [] if stopped else due(records, options, tried)
@@ -228,9 +228,7 @@ def _report_outdated(run: _Run, records: Records) -> bool:
     suite, options = records.suite, run.options
     if options.force or options.keep:
         return False
-    rows = [] if suite.tuning is None else chosen_rows(suite, options.only)
-    tuning = [trial for row in rows for trial in suite.tuning.rows[row].tuning_trials]
-    chosen = (*tuning, *chosen_trials(suite, options.only))
+    chosen = (*chosen_tuning(suite, options.only), *chosen_trials(suite, options.only))
     outdated = retraining.sentences(suite, chosen, records.found, *repeated(options, run.results, run.data))
     for sentence in outdated:
         run.reporter.problem(sentence)  # guard: outdated-reported problem -> say
@@ -242,8 +240,7 @@ def _report(run: _Run, records: Records, tried: set[str], *, outdated: bool) -> 
     which have failed; and that there was nothing to run.
     """
     suite, reporter = records.suite, run.reporter
-    rows = [] if suite.tuning is None else chosen_rows(suite, run.options.only)
-    tuning = [trial.id for row in rows for trial in suite.tuning.rows[row].tuning_trials if trial.id in records.tuning]
+    tuning = [trial.id for trial in chosen_tuning(suite, run.options.only) if trial.id in records.tuning]
     if failed := sum(records.tuning[trial].status not in choices.EXPECTED for trial in tuning):
         reporter.say(f"failed: {failed} of the tuning trials; --retry-failed runs them again")
     chosen = [spec.id for spec in chosen_trials(suite, run.options.only)]
@@ -312,38 +309,33 @@ def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:
     if not found.rows:
         return  # no row is tuned yet
     run.reporter.say(f"found: {found.found()}")
-    if _write(run, found, run.reporter.table_files) and tracking is not None:
+    if files := _write(run, found):
+        run.reporter.table_files(files)
+    if tracking is not None:
         name = found.suite.name
         tracking.call(lambda tracker: tracker.catch_up(name, found.records.values()))
         tracking.call(lambda tracker: tracker.describe(name, description(name, run.results)))
 
 
-def _write(run: _Run, found: Study, on_files: Callable[[list[Path]], None]) -> bool:
-    """Write the table. Files that are not replaced or cannot be written are problems; False in the second case.
-
-    Args:
-        on_files: called with the paths.
-    """
+def _write(run: _Run, found: Study) -> list[Path]:
+    """Write the table and return its paths. That it is not replaced, or cannot be written, is a problem; [] then."""
     try:
-        on_files(found.write_table(run.options.overwrite))
-    except FewerTrialsError as kept:
-        run.reporter.problem(str(kept))
-    except StorageError as fault:
+        return found.write_table(run.options.overwrite)
+    except (FewerTrialsError, StorageError) as fault:
         run.reporter.problem(str(fault))
-        return False
-    return True
+        return []
 
 
 def _interruption(run: _Run, suite: Suite) -> Interruption:
     """Write the table of the finished trials, without showing it. Returns what says how to go on."""
-    records, again = choices.read(suite, run.results, run.reporter.warn), "start the same command again to go on"
+    records, again = _read(run, suite), "start the same command again to go on"
     waiting = due(records, RunOptions(only=run.options.only))
     if waiting and waiting[0] in suite.tuning_trials:
         return Interruption(f"interrupted while tuning: finished trials are kept; {again}")
     found = run.study(records)
-    files: list[Path] = []
+    files = []
     if found.records:
-        _write(run, found, files.extend)  # guard: table-on-ctrl-c
+        files = _write(run, found)  # guard: table-on-ctrl-c
     ids = {spec.id for spec in chosen_trials(records.suite, run.options.only)}
     saved = [f"{len(ids & found.records.keys())} of {counted(len(ids), 'trial')} finished"]
     if begun := len(ids & set(found.evidence.interrupted)):

@@ -1,6 +1,7 @@
 """Ray Tune as the scheduler: one run of four trials serves all tests but one."""
 
 import signal
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ from harness.code import fingerprints
 from harness.errors import ExecutionError
 from harness.execution import inline
 from harness.execution.executors import Execution, Resources
-from harness.execution.ray import tuner
+from harness.execution.ray import session, tuner
 from harness.plan.specs import ComponentSpec
 from harness.records import store
 
@@ -38,11 +39,9 @@ def killer(place, plugin):
 
 @pytest.fixture(scope="module")
 def ran(suite, tasks, place, killer):
-    """Under Ray: two good trials, one whose worker dies, one that diverges, and a listener that raises at every
-    start; then the good ones inline.
+    """Under Ray, started once: two good trials, one whose worker dies, one that diverges, and a listener that raises at
+    every start; then the good ones inline. Ray stays for the tests.
     """
-    from harness.execution.ray import tuner
-
     first, second = suite.trials[0], suite.trials[5]
     killed = first.model_copy(update={"id": "d" * 12, "head": ComponentSpec(name="killer")})
     bad = first.model_copy(update={"id": "e" * 12, "train": first.train.model_copy(update={"lr": 1e30})})
@@ -53,13 +52,13 @@ def ran(suite, tasks, place, killer):
         if event.kind == "started":
             raise RuntimeError("a listener's fault")
 
-    handler = signal.getsignal(signal.SIGTERM)
-    tuner.execute(Execution(tasks=tasks([first, killed, bad, second], "ray", "ray"), resources=ONE), listen)
-    assert signal.getsignal(signal.SIGTERM) == handler
-    good = [first, second]
-    inline.execute(Execution(tasks=tasks(good, "inline", "inline"), resources=ONE), lambda event: None)
-    runs, reference = place / "ray", place / "inline"
-    return SimpleNamespace(events=events, good=good, killed=killed, bad=bad, runs=runs, reference=reference)
+    handler, good, runs, reference = signal.getsignal(signal.SIGTERM), [first, second], place / "ray", place / "inline"
+    with session.ray_session("local") as failures, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuner, "ray_session", lambda address: nullcontext(failures))
+        assert signal.getsignal(signal.SIGTERM) == handler
+        tuner.execute(Execution(tasks=tasks([first, killed, bad, second], "ray", "ray"), resources=ONE), listen)
+        inline.execute(Execution(tasks=tasks(good, "inline", "inline"), resources=ONE), lambda event: None)
+        yield SimpleNamespace(events=events, good=good, killed=killed, bad=bad, runs=runs, reference=reference)
 
 
 @pytest.mark.guards("sigterm-from-ray-restored", "ray-on-this-machine")
@@ -132,9 +131,7 @@ def test_nothing_of_tune_is_left_beside_the_records(ran):
     ]
 
 
-def test_more_than_any_node_has_is_refused_before_anything_starts(suite, tasks, place):
-    from harness.execution.ray import tuner
-
+def test_more_than_any_node_has_is_refused_before_anything_starts(ran, suite, tasks, place):
     events = []
     message = r"a trial needs 10000 CPUs and 0 GPUs, and no node has that much; the nodes have: \d+ CPUs, \d+ GPUs"
     with pytest.raises(ExecutionError, match=message):
@@ -146,7 +143,7 @@ def test_more_than_any_node_has_is_refused_before_anything_starts(suite, tasks, 
     assert not (place / "refused").exists()
 
 
-def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(suite, tasks, place):
+def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(ran, suite, tasks, place):
     first = suite.trials[0]
     coarse = first.model_copy(update={"train": first.train.model_copy(update={"precision": "tf32"})})
     with pytest.raises(ExecutionError, match=r"train\.precision is tf32, which only a GPU has"):
