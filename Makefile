@@ -49,7 +49,7 @@ mutants: .venv/installed
 
 # Suites and records changed at random: each is read or refused with a sentence, nothing else. See tests/meta/fuzz.py.
 fuzz: .venv/installed
-	$(BIN)/python tests/meta/fuzz.py
+	PYTHONPATH=tests/support $(BIN)/python tests/meta/fuzz.py
 
 # 200 trials, workers and drivers killed at random, until all are finished: what must hold then. See tests/meta/soak.py.
 soak: .venv/installed
