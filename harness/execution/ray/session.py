@@ -95,7 +95,7 @@ def _start() -> Path:
     workers = {} if quoted == sys.executable else {"runtime_env": {"py_executable": quoted}}
     try:
         # guard: ray-on-this-machine LOCAL -> "auto"
-        # guard: ray-dashboard-off include_dashboard=False -> include_dashboard=True
+        # guard: ray-dashboard-off =False -> =True
         started = ray.init(LOCAL, num_cpus=cpus_available(), include_dashboard=False, **workers, **QUIET)
     except FAULTS as cause:
         raise ExecutionError(f"Ray does not start: {_short(cause)}") from cause
