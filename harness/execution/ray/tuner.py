@@ -345,7 +345,8 @@ def _until_ended(watcher: Watcher, fit: Fit, suspects: set[str]) -> None:
         running = set(watcher.running)
         watcher.running.clear()
         reason = _first_line(fault) if fault else "it ran no trial"
-        if fault and alone and "memory" in reason.lower():  # guard: ray-gone-no-fault last
+        # guard: ray-gone-no-fault -> fault and alone and running.update(suspects) is None
+        if fault and alone and "memory" in reason.lower():
             for trial in running:
                 # guard: second-ray-failure
                 watcher.died(trial, f"Ray failed twice with this trial, the second time alone ({reason})", "oom")
