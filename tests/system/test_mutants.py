@@ -21,6 +21,23 @@ def scaled(x, factor=2):
         x -= 5
     return x * factor + 1
 '''
+UNTOUCHED = '''\
+"""A docstring: 1 + 1."""
+from a import b
+__all__ = [a, b]
+x: a[1] = b
+x = f"{a + 1}"
+x = "a" + "b"
+def f(x: int | None) -> dict[str, int]: pass
+@register(1)
+class A(B):
+    def __init__(self):
+        super().__init__()
+if TYPE_CHECKING:
+    from a import b
+assert x == 1, x + 1
+raise ValueError(f"{a + 1}", b - 1)
+'''
 WEAK = """\
 import harness.heads.planted
 
@@ -45,40 +62,16 @@ def test_values(head, x, expected):
     ("source", "expected"),
     [
         ("a + b", ["a + b -> a", "a + b -> b", "a + b -> a - b"]),
-        ("a / b", ["a / b -> a", "a / b -> b", "a / b -> a * b"]),
-        ("x = -a", ["-a -> a"]),
-        ("x = 3", ["3 -> 4", "3 -> 2", "3 -> -3"]),
-        ("x = 0.0", ["0.0 -> 1.0", "0.0 -> -1.0"]),
         ("x = 2 * 1", ["2 * 1 -> 1", "2 * 1 -> 2 / 1", "2 -> 3", "2 -> -2", "1 -> 2", "1 -> 0"]),  # 2 * 1 is 2
-        ("x = True", ["True -> False"]),
-        ("x = -1", ["-1 -> 1", "1 -> 2", "1 -> 0"]),
         ("x = a < b", ["a < b -> a <= b", "a < b -> a >= b"]),
-        ("x = a == b", ["a == b -> a != b"]),
-        ("x = not a", ["not a -> a"]),
         ("x = a and b", ["a and b -> a", "a and b -> b", "a and b -> a or b"]),
-        (
-            "x = a <= b in c",
-            [f"a <= b in c -> {new}" for new in ("a < b in c", "a > b in c", "a <= b not in c", "a <= b", "b in c")],
-        ),
-        ("y = tanh(x)", ["tanh(x) -> x"]),
-        ("y = x.exp()", ["x.exp() -> x"]),
-        ("y = self.f(x)", ["self.f(x) -> x"]),
         ("import torch\ny = torch.tanh(x)", ["torch.tanh(x) -> x"]),
         ("y = f(x, dim=d)", ["f(x, dim=d) -> x", "f(x, dim=d) -> f(x)"]),
-        ("y = f(a, b)", ["f(a, b) -> f(a)"]),
-        ("x = zip(a, b, strict=True)", ["zip(a, b, strict=True) -> zip(a, strict=True)"]),
         ("f(x)", ["f(x) -> pass"]),
-        ("a.b[i] = c", ["a.b[i] = c -> pass", "i -> i - 1"]),
         ("a += b", ["a += b -> pass", "a += b -> a = b", "a += b -> a -= b"]),
         ("if a: b = c", ["a -> True", "a -> False"]),
-        ("x = b if a else c", ["a -> True", "a -> False"]),
-        ("while a: b = c", ["a -> False"]),
-        ("x = [a, b]", ["[a, b] -> [b]", "[a, b] -> [a]"]),
-        ("x = {a: b}", ["{a: b} -> {}"]),
-        ("x = {a for a in b if c}", ["for a in b if c -> for a in b"]),
         ("for i in range(n): pass", [f"range(n) -> range({new})" for new in ("n + 1", "n - 1", "1, n")]),
         ("x = a[i]", ["i -> i - 1"]),
-        ("x = a[:, k]", ["(:, k) -> (k,)", "(:, k) -> (:,)", "k -> k - 1"]),
         ("x = a[b:c]", ["b:c -> b + 1:c", "b:c -> b - 1:c", "b:c -> b:c + 1", "b:c -> b:c - 1"]),
     ],
 )
@@ -86,25 +79,8 @@ def test_every_kind_of_fault_once(source, expected):
     assert [str(mutant) for mutant in mutations.mutants_of(source)] == expected
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        '"""A docstring: 1 + 1."""',
-        "from a import b",
-        "def f(x: int | None) -> dict[str, int]: pass",
-        "x: a[1] = b",
-        "@register(1)\nclass A(B): pass",
-        "class A:\n  def __init__(self):\n    super().__init__()",
-        "raise ValueError(f'{a + 1}', b - 1)",
-        "x = f'{a + 1}'",
-        "if TYPE_CHECKING:\n  from a import b",
-        "__all__ = [a, b]",
-        "x = 'a' + 'b'",
-        "assert x == 1, x + 1",
-    ],
-)
-def test_what_is_not_mutated(source):
-    assert mutations.mutants_of(source) == []
+def test_what_is_not_mutated():
+    assert mutations.mutants_of(UNTOUCHED) == []
 
 
 def test_a_mutant_says_where_it_is_and_runs():
