@@ -6,7 +6,6 @@ times finished ones. Ray is not imported here.
 
 import contextlib
 import importlib
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ import torch
 from harness.errors import ExecutionError, StorageError
 from harness.kernels import products
 from harness.machine.environment import resolve_device
+from harness.machine.files import write_fault
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
 from harness.records import store
@@ -235,7 +235,9 @@ def run_trials(execution: Execution, view: View, tracking: SafeTracker) -> dict[
     Returns: trial id -> its new record, for the trials that have one.
     Raises: ExecutionError when the folder of the records cannot be written; as Executor.execute.
     """
-    _check_writable(execution.tasks[0].runs)  # guard: results-writable
+    runs = execution.tasks[0].runs
+    if fault := write_fault(runs):  # guard: results-writable
+        raise ExecutionError(f"{runs} cannot be written ({fault}); name another folder with --results")
     records: dict[str, TrialRecord] = {}
 
     def on_event(event: Event) -> None:
@@ -270,15 +272,3 @@ def without_weights(runs: Path, records: Mapping[str, TrialRecord]) -> list[str]
     ok = [store.folder(runs, trial) for trial, record in records.items() if record.status == "ok"]
     # guard: imported-have-no-weights first
     return [folder.name for folder in sorted(ok) if (folder / LOG_NAME).exists() and not ends_with_seal(folder / BEST)]
-
-
-def _check_writable(runs: Path) -> None:
-    probe_file = runs / f".probe-{os.getpid()}"
-    try:
-        runs.mkdir(parents=True, exist_ok=True)
-        probe_file.write_bytes(b"")
-        probe_file.unlink()
-    except OSError as cause:
-        raise ExecutionError(
-            f"{runs} cannot be written ({cause.strerror}); name another folder with --results"
-        ) from cause

@@ -387,7 +387,8 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter
             return bool(to_time) and _time(to_time, execution, reporter)
     except Exception as error:  # guard: timing-pass-fails
         reason = str(error) if isinstance(error, HarnessError) else first_line(error)
-        reporter.warn(f"the rows are not timed: {sentence(reason.partition(chr(10))[0])}; the same command tries again")
+        first = sentence(reason.partition("\n")[0])
+        reporter.warn(f"the rows are not timed: {first}; the same command tries again")
         return False
 
 

@@ -145,7 +145,7 @@ def violations(soak: Soak) -> Iterator[str]:
     yield from wrong_tracking(soak)
     if left := soak.place.leftovers():
         yield f"left beside the records: {left[:10]}"
-    for pattern in (".*.tmp", ".probe-*", "mlflow.db.new"):
+    for pattern in (".*.tmp", "mlflow.db.new"):
         if left := list((soak.place.folder / "results").rglob(pattern)):
             yield f"temporary files: {left[:10]}"
     if left := list(soak.temporary.glob(".harness-tune-*")):

@@ -22,7 +22,7 @@ from filelock import FileLock
 
 from harness import starters
 from harness.errors import ExecutionError
-from harness.execution.ray import cluster as joining
+from harness.execution.ray import session as joining
 
 SLOW = "faulty: {kind: slow, ms: 12}"  # 180 steps: three seconds
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"

@@ -106,7 +106,7 @@ def _start() -> Path:
 
 
 def _join(address: str) -> None:
-    _refuse_silent(address)
+    refuse_silent(address)
     try:
         with _quiet_stderr():
             ray.init(address, **QUIET)
@@ -135,7 +135,7 @@ def _quiet_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _refuse_silent(address: str) -> None:
+def refuse_silent(address: str) -> None:
     """Raises ExecutionError when no cluster answers at an address. Ray itself would try for 15 minutes.
 
     Args:
