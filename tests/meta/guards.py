@@ -163,11 +163,11 @@ def _fault(text: str, node: ast.AST, fault: str) -> tuple[int, int, str]:
         return *span(piece, piece), new
     if old:
         start, end = span(node, node)
-        end = min(end, starts[_last(node)])
-        at = text.encode()[start:end].find(old.encode())
-        if at < 0:
-            raise ValueError(f"line {node.lineno}: the statement does not hold: {old}")
-        return start + at, start + at + len(old.encode()), new
+        statement = text.encode()[start : min(end, starts[_last(node)])]
+        before, found, _ = statement.partition(old.encode())
+        if not found or statement.count(found) > 1:
+            raise ValueError(f"line {node.lineno}: the statement does not hold this once: {old}")
+        return start + len(before), start + len(before) + len(found), new
     if isinstance(node, ast.If | ast.While):
         return *span(node.test, node.test), new or "False"
     if isinstance(node, ast.ExceptHandler):

@@ -47,7 +47,8 @@ def test_a_guard_is_taken_away_as_its_statement_or_its_marker_says(code, without
 
 
 @pytest.mark.parametrize(
-    "mark", ["# guard: A", "# guard:", "# guard: a nonsense", "# guard: a z -> y", "# guard: a never"]
+    "mark",
+    ["# guard: A", "# guard:", "# guard: a nonsense", "# guard: a z -> y", "# guard: a never", "# guard: a o -> y"],
 )
 def test_a_marker_that_cannot_be_obeyed_is_refused(mark):
     with pytest.raises(ValueError, match="line 1"):
