@@ -219,19 +219,11 @@ def executor(execution: Execution) -> Executor:
     return importlib.import_module(EXECUTORS[execution.tasks[0].executor])
 
 
-class View(Protocol):
-    """Shows events while it is entered."""
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(self, *raised: object) -> object: ...
-
-    def __call__(self, event: Event) -> None: ...
-
-
-def run_trials(execution: Execution, view: View, tracking: SafeTracker) -> dict[str, TrialRecord]:
+def run_trials(execution: Execution, show: OnEvent, tracking: SafeTracker) -> dict[str, TrialRecord]:
     """Run trials with their executor, and log each record to MLflow when it arrives.
 
+    Args:
+        show: called with each event.
     Returns: trial id -> its new record, for the trials that have one.
     Raises: ExecutionError when the folder of the records cannot be written; as Executor.execute.
     """
@@ -243,12 +235,11 @@ def run_trials(execution: Execution, view: View, tracking: SafeTracker) -> dict[
     def on_event(event: Event) -> None:
         if event.record is not None:
             records[event.spec.id] = event.record
-        view(event)
+        show(event)
         if event.record is not None:
             tracking.call(lambda tracker: tracker.log(event.record))
 
-    with view:
-        executor(execution).execute(execution.with_route(), on_event)
+    executor(execution).execute(execution.with_route(), on_event)
     return records
 
 

@@ -178,8 +178,8 @@ def _train(run: _Run, records: Records, tracking: SafeTracker) -> tuple[Records,
         if tuning:
             of_rows = counted(len(chosen_tuning(records.suite, options.only)), "trial")
             reporter.say(f"tuning: {len(todo)} of {of_rows} to run, then the trials of the table")
-        view = LiveView(todo, reporter.output)
-        finished = run_trials(_execution(run, records, todo, fresh=options.force), view, tracking)
+        with LiveView(todo, reporter.output) as view:
+            finished = run_trials(_execution(run, records, todo, fresh=options.force), view, tracking)
         tried |= {spec.id for spec in todo}
         records = _read(run, records.suite, rows if tuning else (), tried)
         reporter.say(view.totals())

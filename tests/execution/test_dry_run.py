@@ -171,18 +171,6 @@ def test_a_corpus_that_cannot_be_read_fails_its_rows_only(tried, monkeypatch):
     assert len(LINE.findall(done.out)) == 2
 
 
-def test_many_rows_are_counted_as_everywhere(tried, monkeypatch):
-    def lost(self, data):
-        raise CorpusError("no such text")
-
-    of = timed.rows_of
-    monkeypatch.setattr(CORPORA.get("embedded"), "load", lost)
-    monkeypatch.setattr(timed, "rows_of", lambda suite, only: of(suite, only) * 600)
-    done = tried(SUITE, "--set", "corpora=[embedded]")
-    assert done.err == "FAIL  embedded, 1,200 rows: no such text\n"
-    assert done.out.splitlines()[-1].startswith("dry run of 1,200 rows on cpu: 0 ok, ")
-
-
 def test_an_untrained_row_is_evaluated_once(tried):
     done = tried(SUITE, "--set", "train.epochs=0")
     assert done.code == 0

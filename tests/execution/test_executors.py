@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from harness.execution import executors, inline
 from harness.execution.executors import Execution, Resources, run_trials
-from harness.execution.live import LiveView
 from harness.tracking.safe_tracker import SafeTracker
 
 
@@ -30,9 +28,7 @@ def test_the_route_is_chosen_once_for_trials_on_the_cpu(
     monkeypatch.setattr("torch.cuda.is_available", lambda: available)
     monkeypatch.setattr(inline, "execute", lambda execution, on_event: handed.append(execution.tasks))
     given = tasks(suite.trials, "driven", "inline", device=device, runs=tmp_path / "runs")
-    console = Console(quiet=True)
-    view = LiveView(list(suite.trials), console)
     execution = Execution(tasks=given, resources=Resources(cpus=1, gpus=gpus))
-    run_trials(execution, view, SafeTracker(None, print))
+    run_trials(execution, print, SafeTracker(None, print))
     assert len(calls) == asked
     assert handed == [[replace(task, route="onednn" if asked else "default") for task in given]]

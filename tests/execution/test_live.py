@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from harness.execution.executors import Event
-from harness.execution.live import ALL, MAX_ROWS, NARROW, WIDE, LiveView, clock
+from harness.execution.live import ALL, MAX_ROWS, NARROW, WIDE, LiveView
 from harness.records.record import CurvePoint
 from harness.training.loop import Progress
 
@@ -59,25 +59,14 @@ def test_a_log_has_a_line_a_minute_within_an_epoch(suite, monkeypatch):
 
 
 @pytest.mark.parametrize("message", ["RuntimeError: no", "FileNotFoundError: no file [/tmp/x] here", "odd [red]words"])
+@pytest.mark.parametrize("status", ["error", "lost"])
 @pytest.mark.parametrize("terminal", [False, True])
-def test_a_failed_trial_is_shown_with_its_message(suite, record_of, message, terminal):
+def test_a_failed_or_lost_trial_is_shown_with_the_reason(suite, record_of, message, status, terminal):
     trial = suite.trials[0]
-    events = [
-        Event(kind="started", spec=trial),
-        Event(kind="finished", spec=trial, record=record_of(trial, "error", message)),
-    ]
-    assert f"error: {message}" in shown(suite.trials, events, force_terminal=terminal, width=300)
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_a_lost_trial_is_shown_with_the_reason(suite, terminal):
-    trial = suite.trials[0]
-    events = [
-        Event(kind="started", spec=trial),
-        Event(kind="finished", spec=trial, message="the worker died (ActorDiedError)"),
-    ]
+    end = {"message": message} if status == "lost" else {"record": record_of(trial, status, message)}
+    events = [Event(kind="started", spec=trial), Event(kind="finished", spec=trial, **end)]
     text = shown(suite.trials, events, force_terminal=terminal, width=300)
-    assert "lost: the worker died (ActorDiedError)" in text
+    assert f"{status}: {message}" in text
     assert "1 of 6" in text
 
 
@@ -152,25 +141,20 @@ def test_a_low_terminal_shows_what_it_has_room_for(suite, record_of):
     assert suite.trials[1].id in "\n".join(lines)  # one that is under way
 
 
-def test_the_totals_at_the_end_say_what_the_trials_took(suite, record_of, monkeypatch):
+def test_the_totals_at_the_end_count_all_devices_of_a_trial(suite, record_of, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
     view = LiveView(suite.trials, Console(file=io.StringIO(), width=200))
     for event in mixed(suite, record_of):
         view(event)
+    train = suite.trials[4].train.model_copy(update={"data_parallel": 4})
+    wide = suite.trials[4].model_copy(update={"train": train})
+    metrics = {**record_of(wide).metrics, "train_minutes": 2.5}
+    view(Event(kind="finished", spec=wide, record=record_of(wide, metrics=metrics)))
     now[0] += 3725.0
     assert view.totals() == (
-        "2 of 6 trials: 1 ok, 1 diverged; wall time 1:02:05; device time 0:02:30 (training, summed over these trials)"
+        "3 of 6 trials: 2 ok, 1 diverged; wall time 1:02:05; device time 0:12:30 (training, summed over these trials)"
     )
-
-
-def test_the_device_time_of_a_data_parallel_trial_is_that_of_all_its_devices(suite, record_of):
-    train = suite.trials[0].train.model_copy(update={"data_parallel": 4})
-    trial = suite.trials[0].model_copy(update={"train": train})
-    record = record_of(trial, metrics={**record_of(trial).metrics, "train_minutes": 2.5})
-    view = LiveView([trial], Console(file=io.StringIO(), width=200))
-    view(Event(kind="finished", spec=trial, record=record))
-    assert "device time 0:10:00" in view.totals()
 
 
 @pytest.mark.parametrize("running", [0, 5, MAX_ROWS])
@@ -186,9 +170,10 @@ def test_the_table_has_a_bounded_number_of_rows(suite, record_of, running):
     assert rows == [spec.id for spec in [*ended[len(ended) - (MAX_ROWS - running) :], *busy]]
 
 
-def test_a_trial_that_starts_again_is_shown_once(suite):
+def test_a_trial_that_starts_again_is_shown_and_counted_once(suite, record_of):
     trial = suite.trials[0]
     events = [Event(kind="started", spec=trial)] * 2
+    events += [Event(kind="finished", spec=trial, record=record_of(trial, "oom")), Event(kind="started", spec=trial)]
     text = shown([trial], events, force_terminal=True, width=200, color_system=None)
     last = text[text.rindex("0 of 1 trial") :]
     assert last.count(trial.id) == 1
@@ -204,20 +189,3 @@ def test_parts_of_epochs_are_shown_as_the_suite_says_them(suite, record_of):
     ended = [*events, Event(kind="finished", spec=trial, record=record)]
     text = shown([trial], ended, force_terminal=True, width=200, color_system=None)
     assert re.search(r" ok +1\.4 +9\.50 ", text[text.rindex("1 of 1 trial") :])
-
-
-def test_the_time_that_is_left_counts_a_part_of_an_epoch_as_its_part(suite, monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
-    view = LiveView([suite.trials[0]], Console(file=io.StringIO(), width=200))
-
-    def left(seconds: float, epoch: int, step: int, steps: int) -> str:
-        now[0] = 1000.0 + seconds
-        given = progress(epoch, step, epochs=1.5, steps=steps, ms_per_batch=60_000.0)
-        view(Event(kind="progress", spec=suite.trials[0], progress=given))
-        return clock(view.pace.remaining(suite.trials[0].id, now[0]))
-
-    view(Event(kind="started", spec=suite.trials[0]))
-    assert left(0, 1, 10, 20) == "0:20:00"  # half an epoch done; another whole one is 20 steps of a minute
-    assert left(600, 1, 20, 20) == "0:10:00"  # half an epoch in ten minutes, half a one is left
-    assert left(900, 2, 5, 10) == "0:05:00"  # its first half in five

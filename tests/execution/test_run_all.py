@@ -138,23 +138,3 @@ def test_a_record_that_was_made_after_all_is_kept_when_the_worker_dies(record_of
     assert watcher.ends[trials[0].id].record.status == "ok"
     watcher.died(trials[1].id, "the worker died")
     assert store.load(trials[0].runs, trials[1].id).message == "the worker died"
-
-
-@pytest.mark.guards("tune-folders-removed")
-def test_the_folders_that_dead_drivers_left_to_tune_are_removed(tmp_path, monkeypatch):
-    import socket
-    import subprocess
-    import tempfile
-
-    from harness.execution.ray import session
-
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    left = tmp_path / f".harness-tune-{socket.gethostname()}-{dead.pid}-x"
-    alive = tmp_path / f".harness-tune-{socket.gethostname()}-1-x"
-    for folder in (left, alive):
-        folder.mkdir()
-    with session.scratch_folder(tmp_path, "local") as scratch:
-        assert [left.exists(), alive.exists()] == [False, True]
-    assert not scratch.exists()

@@ -1,13 +1,18 @@
-"""Folders that Ray leaves: those of dead drivers of ours go, all others stay."""
+"""A Ray session on this machine: how Ray is started, and its folders: those of dead drivers of ours go, others stay.
+
+That runs work in it: tests/system/ray.
+"""
 
 import os
 import socket
 import subprocess
 import sys
+import tempfile
+from types import SimpleNamespace
 
 import pytest
 
-from harness.execution.ray import session as folders
+from harness.execution.ray import session as ours
 from harness.machine import processes
 
 
@@ -28,7 +33,7 @@ def session(tmp_path):
         (folder / "logs").mkdir(parents=True)
         (folder / "logs" / "raylet.out").write_text("a line")
         if driver is not None:
-            (folder / folders.DRIVER).write_text(driver)
+            (folder / ours.DRIVER).write_text(driver)
         return folder
 
     return make
@@ -38,7 +43,7 @@ def test_the_folder_of_a_dead_driver_is_removed_and_the_link_to_it(session, gone
     left = session(gone)
     latest = tmp_path / "ray" / "session_latest"
     latest.symlink_to(left)
-    folders.remove_abandoned(left.parent)
+    ours.remove_abandoned(left.parent)
     assert not left.exists()
     assert not latest.is_symlink()
 
@@ -46,16 +51,16 @@ def test_the_folder_of_a_dead_driver_is_removed_and_the_link_to_it(session, gone
 @pytest.mark.guards("ray-folders-of-dead")
 def test_the_folder_of_a_living_driver_stays(session):
     folder = session(None)
-    folders.mark(folder)
-    assert (folder / folders.DRIVER).read_text() == processes.current_process()
-    folders.remove_abandoned(folder.parent)
+    ours.mark(folder)
+    assert (folder / ours.DRIVER).read_text() == processes.current_process()
+    ours.remove_abandoned(folder.parent)
     assert (folder / "logs" / "raylet.out").exists()
 
 
 @pytest.mark.parametrize("driver", [None, "", "nonsense", "elsewhere 1 1000.00", "x" * 5000])
 def test_what_is_not_known_to_be_ours_stays(session, driver):
     folder = session(driver)
-    folders.remove_abandoned(folder.parent)
+    ours.remove_abandoned(folder.parent)
     assert (folder / "logs" / "raylet.out").exists()
 
 
@@ -63,7 +68,7 @@ def test_what_is_not_known_to_be_ours_stays(session, driver):
 def test_the_folder_of_another_user_stays(session, gone, monkeypatch):
     folder, this = session(gone), os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: this + 1)
-    folders.remove_abandoned(folder.parent)
+    ours.remove_abandoned(folder.parent)
     assert folder.exists()
 
 
@@ -71,7 +76,7 @@ def test_the_folder_of_another_user_stays(session, gone, monkeypatch):
 def test_a_link_to_a_folder_of_others_is_not_followed(session, gone, tmp_path):
     theirs = session(gone, "theirs")
     (tmp_path / "ray" / "session_link").symlink_to(theirs)
-    folders.remove_abandoned(tmp_path / "ray")
+    ours.remove_abandoned(tmp_path / "ray")
     assert (theirs / "logs" / "raylet.out").exists()
 
 
@@ -79,7 +84,7 @@ def test_the_link_to_a_newer_folder_stays(session, gone, tmp_path):
     old, new = session(gone), session(None, "session_2026-11-22_09-02-03_000004_6")
     latest = tmp_path / "ray" / "session_latest"
     latest.symlink_to(new)
-    folders.remove(old)
+    ours.remove(old)
     assert latest.resolve() == new
 
 
@@ -93,3 +98,33 @@ def test_ray_asks_no_cloud_where_the_documented_file_is(tmp_path, monkeypatch):
     assert asked == []
     usage_lib.get_cluster_config_to_report(str(tmp_path / "nothing.yaml"))
     assert {url.split("/")[2] for url in asked} == {"169.254.169.254", "metadata.google.internal"}
+
+
+@pytest.mark.parametrize(
+    ("python", "expected"),
+    [("/a folder/bin/python", {"py_executable": "'/a folder/bin/python'"}), ("/folder/bin/python", None)],
+)
+def test_workers_start_when_the_path_of_python_has_a_space(tmp_path, monkeypatch, python, expected):
+    given = {}
+
+    def init(address, **options):
+        given.update(options)
+        return SimpleNamespace(address_info={"session_dir": str(tmp_path / "session")})
+
+    (tmp_path / "session").mkdir()
+    monkeypatch.setattr(ours.ray, "init", init)
+    monkeypatch.setattr(sys, "executable", python)
+    assert ours._start() == tmp_path / "session"
+    assert given.get("runtime_env") == expected
+
+
+@pytest.mark.guards("tune-folders-removed")
+def test_the_folders_that_dead_drivers_left_to_tune_are_removed(gone, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / f".harness-tune-{socket.gethostname()}-{gone.split()[1]}-x"
+    alive = tmp_path / f".harness-tune-{socket.gethostname()}-1-x"
+    for folder in (left, alive):
+        folder.mkdir()
+    with ours.scratch_folder(tmp_path, "local") as scratch:
+        assert [left.exists(), alive.exists()] == [False, True]
+    assert not scratch.exists()
