@@ -36,6 +36,7 @@ from harness.registry import BACKBONES, HEADS
 DIGITS = 6  # of a scaled factor, and of epochs that stand for a number of tokens
 TIME_DIGITS = 2  # of epochs that stand for a time
 PARAMS, RATIOS = ("match", "params"), ("match", "ratios")
+MATCHED = ("backbone", "head", "params", "settled")  # what a combination has of its width
 MAX_WIDTH = 2**16
 MAX_GAP = 64  # the largest gap between two widths that can be built: the number of attention heads must divide a width
 
@@ -281,7 +282,7 @@ def matched(match: MatchSpec, combined: list[Combination], source: Source) -> li
                 problems.append(source.problem(("match",), message))
     if problems:
         raise SuiteError(problems)
-    return [replace(solved[each.model], corpus=each.corpus, facts=each.facts) for each in combined]
+    return [replace(each, **{name: getattr(solved[each.model], name) for name in MATCHED}) for each in combined]
 
 
 def closest_width(count_at: Callable[[int], int | None], target: int, start: int) -> int | None:

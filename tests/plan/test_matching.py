@@ -110,6 +110,14 @@ def test_every_corpus_and_backbone_has_a_target_of_its_own(write):
         assert all(abs(total - found[0]) <= 0.005 * found[0] for total in found)
 
 
+def test_each_corpus_keeps_its_own_length_of_training(write):
+    text = matched_suite(("tokens: 4000", "tokens: [4000, 8000]"), ("epochs: 2", "tokens: 3996"), ("[2, 15]", "2"))
+    # 4 columns of 1000 tokens have 3996 targets an epoch, 4 of 2000 have 7996: 3996 / 7996 = 0.49975
+    epochs = {(t.corpus.params["num_tokens"], str(t.head)): t.train.epochs for t in load(write(text)).trials}
+    heads = ("softmax", "mos(num_mixtures=2)")
+    assert epochs == {(n, head): {4000: 1.0, 8000: 0.49975}[n] for n in (4000, 8000) for head in heads}
+
+
 def test_widths_that_cannot_be_built_are_passed_over(write):
     transformer = "transformer_encoder: {d_model: 800, num_layers: 1, num_heads: 4, d_ff: 100}"
     suite = load(write(matched_suite(("lstm: {d_model: 250, num_layers: 1, dropout: 0.1}", transformer))))

@@ -107,12 +107,6 @@ def test_a_bin_is_a_fifteenth_wide(p, same_bin):
     assert found["test_calibration_error"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_every_segment_is_a_sign_of_life():
-    beats = []
-    calibration(model_of(random_table()), torch.zeros(25, dtype=torch.long), spec(), beat=lambda: beats.append(1))
-    assert len(beats) == 2
-
-
 def test_a_distribution_without_statistics_is_a_sentence():
     with pytest.raises(ExecutionError, match=r"measure\.calibration: head returns a Plain, which has no method"):
         calibration(model_of(random_table(), Bare()), torch.zeros(25, dtype=torch.long), spec())

@@ -23,7 +23,7 @@ from harness.model import LanguageModel, build_backbone
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
-from harness.training.cuda_graph import GraphStep, SharedMemory, captured, graphed, tensors_of
+from harness.training.cuda_graph import GraphStep, captured, graphed, tensors_of
 from harness.training.optimizers import make_optimizer
 from harness.training.schedules import make_schedule
 from harness.training.step import EagerStep, Epoch, train_epoch
@@ -205,14 +205,6 @@ def failing(work):
     raise RuntimeError("no graph\nof this step")
 
 
-def failing_twice(work):
-    """As leaving a capture that failed does."""
-    try:
-        raise RuntimeError("operation not permitted when stream is capturing")
-    finally:
-        raise ValueError("operation failed due to a previous error during capture")
-
-
 def as_it_is(work):
     return work
 
@@ -223,12 +215,6 @@ def test_auto_falls_back_on_the_eager_step_and_says_why():
     assert logged == [
         "training steps are eager: they cannot be captured as a CUDA graph (RuntimeError: no graph)",
     ]
-
-
-def test_the_logged_reason_is_the_first_one():
-    logged = []
-    graphed(eager_step(LSTM, spec()), SEGMENTS[0], log=logged.append, record=failing_twice)
-    assert "(RuntimeError: operation not permitted when stream is capturing)" in logged[0]
 
 
 def test_on_fails_where_a_graph_cannot_be_had():
@@ -449,12 +435,6 @@ def test_a_state_that_no_buffer_holds_is_no_graph(carry, message):
         GraphStep(step, SEGMENTS[0], taped([]))
 
 
-def test_tensors_of_a_state_in_order():
-    a, b, c = torch.zeros(1), torch.ones(1), torch.ones(2)
-    assert [id(each) for each in tensors_of((((a, b), None), c))] == [id(a), id(b), id(c)]
-    assert tensors_of(None) == []
-
-
 class Recorded:
     """Stands for torch's streams, graphs and captures."""
 
@@ -491,22 +471,6 @@ def test_a_recorded_graph_keeps_the_memory_that_it_was_recorded_with(monkeypatch
     del replay
     gc.collect()
     assert inputs() is None
-
-
-def test_graphs_with_shared_memory_are_recorded_with_one_pool_on_one_stream(monkeypatch):
-    recordings = []
-    for name in ("Stream", "CUDAGraph", "stream", "current_stream"):
-        monkeypatch.setattr(torch.cuda, name, Recorded)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph, **how: recordings.append(how) or Recorded())
-    shared = SharedMemory()
-    for given in (shared, shared, None):
-        captured(lambda: None, given)
-    first, second, alone = recordings
-    assert first["pool"] == second["pool"] == shared.pool == (0, 1)
-    assert first["stream"] is second["stream"] is shared.stream
-    assert alone["pool"] is None
-    assert alone["stream"] is not shared.stream
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

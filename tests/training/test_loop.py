@@ -113,18 +113,6 @@ def test_the_best_epoch_by_validation_is_kept(tmp_path):
     assert not torch.equal(best["head.output.weight"], trained.head.output.weight)
 
 
-def test_zero_epochs_score_the_untrained_model(tmp_path):
-    trained, result, reports, _ = fitted(tmp_path, spec(epochs=0))
-    assert (result.best_epoch, result.curve, reports) == (0, [], [])
-    for a, b in zip(trained.parameters(), model().parameters(), strict=True):
-        assert torch.equal(a, b)
-
-
-def test_a_loss_that_is_not_finite_ends_as_diverged(tmp_path):
-    with pytest.raises(Diverged, match=r"(in|after) epoch 1"):
-        fitted(tmp_path, spec(lr=1e38))
-
-
 @pytest.mark.guards("training-loss-finite")
 def test_a_training_loss_that_is_not_finite_is_divergence_although_the_weights_are(tmp_path):
     class Infinite(EagerStep):

@@ -194,13 +194,6 @@ def test_all_generators_are_restored_also_after_an_error():
     assert draws() == first
 
 
-def test_a_part_is_freed_as_it_is_loaded(tmp_path):
-    training(tmp_path).fit()
-    checkpoint = Checkpoints(tmp_path).newest("0" * 12)
-    training(tmp_path).fit(checkpoint)
-    assert checkpoint.parts == {}
-
-
 def test_a_step_that_is_not_resumable_has_no_checkpoint_within_an_epoch(tmp_path):
     positions = []
 

@@ -40,12 +40,6 @@ def rates_after(losses, way, lr=8.0):
     return rates
 
 
-def test_plateau_lowers_the_rate_after_every_epoch_that_does_not_beat_the_best():
-    rates = rates_after([5.0, 4.0, 4.0, 4.1, 3.9, 3.95], {"plateau": {"factor": 1 / 1.75}}, lr=7.0)
-    # better, better, equal (lower), worse (lower), better, worse (lower)
-    assert rates == pytest.approx([7, 7, 7 / 1.75, 7 / 1.75**2, 7 / 1.75**2, 7 / 1.75**3])
-
-
 @pytest.mark.parametrize("lr", [20.0, 1e-7])
 def test_plateau_has_the_rates_of_torch_to_the_bit(lr):
     losses = (5 + torch.randn(60, generator=torch.Generator().manual_seed(2)).double()).tolist()

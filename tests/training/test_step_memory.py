@@ -12,7 +12,7 @@ from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
 from harness.registry import BACKBONES, HEADS
-from harness.training.step_memory import plan_step, plan_trials
+from harness.training.step_memory import plan_step
 
 pytestmark = pytest.mark.system
 
@@ -162,18 +162,6 @@ def test_a_head_that_asks_for_content_is_a_sentence(own):
         planned("curious", "looked")
 
 
-def test_trials_that_differ_in_nothing_that_matters_share_a_plan(own, tiny_suite, monkeypatch):
-    from harness import plan
-    from harness.training import step_memory
-
-    calls = []
-    monkeypatch.setattr(step_memory, "plan_step", lambda *a, **k: calls.append(a) or plan_step(*a, **k))
-    trials = plan.load(tiny_suite).trials
-    found, unknown = plan_trials(trials, CPU)
-    assert found.keys() == {trial.id for trial in trials}
-    assert (len(trials), len(calls), unknown) == (6, 3, [])
-
-
 def test_the_command_prints_bytes_or_says_why_not(own, harness, tiny_suite):
     tiny_suite.write_text(tiny_suite.read_text().replace("  - softmax\n", "  - softmax\n  - curious\n"))
     done = harness("plan", tiny_suite, "--memory", "--json")
@@ -187,7 +175,3 @@ def test_the_command_prints_bytes_or_says_why_not(own, harness, tiny_suite):
     table = harness("plan", tiny_suite, "--memory").out
     assert "memory of a training step at its peak, MiB, cpu" in table
     assert "on top: about 400 MiB for the process of each trial" in table
-
-
-def test_without_the_option_nothing_is_said_of_memory(harness, tiny_suite):
-    assert "memory" not in json.loads(harness("plan", tiny_suite, "--json").out)["trials"][0]

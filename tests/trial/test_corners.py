@@ -1,6 +1,5 @@
 """Corners in which a trial could be faked, doubled, lost or blamed: each was one once."""
 
-import os
 import signal
 import threading
 from functools import partial
@@ -195,28 +194,6 @@ def test_waiting_for_the_driver_is_no_silence_of_the_trial(tmp_path, setting, mo
     record = run(setting(spec=spec), lambda progress: alarms["waiting"].add(seconds_left() > 0))
     assert record.status == "ok", record.message
     assert alarms == {"waiting": {False}, "training": {True}}  # is an alarm set
-
-
-def test_a_stuck_log_of_an_earlier_run_does_not_end_a_forced_one(tmp_path, setting):
-    (spec,) = trials(tmp_path, "softmax")
-    folder = store.folder(setting.keywords["runs"], spec.id)
-    folder.mkdir(parents=True)
-    (folder / "stuck.log").write_text("Timeout!\nThread 0x1\n")  # the watchdog's; the driver died right after, too
-    record = run(setting(spec=spec, fresh=True))  # --force, no timeout in the suite any more
-    assert record.status == "ok", record.message
-
-
-def test_a_folder_of_anyone_in_tmp_stops_no_run(tmp_path, setting, monkeypatch):
-    import socket
-    import tempfile
-
-    from harness.execution.ray import session
-
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    (tmp_path / f".harness-tune-{socket.gethostname()}-mine").mkdir()
-    with session.scratch_folder(tmp_path, "local") as scratch:
-        scratch.mkdir(exist_ok=True)
-        assert os.stat(scratch).st_mode & 0o077 == 0  # Tune reads pickles back from there
 
 
 @pytest.mark.guards("ok-record-outlives-failed")

@@ -75,12 +75,3 @@ def test_a_part_that_ended_the_attempt_before_for_silence_is_left_out_and_the_tr
     assert found.status == "ok"
     assert "CUDA graph of the training step, since an attempt ended" in found.environment.switched_off[0]
     del never_left
-
-
-def test_a_session_says_what_is_left_out_as_it_is_left_out(given):
-    session = sessions.History(given, choice=Choice(log=lambda sentence: None))
-    assert session.facts["switched off"] == "nothing"
-    session.choice.leave_out("rows", "it was wrong")
-    session.choice.leave_out("graph", "it was wrong")
-    assert session.facts["switched off"] == "graph, rows"
-    assert len(session.environment(graphed=False).switched_off) == 2

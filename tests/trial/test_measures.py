@@ -107,20 +107,9 @@ def test_a_corpus_that_is_only_evaluated_on_has_no_unigram(executed):
     assert record.metrics["best_epoch"] == 0
 
 
-def test_to_train_on_nothing_is_an_error_of_one_sentence(executed):
-    record = executed(corpus="{written: {untrained: true}}")
-    assert record.status == "error"
-    assert record.message.startswith("ExecutionError: train: batch_size 4 and seq_len 7 ")
-
-
 def test_a_stride_with_carried_state_is_an_error_before_anything_is_trained(executed):
     record = executed(None, "train.eval_stride=3")
     assert record.status == "error"
     assert record.message.startswith("ExecutionError: train.eval_stride is for backbones without state")
     assert record.curve == ()
     assert "train_ms_per_batch" not in record.metrics
-
-
-@pytest.mark.parametrize(("changes", "carried"), [((), 1), (("train.batching=blocks",), 0)])
-def test_blocks_carry_no_state(executed, changes, carried):
-    assert executed(None, *changes).metrics["state_carried"] == carried

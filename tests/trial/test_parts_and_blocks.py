@@ -137,16 +137,6 @@ def test_blocks_equal_a_loop_over_blocks_without_carried_state(shuffle, tmp_path
     assert [point.train_loss for point in done.fitted.curve] == pytest.approx(losses, abs=1e-5)
 
 
-def test_a_memory_map_trains_as_the_same_tokens_in_memory(tmp_path):
-    TOKENS.int().numpy().tofile(tmp_path / "tokens")
-    mapped = torch.from_file(str(tmp_path / "tokens"), shared=True, size=83, dtype=torch.int32)
-    for batching in ("stream", "blocks"):
-        train = spec(batching=batching, shuffle=True)
-        one, two = (trained(train, tmp_path, tokens=tokens)[0] for tokens in (TOKENS, mapped))
-        for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
-            assert torch.equal(a, b)
-
-
 def test_a_split_too_small_for_a_batch_is_a_sentence(tmp_path):
     with pytest.raises(ExecutionError, match=r"^train: batch_size 4 and seq_len 5 .* of a training split of 7 tokens$"):
         trained(spec(), tmp_path, tokens=TOKENS[:7])
@@ -219,10 +209,3 @@ def test_resume_in_and_after_a_part_of_an_epoch_is_bit_exact(name, tmp_path, mon
     curves = [[(p.epoch, p.train_loss, p.valid_ppl, p.lr) for p in record.curve] for record in (whole, cut)]
     assert curves[0] == curves[1]
     assert [epoch for epoch, *_ in curves[0]] == ([0.4] if name == "a part alone" else [1, 1.4])
-
-
-def test_the_best_epoch_is_told_as_epochs_done(tmp_path):
-    record = run(setting(tmp_path, CheckpointSpec())(spec=loaded(tmp_path, "epochs: 0.4")))
-    assert record.metrics["best_epoch"] == 0.4
-    assert record.metrics["start_valid_ppl"] > record.metrics["valid_ppl"]
-    assert record.metrics["test_ppl"] == record.metrics["last_test_ppl"]

@@ -56,11 +56,6 @@ def planned(tmp_path, monkeypatch):
     return load(path)
 
 
-def test_weights_are_fetched_once_for_each_backbone(planned, tmp_path):
-    fetch_sources(iter(planned.trials), tmp_path)
-    assert Stored.fetched == [4, 8]
-
-
 @pytest.mark.parametrize("fault", [OSError("no network, says the hub"), ValueError("another content")])
 def test_weights_that_cannot_be_had_are_a_sentence(planned, tmp_path, monkeypatch, fault):
     monkeypatch.setattr(Stored, "fault", fault)
@@ -86,8 +81,3 @@ def test_a_worker_refuses_weights_that_are_no_longer_what_was_planned(planned, t
     monkeypatch.setattr(Stored, "said", ValueError("the folder is gone"))
     with pytest.raises(WeightsError, match="the folder is gone"):
         load_planned(planned.trials[0], tmp_path, planned.contents)
-
-
-def test_a_backbone_without_files_has_none_planned(planned):
-    (lstm,) = {str(spec.backbone) for spec in planned.trials if spec.backbone.name == "lstm"}
-    assert lstm not in planned.contents

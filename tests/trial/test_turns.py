@@ -76,15 +76,6 @@ def test_models_take_turns_in_rounds_within_their_corpus(ran):
     assert {timing.rounds for timing in taken} == {3}
 
 
-def test_a_timing_is_of_the_batches_of_all_rounds(ran, monkeypatch):
-    laps_of(monkeypatch, [1.0, 2.0], [10.0, 30.0], [3.0, 4.0], [20.0, 20.0], [5.0, 100.0], [10.0, 30.0])
-    first, second = taken_of(ran.records[:2], ran.setting)[0]
-    # 1 2 3 4 5 100: median 3.5; quartiles at 7/4 and 21/4 of six: 1.75 and 5 + 95/4 = 28.75
-    assert first.metrics == {"train_ms_per_batch": 3.5, "train_ms_per_batch_iqr": 27.0}
-    assert second.metrics["train_ms_per_batch"] == 20.0
-    assert (first.batches, second.batches) == (6, 6)
-
-
 def test_the_weights_timed_are_those_of_the_record(ran, monkeypatch):
     seen, evaluate = set(), clock.evaluate
 
@@ -215,15 +206,6 @@ def test_what_was_never_trained_is_timed_in_evaluation_only(ran):
     assert (timing.batches, said) == (0, [])
 
 
-def test_training_is_timed_at_the_last_rate_of_the_trial(ran, monkeypatch):
-    record, rates = ran.records[0], []
-    point = record.curve[-1].model_copy(update={"lr": 0.125})
-    made = record.model_copy(update={"curve": (*record.curve[:-1], point)})
-    monkeypatch.setattr(clock, "training", lambda model, corpus, spec, lr: rates.append(lr) or (lambda n: [1.0] * n))
-    taken_of([made], ran.setting)
-    assert rates == [0.125] * 3
-
-
 def test_steps_go_on_from_epoch_to_epoch_at_one_rate(ran, monkeypatch):
     record = ran.records[0]
     corpus = clock.load_planned(record.spec, Path("no data"), {})
@@ -245,20 +227,6 @@ def test_steps_go_on_from_epoch_to_epoch_at_one_rate(ran, monkeypatch):
     assert shapes == epoch + epoch + [7, 7]
     assert begun == [0, 15, 30]
     assert rates == {0.125}
-
-
-def test_evaluation_goes_over_the_split_again_and_keeps_to_its_first_batches(ran):
-    spec, corpus = ran.records[0].spec, clock.load_planned(ran.records[0].spec, Path("no data"), {})
-    model = build(spec.backbone, spec.head, vocab_size=12, seed=1)
-    widths = []
-    model.register_forward_pre_hook(lambda module, arguments: widths.append(arguments[0].inputs.shape[1]))
-    # 40 test tokens in 5 columns: 39 targets make columns of 8, a segment of 7 and one of 1
-    evaluation = spec.train.evaluation.model_copy(update={"eval_batch_size": 5})
-    assert len(clock.evaluation(model, corpus, evaluation)(3)) == 3
-    assert widths == [7, 1, 7]
-    widths.clear()
-    assert len(clock.evaluation(model, corpus, evaluation.model_copy(update={"eval_batches": 1}))(3)) == 3
-    assert widths == [7, 7, 7]
 
 
 @pytest.mark.parametrize(
@@ -335,18 +303,6 @@ def test_twenty_batches_are_timed_after_five_with_the_device_waited_for(inferenc
     )
 
 
-def test_blocks_are_timed_without_their_last_token_as_input(inference):
-    _, calls = inference(TOKENS, evaluation(batching="blocks"), 4)
-    assert {tuple(segment.inputs.shape) for (segment,) in calls} == {(4, 6)}
-    assert torch.equal(calls[1][0].inputs, TOKENS[28:56].view(4, 7)[:, :-1])
-
-
 def test_a_split_without_a_full_batch_has_no_time(inference):
     assert inference(TOKENS[:23], evaluation(), 3) == ({}, [])  # 7 tokens a column: one segment of 6
     assert inference(TOKENS[:0], evaluation(), 3) == ({}, [])
-
-
-def test_as_many_tokens_as_a_batch_needs_have_one(inference):
-    found, calls = inference(TOKENS[:24], evaluation(), 3)
-    assert found["inference_batch"] == 3
-    assert len(calls) == 25
