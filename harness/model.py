@@ -75,9 +75,7 @@ class LanguageModel(nn.Module):
         return isinstance(self.backbone, FromTheRight)
 
     def from_the_right(self) -> "LanguageModel | None":
-        """The model that reads from right to left, of the same modules and parameters; None for a backbone that reads
-        from left to right only. Its texts begin with their last token (Segment.reversed).
-        """
+        """The same modules, reading from right to left (Segment.reversed); None where the backbone cannot."""
         if not isinstance(self.backbone, Bidirectional):
             return None
         names = self.backbone_name, self.head_name
@@ -164,9 +162,7 @@ def on_meta() -> Iterator[None]:
 
 
 class _NoInitialisation(TorchFunctionMode):
-    """Skip the calls by which constructors fill tensors. On the meta device they have no effect, but torch imports its
-    compiler for them, which takes a second or more.
-    """
+    """Skip what fills tensors: torch would import its compiler for it, which takes a second or more."""
 
     FILLS = (Tensor.uniform_, Tensor.normal_)
 

@@ -40,9 +40,7 @@ class Component:
     place: Place
 
     def problem(self, source: Source, message: str) -> str:
-        """Return a message with its place in the file: the parameter that the message begins with, or else the
-        entry.
-        """
+        """Return a message at the parameter that it begins with, or else at the entry."""
         first = message.split(" ")[0].rstrip(":")
         if first in self.spec.params:
             return source.problem((*self.place, self.spec.name, first), message)

@@ -397,9 +397,7 @@ def reference_head(name: str, combined: list[Combination], place: Place, source:
 
 
 def _references(name: int | str, combined: list[Combination]) -> list[str]:
-    """Return the heads, as the plan prints them, that a name may mean: the one with this text, or all with this
-    name.
-    """
+    """Return the heads that a name may mean: the one that the plan prints so, or all of this name."""
     names = {str(each.head.spec): each.head.spec.name for each in combined}
     return [name] if name in names else [text for text in names if names[text] == name]
 

@@ -2,8 +2,9 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -29,6 +30,7 @@ from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile, Tabl
 from harness.registry import BACKBONES, CORPORA, HEADS
 
 PLAIN = "softmax"
+Answer = TypeVar("Answer")
 MAX_DIGITS = 9  # of a list index in --set; a longer number is read as a key
 
 
@@ -51,7 +53,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     backbones, wrong_backbones = components(data.get("backbones"), BACKBONES, "backbones", source)
     heads, wrong_heads = components(data.get("heads"), HEADS, "heads", source)
     problems += wrong_corpora + wrong_backbones + wrong_heads
-    facts, wrong_facts = _facts(corpora, source)
+    facts, wrong_facts = _asked(corpora, lambda corpus: corpus.cls(**corpus.spec.params).facts(), source)
     construction = Construction(source)
     grid = len(backbones) * len(heads) * len(file.seeds if file else "1") + len(file.ngrams if file else "")
     if len(corpora) * grid > MAX_TRIALS:
@@ -65,8 +67,9 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     if file is not None and not problems:
         file = file.model_copy(update={"table": with_baseline(file.table, heads)})
         problems += _combination_problems(file, heads, facts, source)
-    contents, wrong_contents = _contents(backbones, source) if not problems else ([], [])
-    problems += wrong_contents
+    contents = []
+    if not problems:  # files of weights are read completely
+        contents, problems = _asked(backbones, lambda each: starting_content(each.spec, each.cls), source)
     if problems:
         raise SuiteError(_in_file_order(problems))
     texts, bodies = _trained(file, corpora, facts, source), list(zip(backbones, contents, strict=True))
@@ -94,9 +97,7 @@ def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> l
 
 
 def _workers(data: dict[str, Any]) -> int:
-    """Return the number of workers of a trial, from `train.data_parallel` or else from the number of GPUs; 1 if
-    invalid.
-    """
+    """Return `train.data_parallel`, or else the number of GPUs, as a number of workers; 1 if invalid."""
     resources, train = data.get("resources"), data.get("train")
     gpus = resources.get("gpus") if isinstance(resources, dict) else None
     workers = train.get("data_parallel", gpus) if isinstance(train, dict) else None
@@ -148,9 +149,7 @@ def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str
 
 
 def _length_of_key(target: Any, parts: list[str], place: Place) -> int:
-    """Return how many of the parts are the next key. Keys of tune.space have dots themselves: the longest key that is
-    there counts, and a new key has all of the parts.
-    """
+    """Return how many parts are the next key: keys of tune.space have dots, and the longest one there counts."""
     lengths = range(len(parts), 1, -1) if isinstance(target, dict) else ()
     found = next((length for length in lengths if ".".join(parts[:length]) in target), 1)
     return len(parts) if found == 1 and place == ("tune", "space") and parts[0] not in target else found
@@ -222,25 +221,17 @@ def _known_keys(place: Place) -> list[str]:
     return [key for option in [node, *node.get("anyOf", [])] for key in option.get("properties", {})]
 
 
-def _facts(corpora: list[Component], source: Source) -> tuple[list[CorpusFacts], list[str]]:
-    facts, problems = [], []
-    for corpus in corpora:
+def _asked(
+    components: list[Component], question: Callable[[Component], Answer], source: Source
+) -> tuple[list[Answer], list[str]]:
+    """Return what each component answers, and the problems of those that cannot."""
+    answers, problems = [], []
+    for component in components:
         try:
-            facts.append(corpus.cls(**corpus.spec.params).facts())
-        except (CorpusError, ValueError) as error:
-            problems.append(corpus.problem(source, str(error)))
-    return facts, problems
-
-
-def _contents(backbones: list[Component], source: Source) -> tuple[list[str | None], list[str]]:
-    """Return the identity of the weights that each backbone starts from, and problems. Reads the files completely."""
-    contents, problems = [], []
-    for backbone in backbones:
-        try:
-            contents.append(starting_content(backbone.spec, backbone.cls))
-        except (OSError, ValueError, ComponentError) as error:
-            problems.append(backbone.problem(source, str(error)))
-    return contents, problems
+            answers.append(question(component))
+        except (OSError, ValueError, ComponentError, CorpusError) as error:
+            problems.append(component.problem(source, str(error)))
+    return answers, problems
 
 
 def _trained(

@@ -38,9 +38,7 @@ class Source:
     overridden: dict[Place, str] = field(default_factory=dict)
 
     def problem(self, place: Place, message: str, *, at_key: bool = False) -> str:
-        """Return 'file:line:column: path.to.key: message', or '--set key=value: ...' for a value of the command
-        line.
-        """
+        """Return 'file:line:column: path.to.key: message', or '--set key=value: ...'."""
         override = self._overridden(place)
         if override is not None:
             return f"--set {override}: {'.'.join(map(str, place))}: {message}"
@@ -62,9 +60,7 @@ class Source:
         return place
 
     def _overridden(self, place: Place) -> str | None:
-        """Return the --set that set a place, a part of it, or something that contains it; None if there is no such
-        --set.
-        """
+        """Return the --set of a place, of a part of it or of what contains it; None if there is none."""
         for end in range(len(place), 0, -1):
             if place[:end] in self.overridden:
                 return self.overridden[place[:end]]
@@ -130,9 +126,7 @@ def _text(path: Path) -> str:
 
 
 class _BoundedComposer(Composer):
-    """Stops parsing when there are too many values or they are nested too deep, and checks the size of aliases before
-    they are expanded.
-    """
+    """Stops at too many values or levels, and counts what aliases stand for before they are expanded."""
 
     count = 0
 
@@ -264,9 +258,7 @@ def folders() -> list[Path]:
 
 
 def shown(path: Path) -> str:
-    """Return a suite for commands and messages: its path, or the name of one that comes with the harness and is not in
-    ./suites.
-    """
+    """Return how commands name a suite: its path; its name if it comes with the harness and not from ./suites."""
     by_name = path.parent == bundled("suites") in folders() and not (FOLDER / path.name).exists()
     return path.stem if by_name else str(path)
 

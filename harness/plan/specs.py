@@ -131,9 +131,7 @@ class ComponentSpec(Strict):
 
 
 def value_text(value: Any) -> str:
-    """Return a parameter's value as a suite file would write it: [15, 5] or {top: 15}. A tuple is written like a list,
-    because it is a list in a record.
-    """
+    """Return a value as a suite file would write it, [15, 5] or {top: 15}; a tuple like the list of a record."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {value_text(child)}" for key, child in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -378,9 +378,7 @@ def _describe(part: dict[str, Any], cls: type) -> None:
 
 
 def descriptions(cls: type) -> dict[str, str]:
-    """Return field -> its description under `Args:` in the docstring of the class, or else of a class that it is made
-    from.
-    """
+    """Return field -> its description under `Args:` in the docstring of the class, or of a class above it."""
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         arguments = inspect.cleandoc(each.__doc__ or "").partition("Args:\n")[2]

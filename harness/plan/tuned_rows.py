@@ -1,7 +1,6 @@
 """The rows of a suite with `tune`: for each row its points, with the trials that try them and those that may follow."""
 
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +10,7 @@ from harness.errors import SuiteError, nearest
 from harness.plan.components import MAX_TRIALS, Component, Construction
 from harness.plan.expansion import Combination, rescaled, trials
 from harness.plan.parameters import checked, is_place, parameters, sentence
-from harness.plan.reader import Place, Source
+from harness.plan.reader import Source
 from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, TrainSpec, TrialSpec, canonical
 from harness.plan.suite_file import SuiteFile
 from harness.plan.tuning import METHODS, Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points
@@ -52,36 +51,59 @@ def expand(file: SuiteFile, combined: list[Combination], source: Source) -> Expa
         raise SuiteError([source.problem(("tune",), f"expands to more than {MAX_TRIALS} trials, at most")])
     origins: dict[str, Combination] = {}
     for each in combined:
-        applicable = {canonical(found): found for found in (_applicable(point, each) for point in drawn)}
-        candidates = []
-        for point in applicable.values():
+        candidates: dict[str, Candidate | None] = {}
+        for drawn_point in drawn:
             try:
-                candidates.append(_candidate(file, each, point, origins, source))
+                point = _applicable(file.tune, drawn_point, each, source)
+                if canonical(point) not in candidates:
+                    candidates[canonical(point)] = None
+                    candidates[canonical(point)] = _candidate(file, each, point, origins, source)
             except SuiteError as error:
                 problems += error.problems
-        rows.append(TunedRow(candidates=tuple(candidates), method=file.tune.method))
+        rows.append(TunedRow(candidates=tuple(filter(None, candidates.values())), method=file.tune.method))
     if problems:
         raise SuiteError(list(dict.fromkeys(problems)))
     return Expansion(Tuning(spec=file.tune, rows=tuple(rows), choices=(None,) * len(rows)), origins)
 
 
-def _applicable(point: Point, combination: Combination) -> Point:
-    """Return the part of a point that applies to a combination, with the values in the types of its parameters."""
-    found = {}
+def _applicable(tune: TuneSpec, point: Point, combination: Combination, source: Source) -> Point:
+    """Return the part of a point that applies to a combination, with the values in the types of its parameters.
+
+    Raises: SuiteError for values of another type.
+    """
+    found, problems = {}, []
     for key, value in point.items():
         owner, _, name = key.partition(".")
-        if owner == "train":
+        component = None if owner == "train" else getattr(combination, owner)
+        if component is None:
             found[key] = value
-        elif (parameter := parameters(getattr(combination, owner).cls).get(name)) is not None:
-            found[key] = checked(parameter, value)
+        elif (parameter := parameters(component.cls).get(name)) is not None:
+            try:
+                found[key] = checked(parameter, value)
+            except ValueError as error:
+                problems.append(_of_value(tune, key, value, f"{error} (for {component.spec.name})", source))
+    if problems:
+        raise SuiteError(problems)
     return found
+
+
+def _of_value(tune: TuneSpec, key: str, value: Any, reason: str, source: Source) -> str:
+    """Return a problem of one value of an axis, at its place; of a range, at that of the range."""
+    axis, place = tune.space[key], (*SPACE, key)
+    if axis.range is None:
+        within = () if axis.grid is not None else ("choice",)
+        return source.problem((*place, *within, axis.listed.index(value)), reason)
+    expected = reason.partition(", got")[0]  # the same for whatever is drawn
+    message = f"{expected}; give whole numbers as a list or a choice" if "integer" in expected else expected
+    return source.problem((*place, "uniform" if axis.log_uniform is None else "log_uniform"), message)
 
 
 def _candidate(
     file: SuiteFile, each: Combination, point: Point, origins: dict[str, Combination], source: Source
 ) -> Candidate:
     """Return a point of a row with its trials, and add these to `origins`."""
-    at_point, train = _combination(each, point, source), _train(each.train, point, source)
+    train = _train(file.tune, each.train, point, source)
+    at_point = _combination(each, point, source)
     if file.match is not None and at_point.params != each.params:
         message = f"{point_text(point)} changes the number of parameters of {each.head.spec}, which `match` fixes"
         raise SuiteError([source.problem(SPACE, message)])
@@ -130,15 +152,22 @@ def _parameters_of(owner: str, point: Point) -> dict[str, Any]:
     return {key.removeprefix(f"{owner}."): value for key, value in point.items() if key.startswith(f"{owner}.")}
 
 
-def _train(train: TrainSpec, point: Point, source: Source) -> TrainSpec:
+def _train(tune: TuneSpec, train: TrainSpec, point: Point, source: Source) -> TrainSpec:
     """Return the settings of a point. Where it has epochs, the schedule of the suite is scaled to these."""
     changes = _parameters_of("train", point)
     epochs = changes.pop("epochs", train.epochs)
     try:
         given = train.model_dump(mode="json", exclude_defaults=True)
         return rescaled(TrainSpec.model_validate_json(json.dumps({**given, **changes})), epochs)
-    except ValidationError as error:
-        raise SuiteError([source.problem(SPACE, f"{point_text(point)}: {sentence(error.errors()[0])}")]) from None
+    except ValidationError as invalid:
+        tuned, problems = [key for key in point if key.startswith("train.")], []
+        for error in invalid.errors():
+            key = tuned[0] if len(tuned) == 1 else f"train.{error['loc'][0]}" if error["loc"] else ""
+            if key in point:
+                problems.append(_of_value(tune, key, point[key], sentence(error), source))
+            else:
+                problems.append(source.problem(SPACE, f"{point_text(point)}: {sentence(error)}"))
+        raise SuiteError(problems) from None
 
 
 OWNERS = ("train", "head", "backbone")
@@ -173,7 +202,7 @@ def problems(
         elif owner == "train":
             found += _of_train(file, key, source)
         elif complete or any(name in parameters(each.cls) for each in components):
-            found += _of_components(tune, key, components, source)
+            found += _of_components(key, components, source)
     return found
 
 
@@ -182,17 +211,7 @@ def _of_train(file: SuiteFile, key: str, source: Source) -> list[str]:
     known = [each for each in TrainSpec.model_fields if _refusal(each, file) is None]
     unknown = None if name in known else f"unknown setting '{name}' of train{nearest(name, known)}"
     refusal = _refusal(name, file) or unknown
-    if refusal is not None:
-        return [source.problem((*SPACE, key), refusal, at_key=True)]
-    given = file.train.with_epochs(1).model_dump(mode="json", exclude_defaults=True)
-
-    def refused(value: Any) -> Iterator[str]:
-        try:
-            TrainSpec.model_validate_json(json.dumps({**given, name: value}))
-        except ValidationError as error:
-            yield sentence(error.errors()[0])
-
-    return _of_values(file.tune, key, refused, source)
+    return [] if refusal is None else [source.problem((*SPACE, key), refusal, at_key=True)]
 
 
 def _refusal(name: str, file: SuiteFile) -> str | None:
@@ -208,51 +227,14 @@ def _refusal(name: str, file: SuiteFile) -> str | None:
     return None
 
 
-def _of_components(tune: TuneSpec, key: str, components: list[Component], source: Source) -> list[str]:
+def _of_components(key: str, components: list[Component], source: Source) -> list[str]:
     owner, _, name = key.partition(".")
     having = [each for each in components if name in parameters(each.cls)]
     if not having:
         known = [known for each in components for known in parameters(each.cls)]
         message = f"no {owner} of this suite has a parameter '{name}'{nearest(name, known)}"
         return [source.problem((*SPACE, key), message, at_key=True)]
-    kinds = {each.spec.name: parameters(each.cls)[name] for each in having}
-    if any(is_place(parameter) for parameter in kinds.values()):
+    if any(is_place(parameters(each.cls)[name]) for each in having):
         return [source.problem((*SPACE, key), f"{name} is a path, which cannot be tuned", at_key=True)]
     message = f"{name} is given here and tuned in tune.space; give it in one of the two places"
-    found = [each.problem(source, message) for each in having if name in each.spec.params]
-
-    def refused(value: Any) -> Iterator[str]:
-        for component, parameter in kinds.items():
-            try:
-                checked(parameter, value)
-            except ValueError as error:
-                yield f"{error} (for {component})"
-
-    return list(dict.fromkeys(found)) + _of_values(tune, key, refused, source)
-
-
-def _of_values(tune: TuneSpec, key: str, refused: Callable[[Any], Iterator[str]], source: Source) -> list[str]:
-    """Return a problem for each value of an axis that is refused; of a range only the first one.
-
-    Args:
-        refused: why a value cannot be used, for each component that cannot use it.
-    """
-    axis, found = tune.space[key], {}
-    for within, value in _values(tune, key):
-        for reason in refused(value):
-            drawn = axis.range is not None and "integer" in reason
-            message = f"{reason}; give whole numbers as a list or a choice" if drawn else reason
-            found[source.problem((*SPACE, key, *within), message)] = None
-    return list(found)[: 1 if axis.range else None]
-
-
-def _values(tune: TuneSpec, key: str) -> Iterator[tuple[Place, Any]]:
-    """Yield the values of an axis with their places below the key; of a range, its ends and what is drawn from it."""
-    axis = tune.space[key]
-    if axis.range is None:
-        within = () if axis.grid is not None else ("choice",)
-        yield from (((*within, index), value) for index, value in enumerate(axis.listed))
-        return
-    way = "log_uniform" if axis.log_uniform is not None else "uniform"
-    yield from (((way, index), value) for index, value in enumerate(axis.range))
-    yield from (((way,), point[key]) for point in points(tune))
+    return list(dict.fromkeys(each.problem(source, message) for each in having if name in each.spec.params))

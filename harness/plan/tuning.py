@@ -83,9 +83,7 @@ class Axis(Strict):
 
     @property
     def ordered(self) -> bool:
-        """Whether its values are in an order: those of a range, and a grid of at least FEWEST different numbers. One of
-        them may be the lowest, and perplexity may be drawn against them.
-        """
+        """Whether it is a range, or a grid of at least FEWEST different numbers: then it has a lowest value."""
         numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in self.grid or [])
         return self.range is not None or (self.grid is not None and numbers and len(set(self.grid)) >= FEWEST)
 

@@ -117,9 +117,7 @@ def load(place: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
 
 
 def ends_with_seal(place: Path) -> bool:
-    """Whether a file exists and ends as `save` ends one. Only a few bytes are read: False for a missing, an empty and a
-    truncated file; a flipped bit is found by `load` only.
-    """
+    """Whether a file ends as `save` ends one: not a missing or truncated one; `load` finds flipped bits, too."""
     try:
         with place.open("rb") as file:
             file.seek(-SEALED, os.SEEK_END)

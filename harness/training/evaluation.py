@@ -225,9 +225,7 @@ def text_scores(score: Score, corpus: Corpus, spec: EvalSpec) -> dict[str, float
 
 
 def unigram_ppl(corpus: Corpus, spec: EvalSpec) -> float | None:
-    """Perplexity of the scored test tokens under the training split's unigram with one added to every count; None
-    without a training split.
-    """
+    """Perplexity of the scored test tokens under the training counts, each plus one; None without a training split."""
     if not len(corpus.train):
         return None
     probability_V = (corpus.token_counts.double() + 1) / (len(corpus.train) + corpus.vocab_size)

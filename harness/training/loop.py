@@ -268,9 +268,7 @@ class Training:
             raise Diverged(f"{fault}; learning rate {lr:g}, {clip}", fault.step) from fault
 
     def _stop_within_epoch(self, step: Step) -> None:
-        """Save the state after the last step, from which the epoch or its validation goes on, and raise Interrupted.
-        With a step that is not resumable the checkpoint before is kept.
-        """
+        """Save the state after the last step, where the step is resumable, and raise Interrupted."""
         if step.resumable:
             self._save(step)  # guard: saved-when-stopped
         raise Interrupted

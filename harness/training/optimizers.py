@@ -38,9 +38,7 @@ class HuggingFaceAdamW(Optimizer):
                     _update(parameter, self._state(parameter), group)
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
-        """Its averages, and its number of steps. That has the parameter's type, to which torch converts what it loads:
-        exact to 2^24 steps in float32.
-        """
+        """Its averages and number of steps, in its type, as torch loads it: exact to 2^24 steps in float32."""
         state = self.state[parameter]
         if not state:
             state["steps_done"] = torch.zeros((), dtype=parameter.dtype, device=parameter.device)

@@ -157,9 +157,7 @@ def changed(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 @torch.no_grad()
 def refuse_z_loss(model: LanguageModel) -> None:
-    """Raises ExecutionError when the distribution of the model's head takes no z-loss, or its training loss is the same
-    with and without it.
-    """
+    """Raises ExecutionError when the head's distribution takes no z-loss, or its training loss ignores it."""
     model.eval()
     tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
     distribution, _ = model(Segment(tokens_BT, tokens_BT))

@@ -126,9 +126,7 @@ def _run(model: LanguageModel, tokens_BT: Tensor, train: TrainSpec, counting: "_
 
 @contextmanager
 def _stepwise_recurrence() -> Iterator[None]:
-    """Recurrent layers operation by operation, on the CPU: how much oneDNN's keep for the backward pass is known to
-    themselves alone.
-    """
+    """Recurrent layers operation by operation: what oneDNN's keep for the backward pass cannot be seen."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:

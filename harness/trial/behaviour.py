@@ -239,9 +239,7 @@ def _of_backbone(spec: ComponentSpec) -> list[float]:
 
 
 def cut_down(train: TrainSpec) -> TrainSpec:
-    """Return the settings by which the small model is trained: each part of training that a trial has, at a size that
-    a few steps show.
-    """
+    """Return the small model's settings: each part of training that a trial has, at a size that a few steps show."""
     parts, schedule = min(train.accumulation, 2), None
     if train.schedule is not None and train.schedule.warmup is not None:
         schedule = {"warmup": {"steps": EPOCHS, "decay": train.schedule.warmup.decay}}

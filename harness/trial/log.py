@@ -35,9 +35,7 @@ def trial_log(folder: Path) -> Iterator[logging.Logger]:
 
 class _Handler(logging.FileHandler):
     def format(self, record: logging.LogRecord) -> str:
-        """The text of a message; of one longer than MAX_BYTES the beginning and the end. Lone surrogates, which UTF-8
-        cannot encode, are written with backslashes.
-        """
+        """The text of a message, its middle left out beyond MAX_BYTES; lone surrogates as backslashes."""
         # guard: lone-surrogates "backslashreplace" -> "replace"
         content = super().format(record).encode("utf-8", "backslashreplace")
         if len(content) > MAX_BYTES:  # guard: message-length

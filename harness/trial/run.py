@@ -244,9 +244,7 @@ def failure_as_status(trial: Trial) -> Iterator[None]:
 
 
 def refuse_hopeless(trial: Trial) -> None:
-    """Raises TimedOut when the attempt before was ended for silence, WorkerDied when too many workers have died at the
-    position that the trial is resumed from.
-    """
+    """Raises TimedOut after an attempt that was silent, WorkerDied after too many deaths at this position."""
     past = trial.history
     if past.stuck:  # guard: stuck-is-timeout
         trial.log.error("the attempt before gave no sign of life, and was ended here:\n%s", past.stuck)

@@ -98,9 +98,7 @@ def count_text(model: LanguageModel, corpus: Corpus, tokens: int | None = None) 
 
 
 def with_exact_route(task: Task, resumed: Checkpoint | None = None) -> Task:
-    """The task with a route of products that is exact on this machine: the checkpoint's or else its own, where that is
-    exact, and torch's default otherwise. On a GPU the task stays as it is.
-    """
+    """The task with a route of products that is exact on this machine: the checkpoint's, its own, or torch's."""
     if task.device != "cpu":
         return task
     return replace(task, route=products.checked_route(task.route if resumed is None else resumed.session.route))
@@ -108,9 +106,7 @@ def with_exact_route(task: Task, resumed: Checkpoint | None = None) -> Task:
 
 @contextmanager
 def conditions(task: Task) -> Iterator[None]:
-    """Within it the trial's threads, determinism, random generators and route of float32 products are set. Afterwards
-    they are as they were.
-    """
+    """Within it threads, determinism, random generators and route of products are the trial's."""
     device, multiplied = torch.device(task.device), Products(route=task.route)
     with (
         environment.torch_threads(task.threads),

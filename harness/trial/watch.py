@@ -123,9 +123,7 @@ def _exit_when_silent(folder: Path) -> Iterator:
 
 @contextmanager
 def _alarm() -> Iterator:
-    """A function that sets in how many seconds TimedOut is raised; each call replaces the one before. In a thread that
-    is not the main one it has no effect.
-    """
+    """A function that sets in how many seconds TimedOut is raised; without effect outside of the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda seconds: None
         return
