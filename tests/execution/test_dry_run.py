@@ -171,12 +171,6 @@ def test_a_corpus_that_cannot_be_read_fails_its_rows_only(tried, monkeypatch):
     assert len(LINE.findall(done.out)) == 2
 
 
-def test_an_untrained_row_is_evaluated_once(tried):
-    done = tried(SUITE, "--set", "train.epochs=0")
-    assert done.code == 0
-    assert len(re.findall(r"loss [0-9.]+, not trained$", done.out, re.M)) == 2
-
-
 def test_the_points_of_a_tuned_suite_are_rows_unless_only_their_learning_rate_differs(tmp_path):
     path = tmp_path / "tuned.yaml"
     space = "{train.lr: [0.1, 1], head.dropout: [0, 0.2], train.momentum: [0, 0.9]}"

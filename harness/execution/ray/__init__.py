@@ -23,6 +23,7 @@ SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a suite's relative paths are of the folder of the command
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # 30 by default, too few on a busy machine
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent
+    # guard: worker-niceness "RAY_worker_niceness": "0" -> "RAY_worker_niceness": "15"
     "RAY_worker_niceness": "0",  # 15 by default: beside other busy programs trials would hardly get a core
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no files of progress beside ours
     # guard: ctrl-c-from-tune "TUNE_DISABLE_SIGINT_HANDLER": "1" -> "TUNE_DISABLE_SIGINT_HANDLER": "0"

@@ -91,6 +91,7 @@ def test_each_attempt_has_a_process_of_its_own_and_trials_end_in_the_order_of_th
     assert [record.status for record in ran.records] == ["ok", "diverged", "error", "ok", "ok", "ok"]
 
 
+@pytest.mark.guards("worker-niceness")
 def test_workers_get_as_much_of_a_busy_machine_as_the_command(ran):
     assert {nice for _, _, nice in ran.attempts} == {os.nice(0)}
 
