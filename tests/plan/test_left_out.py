@@ -78,8 +78,3 @@ def test_other_settings_of_the_table_leave_the_default(write):
     assert load(write(f"{MINIMAL}table: {{shape: heads}}\n")).table.baseline == "softmax"
     with pytest.raises(SuiteError, match="'softmax' is not a head of this suite"):
         load(write(f"{with_heads('[mos, moc]')}table: {{baseline: softmax}}\n"))
-
-
-def test_a_tuned_suite_has_the_softmax_without_what_is_tuned(write):
-    tune = "tune: {epochs: 1, space: {head.dropout: [0, 0.2]}}\n"
-    assert load(write(with_heads("[mos: {num_mixtures: 2}, softmax]") + tune)).table.baseline == "softmax"

@@ -127,15 +127,6 @@ def test_parameter_counts_are_those_of_the_formula(write):
     assert [suite.params[trial.id] for trial in suite.trials] == [(780, 108)] * 2 + [(940, 268)] * 2
 
 
-def test_suite_knows_its_file_name_and_counting(write):
-    path = write(SMALL)
-    suite = load(path)
-    assert (suite.name, suite.version, suite.path, suite.overrides) == ("small", 1, path, ())
-    assert suite.counting == {
-        "markov(vocab_size=12, num_tokens=400, branching=3)": "symbols of a Markov chain",
-    }
-
-
 def test_text_path_is_relative_to_the_suite_file(write, tmp_path, monkeypatch):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "own.txt").write_text("a b c d\n" * 20)
@@ -154,14 +145,6 @@ def test_loading_builds_no_tensor_of_the_models(write):
     # 10**6 words by 10**5 units would be 400 GB.
     suite = load(write(changed(("vocab_size: 12", "vocab_size: 1000000"), ("d_model: 8", "d_model: 100000"))))
     assert suite.params[suite.trials[0].id][0] > 10**11
-
-
-@pytest.mark.parametrize("name", ["quickstart", "ptb_mixtures"])
-def test_suites_of_the_repository_load(name):
-    path = Path(__file__).parents[2] / "suites" / f"{name}.yaml"
-    suite = load(path)
-    assert suite.name == name
-    assert len(suite.trials) == {"quickstart": 8, "ptb_mixtures": 30}[name]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
 """Matched parameters: the width that is found, and what stays as it is."""
 
-import json
-import sys
 from pathlib import Path
 
 import pytest
 from handmade import MATCHED_VOCAB, matched_suite
 
-from harness import cli
 from harness.plan import expansion, load
 
 pytestmark = pytest.mark.usefixtures("wide_heads")
@@ -89,15 +86,6 @@ def test_width_that_the_file_leaves_at_its_default_is_varied_and_written_out(wri
     assert suite.trials[-1].backbone.params["d_model"] == expected
 
 
-def test_number_is_the_target_of_every_trial(write):
-    suite = load(write(matched_suite(match="match: {params: 2000000, vary: d_model}\n")))
-    assert widths(suite) == {
-        "softmax": nearest_of(lstm_softmax, 2_000_000),
-        "mos(num_mixtures=2)": nearest_of(lambda d: lstm_mos(d, 2), 2_000_000),
-        "mos(num_mixtures=15)": nearest_of(lambda d: lstm_mos(d, 15), 2_000_000),
-    }
-
-
 def test_every_corpus_and_backbone_has_a_target_of_its_own(write):
     text = matched_suite(("num_layers: 1", "num_layers: [1, 2]"), (f"vocab_size: {V}", f"vocab_size: [{V}, 6000]"))
     suite = load(write(text))
@@ -155,17 +143,6 @@ def test_width_below_an_embedding_that_is_too_wide_is_found(write):
     assert suite.trials[0].head.params == {"d_latent": 81}
 
 
-def test_head_that_takes_no_number_and_agrees_stays_as_it_is(write):
-    text = matched_suite(("mos: {num_mixtures: [2, 15]}", "unset"), match="match: {params: softmax, vary: d_latent}\n")
-    assert load(write(text)).trials[-1].head.params == {}
-
-
-def test_whole_float_is_a_number(write):
-    matches = ("match: {params: 2e6, vary: d_model}\n", "match: {params: 2000000, vary: d_model}\n")
-    in_floats, in_digits = (load(write(matched_suite(match=match))) for match in matches)
-    assert in_floats.trials == in_digits.trials
-
-
 # the reference
 
 
@@ -197,11 +174,6 @@ def test_point_of_a_grid_is_a_reference(write):
     assert widths(suite)["softmax"] == nearest_of(lstm_softmax, lstm_mos(250, 15))
 
 
-def test_only_entry_of_a_name_is_a_reference_by_its_name(write):
-    suite = load(write(matched_suite(("[2, 15]", "15"), match="match: {params: mos, vary: d_model}\n")))
-    assert widths(suite)["mos(num_mixtures=15)"] == 250
-
-
 # the search's cost
 
 
@@ -231,23 +203,6 @@ def test_matching_is_asked_for_on_the_command_line(write):
     asked = load(write(matched_suite(match="")), ("match.params=softmax", "match.vary=d_model"))
     assert asked.trials == load(write(matched_suite())).trials
     assert [key for key, _, _ in asked.overrides] == ["match.params", "match.vary"]
-
-
-def test_plan_prints_the_widths_and_what_was_matched(write, tmp_path, monkeypatch, capsys):
-    path = write(matched_suite(("num_layers: 1, dropout: 0.1", "num_layers: 1"), ("[2, 15]", "15"), ("[1, 2]", "[1]")))
-    width = nearest_of(lambda d: lstm_mos(d, 15), lstm_softmax(250))
-    monkeypatch.setattr(sys, "argv", ["harness", "plan", str(path), "--results", str(tmp_path)])
-    with pytest.raises(SystemExit):
-        cli.main()
-    shown = capsys.readouterr().out
-    assert f"lstm(d_model={width}, num_layers=1)" in shown
-    assert "parameters matched: totals agree with softmax's within 0.5 %, by d_model" in shown
-    monkeypatch.setattr(sys, "argv", ["harness", "plan", str(path), "--results", str(tmp_path), "--json"])
-    with pytest.raises(SystemExit):
-        cli.main()
-    plan = json.loads(capsys.readouterr().out)
-    assert list(plan) == ["suite", "version", "trials", "disk"]
-    assert plan["trials"][1]["backbone"] == {"name": "lstm", "params": {"d_model": width, "num_layers": 1}}
 
 
 def test_matched_suite_of_the_repository_agrees_everywhere():

@@ -76,18 +76,9 @@ def test_a_suite_of_ngrams_only(write):
     assert set(suite.counting) == {"ptb", "wikitext2"} == set(suite.contents)
 
 
-def test_an_order_alone_is_the_same_as_a_mapping(write):
-    assert load(write(ONLY)).trials == load(write(ONLY.replace("[3,", "[{order: 3, cache: false},"))).trials
-
-
 def test_only_selects_them_by_their_parameters(write):
     trials = load(write(TRAINED + NGRAMS)).trials
     assert [str(trial.head) for trial in select(trials, ("head=kneser_ney,cache=true",))] == [
         "kneser_ney(order=5, cache=True)"
     ]
     assert len(select(trials, ("head=softmax",))) == 2
-
-
-def test_an_override_replaces_them(write):
-    (trial,) = load(write(ONLY.replace("[ptb, wikitext2]", "[ptb]")), ("ngrams=[4]",)).trials
-    assert trial.head.params == {"order": 4}

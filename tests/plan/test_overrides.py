@@ -23,10 +23,6 @@ def test_overrides_are_applied_and_recorded(write):
     )
 
 
-def test_later_override_wins(write):
-    assert load(write(SMALL), ("train.epochs=3", "train.epochs=4")).trials[0].train.epochs == 4
-
-
 @pytest.mark.parametrize(
     "overrides",
     [

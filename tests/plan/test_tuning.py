@@ -51,11 +51,6 @@ def test_each_axis_that_is_no_list_is_a_dimension():
         assert [point["head.gate"] for point in cell] == ["abc"[int(3 * u)] for u in us[:, 1]]
 
 
-def test_lists_alone_are_a_grid_that_is_tried_completely():
-    found = points(TuneSpec(epochs=1, space={"train.lr": [1, 2], "head.dropout": [0, 0.1, 0.2]}))
-    assert [tuple(point.values()) for point in found] == [(1, 0), (1, 0.1), (1, 0.2), (2, 0), (2, 0.1), (2, 0.2)]
-
-
 def test_a_drawn_number_stays_within_its_range():
     tune = TuneSpec(trials=64, epochs=1, space={"train.lr": {"uniform": [1.00004, 1.00006]}})
     assert {point["train.lr"] for point in points(tune)} <= {1.00004, 1.00006}  # four digits would be 1.000
@@ -119,12 +114,6 @@ def test_set_names_a_key_of_the_space_which_has_a_dot_itself(override, space, wr
     in_the_file = plan.load(write(tuned(f"{{epochs: 1, space: {json.dumps(space)}}}")))
     assert [trial.id for trial in given.tuning_trials] == [trial.id for trial in in_the_file.tuning_trials]
     assert given.tuning.spec.space == in_the_file.tuning.spec.space
-
-
-def test_a_suite_without_tune_has_its_trials_as_before(write):
-    suite = plan.load(write(changed()))
-    assert suite.tuning is None
-    assert len(suite.trials) == 4
 
 
 @pytest.fixture
