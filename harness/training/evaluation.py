@@ -94,9 +94,8 @@ class TokenNll:
     def begin(self, segment: Segment, state: Any) -> None:
         """Note the segment and the state that the model is called with next."""
         if self._segments in self.sample:
-            self.sampled.append(
-                Sampled(segment, changed(state, Tensor.clone))
-            )  # guard: state-as-it-was changed(state, Tensor.clone) -> state
+            # guard: state-as-it-was changed(state, Tensor.clone) -> state
+            self.sampled.append(Sampled(segment, changed(state, Tensor.clone)))
         self._segments += 1
 
     def add(self, nll_BT: Tensor, segment: Segment) -> None:
