@@ -7,6 +7,7 @@ times finished ones. Ray is not imported here.
 import contextlib
 import importlib
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,6 @@ import torch
 from harness.errors import ExecutionError, StorageError
 from harness.kernels import products
 from harness.machine.environment import resolve_device
-from harness.machine.files import write_fault
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
 from harness.records import store
@@ -227,9 +227,7 @@ def run_trials(execution: Execution, show: OnEvent, tracking: SafeTracker) -> di
     Returns: trial id -> its new record, for the trials that have one.
     Raises: ExecutionError when the folder of the records cannot be written; as Executor.execute.
     """
-    runs = execution.tasks[0].runs
-    if fault := write_fault(runs):  # guard: results-writable
-        raise ExecutionError(f"{runs} cannot be written ({fault}); name another folder with --results")
+    _check_writable(execution.tasks[0].runs)  # guard: results-writable
     records: dict[str, TrialRecord] = {}
 
     def on_event(event: Event) -> None:
@@ -263,3 +261,14 @@ def without_weights(runs: Path, records: Mapping[str, TrialRecord]) -> list[str]
     ok = [store.folder(runs, trial) for trial, record in records.items() if record.status == "ok"]
     # guard: imported-have-no-weights first
     return [folder.name for folder in sorted(ok) if (folder / LOG_NAME).exists() and not ends_with_seal(folder / BEST)]
+
+
+def _check_writable(runs: Path) -> None:
+    """A disk without room is no reason to stop here: trials that are finished are shown."""
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=runs).close()
+    except OSError as cause:
+        raise ExecutionError(
+            f"{runs} cannot be written ({cause.strerror}); name another folder with --results"
+        ) from cause

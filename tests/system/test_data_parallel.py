@@ -128,7 +128,9 @@ class Worker:
 
     def masks(self) -> None:
         seen, own = [], step_of("lstm softmax", 2)
-        own.model.register_forward_pre_hook(lambda *given: seen.append((torch.initial_seed(), given[1][0].tolist())))
+        own.model.register_forward_pre_hook(
+            lambda *given: seen.append((torch.initial_seed(), given[1][0].inputs.tolist()))
+        )
         step = parallel(own, self._segments()[0], workers=Workers(self.rank, 2), log=lambda text: None)
         trained(step)
         self.found["seeds"] = [seed for seed, _ in seen]
