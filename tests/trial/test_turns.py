@@ -18,7 +18,6 @@ from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import MeasureSpec
 from harness.records import store
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
-from harness.training.step import EagerStep
 from harness.trial import turns as clock
 from harness.trial.run import run
 from harness.trial.turns import inference_times, timed, turns
@@ -204,51 +203,6 @@ def test_what_was_never_trained_is_timed_in_evaluation_only(ran):
     (timing,), said = taken_of([made], ran.setting)
     assert set(timing.metrics) == {"eval_ms_per_batch", "eval_ms_per_batch_iqr"}
     assert (timing.batches, said) == (0, [])
-
-
-def test_steps_go_on_from_epoch_to_epoch_at_one_rate(ran, monkeypatch):
-    record = ran.records[0]
-    corpus = clock.load_planned(record.spec, Path("no data"), {})
-    model = build(record.spec.backbone, record.spec.head, vocab_size=12, seed=1)
-    begun, shapes, rates = [], [], set()
-    begin_epoch, advance = EagerStep.begin_epoch, EagerStep.advance
-    monkeypatch.setattr(EagerStep, "begin_epoch", lambda step: begun.append(len(shapes)) or begin_epoch(step))
-
-    def stepped(step, segment, state):
-        shapes.append(segment.inputs.shape[1])
-        rates.add(float(step.optimizer.param_groups[0]["lr"]))
-        return advance(step, segment, state)
-
-    monkeypatch.setattr(EagerStep, "advance", stepped)
-    timed_steps = clock.training(model, corpus, record.spec, lr=0.125)
-    # 400 tokens in 4 columns of 100: 99 targets, 14 segments of 7 and one of 1 an epoch
-    epoch = [7] * 14 + [1]
-    assert [len(timed_steps(number)) for number in (1, 15, 16)] == [1, 15, 16]
-    assert shapes == epoch + epoch + [7, 7]
-    assert begun == [0, 15, 30]
-    assert rates == {0.125}
-
-
-@pytest.mark.parametrize(
-    ("step_seconds", "warm_ups", "number"),
-    [
-        (0.01, 5, 20),  # 0.2 s of them
-        (0.3, 4, 2),  # 4 * 0.3 > 1 s
-        (5.0, 1, 2),
-    ],
-)
-def test_warm_up_is_left_out_and_slow_batches_are_few(monkeypatch, step_seconds, warm_ups, number):
-    now, asked = [0.0], []
-    monkeypatch.setattr(clock.time, "perf_counter", lambda: now[0])
-
-    def batches(count: int) -> list[float]:
-        asked.append(count)
-        now[0] += step_seconds * count
-        return [1e3 * step_seconds] * count
-
-    monkeypatch.setattr(clock, "SECONDS", 0.2)
-    assert len(clock.warm(batches)) == number
-    assert asked == [1] * warm_ups + [number]
 
 
 V = 12
