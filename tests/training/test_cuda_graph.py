@@ -9,9 +9,12 @@ import gc
 import inspect
 import weakref
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from small import TOKENS
+from small import spec as small_spec
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -28,8 +31,9 @@ from harness.training.optimizers import make_optimizer
 from harness.training.schedules import make_schedule
 from harness.training.step import EagerStep, Epoch, train_epoch
 
+spec = partial(small_spec, lr=0.3)
+
 V, STEPS = 7, 4  # 83 tokens in 4 columns of 20: 19 targets in segments of 5 are 5 + 5 + 5 + 4
-TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))
 SEGMENTS = training_segments(TOKENS, batch_size=4, seq_len=5)
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 2, "dropout": 0.3})
 TRANSFORMER = ComponentSpec(
@@ -90,11 +94,6 @@ class Readout(nn.Linear):
 
     def forward(self, hidden):
         return Logits(super().forward(hidden.layers[-1]))
-
-
-def spec(**changes) -> TrainSpec:
-    settings = {"optimizer": "sgd", "lr": 0.3, "epochs": 3, "batch_size": 4, "seq_len": 5}
-    return TrainSpec(**{**settings, **changes})
 
 
 def eager_step(backbone: ComponentSpec, train: TrainSpec) -> EagerStep:

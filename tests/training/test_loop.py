@@ -5,38 +5,23 @@ import math
 import handmade
 import pytest
 import torch
+from small import LSTM, SOFTMAX, V, model, spec, tokens
 
 from harness.corpora.batching import training_segments
 from harness.corpora.corpus import Corpus
 from harness.model import build
-from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.specs import ComponentSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
 from harness.training.clocks import Clock
 from harness.training.optimizers import make_optimizer
 from harness.training.step import Diverged, EagerStep, Epoch, changed, segments_of, train_epoch
 
-V = 7
-LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})
-SOFTMAX = ComponentSpec(name="softmax")
 CPU = torch.device("cpu")
-
-
-def tokens(length, seed=0):
-    return torch.randint(V, (length,), generator=torch.Generator().manual_seed(seed))
 
 
 def corpus():
     return Corpus(vocab_size=V, train=tokens(83), valid=tokens(31, 1), test=tokens(29, 2))
-
-
-def spec(**changes):
-    settings = {"optimizer": "sgd", "lr": 0.5, "epochs": 3, "batch_size": 4, "seq_len": 5}
-    return TrainSpec(**{**settings, **changes})
-
-
-def model(backbone=LSTM, head=SOFTMAX, seed=1):
-    return build(backbone, head, vocab_size=V, seed=seed)
 
 
 def training(built, train, folder, **more):

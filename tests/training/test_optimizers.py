@@ -5,15 +5,12 @@ import math
 import handmade
 import pytest
 import torch
+from small import CORPUS, TOKENS, V
 
-from harness.corpora.corpus import Corpus
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.training.optimizers import make_optimizer
 
-V = 7
-TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))  # 4 segments an epoch
-CORPUS = Corpus(vocab_size=V, train=TOKENS, valid=TOKENS[:31], test=TOKENS[:29])
 SETTINGS = {"lr": 0.01, "epochs": 2, "batch_size": 4, "seq_len": 5}
 
 

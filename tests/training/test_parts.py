@@ -7,8 +7,8 @@ import handmade
 import numpy as np
 import pytest
 import torch
+from small import CORPUS
 
-from harness.corpora.corpus import Corpus
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import CheckpointSpec
@@ -19,8 +19,6 @@ from harness.training.loop import Training
 from harness.training.parts import Generators, ModelState, OptimizerState, unchanged
 
 V, STEPS = 7, 4  # 83 tokens in 4 columns of 20: 19 targets in segments of 5 are 5 + 5 + 5 + 4
-TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))
-CORPUS = Corpus(vocab_size=V, train=TOKENS, valid=TOKENS[:31], test=TOKENS[:29])
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.3})
 CPU = torch.device("cpu")
 SETTINGS = {"optimizer": "adam", "lr": 0.1, "epochs": 3, "batch_size": 4, "seq_len": 5}

@@ -1,32 +1,27 @@
 """Schedules of the learning rate: against sequences by hand, torch's plateau, and the warm-ups of transformers."""
 
 import math
+from functools import partial
 
 import handmade
 import pytest
 import rounding
 import torch
+from small import CORPUS, V
+from small import spec as small_spec
 from transformers.optimization import (
     get_constant_schedule_with_warmup,
     get_cosine_schedule_with_warmup,
     get_linear_schedule_with_warmup,
 )
 
-from harness.corpora.corpus import Corpus
 from harness.model import build
-from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.specs import ComponentSpec
 from harness.training.optimizers import make_optimizer
 from harness.training.schedules import make_schedule
 from harness.training.step import EagerStep
 
-V = 7
-TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))  # 4 segments an epoch
-CORPUS = Corpus(vocab_size=V, train=TOKENS, valid=TOKENS[:31], test=TOKENS[:29])
-
-
-def spec(**changes) -> TrainSpec:
-    settings = {"optimizer": "sgd", "lr": 8.0, "epochs": 3, "batch_size": 4, "seq_len": 5}
-    return TrainSpec(**{**settings, **changes})
+spec = partial(small_spec, lr=8.0)
 
 
 def rates_after(losses, way, lr=8.0):

@@ -6,6 +6,7 @@ from itertools import count
 import handmade
 import pytest
 import torch
+from small import tokens
 
 from harness.corpora.corpus import Corpus
 from harness.machine.stop_request import Interrupted, StopRequest
@@ -20,10 +21,6 @@ from harness.training.step import EagerStep
 V, STEPS, EPOCHS = 7, 4, 3  # 83 tokens in 4 columns of 20: 19 targets in segments of 5, 5, 5 and 4
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.3})
 TRIAL = "0" * 12  # of handmade.Host
-
-
-def tokens(length, seed=0):
-    return torch.randint(V, (length,), generator=torch.Generator().manual_seed(seed))
 
 
 CORPUS = Corpus(vocab_size=V, train=tokens(83), valid=tokens(61, 1), test=tokens(29, 2))

@@ -7,12 +7,12 @@ import handmade
 import pytest
 import torch
 from handmade import interrupted_before, training
+from small import TOKENS, V, model
+from small import spec as small_spec
 
 from harness import plan
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
-from harness.model import build
-from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import CheckpointSpec, MeasureSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
@@ -20,19 +20,9 @@ from harness.training.evaluation import Score
 from harness.training.step import changed, steps_of
 from harness.trial.run import run
 
-V = 7
-LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})
+spec = partial(small_spec, epochs=1)
+
 CPU = torch.device("cpu")
-TOKENS = torch.randint(V, (83,), generator=torch.Generator().manual_seed(0))
-
-
-def spec(**changes):
-    settings = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 4, "seq_len": 5}
-    return TrainSpec(**{**settings, **changes})
-
-
-def model():
-    return build(LSTM, ComponentSpec(name="softmax"), vocab_size=V, seed=1)
 
 
 def trained(train, folder, tokens=TOKENS, **more):

@@ -1,0 +1,31 @@
+"""A small text and model, and settings to train it: what the tests of training share."""
+
+import torch
+
+from harness.corpora.corpus import Corpus
+from harness.model import LanguageModel, build
+from harness.plan.specs import ComponentSpec, TrainSpec
+
+V = 7
+LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})
+SOFTMAX = ComponentSpec(name="softmax")
+
+
+def tokens(length: int, seed: int = 0) -> torch.Tensor:
+    """(length,) words of the vocabulary."""
+    return torch.randint(V, (length,), generator=torch.Generator().manual_seed(seed))
+
+
+TOKENS = tokens(83)  # in 4 columns of 20: 4 segments an epoch
+CORPUS = Corpus(vocab_size=V, train=TOKENS, valid=TOKENS[:31], test=TOKENS[:29])
+
+
+def spec(**changes) -> TrainSpec:
+    """Settings of training, with what a test changes."""
+    settings = {"optimizer": "sgd", "lr": 0.5, "epochs": 3, "batch_size": 4, "seq_len": 5}
+    return TrainSpec(**{**settings, **changes})
+
+
+def model(backbone: ComponentSpec = LSTM, head: ComponentSpec = SOFTMAX, seed: int = 1) -> LanguageModel:
+    """A model at its start."""
+    return build(backbone, head, vocab_size=V, seed=seed)
