@@ -11,7 +11,6 @@ from harness.plan.parameters import (
     Parameter,
     axis,
     checked,
-    is_integer,
     is_place,
     is_width,
     parameters,
@@ -158,24 +157,6 @@ def test_paths_are_places(annotation, expected):
 
 
 @pytest.mark.parametrize(
-    ("annotation", "expected"),
-    [
-        (int, True),
-        (int | None, True),
-        (bool, False),
-        (float, False),
-        (int | float, False),
-        (int | str, False),
-        (list[int], False),
-        (Literal[1, 2], False),
-        (COUNTS, False),
-    ],
-)
-def test_integers_are_parameters_of_whole_numbers_alone(annotation, expected):
-    assert is_integer(of(annotation)) is expected
-
-
-@pytest.mark.parametrize(
     ("parameter", "expected"),
     [
         (Parameter("d_model", int, 200), True),
@@ -184,6 +165,10 @@ def test_integers_are_parameters_of_whole_numbers_alone(annotation, expected):
         (Parameter("window", int, 2), False),
         (Parameter("d_rate", float, 0.5), False),
         (Parameter("bad_d_", int, 1), False),
+        *(
+            (Parameter("d_x", kind, 1), False)
+            for kind in (bool, int | float, int | str, list[int], Literal[1, 2], COUNTS)
+        ),
     ],
 )
 def test_a_width_is_a_whole_number_whose_name_begins_with_d(parameter, expected):
