@@ -13,7 +13,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from multiprocessing.connection import Connection, Pipe
@@ -30,6 +30,7 @@ from harness.registry import BACKBONES, HEADS, home, use_home
 from harness.trial.certify import certify
 from harness.trial.task import Task
 
+POLL_SECONDS = 0.01
 MOST_SECONDS = 3600.0  # that a trial waits for its certificate
 NEW_PYTHON = "import sys; from harness.trial.certifier import serve; serve(int(sys.argv[1]))"
 
@@ -55,6 +56,8 @@ class Certifier:
                 pid = os.fork()
             if pid == 0:
                 self._connection.close()
+                torch.set_num_threads(1)
+                torch.set_num_threads = lambda number: None  # more would wait for threads that the copy has not got
                 serve(theirs.fileno())
             self._wait = partial(os.waitpid, pid, 0)
         else:
@@ -93,7 +96,7 @@ class Certifier:
 
     def end(self) -> None:
         """End the process. The next trial starts another one."""
-        self._connection.close()
+        self._connection.close()  # which ends what it is doing, too
         self._wait()
         _shared.cache_clear()
 
@@ -124,20 +127,23 @@ def _shared(pid: int, copy: bool) -> Certifier:
 
 def serve(number: int) -> None:
     """Answer each question on a connection in a process of its own, until the other end is closed. Does not return."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trial, whose end closes the connection
-    connection = Connection(number)
-    with suppress(EOFError, OSError):
+    try:
+        os.setsid()  # Ctrl-C is for the trial, whose end closes the connection
+        connection = Connection(number)
         while True:
             asked, counted = connection.recv_bytes(), connection.recv_bytes()
             pid = os.fork()
             if pid == 0:
                 connection.send_bytes(_answer(json.loads(asked), counted))
                 os._exit(0)
-            _, status = os.waitpid(pid, 0)
-            if status:
-                died = {"refused": f"the process that asked the weights again ended with status {status}"}
+            while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
+                if connection.poll(POLL_SECONDS):  # nobody asks meanwhile: the other end is closed
+                    os.kill(pid, signal.SIGKILL)
+            if ended[1]:
+                died = {"refused": f"the process that asked the weights again ended with status {ended[1]}"}
                 connection.send_bytes(json.dumps(died).encode())
-    os._exit(0)
+    finally:
+        os._exit(1)
 
 
 def _answer(asked: dict, counted: bytes) -> bytes:
