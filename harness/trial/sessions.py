@@ -157,7 +157,7 @@ class History:
 
     @classmethod
     def begun(cls, task: Task, resumed: Checkpoint | None, warn: Callable[[str], None]) -> Self:
-        """An attempt that begins now, noted in its folder. `warn` receives a sentence for each form that is left out."""
+        """An attempt that begins now, noted in its folder. `warn` receives a sentence for each form left out."""
         folder, before = task.folder, last(task.folder)
         log, same_run = folder / STUCK, before is not None and before.driver == task.driver
         silent = same_run and not before.trying and log.exists()  # what was tried is left out now
