@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from harness.trial.certify import certify
 from harness.trial.task import Task
 
 POLL_SECONDS = 0.01
+END_SECONDS = 10.0  # in which a process has ended after it has answered
 MOST_SECONDS = 3600.0  # that a trial waits for its certificate
 NEW_PYTHON = "import sys; from harness.trial.certifier import serve; serve(int(sys.argv[1]))"
 
@@ -136,8 +138,13 @@ def serve(number: int) -> None:
             if pid == 0:
                 connection.send_bytes(_answer(json.loads(asked), counted))
                 os._exit(0)
+            asked_again = 0.0
             while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
-                if connection.poll(POLL_SECONDS):  # nobody asks meanwhile: the other end is closed
+                if not connection.poll(POLL_SECONDS):
+                    continue
+                asked_again = asked_again or time.monotonic()  # or the other end is closed
+                time.sleep(POLL_SECONDS)
+                if time.monotonic() > asked_again + END_SECONDS:
                     os.kill(pid, signal.SIGKILL)
             if ended[1]:
                 died = {"refused": f"the process that asked the weights again ended with status {ended[1]}"}

@@ -9,6 +9,7 @@ from commands import EVERY_BACKBONE, EVERY_HEAD
 from subjects import DEEP, FIRST, LSTM, NAMES, TRANSFORMER, head_of, subject, words
 from torch import nn
 
+from harness.corpora.batching import Segment
 from harness.diagnostics import word_pairs
 from harness.diagnostics.diagnostic import NotDefined, Settings
 from harness.diagnostics.prompts import prompts_of
@@ -135,7 +136,8 @@ def test_every_head_and_backbone_against_one_pass_for_each_prompt(backbone, head
     for each in prompts_of(CORPUS, None).prompts:
         if each.others:
             with torch.no_grad():
-                logp_V = of.wide(torch.tensor([each.tokens]))[0].log_probs()[0, -1].tolist()
+                tokens_BT = torch.tensor([each.tokens])
+                logp_V = of.wide(Segment(tokens_BT, tokens_BT))[0].log_probs()[0, -1].tolist()
             first.append(math.exp(logp_V[each.first]))
             kl.append(-(logp_V[each.first] + logp_V[each.second]) / 2 - math.log(2))
     assert found.crossed.first == pytest.approx(sum(first) / len(first), **EXACT)
