@@ -27,7 +27,6 @@ from harness.training.data_parallel import LostWorker, Workers
 from harness.training.loop import Progress
 from harness.training.step import Diverged
 from harness.trial import behaviour, sessions, stages
-from harness.trial.certifier import Certifier, certifying
 from harness.trial.log import trial_log
 from harness.trial.sessions import MAX_DEATHS, History
 from harness.trial.setup import conditions, with_exact_route
@@ -74,13 +73,13 @@ def run(
     Raises: StorageError when the folder cannot be written, CorpusError without the corpus, LostWorker when another
         worker has ended, KeyboardInterrupt when the trial was asked to stop: it can be resumed later.
     """
-    with certifying(task) as certifier, store.writing(task.runs, task.id):  # the trial's lock
+    with store.writing(task.runs, task.id):  # the trial's lock
         if (finished := _other_record(task)) is not None:
             tidy(task.folder, finished.status)  # guard: tidy-after-other-driver
             return finished
         store.set_aside(task.runs, task.id)
         with trial_log(task.folder) as log:
-            trial = begin(task, log, workers or Workers(), listener, stop or StopRequest(), certifier)
+            trial = begin(task, log, workers or Workers(), listener, stop or StopRequest())
             with failure_as_status(trial):
                 refuse_hopeless(trial)
                 trial.workers.from_first(*trial.history.position)
@@ -128,7 +127,6 @@ def begin(
     workers: Workers,
     listener: Listener = lambda progress: None,
     stop: StopRequest | None = None,
-    certifier: Certifier | None = None,
 ) -> Trial:
     """Find the checkpoint to resume from, and begin a session. The first worker notes the attempt.
 
@@ -159,7 +157,6 @@ def begin(
         checkpoints=checkpoints,
         listener=listener,
         stop=stop or StopRequest(),
-        certifier=certifier,
     )
 
 
@@ -173,10 +170,10 @@ def work(trial: Trial) -> None:
             stages.fit(trial, built)
             if trial.workers.rank:
                 return
-            counted = stages.evaluate(trial, built)
+            directions = stages.evaluate(trial, built)
             stages.time(trial, built)
-            stages.check(trial, built, counted)
-        stages.complete(trial, built, counted)
+            stages.check(trial, built, directions)
+        stages.complete(trial, built, directions)
         trial.outcome.behaviour = behaviour.of_trial(spec)
 
 
@@ -193,7 +190,6 @@ def record_of(task: Task, past: History, outcome: Outcome) -> TrialRecord:
         weights_sha256=outcome.weights_sha256,
         contents=task.contents_read,
         certificate=outcome.certificate,
-        not_certified=outcome.not_certified,
         code=past.code,
         behaviour=outcome.behaviour,
         tuning=task.tuning,

@@ -201,4 +201,4 @@ def test_what_peeps_from_the_right_does_not_conform_and_gets_no_certificate(tria
         from_the_right(case)
     record = ran(trial("softmax"), tmp_path)
     assert record.status == "invalid"
-    assert "asked in a process of its own with other tokens after it" in record.message
+    assert "depends on the tokens after it" in record.message

@@ -261,7 +261,10 @@ def test_weights_whose_perplexity_is_not_made_of_probabilities_are_different(pla
     monkeypatch.setattr(Mixture, "nll", lambda self, targets_BT: nll(self, targets_BT) + 0.01)
     done = verify(place.one)
     assert done.code == 1
-    assert "different: with its weights, evaluated here: the status is 'invalid' (the nll that was counted" in done.out
+    assert (
+        "different: with its weights, evaluated here: the status is 'invalid' (the nll of a test token is not"
+        in done.out
+    )
 
 
 @pytest.mark.guards("verify-own-certificate")
