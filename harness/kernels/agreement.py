@@ -68,7 +68,7 @@ def _fault_on(form: Form, batch: Batch, at_n: Tensor, z_loss: float) -> str:
     precision = "bf16" if mixture.facets_NFE.dtype == torch.bfloat16 else products.current().precision
     for what, expected in exact.items():
         size, bound = _allowed(what, expected, few, precision, few_bits=name == "of few bits")
-        if z_loss and "gradient" in what:
+        if name == "of few bits" and z_loss and "gradient" in what:
             bound *= 2  # the z-loss has a gradient of its own, which is rounded, too
         wrong = ((found[what].detach().double() - expected.detach()).abs() / size).max().item()
         # guard: form-not-a-number not wrong <= -> wrong >
@@ -91,7 +91,8 @@ def _allowed(
         return size, SUMS if exact else ROUNDING[precision] * (2 if rounded else 1)
     logit_n = _largest_logits(few).clamp(min=1)
     if what == NLL:  # both inputs of a product may be truncated to tf32, by 2^-10 each; bfloat16 rounds by 2^-9 each
-        return logit_n, ROUNDING[precision] * (2 if precision == "tf32" else 1)
+        factor = 2 if precision == "tf32" else 1
+        return torch.minimum(factor * logit_n, size * logit_n.max()), ROUNDING[precision]
     return size, ROUNDING[precision] * logit_n.max().item()  # an error of a logit is a relative error of exp(logit)
 
 
