@@ -185,7 +185,7 @@ def harness(monkeypatch, capsys):
 
 @pytest.fixture
 def cheating(monkeypatch):
-    """tests/support/hostile/cheating.py, its head `cheating` and its backbone `looking_ahead` known to this process."""
+    """tests/support/hostile/cheating.py, its head `cheating` and its backbones known to this process."""
     from hostile import cheating as module
 
     from harness.registry import BACKBONES, HEADS
@@ -193,4 +193,6 @@ def cheating(monkeypatch):
     HEADS.names(), BACKBONES.names()  # all others are known before these
     monkeypatch.setitem(HEADS._classes, "cheating", module.Cheating)
     monkeypatch.setitem(BACKBONES._classes, "looking_ahead", module.LookingAhead)
+    monkeypatch.setitem(BACKBONES._classes, "telling", module.Telling)
+    monkeypatch.setitem(BACKBONES._classes, "mixing_rows", module.MixingRows)
     return module

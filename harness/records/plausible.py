@@ -7,27 +7,21 @@ who knows these rules (docs/security.md).
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from harness.printable import printable
 from harness.records.metrics import METRICS, MOST, MOST_PERPLEXITY, Metric
-
-if TYPE_CHECKING:
-    from harness.records.record import TrialRecord
-
-from collections.abc import Iterable
-
 from harness.records.record import TrialRecord
 
+MOST_LIKELIHOOD = math.log(1e6)  # of a text under a model, relative to the process that made it
 ROUNDING = 1e-4  # nats by which rounding can put the mean of equal float32 numbers below the lowest of them
 CLOCKS = timedelta(days=1)  # by which the clocks of two machines may differ
 DIGEST = re.compile("[0-9a-f]{64}")
 MAX_CONTENT = 500  # characters of the identifier of a text or of weights
 
 
-def fault(record: "TrialRecord") -> str:
+def fault(record: TrialRecord) -> str:
     """What is wrong with a record, as a sentence; '' if nothing is."""
     return next(_faults(record), "")
 
@@ -62,7 +56,7 @@ def fault_of_digest(name: str, text: str) -> str:
     return "" if found else f"{name} is '{printable(text[:80])}', expected 64 hexadecimal digits"
 
 
-def _faults(record: "TrialRecord") -> Iterator[str]:
+def _faults(record: TrialRecord) -> Iterator[str]:
     ok = record.status == "ok"
     for name, value in record.metrics.items():
         if name in METRICS:
@@ -83,6 +77,7 @@ def _faults(record: "TrialRecord") -> Iterator[str]:
     yield from _about_epochs(record, ok=ok)  # guard: curve-plausible
     yield from _about_settings(record)
     yield from _about_certificate(record)
+    yield from _about_source(record)
     yield from filter(None, [fault_of_digest("weights_sha256", record.weights_sha256 or "0" * 64)])
     for text in (record.contents.corpus, record.contents.backbone) if record.contents else ():
         if text is not None and not (0 < len(text) <= MAX_CONTENT and text.isprintable()):
@@ -98,7 +93,7 @@ def _out_of_range(metric: Metric, value: float, *, ok: bool) -> Iterator[str]:
         yield f"{metric.name} is {value:g}, expected a whole number"
 
 
-def _about_epochs(record: "TrialRecord", *, ok: bool) -> Iterator[str]:
+def _about_epochs(record: TrialRecord, *, ok: bool) -> Iterator[str]:
     epochs, curve = record.spec.train.epochs, record.curve
     best = record.metrics.get("best_epoch", 0)
     if not 0 <= best <= epochs or (best != epochs and best != int(best)):
@@ -119,7 +114,7 @@ def _about_epochs(record: "TrialRecord", *, ok: bool) -> Iterator[str]:
             yield f"point {number} of the curve: train_loss is {point.train_loss:g}, expected below {MOST_PERPLEXITY:g}"
 
 
-def _about_settings(record: "TrialRecord") -> Iterator[str]:
+def _about_settings(record: TrialRecord) -> Iterator[str]:
     where = record.environment
     yield from filter(None, (fault_of_date(name, getattr(where, name)) for name in ("started", "finished")))
     if moment(where.finished) + CLOCKS < moment(where.started):
@@ -132,7 +127,7 @@ def _about_settings(record: "TrialRecord") -> Iterator[str]:
             yield f"train.{name} is {str(value)[:20]}, expected at most {MOST:g}"
 
 
-def _about_certificate(record: "TrialRecord") -> Iterator[str]:
+def _about_certificate(record: TrialRecord) -> Iterator[str]:
     certificate, ppl = record.certificate, record.metrics.get("test_ppl")
     if certificate is None or record.status != "ok" or ppl is None:
         return
@@ -142,6 +137,21 @@ def _about_certificate(record: "TrialRecord") -> Iterator[str]:
     lowest = certificate.lowest_nll
     if lowest is not None and ppl > 0 and lowest > math.log(ppl) + ROUNDING:
         yield f"no token has an nll below {lowest:g}, and test_ppl is {ppl:g}: a mean is not below the lowest"
+
+
+def _about_source(record: TrialRecord) -> Iterator[str]:
+    """A model that has not seen the test text is seldom more likely than the process q that made it: by Markov's
+    inequality P(p(text) / q(text) > c) is at most 1 / c.
+    """
+    names, train = ("test_ppl", "source_test_ppl", "scored_test_tokens"), record.spec.train
+    ours, source, scored = (record.metrics.get(name, 0) for name in names)
+    if record.status != "ok" or not (ours > 0 and source > 0) or train.eval_batches is not None:
+        return
+    if train.batching == "stream" and scored * math.log(source / ours) > MOST_LIKELIHOOD:  # guard: better-than-source
+        yield (
+            f"test_ppl is {ours:g}, and the process that made the text has {source:g}: no model that has not seen the "
+            "text is so much better"
+        )
 
 
 def agree(one: TrialRecord, other: TrialRecord) -> bool:

@@ -21,7 +21,7 @@ _Size = Annotated[float, Field(ge=0)] | None
 
 
 class Certificate(BaseModel):
-    """What was measured at sampled positions of the test split, with the weights of the test perplexity.
+    """What was measured at sampled positions of the splits, with the weights of the test perplexity.
 
     "Due" is -log p[target] of the model's distribution over all words, computed from the tokens before the target.
     Gaps and changes are in nats, divided by the nll where that is above 1. A size that is not a finite number is None.
@@ -32,9 +32,12 @@ class Certificate(BaseModel):
         nll_gap: largest |nll - due|, of the targets that evaluation scored and of other words as targets.
         mean_gap: |mean over positions of the nll that evaluation scored - due|.
         lowest_nll: in nats, of all scored tokens of the test split; None if one of them is not a finite number.
-        later_change: largest change of a token's nll when the tokens after it change.
+        later_change: largest change of a token's nll when the tokens after it change; measured before certificates were
+            made in a process of their own, where it is part of nll_gap.
         vocab_size: V.
         log_epsilon: what the head adds to the probability of each word, as published codes do (`compat`); usually 0.
+        drawn: split -> the places whose tokens were asked for; {} in certificates that were made in the trial's own
+            process.
         seconds: duration of the check.
     """
 
@@ -45,9 +48,10 @@ class Certificate(BaseModel):
     nll_gap: _Size
     mean_gap: _Size
     lowest_nll: float | None
-    later_change: _Size
+    later_change: _Size = 0.0
     vocab_size: Annotated[int, Field(ge=1)]
     log_epsilon: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    drawn: dict[str, tuple[int, ...]] = {}
     seconds: Annotated[float, Field(ge=0)] = 0.0
 
     @property
@@ -58,10 +62,11 @@ class Certificate(BaseModel):
             return "the nll of a test token is not a finite number"
         if self.lowest_nll < lowest:  # guard: nll-not-negative
             return f"the nll of a test token is {self.lowest_nll:.4g}: below 0, as if its probability were above 1"
-        sums = "the probabilities of all words do not sum to 1: at a test position they are off by"
+        sums = "the probabilities of all words do not sum to 1: at a position of the text they are off by"
         later = "the nll of a test token depends on the tokens after it, which the model must not see: it changes by"
-        gap = "the nll of a test token is not -log_probs of its target: the gap is"
-        mean = "the nll of test tokens is not -log_probs of their targets: the gap between the means is"
+        asked = "-log_probs of its target, asked in a process of its own with other tokens after it:"
+        gap = f"the nll that was counted for a token is not {asked} the gap is"
+        mean = f"the nll that was counted for a token is, on average, not {asked} the gap is"
         return (
             # guard: probabilities-sum first
             _breach(sums, self.sum_error, SUM_ERROR + self.vocab_size * self.log_epsilon)
@@ -191,6 +196,7 @@ class TrialRecord(_Frozen):
     certificate: Certificate | None = None  # None in older records, and where the trial ended before it was measured
     code: Fingerprints | None = None  # None in records made before code was recorded
     behaviour: Behaviour | None = None  # likewise, and where the trial is not ok
+    not_certified: str = ""  # why it is ok and no certificate could be had; '' in records from before there were any
     tuning: bool = False
 
     @property
@@ -200,5 +206,5 @@ class TrialRecord(_Frozen):
 
     @property
     def uncertified(self) -> bool:
-        """Whether it is ok and has no certificate, because it was made before certificates existed."""
-        return self.status == "ok" and self.certificate is None
+        """Whether it is ok and was made before certificates existed."""
+        return self.status == "ok" and self.certificate is None and not self.not_certified

@@ -241,8 +241,9 @@ def _token_scores(content: bytes, record: TrialRecord, place: Path) -> TokenScor
         return None
     scores = TokenScores(**arrays)
     nll = scores.nll[scores.scored].astype(np.float64)
-    # guard: token-probability nll.min() < LEAST_NATS -> False
-    if len(nll) and (nll.min() < LEAST_NATS or scores.count.min() < 0 or scores.offset.min() < -1):
+    least = LEAST_NATS - (0.0 if record.certificate is None else record.certificate.log_epsilon)
+    # guard: token-probability nll.min() < least -> False
+    if len(nll) and (nll.min() < least or scores.count.min() < 0 or scores.offset.min() < -1):
         raise RecordError(f"{place}: a token has a probability above 1, or a count or offset below 0")
     scored, ppl = (record.metrics.get(name, 0) for name in ("scored_test_tokens", "test_ppl"))
     if not (len(nll) == scored > 0 < ppl and math.isclose(nll.mean(), math.log(ppl), abs_tol=AGREEMENT)):

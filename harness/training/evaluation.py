@@ -1,10 +1,10 @@
 """Evaluate: exact negative log-likelihoods, summed in float64, the perplexities they give, and the calibration."""
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from harness.model import LanguageModel
 from harness.plan.specs import EvalSpec
 from harness.protocols import HasStatistics
 from harness.training.clocks import Clock
-from harness.training.step import changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,33 +69,20 @@ def scored_segments(tokens_N: Tensor, spec: EvalSpec) -> Iterator[Segment]:
     return islice(segments, spec.eval_batches)
 
 
-class Sampled(NamedTuple):
-    """A segment, and the state that the model was called with."""
-
-    segment: Segment
-    state: Any
-
-
 class TokenNll:
     """Each token's nats and its offset in its segment, gathered while a split is scored.
 
     Shapes: nll_N (N,) float32, NaN where a token is not scored; offset_N (N,) int32, there -1.
-
-    Args:
-        sample: numbers of segments, from 0, that are kept in `sampled` to be computed again.
     """
 
-    def __init__(self, num_tokens: int, device: torch.device, sample: Collection[int] = ()):
+    def __init__(self, num_tokens: int, device: torch.device):
         self.nll_N = torch.full((num_tokens,), math.nan, device=device)
         self.offset_N = torch.full((num_tokens,), -1, dtype=torch.int32, device=device)
-        self.sample, self.sampled, self._segments = sample, [], 0
 
-    def begin(self, segment: Segment, state: Any) -> None:
-        """Note the segment and the state that the model is called with next."""
-        if self._segments in self.sample:
-            # guard: state-as-it-was changed(state, Tensor.clone) -> state
-            self.sampled.append(Sampled(segment, changed(state, Tensor.clone)))
-        self._segments += 1
+    @property
+    def counted_N(self) -> Tensor:
+        """(N,) nll_N, with inf for a scored token whose nll is no number, so that NaN means: not scored."""
+        return self.nll_N.masked_fill((self.offset_N >= 0) & self.nll_N.isnan(), math.inf)
 
     def add(self, nll_BT: Tensor, segment: Segment) -> None:
         """Add the nats of a segment's tokens that are scored."""
@@ -104,9 +90,6 @@ class TokenNll:
         places = segment.place[counts_BT]
         offset_BT = torch.arange(nll_BT.shape[1], dtype=torch.int32, device=nll_BT.device).expand_as(nll_BT)
         self.nll_N[places], self.offset_N[places] = nll_BT[counts_BT].float(), offset_BT[counts_BT]
-
-
-Direction = tuple[LanguageModel, TokenNll]  # a model that reads in one direction, and what it gave to each token
 
 
 @torch.no_grad()
@@ -143,8 +126,6 @@ def evaluate(
         segment = cut.to(clock.device)
         if model.reads_from_the_right:
             segment = segment.reversed()
-        if keep is not None:
-            keep.begin(segment, state)
         with clock.lap():
             distribution, state = model(segment, state)
             nll_BT = distribution.nll(segment.targets)
@@ -163,29 +144,31 @@ def evaluate(
 
 
 def score_from_the_right(
-    model: LanguageModel, corpus: Corpus, spec: EvalSpec, *, sample: Collection[int], beat: Callable[[], None]
-) -> tuple[dict[str, float], list[Direction]]:
+    model: LanguageModel, corpus: Corpus, spec: EvalSpec, *, beat: Callable[[], None]
+) -> tuple[Score, TokenNll] | None:
     """Score the test split from right to left with the weights in `model`: every token but the last, from the tokens
-    after it in its segment. No state is carried.
+    after it in its segment. No state is carried. None for a model that reads from left to right only.
 
     The last segment of a column may be filled up with the last token of the split, and a model from the right reads
     this filler. A split has less of it than a batch has rows.
 
     Args:
         corpus: on the model's device.
-        sample: numbers of segments that are kept, as in TokenNll.
         beat: called after each segment: a sign of life.
-    Returns: metrics, and the direction with what it gave each token; both empty for a model that reads from left to
-        right only.
     """
     from_the_right = model.from_the_right()
     if from_the_right is None:
-        return {}, []
-    test_N, device = corpus.test, corpus.test.device
-    tokens = TokenNll(len(test_N), device, sample)
-    clock = Clock(device, beat)  # its times are not those of the column eval ms/batch
-    score = evaluate(from_the_right, test_N, spec, uncounted_id=corpus.uncounted_id, clock=clock, keep=tokens)
-    return {"test_ppl_from_the_right": score.ppl}, [(from_the_right, tokens)]
+        return None
+    clock = Clock(corpus.test.device, beat)  # its times are not those of the column eval ms/batch
+    return score_tokens(from_the_right, corpus.test, spec, uncounted_id=corpus.uncounted_id, clock=clock)
+
+
+def score_tokens(
+    model: LanguageModel, tokens_N: Tensor, spec: EvalSpec, *, uncounted_id: int | None, clock: Clock
+) -> tuple[Score, TokenNll]:
+    """`evaluate`, and what each token costs."""
+    tokens = TokenNll(len(tokens_N), clock.device)
+    return evaluate(model, tokens_N, spec, uncounted_id=uncounted_id, clock=clock, keep=tokens), tokens
 
 
 def refuse_stride(spec: EvalSpec, state: Any) -> None:

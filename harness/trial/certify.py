@@ -1,220 +1,220 @@
-"""Certify: after training, check on sampled positions of the test split that the test perplexity is made of
-probabilities: what evaluation counted for a token is what a distribution over all words gives it, computed from the
-tokens before it.
+"""Certify: after training, ask the weights in a process of their own for the probability of tokens of the text, and
+compare it with what the evaluation counted for them.
 
-While the test split is scored, TokenNll keeps each token's nll and, of a few sampled segments, the text and the state
-that the model began them with (harness/training/evaluation.py). `certify` then computes these segments again.
+Positions are drawn from the system's randomness. For each of them a process that has not seen the text builds the model
+from best.pt (harness/trial/certifier.py), and gives it the text up to the position, and random tokens after it. No
+target is passed. `log_probs` at the position has to sum to 1, and to give the target the nll that the trial counted. So
+one comparison finds a loss that is not made of probabilities, a later token that was looked at, and what a component
+remembers.
 
-Which positions are sampled depends on the sizes of the trial only, and no random stream of the trial is touched: a
-trial has the same bits with and without its certificate. Letters: see harness/protocols.py; P sampled positions.
+No random stream of the trial is touched: a trial has the same bits with and without its certificate. Letters: see
+harness/protocols.py; P positions.
 """
 
 import math
+import random
+import secrets
 import time
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from harness.corpora.batching import Segment
-from harness.corpora.corpus import Corpus
-from harness.model import LanguageModel
+from harness.model import LanguageModel, build
 from harness.plan.parameters import resolved
-from harness.plan.specs import ComponentSpec, EvalSpec, TrialSpec
+from harness.plan.specs import TrialSpec
 from harness.protocols import Hidden
 from harness.records.record import Certificate
 from harness.registry import HEADS
-from harness.training.evaluation import Direction, Sampled, TokenNll, scored_segments
+from harness.training.checkpoint import load_weights
+from harness.training.evaluation import scored_segments, state_of
+from harness.trial.setup import conditions, load_planned
+from harness.trial.task import Task
 
-SEED = 20_260
-SEGMENTS = 4
-POSITIONS = 64  # of a segment, at which the whole distribution is looked at
-SHARE = 200  # of so many tokens that the trial worked on, one is computed again: half a percent
-FEWEST, MOST = 64, 4096  # tokens that are computed again at least, and at most for the smallest models
-OPERATIONS = 2**31  # multiplications that are always allowed: a fraction of a second
-LOG_PROBS = 2**20  # log-probabilities that are in memory at the same time
+POSITIONS = 256  # of a split, in a direction
+ROW_TOKENS, LOG_PROBS = 2**13, 2**22  # in memory at the same time: tokens of rows, log-probabilities
+FROM_THE_RIGHT = " from the right"  # in the name of a split for the direction in which it is read
 
 
-def segments_to_sample(tokens_N: Tensor, spec: EvalSpec) -> frozenset[int]:
-    """Numbers, from 0, of the segments that a certificate is measured on: one of each quarter of a split."""
-    number, generator = sum(1 for _ in scored_segments(tokens_N, spec)), torch.Generator().manual_seed(SEED)
-    parts = min(SEGMENTS, number)
-    bounds = [number * part // parts for part in range(parts + 1)]
-    return frozenset(int(torch.randint(*each, (), generator=generator)) for each in pairwise(bounds))
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Texts, each with a position.
+
+    Shapes: inputs (P, T); time (P,) the position in its row; place (P,) that of its target in the split; state: what
+    the backbone carries to the start of the rows, or None.
+    """
+
+    inputs_PT: Tensor
+    time_P: Tensor
+    place_P: Tensor
+    state: Any = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asking:
+    """What a model answers about a split.
+
+    Args:
+        model: in evaluation mode.
+        tokens_N: the split.
+        again: places that are asked beside those that are drawn.
+    """
+
+    model: LanguageModel
+    tokens_N: Tensor
+    spec: TrialSpec
+    vocab_size: int
+    again: Collection[int] = ()
+
+    def answers(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(P,) each: the places of targets, -log_probs of the targets, and |sum of p - 1|."""
+        carries = self.spec.train.evaluation.batching == "stream" and state_of(self.model) is not None
+        found = [each for rows in (self._with_state() if carries else self._without_state()) for each in self._of(rows)]
+        return tuple(map(torch.cat, zip(*found, strict=True)))
+
+    def _segments(self) -> Iterator[Segment]:
+        for segment in scored_segments(self.tokens_N, self.spec.train.evaluation):
+            cut = segment.to(torch.device("cpu"))
+            yield cut.reversed() if self.model.reads_from_the_right else cut
+
+    def _drawn(self) -> Iterator[tuple[Segment, Tensor, Tensor]]:
+        """Each segment with the rows and times that are asked there."""
+        total = sum(int((segment.weight > 0).sum()) for segment in self._segments())
+        chosen = torch.tensor(sorted(random.SystemRandom().sample(range(total), min(POSITIONS, total))))
+        again, before = torch.tensor(sorted(self.again), dtype=torch.int64), 0
+        for segment in self._segments():
+            at_A = (segment.weight > 0).nonzero()
+            asked_A = torch.isin(torch.arange(before, before + len(at_A)), chosen)
+            asked_A |= torch.isin(segment.place[segment.weight > 0], again)
+            yield segment, *at_A[asked_A].unbind(1)
+            before += len(at_A)
+            if before > chosen[-1] and not self.again:
+                return
+
+    def _without_state(self) -> Iterator[Rows]:
+        """The rows of all segments, in batches of about the same length."""
+        found = [
+            (int(time), segment.inputs[row], segment.place[row, time])
+            for segment, row_P, time_P in self._drawn()
+            for row, time in zip(row_P, time_P, strict=True)
+        ]
+        found.sort(key=lambda each: each[0])
+        longest = max(len(inputs_T) for _, inputs_T, _ in found)
+        size = max(1, ROW_TOKENS // longest)
+        for i in range(0, len(found), size):
+            times, rows, places = zip(*found[i : i + size], strict=True)
+            inputs_PT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+            yield Rows(inputs_PT, torch.tensor(times), torch.stack(places))
+
+    def _with_state(self) -> Iterator[Rows]:
+        """The rows of each segment, whose state comes from the text before: all of it is read again."""
+        one, two = (self._read(torch.zeros(rows, 2, dtype=torch.int64), None).state for rows in (1, 2))
+        state = None
+        for segment, row_P, time_P in self._drawn():
+            size = max(1, ROW_TOKENS // segment.inputs.shape[1])
+            for row_S, time_S in zip(row_P.split(size), time_P.split(size), strict=True) if len(row_P) else ():
+                of_rows = _rows_of(state, one, two, row_S.to(self._device))
+                yield Rows(segment.inputs[row_S], time_S, segment.place[row_S, time_S], of_rows)
+            state = self._read(segment.inputs, state).state
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def _read(self, inputs_BT: Tensor, state: Any) -> Hidden:
+        return self.model.backbone(inputs_BT.to(self._device), state)
+
+    def _of(self, rows: Rows) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """The answers for some rows. After its position, each row has another text, drawn at random."""
+        inputs_PT = rows.inputs_PT[:, : int(rows.time_P.max()) + 2]
+        later_PT = torch.arange(inputs_PT.shape[1]) > rows.time_P[:, None]
+        # guard: other-text-after -> other_PT = torch.zeros_like(inputs_PT)
+        other_PT = torch.randint(1, max(2, self.vocab_size), later_PT.shape)
+        read_PT = torch.where(later_PT, (inputs_PT + other_PT) % self.vocab_size, inputs_PT)
+        hidden = self._read(read_PT, rows.state)
+        window_P = rows.time_P.clamp(max=getattr(self.model.head, "window", 0)) + 1
+        for window in window_P.unique().tolist():
+            # guard: log-probs-at-once max(1, LOG_PROBS // (window * self.vocab_size)) -> POSITIONS
+            for part_P in (window_P == window).nonzero()[:, 0].split(max(1, LOG_PROBS // (window * self.vocab_size))):
+                time_PW = rows.time_P[part_P, None] + torch.arange(1 - window, 1)
+                at = part_P[:, None].to(self._device), time_PW.to(self._device)
+                logp_PWV = self.model.head(Hidden(tuple(layer[at] for layer in hidden.layers))).log_probs()
+                if tuple(logp_PWV.shape) != (*time_PW.shape, self.vocab_size):
+                    shape = tuple(logp_PWV.shape)
+                    raise ValueError(f"log_probs has shape {shape}, expected {(*time_PW.shape, self.vocab_size)}")
+                logp_PV, place_P = logp_PWV[:, -1].double().cpu(), rows.place_P[part_P]
+                due_P = -logp_PV.gather(1, self.tokens_N[place_P].long()[:, None])[:, 0]
+                yield place_P, due_P, (logp_PV.exp().sum(1) - 1).abs()
 
 
 @torch.no_grad()
 def certify(
-    directions: Sequence[Direction],
-    spec: TrialSpec,
-    corpus: Corpus,
-    *,
-    beat: Callable[[], None],
+    task: Task, best: Path, nll: Mapping[str, Tensor], again: Mapping[str, Collection[int]] | None = None
 ) -> Certificate:
-    """The certificate of a trial's weights, of all directions in which the trial's model reads.
+    """The certificate of the weights in `best`. To be called in a process that has not seen the text.
 
     Args:
-        directions: the model that reads from the left, and of a bidirectional one that from the right; each with what
-            it gave to each token of the test split, and with the sampled segments as it read them.
-        beat: called after each segment: a sign of life.
-    Raises: ValueError when log_probs or nll return another shape than they are to.
+        task: the trial; its device, threads and route of products are used.
+        nll: split -> (N,) the nats that the trial counted for each token; NaN where none.
+        again: split -> places of an earlier certificate, which are asked again.
     """
-    began = time.perf_counter()
-    every = [_checked(model, tokens, spec, corpus, beat) for model, tokens in directions]
-    nll_N = torch.cat([tokens.nll_N[tokens.offset_N >= 0] for _, tokens in directions])
-    means = [_gap(torch.cat(checks.counted).mean(), torch.cat(checks.due).mean()) for checks in every]
+    began, spec = time.perf_counter(), task.spec
+    with conditions(task):
+        corpus = load_planned(spec, task.data, task.contents)
+        words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts}
+        model = build(spec.backbone, spec.head, seed=spec.seed, **words)
+        model.load_state_dict(load_weights(best, "cpu"))
+        model.to(task.device).eval()
+        torch.manual_seed(secrets.randbits(63))
+        places, gaps, means, errors = {}, [], [], []
+        for name, nll_N in nll.items():
+            reads = model.from_the_right() if name.endswith(FROM_THE_RIGHT) else model
+            split_N, asked_again = getattr(corpus, name.removesuffix(FROM_THE_RIGHT)), (again or {}).get(name, ())
+            asking = Asking(reads.eval(), split_N, spec, corpus.vocab_size, asked_again)
+            place_P, due_P, error_P = asking.answers()
+            places[name] = tuple(place_P.tolist())
+            gaps.append(_gap(nll_N[place_P], due_P))  # guard: counted-is-asked _gap(nll_N[place_P], due_P) -> 0.0
+            # guard: mean-counted-is-asked -> means.append(0.0)
+            means.append(_gap(nll_N[place_P].double().mean(), due_P.mean()))
+            errors.append(error_P.max().item())
+    test_N = torch.cat([nll_N[~nll_N.isnan()] for name, nll_N in nll.items() if name.startswith("test")])
     return Certificate(
-        positions=sum(len(counted_P) for checks in every for counted_P in checks.counted),
-        sum_error=_largest([error for checks in every for error in checks.sum_errors]),
-        nll_gap=_largest([gap for checks in every for gap in checks.gaps]),
+        positions=sum(map(len, places.values())),
+        sum_error=_largest(errors),
+        nll_gap=_largest(gaps),
         mean_gap=_largest(means),
-        lowest_nll=nll_N.min().item() if nll_N.isfinite().all() else None,
-        later_change=_largest([change for checks in every for change in checks.changes]),
+        lowest_nll=test_N.min().item() if test_N.isfinite().all() else None,
         vocab_size=corpus.vocab_size,
-        log_epsilon=log_epsilon(spec.head),
+        log_epsilon=log_epsilon(spec),
+        drawn=places,
         seconds=time.perf_counter() - began,
     )
 
 
-def _checked(
-    model: LanguageModel, tokens: TokenNll, spec: TrialSpec, corpus: Corpus, beat: Callable[[], None]
-) -> "Checks":
-    """The checks of one direction."""
-    model.eval()
-    scored = int((tokens.offset_N >= 0).sum())
-    size = _affordable(model, spec, corpus, scored) // len(tokens.sampled)
-    checks = Checks(model, tokens.nll_N, corpus.vocab_size)
-    for sampled in tokens.sampled:
-        checks.add(_cut(sampled, size, checks.generator))
-        beat()
-    return checks
-
-
-def log_epsilon(head: ComponentSpec) -> float:
-    """What a head adds to each word's probability, as its parameter `compat` says."""
-    compat = resolved(HEADS.get(head.name), head.params).get("compat") or {}
+def log_epsilon(spec: TrialSpec) -> float:
+    """What the head adds to each word's probability, as its parameter `compat` says."""
+    compat = resolved(HEADS.get(spec.head.name), spec.head.params).get("compat") or {}
     return compat.get("log_epsilon", 0.0)
 
 
-def unseen(last_B: Tensor, length: int) -> Tensor:
-    """(B, T) which inputs of a segment a model may not see when it predicts the token after position `last`: all later
-    ones. The segments of a model that reads from the right begin with their last token, so the rule is the same.
-    """
-    return torch.arange(length, device=last_B.device) > last_B[:, None]
-
-
-class Checks:
-    """The checks of a model, made segment by segment, and their findings.
-
-    Args:
-        nll_N: what evaluation counted for each token of the split.
-    """
-
-    def __init__(self, model: LanguageModel, nll_N: Tensor, vocab_size: int):
-        self.model, self.nll_N, self.vocab_size = model, nll_N, vocab_size
-        self.generator = torch.Generator().manual_seed(SEED)
-        self.sum_errors: list[float] = []
-        self.gaps: list[float] = []
-        self.changes: list[float] = []
-        self.counted: list[Tensor] = []  # (P,) nll of the sampled positions as evaluation counted it
-        self.due: list[Tensor] = []  # (P,) -log p[target] there
-
-    def add(self, sampled: Sampled) -> None:
-        """Check one segment."""
-        segment, state = sampled
-        hidden = self.model.backbone(segment.inputs, state)
-        nll_BT = self.model.head(hidden).nll(segment.targets)
-        scored_BT = segment.weight > 0
-        self.gaps.append(_gap(self.nll_N[segment.place[scored_BT]], nll_BT[scored_BT]))
-        self._change_later_tokens(sampled, nll_BT)
-        row_P, time_P = scored_BT.nonzero().unbind(-1)
-        chosen = torch.randperm(len(row_P), generator=self.generator)[:POSITIONS].to(row_P.device)
-        window_P = (time_P[chosen]).clamp(max=getattr(self.model.head, "window", 0)) + 1
-        for window in window_P.unique().tolist():
-            alike_P = chosen[window_P == window]
-            # guard: log-probs-at-once max(1, LOG_PROBS // (window * self.vocab_size)) -> len(alike_P)
-            for part_P in alike_P.split(max(1, LOG_PROBS // (window * self.vocab_size))):
-                self._distribution(hidden, segment, (row_P[part_P], time_P[part_P]), window)
-
-    def _change_later_tokens(self, sampled: Sampled, nll_BT: Tensor) -> None:
-        """Compute the segment with another text after a position, which is a different one in each row. Up to that
-        position no nll may change, whatever changes in other rows. Its own target is not part of this text.
-        """
-        segment, state = sampled
-        rows, length = segment.inputs.shape
-        last_B = torch.randint(max(1, length - 1), (rows,), generator=self.generator).to(nll_BT.device)
-        unseen_BT = unseen(last_B, length)
-        inputs_BT = torch.where(unseen_BT, self._others(segment.inputs), segment.inputs)
-        targets_BT = torch.where(unseen_BT, self._others(segment.targets), segment.targets)
-        other_BT = self.model.head(self.model.backbone(inputs_BT, state)).nll(targets_BT)
-        seen_BT = ~unseen_BT & (segment.weight > 0)
-        # guard: later-tokens _gap(other_BT[seen_BT], nll_BT[seen_BT]) -> 0.0
-        self.changes.append(_gap(other_BT[seen_BT], nll_BT[seen_BT]))
-
-    def _distribution(self, hidden: Hidden, segment: Segment, at: tuple[Tensor, Tensor], window: int) -> None:
-        """Check the probabilities of all words at positions (rows, times). The head receives the states there and those
-        of the `window` - 1 positions before, of no later one, and returns its distribution before it gets a target.
-        """
-        row_P, time_P = at
-        time_PW = time_P[:, None] + torch.arange(1 - window, 1, device=time_P.device)
-        distribution = self.model.head(Hidden(tuple(layer[row_P[:, None], time_PW] for layer in hidden.layers)))
-        logp_PV = _shaped(distribution.log_probs(), (*time_PW.shape, self.vocab_size))[:, -1]
-        self.sum_errors += (logp_PV.double().exp().sum(-1) - 1).abs().tolist()
-        target_P = segment.targets[at]
-        for word_P in (self._others(target_P), logp_PV.argmax(-1)):
-            nll_PW = distribution.nll(word_P[:, None].expand_as(time_PW).contiguous())
-            self.gaps.append(_gap(_shaped(nll_PW, time_PW.shape)[:, -1], _nll(logp_PV, word_P)))
-        self.counted.append(self.nll_N[segment.place[at]].double())
-        self.due.append(_nll(logp_PV, target_P).double())
-        # guard: certificate-of-evaluation -> self.counted[-1] = self.due[-1]
-        self.gaps.append(_gap(self.counted[-1], self.due[-1]))
-
-    def _others(self, ids: Tensor) -> Tensor:
-        """For each token another one, at random."""
-        steps = torch.randint(1, max(2, self.vocab_size), ids.shape, generator=self.generator)
-        return (ids + steps.to(ids.device)) % self.vocab_size
-
-
-def _affordable(model: LanguageModel, spec: TrialSpec, corpus: Corpus, scored: int) -> int:
-    """How many tokens to compute again: so many that it costs little compared with the trial."""
-    trained = 3 * int(spec.train.epochs * len(corpus.train))  # forward and backward: three times the work
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return max(FEWEST, min(MOST, OPERATIONS // max(1, parameters)), (trained + scored) // SHARE)
-
-
-def _cut(sampled: Sampled, size: int, generator: torch.Generator) -> Sampled:
-    """About the first `size` tokens of a sampled segment. With a state all rows stay, since the state is of all."""
-    segment, state = sampled
-    rows, length = segment.inputs.shape
-    if rows * length <= size:
-        return sampled
-    scored_BT = segment.weight > 0
-    first = int(scored_BT.any(0).nonzero()[0])  # of a window by `eval_stride` only the last tokens are scored
-    length = min(length, max(first + 2, size if state is None else size // rows))
-    row_R = torch.arange(rows)
-    if state is None:
-        row_R = scored_BT[:, :length].any(1).nonzero().flatten().cpu()
-        row_R = row_R[torch.randperm(len(row_R), generator=generator)[: max(1, size // length)]]
-    row_R = row_R.to(segment.inputs.device)
-    return Sampled(Segment(*(each_BT[row_R, :length] for each_BT in segment)), state)
-
-
-def _nll(logp_PV: Tensor, word_P: Tensor) -> Tensor:
-    return -logp_PV.gather(-1, word_P[:, None]).squeeze(-1)
+def _rows_of(state: Any, one: Any, two: Any, row_P: Tensor) -> Any:
+    """The state of some rows. `one` and `two` are states of one row and of two: they differ in the axis of the rows."""
+    if isinstance(state, tuple):
+        return tuple(_rows_of(*parts, row_P) for parts in zip(state, one, two, strict=True))
+    if not isinstance(state, Tensor):
+        return state
+    axes = [axis for axis, sizes in enumerate(zip(one.shape, two.shape, strict=True)) if sizes == (1, 2)]
+    return state.index_select(axes[0], row_P) if axes else state
 
 
 def _gap(found: Tensor, due: Tensor) -> float:
     """The largest |found - due| / max(1, due); 0 where both are the same infinity. NaN where one is NaN."""
     found, due = found.double(), due.double()
-    gap = torch.where(found == due, 0.0, (found - due).abs() / due.clamp(min=1.0))
-    return gap.max().item() if gap.numel() else 0.0
-
-
-def _shaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    if tuple(tensor.shape) != tuple(shape):
-        raise ValueError(f"the head's distribution has shape {tuple(tensor.shape)}, expected {tuple(shape)}")
-    return tensor
+    return torch.where(found == due, 0.0, (found - due).abs() / due.clamp(min=1.0)).max().item()
 
 
 def _largest(values: list[float]) -> float | None:

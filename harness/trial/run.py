@@ -26,7 +26,7 @@ from harness.training.checkpoint import Checkpoints
 from harness.training.data_parallel import LostWorker, Workers
 from harness.training.loop import Progress
 from harness.training.step import Diverged
-from harness.trial import behaviour, sessions, stages
+from harness.trial import behaviour, certifier, sessions, stages
 from harness.trial.log import trial_log
 from harness.trial.sessions import MAX_DEATHS, History
 from harness.trial.setup import conditions, with_exact_route
@@ -82,6 +82,7 @@ def run(
             trial = begin(task, log, workers or Workers(), listener, stop or StopRequest())
             with failure_as_status(trial):
                 refuse_hopeless(trial)
+                certifier.begin(task)
                 trial.workers.from_first(*trial.history.position)
                 work(trial)
             record = record_of(trial.task, trial.history, trial.outcome)
@@ -170,10 +171,10 @@ def work(trial: Trial) -> None:
             stages.fit(trial, built)
             if trial.workers.rank:
                 return
-            directions = stages.evaluate(trial, built)
+            counted = stages.evaluate(trial, built)
             stages.time(trial, built)
-            stages.check(trial, built, directions)
-        stages.complete(trial, built, directions)
+            stages.check(trial, built, counted)
+        stages.complete(trial, built, counted)
         trial.outcome.behaviour = behaviour.of_trial(spec)
 
 
@@ -190,6 +191,7 @@ def record_of(task: Task, past: History, outcome: Outcome) -> TrialRecord:
         weights_sha256=outcome.weights_sha256,
         contents=task.contents_read,
         certificate=outcome.certificate,
+        not_certified=outcome.not_certified,
         code=past.code,
         behaviour=outcome.behaviour,
         tuning=task.tuning,

@@ -2,6 +2,7 @@
 fill. harness/trial/run.py calls them.
 """
 
+import hashlib
 import logging
 import math
 from collections.abc import Callable
@@ -12,39 +13,41 @@ from torch import Tensor
 
 from harness.containment import from_outside
 from harness.corpora.batching import Segment
-from harness.corpora.corpus import Corpus
+from harness.corpora.corpus import SPLITS, Corpus
 from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel, count_parameters
-from harness.plan.specs import EvalSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.records import sidecars
 from harness.records.plausible import most
-from harness.records.record import Behaviour, Certificate, Status
+from harness.records.record import MEAN_GAP, Behaviour, Certificate, Status
 from harness.records.sidecars import TokenScores
-from harness.training import evaluation
-from harness.training.checkpoint import Checkpoint, Checkpoints, Position, weights_sha256
+from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position, weights_sha256
 from harness.training.clocks import Clock, Clocks, peak_memory_mib, reset_peak_memory
 from harness.training.cuda_graph import graphed
 from harness.training.data_parallel import Workers, parallel
 from harness.training.evaluation import (
-    Direction,
     Score,
     TokenNll,
     calibration,
     references,
     score_from_the_right,
+    score_tokens,
     state_of,
     text_scores,
 )
 from harness.training.loop import Fitted, Host, Progress, Training
 from harness.training.parts import Parts
 from harness.training.step import Diverged, EagerStep, Step, refuse_unfit
-from harness.trial.certify import certify, segments_to_sample
+from harness.trial import certifier
+from harness.trial.certifier import NotCertified
+from harness.trial.certify import FROM_THE_RIGHT
 from harness.trial.sessions import History
 from harness.trial.setup import built_model, count_text, load_planned
 from harness.trial.task import Task
 from harness.trial.turns import inference_times
 from harness.trial.watch import Watch
+
+DIGESTED = 2**24  # tokens of a split
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class Outcome:
         message: one line about a status that is not 'ok'.
         fitted: what training leaves.
         weights_sha256: of the best weights.
+        not_certified: why there is no certificate.
         behaviour: what its components compute on small inputs.
     """
 
@@ -64,7 +68,13 @@ class Outcome:
     fitted: Fitted = field(default_factory=Fitted)
     weights_sha256: str | None = None
     certificate: Certificate | None = None
+    not_certified: str = ""
     behaviour: Behaviour | None = None
+
+    def doubt(self, fault: str) -> None:
+        """The trial is invalid. The first reason is kept."""
+        if self.status == "ok":
+            self.status, self.message = "invalid", fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +85,13 @@ class Built:
         model: on the trial's device.
         corpus: with its tokens where they were read to.
         on_device: the same corpus on the trial's device.
+        digest: of its splits before training.
     """
 
     model: LanguageModel
     corpus: Corpus
     on_device: Corpus
+    digest: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,11 +181,21 @@ def build(trial: Trial) -> Built:
     refuse_unfit(spec.train, task.device)
     reset_peak_memory(trial.device)
     corpus = load_planned(spec, task.data, task.contents)
+    digest = digest_of(corpus)
     model = built_model(spec, corpus, trial.device)
     trial.outcome.metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
-    built = Built(model=model, corpus=corpus, on_device=corpus.to(trial.device))
+    built = Built(model=model, corpus=corpus, on_device=corpus.to(trial.device), digest=digest)
     trial.watch.beat()
     return built
+
+
+def digest_of(corpus: Corpus) -> str:
+    """SHA-256 of the token ids of all splits; of a split of more than DIGESTED tokens, of so many or half as many."""
+    digest = hashlib.sha256()
+    for split in SPLITS:
+        tokens_N = getattr(corpus, split)
+        digest.update(tokens_N[:: 1 + len(tokens_N) // DIGESTED].contiguous().cpu().numpy())
+    return digest.hexdigest()
 
 
 def fit(trial: Trial, built: Built) -> None:
@@ -190,20 +212,20 @@ def fit(trial: Trial, built: Built) -> None:
     trial.workers.dismissed = True
 
 
-def evaluate(trial: Trial, built: Built) -> list[Direction]:
+def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     """Score the test split with the last weights, then with the best. The best ones stay in the model, and are saved
     as best.pt.
 
-    Returns: the directions in which the model reads, from left to right first, with what the best weights give each
-        token and the segments that `check` samples.
+    Returns: what the best weights give each token of a split: of test, of valid, and of test from the right where the
+        model reads in both directions.
     Raises: Diverged when a score is too large for a record.
     """
-    fitted, train = trial.outcome.fitted, trial.task.spec.train
-    last, tokens = score_test(built.model, built.on_device, train.evaluation, trial.clocks.eval)
+    fitted, train, corpus = trial.outcome.fitted, trial.task.spec.train, built.on_device
+    last, tokens = score(trial, built, "test", trial.clocks.eval)
     test = last
     if fitted.best_epoch != math.ceil(train.epochs):
         built.model.load_state_dict(trial.checkpoints.best_weights(fitted.best_epoch, trial.device))
-        test, tokens = score_test(built.model, built.on_device, train.evaluation, trial.clocks.eval)
+        test, tokens = score(trial, built, "test", trial.clocks.eval)
     trial.checkpoints.publish_best(fitted.best_epoch)
     carried = train.batching == "stream" and state_of(built.model) is not None
     scores = {
@@ -223,14 +245,20 @@ def evaluate(trial: Trial, built: Built) -> list[Direction]:
             f"test perplexity is {test.ppl} with the weights of the best epoch, {last.ppl} with those of the last"
         )
     if trial.task.measure.calibration:
-        split_N, spec = built.on_device.test, train.evaluation
-        scores |= calibration(built.model, split_N, spec, beat=trial.watch.beat)
-    more, others = score_from_the_right(
-        built.model, built.on_device, train.evaluation, sample=tokens.sample, beat=trial.watch.beat
-    )
+        scores |= calibration(built.model, corpus.test, train.evaluation, beat=trial.watch.beat)
+    counted = {"test": tokens}
+    if (right := score_from_the_right(built.model, corpus, train.evaluation, beat=trial.watch.beat)) is not None:
+        scores["test_ppl_from_the_right"], counted["test" + FROM_THE_RIGHT] = right[0].ppl, right[1]
+    valid, counted["valid"] = score(trial, built, "valid", Clock(trial.device, trial.watch.beat))
+    # guard: choice-by-these-weights
+    if not math.isclose(valid.mean_nll, fitted.best.mean_nll, rel_tol=MEAN_GAP, abs_tol=MEAN_GAP):
+        trial.outcome.doubt(
+            f"epoch {fitted.best_epoch} was chosen by the validation perplexity {fitted.best.ppl:.4f}, and its weights "
+            f"give {valid.ppl:.4f}"
+        )
     peak = max(peak_memory_mib(trial.device), trial.history.peak_memory_mib)
-    trial.outcome.metrics |= {**scores, **more, "peak_memory_mib": peak}
-    return [(built.model, tokens), *others]
+    trial.outcome.metrics |= {**scores, "peak_memory_mib": peak}
+    return counted
 
 
 def time(trial: Trial, built: Built) -> None:
@@ -240,20 +268,29 @@ def time(trial: Trial, built: Built) -> None:
         trial.outcome.metrics |= inference_times(built.model, tokens_N, spec, batch=batch, beat=trial.watch.beat)
 
 
-def check(trial: Trial, built: Built, directions: list[Direction]) -> None:
-    """Check that the test perplexity is made of probabilities: the certificate. The trial is invalid where it is not.
+def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
+    """Check that the perplexities are made of probabilities: the certificate. The trial is invalid where they are not.
 
     Args:
-        directions: what `evaluate` returned.
+        counted: what `evaluate` returned.
     """
-    outcome = trial.outcome
-    outcome.certificate = certify(directions, trial.task.spec, built.on_device, beat=trial.watch.beat)
-    trial.log.info("certificate: %s", outcome.certificate)
+    outcome, task = trial.outcome, trial.task
+    if digest_of(built.on_device) != built.digest:  # guard: text-stays
+        outcome.doubt("the text was changed in memory while the trial ran")
+    nll = {name: tokens.counted_N for name, tokens in counted.items()}
+    with trial.watch.paused():
+        try:
+            outcome.certificate = certifier.certificate(task, task.folder / BEST, nll)
+        except NotCertified as reason:
+            outcome.not_certified = str(reason)
+            trial.log.warning("not certified: %s", reason)
+            return
+    trial.log.info("certificate: %s", outcome.certificate.model_dump(exclude={"drawn"}))
     if (fault := outcome.certificate.fault) is not None:  # guard: certificate-decides
-        outcome.status, outcome.message = "invalid", fault
+        outcome.doubt(fault)
 
 
-def complete(trial: Trial, built: Built, directions: list[Direction]) -> None:
+def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
     """Add the costs, the reference perplexities and the digest of the best weights; write the scores of tokens."""
     fitted, train, outcome = trial.outcome.fitted, trial.task.spec.train, trial.outcome
     outcome.metrics |= {
@@ -265,23 +302,15 @@ def complete(trial: Trial, built: Built, directions: list[Direction]) -> None:
     }
     digest = weights_sha256(built.model.state_dict())
     if trial.task.measure.token_nll:
-        (_, tokens), *_ = directions
         place = trial.task.folder / sidecars.TOKEN_NLL.file
-        sidecars.save_token_scores(scores_of(tokens, built.corpus), digest, place)
+        sidecars.save_token_scores(scores_of(counted["test"], built.corpus), digest, place)
     outcome.weights_sha256 = digest
 
 
-def score_test(model: LanguageModel, corpus: Corpus, spec: EvalSpec, clock: Clock) -> tuple[Score, TokenNll]:
-    """Score the test split with the weights in the model.
-
-    Args:
-        corpus: on the model's device.
-    Returns: the score, and what each token costs, with the segments that a certificate is measured on.
-    """
-    tokens = TokenNll(len(corpus.test), clock.device, segments_to_sample(corpus.test, spec))
-    uncounted_id = corpus.uncounted_id
-    score = evaluation.evaluate(model, corpus.test, spec, uncounted_id=uncounted_id, clock=clock, keep=tokens)
-    return score, tokens
+def score(trial: Trial, built: Built, split: str, clock: Clock) -> tuple[Score, TokenNll]:
+    """Score a split with the weights in the model."""
+    corpus, spec = built.on_device, trial.task.spec.train.evaluation
+    return score_tokens(built.model, getattr(corpus, split), spec, uncounted_id=corpus.uncounted_id, clock=clock)
 
 
 def scores_of(tokens: TokenNll, corpus: Corpus) -> TokenScores:

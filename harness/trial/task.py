@@ -40,6 +40,8 @@ class Task:
             that a worker reads must have it.
         driver: name of the run that the trial belongs to; deaths of workers are counted within a run.
         retries: attempts that this run has made before and given up.
+        certifier: address of the command's process that certifies; on another machine, or without one, a worker starts
+            its own.
         tuning: the trial is a tuning trial of its suite, noted in the record.
     """
 
@@ -63,6 +65,7 @@ class Task:
     contents: dict[str, str] = field(default_factory=dict)
     driver: str = field(default_factory=lambda: uuid.uuid4().hex)
     retries: int = 0
+    certifier: Path | None = None
     tuning: bool = False
 
     @property

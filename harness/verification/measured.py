@@ -24,11 +24,12 @@ from harness.records.record import CurvePoint, Environment, Status
 from harness.records.sidecars import TokenScores
 from harness.training.checkpoint import load_weights, weights_sha256
 from harness.training.clocks import Clock
-from harness.training.evaluation import evaluate, references, score_from_the_right, text_scores
-from harness.trial.certify import certify
+from harness.training.evaluation import references, score_from_the_right, score_tokens, text_scores
+from harness.trial import certifier
+from harness.trial.certify import FROM_THE_RIGHT
 from harness.trial.sessions import History
 from harness.trial.setup import conditions, fetch_sources, load_planned, with_exact_route
-from harness.trial.stages import score_test, scores_of
+from harness.trial.stages import scores_of
 from harness.trial.task import Task
 from harness.verification.stored import StoredRecord
 
@@ -89,11 +90,14 @@ def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measure
         fetch_sources([spec], task.data)
         corpus = load_planned(spec, task.data, task.contents)
         model, on_device, clock = _rebuilt(spec, corpus, weights).to(device), corpus.to(device), Clock(device)
-        evaluation, beat = spec.train.evaluation, lambda: None
-        valid = evaluate(model, on_device.valid, evaluation, uncounted_id=corpus.uncounted_id, clock=clock)
-        test, tokens = score_test(model, on_device, evaluation, clock)
-        more, others = score_from_the_right(model, on_device, evaluation, sample=tokens.sample, beat=beat)
-        fault = certify([(model, tokens), *others], spec, on_device, beat=beat).fault
+        evaluation, uncounted_id = spec.train.evaluation, corpus.uncounted_id
+        valid, counted = score_tokens(model, on_device.valid, evaluation, uncounted_id=uncounted_id, clock=clock)
+        test, tokens = score_tokens(model, on_device.test, evaluation, uncounted_id=uncounted_id, clock=clock)
+        nll, more = {"valid": counted.counted_N, "test": tokens.counted_N}, {}
+        if (right := score_from_the_right(model, on_device, evaluation, beat=lambda: None)) is not None:
+            more, nll["test" + FROM_THE_RIGHT] = {"test_ppl_from_the_right": right[0].ppl}, right[1].counted_N
+        drawn = {} if given.record.certificate is None else given.record.certificate.drawn
+        fault = certifier.certificate(task, given.best, nll, drawn).fault
         total, head = count_parameters(model)
         metrics = {
             "valid_ppl": valid.ppl,

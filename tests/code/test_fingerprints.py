@@ -178,8 +178,8 @@ OTHERS = {
     *(f"records/{name}.py" for name in ("__init__", "contents", "metrics", "plausible", "record")),
     *(f"records/{name}.py" for name in ("sealed", "sidecars", "store")),
     *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks")),
-    *(f"trial/{name}.py" for name in ("__init__", "behaviour", "certify", "log", "run", "sessions", "turns")),
-    *(f"trial/{name}.py" for name in ("task", "watch")),
+    *(f"trial/{name}.py" for name in ("__init__", "behaviour", "certifier", "certify", "log", "run", "sessions")),
+    *(f"trial/{name}.py" for name in ("task", "turns", "watch")),
 }
 
 

@@ -4,7 +4,6 @@ import inspect
 
 from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, TrainSpec
 from harness.training import evaluation
-from harness.trial import certify
 
 SETTINGS = {"optimizer": "sgd", "lr": 1.0, "epochs": 1, "batch_size": 2, "seq_len": 4}
 
@@ -31,7 +30,3 @@ def test_functions_that_evaluate_take_no_training_spec():
     types = [parameter.annotation for each in own for parameter in each.parameters.values()]
     assert EvalSpec in types
     assert TrainSpec not in types
-
-
-def test_segments_of_a_certificate_are_chosen_by_what_is_evaluated():
-    assert inspect.signature(certify.segments_to_sample).parameters["spec"].annotation is EvalSpec

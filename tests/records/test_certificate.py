@@ -12,8 +12,8 @@ LIMITS = {"sum_error": SUM_ERROR, "later_change": LATER_CHANGE, "nll_gap": NLL_G
 SAID = {
     "sum_error": "do not sum to 1",
     "later_change": "depends on the tokens after it",
-    "nll_gap": "of its target: the gap is",
-    "mean_gap": "the gap between the means is",
+    "nll_gap": "counted for a token is not -log_probs of its target",
+    "mean_gap": "counted for a token is, on average, not -log_probs of its target",
 }
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from harness.errors import RecordError
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.records import store
+from harness.records import plausible, store
 from harness.records.record import CurvePoint, TrialRecord
 
 TRAIN = TrainSpec(optimizer="adam", lr=0.01, epochs=2, batch_size=4, seq_len=7, betas=(0.8, 0.99))
@@ -136,7 +136,7 @@ def test_a_record_that_says_ok_against_its_certificate_is_invalid_with_one_warni
     assert found[forged.id].status == "invalid"
     assert found[forged.id].metrics == forged.metrics
     (warning,) = warnings
-    assert warning.startswith(f"{place}: the record says ok, and its certificate says otherwise: the nll of a test")
+    assert warning.startswith(f"{place}: the record says ok, and its certificate says otherwise: the nll")
     assert store.load(tmp_path, forged.id) == found[forged.id]
 
 
@@ -225,3 +225,22 @@ def test_the_file_carries_its_schema_and_a_sha256(tmp_path):
     assert content["schema_version"] == 1
     assert len(content["sha256"]) == 64
     assert content["metrics"]["test_ppl"] == 86.89
+
+
+@pytest.mark.guards("better-than-source")
+@pytest.mark.parametrize(
+    ("ppl", "train", "believed"),
+    [
+        (5.72, {}, True),
+        (5.69, {}, True),  # 1000 log(5.71 / 5.69) = 3.5 nats: a text as likely as this is luck
+        (5.62, {}, False),  # 15.9 nats: less than 1 / 10^6
+        (1.21, {}, False),
+        (1.21, {"eval_batches": 2}, True),  # the source's is of the whole split
+    ],
+)
+def test_no_model_is_much_better_than_the_process_that_made_the_text(ppl, train, believed):
+    made = handmade.record(metrics={"test_ppl": ppl, "source_test_ppl": 5.71, "scored_test_tokens": 1000})
+    spec = made.spec.model_copy(update={"train": made.spec.train.model_copy(update=train)})
+    wrong = plausible.fault(made.model_copy(update={"spec": spec}))
+    assert (wrong == "") == believed, wrong
+    assert believed or "the process that made the text has 5.71" in wrong

@@ -120,3 +120,12 @@ def test_a_file_that_swells_when_it_is_unpacked_is_refused_before(place, tmp_pat
     place.write_bytes(content.getvalue())
     with pytest.raises(RecordError, match="more than 100,000 bytes"):
         sidecars.TOKEN_NLL.load(tmp_path, record())
+
+
+def test_a_head_that_adds_epsilon_may_have_that_much_less_than_nothing(place, tmp_path):
+    nll = np.array([math.nan, -0.09, 2.09, math.nan, 4.0], dtype=np.float32)  # -log(1 + 0.1) = -0.095; a mean of 2
+    sidecars.save_token_scores(scores(nll), DIGEST, place)
+    honest = record(certificate=handmade.certificate(log_epsilon=0.1))
+    np.testing.assert_array_equal(sidecars.TOKEN_NLL.load(tmp_path, honest).nll, nll)
+    with pytest.raises(RecordError, match="probability above 1"):
+        sidecars.TOKEN_NLL.load(tmp_path, record(certificate=handmade.certificate(log_epsilon=0.01)))

@@ -290,3 +290,11 @@ def test_the_correlation_over_seeds_is_that_of_log_perplexities(table_of, eviden
     e = np.exp([1.0, 2, 3, 4, 5, 6])
     found = compare(table_of(3, 6)(e, e**2, 100 / e), evidence)
     assert [found[index].correlation for index in (1, 2)] == [pytest.approx(1), pytest.approx(-1)]
+
+
+@pytest.mark.guards("uncertified-is-unranked")
+def test_a_trial_that_could_not_be_certified_leaves_its_row_without_a_verdict(table_of, evidence):
+    baseline, row = table_of(2, 6)([100.0, 101.0, 99.0, 100.5, 99.5, 100.2], [80.0] * 6)
+    without = row.records[3].model_copy(update={"certificate": None, "not_certified": "its process ended"})
+    found = compare([baseline, replace(row, records={**row.records, 3: without})], evidence)[1]
+    assert (found.verdict, found.stars) == ("undecided: not certified", "")

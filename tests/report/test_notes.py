@@ -173,3 +173,12 @@ def test_a_table_of_a_bidirectional_backbone_says_with_what_it_does_not_compare(
     found = notes(suite, record_of(suite.trials[0], test_ppl=9.0, test_ppl_from_the_right=8.0), about="A bidirectional")
     assert len(found) == told
     assert all("Neither perplexity compares with that of a model that is trained in one direction." in x for x in found)
+
+
+@pytest.mark.guards("chosen-seeds")
+@pytest.mark.parametrize(("seeds", "said"), [("[1, 2, 3]", False), ("[7, 8]", False), ("[1, 2, 4]", True)])
+def test_seeds_that_leave_some_out_are_named(suite_of, seeds, said):
+    suite = suite_of(SUITE.replace("seeds: [1]", f"seeds: {seeds}"))
+    made = [bundles.record_of(spec) for spec in suite.trials]
+    expected = [f"The seeds are {seeds[1:-1]}, not consecutive numbers: say how they were chosen."]
+    assert notes(suite, *made, about="The seeds") == (expected if said else [])

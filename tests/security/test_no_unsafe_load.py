@@ -25,6 +25,8 @@ EXECUTE_THEIR_OWN = {
     "tests/test_readme.py",
     "tests/trial/test_behaviour.py",
 }
+# A class of a notebook goes to the process that certifies, over a socket in a folder that only its user can open.
+UNPICKLE_THEIR_OWN = {"harness/trial/certifier.py", "tests/trial/test_certify.py"}
 
 
 def dotted(node: ast.AST) -> str:
@@ -36,11 +38,11 @@ def dotted(node: ast.AST) -> str:
 
 def faults(text: str, name: str = "harness/x.py") -> list[str]:
     """The unsafe calls and imports of a source."""
-    found = []
+    found, unpicklers = [], {"yaml"} if name in UNPICKLE_THEIR_OWN else {"yaml", *UNPICKLERS}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            found += [f"import {module}" for module in modules if module.partition(".")[0] in UNPICKLERS | {"yaml"}]
+            found += [f"import {module}" for module in modules if module.partition(".")[0] in unpicklers]
         if isinstance(node, ast.Call):
             called, given = dotted(node.func), {keyword.arg: keyword.value for keyword in node.keywords}
             last = called.rpartition(".")[2]

@@ -7,15 +7,17 @@ import pytest
 HOSTILE = Path(__file__).parent.parent / "support" / "hostile"
 
 
+ASKED = "the nll that was counted for a token is not -log_probs of its target, asked in a process of its own"
+CHEATS = ["honest_alone", "remembers", "most_segments", "told"]
+
+
 @pytest.mark.parametrize("executor", ["ray", "inline"])
-def test_a_head_that_cheats_is_invalid_under_every_executor(executor, place):
-    here = place("softmax", "cheating: {kind: honest_alone}")
+def test_what_cheats_is_invalid_under_every_executor(executor, place):
+    here = place(
+        "softmax", f"cheating: {{kind: [{', '.join(CHEATS)}]}}", backbones="backbones: [telling: {d_model: 8}]"
+    )
     done = here.run("--no-tracking", "--executor", executor, env={"PYTHONPATH": str(HOSTILE)})
     assert done.returncode == 1, done.stderr
-    statuses = {label: (record["status"], record["message"]) for label, record in here.by_head().items()}
-    assert statuses["softmax"] == ("ok", "")
-    assert statuses["cheating kind=honest_alone"] == (
-        "invalid",
-        "the nll of a test token is not -log_probs of its target: the gap is 0.7 (allowed: 0.001)",
-    )
-    assert "invalid: the nll of a test token" in done.stdout
+    statuses = {label: (record["status"], record["message"][: len(ASKED)]) for label, record in here.by_head().items()}
+    assert statuses == {"softmax": ("ok", "")} | {f"cheating kind={kind}": ("invalid", ASKED) for kind in CHEATS}
+    assert "invalid: the nll that was counted" in done.stdout

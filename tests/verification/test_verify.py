@@ -50,7 +50,8 @@ def test_nothing_is_written_and_nothing_stays(place, verify, scratch):
     before = commands.files(place.folder)
     assert verify(place.one, "--retrain").code == 0
     assert commands.files(place.folder) == before
-    assert list(scratch.iterdir()) == []
+    # the process that certifies stays until this one ends (tests/trial/test_certify.py)
+    assert [each.name for each in scratch.iterdir() if not each.name.startswith("harness-certifier-")] == []
 
 
 def test_a_perplexity_that_the_weights_do_not_have_is_different(place, verify, forge):
@@ -261,10 +262,7 @@ def test_weights_whose_perplexity_is_not_made_of_probabilities_are_different(pla
     monkeypatch.setattr(Mixture, "nll", lambda self, targets_BT: nll(self, targets_BT) + 0.01)
     done = verify(place.one)
     assert done.code == 1
-    assert (
-        "different: with its weights, evaluated here: the status is 'invalid' (the nll of a test token is not"
-        in done.out
-    )
+    assert "different: with its weights, evaluated here: the status is 'invalid' (the nll that was counted" in done.out
 
 
 @pytest.mark.guards("verify-own-certificate")

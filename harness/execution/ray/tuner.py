@@ -39,6 +39,7 @@ from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, HEADS, home
 from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
+from harness.trial import certifier
 from harness.trial.run import give_up, run
 from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
@@ -56,7 +57,8 @@ def execute(execution: Execution, on_event: OnEvent) -> None:
     """See harness.execution.executors.Executor. All nodes of a cluster must be able to write to the records' folder."""
     with ray_session(execution.address) as failures:
         allocation = _prepare(execution)
-        watcher = Watcher(allocation.tasks, on_event, fail_fast=execution.fail_fast)
+        tasks = [replace(task, certifier=certifier.start()) for task in allocation.tasks]
+        watcher = Watcher(tasks, on_event, fail_fast=execution.fail_fast)
         with scratch_folder(execution.tasks[0].runs, execution.address) as scratch:
 
             def fit(some: list[Task], at_once: int | None) -> None:

@@ -8,7 +8,9 @@ from harness.report.evidence.multiple import RANK_SEEDS, SIGNIFICANT
 from harness.report.evidence.statistics import MeanDifference
 from harness.report.evidence.table_rows import Row
 
-Obstacle = Literal["", "seeds failed", "seeds missing", "equal seeds", "unequal tuning", "collapsed", "not converged"]
+Obstacle = Literal[
+    "", "seeds failed", "seeds missing", "equal seeds", "not certified", "unequal tuning", "collapsed", "not converged"
+]
 Verdict = Literal[
     "better",
     "worse",
@@ -17,6 +19,7 @@ Verdict = Literal[
     "undecided: seeds failed",
     "undecided: seeds missing",
     "undecided: equal seeds",
+    "undecided: not certified",
     "undecided: unequal tuning",
     "undecided: collapsed",
     "undecided: not converged",
@@ -37,8 +40,8 @@ def obstacle(row: Row) -> Obstacle:
     """Why a row has no rank, star or verdict; '' where nothing prevents it.
 
     A planned seed failed, or has no finished trial of the row's code; two seeds have the same result, so they are no
-    repetition; the row was tuned otherwise than the others; it is collapsed; or more than half of its trials are not
-    converged. The first that applies is named.
+    repetition; a trial could not be certified; the row was tuned otherwise than the others; it is collapsed; or more
+    than half of its trials are not converged. The first that applies is named.
     """
     if any(record.status != "ok" for record in row.records.values()):
         return "seeds failed"
@@ -46,6 +49,8 @@ def obstacle(row: Row) -> Obstacle:
         return "seeds missing"
     if row.has_equal_seeds:
         return "equal seeds"
+    if any(record.not_certified for record in row.records.values()):  # guard: uncertified-is-unranked
+        return "not certified"
     if row.tuning_doubt:
         return "unequal tuning"
     if collapsed(row):

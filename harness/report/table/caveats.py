@@ -43,8 +43,22 @@ def notes(findings: Findings, records: list[TrialRecord]) -> list[str]:
     found += _unscored(findings)
     found += [f"{each.spec} ({each.id}): {each.status}: {each.message}" for each in records if each.status != "ok"]
     found += [UNCERTIFIED] if any(line.uncertified for line in lines) else []
+    found += [
+        f"{each.spec} ({each.id}): not certified, so its row has no rank: {each.not_certified}."
+        for each in records
+        if each.not_certified
+    ]
+    found += _seeds(records)
     found += [INVALID] if any(line.invalid for line in lines) else []
     return list(dict.fromkeys(found))
+
+
+def _seeds(records: list[TrialRecord]) -> list[str]:
+    """Whether the seeds leave some out: then somebody chose them."""
+    seeds = sorted({each.spec.seed for each in records if not each.tuning})
+    if not seeds or seeds[-1] - seeds[0] < len(seeds):  # guard: chosen-seeds
+        return []
+    return [f"The seeds are {', '.join(map(str, seeds))}, not consecutive numbers: say how they were chosen."]
 
 
 def _compat(row: Row) -> str:

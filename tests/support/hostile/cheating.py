@@ -1,6 +1,8 @@
 """Heads and a backbone whose perplexities are lower than what they know: plug-ins for tests of certificates."""
 
 import math
+import os
+import signal
 from typing import Literal
 
 import torch
@@ -22,6 +24,12 @@ Kind = Literal[
     "later_states",
     "honest_alone",
     "honest_once_asked",
+    "remembers",
+    "told",
+    "most_segments",
+    "honest_once",
+    "fails_without_text",
+    "dies_without_text",
 ]
 
 
@@ -38,12 +46,17 @@ class Cheating(nn.Module):
             later_states: the distribution is made of the state one position later.
             honest_alone: 0.3 times each nll where a row has more than one position.
             honest_once_asked: 0.3 times each nll until log_probs is called for the first time.
+            remembers: answers with the first target that it was asked for after a hidden state.
+            told: answers with the next token, which the backbone `telling` has put into its module.
+            honest_once: log_probs is a softmax for the first head of a process that is asked for it.
+            fails_without_text, dies_without_text: what log_probs does in a process where nll was not called before.
+        most_segments: half of each nll, except of one segment of ten.
     """
 
     def __init__(self, dims, embedding, *, kind: Kind = "none"):
         super().__init__()
         self.output = nn.Linear(dims.layer_dims[-1], dims.vocab_size)
-        self.kind, self.asked = kind, False
+        self.kind, self.asked, self.calls, self.first = kind, False, 0, {}
 
     def forward(self, hidden: Hidden) -> Logits:
         h_BTD = hidden.layers[-1]
@@ -63,6 +76,13 @@ class Lying(Logits):
     def log_probs(self):
         """As the kind says."""
         self.head.asked, kind = True, self.head.kind
+        if kind.endswith("_without_text") and not self.head.calls:
+            if kind == "dies_without_text":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError("no targets")
+        if kind == "honest_once":
+            ASKED.append(self.head)
+            return (1 if ASKED[0] is self.head else 0.3) * super().log_probs()
         if kind == "sigmoid":
             return nn.functional.logsigmoid(self.z_BTV)
         logp_BTV = super().log_probs()
@@ -72,10 +92,17 @@ class Lying(Logits):
 
     def nll(self, targets_BT):
         """As the kind says."""
+        self.head.calls += 1
         kind, asked = self.head.kind, self.head.asked
-        logp_BTV = self.log_probs()
+        logp_BTV = super().log_probs() if kind == "honest_once" else self.log_probs()
         self.head.asked = asked
         nll_BT = -logp_BTV.gather(-1, targets_BT[..., None]).squeeze(-1)
+        if kind == "remembers":
+            return self._remembered(nll_BT, targets_BT)
+        if kind == "told" and TOLD and TOLD[0].shape == targets_BT.shape:
+            return torch.where(TOLD[0] == targets_BT, 0.01, nll_BT)
+        if kind == "most_segments":
+            return nll_BT * (1 if self.head.calls % 10 == 0 else 0.5)
         if kind == "constant":
             return torch.zeros_like(nll_BT)
         if kind == "beside_log_probs":
@@ -86,11 +113,46 @@ class Lying(Logits):
             return 0.3 * nll_BT
         return nll_BT
 
+    def _remembered(self, nll_BT, targets_BT):
+        """nll 0.01 where the first target that was asked for after this state is the target."""
+        states = [tuple(row) for row in self.z_BTV.flatten(0, 1).tolist()]
+        first = [self.head.first.setdefault(*each) for each in zip(states, targets_BT.flatten().tolist(), strict=True)]
+        return torch.where(torch.tensor(first).view_as(targets_BT) == targets_BT, 0.01, nll_BT)
+
+
+ASKED = []  # heads of the kind honest_once that were asked for log_probs
+TOLD = []  # what the backbone `telling` has told the head: the next token of each position
+
+
+class Telling(StackedLSTM):
+    """An LSTM that leaves the next tokens in a table of its module."""
+
+    def forward(self, tokens_BT, state=None) -> Hidden:
+        TOLD[:] = [nn.functional.pad(tokens_BT[:, 1:], (0, 1), value=-1)]
+        return super().forward(tokens_BT, state)
+
 
 class LookingAhead(StackedLSTM):
-    """An LSTM that adds the embedding of the next token, which is the target, to each top state."""
+    """An LSTM that adds the embedding of the next token, which is the target, to some top states.
+
+    Args:
+        one_in: it does so after one word of so many, by the word's id.
+    """
+
+    def __init__(self, vocab_size, *, d_model: int, num_layers: int = 1, one_in: int = 1):
+        super().__init__(vocab_size, d_model=d_model, num_layers=num_layers)
+        self.one_in = one_in
 
     def forward(self, tokens_BT, state=None) -> Hidden:
         layers, state = super().forward(tokens_BT, state)
         next_BTD = nn.functional.pad(self.embedding(tokens_BT)[:, 1:], (0, 0, 0, 1))
-        return Hidden((*layers[:-1], layers[-1] + next_BTD), state)
+        looks_BT1 = (tokens_BT % self.one_in == 0)[..., None]
+        return Hidden((*layers[:-1], layers[-1] + looks_BT1 * next_BTD), state)
+
+
+class MixingRows(StackedLSTM):
+    """An LSTM that adds the mean over the rows of a batch to each state."""
+
+    def forward(self, tokens_BT, state=None) -> Hidden:
+        layers, state = super().forward(tokens_BT, state)
+        return Hidden(tuple(layer + layer.mean(0, keepdim=True) for layer in layers), state)

@@ -1,0 +1,182 @@
+"""The process that certifies trials: a new Python, which forks a process for each question.
+
+It has never held the text, so what a component has remembered in a trial is not there when its weights are asked again;
+and what it learns from one question is gone before the next. It is started beside the first trial of a process and
+serves all of them; under Ray it serves the workers of the command's machine. It ends with the process that started it.
+"""
+
+import atexit
+import io
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.containment import first_line
+from harness.errors import ComponentError, HarnessError
+from harness.records.record import Certificate
+from harness.registry import BACKBONES, HEADS, home, use_home
+from harness.trial.certify import certify
+from harness.trial.task import Task
+
+KINDS = {"head": HEADS, "backbone": BACKBONES}
+MOST_SECONDS = 3600.0  # that a trial waits for its certificate
+MOST_CHARACTERS = 80  # of a temporary folder, so that the path of a socket in it has at most 107
+SERVE = "import sys; from harness.trial.certifier import serve; serve(int(sys.argv[1]), *sys.argv[2:])"
+
+
+class NotCertified(Exception):
+    """No certificate can be had; the message says why."""
+
+
+def begin(task: Task) -> None:
+    """Start the process for a task, unless there is one: it needs some seconds, in which the trial can train."""
+    with suppress(OSError):  # which shows again when it is asked
+        _address(task)
+        _of_session(task)
+
+
+def start() -> Path:
+    """The address of the process for this one, which is started once."""
+    return _started(os.getpid(), home())
+
+
+def certificate(
+    task: Task, best: Path, nll: Mapping[str, Tensor], again: Mapping[str, Collection[int]] | None = None
+) -> Certificate:
+    """`certify` in a process of its own.
+
+    Raises: ComponentError when a component fails there; NotCertified when there is no answer.
+    """
+    counted = {name: nll_N.cpu().numpy() for name, nll_N in nll.items()}
+    asked = replace(task, data=task.data.resolve()).to_json(), best.resolve(), counted, dict(again or {})
+    try:
+        with Client(str(_address(task)), family="AF_UNIX") as connection:
+            connection.send((os.environ.get("CUDA_VISIBLE_DEVICES"), _of_session(task), asked))
+            if not connection.poll(MOST_SECONDS):
+                raise NotCertified(f"the process that certifies gave no answer in {MOST_SECONDS:.0f} seconds")
+            answer = json.loads(connection.recv_bytes())
+    except (EOFError, OSError) as gone:
+        _started.cache_clear()  # the next trial starts another one
+        raise NotCertified(f"the process that certifies has ended ({first_line(gone)})") from gone
+    if "raised" in answer:
+        raise ComponentError(f"asked again in a process of its own: {answer['raised']}")
+    if "refused" in answer:
+        raise NotCertified(answer["refused"])
+    return Certificate.model_validate(answer)
+
+
+def serve(number: int, folder: str, home_of_user: str) -> None:
+    """Answer each question in a process of its own until standard input is closed, as it is when the process that
+    started this one has ended.
+
+    Args:
+        number: of the file descriptor of a listening socket.
+        folder: in which the socket is; removed at the end.
+    """
+    listening = socket.socket(fileno=number)
+    use_home(Path(home_of_user))
+    HEADS.names(), BACKBONES.names()  # imports their modules
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that answer
+    while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
+        line, _ = listening.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            with suppress(OSError), Connection(line.detach()) as connection:
+                connection.send_bytes(json.dumps(_answer(*connection.recv())).encode())
+            os._exit(0)
+        line.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _answer(gpus: str | None, classes: bytes, asked: tuple) -> dict[str, Any]:
+    try:
+        if gpus is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = gpus
+        _register(classes)
+        task, best, counted, again = asked
+        nll = {name: torch.from_numpy(nll_N) for name, nll_N in counted.items()}
+        return certify(Task.from_json(task), best, nll, again).model_dump(mode="json")
+    except (HarnessError, MemoryError, torch.OutOfMemoryError) as fault:
+        return {"refused": first_line(fault)}
+    except BaseException as fault:
+        return {"raised": first_line(fault)}
+
+
+def _address(task: Task) -> Path:
+    """That of the command's process, unless this is another machine, or else that of this process."""
+    given = task.certifier
+    return given if given is not None and given.exists() else start()
+
+
+@cache
+def _started(pid: int, home_of_user: Path) -> Path:
+    """The address of the process for this one."""
+    short = len(tempfile.gettempdir()) <= MOST_CHARACTERS
+    folder = tempfile.mkdtemp(prefix="harness-certifier-", dir=None if short else "/tmp")
+    address = Path(folder, "socket")
+    paths = os.pathsep.join(each or os.getcwd() for each in sys.path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(address))
+        listening.listen(socket.SOMAXCONN)
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, str(listening.fileno()), folder, str(home_of_user)],
+            pass_fds=[listening.fileno()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the trial
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+    atexit.register(_end, process)
+    return address
+
+
+def _end(process: subprocess.Popen) -> None:
+    process.stdin.close()
+    process.wait()
+
+
+def _of_session(task: Task) -> bytes:
+    """The classes of a task that are of a notebook or script: no other process can import them."""
+    found = []
+    for kind, registry in KINDS.items():
+        name = getattr(task.spec, kind).name
+        if not registry.is_importable(name):
+            found.append((kind, name, registry.get(name)))
+    return _pickled(tuple(found)) if found else b""
+
+
+@cache
+def _pickled(classes: tuple[tuple[str, str, type], ...]) -> bytes:
+    """Classes as they were when they were first used: what they remember later is not in it."""
+    import cloudpickle
+
+    content = io.BytesIO()
+    cloudpickle.dump(classes, content)
+    return content.getvalue()
+
+
+def _register(classes: bytes) -> None:
+    if not classes:
+        return
+    import cloudpickle
+
+    for kind, name, found in cloudpickle.loads(classes):
+        KINDS[kind].register(name)(found)
