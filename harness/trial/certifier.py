@@ -5,7 +5,6 @@ and what it learns from one question is gone before the next. It is started besi
 serves all of them; under Ray it serves the workers of the command's machine. It ends with the process that started it.
 """
 
-import atexit
 import io
 import json
 import os
@@ -16,10 +15,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def begin(task: Task) -> None:
 
 def start() -> Path:
     """The address of the process for this one, which is started once."""
-    return _started(os.getpid(), home())
+    return _started(os.getpid(), home()).address
 
 
 def certificate(
@@ -125,27 +125,35 @@ def _address(task: Task) -> Path:
     return given if given is not None and given.exists() else start()
 
 
-@cache
-def _started(pid: int, home_of_user: Path) -> Path:
-    """The address of the process for this one."""
-    short = len(tempfile.gettempdir()) <= MOST_CHARACTERS
-    folder = tempfile.mkdtemp(prefix="harness-certifier-", dir=None if short else "/tmp")
-    address = Path(folder, "socket")
-    paths = os.pathsep.join(each or os.getcwd() for each in sys.path)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(address))
-        listening.listen(socket.SOMAXCONN)
-        process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, str(listening.fileno()), folder, str(home_of_user)],
-            pass_fds=[listening.fileno()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the trial
-            env={**os.environ, "PYTHONPATH": paths},
-        )
-    atexit.register(_end, process)
-    return address
+class _Process:
+    """The process that certifies for this one, ended when nobody holds this object, and with this process.
+
+    Args:
+        home_of_user: see harness.registry.home.
+    """
+
+    def __init__(self, home_of_user: Path):
+        short = len(tempfile.gettempdir()) <= MOST_CHARACTERS
+        folder = tempfile.mkdtemp(prefix="harness-certifier-", dir=None if short else "/tmp")
+        self.address = Path(folder, "socket")
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(self.address))
+            listening.listen(socket.SOMAXCONN)
+            process = subprocess.Popen(
+                [sys.executable, "-c", SERVE, str(listening.fileno()), folder, str(home_of_user)],
+                pass_fds=[listening.fileno()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the trial
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path)},
+            )
+        weakref.finalize(self, _end, process)
+
+
+@lru_cache(maxsize=1)
+def _started(pid: int, home_of_user: Path) -> _Process:
+    return _Process(home_of_user)
 
 
 def _end(process: subprocess.Popen) -> None:

@@ -142,7 +142,7 @@ def test_long_parameter_lists_and_all_marks_fit_80_characters():
         "vs softmax": Cell(text="...", value=1234.5),
         "verdict": Cell(text="undecided: not converged"),
         "train ms/batch": Cell(text="12345.6 ‡", value=12345.6, mark="‡"),
-        "n": Cell(text="1/11: 2 diverged, 3 timeout, 5 not run °", mark="°"),
+        "n": Cell(text="1/11: 2 diverged, 3 timeout, 5 not run ° △", mark="° △"),
     }
     shown = drawn(of_suite(table(row)))
     assert max(cell_len(line) for line in shown.splitlines()) <= 80

@@ -1,5 +1,6 @@
 """Rows: trials that differ in their seed only, in the order of the suite."""
 
+import handmade
 import pytest
 import rounding
 
@@ -111,6 +112,16 @@ def test_a_row_is_uncertified_where_one_of_its_ok_records_is(suite_of, record_of
     assert not rows(suite, made)[1].uncertified
     made[two.id] = record_of(two).model_copy(update={"certificate": None})
     assert rows(suite, made)[1].uncertified
+
+
+def test_a_row_is_certified_earlier_where_one_of_its_certificates_does_not_say_what_was_asked(suite_of, record_of):
+    suite = suite_of(SUITE)
+    three, one, two = of_head(suite, "softmax")
+    made = {each.id: record_of(each) for each in (three, one, two)}
+    assert not rows(suite, made)[1].certified_earlier
+    earlier = handmade.certificate(drawn={})
+    made[two.id] = record_of(two).model_copy(update={"certificate": earlier})
+    assert rows(suite, made)[1].certified_earlier
 
 
 def two_rows(suite, record_of, softmax: list, mos: list):

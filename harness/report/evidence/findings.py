@@ -15,6 +15,7 @@ SHARED_MARK = "‡"  # a time measured while other work ran
 TIE_MARK = "≈"  # the lowest of the ranked rows, or not distinguishable from it
 BLOCKS_MARK = "§"  # an interval over blocks of text, not over seeds: description only
 UNCERTIFIED_MARK = "°"  # of records without a certificate
+EARLIER_MARK = "△"  # of certificates that were asked in the process that had trained
 LARGEST_NATS = 700  # of a difference shown in percent; e^710 is too large for a float
 
 
@@ -51,3 +52,10 @@ def find(evidence: Evidence) -> Findings:
 def percent(nats: float) -> float:
     """A difference of log perplexity as a change of perplexity: 100 (e^nats - 1)."""
     return 100 * math.expm1(nats) if nats < LARGEST_NATS else math.inf
+
+
+def certificate_mark(row: Row) -> str:
+    """The mark of a row whose certificates say less than those of today; '' if they say as much."""
+    if row.uncertified:
+        return UNCERTIFIED_MARK
+    return EARLIER_MARK if row.certified_earlier else ""

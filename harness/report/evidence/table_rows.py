@@ -143,7 +143,13 @@ class Row:
     @property
     def uncertified(self) -> bool:
         """Whether some of the row's numbers are of records without a certificate."""
-        return any(self.records[seed].uncertified for seed in self.ok_seeds)
+        return any(self.records[seed].certificate is None for seed in self.ok_seeds)
+
+    @property
+    def certified_earlier(self) -> bool:
+        """Whether some of the row's certificates were asked in the process that had trained, as they were at first."""
+        certificates = [self.records[seed].certificate for seed in self.ok_seeds]
+        return any(each is not None and not each.drawn for each in certificates)
 
     @property
     def state(self) -> str:

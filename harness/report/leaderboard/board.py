@@ -11,7 +11,7 @@ from harness.records.contents import facts_of
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.registry import BACKBONES, HEADS
 from harness.report.evidence import convergence, versions
-from harness.report.evidence.findings import UNCERTIFIED_MARK
+from harness.report.evidence.findings import certificate_mark
 from harness.report.evidence.multiple import RANK_SEEDS
 from harness.report.evidence.table_rows import Row, shown
 from harness.report.evidence.times import time_of
@@ -20,7 +20,7 @@ from harness.report.leaderboard.against_best import Place, places
 from harness.report.leaderboard.groups import Entry, Group
 from harness.report.outputs import Trials
 from harness.report.table import comparison_notes
-from harness.report.table.caveats import UNCERTIFIED
+from harness.report.table.caveats import on_certificates
 from harness.report.table.comparison_cells import change
 from harness.report.table.content import NOTHING, Cell, Column, Line, Table
 from harness.report.table.formats import markdown
@@ -157,7 +157,7 @@ def _entry(entry: Entry, group: Group) -> dict[str, Any]:
 def _cells(entry: Entry, group: Group) -> dict[str, Cell]:
     """The cells of a row by the names of their columns."""
     row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
-    mark = UNCERTIFIED_MARK if row.uncertified else ""
+    mark = certificate_mark(row)
     return {
         "head": Cell(text=f"{row.head} {OUTDATED_MARK}", mark=OUTDATED_MARK) if row.outdated else Cell(text=row.head),
         "backbone": Cell(text=row.backbone),
@@ -252,8 +252,7 @@ def _notes(group: Group) -> tuple[str, ...]:
     notes.append(f"Evaluation: segments of {train.seq_len} tokens, {columns}.")
     if group.compat is not None:
         notes.append(f'compat {group.compat}: computed as in a published code; its "probabilities" need not sum to 1.')
-    if any(entry.row.uncertified for entry in group.entries):
-        notes.append(UNCERTIFIED)
+    notes += on_certificates([entry.row for entry in group.entries])
     if group.invalid:
         names = "; ".join(f"{each.row.head} on {each.row.backbone}" for each in group.invalid)
         notes.append(

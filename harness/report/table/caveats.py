@@ -1,9 +1,11 @@
 """The notes under a table that warn: marks, records that are not like the others, trials that failed."""
 
+from collections.abc import Iterable
+
 from harness.plan.specs import value_text
 from harness.records.record import TrialRecord
 from harness.report.evidence import versions
-from harness.report.evidence.findings import BLOCKS_MARK, COMPAT_MARK, UNCERTIFIED_MARK, Findings
+from harness.report.evidence.findings import BLOCKS_MARK, COMPAT_MARK, EARLIER_MARK, UNCERTIFIED_MARK, Findings
 from harness.report.evidence.table_rows import Row
 from harness.report.table import comparison_notes
 from harness.report.table.content import Note
@@ -18,6 +20,10 @@ LAST_EPOCH = "ours - printed: of the weights after the last epoch, which the pap
 UNCERTIFIED = (
     f"{UNCERTIFIED_MARK} not certified: trained before the harness checked that a perplexity is computed from "
     "probabilities (harness docs certificates). harness run SUITE --force trains them again."
+)
+EARLIER = (
+    f"{EARLIER_MARK} certified by earlier rules, in the process that had trained: a head that remembers the text could "
+    "pass (harness docs certificates)."
 )
 INVALID = (
     "invalid: the certificate of a trial failed, so its perplexity is not computed from probabilities "
@@ -42,15 +48,23 @@ def notes(findings: Findings, records: list[TrialRecord]) -> list[str]:
     found += [_sessions(record) for record in records if record.environment.changed]
     found += _unscored(findings)
     found += [f"{each.spec} ({each.id}): {each.status}: {each.message}" for each in records if each.status != "ok"]
-    found += [UNCERTIFIED] if any(line.uncertified for line in lines) else []
-    found += [
-        f"{each.spec} ({each.id}): not certified, so its row has no rank: {each.not_certified}."
-        for each in records
-        if each.not_certified
-    ]
+    found += on_certificates(lines)
     found += _seeds(records)
     found += [INVALID] if any(line.invalid for line in lines) else []
     return list(dict.fromkeys(found))
+
+
+def on_certificates(rows: Iterable[Row]) -> list[str]:
+    """What the certificates of rows do not say."""
+    rows = list(rows)
+    records = [row.records[seed] for row in rows for seed in row.ok_seeds]
+    found = [UNCERTIFIED] if any(each.uncertified for each in records) else []
+    found += [
+        f"{UNCERTIFIED_MARK} {each.spec} ({each.id}): not certified, so its row has no rank: {each.not_certified}."
+        for each in records
+        if each.not_certified
+    ]
+    return [*found, *([EARLIER] if any(row.certified_earlier for row in rows) else [])]
 
 
 def _seeds(records: list[TrialRecord]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Literal
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.report.evidence import convergence, reproduced
 from harness.report.evidence.comparisons import Compared
-from harness.report.evidence.findings import SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK, Findings
+from harness.report.evidence.findings import SHARED_MARK, TIE_MARK, Findings, certificate_mark
 from harness.report.evidence.printed_numbers import PrintedCell
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
@@ -236,7 +236,8 @@ def _ranked(cell: Cell, index: int, findings: Findings) -> Cell:
 
 def _state(line: Row) -> Cell:
     cell = Cell(text=line.state)
-    return _marked(cell, UNCERTIFIED_MARK) if line.uncertified else cell
+    mark = certificate_mark(line)
+    return _marked(cell, mark) if mark else cell
 
 
 def _whole(value: object) -> Cell:

@@ -36,6 +36,7 @@ _LATEX = {
     "‡": r"\textdaggerdbl{}",
     "§": r"\textsection{}",
     "°": r"\textdegree{}",
+    "△": r"$\triangle$",
     "¶": r"\textparagraph{}",
 } | {character: f"\\{character}" for character in "&%$#_"}
 _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from harness.report.evidence.convergence import COLLAPSED_MARK, NOT_CONVERGED_MARK
-from harness.report.evidence.findings import COMPAT_MARK, SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK
+from harness.report.evidence.findings import COMPAT_MARK, EARLIER_MARK, SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK
 from harness.report.evidence.multiple import RANK_SEEDS
 from harness.report.evidence.versions import OUTDATED_MARK
 from harness.report.table.content import NOTHING, Cell, Column, Line, Table
@@ -32,6 +32,7 @@ MEANINGS = {
     SHARED_MARK: "timed while other work ran",
     OUTDATED_MARK: "the code has changed since",
     UNCERTIFIED_MARK: "not certified",
+    EARLIER_MARK: "certified by earlier, weaker rules",
 }
 
 
