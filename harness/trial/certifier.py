@@ -53,7 +53,7 @@ def begin(task: Task) -> None:
 
 def start() -> Path:
     """The address of the process for this one, which is started once."""
-    return _started(os.getpid(), home()).address
+    return _started(os.getpid(), home(), tuple(sys.path)).address
 
 
 def certificate(
@@ -107,9 +107,12 @@ def serve(number: int, folder: str, home_of_user: str) -> None:
 
 def _answer(gpus: str | None, classes: bytes, asked: tuple) -> dict[str, Any]:
     try:
+        _register(classes)
+    except Exception as fault:
+        return {"refused": f"a class of this session cannot be used by another process ({first_line(fault)})"}
+    try:
         if gpus is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = gpus
-        _register(classes)
         task, best, counted, again = asked
         nll = {name: torch.from_numpy(nll_N) for name, nll_N in counted.items()}
         return certify(Task.from_json(task), best, nll, again).model_dump(mode="json")
@@ -152,7 +155,7 @@ class _Process:
 
 
 @lru_cache(maxsize=1)
-def _started(pid: int, home_of_user: Path) -> _Process:
+def _started(pid: int, home_of_user: Path, paths: tuple[str, ...]) -> _Process:
     return _Process(home_of_user)
 
 
