@@ -217,7 +217,9 @@ def test_a_trial_resumed_by_other_code_says_so(edit, tiny_suite, tmp_path):
     before = fingerprints.code_of("head", "lowrank").sha256
     edit(ZERO)
     record = run_trial(setting(spec=trial))
-    assert (record.status, record.environment.sessions) == ("ok", 2)
+    # the first epoch was the best one by a head that is no more
+    assert (record.status, record.environment.sessions) == ("invalid", 2)
+    assert "was chosen by the validation perplexity" in record.message
     assert f"head's code {before[:12]} until epoch 2" in record.environment.changed
     assert record.code == fingerprints.of_trial(trial)
     assert record.code.head != before
