@@ -220,6 +220,31 @@ def test_curves_show_printed_values_as_stars_within_the_axes(suite, made):
     assert low < 40 < 900 < high
 
 
+def test_curves_of_variants_of_a_backbone_are_in_one_plot_with_the_printed_end_as_a_line(suite_of, record_of, kinds):
+    kinds("learning_curves_by_backbone")
+    suite = suite_of(handmade.changed(("d_model: 8,", "d_model: [8, 16],")))
+
+    def learned(trial, ppl):
+        curve = [CurvePoint(epoch=n, train_loss=5.0, valid_ppl=ppl + n, lr=1.0, seconds=2.0) for n in (1.0, 2.0)]
+        return record_of(trial, valid_ppl=ppl, test_ppl=ppl).model_copy(update={"curve": tuple(curve)})
+
+    made = [learned(trial, float(trial.backbone.params["d_model"])) for trial in suite.trials]
+    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": "", "note": ""}
+    about |= {"metric": "valid_ppl", "counting": "", "source": "paper/1"}
+    printed = PrintedNumbers((PrintedCell(**about, value="7.5"),), ("paper/1: the paper, 2021",))
+    evidence = handmade.evidence(suite, made, printed)
+    of_softmax = [row for row in evidence.rows if row.head == "softmax"]
+    with settings():
+        axes, _ = panels.curves(of_softmax, evidence, by_backbone=True)
+    assert [list(line.get_ydata()) for line in axes.lines] == [[9, 10], [17, 18], [7.5, 7.5]]
+    legend = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert legend == ["d_model=8", "d_model=16", "printed: 7.5 (the paper, 2021)"]
+    assert axes.get_ylim()[0] < 7.5
+    softmax, mos = [plot.name for plot in plots.draw(evidence, "suite")]
+    assert softmax == "learning_curves_by_backbone.softmax"
+    assert mos.startswith("learning_curves_by_backbone.mos")
+
+
 def test_perplexity_against_time_has_the_pareto_front(suite, made):
     axes, caption = drawn(panels.by_time, handmade.evidence(suite, made))
     # softmax 102 at 10 ms, K = 2 82 at 11 ms; K = 5, 92 at 12 ms, is beaten in both

@@ -58,10 +58,15 @@ def by_parameter(name: str, label: str, lines: list[Row], evidence: Evidence) ->
     return on, f"Mean test perplexity; bars {RANGE}{band}. Each point has {fewest} or more seeds."
 
 
-def curves(lines: list[Row], evidence: Evidence) -> Drawn:
+def curves(lines: list[Row], evidence: Evidence, *, by_backbone: bool = False) -> Drawn:
     """Validation perplexity after each epoch, on a log scale: the mean over seeds, a band over all of them, and printed
     values as stars. Early epochs are left out by the rule of points.readable_from.
+
+    Args:
+        by_backbone: the rows are of one head on variants of a backbone; a value that is printed for the end of training
+            is a line.
     """
+    names = points.differing([line.trials[0].backbone for line in lines]) if by_backbone else None
     chosen, left = _chosen(lines, evidence, MOST)
     whole = {index: series for index in chosen if (series := points.curve(lines[index], evidence.printed)) is not None}
     if max((len(series.points) for series in whole.values()), default=0) < 2:
@@ -72,18 +77,28 @@ def curves(lines: list[Row], evidence: Evidence) -> Drawn:
     label = f"validation perplexity\n{_over_seeds(list(found.values()), 'bands')}"
     on, entries = axes(f"epoch (from {first:g} on)" if early else "epoch", label), []
     for index, series in found.items():
-        entries.append((_line(on, series, _look(index, chosen, lines)), series.label))
+        entries.append((_line(on, series, _look(index, chosen, lines)), names[index] if names else series.label))
+    ends = _ends(on, [lines[index] for index in found], evidence, entries) if by_backbone else []
     on.xaxis.set_major_locator(MaxNLocator(integer=True))
     colours = [style(_look(index, chosen, lines)).colour for index in found]
     _printed(on, list(found.values()), evidence, entries, colours)
     every = [point for series in found.values() for point in series.points]
-    heights = [y for point in every for y in (point.low, point.high, point.printed) if y is not None]
+    heights = [*ends, *(y for point in every for y in (point.low, point.high, point.printed) if y is not None)]
     logarithmic(on.yaxis, min(heights), max(heights))
     legend(on, entries)
     steep = (
         f" Left out: the epochs before {first:g}, in which a curve is above {points.STEEP:g} times its lowest value."
     )
     return on, f"Mean over seeds after each epoch; bands {RANGE}.{steep if early else ''}{left}"
+
+
+def _ends(on: Axes, lines: list[Row], evidence: Evidence, entries: list[tuple[Artist, str]]) -> list[float]:
+    """Draw the validation perplexities that are printed for the end of training as lines, and return them."""
+    found = points.printed_ends(lines, evidence.printed)
+    for height, source in found.items():
+        line = on.axhline(height, color=INK, linestyle=(0, (8, 3)), linewidth=0.8)
+        entries.append((line, f"printed: {height:g} ({evidence.printed.title(source)})"))
+    return list(found)
 
 
 def by_time(lines: list[Row], evidence: Evidence) -> Drawn:

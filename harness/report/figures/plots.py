@@ -56,7 +56,7 @@ def draw(
     lines = [line for line in evidence.rows if not line.is_ngram]
     lines = [line for line in lines if only is None or any(trial.id in only for trial in line.trials)]
     with settings():
-        kinds = (*KINDS, *_of_widths(lines), *_of_tuning(evidence))
+        kinds = (*KINDS, *_of_widths(lines), *_of_backbones(lines), *_of_tuning(evidence))
         return tuple(made for kind in kinds for made in _of_kind(kind, lines, evidence, suite if titled else None))
 
 
@@ -80,6 +80,15 @@ def _of_widths(lines: list[Row]) -> list[Kind]:
     if all(line.head_params.get("d_embed") is None for line in lines):
         return []
     return [Kind("perplexity_by_width", "Test perplexity by width of the output matrix", _group, _by_width)]
+
+
+def _of_backbones(lines: list[Row]) -> list[Kind]:
+    """A kind for a suite that runs a head on variants of one backbone, as on two widths of it."""
+    variants = {(line.corpus, line.head, line.trials[0].backbone.name) for line in lines}
+    if len(variants) == len(lines):
+        return []
+    curves = partial(panels.curves, by_backbone=True)
+    return [Kind("learning_curves_by_backbone", "Learning curves by backbone", _head_on_variants, curves)]
 
 
 def _of_tuning(evidence: Evidence) -> list[Kind]:
@@ -123,6 +132,10 @@ def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str | None
 
 def _group(line: Row, evidence: Evidence) -> tuple[str, ...]:
     return line.group
+
+
+def _head_on_variants(line: Row, evidence: Evidence) -> tuple[str, ...]:
+    return line.corpus, line.trials[0].backbone.name, line.head
 
 
 def _corpus(line: Row, evidence: Evidence) -> tuple[str, ...]:

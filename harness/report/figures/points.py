@@ -99,6 +99,20 @@ def curve(line: Row, printed: PrintedNumbers) -> Series | None:
     return Series(label=line.head, points=tuple(points), seeds=len(curves)) if points else None
 
 
+def printed_ends(lines: Sequence[Row], printed: PrintedNumbers) -> dict[float, str]:
+    """Validation perplexities that are printed for the end of training and counted as ours, and their sources."""
+    cells = [_comparable(printed.find(line.trials[0], line.params, "valid_ppl"), line) for line in lines]
+    return {cell["printed"]: cell["source"] for cell in cells if cell}
+
+
+def differing(components: Sequence[ComponentSpec]) -> list[str]:
+    """What distinguishes components of one name: 'd_model=200, d_ff=200'."""
+    given = [each.params for each in components]
+    keys = [key for key in dict.fromkeys(key for params in given for key in params)]
+    apart = [key for key in keys if len({canonical(params.get(key)) for params in given}) > 1]
+    return [", ".join(f"{key}={params.get(key)}" for key in apart) for params in given]
+
+
 def readable_from(found: Sequence[Series]) -> float:
     """The first epoch of a plot of learning curves: the first by which each curve has been within STEEP times its
     lowest value. At least half of the epochs of each curve are shown, and every epoch from the first printed value on.
