@@ -29,7 +29,7 @@ class Certificate(BaseModel):
     Args:
         positions: the number of positions.
         sum_error: largest |sum of p over all words - 1|.
-        nll_gap: largest |nll - due|, of the targets that evaluation scored and of other words as targets.
+        nll_gap: largest |nll - due|; in certificates without `drawn` also of other words as targets.
         mean_gap: |mean over positions of the nll that evaluation scored - due|.
         lowest_nll: in nats, of all scored tokens of the test split; None if one of them is not a finite number.
         later_change: largest change of a token's nll when the tokens after it change; measured before certificates were

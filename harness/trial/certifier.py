@@ -1,8 +1,9 @@
 """The process that certifies trials: a new Python, which forks a process for each question.
 
-It has never held the text, so what a component has remembered in a trial is not there when its weights are asked again;
-and what it learns from one question is gone before the next. It is started beside the first trial of a process and
-serves all of them; under Ray it serves the workers of the command's machine. It ends with the process that started it.
+What a component has remembered in a trial's memory is not there when its weights are asked again, and what it learns
+from the questions of one trial is gone before those of the next. The process is started beside the first trial of a
+command and serves all of them; under Ray it serves the workers of the command's machine. It ends with the process that
+started it.
 """
 
 import io
@@ -32,11 +33,12 @@ from harness.errors import ComponentError, HarnessError
 from harness.records.record import Certificate
 from harness.registry import BACKBONES, HEADS, home, use_home
 from harness.trial.certify import certify
+from harness.trial.setup import is_out_of_memory
 from harness.trial.task import Task
 
 KINDS = {"head": HEADS, "backbone": BACKBONES}
 MOST_SECONDS = 3600.0  # that a trial waits for its certificate
-MOST_CHARACTERS = 80  # of a temporary folder, so that the path of a socket in it has at most 107
+MOST_BYTES = 73  # of the path of a temporary folder, so that the path of a socket in it has at most 107
 SERVE = "import sys; from harness.trial.certifier import serve; serve(int(sys.argv[1]), *sys.argv[2:])"
 
 
@@ -46,7 +48,7 @@ class NotCertified(Exception):
 
 def begin(task: Task) -> None:
     """Start the process for a task, unless there is one: it needs some seconds, in which the trial can train."""
-    with suppress(OSError):  # which shows again when it is asked
+    with suppress(Exception):  # which shows again when it is asked
         _address(task)
         _of_session(task)
 
@@ -66,8 +68,14 @@ def certificate(
     counted = {name: nll_N.cpu().numpy() for name, nll_N in nll.items()}
     asked = replace(task, data=task.data.resolve()).to_json(), best.resolve(), counted, dict(again or {})
     try:
-        with Client(str(_address(task)), family="AF_UNIX") as connection:
-            connection.send((os.environ.get("CUDA_VISIBLE_DEVICES"), _of_session(task), asked))
+        classes = _of_session(task)
+    except Exception as fault:
+        raise NotCertified(
+            f"a class of this session cannot be sent to another process ({first_line(fault)})"
+        ) from fault
+    try:
+        with _connected(task) as connection:
+            connection.send((os.environ.get("CUDA_VISIBLE_DEVICES"), classes, asked))
             if not connection.poll(MOST_SECONDS):
                 raise NotCertified(f"the process that certifies gave no answer in {MOST_SECONDS:.0f} seconds")
             answer = json.loads(connection.recv_bytes())
@@ -90,19 +98,26 @@ def serve(number: int, folder: str, home_of_user: str) -> None:
         folder: in which the socket is; removed at the end.
     """
     listening = socket.socket(fileno=number)
-    use_home(Path(home_of_user))
-    HEADS.names(), BACKBONES.names()  # imports their modules
+    use_home(Path(home_of_user))  # whose files, as those of the package, are imported for each question
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that answer
     while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
         line, _ = listening.accept()
         if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            with suppress(OSError), Connection(line.detach()) as connection:
-                connection.send_bytes(json.dumps(_answer(*connection.recv())).encode())
-            os._exit(0)
+            _serve_one(Connection(line.detach()))
         line.close()
     shutil.rmtree(folder, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
+
+
+def _serve_one(connection: Connection) -> None:
+    """Answer one question. Does not return."""
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.alarm(int(MOST_SECONDS))  # which ends this process
+        connection.send_bytes(json.dumps(_answer(*connection.recv())).encode())
+        connection.close()
+    finally:
+        os._exit(0)
 
 
 def _answer(gpus: str | None, classes: bytes, asked: tuple) -> dict[str, Any]:
@@ -116,16 +131,23 @@ def _answer(gpus: str | None, classes: bytes, asked: tuple) -> dict[str, Any]:
         task, best, counted, again = asked
         nll = {name: torch.from_numpy(nll_N) for name, nll_N in counted.items()}
         return certify(Task.from_json(task), best, nll, again).model_dump(mode="json")
-    except (HarnessError, MemoryError, torch.OutOfMemoryError) as fault:
-        return {"refused": first_line(fault)}
     except BaseException as fault:
-        return {"raised": first_line(fault)}
+        of_machine = isinstance(fault, HarnessError | OSError) or is_out_of_memory(fault)
+        return {"refused" if of_machine else "raised": first_line(fault)}
 
 
 def _address(task: Task) -> Path:
     """That of the command's process, unless this is another machine, or else that of this process."""
     given = task.certifier
     return given if given is not None and given.exists() else start()
+
+
+def _connected(task: Task) -> Connection:
+    try:
+        return Client(str(_address(task)), family="AF_UNIX")
+    except (ConnectionError, FileNotFoundError):  # it was ended
+        _started.cache_clear()
+        return Client(str(start()), family="AF_UNIX")
 
 
 class _Process:
@@ -136,14 +158,14 @@ class _Process:
     """
 
     def __init__(self, home_of_user: Path):
-        short = len(tempfile.gettempdir()) <= MOST_CHARACTERS
+        short = len(os.fsencode(tempfile.gettempdir())) <= MOST_BYTES
         folder = tempfile.mkdtemp(prefix="harness-certifier-", dir=None if short else "/tmp")
         self.address = Path(folder, "socket")
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(self.address))
             listening.listen(socket.SOMAXCONN)
             process = subprocess.Popen(
-                [sys.executable, "-c", SERVE, str(listening.fileno()), folder, str(home_of_user)],
+                [sys.executable, "-P", "-c", SERVE, str(listening.fileno()), folder, str(home_of_user)],
                 pass_fds=[listening.fileno()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -151,7 +173,7 @@ class _Process:
                 start_new_session=True,  # Ctrl-C is for the trial
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path)},
             )
-        weakref.finalize(self, _end, process)
+        weakref.finalize(self, _end, process, folder, os.getpid())
 
 
 @lru_cache(maxsize=1)
@@ -159,9 +181,14 @@ def _started(pid: int, home_of_user: Path, paths: tuple[str, ...]) -> _Process:
     return _Process(home_of_user)
 
 
-def _end(process: subprocess.Popen) -> None:
+def _end(process: subprocess.Popen, folder: str, owner: int) -> None:
+    if os.getpid() != owner:  # a copy of the process that started it
+        return
     process.stdin.close()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # other processes may hold its standard input
     process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _of_session(task: Task) -> bytes:

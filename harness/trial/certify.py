@@ -1,8 +1,8 @@
 """Certify: after training, ask the weights in a process of their own for the probability of tokens of the text, and
 compare it with what the evaluation counted for them.
 
-Positions are drawn from the system's randomness. For each of them a process that has not seen the text builds the model
-from best.pt (harness/trial/certifier.py), and gives it the text up to the position, and random tokens after it. No
+Positions are drawn from the system's randomness. For each of them a process in which the model has not seen the text
+builds it from best.pt (harness/trial/certifier.py), and gives it the text up to there, and random tokens after it. No
 target is passed. `log_probs` at the position has to sum to 1, and to give the target the nll that the trial counted. So
 one comparison finds a loss that is not made of probabilities, a later token that was looked at, and what a component
 remembers.

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from harness.containment import contained, first_line, guarded
 from harness.errors import CorpusError, StorageError
 from harness.kernels.choice import using
@@ -29,14 +27,13 @@ from harness.training.step import Diverged
 from harness.trial import behaviour, certifier, sessions, stages
 from harness.trial.log import trial_log
 from harness.trial.sessions import MAX_DEATHS, History
-from harness.trial.setup import conditions, with_exact_route
+from harness.trial.setup import conditions, is_out_of_memory, with_exact_route
 from harness.trial.stages import Outcome, Trial
 from harness.trial.task import Task
 from harness.trial.watch import SILENT, TimedOut, Watch
 
 RESUMABLE = ("timeout", "oom")  # statuses of trials that a later run may resume: their checkpoints stay
 LOCK_SECONDS = 10.0  # that a driver waits for the trial's lock
-NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 
 Listener = Callable[[Progress], None]
 
@@ -212,8 +209,7 @@ def status_of(error: Exception) -> Status:
         return "diverged"
     if isinstance(error, TimedOut):
         return "timeout"
-    no_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in NO_MEMORY)
-    return "oom" if no_memory else "error"  # guard: no-memory-is-oom never
+    return "oom" if is_out_of_memory(error) else "error"  # guard: no-memory-is-oom never
 
 
 @contextmanager

@@ -27,6 +27,13 @@ from harness.training.evaluation import refuse_stride, state_of
 from harness.training.step import refuse_z_loss
 from harness.trial.task import Task
 
+NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is not enough memory."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in NO_MEMORY)
+
 
 def fetch_sources(specs: Iterable[TrialSpec], data: Path) -> None:
     """Download the files that are missing and verify the others, once for each corpus and each backbone's weights.

@@ -278,6 +278,8 @@ def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
     if digest_of(built.on_device) != built.digest:  # guard: text-stays
         outcome.doubt("the text was changed in memory while the trial ran")
     nll = {name: tokens.counted_N for name, tokens in counted.items()}
+    if trial.device.type == "cuda":
+        torch.cuda.empty_cache()  # for the other process
     with trial.watch.paused():
         try:
             outcome.certificate = certifier.certificate(task, task.folder / BEST, nll)

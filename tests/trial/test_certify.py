@@ -1,7 +1,10 @@
 """Certificates of trials: what is honest has one whatever its shape, and what cheats has not."""
 
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -344,6 +347,38 @@ def test_the_process_is_that_of_the_command_where_its_socket_is(tmp_path, monkey
 def test_a_worker_without_the_command_s_process_starts_its_own(tmp_path):
     task, test_N = finished(tmp_path, ["softmax"])
     assert asked(replace(task, certifier=tmp_path / "on another machine"), test_N).fault is None
+
+
+def test_a_worker_starts_its_own_process_where_that_of_the_command_has_ended(tmp_path):
+    task, test_N = finished(tmp_path, ["softmax"])
+    left = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(left))
+    assert asked(replace(task, certifier=left), test_N).fault is None
+
+
+def test_a_class_that_cannot_be_sent_to_another_process_leaves_its_trial_without_certificate(tmp_path, monkeypatch):
+    class Locking(Softmax):
+        lock = threading.Lock()
+
+    monkeypatch.setitem(HEADS._classes, "locking", Locking)
+    (spec,) = suite(tmp_path, ["locking"]).trials
+    record = ran(spec, tmp_path)
+    assert (record.status, record.certificate) == ("ok", None)
+    assert "cannot be sent to another process" in record.not_certified
+
+
+def test_a_long_folder_for_temporary_files_is_not_used_for_a_socket(tmp_path, monkeypatch):
+    task, test_N = finished(tmp_path, ["softmax"])
+    for length in (73, 78, 90):
+        folder = Path("/tmp") / ("x" * (length - 5))
+        folder.mkdir(exist_ok=True)
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        certifier._started.cache_clear()
+        assert asked(task, test_N).fault is None
+        assert len(str(certifier.start())) < 108
+        certifier._started.cache_clear()
+        folder.rmdir()  # nothing is left in it
 
 
 def test_what_one_certificate_has_seen_the_next_one_has_not(tmp_path, cheating):
