@@ -143,15 +143,17 @@ def _about_source(record: TrialRecord) -> Iterator[str]:
     """A model that has not seen the test text is seldom more likely than the process q that made it: by Markov's
     inequality P(p(text) / q(text) > c) is at most 1 / c.
     """
-    names, train = ("test_ppl", "source_test_ppl", "scored_test_tokens"), record.spec.train
-    ours, source, scored = (record.metrics.get(name, 0) for name in names)
-    if record.status != "ok" or not (ours > 0 and source > 0) or train.eval_batches is not None:
+    source, scored = (record.metrics.get(name, 0) for name in ("source_test_ppl", "scored_test_tokens"))
+    train = record.spec.train
+    if record.status != "ok" or not source > 0 or train.eval_batches is not None or train.batching != "stream":
         return
-    if train.batching == "stream" and scored * math.log(source / ours) > MOST_LIKELIHOOD:  # guard: better-than-source
-        yield (
-            f"test_ppl is {ours:g}, and the process that made the text has {source:g}: no model that has not seen the "
-            "text is so much better"
-        )
+    for name in ("test_ppl", "last_test_ppl"):
+        ours = record.metrics.get(name, 0)
+        if ours > 0 and scored * math.log(source / ours) > MOST_LIKELIHOOD:  # guard: better-than-source
+            yield (
+                f"{name} is {ours:g}, and the process that made the text has {source:g}: no model that has not seen "
+                "the text is so much better"
+            )
 
 
 def agree(one: TrialRecord, other: TrialRecord) -> bool:
