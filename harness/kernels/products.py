@@ -121,7 +121,7 @@ class _Linear(torch.autograd.Function):
         ctx.products = products
         ctx.save_for_backward(x, weight)
         rows, matrix = (tensor.to(products.dtype(x)) for tensor in (x.flatten(0, -2), weight))
-        return products.mm(rows, matrix.t()).to(x.dtype).view(*x.shape[:-1], -1)
+        return products.mm(rows, matrix.t()).to(x.dtype).view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable

@@ -232,6 +232,17 @@ def test_a_linear_map_is_multiplied_in_the_precision_of_the_moment(precision, en
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_linear_map_of_no_rows_has_no_rows(precision):
+    # as a cluster of an adaptive softmax without a target in the batch
+    x, weight = torch.zeros(0, 3, requires_grad=True), torch.ones(5, 3, requires_grad=True)
+    with using(Products(precision)):
+        product = linear(x, weight)
+    assert product.shape == (0, 5)
+    product.sum().backward()
+    assert torch.equal(weight.grad, torch.zeros(5, 3))
+
+
 def test_a_linear_map_takes_the_route_of_the_moment_there_and_back():
     (x, weight, _), upstream = layer()
     with Noted() as noted:
