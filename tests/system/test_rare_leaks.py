@@ -10,7 +10,7 @@ from harness.training.checkpoint import BEST
 from harness.trial import certify as certifying
 from harness.trial.run import run
 
-DRAWS = 60
+DRAWS = 20
 WORDS = 600
 SUITE = """\
 name: leaks
@@ -29,18 +29,17 @@ def share_found(task, counted_N, positions, monkeypatch) -> float:
     return sum(certifying.certify(task, best, {"test": counted_N}).fault is not None for _ in range(DRAWS)) / DRAWS
 
 
-@pytest.mark.parametrize("columns", [1, 10])
 @pytest.mark.parametrize("one_in", [30, 100, 300])
-def test_a_rare_leak_is_found_as_often_as_the_formula_says(one_in, columns, tmp_path, monkeypatch, cheating):
+def test_a_rare_leak_is_found_as_often_as_the_formula_says(one_in, tmp_path, monkeypatch, cheating):
     path = tmp_path / "leaks.yaml"
-    path.write_text(SUITE.format(words=WORDS, one_in=one_in, columns=columns))
+    path.write_text(SUITE.format(words=WORDS, one_in=one_in, columns=10))
     (spec,) = plan.load(path).trials
     task = handmade.task(runs=tmp_path / "runs", spec=spec)
     counted_N = torch.from_numpy(sidecars.TOKEN_NLL.load(task.runs, run(task)).nll)
     hit = (certifying.load_planned(spec, task.data, {}).test[:-1] % one_in == 0).double().mean().item()
-    for positions in (64, 256, 1024):
+    for positions in (64, 256):
         due = 1 - (1 - hit) ** positions
         found = share_found(task, counted_N, positions, monkeypatch)
-        print(f"1 in {one_in}, {columns} columns, {positions} positions: found {found:.3f}, formula {due:.3f}")
+        print(f"1 in {one_in}, {positions} positions: found {found:.3f}, formula {due:.3f}")
         # four standard deviations; the positions are drawn without replacement, which finds a little more
         assert abs(found - due) <= 4 * (due * (1 - due) / DRAWS) ** 0.5 + 0.03
