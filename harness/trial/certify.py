@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from harness.corpora.batching import Segment
-from harness.model import LanguageModel, build
+from harness.model import LanguageModel
 from harness.plan.parameters import resolved
 from harness.plan.specs import TrialSpec
 from harness.protocols import Hidden
@@ -32,7 +32,7 @@ from harness.records.record import Certificate
 from harness.registry import HEADS
 from harness.training.checkpoint import load_weights
 from harness.training.evaluation import scored_segments, state_of
-from harness.trial.setup import conditions, load_planned
+from harness.trial.setup import conditions, load_planned, trained_model
 from harness.trial.task import Task
 
 POSITIONS = 256  # of a split, in a direction
@@ -165,10 +165,7 @@ def certify(
     began, spec = time.perf_counter(), task.spec
     with conditions(task):
         corpus = load_planned(spec, task.data, task.contents)
-        words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts}
-        model = build(spec.backbone, spec.head, seed=spec.seed, **words)
-        model.load_state_dict(load_weights(best, "cpu"))
-        model.to(task.device).eval()
+        model = trained_model(spec, corpus, load_weights(best, "cpu")).to(task.device).eval()
         torch.manual_seed(secrets.randbits(63))
         places, gaps, means, errors = {}, [], [], []
         for name, nll_N in nll.items():

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from harness.containment import guarded
 from harness.corpora.corpus import Corpus
@@ -93,6 +94,14 @@ def built_model(spec: TrialSpec, corpus: Corpus, device: torch.device) -> Langua
         refuse_stride(spec.train.evaluation, state_of(model))  # before an epoch is trained
     if spec.train.z_loss:
         refuse_z_loss(model)
+    return model
+
+
+def trained_model(spec: TrialSpec, corpus: Corpus, weights: dict[str, Tensor]) -> LanguageModel:
+    """The model of a trial with weights of it, on the CPU."""
+    words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts}
+    model = build(spec.backbone, spec.head, seed=spec.seed, **words)
+    model.load_state_dict(weights)
     return model
 
 

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import torch
 
-from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError, HarnessError
 from harness.execution import inline
 from harness.execution.executors import Event, Execution, Resources
 from harness.machine.environment import cpus_available
 from harness.machine.processes import scratch_prefix
-from harness.model import LanguageModel, build, count_parameters
-from harness.plan.specs import TrialSpec
+from harness.model import count_parameters
 from harness.plan.suite_file import MeasureSpec
 from harness.records import sidecars
 from harness.records.contents import files_named
@@ -28,7 +26,7 @@ from harness.training.evaluation import references, score_from_the_right, score_
 from harness.trial import certifier
 from harness.trial.certify import FROM_THE_RIGHT
 from harness.trial.sessions import History
-from harness.trial.setup import conditions, fetch_sources, load_planned, with_exact_route
+from harness.trial.setup import conditions, fetch_sources, load_planned, trained_model, with_exact_route
 from harness.trial.stages import scores_of
 from harness.trial.task import Task
 from harness.verification.stored import StoredRecord
@@ -89,7 +87,7 @@ def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measure
     with _explained("evaluated"), conditions(task):
         fetch_sources([spec], task.data)
         corpus = load_planned(spec, task.data, task.contents)
-        model, on_device, clock = _rebuilt(spec, corpus, weights).to(device), corpus.to(device), Clock(device)
+        model, on_device, clock = trained_model(spec, corpus, weights).to(device), corpus.to(device), Clock(device)
         evaluation, uncounted_id = spec.train.evaluation, corpus.uncounted_id
         valid, counted = score_tokens(model, on_device.valid, evaluation, uncounted_id=uncounted_id, clock=clock)
         test, tokens = score_tokens(model, on_device.test, evaluation, uncounted_id=uncounted_id, clock=clock)
@@ -119,13 +117,6 @@ def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measure
         trained=False,
         scores=scores_of(tokens, corpus),
     )
-
-
-def _rebuilt(spec: TrialSpec, corpus: Corpus, weights: dict[str, torch.Tensor]) -> LanguageModel:
-    words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts}
-    model = build(spec.backbone, spec.head, seed=spec.seed, **words)
-    model.load_state_dict(weights)
-    return model
 
 
 def train_again(given: StoredRecord, options: VerificationOptions, on_event: Callable[[Event], None]) -> Measured:

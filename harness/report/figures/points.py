@@ -108,7 +108,7 @@ def printed_ends(lines: Sequence[Row], printed: PrintedNumbers) -> dict[float, s
 def differing(components: Sequence[ComponentSpec]) -> list[str]:
     """What distinguishes components of one name: 'd_model=200, d_ff=200'."""
     given = [each.params for each in components]
-    keys = [key for key in dict.fromkeys(key for params in given for key in params)]
+    keys = dict.fromkeys(key for params in given for key in params)
     apart = [key for key in keys if len({canonical(params.get(key)) for params in given}) > 1]
     return [", ".join(f"{key}={params.get(key)}" for key in apart) for params in given]
 
