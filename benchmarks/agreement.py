@@ -80,7 +80,8 @@ def _trained(spec: TrialSpec, corpus: Corpus, steps: int | None, route: Route, f
     with form, using(products), products.switched(CPU):
         model = build(spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed)
         losses = _losses(model, spec, corpus, steps)
-        score = evaluate(model, corpus.valid, spec.train.evaluation, uncounted_id=corpus.uncounted_id, clock=Clock(CPU))
+        how = {"uncounted_id": corpus.uncounted_id, "clock": Clock(CPU)}
+        score, _ = evaluate(model, corpus.valid, spec.train.evaluation, **how)
         return losses, score.ppl
 
 

@@ -155,7 +155,7 @@ def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
 def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> float:
     clock = Clock(next(model.parameters()).device)
     spec = train.evaluation.model_copy(update={"eval_batches": 1})
-    score = evaluate(model, corpus.valid, spec, uncounted_id=corpus.uncounted_id, clock=clock)
+    score, _ = evaluate(model, corpus.valid, spec, uncounted_id=corpus.uncounted_id, clock=clock)
     if not math.isfinite(score.mean_nll):
         raise Diverged(f"the validation loss {when} is {score.mean_nll}")
     return score.mean_nll

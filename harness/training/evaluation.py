@@ -100,9 +100,8 @@ def evaluate(
     *,
     uncounted_id: int | None,
     clock: Clock,
-    keep: TokenNll | None = None,
     check: Callable[[], None] = lambda: None,
-) -> Score:
+) -> tuple[Score, TokenNll]:
     """Score a split: every token but the first (with blocks: but the first of each block), of all batches or of the
     first `eval_batches`. A backbone with state carries it from segment to segment of a column, so its context is the
     column so far; one without state sees the segment only. The state is empty where a column starts, and for every
@@ -114,12 +113,13 @@ def evaluate(
     On a GPU the form of the loss is checked again on the first of the batches (harness/kernels/choice.py).
 
     Args:
-        keep: receives the nats of each token.
         check: called after each batch; what it raises ends the evaluation.
+    Returns: the score, and what each token costs.
     Raises: ExecutionError for windows by `eval_stride` with a backbone that carries state.
     """
     model.eval()
     kernels.check_again()
+    tokens = TokenNll(len(tokens_N), clock.device)
     totals = torch.zeros(3, dtype=torch.float64, device=clock.device)  # nats, scored tokens, those that do not count
     state: Any = None
     for cut in scored_segments(tokens_N, spec):
@@ -131,8 +131,7 @@ def evaluate(
             nll_BT = distribution.nll(segment.targets)
             totals[0] += (nll_BT.double() * segment.weight).sum()
         check()
-        if keep is not None:
-            keep.add(nll_BT, segment)
+        tokens.add(nll_BT, segment)
         totals[1] += segment.weight.sum()
         if uncounted_id is not None:
             totals[2] += (segment.weight * (segment.targets == uncounted_id)).sum()
@@ -140,7 +139,7 @@ def evaluate(
         state = None if spec.batching == "blocks" else state
     clock.settle()
     nll_sum, num_scored, num_uncounted = totals.tolist()
-    return Score(nll_sum, int(num_scored), int(num_scored - num_uncounted))
+    return Score(nll_sum, int(num_scored), int(num_scored - num_uncounted)), tokens
 
 
 def score_from_the_right(
@@ -160,15 +159,7 @@ def score_from_the_right(
     if from_the_right is None:
         return None
     clock = Clock(corpus.test.device, beat)  # its times are not those of the column eval ms/batch
-    return score_tokens(from_the_right, corpus.test, spec, uncounted_id=corpus.uncounted_id, clock=clock)
-
-
-def score_tokens(
-    model: LanguageModel, tokens_N: Tensor, spec: EvalSpec, *, uncounted_id: int | None, clock: Clock
-) -> tuple[Score, TokenNll]:
-    """`evaluate`, and what each token costs."""
-    tokens = TokenNll(len(tokens_N), clock.device)
-    return evaluate(model, tokens_N, spec, uncounted_id=uncounted_id, clock=clock, keep=tokens), tokens
+    return evaluate(from_the_right, corpus.test, spec, uncounted_id=corpus.uncounted_id, clock=clock)
 
 
 def refuse_stride(spec: EvalSpec, state: Any) -> None:

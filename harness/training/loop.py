@@ -24,7 +24,7 @@ from harness.training.averaging import make_averaging
 from harness.training.checkpoint import Checkpoint, Position
 from harness.training.clocks import Clocks
 from harness.training.cuda_graph import GraphStep
-from harness.training.evaluation import Score, evaluate
+from harness.training.evaluation import Score, TokenNll, evaluate
 from harness.training.optimizers import clear_momentum, make_optimizer
 from harness.training.parts import Parts, Stateful, step_parts
 from harness.training.schedules import make_schedule
@@ -124,8 +124,8 @@ class Host:
     def save(self, position: Position, parts: Parts) -> None:
         """Write a checkpoint. Raises StorageError."""
 
-    def save_best(self, weights: dict[str, Tensor], epoch: int) -> None:
-        """Write the weights of the best epoch so far. Raises StorageError."""
+    def save_best(self, weights: dict[str, Tensor], epoch: int, tokens: TokenNll) -> None:
+        """Write the weights of the best epoch so far; `tokens` is of the validation split. Raises StorageError."""
 
 
 @dataclass(kw_only=True)
@@ -210,7 +210,7 @@ class Training:
             self.fitted.start = self.fitted.last if self.host.score_start else None
             self._save(step)
         elif self.host.score_start:
-            self.fitted.start = self._score()
+            self.fitted.start, _ = self._score()
 
     def _train_epoch(self, step: Step) -> None:
         number, first = self.position
@@ -293,21 +293,23 @@ class Training:
         drawn = generators.state_dict()
         self.averaging.swap()
         try:
-            score = self.fitted.last = self._score()
+            score, tokens = self._score()
         except Interrupted:
             self.averaging.swap()
             generators.load_state_dict(drawn)  # guard: validation-draws-again
             raise
+        self.fitted.last = score
         if not math.isfinite(score.ppl):  # guard: validation-loss-finite
             raise Diverged(f"validation loss is {score.mean_nll} after epoch {epoch}")
         if self.fitted.best is None or score.mean_nll < self.fitted.best.mean_nll:
             self.fitted.best_epoch, self.fitted.best = epoch, score
-            self.host.save_best(self.model.state_dict(), epoch)
+            self.host.save_best(self.model.state_dict(), epoch, tokens)
         self.averaging.swap()
 
-    def _score(self) -> Score:
+    def _score(self) -> tuple[Score, TokenNll]:
         how = {"uncounted_id": self.corpus.uncounted_id, "clock": self.clocks.eval, "check": self.host.stop.check}
-        return self.host.agree(evaluate(self.model, self.corpus.valid, self.train.evaluation, **how))
+        score, tokens = evaluate(self.model, self.corpus.valid, self.train.evaluation, **how)
+        return self.host.agree(score), tokens
 
     def _save(self, step: Step) -> None:
         within_epoch = {"step": step} if self.position.step else {}

@@ -32,7 +32,7 @@ from harness.containment import first_line
 from harness.errors import ComponentError, HarnessError
 from harness.records.record import Certificate
 from harness.registry import BACKBONES, HEADS, home, use_home
-from harness.trial.certify import certify
+from harness.trial.certify import FROM_THE_RIGHT, certify, joined
 from harness.trial.setup import is_out_of_memory
 from harness.trial.task import Task
 
@@ -61,21 +61,30 @@ def start() -> Path:
 def certificate(
     task: Task, best: Path, nll: Mapping[str, Tensor], again: Mapping[str, Collection[int]] | None = None
 ) -> Certificate:
-    """`certify` in a process of its own.
+    """`certify` in a process of its own. What is read from the right is asked in one more: who reads a text from the
+    left to a position knows what is due from the right before it.
 
     Raises: ComponentError when a component fails there; NotCertified when there is no answer.
     """
-    counted = {name: nll_N.cpu().numpy() for name, nll_N in nll.items()}
-    asked = replace(task, data=task.data.resolve()).to_json(), best.resolve(), counted, dict(again or {})
     try:
         classes = _of_session(task)
     except Exception as fault:
         raise NotCertified(
             f"a class of this session cannot be sent to another process ({first_line(fault)})"
         ) from fault
+    sent, found = replace(task, data=task.data.resolve()).to_json(), []
+    for right in (False, True):
+        counted = {name: nll[name].cpu().numpy() for name in nll if name.endswith(FROM_THE_RIGHT) == right}
+        if counted:
+            found.append(_answered(task, (classes, (sent, best.resolve(), counted, dict(again or {})))))
+    return joined(found)
+
+
+def _answered(task: Task, question: tuple[bytes, tuple]) -> Certificate:
+    """Put a question to the process, and wait."""
     try:
         with _connected(task) as connection:
-            connection.send((os.environ.get("CUDA_VISIBLE_DEVICES"), classes, asked))
+            connection.send((os.environ.get("CUDA_VISIBLE_DEVICES"), *question))
             if not connection.poll(MOST_SECONDS):
                 raise NotCertified(f"the process that certifies gave no answer in {MOST_SECONDS:.0f} seconds")
             answer = json.loads(connection.recv_bytes())

@@ -15,7 +15,7 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,6 +192,21 @@ def certify(
     )
 
 
+def joined(found: Sequence[Certificate]) -> Certificate:
+    """Several certificates of the same weights as one."""
+    sizes = ("sum_error", "nll_gap", "mean_gap")
+    lowest = [each.lowest_nll for each in found]
+    return found[0].model_copy(
+        update={
+            "positions": sum(each.positions for each in found),
+            **{size: _largest([getattr(each, size) for each in found]) for size in sizes},
+            "lowest_nll": None if None in lowest else min(lowest),
+            "drawn": {name: places for each in found for name, places in each.drawn.items()},
+            "seconds": sum(each.seconds for each in found),
+        }
+    )
+
+
 def log_epsilon(spec: TrialSpec) -> float:
     """What the head adds to each word's probability, as its parameter `compat` says."""
     compat = resolved(HEADS.get(spec.head.name), spec.head.params).get("compat") or {}
@@ -214,6 +229,6 @@ def _gap(found: Tensor, due: Tensor) -> float:
     return torch.where(found == due, 0.0, (found - due).abs() / due.clamp(min=1.0)).max().item()
 
 
-def _largest(values: list[float]) -> float | None:
+def _largest(values: list[float | None]) -> float | None:
     """The largest value; None when one of them is not finite."""
-    return max(values) if all(map(math.isfinite, values)) else None
+    return max(values) if all(value is not None and math.isfinite(value) for value in values) else None

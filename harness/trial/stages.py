@@ -21,6 +21,7 @@ from harness.records import sidecars
 from harness.records.plausible import most
 from harness.records.record import MEAN_GAP, Behaviour, Certificate, Status
 from harness.records.sidecars import TokenScores
+from harness.training import evaluation
 from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position, weights_sha256
 from harness.training.clocks import Clock, Clocks, peak_memory_mib, reset_peak_memory
 from harness.training.cuda_graph import graphed
@@ -29,9 +30,9 @@ from harness.training.evaluation import (
     Score,
     TokenNll,
     calibration,
+    perplexity,
     references,
     score_from_the_right,
-    score_tokens,
     state_of,
     text_scores,
 )
@@ -103,6 +104,7 @@ class Trial(Host):
         workers: of which this process is one; only the first of them writes.
         listener: receives the progress.
         stop: whether its training is to stop.
+        valid_tokens: what the best weights gave the validation split; None where an earlier session validated them.
     """
 
     task: Task
@@ -115,6 +117,7 @@ class Trial(Host):
     stop: StopRequest = field(default_factory=StopRequest)
     outcome: Outcome = field(default_factory=Outcome)
     clocks: Clocks = field(init=False)
+    valid_tokens: TokenNll | None = None
 
     def __post_init__(self) -> None:
         self.clocks = Clocks(self.device, self.watch.beat)
@@ -166,7 +169,8 @@ class Trial(Host):
         )
         self.checkpoints.save(checkpoint)
 
-    def save_best(self, weights: dict[str, Tensor], epoch: int) -> None:
+    def save_best(self, weights: dict[str, Tensor], epoch: int, tokens: TokenNll) -> None:
+        self.valid_tokens = tokens
         if not self.workers.rank:
             self.checkpoints.save_best(weights, epoch)
 
@@ -249,12 +253,14 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     counted = {"test": tokens}
     if (right := score_from_the_right(built.model, corpus, train.evaluation, beat=trial.watch.beat)) is not None:
         scores["test_ppl_from_the_right"], counted["test" + FROM_THE_RIGHT] = right[0].ppl, right[1]
-    valid, counted["valid"] = score(trial, built, "valid", Clock(trial.device, trial.watch.beat))
+    counted["valid"] = trial.valid_tokens or score(trial, built, "valid", Clock(trial.device, trial.watch.beat))[1]
+    nats = counted["valid"].counted_N
+    mean = nats[~nats.isnan()].double().mean().item()
     # guard: choice-by-these-weights
-    if not math.isclose(valid.mean_nll, fitted.best.mean_nll, rel_tol=MEAN_GAP, abs_tol=MEAN_GAP):
+    if not math.isclose(mean, fitted.best.mean_nll, rel_tol=MEAN_GAP, abs_tol=MEAN_GAP):
         trial.outcome.doubt(
             f"epoch {fitted.best_epoch} was chosen by the validation perplexity {fitted.best.ppl:.4f}, and its weights "
-            f"give {valid.ppl:.4f}"
+            f"give {perplexity(mean):.4f}"
         )
     peak = max(peak_memory_mib(trial.device), trial.history.peak_memory_mib)
     trial.outcome.metrics |= {**scores, "peak_memory_mib": peak}
@@ -312,7 +318,7 @@ def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
 def score(trial: Trial, built: Built, split: str, clock: Clock) -> tuple[Score, TokenNll]:
     """Score a split with the weights in the model."""
     corpus, spec = built.on_device, trial.task.spec.train.evaluation
-    return score_tokens(built.model, getattr(corpus, split), spec, uncounted_id=corpus.uncounted_id, clock=clock)
+    return evaluation.evaluate(built.model, getattr(corpus, split), spec, uncounted_id=corpus.uncounted_id, clock=clock)
 
 
 def scores_of(tokens: TokenNll, corpus: Corpus) -> TokenScores:

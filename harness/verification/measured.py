@@ -22,7 +22,7 @@ from harness.records.record import CurvePoint, Environment, Status
 from harness.records.sidecars import TokenScores
 from harness.training.checkpoint import load_weights, weights_sha256
 from harness.training.clocks import Clock
-from harness.training.evaluation import references, score_from_the_right, score_tokens, text_scores
+from harness.training.evaluation import evaluate, references, score_from_the_right, text_scores
 from harness.trial import certifier
 from harness.trial.certify import FROM_THE_RIGHT
 from harness.trial.sessions import History
@@ -89,8 +89,8 @@ def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measure
         corpus = load_planned(spec, task.data, task.contents)
         model, on_device, clock = trained_model(spec, corpus, weights).to(device), corpus.to(device), Clock(device)
         evaluation, uncounted_id = spec.train.evaluation, corpus.uncounted_id
-        valid, counted = score_tokens(model, on_device.valid, evaluation, uncounted_id=uncounted_id, clock=clock)
-        test, tokens = score_tokens(model, on_device.test, evaluation, uncounted_id=uncounted_id, clock=clock)
+        valid, counted = evaluate(model, on_device.valid, evaluation, uncounted_id=uncounted_id, clock=clock)
+        test, tokens = evaluate(model, on_device.test, evaluation, uncounted_id=uncounted_id, clock=clock)
         nll, more = {"valid": counted.counted_N, "test": tokens.counted_N}, {}
         if (right := score_from_the_right(model, on_device, evaluation, beat=lambda: None)) is not None:
             more, nll["test" + FROM_THE_RIGHT] = {"test_ppl_from_the_right": right[0].ppl}, right[1].counted_N

@@ -19,7 +19,7 @@ from harness.plan.specs import ComponentSpec
 from harness.protocols import Hidden
 from harness.registry import BACKBONES
 from harness.training.clocks import Clock
-from harness.training.evaluation import TokenNll, evaluate
+from harness.training.evaluation import evaluate
 from harness.training.step import SegmentLoss
 from harness.trial.run import run
 from harness.verification.measured import VerificationOptions, evaluate_again
@@ -154,8 +154,7 @@ def test_no_position_sees_the_token_that_it_predicts(head, trial):
 def test_from_the_right_every_token_but_the_last_is_scored_once_from_the_rest_of_its_segment(trial):
     spec = trial("softmax").train.evaluation.model_copy(update={"eval_batch_size": 2, "seq_len": 3})
     built, text_N = model().eval(), TOKENS.flatten()  # 12 tokens: 11 pairs, two columns of 6; the last pair is filler
-    kept = TokenNll(len(text_N), CPU)
-    score = evaluate(built.from_the_right(), text_N, spec, uncounted_id=None, clock=Clock(CPU), keep=kept)
+    score, kept = evaluate(built.from_the_right(), text_N, spec, uncounted_id=None, clock=Clock(CPU))
     expected = {}
     for begin in (0, 3, 6, 9):
         end = begin + 3  # the segment reads tokens end .. begin + 1 and predicts end - 1 .. begin

@@ -11,7 +11,7 @@ from harness.diagnostics.positions import contexts, segments_with
 from harness.errors import ExecutionError
 from harness.plan.specs import ComponentSpec
 from harness.training.clocks import Clock
-from harness.training.evaluation import TokenNll, evaluate
+from harness.training.evaluation import evaluate
 
 MFS = {"head": ComponentSpec(name="mfs")}
 
@@ -37,9 +37,8 @@ def test_all_contexts_have_the_losses_of_the_evaluation(backbone, more):
         ]
     )
     tokens_N, spec = of.corpus.valid, of.spec.train.evaluation
-    keep = TokenNll(len(tokens_N), of.device)
     wide = copy.deepcopy(of.model).double()
-    evaluate(wide, tokens_N, spec, uncounted_id=None, clock=Clock(of.device), keep=keep)
+    _, keep = evaluate(wide, tokens_N, spec, uncounted_id=None, clock=Clock(of.device))
     expected = keep.nll_N[~keep.nll_N.isnan()].double()  # kept in float32
     assert len(found) == len(expected) == len(nll)
     torch.testing.assert_close(nll.sort().values, expected.sort().values, rtol=0, atol=1e-5)

@@ -182,7 +182,7 @@ class Host(Alone):
         made = Checkpoint(trial="0" * 12, position=position, best_epoch=best, session=about, parts=states)
         Checkpoints(self.folder).save(made)
 
-    def save_best(self, weights, epoch):
+    def save_best(self, weights, epoch, tokens):
         """See harness.training.loop.Host."""
         Checkpoints(self.folder).save_best(weights, epoch)
 

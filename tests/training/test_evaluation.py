@@ -14,7 +14,7 @@ from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
-from harness.training.evaluation import Score, TokenNll, evaluate, references, text_scores, unigram_ppl
+from harness.training.evaluation import Score, evaluate, references, text_scores, unigram_ppl
 
 
 class Bigram(nn.Module):
@@ -44,7 +44,7 @@ def bigram(vocab_size=5):
 
 
 def score(model, tokens, spec, uncounted_id=None):
-    return evaluate(model, tokens, spec, uncounted_id=uncounted_id, clock=Clock(torch.device("cpu")))
+    return evaluate(model, tokens, spec, uncounted_id=uncounted_id, clock=Clock(torch.device("cpu")))[0]
 
 
 @pytest.mark.parametrize("eval_batch_size", [1, 3, 7, 50])
@@ -245,8 +245,7 @@ def test_without_a_training_split_there_is_no_unigram():
 def test_each_token_is_kept_at_its_place_with_its_offset(changes, offsets, unscored):
     model, tokens = bigram(), torch.randint(5, (12,), generator=torch.Generator().manual_seed(1))
     table = model.backbone.embedding.weight.double().log_softmax(-1)
-    kept, clock = TokenNll(len(tokens), torch.device("cpu")), Clock(torch.device("cpu"))
-    found = evaluate(model, tokens, eval_spec(**changes), uncounted_id=None, clock=clock, keep=kept)
+    found, kept = evaluate(model, tokens, eval_spec(**changes), uncounted_id=None, clock=Clock(torch.device("cpu")))
     scored = [place for place in range(12) if place not in unscored]
     assert (~kept.nll_N.isnan()).nonzero().flatten().tolist() == scored
     expected = torch.tensor([-table[tokens[place - 1], tokens[place]].item() for place in scored])

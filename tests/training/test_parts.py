@@ -111,7 +111,7 @@ def test_averaged_weights_are_validated_kept_and_left_in_the_model_and_others_tr
     assert all(map(torch.equal, averaged.averaging.average, plain.model.parameters()))
     best = Checkpoints(tmp_path / "averaged").best_weights(averaged.fitted.best_epoch, CPU)
     averaged.model.load_state_dict(best)
-    assert averaged._score() == averaged.fitted.best
+    assert averaged._score()[0] == averaged.fitted.best
 
 
 @pytest.mark.guards("graph-restores-parts")

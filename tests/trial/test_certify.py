@@ -192,6 +192,13 @@ def test_a_leak_after_one_word_of_thirty_is_found(train, tmp_path, cheating):
     assert ASKED in record.message
 
 
+def test_what_is_read_from_the_right_does_not_know_what_was_read_from_the_left(tmp_path, cheating):
+    (spec,) = suite(tmp_path, ["softmax"], ["{left_known: {d_model: 8, num_layers: 1}}"]).trials
+    record = ran(spec, tmp_path)
+    assert record.status == "invalid"
+    assert ASKED in record.message
+
+
 def test_what_stays_in_one_row_may_not_depend_on_what_is_in_others(tmp_path, cheating):
     (spec,) = suite(tmp_path, ["softmax"], ["{mixing_rows: {d_model: 8, num_layers: 1}}"]).trials
     record = ran(spec, tmp_path)

@@ -96,7 +96,7 @@ def test_one_epoch_and_a_half_equal_a_loop_over_six_segments(tmp_path):
 def test_a_part_of_an_epoch_is_validated_kept_and_followed_by_the_schedule(losses, best, rate, tmp_path, monkeypatch):
     scores = [Score(nll_sum=10 * loss, num_scored=10, num_counted=10) for loss in losses]
     left = iter(scores)
-    monkeypatch.setattr("harness.training.loop.evaluate", lambda *given, **more: next(left))
+    monkeypatch.setattr("harness.training.loop.evaluate", lambda *given, **more: (next(left), None))
     done, _ = trained(spec(epochs=1.5, schedule={"plateau": {"factor": 0.5}}), tmp_path)
     assert [point.valid_ppl for point in done.fitted.curve] == pytest.approx([math.exp(loss) for loss in losses])
     assert (done.fitted.best_epoch, done.fitted.last) == (best, scores[1])

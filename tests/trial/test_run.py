@@ -77,7 +77,7 @@ def test_divergence_is_a_status_with_one_line_and_a_log(tiny_suite, tmp_path):
 @pytest.mark.guards("perplexity-of-record")
 def test_a_perplexity_that_no_record_may_hold_is_a_trial_that_diverged(tiny_suite, tmp_path, monkeypatch):
     score = Score(nll_sum=700.0, num_scored=1, num_counted=1)  # e^700 is 1e304, which is a float
-    monkeypatch.setattr("harness.training.evaluation.evaluate", lambda *arguments, **more: score)
+    monkeypatch.setattr("harness.training.evaluation.evaluate", lambda *arguments, **more: (score, None))
     record = execute(plan.load(tiny_suite).trials[0], tmp_path)
     assert record.status == "diverged"
     assert record.message.startswith("Diverged: test perplexity is 1.0142320547350045e+304")

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from harness.backbones.bilstm import BidirectionalLSTM
 from harness.backbones.lstm import StackedLSTM
 from harness.distributions import Logits
 from harness.protocols import Hidden
@@ -121,6 +122,7 @@ class Lying(Logits):
 
 
 ASKED = []  # heads of the kind honest_once that were asked for log_probs
+LEFT = []  # not empty where LeftKnown has read from the left
 TOLD = []  # what the backbone `telling` has told the head: the next token of each position
 
 
@@ -148,6 +150,17 @@ class LookingAhead(StackedLSTM):
         next_BTD = nn.functional.pad(self.embedding(tokens_BT)[:, 1:], (0, 0, 0, 1))
         looks_BT1 = (tokens_BT % self.one_in == 0)[..., None]
         return Hidden((*layers[:-1], layers[-1] + looks_BT1 * next_BTD), state)
+
+
+class LeftKnown(BidirectionalLSTM):
+    """A bidirectional LSTM that reads from the right in another way where it has read from the left before."""
+
+    def forward(self, tokens_BT, state=None) -> Hidden:
+        LEFT.append(True)
+        return super().forward(tokens_BT, state)
+
+    def reversed_states(self, tokens_BT) -> Hidden:
+        return Hidden(tuple((2 if LEFT else 1) * layer for layer in super().reversed_states(tokens_BT).layers))
 
 
 class MixingRows(StackedLSTM):
