@@ -60,7 +60,7 @@ GpusPerTrial = Annotated[float | None, typer.Option(min=0, help="GPUs for a tria
 CpusPerTrial = Annotated[
     int | None, typer.Option(min=1, help="Number of CPU cores, and of torch threads, of each trial.")
 ]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again, and uncertified ones.")]
 Force = Annotated[bool, typer.Option("--force", help="Run finished trials again.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Use finished trials although their code has changed since.")]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop at the first trial that fails.")]

@@ -22,7 +22,7 @@ class RunOptions:
         device: 'auto' uses a GPU if there is one.
         cpus_per_trial: CPU cores and torch threads of a trial; None: as the suite says.
         gpus_per_trial: GPUs of a trial, or a share of one; None: as the suite says.
-        retry_failed: run failed trials again.
+        retry_failed: run failed trials again, and those that could not be certified.
         force: run finished trials again.
         keep: use finished trials although their code has changed since.
         shared: other programs use this machine, so the times are marked as shared.

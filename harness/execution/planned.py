@@ -185,7 +185,8 @@ def planned(
 def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> list[TrialSpec]:
     """The selected trials that can run now: those that tuning asks for; the trials of the table when it asks for none.
 
-    A trial runs if it has no record; with `retry_failed` also if it failed, with `force` in any case; and once.
+    A trial runs if it has no record; with `retry_failed` also if it failed or has no certificate,
+    with `force` in any case; and once.
 
     Args:
         tried: the ids of the trials that were run by this command.
@@ -196,7 +197,9 @@ def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> l
         record = records.found.get(trial.id)
         if trial.id in tried:
             return False
-        return options.force or record is None or (options.retry_failed and record.status != "ok")
+        if options.force or record is None:
+            return True
+        return options.retry_failed and (record.status != "ok" or bool(record.not_certified))
 
     suite, asked = records.suite, []
     for row in chosen_rows(suite, options.only):

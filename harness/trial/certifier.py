@@ -54,7 +54,7 @@ def begin(task: Task) -> None:
 
 
 def start() -> Path:
-    """The address of the process for this one, which is started once."""
+    """The address of the process for this one, which is started once. Raises OSError."""
     return _started(os.getpid(), home(), tuple(sys.path)).address
 
 

@@ -1,6 +1,7 @@
 """Tuning methods: what is due, and that a new method is one class."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import handmade
 import pytest
@@ -103,6 +104,15 @@ def test_what_has_a_record_runs_again_only_where_that_is_asked_for(made, options
     assert [trial.seed for trial in todo] == [9] * again  # tuning trials come first
     later = due(records, RunOptions(**options), {trial.id for trial in todo})
     assert [trial.seed for trial in later] == ([1, 2] * (again // 4) if "force" in options else [])
+
+
+def test_a_trial_that_could_not_be_certified_runs_again_with_those_that_failed(made):
+    _, records = made(SUITE, best_at)
+    trial = records.suite.trials[-1].id
+    without = {"certificate": None, "not_certified": "no process"}
+    records = replace(records, table={**records.table, trial: records.table[trial].model_copy(update=without)})
+    assert not due(records, RunOptions())
+    assert [each.id for each in due(records, RunOptions(retry_failed=True))] == [trial]
 
 
 def test_successive_halving_is_one_class(made, monkeypatch):

@@ -10,6 +10,7 @@ out of memory beside others.
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,9 @@ def execute(execution: Execution, on_event: OnEvent) -> None:
     """See harness.execution.executors.Executor. All nodes of a cluster must be able to write to the records' folder."""
     with ray_session(execution.address) as failures:
         allocation = _prepare(execution)
-        tasks = [replace(task, certifier=certifier.start()) for task in allocation.tasks]
+        tasks = allocation.tasks
+        with suppress(OSError):  # each worker tries again, and says why it cannot
+            tasks = [replace(task, certifier=certifier.start()) for task in tasks]
         watcher = Watcher(tasks, on_event, fail_fast=execution.fail_fast)
         with scratch_folder(execution.tasks[0].runs, execution.address) as scratch:
 
