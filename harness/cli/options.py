@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from harness.errors import HarnessError, Interruption
+from harness.execution import EXECUTORS
 
 console = Console(width=None if sys.stdout.isatty() else 160)
 errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
@@ -22,9 +23,7 @@ class Interrupted(HarnessError):
     exit_code = 130
 
 
-class Executor(StrEnum):
-    ray = "ray"
-    inline = "inline"
+Executor = StrEnum("Executor", {name: name for name in EXECUTORS})
 
 
 class Device(StrEnum):

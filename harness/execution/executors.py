@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 import torch
 
 from harness.errors import ExecutionError, StorageError
+from harness.execution import EXECUTORS
 from harness.kernels import products
 from harness.machine.environment import resolve_device
 from harness.plan.specs import TrialSpec
@@ -31,7 +32,6 @@ from harness.trial.log import LOG_NAME
 from harness.trial.run import tidy
 from harness.trial.task import Task
 
-EXECUTORS = {"inline": "harness.execution.inline", "ray": "harness.execution.ray.tuner"}  # imported when they run
 LOCAL = "local"  # the address that stands for this machine alone, without a cluster
 Node = dict[str, float]  # resource ('CPU', 'GPU') -> how much of it a node has
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
+from harness.execution import EXECUTORS
 from harness.execution.executors import LOCAL
 from harness.plan.reader import results_option
 
@@ -34,7 +35,7 @@ class RunOptions:
 
     overrides: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
-    executor: Literal["ray", "inline"] = "ray"
+    executor: str = "ray"
     address: str = LOCAL
     device: Literal["auto", "cpu", "cuda"] = "auto"
     cpus_per_trial: int | None = None
@@ -49,6 +50,8 @@ class RunOptions:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
+        if self.executor not in EXECUTORS:
+            raise ExecutionError(f"there is no executor '{self.executor}'; there are: {', '.join(EXECUTORS)}")
         if self.force and self.keep:
             raise ExecutionError("--force trains finished trials again and --keep keeps them: use only one of the two")
 

@@ -12,22 +12,20 @@ While a trial runs it has several checkpoints, and the weights of the best epoch
 
 import math
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from harness.execution.options import RunOptions
 from harness.machine.files import existing
 from harness.plan.loaded_suite import Suite
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
 from harness.plan.specs import TrainSpec, TrialSpec
-from harness.plan.tuning import Choice, Point
+from harness.plan.tuning import Point
 from harness.printable import counted
 from harness.records import choices, store
-from harness.records.choices import Records
 from harness.records.record import TrialRecord
 from harness.report import retraining
 from harness.report.evidence import printed_numbers
@@ -180,34 +178,6 @@ def planned(
         later=_later(suite, chosen_rows(suite, only)),
         outdated=retraining.sentences(suite, (*tuning, *specs), records, *options),
     )
-
-
-def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> list[TrialSpec]:
-    """The selected trials that can run now: those that tuning asks for; the trials of the table when it asks for none.
-
-    A trial runs if it has no record; with `retry_failed` also if it failed or has no certificate,
-    with `force` in any case; and once.
-
-    Args:
-        tried: the ids of the trials that were run by this command.
-    Raises: SuiteError for a wrong condition.
-    """
-
-    def again(trial: TrialSpec) -> bool:
-        record = records.found.get(trial.id)
-        if trial.id in tried:
-            return False
-        if options.force or record is None:
-            return True
-        return options.retry_failed and (record.status != "ok" or bool(record.not_certified))
-
-    suite, asked = records.suite, []
-    for row in chosen_rows(suite, options.only):
-        tuned = suite.tuning.rows[row]
-        trials = [trial for trial in tuned.tuning_trials if trial.id in records.tuning and not again(trial)]
-        step = tuned.next({trial.id: choices.perplexity(records.tuning[trial.id]) for trial in trials})
-        asked += [] if isinstance(step, Choice) else filter(again, step)
-    return asked or [trial for trial in chosen_trials(suite, options.only) if again(trial)]
 
 
 def _later(suite: Suite, rows: Iterable[int]) -> list[LaterTrials]:

@@ -19,13 +19,13 @@ from harness.errors import ExecutionError, FewerTrialsError, Interruption, Stora
 from harness.execution.executors import Execution, Resources, run_trials, tidy_finished, without_weights
 from harness.execution.live import LiveView, Reporter
 from harness.execution.options import RunOptions, repeated
-from harness.execution.planned import due
 from harness.execution.timed import time_rows
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import RESULTS
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning, select
 from harness.plan.specs import TrialSpec
 from harness.plan.suite_file import MeasureSpec
+from harness.plan.tuning import Choice
 from harness.printable import counted
 from harness.records import choices, store
 from harness.records.choices import Records
@@ -159,6 +159,34 @@ def _read(run: _Run, suite: Suite, rows: Sequence[int] = (), tried: Collection[s
     """Read the records, and again if the choices of these rows are stored now."""
     records = choices.read(suite, run.results, run.reporter.warn)
     return choices.read(suite, run.results, run.reporter.warn) if choices.keep(records, rows, tried) else records
+
+
+def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> list[TrialSpec]:
+    """The selected trials that can run now: those that tuning asks for; the trials of the table when it asks for none.
+
+    A trial runs if it has no record; with `retry_failed` also if it failed or has no certificate,
+    with `force` in any case; and once.
+
+    Args:
+        tried: the ids of the trials that were run by this command.
+    Raises: SuiteError for a wrong condition.
+    """
+
+    def again(trial: TrialSpec) -> bool:
+        record = records.found.get(trial.id)
+        if trial.id in tried:
+            return False
+        if options.force or record is None:
+            return True
+        return options.retry_failed and (record.status != "ok" or bool(record.not_certified))
+
+    suite, asked = records.suite, []
+    for row in chosen_rows(suite, options.only):
+        tuned = suite.tuning.rows[row]
+        trials = [trial for trial in tuned.tuning_trials if trial.id in records.tuning and not again(trial)]
+        step = tuned.next({trial.id: choices.perplexity(records.tuning[trial.id]) for trial in trials})
+        asked += [] if isinstance(step, Choice) else filter(again, step)
+    return asked or [trial for trial in chosen_trials(suite, options.only) if again(trial)]
 
 
 def _train(run: _Run, records: Records, tracking: SafeTracker) -> tuple[Records, set[str]]:

@@ -45,7 +45,8 @@ class Form:
 
     Args:
         what, instead: what it is, and what runs where it is left out, for people.
-        fits: whether it is made for a mixture; the second argument says whether gradients are wanted.
+        fits: whether it is made for a mixture, and for the device that holds it; the second argument says whether
+            gradients are wanted.
         mean_nll: for given weights; None: the weighted mean of `nll` is taken.
         nll: (N,) from mixture and targets, with gradients where the mixture's tensors require them.
         checked: whether it has to agree with the equations; the equations themselves have not.

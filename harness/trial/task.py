@@ -23,7 +23,7 @@ class Task:
         runs: absolute folder of the suite's records; the trial writes to <runs>/<id> only.
         data: folder of the corpora's files.
         device: 'auto', 'cpu' or 'cuda'; the executor replaces 'auto'.
-        executor: 'ray' or 'inline'.
+        executor: of harness.execution.EXECUTORS. 'inline': in the command's own process.
         threads: torch threads of a worker, which are its CPU cores; set by the executor.
         gpus: GPUs of a worker, or a share of one; set by the executor.
         shared: other trials can run at the same time, as the executor sees it.

@@ -50,7 +50,7 @@ class Watch:
     def __enter__(self) -> "Watch":
         with contextlib.ExitStack() as stack:
             if self.limits != TimeoutSpec():
-                guard = _exit_when_silent(self.folder) if self.task.executor == "ray" else _alarm()
+                guard = _alarm() if self.task.executor == "inline" else _exit_when_silent(self.folder)
                 self._arm = stack.enter_context(guard)
             self.beat()
             self._stack = stack.pop_all()

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from harness.corpora.download import DEFAULT_DATA
+from harness.errors import ExecutionError
 from harness.execution.options import RunOptions, repeated
 
 RESULTS = Path("results")
@@ -30,3 +33,8 @@ def test_how_and_where_trials_run_is_repeated_and_which_ones_is_not():
         *("--no-tracking", "--shared", "--results", "there", "--data", "texts"),
     ]
     assert repeated(RunOptions(address="ray://host:1"), RESULTS, DEFAULT_DATA) == ["--address", "ray://host:1"]
+
+
+def test_an_executor_that_does_not_exist_is_refused():
+    with pytest.raises(ExecutionError, match="there is no executor 'slurm'; there are: ray, inline"):
+        RunOptions(executor="slurm")

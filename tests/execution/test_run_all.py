@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.errors import ExecutionError
-from harness.execution.ray.tuner import MAX_FITS, Watcher, run_all
+from harness.execution.watcher import MAX_FITS, Watcher, run_all
 from harness.records import store
 
 
@@ -19,7 +19,7 @@ class Executor:
 
     def run(self, tasks, *, fail_fast=False):
         self.watcher = Watcher(tasks, self.listener or (lambda event: None), fail_fast=fail_fast)
-        run_all(self.watcher, self.fit)
+        run_all(self.watcher, self.fit, runner="Ray")
         return {trial: end.record for trial, end in self.watcher.ends.items()}
 
     def fit(self, tasks, at_once):

@@ -9,7 +9,7 @@ import pytest
 from harness import plan
 from harness.errors import RecordError, SuiteError
 from harness.execution.options import RunOptions
-from harness.execution.planned import due
+from harness.execution.run_suite import due
 from harness.plan import tuning
 from harness.plan.specs import TrialSpec
 from harness.plan.tuning import Choice, TunedRow, TuneSpec, lowest

@@ -13,7 +13,7 @@ from harness import plan
 from harness.errors import CorpusError, ExecutionError
 from harness.execution import inline
 from harness.execution.executors import Execution, Resources
-from harness.execution.ray.tuner import Watcher, run_all
+from harness.execution.watcher import Watcher, run_all
 from harness.heads.softmax import Softmax
 from harness.plan.suite_file import TimeoutSpec
 from harness.records import store
@@ -90,7 +90,7 @@ def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, set
         raise ConnectionError("the head node is gone")
 
     with pytest.raises(ExecutionError, match="the head node is gone"):
-        run_all(watcher, fit)
+        run_all(watcher, fit, runner="Ray")
     assert store.digests(setting.keywords["runs"], [spec.id for spec in specs]) == {}
 
 

@@ -3,13 +3,11 @@
 Ray only schedules. A trial is finished when its record verifies, not when Tune says TERMINATED. There is no early
 stopping of any kind: a benchmark that stops slow starters measures nothing.
 
-Tune itself can fail: when Ray's memory monitor kills one worker, all trials end. Those that were running then are tried
-once more, one at a time; one with which Tune fails again is the cause, and its record says so. So is a trial that ran
-out of memory beside others.
+Tune itself can fail: when Ray's memory monitor kills one worker, all trials end (harness/execution/watcher.py).
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,39 +17,36 @@ import ray
 from ray import tune
 from ray.tune.trainable.function_trainable import wrap_function
 
+from harness.containment import first_line
 from harness.errors import CorpusError, ExecutionError, StorageError
 from harness.execution.executors import (
     LOCAL,
     Allocation,
-    Event,
     Execution,
-    GuardedListener,
     OnEvent,
     allocate,
     check_workers,
 )
 from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
 from harness.execution.ray.session import packed, ray_session, scratch_folder, unpacked
+from harness.execution.watcher import Watcher, run_all
 from harness.machine.stop_request import StopRequest
 from harness.plan.specs import TrialSpec
 from harness.records import store
-from harness.records.record import Status, TrialRecord
+from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, HEADS, home
 from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
 from harness.trial import certifier
-from harness.trial.run import give_up, run
+from harness.trial.run import run
 from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
 from harness.trial.turns import timed
 
-MAX_FITS = 3  # that may fail without a trial that is to blame
 _STOP = StopRequest()  # of a worker's process, by a signal or by Tune
 _IDLE = threading.Event()  # no trial is under way in this worker
 _IDLE.set()
-
-Fit = Callable[[list[Task], int | None], None]  # runs trials, so many at the same time
 
 
 def execute(execution: Execution, on_event: OnEvent) -> None:
@@ -69,7 +64,7 @@ def execute(execution: Execution, on_event: OnEvent) -> None:
                 with stop.deferring():  # the trials end, and their workers save them first
                     _fit(some, at_once or allocation.max_concurrent, watcher, scratch, stop)
 
-            run_all(watcher, fit)
+            run_all(watcher, fit, runner="Ray")
         failures += [end for end in watcher.ends.values() if not end.ok]
 
 
@@ -117,7 +112,7 @@ def _refuse_classes_of_session(specs: list[TrialSpec]) -> None:
                 )
 
 
-def _fit(tasks: list[Task], at_once: int | None, watcher: "Watcher", scratch: Path, stop: StopRequest) -> None:
+def _fit(tasks: list[Task], at_once: int | None, watcher: Watcher, scratch: Path, stop: StopRequest) -> None:
     """Run trials of one worker under Ray Tune, then those of several workers under Ray Train."""
     alone = [task for task in tasks if task.spec.train.data_parallel == 1]
     together = [task for task in tasks if task.spec.train.data_parallel > 1]
@@ -129,7 +124,7 @@ def _fit(tasks: list[Task], at_once: int | None, watcher: "Watcher", scratch: Pa
         train_together(together, at_once, watcher, scratch, stop)
 
 
-def _tuner(tasks: list[Task], at_once: int | None, watcher: "Watcher", scratch: Path, stop: StopRequest) -> tune.Tuner:
+def _tuner(tasks: list[Task], at_once: int | None, watcher: Watcher, scratch: Path, stop: StopRequest) -> tune.Tuner:
     listener = Listener(watcher, stop)
     return tune.Tuner(
         TrialWorker,
@@ -162,7 +157,7 @@ class Listener(tune.Callback, tune.Stopper):
         stop: whether the driver was asked to stop.
     """
 
-    def __init__(self, watcher: "Watcher", stop: StopRequest):
+    def __init__(self, watcher: Watcher, stop: StopRequest):
         self._watcher, self._stop = watcher, stop
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -197,7 +192,7 @@ class Listener(tune.Callback, tune.Stopper):
         """Tune starts no further worker for the trial: its workers died too often."""
         error = trial.get_error()
         cause = getattr(error, "cause", None) or error
-        reason = _first_line(cause) if cause else "no reason given"
+        reason = first_line(cause) if cause else "no reason given"
         self._watcher.died(trial_id(trial), f"the worker died {MAX_FAILURES + 1} times ({reason})")
 
 
@@ -247,120 +242,3 @@ class TrialWorker(wrap_function(run_trial)):
         """Tune ends this worker. A trial under way learns of it when it reports its progress, and is waited for."""
         super().cleanup()
         _IDLE.wait(STOP_SECONDS)
-
-
-class Watcher:
-    """Keeps which trials are running and how the others ended, and passes events on. Trials are named by their ids.
-
-    Args:
-        on_event: called with each event.
-        fail_fast: set `stopped` when the first trial fails.
-    """
-
-    def __init__(self, tasks: list[Task], on_event: OnEvent, *, fail_fast: bool = False):
-        self.fail_fast, self.stopped = fail_fast, False
-        self.tasks = {task.id: task for task in tasks}
-        self.running: set[str] = set()
-        self.ends: dict[str, Event] = {}
-        self._report, self._reasons = GuardedListener(on_event), {}
-
-    def started(self, trial: str) -> None:
-        """A worker starts a trial, for the first time or again."""
-        self.running.add(trial)
-        self._report(Event(kind="started", spec=self.tasks[trial].spec))
-
-    def progress(self, trial: str, progress: Progress) -> None:
-        """A trial reported its progress."""
-        self._report(Event(kind="progress", spec=self.tasks[trial].spec, progress=progress))
-
-    def lost(self, trial: str, reason: str) -> None:
-        """A trial will end without a record, for this reason."""
-        self._reasons[trial] = reason
-
-    def ended(self, trial: str) -> None:
-        """The worker has finished a trial, with a record or without one. Later reports of its end are ignored."""
-        if trial in self.ends:  # guard: after-the-end
-            return
-        otherwise = "ended by --fail-fast" if self.stopped else "the worker ended without a record"
-        self._finish(trial, self._new_record(trial), self._reasons.get(trial, otherwise))
-
-    def died(self, trial: str, message: str, status: Status = "error") -> None:
-        """No worker is left that could write the trial's record, so it is written here."""
-        if trial in self.ends:
-            return
-        try:
-            record = give_up(self.tasks[trial], status, message)
-        except Exception as fault:  # the other trials run even if this record cannot be written
-            self._finish(trial, None, f"{message}; {fault}")
-        else:
-            self._finish(trial, record)
-
-    def again(self, trial: str) -> None:
-        """A trial is tried again; its record will be replaced."""
-        record = self.ends.pop(trial).record
-        self.tasks[trial] = replace(self.tasks[trial], replaces=store.digest(record))
-
-    def _new_record(self, trial: str) -> TrialRecord | None:
-        """The trial's record; None when there is none, or when it is of an earlier run."""
-        task = self.tasks[trial]
-        found, _ = store.load_all(task.runs, [trial])
-        if trial in found and store.digest(found[trial]) != task.replaces:  # guard: record-of-earlier-run last
-            return found[trial]
-        return None
-
-    def _finish(self, trial: str, record: TrialRecord | None, message: str = "") -> None:
-        self.running.discard(trial)
-        end = Event(kind="finished", spec=self.tasks[trial].spec, record=record, message="" if record else message)
-        self.ends[trial] = end
-        self.stopped = self.stopped or (self.fail_fast and not end.ok)  # guard: fail-fast-ray
-        self._report(end)
-
-
-def run_all(watcher: Watcher, fit: Fit) -> None:
-    """Run all trials of a watcher, also when Ray fails, and those once more, alone, that ran out of memory beside
-    others.
-
-    Args:
-        fit: an exception of it is Ray's, since trials that fail have records.
-    Raises: ExecutionError when Ray fails repeatedly and no trial is to blame.
-    """
-    suspects: set[str] = set()
-    _until_ended(watcher, fit, suspects)
-    hungry = {trial for trial, end in watcher.ends.items() if end.record is not None and end.record.status == "oom"}
-    # guard: alone-only-once - suspects ->
-    again = [trial for trial in watcher.tasks if trial in hungry - suspects and watcher.tasks[trial].shared]
-    if not watcher.stopped:  # guard: oom-retried-alone
-        for trial in again:
-            watcher.again(trial)
-        _until_ended(watcher, fit, set(again))
-
-
-def _until_ended(watcher: Watcher, fit: Fit, suspects: set[str]) -> None:
-    """Fit until all trials have ended. Suspects run one at a time, before the others; those that are found are added.
-    A suspect with which Ray runs out of memory is given up.
-    """
-    failed = 0
-    while not watcher.stopped and (left := [task for task in watcher.tasks.values() if task.id not in watcher.ends]):
-        alone = [replace(task, retries=task.retries + 1, memory_share=1.0) for task in left if task.id in suspects]
-        ended, fault = len(watcher.ends), None
-        try:
-            fit(alone or left, 1 if alone else None)
-        except Exception as crash:  # guard: ray-fails
-            fault = crash
-        running = set(watcher.running)
-        watcher.running.clear()
-        reason = _first_line(fault) if fault else "it ran no trial"
-        # guard: ray-gone-no-fault -> fault and alone and running.update(suspects) is None
-        if fault and alone and "memory" in reason.lower():
-            for trial in running:
-                # guard: second-ray-failure
-                watcher.died(trial, f"Ray failed twice with this trial, the second time alone ({reason})", "oom")
-        # guard: empty-fits-counted len(watcher.ends) == ended -> fault is not None
-        failed += len(watcher.ends) == ended and running <= suspects
-        if failed == MAX_FITS:  # guard: fits-limit -> failed == 2 * MAX_FITS
-            raise ExecutionError(f"Ray failed ({reason}); start the same command again to continue") from fault
-        suspects |= running  # guard: suspects-alone
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray import train
 from ray.train.torch import TorchConfig, TorchTrainer
@@ -20,17 +20,15 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from harness.errors import CorpusError, StorageError
 from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
 from harness.execution.ray.session import packed, unpacked
+from harness.execution.watcher import Watcher
 from harness.machine.stop_request import StopRequest
 from harness.training.data_parallel import PATIENCE_SECONDS, LostWorker, Workers
 from harness.training.loop import PROGRESS_SECONDS, Progress
 from harness.trial.run import Ended, follow, run, settle
 from harness.trial.task import Task
 
-if TYPE_CHECKING:
-    from harness.execution.ray.tuner import Watcher
 
-
-def train_together(tasks: list[Task], at_once: int, watcher: "Watcher", scratch: Path, stop: StopRequest) -> None:
+def train_together(tasks: list[Task], at_once: int, watcher: Watcher, scratch: Path, stop: StopRequest) -> None:
     """Run data-parallel trials, so many at the same time. A group that has lost a worker is followed by another
     one. When the watcher has stopped or with a request to stop, the groups save their trials and end.
 
@@ -66,7 +64,7 @@ def train_together(tasks: list[Task], at_once: int, watcher: "Watcher", scratch:
 class _Group:
     """The workers of one trial: its file of progress is written by the first of them and read here."""
 
-    def __init__(self, task: Task, watcher: "Watcher", scratch: Path):
+    def __init__(self, task: Task, watcher: Watcher, scratch: Path):
         self.task, self._watcher = task, watcher
         self.stop_file = scratch / f"{task.id}.stop"
         self._progress_file, self._read = scratch / f"{task.id}.jsonl", 0
