@@ -1,0 +1,136 @@
+"""Watch trials that run in other processes: which of them are under way, how the others ended, and what is run again
+when the program that runs them fails.
+
+Trials that were under way when it failed are tried once more, one at a time; one with which it fails again is the
+cause, and its record says so. So is a trial that ran out of memory beside others.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from harness.containment import first_line
+from harness.errors import ExecutionError
+from harness.execution.executors import Event, GuardedListener, OnEvent
+from harness.records import store
+from harness.records.record import Status, TrialRecord
+from harness.training.loop import Progress
+from harness.trial.run import give_up
+from harness.trial.task import Task
+
+MAX_FITS = 3  # that may fail without a trial that is to blame
+
+Fit = Callable[[list[Task], int | None], None]  # runs trials, so many at the same time
+
+
+class Watcher:
+    """Keeps which trials are running and how the others ended, and passes events on. Trials are named by their ids.
+
+    Args:
+        on_event: called with each event.
+        fail_fast: set `stopped` when the first trial fails.
+    """
+
+    def __init__(self, tasks: list[Task], on_event: OnEvent, *, fail_fast: bool = False):
+        self.fail_fast, self.stopped = fail_fast, False
+        self.tasks = {task.id: task for task in tasks}
+        self.running: set[str] = set()
+        self.ends: dict[str, Event] = {}
+        self._report, self._reasons = GuardedListener(on_event), {}
+
+    def started(self, trial: str) -> None:
+        """A worker starts a trial, for the first time or again."""
+        self.running.add(trial)
+        self._report(Event(kind="started", spec=self.tasks[trial].spec))
+
+    def progress(self, trial: str, progress: Progress) -> None:
+        """A trial reported its progress."""
+        self._report(Event(kind="progress", spec=self.tasks[trial].spec, progress=progress))
+
+    def lost(self, trial: str, reason: str) -> None:
+        """A trial will end without a record, for this reason."""
+        self._reasons[trial] = reason
+
+    def ended(self, trial: str) -> None:
+        """The worker has finished a trial, with a record or without one. Later reports of its end are ignored."""
+        if trial in self.ends:  # guard: after-the-end
+            return
+        otherwise = "ended by --fail-fast" if self.stopped else "the worker ended without a record"
+        self._finish(trial, self._new_record(trial), self._reasons.get(trial, otherwise))
+
+    def died(self, trial: str, message: str, status: Status = "error") -> None:
+        """No worker is left that could write the trial's record, so it is written here."""
+        if trial in self.ends:
+            return
+        try:
+            record = give_up(self.tasks[trial], status, message)
+        except Exception as fault:  # the other trials run even if this record cannot be written
+            self._finish(trial, None, f"{message}; {fault}")
+        else:
+            self._finish(trial, record)
+
+    def again(self, trial: str) -> None:
+        """A trial is tried again; its record will be replaced."""
+        record = self.ends.pop(trial).record
+        self.tasks[trial] = replace(self.tasks[trial], replaces=store.digest(record))
+
+    def _new_record(self, trial: str) -> TrialRecord | None:
+        """The trial's record; None when there is none, or when it is of an earlier run."""
+        task = self.tasks[trial]
+        found, _ = store.load_all(task.runs, [trial])
+        if trial in found and store.digest(found[trial]) != task.replaces:  # guard: record-of-earlier-run last
+            return found[trial]
+        return None
+
+    def _finish(self, trial: str, record: TrialRecord | None, message: str = "") -> None:
+        self.running.discard(trial)
+        end = Event(kind="finished", spec=self.tasks[trial].spec, record=record, message="" if record else message)
+        self.ends[trial] = end
+        self.stopped = self.stopped or (self.fail_fast and not end.ok)  # guard: fail-fast-ray
+        self._report(end)
+
+
+def run_all(watcher: Watcher, fit: Fit, *, runner: str) -> None:
+    """Run all trials of a watcher, also when the runner fails, and those once more, alone, that ran out of memory
+    beside others.
+
+    Args:
+        fit: an exception of it is the runner's, since trials that fail have records.
+        runner: the name of the program that runs the trials.
+    Raises: ExecutionError when the runner fails repeatedly and no trial is to blame.
+    """
+    suspects: set[str] = set()
+    _until_ended(watcher, fit, suspects, runner)
+    hungry = {trial for trial, end in watcher.ends.items() if end.record is not None and end.record.status == "oom"}
+    # guard: alone-only-once - suspects ->
+    again = [trial for trial in watcher.tasks if trial in hungry - suspects and watcher.tasks[trial].shared]
+    if not watcher.stopped:  # guard: oom-retried-alone
+        for trial in again:
+            watcher.again(trial)
+        _until_ended(watcher, fit, set(again), runner)
+
+
+def _until_ended(watcher: Watcher, fit: Fit, suspects: set[str], runner: str) -> None:
+    """Fit until all trials have ended. Suspects run one at a time, before the others; those that are found are added.
+    A suspect with which the runner runs out of memory is given up.
+    """
+    failed = 0
+    while not watcher.stopped and (left := [task for task in watcher.tasks.values() if task.id not in watcher.ends]):
+        alone = [replace(task, retries=task.retries + 1, memory_share=1.0) for task in left if task.id in suspects]
+        ended, fault = len(watcher.ends), None
+        try:
+            fit(alone or left, 1 if alone else None)
+        except Exception as crash:  # guard: ray-fails
+            fault = crash
+        running = set(watcher.running)
+        watcher.running.clear()
+        reason = first_line(fault) if fault else "it ran no trial"
+        # guard: ray-gone-no-fault -> fault and alone and running.update(suspects) is None
+        if fault and alone and "memory" in reason.lower():
+            for trial in running:
+                # guard: second-ray-failure
+                watcher.died(trial, f"{runner} failed twice with this trial, the second time alone ({reason})", "oom")
+        # guard: empty-fits-counted len(watcher.ends) == ended -> fault is not None
+        failed += len(watcher.ends) == ended and running <= suspects
+        if failed == MAX_FITS:  # guard: fits-limit -> failed == 2 * MAX_FITS
+            raise ExecutionError(f"{runner} failed ({reason}); start the same command again to continue") from fault
+        suspects |= running  # guard: suspects-alone
