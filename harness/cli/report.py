@@ -1,5 +1,6 @@
 """`harness report`: the plots and the page of a suite."""
 
+import re
 from typing import Annotated
 
 import typer
@@ -12,6 +13,22 @@ from harness.tracking import database
 from harness.tracking.description import description
 from harness.tracking.safe_tracker import SafeTracker
 
+NARROWEST, WIDEST = 2.5, 12.0  # inches
+A_WIDTH = "Of --figure: 3.3in or 84mm, one column of a paper."
+UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}  # in inches
+
+
+def inches(text: str) -> float:
+    """'84mm' -> 3.307. Raises typer.BadParameter."""
+    found = re.fullmatch(r"([0-9.]+)(in|cm|mm)", str(text) if isinstance(text, str) else f"{text}in")
+    try:
+        width = float(found[1]) * UNITS[found[2]]
+    except (TypeError, ValueError):
+        raise typer.BadParameter(f"'{text}' is no width; expected a number with in, cm or mm: 3.3in") from None
+    if not NARROWEST <= width <= WIDEST:
+        raise typer.BadParameter(f"{text} is not between {NARROWEST:g} and {WIDEST:g} inches")
+    return width
+
 
 def report(
     suite: SuitePath,
@@ -19,14 +36,23 @@ def report(
     only: Only = [],  # noqa: B006
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
+    figure: Annotated[
+        str | None, typer.Option("--figure", metavar="NAME", help="Write this plot only, as PDF for a paper: forest.")
+    ] = None,
+    width: Annotated[float, typer.Option("--width", metavar="WIDTH", parser=inches, help=A_WIDTH)] = 3.3,
     no_title: Annotated[bool, typer.Option("--no-title", help="Draw no titles in the files of the plots.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the plots of a suite and one web page with everything known about its trials.
 
-    With --only, the files of the selected trials have names of their own.
+    With --only, the files of the selected trials have names of their own. With --figure, one plot is written for a
+    paper, and nothing else.
     """
     found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
+    if figure is not None:
+        for place in found.write_figure(figure, only, width=width):
+            say(f"figure: {place}")
+        return
     page, *plots = found.write_report(overwrite, only, titled=not no_title)
     if plots:
         say(f"plots: {plots[0].parent} ({len({place.stem for place in plots})}, each as .svg, .png and .pdf)")

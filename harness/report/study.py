@@ -22,11 +22,10 @@ from harness.plan.suite_file import Shape
 from harness.records import choices
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
-from harness.report import outputs
+from harness.report import outcome, outputs
 from harness.report.evidence.findings import Findings, find
 from harness.report.evidence.gather import Evidence, gather
 from harness.report.evidence.table_rows import Row
-from harness.report.page.summary import in_a_sentence
 from harness.report.table import chosen_columns, formats, suite_table
 from harness.report.table.content import Table
 from harness.report.table.short_form import Summary, of_suite
@@ -118,8 +117,8 @@ class Study:
         return of_suite(self._chosen(self._table("mixtures"), only))
 
     def found(self) -> str:
-        """What the suite found, in one sentence without a full stop."""
-        return in_a_sentence(self.findings)
+        """What the suite found, in one line without a full stop at its end."""
+        return outcome.in_a_line(self.findings)
 
     def write_table(self, overwrite: bool = False, shape: Shape | None = None) -> list[Path]:
         """Write the table in all forms below results/tables; returns the paths, markdown first.
@@ -169,6 +168,29 @@ class Study:
             if isinstance(plot, plots.LeftOut):
                 self.evidence.warn(f"no plot '{plot.title}': {plot.reason}")
         return list(content)
+
+    def write_figure(self, kind: str, only: Sequence[str] = (), *, width: float) -> list[Path]:
+        """Write one kind of plot for a paper: PDF files with embedded fonts and without titles, one for each corpus and
+        backbone, below results/plots/<suite>/paper. Returns their paths.
+
+        Args:
+            kind: 'forest', for example.
+            only: conditions as of `--only`.
+            width: in inches.
+        Raises: RecordError where there is no such plot, or it would show nothing; SuiteError where a condition is not
+            valid.
+        """
+        from harness.report.figures import plots
+
+        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
+        drawn = plots.draw(self.evidence, "", chosen, titled=False, kind=kind, width=width)
+        made = [plot for plot in drawn if not isinstance(plot, plots.LeftOut)]
+        if not made:
+            raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
+        folder = self.results / "plots" / suite_table.stem(self.suite) / "paper"
+        files = {folder / f"{plot.name}.{round(width, 2):g}in.pdf": plot.pdf for plot in made}
+        outputs.write(files, gone=(), overwrite=True)
+        return list(files)
 
     def _run(self) -> str:
         """The command that trains what is missing."""

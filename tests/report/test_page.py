@@ -10,7 +10,7 @@ import pytest
 
 from harness.records.record import CurvePoint
 from harness.records.sidecars import Timing
-from harness.report import outputs
+from harness.report import outcome, outputs
 from harness.report.evidence.findings import find
 from harness.report.figures import plots
 from harness.report.figures.style import Plot
@@ -235,11 +235,12 @@ def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidenc
     found = summary.summary(find(evidence), evidence.rows)
     # odd numbers of the records: 100 / (index + 3) for indices 0 to 4; the lowest mean is that of K = 5, seed 1
     assert found["Result"] == [
+        ("Nothing is decided: 2 seeds, 6 are needed.", ""),
         (
             "Lowest mean test perplexity of 3 rows, none of which can be ranked: mos(num_mixtures=5), 14.29 (1 seed), "
             "on markov with lstm.",
             "",
-        )
+        ),
     ]
     trust = [sentence for sentence, _ in found["Can it be trusted?"]]
     assert trust == [
@@ -356,7 +357,7 @@ def test_the_lowest_row_has_no_compatibility_switch_and_is_not_collapsed(suite_o
 
     def lowest(**ppls):
         made = [record_of(trial, test_ppl=ppls[trial.head.name]) for trial in suite.trials]
-        found = summary.lowest(handmade.evidence(suite, made).rows)
+        found = outcome.lowest(handmade.evidence(suite, made).rows)
         return [(row.trials[0].head.name, count) for row, count in found]
 
     # a unigram model has 1100, so 1045 and more are collapsed

@@ -22,6 +22,7 @@ from harness.report.figures.style import LOOKS, settings, shown, style
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
 KINDS = {
+    "forest": "Change against the baseline",
     "perplexity_by_mixtures": "Test perplexity by number of mixtures",
     "learning_curves": "Learning curves",
     "perplexity_by_time": "Test perplexity by training time",
@@ -40,7 +41,8 @@ class Kept:
 
     def __new__(cls, suite, made, **more):
         found = handmade.evidence(suite, made, **more)
-        names = ("suite", "records", "timings", "interrupted", "outdated", "printed", "runs", "rows", "trials")
+        names = ["suite", "records", "timings", "interrupted", "outdated", "printed", "runs", "rows"]
+        names += ["rows_without_point", "trials", "warn"]
         return SimpleNamespace(**{name: getattr(found, name) for name in names}, token_scores=cls.scores(found.records))
 
     @staticmethod
@@ -83,6 +85,7 @@ def kinds(monkeypatch):
 
     def keep(*names: str) -> None:
         monkeypatch.setattr(plots, "KINDS", tuple(kind for kind in plots.KINDS if kind.name in names))
+        monkeypatch.setattr(plots, "_of_baseline", lambda *given: [])
 
     return keep
 
@@ -344,7 +347,7 @@ def test_a_plot_that_would_show_nothing_is_left_out_with_its_reason(suite_of, re
     suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}\n", ""), ("table: {baseline: softmax}\n", "")))
     found = plots.draw(handmade.evidence(suite, [record_of(suite.trials[0], test_ppl=9.0)]), "small")
     reasons = {plot.title: plot.reason for plot in found}
-    assert list(reasons) == list(KINDS.values())
+    assert list(reasons) == list(KINDS.values())[1:]  # one head has no baseline
     assert reasons[KINDS["perplexity_by_mixtures"]] == "no finished trial's head has num_mixtures"
     assert reasons[KINDS["learning_curves"]] == "no finished trial has a curve of two epochs"
     assert reasons[KINDS["perplexity_by_time"]] == "no trial is finished with a time"

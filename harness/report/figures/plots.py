@@ -1,17 +1,21 @@
-"""The plots of a suite, as SVG, PNG and PDF: perplexity by mixtures, epochs, time and size, and where a gain is."""
+"""The plots of a suite, as SVG, PNG and PDF: changes against the baseline, perplexity by mixtures, epochs, time and
+size, and where a gain is.
+"""
 
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from matplotlib.axes import Axes
 
+from harness.errors import RecordError
+from harness.report.evidence.comparisons import compare
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
-from harness.report.figures import panels, tuning_panel
+from harness.report.figures import forest, panels, tuning_panel
 from harness.report.figures.style import Plot, finished, set_titles, settings
 
 ENDINGS = ("svg", "png", "pdf")
@@ -43,7 +47,13 @@ class Kind:
 
 
 def draw(
-    evidence: Evidence, suite: str, only: Container[str] | None = None, *, titled: bool = True
+    evidence: Evidence,
+    suite: str,
+    only: Container[str] | None = None,
+    *,
+    titled: bool = True,
+    kind: str | None = None,
+    width: float | None = None,
 ) -> tuple[Plot | LeftOut, ...]:
     """All plots of a suite, in the order in which a page shows them. The same records give the same bytes. N-grams are
     in no plot, because they have no parameters, no training and no baseline.
@@ -52,12 +62,20 @@ def draw(
         suite: the title of its table, which is part of each plot: it says if the suite was shortened, for example.
         only: ids of trials whose rows are drawn; None: all.
         titled: draw the title above each plot, and below it the suite; without, a paper's caption says both.
+        kind: draw this kind only.
+        width: of each plot, in inches; None: that of its kind.
+    Raises: RecordError where there is no such kind.
     """
     lines = [line for line in evidence.rows if not line.is_ngram]
     lines = [line for line in lines if only is None or any(trial.id in only for trial in line.trials)]
     with settings():
-        kinds = (*KINDS, *_of_widths(lines), *_of_backbones(lines), *_of_tuning(evidence))
-        return tuple(made for kind in kinds for made in _of_kind(kind, lines, evidence, suite if titled else None))
+        kinds = {each.name: each for each in _kinds(lines, evidence, width)}
+        if kind is not None and kind not in kinds:
+            raise RecordError(f"this suite has no plot '{kind}'; it has: {', '.join(kinds)}")
+        chosen = kinds.values() if kind is None else [kinds[kind]]
+        return tuple(
+            made for each in chosen for made in _of_kind(each, lines, evidence, suite if titled else None, width)
+        )
 
 
 def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, bytes], list[Path]]:
@@ -73,6 +91,24 @@ def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, b
 def present(place: Path) -> list[Path]:
     """The files of plots that are in a suite's folder of plots."""
     return [old for ending in ENDINGS for old in place.glob(f"*.{ending}")]
+
+
+def _kinds(lines: list[Row], evidence: Evidence, width: float | None) -> Iterator[Kind]:
+    yield from _of_baseline(evidence, width or forest.WIDE)
+    yield from KINDS
+    yield from _of_widths(lines)
+    yield from _of_backbones(lines)
+    yield from _of_tuning(evidence)
+
+
+def _of_baseline(evidence: Evidence, width: float) -> list[Kind]:
+    """A kind for a suite that names a baseline."""
+    table = evidence.suite.table
+    if table.baseline is None:
+        return []
+    lines = evidence.rows
+    compared = {id(lines[index]): each for index, each in compare(lines, table, evidence).items()}
+    return [Kind(forest.NAME, "Change against the baseline", _group, partial(forest.draw, compared, width))]
 
 
 def _of_widths(lines: list[Row]) -> list[Kind]:
@@ -101,7 +137,9 @@ def _of_tuning(evidence: Evidence) -> list[Kind]:
     ]
 
 
-def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str | None) -> list[Plot | LeftOut]:
+def _of_kind(
+    kind: Kind, lines: list[Row], evidence: Evidence, suite: str | None, width: float | None
+) -> list[Plot | LeftOut]:
     parts: dict[tuple[str, ...], list[Row]] = {}
     for line in lines:
         if (part := kind.part(line, evidence)) is not None:
@@ -121,6 +159,8 @@ def _of_kind(kind: Kind, lines: list[Row], evidence: Evidence, suite: str | None
         names.append(name)
         name = f"{name}-{names.count(name)}" if names.count(name) > 1 else name
         on, caption = drawn
+        if width is not None:
+            on.figure.set_figwidth(width)
         if suite is not None:
             set_titles(on, kind.title, "; ".join([*labels, suite]))
         title, of = ", ".join([kind.title, *labels]), str(evidence.trials)

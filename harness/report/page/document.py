@@ -21,6 +21,7 @@ from harness.records.metrics import METRICS
 from harness.records.record import CurvePoint, TrialRecord
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
+from harness.report.figures import forest
 from harness.report.figures.plots import LeftOut
 from harness.report.figures.style import COLOURS, FAINT, INK, PAPER, Plot
 from harness.report.page.arrangement import arranged
@@ -62,8 +63,8 @@ def render(
     links: Mapping[str, str] | None = None,
     plot_folder: str = "",
 ) -> str:
-    """The page of a suite: a summary, its table with the details of each row, plots, failed trials, notes, and further
-    tables. The same arguments and logs of failed trials give the same bytes.
+    """The page of a suite: a summary, its forest plots, its table with the details of each row, the other plots, failed
+    trials, notes, and further tables. The same arguments and logs of failed trials give the same bytes.
 
     Args:
         links: names of other pages and files -> their places, relative to the page.
@@ -75,6 +76,7 @@ def render(
         by_trial |= {trial.id: one for trial in one.row.trials}
     behind = [list({id(by_trial[each]): by_trial[each] for each in line.trials}.values()) for line in table.lines]
     shown = {id(one.row): one.row for ones in behind for one in ones}
+    drawn = [plot for plot in plots if isinstance(plot, Plot)]
     return _page(
         title=table.title,
         summary=summary(findings, list(shown.values())),
@@ -82,7 +84,8 @@ def render(
         plot_folder=plot_folder,
         table=table,
         behind=behind,
-        plots=[plot for plot in plots if isinstance(plot, Plot)],
+        forests=[plot for plot in drawn if plot.name.startswith(forest.NAME)],
+        plots=[plot for plot in drawn if not plot.name.startswith(forest.NAME)],
         left_out=[plot for plot in plots if isinstance(plot, LeftOut)],
         failures=failures(evidence, shown.values()),
         sections=sections,
@@ -103,7 +106,7 @@ def of_tables(
         about: texts at the top of the page, by name.
         links: as of `render`.
     """
-    empty = {"table": None, "behind": [], "plots": [], "left_out": [], "failures": []}
+    empty = {"table": None, "behind": [], "forests": [], "plots": [], "left_out": [], "failures": []}
     return _page(title=title, sections=sections, about=about, links=links, **empty)
 
 

@@ -1,29 +1,20 @@
 """The first lines of a page: what is the result, can it be trusted, what comes next."""
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 
 from harness.plan.specs import TrialSpec
 from harness.printable import counted
+from harness.report import outcome
 from harness.report.evidence import convergence, reproduced
 from harness.report.evidence.comparisons import Compared
 from harness.report.evidence.findings import Findings, percent
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.multiple import RANK_SEEDS
-from harness.report.evidence.ranks import rankable
 from harness.report.evidence.table_rows import Row
+from harness.report.outcome import UNDECIDED
 from harness.report.reproduce import of_trials
-
-UNDECIDED = "undecided"  # how such a verdict begins; a reason may follow
-RELATIONS = {  # a verdict -> how it is followed by the baseline
-    "better": "better than",
-    "worse": "worse than",
-    "equivalent": "equivalent to",
-    UNDECIDED: "undecided against",
-}
-MOST = 4  # corpora and backbones of which the lowest perplexity is named
 
 
 def summary(findings: Findings, lines: Sequence[Row]) -> dict[str, list[tuple[str, str]]]:
@@ -33,77 +24,10 @@ def summary(findings: Findings, lines: Sequence[Row]) -> dict[str, list[tuple[st
         lines: the rows of the page.
     """
     return {
-        "Result": [(sentence, "") for sentence in _result(lines)],
+        "Result": [(sentence, "") for sentence in outcome.sentences(findings, lines)],
         "Can it be trusted?": [(sentence, "") for sentence in _trust(findings, lines)],
         "What comes next": [_next(findings.evidence, lines)],
     }
-
-
-def in_a_sentence(findings: Findings) -> str:
-    """What a suite found, as far as its rows can be judged: 'better than softmax: mos(num_mixtures=2); undecided
-    against softmax: doc'. Where no row is judged, the lowest means. Without a full stop.
-    """
-    judged: dict[str, list[str]] = {}
-    for word, relation in RELATIONS.items():
-        for each in findings.compared.values():
-            if each.verdict.partition(":")[0] == word:
-                judged.setdefault(f"{relation} {each.baseline.head}", []).append(_name(each.row, findings.lines))
-    if judged:
-        return "; ".join(f"{relation}: {', '.join(rows)}" for relation, rows in judged.items())
-    if not (means := [mean_and_place(row) for row, _ in lowest(findings.lines)]):
-        return "no trial with a perplexity is finished"
-    unjudged = [f"; {reason[0].lower()}{reason[1:-1]}" for reason in _unjudged(findings, findings.lines)]
-    return f"lowest mean test perplexity: {'; '.join(means[:MOST])}{''.join(unjudged)}"
-
-
-def _name(row: Row, lines: Sequence[Row]) -> str:
-    """The head of a row, with its corpus and backbone where the rows have several."""
-    return row.head if len({each.group for each in lines}) == 1 else f"{row.head} ({row.corpus}, {row.backbone})"
-
-
-def lowest(lines: Sequence[Row]) -> list[tuple[Row, int]]:
-    """The row with the lowest mean test perplexity of each corpus and backbone, and of how many rows it is that.
-
-    Rows with a compatibility switch are left out: what they compute need not be a perplexity. Where some rows of the
-    corpus and backbone can be ranked, only these count. Otherwise collapsed rows do not, unless all rows are.
-    """
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in lines:
-        if row.values("test_ppl") and row.compat is None:
-            groups.setdefault(row.group, []).append(row)
-    groups = {key: _best_judged(rows) for key, rows in groups.items()}
-    means = {id(row): statistics.fmean(row.values("test_ppl")) for rows in groups.values() for row in rows}
-    return [(min(rows, key=lambda row: means[id(row)]), len(rows)) for rows in groups.values()]
-
-
-def _best_judged(rows: list[Row]) -> list[Row]:
-    return list(filter(rankable, rows)) or [row for row in rows if not convergence.collapsed(row)] or rows
-
-
-def mean_and_place(row: Row) -> str:
-    """'mos(num_mixtures=15), 88.58 ± 0.31 (3 seeds), on ptb with lstm'."""
-    values = row.values("test_ppl")
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    seeds = "" if row.is_ngram else f" ({counted(len(values), 'seed')})"
-    where = "" if row.is_ngram else f" with {row.backbone}"
-    return f"{row.head}, {statistics.fmean(values):.2f}{spread}{seeds}, on {row.corpus}{where}"
-
-
-def _result(lines: Sequence[Row]) -> list[str]:
-    found = lowest(lines)
-    sentences = [
-        f"{f'Lowest mean test perplexity of {count} {_kind(row)}' if count > 1 else 'Test perplexity'}: "
-        f"{mean_and_place(row)}."
-        for row, count in found[:MOST]
-    ]
-    more = len(found) - MOST
-    return sentences + (
-        [f"{counted(more, 'more pair')} of corpus and backbone {_be(more)} in the table."] if more > 0 else []
-    )
-
-
-def _kind(row: Row) -> str:
-    return "rows" if rankable(row) or row.is_ngram else "rows, none of which can be ranked"
 
 
 def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:

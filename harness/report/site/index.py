@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from harness.plan.specs import GROUND_TRUTH
 from harness.report import ground_truth
+from harness.report.outcome import lowest, mean_and_place
 from harness.report.outputs import Trials
 from harness.report.page import document
 from harness.report.page.document import Section
-from harness.report.page.summary import lowest, mean_and_place
 from harness.report.study import Study
 from harness.report.table.columns import EMPTY, quantities
 from harness.report.table.content import Cell, Column, Line, Table

@@ -1,0 +1,174 @@
+"""Draw a forest plot: which rows differ from the baseline, by how much, how sure, at what cost. A line for each row, in
+the order of the suite.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from harness.report.evidence.comparisons import Compared
+from harness.report.evidence.findings import percent
+from harness.report.evidence.gather import Evidence
+from harness.report.evidence.seed_pairs import logarithms
+from harness.report.evidence.statistics import CONFIDENCE
+from harness.report.evidence.table_rows import Row
+from harness.report.evidence.times import time_of
+from harness.report.figures.style import COLOURS, FAINT, INK, axes, shown
+
+NAME = "forest"  # of its files
+WIDE, NARROW = 6.6, 5.0  # inches: as it is drawn, and below which texts are shorter
+LINE, FURNITURE = 0.24, 0.95  # inches: of a row; of the axis, its label and the headings
+FAR = 4.0  # a row that is farther from 0 than so many times the median row is drawn at the edge
+LONG_NAME = 22  # characters of a row's name, which has two lines in a narrow plot if it is longer
+LOOKS = {  # word of a verdict -> colour, marker and fill: apart in grey print, too
+    "better": (COLOURS[0], "o", "full"),
+    "worse": (COLOURS[1], "s", "full"),
+    "equivalent": (COLOURS[2], "D", "full"),
+}
+OTHER = (INK, "o", "none")
+LETTER, GAP = 0.58, 0.9  # of the size of a text: the width of a letter, the space between columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """The change of a row's perplexity against the baseline, in percent.
+
+    Args:
+        mean: over the shared seeds.
+        low, high: the ends of its interval; both are the mean if there is none.
+        seeds: of each shared seed; () for Welch's test, which has no pairs.
+    """
+
+    mean: float
+    low: float
+    high: float
+    seeds: tuple[float, ...]
+
+
+def draw(
+    compared: Mapping[int, Compared], width: float, lines: list[Row], evidence: Evidence
+) -> tuple[Axes, str] | str:
+    """The plot of some rows of one corpus and backbone.
+
+    Args:
+        compared: id of a row -> its comparison with the baseline.
+        width: in inches.
+    """
+    effects = {id(line): effect(compared[id(line)]) for line in lines if id(line) in compared}
+    if not effects:
+        return "no row is compared with the baseline"
+    table, wide = evidence.suite.table, width >= NARROW
+    size = 7.5 if wide else 5.5  # points
+    on = axes("change of test perplexity, %", "")
+    on.figure.set_size_inches(width, FURNITURE + LINE * len(lines))
+    low, high = _ends(list(effects.values()), 100 * table.margin)
+    on.set_xlim(low, high)
+    on.axvspan(percent(-math.log1p(table.margin)), 100 * table.margin, color=FAINT, alpha=0.2, linewidth=0)
+    on.axvline(0, color=INK, linewidth=0.8)
+    for place, line in enumerate(lines):
+        if id(line) in effects:
+            _row(on, place, effects[id(line)], compared[id(line)].verdict, size)
+    _beside(on, [_texts(line, compared, evidence, wide=wide) for line in lines], size)
+    names = [shown(line.head) if wide else _in_two_lines(shown(line.head)) for line in lines]
+    on.set_yticks(range(len(lines)), names, fontsize=size)
+    on.set_ylim(len(lines) - 0.4, -0.6)
+    on.xaxis.set_major_locator(MaxNLocator(7 if wide else 4, steps=[1, 2, 5, 10]))
+    on.tick_params(axis="x", labelsize=size)
+    on.xaxis.label.set_size(size + 1)
+    on.tick_params(axis="y", length=0)
+    on.grid(visible=False, axis="y")
+    on.spines["left"].set_visible(False)
+    return on, _caption(effects, evidence)
+
+
+def effect(found: Compared) -> Effect:
+    """The change in percent, of a comparison in nats."""
+    mean, low, high = found.difference.mean, found.difference.low, found.difference.high
+    if found.interval is not None:  # over blocks of text, for a single seed
+        low, high = found.interval.low, found.interval.high
+    pairs = zip(logarithms(found.row, found.seeds), logarithms(found.baseline, found.seeds), strict=True)
+    return Effect(
+        mean=percent(mean),
+        low=percent(mean if low is None else low),
+        high=percent(mean if high is None else high),
+        seeds=() if found.test == "welch" else tuple(percent(ours - theirs) for ours, theirs in pairs),
+    )
+
+
+def _ends(effects: list[Effect], margin: float) -> tuple[float, float]:
+    """The ends of the axis, in percent: those of the intervals and seeds of all rows that are not far off."""
+    far = FAR * max(margin, statistics.median(abs(each.mean) for each in effects))
+    near = [end for each in effects if abs(each.mean) <= far for end in (each.low, each.mean, each.high, *each.seeds)]
+    low, high = max(-2 * far, min(-2 * margin, *near)), min(2 * far, max(2 * margin, *near))
+    room = 0.03 * (high - low)
+    return low - room, high + room
+
+
+def _row(on: Axes, place: int, found: Effect, verdict: str, size: float) -> None:
+    (colour, marker, fill), (low, high) = LOOKS.get(verdict, OTHER), on.get_xlim()
+    on.plot([max(found.low, low), min(found.high, high)], [place, place], color=colour, linewidth=1.3, zorder=2)
+    seeds = [each for each in found.seeds if low <= each <= high]
+    on.plot(seeds, [place + 0.22] * len(seeds), ".", color=FAINT, markersize=2.5, zorder=1)
+    if low <= found.mean <= high:
+        on.plot([found.mean], [place], marker, color=colour, fillstyle=fill, markersize=size / 1.5, zorder=3)
+        return
+    above = found.mean > 0
+    end, arrow, align = (high, ">", "right") if above else (low, "<", "left")
+    on.plot([end], [place], arrow, color=colour, fillstyle=fill, markersize=size / 1.5, clip_on=False, zorder=3)
+    at = {"xytext": (-6 if above else 6, 0), "textcoords": "offset points", "ha": align, "va": "center"}
+    on.annotate(f"{found.mean:+.0f} %", (end, place), fontsize=size, color=colour, **at)
+
+
+def _in_two_lines(name: str) -> str:
+    head, given, rest = name.partition("(")
+    return f"{head}\n({rest}" if given and len(name) > LONG_NAME else name
+
+
+def _texts(line: Row, compared: Mapping[int, Compared], evidence: Evidence, *, wide: bool) -> tuple[str, str, str]:
+    """The verdict of a row, its test perplexity and its time."""
+    if id(line) in compared:
+        verdict = compared[id(line)].verdict
+        word = verdict if wide else verdict.partition(":")[0]
+    elif any(line is each.baseline for each in compared.values()):
+        word = "baseline"
+    else:
+        word = "not compared" if line.ok_seeds else line.state.partition(": ")[2]
+    values, time = line.values("test_ppl"), time_of(line, "train_ms_per_batch", evidence.timings)
+    return word, f"{statistics.fmean(values):.2f}" if values else "-", "-" if time is None else f"{time.value:.1f}"
+
+
+def _beside(on: Axes, texts: list[tuple[str, str, str]], size: float) -> None:
+    """Columns of texts to the right of the rows, with headings."""
+    lines = [("", "test ppl", "ms/batch"), *texts]
+    gap, ends = GAP * size, [0.0]
+    for column in range(3):
+        ends.append(ends[-1] + gap + LETTER * size * max(len(line[column]) for line in lines))
+    for place, line in enumerate(lines, start=-1):
+        colour = LOOKS.get(line[0], OTHER)[0]
+        for text, offset, align in zip(line, (gap, *ends[2:]), ("left", "right", "right"), strict=True):
+            on.annotate(
+                text,
+                (1, 1) if place < 0 else (1, place),
+                xycoords="axes fraction" if place < 0 else on.get_yaxis_transform(),
+                textcoords="offset points",
+                xytext=(offset, 4 if place < 0 else 0),
+                ha=align,
+                va="bottom" if place < 0 else "center",
+                fontsize=size,
+                color=colour if text == line[0] else INK,
+                fontweight="bold" if place < 0 else "normal",
+                annotation_clip=False,
+            )
+
+
+def _caption(effects: Mapping[int, Effect], evidence: Evidence) -> str:
+    table = evidence.suite.table
+    dots = "; dots: seeds" if any(len(each.seeds) > 1 for each in effects.values()) else ""
+    return (
+        f"Change of test perplexity over the shared seeds, with its {100 * CONFIDENCE:.0f} % interval{dots}; band: the "
+        f"smallest difference of interest, {100 * table.margin:g} %. Verdicts are corrected for all comparisons."
+    )

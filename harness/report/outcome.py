@@ -1,0 +1,180 @@
+"""The outcome of a suite in words, made from its findings by rules: who beats the baseline and by how much, which of
+them is the best and which the cheapest, who is worse, and how many rows are undecided.
+"""
+
+import statistics
+from collections.abc import Sequence
+
+from harness.printable import counted
+from harness.report.evidence import convergence
+from harness.report.evidence.comparisons import Compared
+from harness.report.evidence.findings import Findings, percent
+from harness.report.evidence.multiple import RANK_SEEDS
+from harness.report.evidence.ranks import rankable
+from harness.report.evidence.table_rows import Row
+from harness.report.evidence.times import Time, time_of
+
+UNDECIDED = "undecided"  # how such a verdict begins; a reason may follow
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+NAMED = 2  # heads that a sentence names; more are counted
+MOST = 4  # corpora and backbones in a text
+
+
+def sentences(findings: Findings, lines: Sequence[Row]) -> list[str]:
+    """The outcome in sentences.
+
+    Args:
+        lines: the rows that it is about.
+    """
+    shown = set(map(id, lines))
+    groups: dict[tuple[str, str], list[Compared]] = {}
+    for each in findings.compared.values():
+        if id(each.row) in shown:
+            groups.setdefault(each.row.group, []).append(each)
+    several = len({row.group for row in lines if not row.is_ngram}) > 1
+    found = []
+    for (corpus, backbone), compared in list(groups.items())[:MOST]:
+        first, *rest = _of_group(compared, findings)
+        found += [f"On {corpus} with {backbone}: {first}" if several else _capital(first), *map(_capital, rest)]
+    if (more := len(groups) - MOST) > 0:
+        found.append(f"{counted(more, 'more pair')} of corpus and backbone {_be(more)} in the table.")
+    decided = any(_word(each) not in (UNDECIDED, "too few seeds") for each in findings.compared.values())
+    return found if decided else [*found, *_lowest_means(lines)]
+
+
+def in_a_line(findings: Findings) -> str:
+    """The outcome of all rows in one line, without a full stop at its end."""
+    return " ".join(sentences(findings, findings.lines)).removesuffix(".") or "no trial with a perplexity is finished"
+
+
+def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
+    words: dict[str, list[Compared]] = {}
+    for each in compared:
+        words.setdefault(_word(each), []).append(each)
+    baseline, found = compared[0].baseline.head, []
+    if better := words.get("better", []):
+        beat = "beats" if len(better) == 1 else "beat"
+        parts = [f"{_who(better)} {beat} {baseline} by {_range(better)}", *_best_of(better, findings)]
+        found.append("; ".join([*parts, *_cheapest_of(better, findings)]))
+    if worse := words.get("worse", []):
+        found.append(f"{_who(worse)} {_be(len(worse))} worse than {baseline} by {_range(worse)}")
+    if equal := words.get("equivalent", []):
+        margin = 100 * findings.evidence.suite.table.margin
+        found.append(f"{_who(equal)} {_be(len(equal))} equivalent to {baseline}, within {margin:g} %")
+    open_, few = words.get(UNDECIDED, []), words.get("too few seeds", [])
+    if not found:
+        return [f"nothing is decided: {_why(open_, few)}."]
+    if rest := open_ + few:
+        found.append(f"{_who(rest)} {_be(len(rest))} undecided")
+    return [f"{each}." for each in found]
+
+
+def _capital(sentence: str) -> str:
+    """A sentence as it begins a line; the name of a head stays as it is."""
+    first = sentence.split()[0]
+    return f"{first.capitalize()}{sentence[len(first) :]}" if first in (*NUMBERS, "nothing") else sentence
+
+
+def _word(each: Compared) -> str:
+    return each.verdict.partition(":")[0]
+
+
+def _who(some: Sequence[Compared]) -> str:
+    """'softmax and moc', or 'five heads'."""
+    if len(some) <= NAMED:
+        return " and ".join(each.row.head for each in some)
+    return f"{NUMBERS[len(some)] if len(some) < len(NUMBERS) else len(some)} heads"
+
+
+def _range(some: Sequence[Compared]) -> str:
+    """'1.6 to 3.0 %': the sizes of the changes of perplexity."""
+    sizes = [f"{abs(percent(each.difference.mean)):.1f}" for each in some]
+    low, high = min(sizes, key=float), max(sizes, key=float)
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
+    """Which of several rows is the best, by their ranks."""
+    ranks = {id(findings.lines[index]): rank for index, rank in findings.ranks.items()}
+    best = [each for each in better if ranks.get(id(each.row)) == "best"]
+    ties = [each for each in better if ranks.get(id(each.row)) == "tie"]
+    if len(better) == 1:
+        return []
+    if best:
+        return [f"{best[0].row.head} is the best of all"]
+    if len(ties) > 1:
+        among = "them" if len(ties) == len(better) else _who(ties)
+        return [f"which of {among} is the best is not decided"]
+    return []
+
+
+def _cheapest_of(better: Sequence[Compared], findings: Findings) -> list[str]:
+    """The cost of a row, or of the cheapest of several, as a ratio to that of the baseline, by times of one pass."""
+    timings = findings.evidence.timings
+    times = [time_of(each.row, "train_ms_per_batch", timings) for each in better]
+    reference = time_of(better[0].baseline, "train_ms_per_batch", timings)
+    if reference is None or not all(_comparable(time, reference) for time in times):
+        return []
+    time, row = min(((time.value, each.row) for time, each in zip(times, better, strict=True)), key=lambda one: one[0])
+    cost = f"{time / reference.value:.1f} times the baseline's time a batch"
+    return [f"it takes {cost}"] if len(better) == 1 else [f"{row.head} is the cheapest of them, with {cost}"]
+
+
+def _comparable(time: Time | None, reference: Time) -> bool:
+    same = time is not None and (time.device, time.pass_id) == (reference.device, reference.pass_id)
+    return same and time.exclusive and reference.exclusive
+
+
+def _why(open_: Sequence[Compared], few: Sequence[Compared]) -> str:
+    """Why nothing is decided: '2 seeds, 6 are needed', or the reasons of the verdicts."""
+    if few and not open_:
+        return f"{counted(max(each.difference.n for each in few), 'seed')}, {RANK_SEEDS} are needed"
+    reasons = dict.fromkeys(each.verdict.partition(": ")[2] or "more seeds are needed" for each in open_)
+    return ", ".join(reasons)
+
+
+def _lowest_means(lines: Sequence[Row]) -> list[str]:
+    found = [
+        f"{f'Lowest mean test perplexity of {count} {_kind(row)}' if count > 1 else 'Test perplexity'}: "
+        f"{mean_and_place(row)}."
+        for row, count in lowest(lines)
+    ]
+    more = len(found) - MOST
+    rest = [f"{counted(more, 'more pair')} of corpus and backbone {_be(more)} in the table."] if more > 0 else []
+    return found[:MOST] + rest
+
+
+def lowest(lines: Sequence[Row]) -> list[tuple[Row, int]]:
+    """The row with the lowest mean test perplexity of each corpus and backbone, and of how many rows it is that.
+
+    Rows with a compatibility switch are left out: what they compute need not be a perplexity. Where some rows of the
+    corpus and backbone can be ranked, only these count. Otherwise collapsed rows do not, unless all rows are.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in lines:
+        if row.values("test_ppl") and row.compat is None:
+            groups.setdefault(row.group, []).append(row)
+    groups = {key: _best_judged(rows) for key, rows in groups.items()}
+    means = {id(row): statistics.fmean(row.values("test_ppl")) for rows in groups.values() for row in rows}
+    return [(min(rows, key=lambda row: means[id(row)]), len(rows)) for rows in groups.values()]
+
+
+def _best_judged(rows: list[Row]) -> list[Row]:
+    return list(filter(rankable, rows)) or [row for row in rows if not convergence.collapsed(row)] or rows
+
+
+def mean_and_place(row: Row) -> str:
+    """'mos(num_mixtures=15), 88.58 ± 0.31 (3 seeds), on ptb with lstm'."""
+    values = row.values("test_ppl")
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    seeds = "" if row.is_ngram else f" ({counted(len(values), 'seed')})"
+    where = "" if row.is_ngram else f" with {row.backbone}"
+    return f"{row.head}, {statistics.fmean(values):.2f}{spread}{seeds}, on {row.corpus}{where}"
+
+
+def _kind(row: Row) -> str:
+    return "rows" if rankable(row) or row.is_ngram else "rows, none of which can be ranked"
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"

@@ -1,0 +1,141 @@
+"""The forest plot: positions by hand, what is far off at the edge, and what stands beside the rows."""
+
+import math
+from types import SimpleNamespace
+
+import handmade
+import pytest
+
+from harness.errors import RecordError
+from harness.report.evidence.comparisons import compare
+from harness.report.evidence.statistics import MeanDifference
+from harness.report.figures import forest, plots
+from harness.report.figures.style import COLOURS, INK, settings
+from harness.report.study import Study
+
+SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
+PPL = {"softmax": (100.0, 104.0), "mos(num_mixtures=2)": (80.0, 84.0), "mos(num_mixtures=5)": (90.0, 94.0)}
+
+
+@pytest.fixture
+def evidence(suite_of, record_of):
+    """softmax, which is the baseline, and two mixtures, with two seeds each."""
+    suite = suite_of(SUITE)
+    values = [value for pair in PPL.values() for value in pair]
+    made = [
+        record_of(trial, test_ppl=ppl, valid_ppl=ppl, train_ms_per_batch=10.0 + index // 2)
+        for index, (trial, ppl) in enumerate(zip(suite.trials, values, strict=True))
+    ]
+    return handmade.evidence(suite, made)
+
+
+def drawn(evidence, compared=None, width=forest.WIDE):
+    rows = evidence.rows
+    found = compare(rows, evidence.suite.table, evidence) if compared is None else compared
+    with settings():
+        return forest.draw({id(rows[index]): each for index, each in found.items()}, width, rows, evidence)
+
+
+def compared(baseline, mean, verdict, width=0.01):
+    """A comparison of this outcome, in nats."""
+    found = MeanDifference(n=6, mean=mean, sd=0.01, df=5, low=mean - width, high=mean + width, p_t=0.5)
+    return SimpleNamespace(
+        difference=found, interval=None, test="welch", seeds=(), verdict=verdict, row=baseline, baseline=baseline
+    )
+
+
+def texts(on):
+    """The texts beside the rows, line by line."""
+    lines = {}
+    for text in on.texts:
+        place = -1 if text.xycoords == "axes fraction" else text.xy[1]
+        lines.setdefault(place, []).append(text.get_text())
+    return lines
+
+
+def marks(on):
+    """Marker, colour and position of what stands for the means."""
+    return [
+        (line.get_marker(), line.get_color(), line.get_xdata()[0], line.get_ydata()[0])
+        for line in on.lines
+        if line.get_marker() in ("o", "s", "D", "<", ">")
+    ]
+
+
+def test_means_seeds_and_texts_are_those_of_the_records(evidence):
+    on, caption = drawn(evidence)
+    two, five = (math.sqrt(a / 100 * b / 104) - 1 for a, b in ((80, 84), (90, 94)))  # geometric means of the ratios
+    assert [mark[2:] for mark in marks(on)] == [(pytest.approx(100 * two), 1), (pytest.approx(100 * five), 2)]
+    dots = [line.get_xdata() for line in on.lines if line.get_marker() == "."]
+    assert dots == [pytest.approx([-20, 100 * (84 / 104 - 1)]), pytest.approx([-10, 100 * (94 / 104 - 1)])]
+    assert [label.get_text() for label in on.get_yticklabels()] == list(PPL)
+    assert texts(on) == {
+        -1: ["", "test ppl", "ms/batch"],
+        0: ["baseline", "102.00", "10.0"],
+        1: ["too few seeds", "82.00", "11.0"],
+        2: ["too few seeds", "92.00", "12.0"],
+    }
+    assert "95 % interval; dots: seeds" in caption
+
+
+@pytest.mark.parametrize(
+    ("verdict", "look"),
+    [
+        ("better", ("o", COLOURS[0])),
+        ("worse", ("s", COLOURS[1])),
+        ("equivalent", ("D", COLOURS[2])),
+        ("undecided: not converged", ("o", INK)),
+    ],
+)
+def test_a_verdict_has_a_colour_and_a_marker_and_its_whole_word_where_there_is_room(verdict, look, evidence):
+    found = {1: compared(evidence.rows[0], -0.02, verdict)}
+    on, _ = drawn(evidence, found)
+    assert marks(on)[0][:2] == look
+    assert texts(on)[1][0] == verdict
+    on, _ = drawn(evidence, found, width=3.3)
+    assert texts(on)[1][0] == verdict.partition(":")[0]
+
+
+def test_the_interval_and_the_band_of_the_margin_are_drawn_in_percent(evidence):
+    on, _ = drawn(evidence, {1: compared(evidence.rows[0], math.log(1.05), "worse", width=math.log(1.02))})
+    (interval,) = [line.get_xdata() for line in on.lines if len(line.get_xdata()) == 2 and line.get_ydata()[0] == 1]
+    assert interval == pytest.approx([100 * (1.05 / 1.02 - 1), 100 * (1.05 * 1.02 - 1)])
+    band = on.patches[0].get_extents().transformed(on.transData.inverted())
+    assert (band.x0, band.x1) == pytest.approx((100 * (1 / 1.01 - 1), 1))
+
+
+def test_a_row_that_is_far_off_is_an_arrow_with_its_number_and_leaves_room_for_the_others(evidence):
+    baseline = evidence.rows[0]
+    far = compared(baseline, math.log(1.84), "worse")
+    on, _ = drawn(evidence, {0: compared(baseline, 0.01, "better"), 1: compared(baseline, 0.02, "better"), 2: far})
+    high = on.get_xlim()[1]
+    assert high < 20
+    assert marks(on)[2] == (">", COLOURS[1], high, 2)
+    assert "+84 %" in texts(on)[2]
+
+
+def test_a_row_without_a_trial_says_so_and_without_comparisons_there_is_no_plot(suite_of, record_of):
+    suite = suite_of(SUITE)
+    made = [record_of(trial, test_ppl=50.0) for trial in suite.trials[:4]]
+    on, _ = drawn(handmade.evidence(suite, made))
+    assert texts(on)[2] == ["2 not run", "-", "-"]
+    assert drawn(handmade.evidence(suite, made[:2])) == "no row is compared with the baseline"
+
+
+def test_a_figure_for_a_paper_is_a_pdf_of_the_width_without_title_and_with_its_fonts(evidence, tmp_path):
+    found = Study(evidence=evidence, results=tmp_path)
+    (place,) = found.write_figure("forest", width=3.3)
+    content = place.read_bytes()
+    assert place.relative_to(tmp_path).parts[-2:] == ("paper", "forest.3.3in.pdf")
+    assert f"/MediaBox [ 0 0 {72 * 3.3:g}".encode() in content
+    assert b"/FontFile2" in content  # embedded TrueType
+    assert b"/Type3" not in content
+    with pytest.raises(RecordError, match="no plot 'bush'; it has: forest, "):
+        found.write_figure("bush", width=3.3)
+
+
+def test_it_is_the_first_plot_and_only_of_suites_with_a_baseline(evidence, suite_of):
+    assert plots.draw(evidence, "small")[0].name == "forest"
+    without = suite_of(handmade.changed(("table: {baseline: softmax}", "table: {baseline: null}")))
+    titles = [each.title for each in plots.draw(handmade.evidence(without, []), "small")]
+    assert "Change against the baseline" not in titles

@@ -1,0 +1,150 @@
+"""The outcome in words, of planted results: eight seeds whose noise is known."""
+
+import handmade
+import pytest
+
+from harness.records.sidecars import Timing
+from harness.report import outcome
+
+SUITE = """\
+name: suite
+version: 1
+corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
+backbones: [BACKBONES]
+heads: [softmax, {mos: {num_mixtures: [1, 2, 5]}}, {moc: {num_mixtures: 5}}]
+train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
+seeds: [SEEDS]
+"""
+LSTM, ENCODER = "{lstm: {d_model: 8, num_layers: 1}}", "{transformer_encoder: {d_model: 8, num_heads: 2, d_ff: 8}}"
+NOISE = (0.0, 0.001, -0.001, 0.0015, -0.0015, 0.0005, -0.0005, 0.002)  # of a seed, as a part of its perplexity
+LOWEST, WHERE = "Lowest mean test perplexity of 5 rows", "on markov with lstm"
+
+
+@pytest.fixture
+def said(suite_of, record_of):
+    """A function: changes of the four mixtures in percent, None for one that failed -> the sentences."""
+
+    def make(*changes, seeds=8, backbones=LSTM, costs=None, noise=1.0):
+        text = SUITE.replace("BACKBONES", backbones).replace("SEEDS", ", ".join(map(str, range(1, seeds + 1))))
+        suite, made, timings = suite_of(text), [], {}
+        rows = list(dict.fromkeys((str(trial.backbone), str(trial.head)) for trial in suite.trials))
+        for trial in suite.trials:
+            row = rows.index((str(trial.backbone), str(trial.head)))
+            change = (0.0, *changes)[row]
+            if change is None:
+                made.append(record_of(trial, "diverged", "no"))
+                continue
+            # each row has the same noise, for other seeds: pairs differ, and geometric means are what is planted
+            ppl = (100.0 + change) * (1 + noise * NOISE[(trial.seed + row) % seeds])
+            made.append(record_of(trial, test_ppl=ppl, valid_ppl=ppl))
+            if costs is not None and trial.seed == 1:
+                timings[trial.id] = timing(trial, costs[row])
+        findings = handmade.findings(suite, made, timings=timings)
+        return outcome.sentences(findings, findings.lines)
+
+    return make
+
+
+def timing(trial, ms):
+    """A time of one exclusive pass."""
+    return Timing(
+        trial=trial.id,
+        weights_sha256=handmade.record(suite="suite", spec=trial).weights_sha256 or "0" * 64,
+        passed="2026-01-01T00:00:00+00:00",
+        device="a device",
+        metrics={"train_ms_per_batch": ms, "train_ms_per_batch_iqr": 0.1},
+        batches=20,
+        rounds=3,
+        threads=1,
+        torch="2",
+        commit="c",
+        taken="2026-01-01T00:00:00+00:00",
+        busy=0.0,
+        shared=False,
+    )
+
+
+BEAT = "Four heads beat softmax by 2.9 to 3.1 %; which of them is the best is not decided"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({"changes": (-3.0, -2.9, -3.1, -3.0)}, [f"{BEAT}."], id="ties"),
+        pytest.param(
+            {"changes": (-3.0, -2.9, -3.1, -3.0), "costs": (10.0, 14.0, 20.0, 30.0, 11.0)},
+            [f"{BEAT}; moc(num_mixtures=5) is the cheapest of them, with 1.1 times the baseline's time a batch."],
+            id="cheapest",
+        ),
+        pytest.param(
+            {"changes": (-3.0, -6.0, 2.0, 3.0)},
+            [
+                "mos(num_mixtures=1) and mos(num_mixtures=2) beat softmax by 3.0 to 6.0 %; mos(num_mixtures=2) is the "
+                "best of all.",
+                "mos(num_mixtures=5) and moc(num_mixtures=5) are worse than softmax by 2.0 to 3.0 %.",
+            ],
+            id="best",
+        ),
+        pytest.param(
+            {"changes": (0.0, 0.0, -4.0, 0.0), "costs": (10.0, 14.0, 20.0, 46.0, 11.0)},
+            [
+                "mos(num_mixtures=5) beats softmax by 4.0 %; it takes 4.6 times the baseline's time a batch.",
+                "Three heads are equivalent to softmax, within 1 %.",
+            ],
+            id="one",
+        ),
+        pytest.param(
+            {"changes": (0.5, 0.5, 20.0, 0.5), "noise": 8.0},
+            ["mos(num_mixtures=5) is worse than softmax by 20.0 %.", "Three heads are undecided."],
+            id="worse",
+        ),
+        pytest.param(
+            {"changes": (0.5, 0.5, 0.5, 0.5), "noise": 8.0},
+            ["Nothing is decided: more seeds are needed.", f"{LOWEST}: softmax, 100.20 ± 0.98 (8 seeds), {WHERE}."],
+            id="undecided",
+        ),
+        pytest.param(
+            {"changes": (-9.0, 0.0, 0.0, 0.0), "seeds": 2},
+            [
+                "Nothing is decided: 2 seeds, 6 are needed.",
+                f"{LOWEST}, none of which can be ranked: mos(num_mixtures=1), 91.05 ± 0.06 (2 seeds), {WHERE}.",
+            ],
+            id="few seeds",
+        ),
+        pytest.param(
+            {"changes": (-3.0, -3.0, -3.0, None)},
+            ["Three heads beat softmax by 3.0 %; which of them is the best is not decided."],
+            id="failed",
+        ),
+        pytest.param(
+            {"changes": (None, None, None, None)},
+            [f"Test perplexity: softmax, 100.03 ± 0.12 (8 seeds), {WHERE}."],
+            id="alone",
+        ),
+        pytest.param(
+            {"changes": (-3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.0), "backbones": f"{LSTM}, {ENCODER}"},
+            [
+                "On markov with lstm: mos(num_mixtures=1) beats softmax by 3.0 %.",
+                "Three heads are equivalent to softmax, within 1 %.",
+                "On markov with transformer_encoder: moc(num_mixtures=5) is worse than softmax by 4.0 %.",
+                "Three heads are equivalent to softmax, within 1 %.",
+            ],
+            id="backbones",
+        ),
+        pytest.param(
+            {"changes": (0.5, 0.5, 0.5, 0.5, 0.0, 0.5, 0.5, 0.5, 0.5), "backbones": f"{LSTM}, {ENCODER}", "seeds": 4},
+            [
+                "On markov with lstm: nothing is decided: 4 seeds, 6 are needed.",
+                "On markov with transformer_encoder: nothing is decided: 4 seeds, 6 are needed.",
+                *(
+                    f"{LOWEST}, none of which can be ranked: softmax, 100.04 ± 0.11 (4 seeds), on markov with {each}."
+                    for each in ("lstm", "transformer_encoder")
+                ),
+            ],
+            id="backbones, few seeds",
+        ),
+    ],
+)
+def test_the_outcome_is_in_words(given, expected, said):
+    changes = given.pop("changes")
+    assert said(*changes, **given) == expected
