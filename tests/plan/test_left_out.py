@@ -52,17 +52,13 @@ def test_a_file_name_that_cannot_be_a_name_is_said(tmp_path, name):
 @pytest.mark.parametrize(
     ("heads", "baseline"),
     [
-        ("[softmax, mos]", "softmax"),
-        ("[mos, softmax]", "softmax"),
-        ("[softmax: {projection: true}, softmax]", "softmax"),
-        ("[softmax: {projection: true}, mos]", None),
+        *[("[softmax, mos]", "softmax"), ("[mos, softmax]", "softmax")],
+        *[("[softmax: {projection: true}, softmax]", "softmax"), ("[softmax: {projection: true}, mos]", None)],
         ("[softmax: {projection: [true, false]}]", "softmax(projection=False)"),
         ("[softmax: {tie_weights: true}, mos]", "softmax(tie_weights=True)"),
         ("[softmax: {tie_weights: [true, false]}, mos]", None),
         ("[softmax: {tie_weights: [true, false]}, softmax: {bias: false}]", None),
-        ("[softmax, softmax: {tie_weights: true}, mos]", "softmax"),
-        ("[mos, moc]", None),
-        ("[softmax]", None),
+        *[("[softmax, softmax: {tie_weights: true}, mos]", "softmax"), ("[mos, moc]", None), ("[softmax]", None)],
     ],
 )
 def test_the_baseline_is_the_plain_softmax_where_there_is_one(write, heads, baseline):

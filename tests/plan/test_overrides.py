@@ -26,10 +26,7 @@ def test_overrides_are_applied_and_recorded(write):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("train.epochs=2",),
-        ("train.epochs=5", "train.epochs=2"),
-        ("resources.cpus=2",),
-        ("train.cuda_graph=on",),
+        *[("train.epochs=2",), ("train.epochs=5", "train.epochs=2"), ("resources.cpus=2",), ("train.cuda_graph=on",)],
         ("train.cuda_graph=off",),
     ],
 )

@@ -72,14 +72,12 @@ def test_every_suite_of_the_tests_that_can_be_loaded_fits(write):
     ("old", "new"),
     [
         ("[1, 2]", "[1, 2]\nngrams: [3, {order: 5, cache: true}]"),
-        ("seq_len: 7", "seq_len: 7, deterministic: true"),
-        ("seq_len: 7", "seq_len: 7, deterministic: warn"),
+        *[("seq_len: 7", "seq_len: 7, deterministic: true"), ("seq_len: 7", "seq_len: 7, deterministic: warn")],
         ("{baseline: softmax}", "{baseline: null, compare: benka2021/2}"),
         ("{baseline: softmax}", "{compare: [benka2021/2, benka2021/1]}"),
         ("[1, 2]", "[1, 2]\ntune: {epochs: 1, space: {train.lr: [0.01, 0.1]}}"),
         ("[1, 2]", "[1, 2]\ntune: {trials: 2, epochs: 1, space: {train.lr: {log_uniform: [0.01, 0.1]}}}"),
-        ("[1, 2]", "[1, 2]\nmatch: {params: 1000, vary: d_model}"),
-        ("lr: 0.01", "lr: 1e-2"),
+        *[("[1, 2]", "[1, 2]\nmatch: {params: 1000, vary: d_model}"), ("lr: 0.01", "lr: 1e-2")],
         ("optimizer: adam, ", ""),
     ],
 )

@@ -67,10 +67,8 @@ LAYERED = SUITE.replace("  - softmax\n", "  - layered: {components: [[15, 5], [2
 @pytest.mark.parametrize(
     ("only", "picks"),
     [
-        ("components=[15, 5]", [(15, 5)]),
-        ("components=[15,5],seed=1", [(15, 5)]),
-        ("seed=1,head.components=[20],head=layered", [(20,)]),
-        ("components={top: 3}", [{"top": 3}]),
+        *[("components=[15, 5]", [(15, 5)]), ("components=[15,5],seed=1", [(15, 5)])],
+        *[("seed=1,head.components=[20],head=layered", [(20,)]), ("components={top: 3}", [{"top": 3}])],
         ("components={second: 1, top: 2},seed=0", [{"top": 2, "second": 1}]),
         ("widths=[1, 2]", [(15, 5), (20,), {"top": 3}, {"top": 2, "second": 1}]),
     ],
@@ -99,12 +97,9 @@ def test_conditions_that_overlap_pick_a_trial_once(trials):
     ("only", "message"),
     [
         ("num_mixture=2", "no trial has 'num_mixture'; did you mean 'num_mixtures'?"),
-        ("hed=mos", "no trial has 'hed'; did you mean 'head'?"),
-        ("head=mos,", "expected key=value"),
-        ("", "expected key=value"),
-        ("train.lr=1", "no trial has 'train.lr'"),
-        ("softmax.bias=true", "no trial has 'softmax.bias'"),
-        ("head", "expected key=value"),
+        *[("hed=mos", "no trial has 'hed'; did you mean 'head'?"), ("head=mos,", "expected key=value")],
+        *[("", "expected key=value"), ("train.lr=1", "no trial has 'train.lr'")],
+        *[("softmax.bias=true", "no trial has 'softmax.bias'"), ("head", "expected key=value")],
     ],
 )
 def test_unknown_key_is_an_error_with_the_nearest_one(trials, only, message):
@@ -117,12 +112,9 @@ def test_unknown_key_is_an_error_with_the_nearest_one(trials, only, message):
 @pytest.mark.parametrize(
     ("only", "reason"),
     [
-        ("head=mixtape", "head is softmax, mos"),
-        ("head=mos,num_mixtures=3,seed=7", "num_mixtures is 10, 2"),
+        *[("head=mixtape", "head is softmax, mos"), ("head=mos,num_mixtures=3,seed=7", "num_mixtures is 10, 2")],
         ("head=softmax,num_mixtures=2", "each of its values occurs, but not in one trial"),
-        ("seed=7", "seed is 0, 1"),
-        ("head=[", "head is softmax, mos"),
-        ("seed=", "seed is 0, 1"),
+        *[("seed=7", "seed is 0, 1"), ("head=[", "head is softmax, mos"), ("seed=", "seed is 0, 1")],
     ],
 )
 def test_condition_that_picks_nothing_is_an_error_with_the_values_there_are(trials, only, reason):

@@ -59,14 +59,8 @@ def test_a_drawn_number_stays_within_its_range():
 @pytest.mark.parametrize(
     ("values", "ordered"),
     [
-        ({"uniform": [0, 1]}, True),
-        ({"log_uniform": [1, 2]}, True),
-        ([0.5, 1, 2], True),
-        ([0.5, 1], False),
-        (["a", "b", "c"], False),
-        ([1, None, 2], False),
-        ([0, True, 2], False),
-        ({"choice": [0.5, 1, 2]}, False),
+        *[({"uniform": [0, 1]}, True), ({"log_uniform": [1, 2]}, True), ([0.5, 1, 2], True), ([0.5, 1], False)],
+        *[(["a", "b", "c"], False), ([1, None, 2], False), ([0, True, 2], False), ({"choice": [0.5, 1, 2]}, False)],
     ],
 )
 def test_ranges_and_lists_of_three_numbers_are_in_an_order(values, ordered):
