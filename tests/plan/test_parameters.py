@@ -6,16 +6,7 @@ from typing import Literal
 
 import pytest
 
-from harness.plan.parameters import (
-    REQUIRED,
-    Parameter,
-    axis,
-    checked,
-    is_place,
-    is_width,
-    parameters,
-    resolved,
-)
+from harness.plan.parameters import REQUIRED, Parameter, axis, checked, is_place, is_width, parameters, resolved
 
 
 class Example:
@@ -45,21 +36,12 @@ def test_parameters_are_the_keyword_only_ones_in_order():
     assert list(known) == ["size", "rate", "kind", "widths", "path"]
     assert known["size"] == Parameter("size", int, REQUIRED)
     assert known["rate"] == Parameter("rate", float, 0.5)
-
-
-def test_class_without_parameters_takes_none():
     assert parameters(type("Bare", (), {"__init__": lambda self, dims: None})) == {}
 
 
 def test_resolved_puts_given_values_over_defaults():
-    given = {"size": 4, "rate": 0.1}
-    assert resolved(Example, given) == {
-        "rate": 0.1,
-        "kind": "tanh",
-        "widths": None,
-        "path": Path("here"),
-        "size": 4,
-    }
+    expected = {"rate": 0.1, "kind": "tanh", "widths": None, "path": Path("here"), "size": 4}
+    assert resolved(Example, {"size": 4, "rate": 0.1}) == expected
 
 
 @pytest.mark.parametrize(
@@ -122,44 +104,26 @@ def test_list_is_an_axis_unless_the_parameter_itself_takes_one(annotation, value
     assert axis(of(annotation), value) == values
 
 
-@pytest.mark.parametrize(
-    ("annotation", "expected"),
-    [(Path, True), (Path | None, True), (str, False), (Literal["Path"], False), (list[int], False)],
-)
-def test_paths_are_places(annotation, expected):
-    assert is_place(of(annotation)) is expected
+def test_paths_are_places():
+    kinds = {Path: True, Path | None: True, str: False, Literal["Path"]: False, list[int]: False}
+    assert {kind: is_place(of(kind)) for kind in kinds} == kinds
 
 
-@pytest.mark.parametrize(
-    ("parameter", "expected"),
-    [
-        (Parameter("d_model", int, 200), True),
-        (Parameter("d_embed", int | None, None), True),
-        (Parameter("num_layers", int, 2), False),
-        (Parameter("window", int, 2), False),
-        (Parameter("d_rate", float, 0.5), False),
-        (Parameter("bad_d_", int, 1), False),
-        *(
-            (Parameter("d_x", kind, 1), False)
-            for kind in (bool, int | float, int | str, list[int], Literal[1, 2], COUNTS)
-        ),
-    ],
-)
-def test_a_width_is_a_whole_number_whose_name_begins_with_d(parameter, expected):
-    assert is_width(parameter) is expected
+def test_a_width_is_a_whole_number_whose_name_begins_with_d():
+    assert is_width(Parameter("d_model", int, 200))
+    assert is_width(Parameter("d_embed", int | None, None))
+    for name in ("num_layers", "window", "bad_d_"):
+        assert not is_width(Parameter(name, int, 2))
+    for kind in (float, bool, int | float, int | str, list[int], Literal[1, 2], COUNTS):
+        assert not is_width(Parameter("d_x", kind, 1))
 
 
-@pytest.mark.parametrize(
-    ("parameter", "text"),
-    [
-        *[(Parameter("size", int, REQUIRED), "size: int"), (Parameter("rate", float, 0.5), "rate: float = 0.5")],
-        (Parameter("kind", Literal["a", "b"], "a"), "kind: Literal['a', 'b'] = 'a'"),
-        (Parameter("widths", list[int], REQUIRED), "widths: list[int]"),
-        (Parameter("clip", float | None, None), "clip: float | None = None"),
-    ],
-)
-def test_parameter_reads_like_its_signature(parameter, text):
-    assert str(parameter) == text
+def test_parameter_reads_like_its_signature():
+    assert str(Parameter("size", int, REQUIRED)) == "size: int"
+    assert str(Parameter("rate", float, 0.5)) == "rate: float = 0.5"
+    assert str(Parameter("kind", Literal["a", "b"], "a")) == "kind: Literal['a', 'b'] = 'a'"
+    assert str(Parameter("widths", list[int], REQUIRED)) == "widths: list[int]"
+    assert str(Parameter("clip", float | None, None)) == "clip: float | None = None"
 
 
 def test_annotation_that_cannot_be_understood_is_a_sentence():

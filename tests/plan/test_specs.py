@@ -1,21 +1,17 @@
 """The plan's types: what they refuse, and that they come back from their own JSON."""
 
+import inspect
+
 import pytest
 from pydantic import ValidationError
 
-from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, EvalSpec, TrainSpec, TrialSpec
 from harness.plan.suite_file import MatchSpec, TableSpec
+from harness.training import evaluation
 
-SGD = {
-    "optimizer": "sgd",
-    "lr": 7,
-    "epochs": 2,
-    "batch_size": 4,
-    "seq_len": 7,
-    "momentum": 0.9,
-    "clip": 0.25,
-    "schedule": {"plateau": {"factor": 0.5}},
-}
+SIZES = {"batch_size": 4, "seq_len": 7}
+SGD = {"optimizer": "sgd", "lr": 7, "epochs": 2, **SIZES, "momentum": 0.9, "clip": 0.25}
+SGD["schedule"] = {"plateau": {"factor": 0.5}}
 ADAM = {"optimizer": "adam", "lr": 1e-3, "epochs": 0, "batch_size": 1, "seq_len": 1, "betas": (0.8, 0.9), "eps": 1e-6}
 
 
@@ -79,15 +75,9 @@ def test_value_outside_its_bounds_or_type_is_refused(name, value):
         TrainSpec(**{**SGD, name: value})
 
 
-@pytest.mark.parametrize(
-    ("match", "text"),
-    [
-        ({"params": "softmax", "vary": "d_model"}, "totals agree with softmax's within 0.5 %, by d_model"),
-        ({"params": 1_500_000, "vary": "d_ff"}, "totals agree with 1,500,000 within 0.5 %, by d_ff"),
-    ],
-)
-def test_match_says_what_was_matched(match, text):
-    assert str(MatchSpec(**match)) == text
+def test_match_says_what_was_matched():
+    assert str(MatchSpec(params="softmax", vary="d_model")) == "totals agree with softmax's within 0.5 %, by d_model"
+    assert str(MatchSpec(params=1_500_000, vary="d_ff")) == "totals agree with 1,500,000 within 0.5 %, by d_ff"
 
 
 def test_specs_are_frozen():
@@ -108,12 +98,27 @@ def test_label_shows_lists_and_mappings_as_a_suite_file_has_them(value, text):
     assert str(ComponentSpec(name="doc", params={"components": value})) == f"doc(components={text})"
 
 
-@pytest.mark.parametrize("compare", ["benka2021/2", ["benka2021/2", "yang2018/1.b"], []])
-def test_printed_tables_are_named_one_or_many(compare):
-    assert TableSpec(compare=compare).compare == (compare if isinstance(compare, list) else [compare])
+def test_printed_tables_are_named_one_or_many_by_paper_and_table():
+    assert TableSpec(compare="benka2021/2").compare == ["benka2021/2"]
+    for names in (["benka2021/2", "yang2018/1.b"], []):
+        assert TableSpec(compare=names).compare == names
+    for wrong in ("benka2021", "../up/2", ["a/b", "a b/c"], "a/b/c", "/etc"):
+        with pytest.raises(ValidationError, match="pattern"):
+            TableSpec(compare=wrong)
 
 
-@pytest.mark.parametrize("compare", ["benka2021", "../up/2", ["a/b", "a b/c"], "a/b/c", "/etc"])
-def test_table_name_that_is_no_paper_and_table_is_refused(compare):
-    with pytest.raises(ValidationError, match="pattern"):
-        TableSpec(compare=compare)
+def test_evaluation_has_settings_of_train_that_are_part_of_the_id_and_no_other_changes_it():
+    train = TrainSpec(**SGD, eval_batch_size=3, eval_stride=2, eval_batches=5)
+    expected = {"seq_len": 7, "batching": "stream", "eval_batch_size": 3, "eval_stride": 2, "eval_batches": 5}
+    assert train.evaluation.model_dump() == expected
+    assert EvalSpec.model_fields.keys() <= TrainSpec.model_fields.keys() - DECIDES_NO_RESULT
+    other = TrainSpec(optimizer="adam", lr=0.1, epochs=3, batch_size=8, seq_len=7, clip=1.0, precision="bf16")
+    assert TrainSpec(**SGD).evaluation == other.evaluation
+
+
+def test_functions_that_evaluate_take_no_training_spec():
+    functions = [each for _, each in inspect.getmembers(evaluation, inspect.isfunction)]
+    own = [inspect.signature(each) for each in functions if each.__module__ == evaluation.__name__]
+    types = [parameter.annotation for each in own for parameter in each.parameters.values()]
+    assert EvalSpec in types
+    assert TrainSpec not in types
