@@ -46,13 +46,8 @@ def test_the_study_has_a_line_for_each_trial_and_the_table(first):
     assert study.table() in printed
     assert study.table() == (results / "tables" / "tiny.md").read_text()
     assert running.all_ok(study)
-
-
-def test_without_a_terminal_the_progress_is_plain_lines(first):
-    _, _, printed, _ = first
-    lines = printed.splitlines()
-    assert sum(line.startswith("start   ") for line in lines) == 4
-    assert sum(line.startswith("end     ") for line in lines) == 4
+    lines = printed.splitlines()  # without a terminal the progress is plain lines
+    assert [sum(line.startswith(kind) for line in lines) for kind in ("start   ", "end     ")] == [4, 4]
     assert any(line.startswith("4 of 4 trials: 4 ok; wall time ") for line in lines)
     assert "\x1b" not in printed
 
@@ -147,9 +142,8 @@ def test_a_failed_trial_is_in_the_study_and_a_kept_table_is_a_problem(first, tmp
 
 def test_import_harness_imports_neither_torch_nor_a_terminal_library():
     script = "import sys, harness; print([name for name in ('torch', 'rich', 'ray', 'pandas') if name in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
-    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout == "[]\n"
     assert {"run_suite", "load_study", "RunOptions"} <= set(dir(harness))
     with pytest.raises(AttributeError, match="has no attribute 'run_sweet'"):
@@ -159,14 +153,9 @@ def test_import_harness_imports_neither_torch_nor_a_terminal_library():
 def test_a_suite_of_five_lines_runs_by_its_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "suites").mkdir()
-    lines = [
-        "corpora: [markov: {vocab_size: 12, num_tokens: 8000, branching: 3}]",
-        "backbones: [lstm: {d_model: 8, num_layers: 1}]",
-        "heads: [softmax, mos: {num_mixtures: 2}]",
-        "seeds: [1, 2]",
-        "train: {lr: 1, epochs: 1}",
-    ]
-    (tmp_path / "suites" / "five.yaml").write_text("\n".join(lines))
+    lines = SUITE.replace("optimizer: adam, ", "").splitlines()
+    five = [line for line in lines if line.split(":")[0] in ("corpora", "backbones", "heads", "train", "seeds")]
+    (tmp_path / "suites" / "five.yaml").write_text("\n".join(five))
     study = harness.run_suite("five", results=tmp_path / "results", options=QUIET, timing=False)
     assert [record.status for record in study.records.values()] == ["ok"] * 4
     assert {record.suite for record in study.records.values()} == {"five"}

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import handmade
 import pytest
 from rich.console import Console
 
@@ -19,18 +20,10 @@ from harness.records import choices, sealed, store
 from harness.report import history
 from harness.report.leaderboard import all_suites
 
-SUITE = """\
-name: tuned
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: 2}}]
-train: {optimizer: sgd, lr: 1.0, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1]
-tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1.0, 1.0e+30]}}
-measure: {exclusive: false}
-table: {baseline: softmax}
-"""
+SUITE = handmade.changed(
+    ("optimizer: adam, lr: 0.01", "optimizer: sgd, lr: 1.0"), ("[1, 2]", "[1]"), ("small", "tuned")
+)
+SUITE += "tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1.0, 1.0e+30]}}\n"
 QUIET = {"executor": "inline", "device": "cpu", "tracking": False}
 
 
@@ -57,9 +50,8 @@ class Run:
 
     def records(self) -> dict[str, tuple[int, bytes]]:
         """Trial id -> time of writing and content of its record."""
-        return {
-            path.parent.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in self.runs.glob("*/record.json")
-        }
+        files = self.runs.glob("*/record.json")
+        return {path.parent.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +86,18 @@ def test_both_stages_have_records_and_only_the_second_is_in_the_table(run):
     assert [kept[trial.id].status for trial in tuning if trial.train.lr == 1e30] == ["diverged"] * 2
     assert not list(run.runs.glob(f"{tuning[0].id}/test_nll.npz"))
     assert all_ok(study)
+    (group,) = all_suites.load(run.results, pytest.fail).groups  # nor are the others on the leaderboard
+    assert {record.spec.seed for entry in group.entries for record in entry.row.records.values()} == {1}
+
+
+def test_the_history_separates_tuning_trials_from_those_of_the_table(run):
+    rows = history.of_trials(run.results, "tuned", pytest.fail)
+    assert sorted((row.seed, row.tuning) for row in rows) == [(1, False)] * 2 + [(9, True)] * 6
+    assert {row.token_scores for row in rows if row.tuning} == {None}
+    out = io.StringIO()
+    Console(file=out, width=250).print(*history_tables.trials(rows, None), sep="\n")
+    lines = [line for line in out.getvalue().splitlines() if any(row.id in line for row in rows)]
+    assert [sum(word in line for line in lines) for word in ("ok, tuning", "diverged, tuning", "tuning")] == [4, 2, 6]
 
 
 def test_the_point_with_the_lowest_validation_perplexity_is_trained(run):
@@ -119,12 +123,6 @@ def test_a_second_run_has_nothing_to_run_and_leaves_every_file(copied):
     assert all_ok(study)
 
 
-def test_the_tuning_trials_are_not_on_the_leaderboard(run):
-    board = all_suites.load(run.results, pytest.fail)
-    (group,) = board.groups
-    assert {record.spec.seed for entry in group.entries for record in entry.row.records.values()} == {1}
-
-
 def test_an_export_brings_both_stages_and_the_choice(run, tmp_path):
     export_records(run.results, tmp_path / "records.zip")
     there = tmp_path / "there"
@@ -134,15 +132,6 @@ def test_an_export_brings_both_stages_and_the_choice(run, tmp_path):
     assert theirs.table() == ours.table()
     assert (there / "runs/tuned/tuning.json").read_bytes() == (run.runs / "tuning.json").read_bytes()
     assert import_records(tmp_path / "records.zip", there).known == 8
-
-
-def test_the_stored_choice_is_used_when_the_tuning_records_are_gone(copied):
-    before = harness.load_study(copied.suite, results=copied.results).table()
-    for path in copied.runs.glob("*/record.json"):
-        if store.load(copied.runs, path.parent.name).tuning:
-            path.unlink()
-    after = harness.load_study(copied.suite, results=copied.results).table()
-    assert after == before.replace("1 diverged", "1 of unknown status")
 
 
 def other_choice(run: Run) -> str:
@@ -166,22 +155,20 @@ def test_records_that_contradict_the_stored_choice_are_a_warning_that_says_what_
     assert f"remove {copied.runs / 'tuning.json'} to use the other one" in warning
 
 
-def test_an_import_refuses_another_choice_unless_it_replaces(copied, run, tmp_path):
+def test_an_import_refuses_another_choice_unless_it_replaces_and_one_that_contradicts_its_records(
+    copied, run, tmp_path
+):
     other_choice(copied)
     export_records(run.results, tmp_path / "records.zip")
+    export_records(copied.results, tmp_path / "contradiction.zip")
     before = (copied.runs / "tuning.json").read_bytes()
     with pytest.raises(RecordError, match="holds another choice of 'softmax lstm markov'; nothing was imported"):
         import_records(tmp_path / "records.zip", copied.results)
     assert (copied.runs / "tuning.json").read_bytes() == before
     import_records(tmp_path / "records.zip", copied.results, replacing=True)
     assert choices.load(copied.runs) == choices.load(run.runs)
-
-
-def test_an_export_whose_choice_contradicts_its_records_is_refused(copied, tmp_path):
-    other_choice(copied)
-    export_records(copied.results, tmp_path / "records.zip")
     with pytest.raises(RecordError, match="the choice of 'softmax lstm markov' contradicts the record of trial"):
-        import_records(tmp_path / "records.zip", tmp_path / "there")
+        import_records(tmp_path / "contradiction.zip", tmp_path / "there")
     assert not (tmp_path / "there" / "runs").exists()
 
 
@@ -225,7 +212,7 @@ def test_a_perplexity_of_0_or_less_is_refused_in_a_stored_choice_and_in_an_impor
     assert not (tmp_path / "there" / "runs").exists()
 
 
-def test_a_damaged_choice_does_not_count(copied, capsys):
+def test_a_damaged_choice_does_not_count_and_a_whole_one_does_without_the_tuning_records(copied, capsys):
     place = copied.runs / "tuning.json"
     before = harness.load_study(copied.suite, results=copied.results).table()
     place.write_text(place.read_text().replace('"row": "softmax', '"row": "sofmax'))
@@ -233,6 +220,11 @@ def test_a_damaged_choice_does_not_count(copied, capsys):
     assert "the checksum does not fit the content" in capsys.readouterr().err
     copied()
     assert choices.load(copied.runs)
+    for path in copied.runs.glob("*/record.json"):
+        if store.load(copied.runs, path.parent.name).tuning:
+            path.unlink()
+    after = harness.load_study(copied.suite, results=copied.results).table()
+    assert after == before.replace("1 diverged", "1 of unknown status")
 
 
 def fail(run: Run, head: str, lr: float, status: str) -> None:
@@ -301,13 +293,3 @@ def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp
     run(only=("head=softmax",))
     assert "does not count" not in run.warned
     assert "trials to run" not in run.shown
-
-
-def test_the_history_tells_tuning_trials_from_those_of_the_table(run):
-    rows = history.of_trials(run.results, "tuned", pytest.fail)
-    assert sorted((row.seed, row.tuning) for row in rows) == [(1, False)] * 2 + [(9, True)] * 6
-    assert {row.token_scores for row in rows if row.tuning} == {None}
-    out = io.StringIO()
-    Console(file=out, width=250).print(*history_tables.trials(rows, None), sep="\n")
-    lines = [line for line in out.getvalue().splitlines() if any(row.id in line for row in rows)]
-    assert [sum(word in line for line in lines) for word in ("ok, tuning", "diverged, tuning", "tuning")] == [4, 2, 6]
