@@ -1,7 +1,6 @@
 """`harness doctor`: what makes a machine unfit is a problem and exit code 2; what is odd is a note and exit code 0."""
 
 import os
-import shutil
 import socket
 import sqlite3
 import sys
@@ -77,19 +76,12 @@ def environment(**values):
     return plant
 
 
+def returns(name, value):
+    return lambda patch, place: patch.setattr(name, lambda *_: value)
+
+
 def free(bytes_free):
-    return lambda patch, place: patch.setattr(shutil, "disk_usage", lambda _: DISK(2**40, 0, bytes_free))
-
-
-def python(patch, place):
-    patch.setattr("platform.python_version", lambda: "3.10.0")
-
-
-def broken_sqlite(patch, place):
-    def connect(*_, **__):
-        raise sqlite3.OperationalError("disk I/O error")
-
-    patch.setattr(doctor.sqlite3, "connect", connect)
+    return returns("shutil.disk_usage", DISK(2**40, 0, bytes_free))
 
 
 def garbage(patch, place):
@@ -97,15 +89,13 @@ def garbage(patch, place):
     (place / "results" / "mlflow.db").write_bytes(b"garbage")
 
 
-def absent(patch, place):
-    def metadata(name):
-        raise doctor.importlib.metadata.PackageNotFoundError(name)
+def fails(module, name, error):
+    """Plants a function that raises."""
 
-    patch.setattr(doctor.importlib.metadata, "metadata", metadata)
+    def raises(*_, **__):
+        raise error
 
-
-def wrong_on_the_gpu(patch, place):
-    patch.setattr(doctor, "gpu_faults", lambda: ("The Triton kernel for training is wrong",))
+    return lambda patch, place: patch.setattr(module, name, raises)
 
 
 def begun(patch, place):
@@ -124,14 +114,23 @@ def old_store(patch, place):
     (place / "results" / "mlruns").mkdir(parents=True)
 
 
+NOT_FOUND = doctor.importlib.metadata.PackageNotFoundError("output-head-harness")
 OUT = "or use --executor inline"
 PROBLEMS = {
     "old torch": (version("torch", "2.9.1"), "torch is 2.9.1; needed: torch>=2.11", ""),
     "no Ray": (version("ray", None), "ray is not installed; needed: ray[tune]", ""),
-    "old Python": (python, "Python 3.10.0 is not supported; needed: ", ""),
-    "not installed": (absent, f"output-head-harness is not installed in {sys.executable}", ""),
+    "old Python": (returns("platform.python_version", "3.10.0"), "Python 3.10.0 is not supported; needed: ", ""),
+    "not installed": (
+        fails(doctor.importlib.metadata, "metadata", NOT_FOUND),
+        f"output-head-harness is not installed in {sys.executable}",
+        "",
+    ),
     "full disk": (free(10 * 2**20), "the disk of results is full: 0.0 GiB are left", "--results"),
-    "SQLite": (broken_sqlite, "SQLite does not work in results (disk I/O error)", "--results"),
+    "SQLite": (
+        fails(doctor.sqlite3, "connect", sqlite3.OperationalError("disk I/O error")),
+        "SQLite does not work in results (disk I/O error)",
+        "--results",
+    ),
     "home": (environment(HOME="/proc/nowhere"), "the home folder /proc/nowhere cannot be written (", OUT),
     "token": (environment(RAY_AUTH_MODE="disabled"), "RAY_AUTH_MODE=disabled: ", OUT),
     "database": (garbage, "", "; `harness sync` writes it again from the records"),
@@ -140,7 +139,11 @@ NOTES = {
     "no MLflow": (version("mlflow", None), "mlflow is not installed; needed: mlflow", ""),
     "new torch": (version("torch", "2.14.0"), "torch 2.14.0 is newer than the newest that is tested, 2.13", ""),
     "disk": (free(2**30), "only 1.0 GiB are left on the disk of results", ""),
-    "GPU": (wrong_on_the_gpu, "The Triton kernel for training is wrong", ""),  # runs go on without what is left out
+    "GPU": (
+        returns("harness.execution.doctor.gpu_faults", ("It is wrong",)),
+        "It is wrong",
+        "",
+    ),  # runs go on without what is left out
     "begun": (begun, "1 of the trials of tiny were started and have no record: `harness run` continues them", ""),
     "scratch": (scratch, f"results/runs/tiny/{scratch_prefix()}{NOBODY}-x was left by a driver", "delete it"),
     "URI": (environment(MLFLOW_TRACKING_URI="http://x"), "MLFLOW_TRACKING_URI=http://x is not used: ", "mlflow.db"),

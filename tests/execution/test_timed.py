@@ -31,16 +31,12 @@ class Place:
         self.passes, self.said, self.warned = [], [], []
         self.shared, self.sentences = False, []
 
-    def finish(self, *numbers: int, status: str = "ok", device: str = HERE, **changes) -> None:
+    def finish(self, *numbers: int, status: str = "ok", device: str = HERE, weights_sha256: str = DIGEST) -> None:
         """Trials of these numbers have a record."""
+        about = {"environment": handmade.environment(device=device), "status": status}
+        about["weights_sha256"] = weights_sha256 if status == "ok" else None
         for number in numbers:
-            values = {
-                "spec": self.trials[number],
-                "status": status,
-                "environment": handmade.environment(device=device),
-                "weights_sha256": DIGEST if status == "ok" else None,
-            }
-            store.save(handmade.record(**{**values, **changes}), self.runs)
+            store.save(handmade.record(spec=self.trials[number], **about), self.runs)
 
     def timing(self, trial: str, device: str = HERE) -> Timing:
         return Timing(
@@ -135,20 +131,16 @@ def test_rows_timed_in_two_passes_are_timed_together_once(place):
     assert not place.time()
 
 
-def test_rows_that_another_device_trained_are_not_timed_here_and_a_sentence_says_so(place):
+def test_rows_that_another_device_trained_are_not_timed_here_but_on_a_cluster_where_all_are_on_one_device(place):
     place.finish(0, 1, device="a GPU")
     place.finish(2, 3)
     place.time()
     assert place.passes == [place.ids(2)]
     assert place.said[0] == f"not timed: 1 model trained on a GPU, because this device is {HERE}"
-
-
-def test_on_a_cluster_all_rows_are_timed_and_all_on_one_device(place):
-    place.finish(0, 1, 2, 3, device="a node's GPU")
     for trial, device in zip(place.ids(0, 2), ("one", "two"), strict=True):
         sidecars.save_timing(place.timing(trial, device), place.runs)
     assert place.time(address="head:6379", executor="ray")
-    assert place.passes == [place.ids(0, 2)]
+    assert place.passes[1:] == [place.ids(0, 2)]
     assert not place.time(address="head:6379", executor="ray")
 
 
@@ -190,7 +182,9 @@ def test_a_pass_that_fails_is_one_warning_and_no_failed_run(place, monkeypatch, 
     assert place.timed() == {}
 
 
-def test_an_interrupt_passes_through_and_the_next_command_makes_the_pass(place, monkeypatch):
+def test_an_interrupt_passes_through_a_held_lock_is_not_waited_for_long_and_the_next_command_makes_the_pass(
+    place, monkeypatch
+):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
@@ -199,17 +193,12 @@ def test_an_interrupt_passes_through_and_the_next_command_makes_the_pass(place, 
         patch.setattr(inline, "time_rows", interrupted)
         with pytest.raises(KeyboardInterrupt):
             place.time()
-    assert place.time()
-    assert sorted(place.timed()) == sorted(place.ids(0, 2))
-
-
-def test_a_timing_is_written_under_its_trials_lock_and_a_held_one_is_not_waited_for_long(place, monkeypatch):
     monkeypatch.setattr(timed, "LOCK_SECONDS", 0.05)
-    place.finish(0, 1, 2, 3)
     with store.writing(place.runs, place.ids(0)[0]):
         assert not place.time()
     assert "cannot be locked" in place.warned[0]
     assert place.time()
+    assert sorted(place.timed()) == sorted(place.ids(0, 2))
 
 
 # before a suite is run
@@ -230,14 +219,11 @@ def test_minutes_are_those_of_all_steps_and_all_evaluations():
     assert time.minutes(0) == pytest.approx((40 + 2 * 10) * 30 / 60_000)  # an untrained model is validated, too
 
 
-def alone(specs, folder) -> list[Task]:
-    return [handmade.task(spec, folder / "runs") for spec in specs]
-
-
 def test_steps_and_batches_are_counted_by_the_code_that_trains_and_evaluates_without_a_file(specs, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     train = specs[0].train.model_copy(update={"eval_batch_size": 5})
-    (time,) = model_times(alone([specs[0].model_copy(update={"train": train})], tmp_path), pytest.fail).values()
+    task = handmade.task(specs[0].model_copy(update={"train": train}), tmp_path)
+    (time,) = model_times([task], pytest.fail).values()
     # 99 targets in segments of 7; 40 tokens in 5 columns: 39 targets, columns of 8, a segment of 7 and one of 1
     assert (time.steps, time.valid_batches, time.test_batches) == (15, 2, 2)
     assert time.train_ms > 0
@@ -251,5 +237,5 @@ def test_a_planned_model_that_fails_is_named_and_the_others_are_timed(specs, tmp
 
     monkeypatch.setattr(HEADS.get("softmax"), "forward", fails)
     said = []
-    assert list(model_times(alone(specs, tmp_path), said.append)) == [specs[1].id]
+    assert list(model_times([handmade.task(spec, tmp_path) for spec in specs], said.append)) == [specs[1].id]
     assert said == [f"{specs[0]} cannot be timed: MemoryError: no room"]

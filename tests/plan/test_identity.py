@@ -5,6 +5,7 @@ import json
 import math
 
 import pytest
+from handmade import changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,33 +13,16 @@ from harness.plan import load
 from harness.plan.identity import SCHEMA_VERSION
 from harness.plan.specs import canonical
 
-BASE = """\
-name: small
-version: 1
-corpora:
-  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
-backbones:
-  - lstm: {d_model: 8, num_layers: 1, dropout: 0.1}
-heads:
-  - softmax
-  - mos: {num_mixtures: 2}
-train: {optimizer: sgd, lr: 7, epochs: 2, batch_size: 4, seq_len: 7, clip: 0.001}
-seeds: [1, 2]
-"""
+BASE = [  # changes of handmade.SMALL
+    *[("optimizer: adam, lr: 0.01", "optimizer: sgd, lr: 7"), ("seq_len: 7", "seq_len: 7, clip: 0.001")],
+    *[("table: {baseline: softmax}\n", ""), ("measure: {exclusive: false}\n", "")],
+]
 
 
 @pytest.fixture
 def ids(write):
-    """The ids of BASE with texts replaced."""
-
-    def of(*replacements: tuple[str, str]) -> list[str]:
-        text = BASE
-        for old, new in replacements:
-            assert old in text
-            text = text.replace(old, new)
-        return [trial.id for trial in load(write(text)).trials]
-
-    return of
+    """A function: what is replaced in a suite -> the ids of its trials."""
+    return lambda *replacements: [trial.id for trial in load(write(changed(*BASE, *replacements))).trials]
 
 
 # Golden ids: SHA-256, first 12 digits, of the JSON below, written out by hand and hashed outside the harness.
