@@ -67,8 +67,8 @@ class NotFinite(Broken):
 @pytest.fixture
 def faulty(monkeypatch):
     HEADS.names()  # discover before the table is changed
-    monkeypatch.setitem(HEADS._classes, "broken", Broken)
-    monkeypatch.setitem(HEADS._classes, "not_finite", NotFinite)
+    for name, head in {"broken": Broken, "not_finite": NotFinite}.items():
+        monkeypatch.setitem(HEADS._classes, name, head)
 
 
 def by_hand(tmp_path) -> tuple[float, float]:
@@ -107,8 +107,7 @@ def test_the_losses_are_those_of_one_step_by_hand(tried, tmp_path):
 
 def test_every_row_is_one_line_whatever_its_seeds(tried):
     more = SUITE.replace("num_layers: 1", "num_layers: [1, 2]").replace("train:", "ngrams: [2]\ntrain:")
-    more = more.replace("vocab_size: 12, num_tokens: 4000", "vocab_size: 500, num_tokens: 20000")
-    done = tried(more)
+    done = tried(more.replace("vocab_size: 12, num_tokens: 4000", "vocab_size: 500, num_tokens: 20000"))
     assert done.code == 0
     labels = [label for label, *_ in LINE.findall(done.out)]
     assert labels == [f"{head} lstm markov seed=1" for head in ("softmax", "mos(num_mixtures=2)")] * 2

@@ -122,8 +122,7 @@ def test_fail_fast_leaves_the_others_missing(record_of, trials):
 
 @pytest.mark.guards("record-of-earlier-run")
 def test_a_worker_that_dies_before_it_began_does_not_end_with_the_record_of_an_earlier_run(record_of, trials):
-    earlier = record_of(trials[0].spec, "error", "of an earlier run")
-    store.save(earlier, trials[0].runs)
+    store.save(earlier := record_of(trials[0].spec, "error", "of an earlier run"), trials[0].runs)
     watcher = Watcher([replace(trials[0], replaces=store.digest(earlier))], lambda event: None)
     watcher.ended(trials[0].id)
     assert watcher.ends[trials[0].id].record is None

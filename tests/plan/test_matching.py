@@ -37,14 +37,8 @@ def widths(suite) -> dict[str, int]:
 @pytest.fixture
 def built(monkeypatch):
     """The models that a search asked for, in order."""
-    asked = []
-
-    def counting(*model):
-        asked.append(model)
-        return count(*model)
-
-    count = expansion.count
-    monkeypatch.setattr(expansion, "count", counting)
+    asked, count = [], expansion.count
+    monkeypatch.setattr(expansion, "count", lambda *model: asked.append(model) or count(*model))
     return asked
 
 
@@ -75,8 +69,7 @@ def test_reference_head_keeps_its_trials_and_the_others_are_those_whose_width_is
 
 
 def test_width_that_the_file_leaves_at_its_default_is_varied_and_written_out(write):
-    # the lstm's default is 200
-    suite = load(write(matched_suite(("d_model: 250, ", ""))))
+    suite = load(write(matched_suite(("d_model: 250, ", ""))))  # the lstm's default is 200
     assert "d_model" not in suite.trials[0].backbone.params
     expected = nearest_of(lambda d: lstm_mos(d, 15), lstm_softmax(200))
     assert suite.trials[-1].backbone.params["d_model"] == expected
@@ -215,22 +208,15 @@ def test_search_ends_below_a_largest_width_where_it_does_not_count_and_where_non
     assert closest_width(lambda width: None, 5_000, 8) is None
 
 
-def test_search_for_widths_that_can_be_built_ends():
-    asked = []
-
-    def count_at(width: int) -> int | None:
-        asked.append(width)
-
-    assert closest_width(count_at, 10**9, 50_000) is None
-    assert len(asked) <= 16 * MAX_GAP  # 50,000 can be halved 15 times
-
-
-def test_no_width_is_built_twice_in_a_search():
+def test_search_for_widths_that_can_be_built_ends_and_builds_none_twice():
     asked = []
 
     def count_at(width: int) -> int | None:
         asked.append(width)
         return width if width % 32 == 0 else None
 
+    assert closest_width(lambda width: asked.append(width), 10**9, 50_000) is None
+    assert len(asked) <= 16 * MAX_GAP  # 50,000 can be halved 15 times
+    asked.clear()
     assert closest_width(count_at, 1_000, 48) == 992
     assert len(set(asked)) == len(asked)

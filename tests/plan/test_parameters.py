@@ -11,16 +11,9 @@ from harness.plan.parameters import REQUIRED, Parameter, axis, checked, is_place
 
 class Example:
     def __init__(
-        self,
-        dims,
-        positional: int = 3,
-        *,
-        size: int,
-        rate: float = 0.5,
-        kind: Literal["tanh", "none"] = "tanh",
-        widths: list[int] | None = None,
-        path: Path = Path("here"),
-    ):
+        self, dims, positional: int = 3, *, size: int, rate: float = 0.5, kind: Literal["tanh", "none"] = "tanh",
+        widths: list[int] | None = None, path: Path = Path("here"),
+    ):  # fmt: skip
         pass
 
 

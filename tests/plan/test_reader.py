@@ -52,23 +52,14 @@ def test_problem_is_located_at_key_or_value_or_the_nearest_place_that_the_file_h
     assert source.nearest_place(("table",)) == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        *[("1e-3", 0.001), ("7e0", 7.0), ("010", 10), ("no", "no"), ("yes", "yes"), ("true", True), ("null", None)],
-        *[
-            ("''", ""),
-            ("2020-01-02", "2020-01-02"),
-            ("&x true", True),
-            ("&x 5", 5),
-            ("&x 1.5", 1.5),
-            ("&x word", "word"),
-        ],
-    ],
-)
-def test_scalars_are_yaml_1_2(write, text, value):
+SCALARS = {"1e-3": 0.001, "7e0": 7.0, "010": 10, "no": "no", "yes": "yes", "true": True, "null": None, "''": ""}
+SCALARS |= {"2020-01-02": "2020-01-02", "&x true": True, "&x 5": 5, "&x 1.5": 1.5, "&x word": "word"}
+
+
+@pytest.mark.parametrize("text", SCALARS)
+def test_scalars_are_yaml_1_2(write, text):
     found = read(write(f"a: {text}\n"))[0]["a"]
-    assert (found, type(found)) == (value, type(value))
+    assert (found, type(found)) == (SCALARS[text], type(SCALARS[text]))
 
 
 def test_alias_stands_for_the_whole_value(write):
@@ -99,9 +90,8 @@ def test_mistake_is_reported_once_at_its_own_line_and_column(problems, text, pro
 def test_suite_may_have_256_kib_and_no_more(write, problems):
     head = "a: 1\n#"
     assert read(write(head + "x" * (MAX_BYTES - len(head))))[0] == {"a": 1}
-    assert problems(head + "x" * (MAX_BYTES - len(head) + 1), call=read) == [
-        "1:1: larger than 256 KiB, the limit for a suite file"
-    ]
+    larger = problems(head + "x" * (MAX_BYTES - len(head) + 1), call=read)
+    assert larger == ["1:1: larger than 256 KiB, the limit for a suite file"]
 
 
 @pytest.mark.guards("suite-aliases")
@@ -136,19 +126,21 @@ def test_alias_of_itself_is_refused(problems, text):
     assert problem.endswith(": an alias that contains itself")
 
 
-NO_YAML = [b"a: \x00\n", b"\xff\xfea\x00:\x00", b"a: \xff\n", b"a: !!int x\n", b"a: !!bool x\n", b"a: !!timestamp x\n"]
-NO_YAML += [
-    b"a: 2020-13-45\n",
-    b"a: '\n",
-    b"a: [1,\n",
-    b"a: @x\n",
-    b"<<: 3\n",
-    b"? [a]\n: 1\n",
-    b"%YAML 9.9\n---\na: 1\n",
+NO_YAML = [
+    b"\x00\n",
+    b"\xff\n",
+    b"!!int x\n",
+    b"!!bool x\n",
+    b"!!timestamp x\n",
+    b"2020-13-45\n",
+    b"'\n",
+    b"[1,\n",
+    b"@x\n",
 ]
+NO_TEXT = [b"\xff\xfea\x00:\x00", b"<<: 3\n", b"? [a]\n: 1\n", b"%YAML 9.9\n---\na: 1\n", b"\x80\x81\x82"]
 
 
-@pytest.mark.parametrize("content", [*NO_YAML, b"a: " + b"9" * 5_000, b"\x80\x81\x82"])
+@pytest.mark.parametrize("content", [*(b"a: " + value for value in (*NO_YAML, b"9" * 5_000)), *NO_TEXT])
 def test_what_is_no_yaml_is_a_sentence_and_no_traceback(write, content):
     path = write(content)
     with pytest.raises(SuiteError) as caught:
@@ -175,17 +167,12 @@ def test_what_is_no_text_file_is_a_sentence(write, tmp_path):
             read(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "value"),
-    [
-        *[("a=1", "a", 1), ("train.lr=1e-3", "train.lr", 0.001), ("a=[1, b]", "a", [1, "b"])],
-        *[("a={b: null}", "a", {"b": None}), ("a=b=c", "a", "b=c"), ("a=", "a", None), ("a='1'", "a", "1")],
-    ],
-)
-def test_assignment_is_a_key_and_a_yaml_value(text, key, value):
-    found = assignment(text)
-    assert found == (key, value)
-    assert type(found[1]) is type(value)
+def test_assignment_is_a_key_and_a_yaml_value():
+    values = {"a=1": 1, "a=1e-3": 0.001, "a=[1, b]": [1, "b"], "a={b: null}": {"b": None}, "a=b=c": "b=c", "a='1'": "1"}
+    for text, value in {**values, "a=": None}.items():
+        key, found = assignment(text)
+        assert (key, found, type(found)) == ("a", value, type(value))
+    assert assignment("train.lr=1") == ("train.lr", 1)
 
 
 @pytest.mark.parametrize("text", ["a", "=1", "a=[", "a=b: c: d", "a=2020-13-45", "a=" + "[" * 30 + "]" * 30])

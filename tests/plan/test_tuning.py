@@ -64,12 +64,16 @@ def test_ranges_and_lists_of_three_numbers_are_in_an_order(values, ordered):
     assert Axis.model_validate(values).ordered is ordered
 
 
+def test_the_space_has_one_way_for_each_key():
+    with pytest.raises(ValidationError, match="expected a list, or a mapping with one of"):
+        TuneSpec(trials=1, epochs=1, space={"train.lr": {"uniform": [1.0, 2.0], "choice": [1]}})
+
+
 def test_all_rows_have_the_same_points_without_what_does_not_apply(write):
     suite = plan.load(write(tuned()))
     softmax, mos = suite.tuning.rows
-    assert [each.point["train.lr"] for each in softmax.candidates] == [
-        each.point["train.lr"] for each in mos.candidates
-    ]
+    of_rows = [[each.point["train.lr"] for each in row.candidates] for row in (softmax, mos)]
+    assert of_rows[0] == of_rows[1]
     assert {key for each in softmax.candidates for key in each.point} == {"train.lr"}
     assert len(mos.candidates) == 5
     for each in mos.candidates:
@@ -112,7 +116,7 @@ def suite(write):
     return plan.load(write(tuned()))
 
 
-def test_the_lowest_perplexity_is_chosen_and_the_first_of_equal_ones(suite):
+def test_the_lowest_perplexity_is_chosen_the_first_of_equal_ones_and_its_trials_are_those_of_the_table(suite):
     row = suite.tuning.rows[0]
     ids = [trial.id for trial in row.tuning_trials]
     found = dict(zip(ids, [9.0, None, 8.0, 8.0, 8.5], strict=True))
@@ -121,16 +125,12 @@ def test_the_lowest_perplexity_is_chosen_and_the_first_of_equal_ones(suite):
     assert row.choice({trial: ppl for trial, ppl in found.items() if trial != ids[4]}) is None
     lost = row.choice(dict.fromkeys(ids))
     assert (lost.trial, lost.point) == (None, {})
-
-
-def test_the_trials_of_the_table_are_those_of_the_chosen_points(suite):
-    row = suite.tuning.rows[1]
-    ids = [trial.id for trial in row.tuning_trials]
-    choice = row.choice(dict(zip(ids, [9.0, 7.0, 8.0, 8.0, 8.5], strict=True)))
+    mos = suite.tuning.rows[1]
+    choice = mos.choice(dict(zip([trial.id for trial in mos.tuning_trials], [9.0, 7.0, 8.0, 8.0, 8.5], strict=True)))
     completed = with_choices(suite, [None, choice])
-    assert completed.trials == row.candidates[1].finals
+    assert completed.trials == mos.candidates[1].finals
     assert completed.compared("head", completed.trials[0]).params == {"num_mixtures": 2}
-    assert with_choices(suite, [row.choice(dict.fromkeys(ids)), None]).trials == ()
+    assert with_choices(suite, [lost, None]).trials == ()
     assert row_labels(suite) == ["softmax", "mos(num_mixtures=2)"]
 
 
@@ -146,11 +146,6 @@ def test_a_condition_selects_the_tuning_of_its_rows(suite):
     assert chosen_trials(completed, ("seed=7",)) == ()
     with pytest.raises(SuiteError, match="no trial has 'haed'"):
         chosen_trials(completed, ("haed=mos",))
-
-
-def test_the_space_has_one_way_for_each_key():
-    with pytest.raises(ValidationError, match="expected a list, or a mapping with one of"):
-        TuneSpec(trials=1, epochs=1, space={"train.lr": {"uniform": [1.0, 2.0], "choice": [1]}})
 
 
 def train(epochs: float, **schedule) -> TrainSpec:
