@@ -43,7 +43,7 @@ def examined(results=Path("results"), data=Path("data"), **options) -> doctor.Fi
     return doctor.examine(results, data, **options)
 
 
-def test_a_fit_machine_leaves_with_0_and_nothing_behind_and_a_problem_with_2(place, harness):
+def test_a_fit_machine_leaves_with_0_and_nothing_behind(place, harness):
     done = harness("doctor", "--data", "data")
     assert (done.code, done.err) == (0, "")
     shown = {line.split(":")[0] for line in done.out.splitlines()}

@@ -169,12 +169,10 @@ def test_the_points_of_a_tuned_suite_are_rows_unless_only_their_learning_rate_di
     path.write_text(f"{SUITE}tune: {{epochs: 1, seed: 9, space: {space}}}\n")
     suite = plan.load(path)
     assert len(suite.tuning_trials) == 4 + 8
-    rows = timed.rows_of(suite, ())
-    found = [(row.head.name, row.head.params.get("dropout"), row.train.momentum) for row in rows]
+    found = [(row.head.name, row.head.params.get("dropout"), row.train.momentum) for row in timed.rows_of(suite, ())]
     of_mos = [("mos", dropout, momentum) for dropout in (0, 0.2) for momentum in (0.0, 0.9)]
     assert found == [("softmax", None, 0.0), ("softmax", None, 0.9), *of_mos]
-    chosen = timed.rows_of(suite, ("head.dropout=0.2",))
-    assert len(chosen) == 2
+    assert len(timed.rows_of(suite, ("head.dropout=0.2",))) == 2
 
 
 def test_the_memory_of_a_row_is_given_back_before_the_next_is_built(tried, faulty, monkeypatch):

@@ -80,20 +80,20 @@ def test_what_a_suite_may_say_fits(write, old, new):
     assert problems(write(SUITE.replace(old, new))) == []
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "word"),
-    [
-        ("epochs: 2", "epoch: 2", "'epoch' was unexpected"),
-        ("version: 1", "verison: 1", "'verison' was unexpected"),
-        ("adam", "adagrad", "'adagrad' is not one of"),
-        ("lr: 0.01", "lr: fast", "'fast' is not of type 'number'"),
-        ("lr: 0.01, ", "", "'lr' is a required property"),
-        ("seeds: [1, 2]\n", "", "is not valid under any of the given schemas"),
-        ("batch_size: 4", "batch_size: 0", "0 is less than the minimum of 1"),
-        ("[softmax, ", "[{softmax: {}, mos: {}}, ", "is not valid under any of the given schemas"),
-        ("[1, 2]", "[1, 2]\ntune: {epochs: 1, space: {train.lr: {grid: [1]}}}", "is not valid under any"),
-    ],
-)
+MISTAKES = [
+    ("epochs: 2", "epoch: 2", "'epoch' was unexpected"),
+    ("version: 1", "verison: 1", "'verison' was unexpected"),
+    ("adam", "adagrad", "'adagrad' is not one of"),
+    ("lr: 0.01", "lr: fast", "'fast' is not of type 'number'"),
+    ("lr: 0.01, ", "", "'lr' is a required property"),
+    ("seeds: [1, 2]\n", "", "is not valid under any of the given schemas"),
+    ("batch_size: 4", "batch_size: 0", "0 is less than the minimum of 1"),
+    ("[softmax, ", "[{softmax: {}, mos: {}}, ", "is not valid under any of the given schemas"),
+    ("[1, 2]", "[1, 2]\ntune: {epochs: 1, space: {train.lr: {grid: [1]}}}", "is not valid under any"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "word"), MISTAKES)
 def test_a_mistake_does_not_fit(write, old, new, word):
     assert old in SUITE
     found = problems(write(SUITE.replace(old, new)))
