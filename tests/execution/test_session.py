@@ -66,19 +66,15 @@ def test_the_folder_of_a_living_driver_and_what_is_not_known_to_be_ours_stay(ses
 
 
 @pytest.mark.guards("ray-folders-of-user")
-def test_the_folder_of_another_user_stays(session, gone, monkeypatch):
-    folder, this = session(gone), os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: this + 1)
-    ours.remove_abandoned(folder.parent)
-    assert folder.exists()
-
-
-@pytest.mark.guards("ray-folders-of-user")
-def test_a_link_to_a_folder_of_others_is_not_followed(session, gone, tmp_path):
-    theirs = session(gone, "theirs")
+def test_the_folder_of_another_user_stays_and_a_link_to_one_is_not_followed(session, gone, tmp_path, monkeypatch):
+    theirs, this = session(gone, "theirs"), os.getuid()
     (tmp_path / "ray" / "session_link").symlink_to(theirs)
     ours.remove_abandoned(tmp_path / "ray")
     assert (theirs / "logs" / "raylet.out").exists()
+    folder = session(gone)
+    monkeypatch.setattr(os, "getuid", lambda: this + 1)
+    ours.remove_abandoned(folder.parent)
+    assert folder.exists()
 
 
 def test_ray_asks_no_cloud_where_the_documented_file_is(tmp_path, monkeypatch):

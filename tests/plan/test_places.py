@@ -41,6 +41,7 @@ NEITHER = {
     "quik": "no suite 'quik': there is no file quik and no suites/quik.yaml; did you mean 'quick'?",
     "zzz": "no suite 'zzz': there is no file zzz and no suites/zzz.yaml",
     "suites/quik.yaml": "suites/quik.yaml: no such file; did you mean 'quick'?",
+    "quick.yaml": "quick.yaml: no such file; did you mean 'quick'?",
     "../quick": "../quick: no such file; did you mean 'quick'?",
 }
 
