@@ -1,7 +1,6 @@
 """`harness doctor`: what makes a machine unfit is a problem and exit code 2; what is odd is a note and exit code 0."""
 
 import os
-import shutil
 import socket
 import sqlite3
 import sys
@@ -52,9 +51,6 @@ def test_a_fit_machine_leaves_with_0_and_nothing_behind(place, harness):
     assert "ray 2." in done.out
     assert "note:" not in done.out
     assert os.listdir(place) == ["home"]
-
-
-def test_a_problem_leaves_with_2(place, harness):
     done = harness("doctor", "--data", "data", "--results", NOWHERE / "results")
     assert done.code == 2
     assert done.err.startswith(f"the results folder {NOWHERE}/results cannot be written (")
@@ -80,19 +76,12 @@ def environment(**values):
     return plant
 
 
+def returns(name, value):
+    return lambda patch, place: patch.setattr(name, lambda *_: value)
+
+
 def free(bytes_free):
-    return lambda patch, place: patch.setattr(shutil, "disk_usage", lambda _: DISK(2**40, 0, bytes_free))
-
-
-def python(patch, place):
-    patch.setattr("platform.python_version", lambda: "3.10.0")
-
-
-def broken_sqlite(patch, place):
-    def connect(*_, **__):
-        raise sqlite3.OperationalError("disk I/O error")
-
-    patch.setattr(doctor.sqlite3, "connect", connect)
+    return returns("shutil.disk_usage", DISK(2**40, 0, bytes_free))
 
 
 def garbage(patch, place):
@@ -100,15 +89,13 @@ def garbage(patch, place):
     (place / "results" / "mlflow.db").write_bytes(b"garbage")
 
 
-def absent(patch, place):
-    def metadata(name):
-        raise doctor.importlib.metadata.PackageNotFoundError(name)
+def fails(module, name, error):
+    """Plants a function that raises."""
 
-    patch.setattr(doctor.importlib.metadata, "metadata", metadata)
+    def raises(*_, **__):
+        raise error
 
-
-def wrong_on_the_gpu(patch, place):
-    patch.setattr(doctor, "gpu_faults", lambda: ("The Triton kernel for training is wrong",))
+    return lambda patch, place: patch.setattr(module, name, raises)
 
 
 def begun(patch, place):
@@ -127,14 +114,23 @@ def old_store(patch, place):
     (place / "results" / "mlruns").mkdir(parents=True)
 
 
+NOT_FOUND = doctor.importlib.metadata.PackageNotFoundError("output-head-harness")
 OUT = "or use --executor inline"
 PROBLEMS = {
     "old torch": (version("torch", "2.9.1"), "torch is 2.9.1; needed: torch>=2.11", ""),
     "no Ray": (version("ray", None), "ray is not installed; needed: ray[tune]", ""),
-    "old Python": (python, "Python 3.10.0 is not supported; needed: ", ""),
-    "not installed": (absent, f"output-head-harness is not installed in {sys.executable}", ""),
+    "old Python": (returns("platform.python_version", "3.10.0"), "Python 3.10.0 is not supported; needed: ", ""),
+    "not installed": (
+        fails(doctor.importlib.metadata, "metadata", NOT_FOUND),
+        f"output-head-harness is not installed in {sys.executable}",
+        "",
+    ),
     "full disk": (free(10 * 2**20), "the disk of results is full: 0.0 GiB are left", "--results"),
-    "SQLite": (broken_sqlite, "SQLite does not work in results (disk I/O error)", "--results"),
+    "SQLite": (
+        fails(doctor.sqlite3, "connect", sqlite3.OperationalError("disk I/O error")),
+        "SQLite does not work in results (disk I/O error)",
+        "--results",
+    ),
     "home": (environment(HOME="/proc/nowhere"), "the home folder /proc/nowhere cannot be written (", OUT),
     "token": (environment(RAY_AUTH_MODE="disabled"), "RAY_AUTH_MODE=disabled: ", OUT),
     "database": (garbage, "", "; `harness sync` writes it again from the records"),
@@ -143,7 +139,11 @@ NOTES = {
     "no MLflow": (version("mlflow", None), "mlflow is not installed; needed: mlflow", ""),
     "new torch": (version("torch", "2.14.0"), "torch 2.14.0 is newer than the newest that is tested, 2.13", ""),
     "disk": (free(2**30), "only 1.0 GiB are left on the disk of results", ""),
-    "GPU": (wrong_on_the_gpu, "The Triton kernel for training is wrong", ""),  # runs go on without what is left out
+    "GPU": (
+        returns("harness.execution.doctor.gpu_faults", ("It is wrong",)),
+        "It is wrong",
+        "",
+    ),  # runs go on without what is left out
     "begun": (begun, "1 of the trials of tiny were started and have no record: `harness run` continues them", ""),
     "scratch": (scratch, f"results/runs/tiny/{scratch_prefix()}{NOBODY}-x was left by a driver", "delete it"),
     "URI": (environment(MLFLOW_TRACKING_URI="http://x"), "MLFLOW_TRACKING_URI=http://x is not used: ", "mlflow.db"),
@@ -151,35 +151,22 @@ NOTES = {
 }
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_what_keeps_a_run_from_working_is_a_problem(name, place, monkeypatch):
-    plant, begin, end = PROBLEMS[name]
+@pytest.mark.parametrize("name", [*PROBLEMS, *NOTES])
+def test_what_keeps_a_run_from_working_is_a_problem_and_what_is_odd_is_a_note(name, place, monkeypatch):
+    plant, begin, end = PROBLEMS.get(name) or NOTES[name]
     plant(monkeypatch, place)
-    (problem,) = examined().problems
-    assert problem.startswith(begin)
-    assert problem.endswith(end)
+    found = examined(gpu=name in NOTES)
+    (sentence,) = found.problems if name in PROBLEMS else found.notes
+    assert name in PROBLEMS or found.problems == []
+    assert sentence.startswith(begin)
+    assert sentence.endswith(end)
 
 
-@pytest.mark.parametrize("name", NOTES)
-def test_what_is_odd_is_a_note(name, place, monkeypatch):
-    plant, begin, end = NOTES[name]
-    plant(monkeypatch, place)
-    found = examined(gpu=True)
-    (note,) = found.notes
-    assert found.problems == []
-    assert note.startswith(begin)
-    assert note.endswith(end)
-
-
-def test_a_data_folder_that_cannot_be_written_is_a_note(place):
+def test_folders_that_cannot_be_written_are_no_problem_if_they_are_not_needed(place, monkeypatch):
+    environment(HOME="/proc/nowhere", RAY_AUTH_TOKEN_PATH="/some/where")(monkeypatch, place)  # a token elsewhere
     found = examined(data=NOWHERE)
     assert found.problems == []
     assert found.notes[0].startswith("the data folder /proc/nowhere cannot be written (")
-
-
-def test_a_home_that_cannot_be_written_is_no_problem_with_a_token_elsewhere(place, monkeypatch):
-    environment(HOME="/proc/nowhere", RAY_AUTH_TOKEN_PATH="/some/where")(monkeypatch, place)
-    assert examined().problems == []
 
 
 def test_a_taken_port_is_a_note(place, monkeypatch):
@@ -189,27 +176,25 @@ def test_a_taken_port_is_a_note(place, monkeypatch):
     assert examined().notes == []
 
 
-@pytest.mark.parametrize("limit", [2**30, None])
-def test_memory_is_what_the_control_group_leaves(monkeypatch, place, limit):
-    (place / "memory.max").write_text("max" if limit is None else f"{limit}\n")
+def test_memory_is_what_the_control_group_leaves(monkeypatch, place):
     (place / "memory.current").write_text(f"{2**29}\n")
     monkeypatch.setattr(doctor, "CGROUP", place)
     monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * 2**30))
-    assert examined().notes == ([] if limit is None else ["only 0.5 GiB of memory are free"])
+    for limit, notes in ((f"{2**30}\n", ["only 0.5 GiB of memory are free"]), ("max", [])):
+        (place / "memory.max").write_text(limit)
+        assert examined().notes == notes
 
 
-@pytest.mark.parametrize(
-    ("home", "token", "exposed"), [(0o755, 0o644, True), (0o700, 0o644, False), (0o755, 0o600, False)]
-)
-def test_a_token_that_others_can_read_is_a_note(place, home, token, exposed):
-    file = place / "home" / ".ray" / "auth_token"
+def test_a_token_that_others_can_read_is_a_note(place):
+    home, file = place / "home", place / "home" / ".ray" / "auth_token"
     file.parent.mkdir()
     file.parent.chmod(0o755)  # whatever the umask
     file.write_text("secret")
-    file.chmod(token)
-    (place / "home").chmod(home)
     sentence = f"Ray's token {file} can be read by every user of this machine: chmod 600 {file}"
-    assert examined().notes == [sentence] * exposed
+    for of_home, of_file, notes in ((0o755, 0o644, [sentence]), (0o700, 0o644, []), (0o755, 0o600, [])):
+        file.chmod(of_file)
+        home.chmod(of_home)
+        assert examined().notes == notes
 
 
 def test_neither_ray_nor_mlflow_is_imported(place, monkeypatch):
@@ -241,24 +226,21 @@ def test_a_locked_database_is_a_note(store, monkeypatch):
     assert "is locked by another program" in note
 
 
-def test_runs_of_killed_drivers_are_a_note(store):
+def test_runs_of_killed_drivers_and_moved_results_are_notes(store):
+    started = doctor.psutil.Process().create_time()
     with store:
         for run, status, pid in (("a", "RUNNING", NOBODY), ("b", "RUNNING", os.getpid()), ("c", "KILLED", NOBODY)):
-            started = doctor.psutil.Process().create_time()
             store.execute("INSERT INTO runs VALUES (?, ?, 'active')", (run, status))
-            store.execute("INSERT INTO tags VALUES (?, ?, ?)", (run, database.TRIAL_TAG, run * 12))
             writer = f"{socket.gethostname()} {pid} {started}"
-            store.execute("INSERT INTO tags VALUES (?, ?, ?)", (run, database.WRITER_TAG, writer))
-    (note,) = examined().notes
-    assert note == "1 MLflow runs are incomplete: their driver was killed; `harness sync` replaces them"
-
-
-def test_moved_results_are_a_note(store):
+            for key, value in ((database.TRIAL_TAG, run * 12), (database.WRITER_TAG, writer)):
+                store.execute("INSERT INTO tags VALUES (?, ?, ?)", (run, key, value))
+    (killed,) = examined().notes
+    assert killed == "1 MLflow runs are incomplete: their driver was killed; `harness sync` replaces them"
     with store:
         store.execute("INSERT INTO experiments VALUES ('tiny', 'file:///old%20place/artifacts/tiny')")
         store.execute("INSERT INTO experiments VALUES ('Default', '/somewhere/mlruns/0')")
-    (note,) = examined().notes
-    assert note == "results/mlflow.db was made for /old place; `harness sync` writes it again from the records"
+    moved = "results/mlflow.db was made for /old place; `harness sync` writes it again from the records"
+    assert sorted(examined().notes) == [killed, moved]
 
 
 def test_planted_batches_find_wrong_forms_and_graphs():

@@ -12,12 +12,8 @@ from harness.tracking.safe_tracker import SafeTracker
 @pytest.mark.parametrize(
     ("device", "gpus", "available", "asked"),
     [
-        ("cpu", None, False, 1),
-        ("cpu", None, True, 1),
-        ("auto", None, False, 1),
-        ("auto", 0.0, True, 1),  # no share of the GPU: the CPU
-        ("auto", 0.2, True, 0),
-        ("cuda", None, True, 0),
+        *[("cpu", None, False, 1), ("cpu", None, True, 1), ("auto", None, False, 1), ("auto", 0.2, True, 0)],
+        *[("auto", 0.0, True, 1), ("cuda", None, True, 0)],  # no share of the GPU: the CPU
     ],
 )
 def test_the_route_is_chosen_once_for_trials_on_the_cpu(

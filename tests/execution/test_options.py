@@ -11,28 +11,16 @@ from harness.execution.options import RunOptions, repeated
 RESULTS = Path("results")
 
 
-def test_of_the_usual_options_and_folders_nothing_is_repeated():
-    assert repeated(RunOptions(), RESULTS, DEFAULT_DATA) == []
-
-
 def test_how_and_where_trials_run_is_repeated_and_which_ones_is_not():
-    options = RunOptions(
-        executor="inline",
-        device="cpu",
-        cpus_per_trial=2,
-        gpus_per_trial=0.5,
-        tracking=False,
-        shared=True,
-        overrides=("train.epochs=1",),
-        only=("head=mos",),
-        retry_failed=True,
-        overwrite=True,
-    )
+    which = {"overrides": ("train.epochs=1",), "only": ("head=mos",), "retry_failed": True, "overwrite": True}
+    where = {"executor": "inline", "device": "cpu", "cpus_per_trial": 2, "gpus_per_trial": 0.5, "tracking": False}
+    options = RunOptions(**where, **which, shared=True)
     assert repeated(options, Path("there"), Path("texts")) == [
         *("--executor", "inline", "--device", "cpu", "--cpus-per-trial", "2", "--gpus-per-trial", "0.5"),
         *("--no-tracking", "--shared", "--results", "there", "--data", "texts"),
     ]
     assert repeated(RunOptions(address="ray://host:1"), RESULTS, DEFAULT_DATA) == ["--address", "ray://host:1"]
+    assert repeated(RunOptions(), RESULTS, DEFAULT_DATA) == []  # the usual options and folders
 
 
 def test_an_executor_that_does_not_exist_is_refused():

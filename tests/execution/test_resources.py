@@ -75,51 +75,24 @@ def test_workers_of_a_trial_take_their_place_each(trials, gpu_if, nodes, needed,
 
 @pytest.mark.guards("resources-of-a-node")
 @pytest.mark.parametrize(
-    ("node", "needed", "workers", "message"),
+    ("node", "cpus", "gpus", "workers", "message"),
     [
-        (
-            LARGE,
-            Resources(cpus=17, gpus=0.0),
-            1,
-            "needs 17 CPUs and 0 GPUs, and no node has that much; the nodes have: 16",
-        ),
-        (
-            LARGE,
-            Resources(cpus=1, gpus=2.0),
-            1,
-            "needs 1 CPUs and 2 GPUs, and no node has that much; the nodes have: 16",
-        ),
-        (
-            LARGE,
-            Resources(cpus=1, gpus=2.0),
-            2,
-            "needs 2 times 1 CPUs and 1 GPUs, and the nodes together do not have that much: 16",
-        ),
-        (
-            SMALL,
-            Resources(cpus=3, gpus=0.0),
-            2,
-            "needs 2 times 3 CPUs and 0 GPUs, and the nodes together do not have that much: 4",
-        ),
+        (LARGE, 17, 0.0, 1, "needs 17 CPUs and 0 GPUs, and no node has that much; the nodes have: 16"),
+        (LARGE, 1, 2.0, 1, "needs 1 CPUs and 2 GPUs, and no node has that much; the nodes have: 16"),
+        (LARGE, 1, 2.0, 2, "needs 2 times 1 CPUs and 1 GPUs, and the nodes together do not have that much: 16"),
+        (SMALL, 3, 0.0, 2, "needs 2 times 3 CPUs and 0 GPUs, and the nodes together do not have that much: 4"),
     ],
 )
-def test_what_no_node_has_is_refused(trials, gpu_if, node, needed, workers, message):
+def test_what_no_node_has_is_refused(trials, gpu_if, node, cpus, gpus, workers, message):
     gpu_if("GPU" in node)
     with pytest.raises(ExecutionError, match=message):
-        allocate(trials(workers), needed, [node], local=True)
+        allocate(trials(workers), Resources(cpus=cpus, gpus=gpus), [node], local=True)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "workers", "good"),
-    [
-        *[(None, 1, True), (0.5, 1, True), (1.0, 1, True), (2.0, 1, False)],
-        *[(None, 2, True), (0.0, 2, True), (2.0, 2, True), (1.0, 2, False), (4.0, 2, False), (0.5, 2, False)],
-    ],
-)
-def test_workers_and_gpus_that_do_not_go_together_are_refused(trials, gpus, workers, good):
-    needed = Resources(cpus=1, gpus=gpus)
-    if good:
-        check_workers(trials(workers), needed)
-        return
-    with pytest.raises(ExecutionError, match=f"needs {gpus:g} GPUs and train.data_parallel is {workers}: each worker"):
-        check_workers(trials(workers), needed)
+def test_workers_and_gpus_that_do_not_go_together_are_refused(trials):
+    for gpus, workers in ((None, 1), (0.5, 1), (1.0, 1), (None, 2), (0.0, 2), (2.0, 2)):
+        check_workers(trials(workers), Resources(cpus=1, gpus=gpus))
+    for gpus, workers in ((2.0, 1), (1.0, 2), (4.0, 2), (0.5, 2)):
+        sentence = f"needs {gpus:g} GPUs and train.data_parallel is {workers}: each worker"
+        with pytest.raises(ExecutionError, match=sentence):
+            check_workers(trials(workers), Resources(cpus=1, gpus=gpus))

@@ -46,13 +46,8 @@ def test_the_study_has_a_line_for_each_trial_and_the_table(first):
     assert study.table() in printed
     assert study.table() == (results / "tables" / "tiny.md").read_text()
     assert running.all_ok(study)
-
-
-def test_without_a_terminal_the_progress_is_plain_lines(first):
-    _, _, printed, _ = first
-    lines = printed.splitlines()
-    assert sum(line.startswith("start   ") for line in lines) == 4
-    assert sum(line.startswith("end     ") for line in lines) == 4
+    lines = printed.splitlines()  # without a terminal the progress is plain lines
+    assert [sum(line.startswith(kind) for line in lines) for kind in ("start   ", "end     ")] == [4, 4]
     assert any(line.startswith("4 of 4 trials: 4 ok; wall time ") for line in lines)
     assert "\x1b" not in printed
 
@@ -100,76 +95,52 @@ def test_a_study_is_loaded_without_training(first, tmp_path, monkeypatch, capsys
 
 def test_single_options_are_keyword_arguments(first, tmp_path):
     suite, _, _, _ = first
-    changes = {
-        "executor": "inline",
-        "tracking": False,
-        "only": ("head=softmax,seed=2",),
-        "overrides": ("train.epochs=1",),
-    }
-    made = harness.run_suite(plan.load(suite, ("train.epochs=1",)), results=tmp_path, **changes | {"overrides": ()})
+    options = {"results": tmp_path, "executor": "inline", "tracking": False, "only": ("head=softmax,seed=2",)}
+    made = harness.run_suite(plan.load(suite, ("train.epochs=1",)), overrides=(), **options)
     assert [record.spec.seed for record in made.records.values()] == [2]
-    again = harness.run_suite(suite, results=tmp_path, **changes)
+    again = harness.run_suite(suite, overrides=("train.epochs=1",), **options)
     assert again.records == made.records
 
 
 def test_wrong_options_are_refused_before_anything_starts(first, tmp_path):
     suite, _, _, _ = first
-    with pytest.raises(ExecutionError, match="use only one of the two"):
-        harness.run_suite(suite, results=tmp_path, force=True, keep=True)
-    with pytest.raises(ExecutionError, match="overrides cannot be applied to a loaded suite"):
-        harness.run_suite(plan.load(suite), results=tmp_path, overrides=("train.epochs=1",))
-    with pytest.raises(SuiteError, match="no trial has 'haed'"):
-        harness.run_suite(suite, results=tmp_path, only=("haed=mos",))
-    with pytest.raises(TypeError, match="colour"):
-        harness.run_suite(suite, results=tmp_path, colour="red")
+    for given, error, sentence, options in (
+        (suite, ExecutionError, "use only one of the two", {"force": True, "keep": True}),
+        (plan.load(suite), ExecutionError, "overrides cannot be applied to a loaded suite", {"overrides": ("a=1",)}),
+        (suite, SuiteError, "no trial has 'haed'", {"only": ("haed=mos",)}),
+        (suite, TypeError, "colour", {"colour": "red"}),
+    ):
+        with pytest.raises(error, match=sentence):
+            harness.run_suite(given, results=tmp_path, **options)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_trial_is_in_the_study_and_a_kept_table_is_a_problem(first, tmp_path, monkeypatch):
     suite, _, _, _ = first
-    reporter = Reporter(Console(file=io.StringIO()), Console(file=io.StringIO()))
+
+    def run(options):
+        reporter = Reporter(Console(file=(shown := io.StringIO()), width=200), Console(file=io.StringIO()))
+        made = harness.run_suite(suite, results=tmp_path, options=options, reporter=reporter)
+        return made, reporter.problems, shown.getvalue()
+
     bad = replace(QUIET, overrides=("train.lr=1e30",), only=("head=softmax",))
-    made = harness.run_suite(suite, results=tmp_path, options=bad, reporter=reporter)
+    made, problems, _ = run(bad)
     assert {record.status for record in made.records.values()} == {"diverged"}
-    assert reporter.problems == []
-    again = Reporter(Console(file=(shown := io.StringIO()), width=200), Console(file=io.StringIO()))
-    harness.run_suite(suite, results=tmp_path, options=bad, reporter=again)
-    assert "failed: 2 trials of these; --retry-failed runs them again" in shown.getvalue()
-    harness.run_suite(suite, results=tmp_path, options=QUIET, reporter=reporter)
+    assert problems == []
+    assert "failed: 2 trials of these; --retry-failed runs them again" in run(bad)[2]
+    assert run(QUIET)[1] == []
     for path in tmp_path.glob("runs/tiny/*/record.json"):
         path.unlink()
-    some = replace(QUIET, only=("head=softmax,seed=1",))
     monkeypatch.setattr(running, "_refuse_smaller_table", lambda *_: None)  # the table was made larger after the start
-    harness.run_suite(suite, results=tmp_path, options=some, reporter=reporter)
-    assert len(reporter.problems) == 1
-    assert "tiny.md" in reporter.problems[0]
+    (problem,) = run(replace(QUIET, only=("head=softmax,seed=1",)))[1]
+    assert "tiny.md" in problem
 
 
 def test_import_harness_imports_neither_torch_nor_a_terminal_library():
     script = "import sys, harness; print([name for name in ('torch', 'rich', 'ray', 'pandas') if name in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
-    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout == "[]\n"
     assert {"run_suite", "load_study", "RunOptions"} <= set(dir(harness))
     with pytest.raises(AttributeError, match="has no attribute 'run_sweet'"):
         harness.run_sweet  # noqa: B018
-
-
-def test_a_suite_of_five_lines_runs_by_its_name(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "suites").mkdir()
-    lines = [
-        "corpora: [markov: {vocab_size: 12, num_tokens: 8000, branching: 3}]",
-        "backbones: [lstm: {d_model: 8, num_layers: 1}]",
-        "heads: [softmax, mos: {num_mixtures: 2}]",
-        "seeds: [1, 2]",
-        "train: {lr: 1, epochs: 1}",
-    ]
-    (tmp_path / "suites" / "five.yaml").write_text("\n".join(lines))
-    study = harness.run_suite("five", results=tmp_path / "results", options=QUIET, timing=False)
-    assert [record.status for record in study.records.values()] == ["ok"] * 4
-    assert {record.suite for record in study.records.values()} == {"five"}
-    assert study.suite.table.baseline == "softmax"
-    assert "vs softmax" in capsys.readouterr().out
-    assert (tmp_path / "results" / "tables" / "five.md").exists()

@@ -46,46 +46,35 @@ def test_the_folder_of_a_dead_driver_is_removed_and_the_link_to_it(session, gone
     ours.remove_abandoned(left.parent)
     assert not left.exists()
     assert not latest.is_symlink()
+    old, new = session(gone), session(None, "session_2026-11-22_09-02-03_000004_6")
+    latest.symlink_to(new)  # the link to a newer folder stays
+    ours.remove(old)
+    assert latest.resolve() == new
 
 
 @pytest.mark.guards("ray-folders-of-dead")
-def test_the_folder_of_a_living_driver_stays(session):
-    folder = session(None)
-    ours.mark(folder)
-    assert (folder / ours.DRIVER).read_text() == processes.current_process()
-    ours.remove_abandoned(folder.parent)
-    assert (folder / "logs" / "raylet.out").exists()
-
-
-@pytest.mark.parametrize("driver", [None, "", "nonsense", "elsewhere 1 1000.00", "x" * 5000])
-def test_what_is_not_known_to_be_ours_stays(session, driver):
-    folder = session(driver)
-    ours.remove_abandoned(folder.parent)
-    assert (folder / "logs" / "raylet.out").exists()
+def test_the_folder_of_a_living_driver_and_what_is_not_known_to_be_ours_stay(session):
+    ours.mark(living := session(None))
+    assert (living / ours.DRIVER).read_text() == processes.current_process()
+    drivers = (None, "", "nonsense", "elsewhere 1 1000.00", "x" * 5000)
+    folders = [
+        living,
+        *(session(driver, f"session_2026-11-22_01-02-03_000004_{number + 6}") for number, driver in enumerate(drivers)),
+    ]
+    ours.remove_abandoned(living.parent)
+    assert all((folder / "logs" / "raylet.out").exists() for folder in folders)
 
 
 @pytest.mark.guards("ray-folders-of-user")
-def test_the_folder_of_another_user_stays(session, gone, monkeypatch):
-    folder, this = session(gone), os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: this + 1)
-    ours.remove_abandoned(folder.parent)
-    assert folder.exists()
-
-
-@pytest.mark.guards("ray-folders-of-user")
-def test_a_link_to_a_folder_of_others_is_not_followed(session, gone, tmp_path):
-    theirs = session(gone, "theirs")
+def test_the_folder_of_another_user_stays_and_a_link_to_one_is_not_followed(session, gone, tmp_path, monkeypatch):
+    theirs, this = session(gone, "theirs"), os.getuid()
     (tmp_path / "ray" / "session_link").symlink_to(theirs)
     ours.remove_abandoned(tmp_path / "ray")
     assert (theirs / "logs" / "raylet.out").exists()
-
-
-def test_the_link_to_a_newer_folder_stays(session, gone, tmp_path):
-    old, new = session(gone), session(None, "session_2026-11-22_09-02-03_000004_6")
-    latest = tmp_path / "ray" / "session_latest"
-    latest.symlink_to(new)
-    ours.remove(old)
-    assert latest.resolve() == new
+    folder = session(gone)
+    monkeypatch.setattr(os, "getuid", lambda: this + 1)
+    ours.remove_abandoned(folder.parent)
+    assert folder.exists()
 
 
 def test_ray_asks_no_cloud_where_the_documented_file_is(tmp_path, monkeypatch):
@@ -100,22 +89,18 @@ def test_ray_asks_no_cloud_where_the_documented_file_is(tmp_path, monkeypatch):
     assert {url.split("/")[2] for url in asked} == {"169.254.169.254", "metadata.google.internal"}
 
 
-@pytest.mark.parametrize(
-    ("python", "expected"),
-    [("/a folder/bin/python", {"py_executable": "'/a folder/bin/python'"}), ("/folder/bin/python", None)],
-)
-def test_workers_start_when_the_path_of_python_has_a_space(tmp_path, monkeypatch, python, expected):
+def test_workers_start_when_the_path_of_python_has_a_space(tmp_path, monkeypatch):
     given = {}
 
     def init(address, **options):
         given.update(options)
-        return SimpleNamespace(address_info={"session_dir": str(tmp_path / "session")})
+        return SimpleNamespace(address_info={"session_dir": str(tmp_path)})
 
-    (tmp_path / "session").mkdir()
     monkeypatch.setattr(ours.ray, "init", init)
-    monkeypatch.setattr(sys, "executable", python)
-    assert ours._start() == tmp_path / "session"
-    assert given.get("runtime_env") == expected
+    for python, expected in (("/folder/bin/python", None), ("/a folder/bin/python", "'/a folder/bin/python'")):
+        monkeypatch.setattr(sys, "executable", python)
+        assert ours._start() == tmp_path
+        assert given.get("runtime_env") == (expected and {"py_executable": expected})
 
 
 @pytest.mark.guards("tune-folders-removed")

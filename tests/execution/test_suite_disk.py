@@ -22,8 +22,7 @@ measure: {exclusive: false}
 @pytest.fixture
 def write(tmp_path):
     def of(text: str) -> plan.Suite:
-        path = tmp_path / "stored.yaml"
-        path.write_text(text)
+        (path := tmp_path / "stored.yaml").write_text(text)
         return plan.load(path)
 
     return of
@@ -61,23 +60,21 @@ def test_the_suite_is_the_sum_of_what_has_no_record(write, tmp_path):
     assert needed.without_losses == ()
     chosen = suite_disk(planned(suite, tmp_path, ("head=softmax",), print), tmp_path)
     assert (chosen.trials, chosen.finished) == (1, one.finished)
+    tuned = write(SUITE + "tune: {epochs: 1, seed: 9, space: {train.lr: [0.1, 1]}}\n")
+    # two points of each row, then one seed of each, whose trials have no id yet
+    assert suite_disk(planned(tuned, tmp_path, (), print), tmp_path).trials == 2 * 2 + 2
 
 
-def test_token_losses_are_counted_where_they_are_kept(write):
+def test_token_losses_are_counted_where_they_are_kept_and_a_corpus_of_unknown_length_is_named(write, tmp_path):
     suite = write(SUITE)
     tokens = suite.num_tokens[str(suite.trials[0].corpus)]["test"]
     without = write(SUITE.replace("exclusive: false", "exclusive: false, token_nll: false"))
     spec = suite.trials[0]
     assert trial_disk(suite, spec).finished - trial_disk(without, spec).finished == 4 * tokens
     assert trial_disk(suite, spec, tuning=True).finished == trial_disk(without, spec).finished
-
-
-def test_a_corpus_of_unknown_length_is_said(write, tmp_path):
-    (tmp_path / "text.txt").write_text("a b c d e f g\n" * 200)
-    suite = write(SUITE.replace("markov: {vocab_size: 2000, num_tokens: 20000, branching: 3}", "embedded"))
-    unknown = suite.model_copy(update={"num_tokens": {}})
-    needed = suite_disk(planned(unknown, tmp_path, (), print), tmp_path)
-    assert needed.without_losses == ("embedded",)
+    embedded = write(SUITE.replace("markov: {vocab_size: 2000, num_tokens: 20000, branching: 3}", "embedded"))
+    unknown = planned(embedded.model_copy(update={"num_tokens": {}}), tmp_path, (), print)
+    assert suite_disk(unknown, tmp_path).without_losses == ("embedded",)
 
 
 def test_an_untrained_model_has_one_checkpoint_without_an_optimizer(write):
@@ -86,9 +83,3 @@ def test_an_untrained_model_has_one_checkpoint_without_an_optimizer(write):
     weights = 4 * suite.params[spec.id][0]
     losses = 4 * suite.num_tokens[str(spec.corpus)]["test"]
     assert trial_disk(suite, spec) == TrialDisk(finished=weights + losses + REST, running=2 * weights + 2 * REST)
-
-
-def test_trials_of_the_table_that_have_no_id_yet_count(write, tmp_path):
-    tuned = write(SUITE + "tune: {epochs: 1, seed: 9, space: {train.lr: [0.1, 1]}}\n")
-    needed = suite_disk(planned(tuned, tmp_path, (), print), tmp_path)
-    assert needed.trials == 2 * 2 + 2  # two points of each row, then one seed of each

@@ -31,16 +31,12 @@ class Place:
         self.passes, self.said, self.warned = [], [], []
         self.shared, self.sentences = False, []
 
-    def finish(self, *numbers: int, status: str = "ok", device: str = HERE, **changes) -> None:
+    def finish(self, *numbers: int, status: str = "ok", device: str = HERE, weights_sha256: str = DIGEST) -> None:
         """Trials of these numbers have a record."""
+        about = {"environment": handmade.environment(device=device), "status": status}
+        about["weights_sha256"] = weights_sha256 if status == "ok" else None
         for number in numbers:
-            values = {
-                "spec": self.trials[number],
-                "status": status,
-                "environment": handmade.environment(device=device),
-                "weights_sha256": DIGEST if status == "ok" else None,
-            }
-            store.save(handmade.record(**{**values, **changes}), self.runs)
+            store.save(handmade.record(spec=self.trials[number], **about), self.runs)
 
     def timing(self, trial: str, device: str = HERE) -> Timing:
         return Timing(
@@ -79,42 +75,33 @@ def place(tmp_path, monkeypatch):
     return made
 
 
-def test_one_trial_of_each_row_is_timed_the_first_that_is_ok(place):
+def test_one_trial_of_each_row_is_timed_the_first_that_is_ok_once_all_have_a_record_and_only_once(place):
     # softmax under seeds 1 and 2, mos under seeds 1 and 2
     place.finish(0, status="diverged")
-    place.finish(1, 2, 3)
+    place.finish(1, 2)
+    assert not place.time()
+    assert (place.passes, place.said, place.warned) == ([], [], [])
+    place.finish(3)
     assert place.time()
-    assert place.passes == [place.ids(1, 2)]
     assert sorted(place.timed()) == sorted(place.ids(1, 2))
+    place.finish(0)  # --retry-failed: a timing of any seed is the row's
+    assert not place.time()
+    assert place.passes == [place.ids(1, 2)]
     assert place.said == ["timing 2 models, one at a time ...", "timed 2 models in 3 rounds"]
     assert place.warned == []
 
 
-def test_before_all_trials_have_a_record_none_is_timed(place):
-    place.finish(0, 1, 2)
-    assert not place.time()
-    assert (place.passes, place.said, place.warned) == ([], [], [])
-    assert place.time(place.trials[:2])  # of those that are chosen, all have
-
-
-def test_once_all_rows_have_their_timing_nothing_is_done(place):
-    place.finish(0, 1, 2, 3)
-    assert place.time()
-    assert not place.time()
-    assert len(place.passes) == 1
-    assert place.said == ["timing 2 models, one at a time ...", "timed 2 models in 3 rounds"]
-
-
 @pytest.mark.guards("timed-in-one-pass")
 def test_where_one_row_lacks_its_timing_all_are_timed_together(place):
-    place.finish(0, 1, 2, 3)
-    assert place.time(place.trials[:2])
+    place.finish(0, 1, 2)
+    assert place.time(place.trials[:2])  # of those that are chosen, all have a record
+    place.finish(3)
     assert place.time()
     assert place.passes == [place.ids(0), place.ids(0, 2)]
     assert {timing.pass_id for timing in place.timed().values()} == {"2"}
 
 
-@pytest.mark.parametrize("harm", ["removed", "torn", "of other weights"])
+@pytest.mark.parametrize("harm", ["removed", "torn", "of other weights", "of another device", "begun anew"])
 def test_a_timing_that_does_not_count_is_made_good(place, harm):
     place.finish(0, 1, 2, 3)
     place.time()
@@ -123,86 +110,53 @@ def test_a_timing_that_does_not_count_is_made_good(place, harm):
         file.unlink()
     elif harm == "torn":
         file.write_bytes(file.read_bytes()[:-40])
-    else:
+    elif harm == "of other weights":
         place.finish(2, weights_sha256="cd" * 32)
         place.finish(3, weights_sha256="ef" * 32)
-    place.time()
+    elif harm == "of another device":
+        for trial in place.ids(0, 2):
+            sidecars.save_timing(place.timing(trial, device="another"), place.runs)
+    assert place.time(fresh=harm == "begun anew")
     assert place.passes == [place.ids(0, 2)] * 2
+    assert {timing.device for timing in place.timed().values()} == {HERE}
 
 
 def test_rows_timed_in_two_passes_are_timed_together_once(place):
     place.finish(0, 1, 2, 3)
-    assert place.time(place.trials[:2])
-    assert place.time(place.trials[2:])
-    assert not place.time(place.trials[2:])
-    assert place.time()
+    first, second = place.trials[:2], place.trials[2:]
+    assert [place.time(trials) for trials in (first, second, second, None, None)] == [True, True, False, True, False]
     assert {timing.pass_id for timing in place.timed().values()} == {"3"}
-    assert not place.time()
 
 
-def test_a_timing_of_any_seed_is_the_rows(place):
-    place.finish(0, status="diverged")
-    place.finish(1, 2, 3)
-    place.time()
-    place.finish(0)  # --retry-failed
-    assert not place.time()
-
-
-def test_timings_of_another_device_are_taken_again(place):
-    place.finish(0, 1, 2, 3)
-    for trial in place.ids(0, 2):
-        sidecars.save_timing(place.timing(trial, device="another"), place.runs)
-    assert place.time()
-    assert {timing.device for timing in place.timed().values()} == {HERE}
-
-
-def test_rows_that_another_device_trained_are_not_timed_here_and_a_sentence_says_so(place):
+def test_rows_that_another_device_trained_are_not_timed_here_but_on_a_cluster_where_all_are_on_one_device(place):
     place.finish(0, 1, device="a GPU")
     place.finish(2, 3)
     place.time()
     assert place.passes == [place.ids(2)]
     assert place.said[0] == f"not timed: 1 model trained on a GPU, because this device is {HERE}"
-
-
-def test_on_a_cluster_all_rows_are_timed_and_all_on_one_device(place):
-    place.finish(0, 1, 2, 3, device="a node's GPU")
     for trial, device in zip(place.ids(0, 2), ("one", "two"), strict=True):
         sidecars.save_timing(place.timing(trial, device), place.runs)
     assert place.time(address="head:6379", executor="ray")
-    assert place.passes == [place.ids(0, 2)]
+    assert place.passes[1:] == [place.ids(0, 2)]
     assert not place.time(address="head:6379", executor="ray")
-
-
-def test_begun_anew_trials_are_timed_anew(place):
-    place.finish(0, 1, 2, 3)
-    place.time()
-    assert place.time(fresh=True)
-    assert len(place.passes) == 2
 
 
 def test_data_parallel_trials_are_not_timed_alone_and_one_sentence_says_so(place):
     train = place.trials[0].train.model_copy(update={"data_parallel": 2})
     place.trials = tuple(spec.model_copy(update={"train": train}) for spec in place.trials)
     place.finish(0, 1, 2, 3)
-    assert not place.time()
-    assert place.passes == []
+    assert (place.time(), place.passes) == (False, [])
     assert place.said == ["data-parallel trials are not timed alone: their times are those of their training"]
 
 
-def test_a_shared_timing_says_that_it_is(place):
-    place.shared = True
+def test_a_shared_timing_is_reported_and_what_fails_in_a_pass_is_a_warning_each(place):
+    place.shared, place.sentences = True, ["mos \x1b[31m could not be timed: MemoryError: no room"]
     place.finish(0, 1, 2, 3)
-    place.time()
+    assert place.time()
     assert place.said[1] == (
         "timed 2 models in 3 rounds; other programs use 1.5 cores, "
         "so the times are marked as shared; --timing measures them again"
     )
-
-
-def test_what_fails_in_a_pass_is_a_warning_each(place):
-    place.sentences = ["mos \x1b[31m could not be timed: MemoryError: no room"]
-    place.finish(0, 1, 2, 3)
-    assert place.time()
     (warning,) = place.warned
     assert warning.startswith("mos ")
     assert warning.endswith("could not be timed: MemoryError: no room")
@@ -224,7 +178,9 @@ def test_a_pass_that_fails_is_one_warning_and_no_failed_run(place, monkeypatch, 
     assert place.timed() == {}
 
 
-def test_an_interrupt_passes_through_and_the_next_command_makes_the_pass(place, monkeypatch):
+def test_an_interrupt_passes_through_a_held_lock_is_not_waited_for_long_and_the_next_command_makes_the_pass(
+    place, monkeypatch
+):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
@@ -233,59 +189,42 @@ def test_an_interrupt_passes_through_and_the_next_command_makes_the_pass(place, 
         patch.setattr(inline, "time_rows", interrupted)
         with pytest.raises(KeyboardInterrupt):
             place.time()
-    assert place.time()
-    assert sorted(place.timed()) == sorted(place.ids(0, 2))
-
-
-def test_a_timing_is_written_under_its_trials_lock_and_a_held_one_is_not_waited_for_long(place, monkeypatch):
     monkeypatch.setattr(timed, "LOCK_SECONDS", 0.05)
-    place.finish(0, 1, 2, 3)
     with store.writing(place.runs, place.ids(0)[0]):
         assert not place.time()
     assert "cannot be locked" in place.warned[0]
     assert place.time()
+    assert sorted(place.timed()) == sorted(place.ids(0, 2))
 
 
 # before a suite is run
-
-CORPUS = (
-    "  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}",
-    "  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}",
-)
 
 
 @pytest.fixture
 def specs(tmp_path):
     """A trial of each of two heads. 400 tokens in 4 columns of 100: 99 targets, 15 segments of 7 or fewer an epoch."""
     path = tmp_path / "suite.yaml"
-    path.write_text(handmade.changed(CORPUS, ("seeds: [1, 2]", "seeds: [1]")))
+    path.write_text(handmade.changed(("seeds: [1, 2]", "seeds: [1]")))
     return list(plan.load(path).trials)
 
 
-@pytest.mark.parametrize(
-    ("epochs", "milliseconds"),
-    [
-        (2, 2_000 * 60 + (2 * 40 + 2 * 10) * 30),
-        (2.25, 2_250 * 60 + (3 * 40 + 2 * 10) * 30),
-        (0, (40 + 2 * 10) * 30),  # an untrained model is validated, too
-    ],
-)
-def test_minutes_are_those_of_all_steps_and_all_evaluations(epochs, milliseconds):
+def test_minutes_are_those_of_all_steps_and_all_evaluations():
     time = ModelTime(train_ms=60.0, eval_ms=30.0, steps=1_000, valid_batches=40, test_batches=10)
-    assert time.minutes(epochs) == pytest.approx(milliseconds / 60_000)
+    assert time.minutes(2) == pytest.approx((2_000 * 60 + (2 * 40 + 2 * 10) * 30) / 60_000)
+    assert time.minutes(2.25) == pytest.approx((2_250 * 60 + (3 * 40 + 2 * 10) * 30) / 60_000)
+    assert time.minutes(0) == pytest.approx((40 + 2 * 10) * 30 / 60_000)  # an untrained model is validated, too
 
 
-def alone(specs, folder) -> list[Task]:
-    return [handmade.task(spec, folder / "runs") for spec in specs]
-
-
-def test_steps_and_batches_are_counted_by_the_code_that_trains_and_evaluates(specs, tmp_path):
+def test_steps_and_batches_are_counted_by_the_code_that_trains_and_evaluates_without_a_file(specs, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
     train = specs[0].train.model_copy(update={"eval_batch_size": 5})
-    (time,) = model_times(alone([specs[0].model_copy(update={"train": train})], tmp_path), pytest.fail).values()
+    task = handmade.task(specs[0].model_copy(update={"train": train}), tmp_path)
+    (time,) = model_times([task], pytest.fail).values()
     # 99 targets in segments of 7; 40 tokens in 5 columns: 39 targets, columns of 8, a segment of 7 and one of 1
     assert (time.steps, time.valid_batches, time.test_batches) == (15, 2, 2)
     assert time.train_ms > 0
     assert time.eval_ms > 0
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_planned_model_that_fails_is_named_and_the_others_are_timed(specs, tmp_path, monkeypatch):
@@ -294,11 +233,5 @@ def test_a_planned_model_that_fails_is_named_and_the_others_are_timed(specs, tmp
 
     monkeypatch.setattr(HEADS.get("softmax"), "forward", fails)
     said = []
-    assert list(model_times(alone(specs, tmp_path), said.append)) == [specs[1].id]
+    assert list(model_times([handmade.task(spec, tmp_path) for spec in specs], said.append)) == [specs[1].id]
     assert said == [f"{specs[0]} cannot be timed: MemoryError: no room"]
-
-
-def test_what_is_planned_is_timed_without_a_file(specs, tmp_path):
-    before = sorted(tmp_path.rglob("*"))
-    model_times(alone(specs, tmp_path), pytest.fail)
-    assert sorted(tmp_path.rglob("*")) == before

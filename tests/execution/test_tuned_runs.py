@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import handmade
 import pytest
 from rich.console import Console
 
@@ -16,21 +17,14 @@ from harness.exchange.importer import import_records
 from harness.execution.live import Reporter
 from harness.execution.run_suite import all_ok
 from harness.records import choices, sealed, store
+from harness.records.record import TrialRecord
 from harness.report import history
 from harness.report.leaderboard import all_suites
 
-SUITE = """\
-name: tuned
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: 2}}]
-train: {optimizer: sgd, lr: 1.0, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1]
-tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1.0, 1.0e+30]}}
-measure: {exclusive: false}
-table: {baseline: softmax}
-"""
+SUITE = handmade.changed(
+    ("optimizer: adam, lr: 0.01", "optimizer: sgd, lr: 1.0"), ("[1, 2]", "[1]"), ("small", "tuned")
+)
+SUITE += "tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1.0, 1.0e+30]}}\n"
 QUIET = {"executor": "inline", "device": "cpu", "tracking": False}
 
 
@@ -55,11 +49,11 @@ class Run:
     def runs(self) -> Path:
         return store.runs_folder(self.results, "tuned")
 
-    def records(self) -> dict[str, tuple[int, bytes]]:
-        """Trial id -> time of writing and content of its record."""
-        return {
-            path.parent.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in self.runs.glob("*/record.json")
-        }
+    def records(self) -> list[TrialRecord]:
+        return [store.load(self.runs, path.parent.name) for path in self.runs.glob("*/record.json")]
+
+    def study(self, results: Path | None = None):
+        return harness.load_study(self.suite, results=results or self.results)
 
 
 @pytest.fixture(scope="module")
@@ -84,20 +78,33 @@ def copied(run, tmp_path):
 
 
 def test_both_stages_have_records_and_only_the_second_is_in_the_table(run):
-    study = harness.load_study(run.suite, results=run.results)
+    study = run.study()
     assert len(run.records()) == 8
     assert len(study.records) == 2
     assert [(record.spec.seed, record.tuning) for record in study.records.values()] == [(1, False)] * 2
     tuning = [trial for row in study.suite.tuning.rows for trial in row.tuning_trials]
-    kept = {trial.id: store.load(run.runs, trial.id) for trial in tuning}
-    assert all(record.tuning and record.spec.seed == 9 for record in kept.values())
+    kept = {record.id: record for record in run.records() if record.tuning}
+    assert kept.keys() == {trial.id for trial in tuning}
+    assert {record.spec.seed for record in kept.values()} == {9}
     assert [kept[trial.id].status for trial in tuning if trial.train.lr == 1e30] == ["diverged"] * 2
     assert not list(run.runs.glob(f"{tuning[0].id}/test_nll.npz"))
     assert all_ok(study)
+    (group,) = all_suites.load(run.results, pytest.fail).groups  # nor are the others on the leaderboard
+    assert {record.spec.seed for entry in group.entries for record in entry.row.records.values()} == {1}
+
+
+def test_the_history_separates_tuning_trials_from_those_of_the_table(run):
+    rows = history.of_trials(run.results, "tuned", pytest.fail)
+    assert sorted((row.seed, row.tuning) for row in rows) == [(1, False)] * 2 + [(9, True)] * 6
+    assert {row.token_scores for row in rows if row.tuning} == {None}
+    out = io.StringIO()
+    Console(file=out, width=250).print(*history_tables.trials(rows, None), sep="\n")
+    lines = [line for line in out.getvalue().splitlines() if any(row.id in line for row in rows)]
+    assert [sum(word in line for line in lines) for word in ("ok, tuning", "diverged, tuning", "tuning")] == [4, 2, 6]
 
 
 def test_the_point_with_the_lowest_validation_perplexity_is_trained(run):
-    study = harness.load_study(run.suite, results=run.results)
+    study = run.study()
     for row, line in zip(study.suite.tuning.rows, study.rows, strict=True):
         found = {each.trial.id: store.load(run.runs, each.trial.id) for each in row.candidates}
         ok = [each for each in row.candidates if found[each.trial.id].status == "ok"]
@@ -119,36 +126,21 @@ def test_a_second_run_has_nothing_to_run_and_leaves_every_file(copied):
     assert all_ok(study)
 
 
-def test_the_tuning_trials_are_not_on_the_leaderboard(run):
-    board = all_suites.load(run.results, pytest.fail)
-    (group,) = board.groups
-    assert {record.spec.seed for entry in group.entries for record in entry.row.records.values()} == {1}
-
-
 def test_an_export_brings_both_stages_and_the_choice(run, tmp_path):
     export_records(run.results, tmp_path / "records.zip")
     there = tmp_path / "there"
     imported = import_records(tmp_path / "records.zip", there)
     assert imported.new == 8
-    ours, theirs = (harness.load_study(run.suite, results=results) for results in (run.results, there))
+    ours, theirs = (run.study(results) for results in (run.results, there))
     assert theirs.table() == ours.table()
     assert (there / "runs/tuned/tuning.json").read_bytes() == (run.runs / "tuning.json").read_bytes()
     assert import_records(tmp_path / "records.zip", there).known == 8
 
 
-def test_the_stored_choice_is_used_when_the_tuning_records_are_gone(copied):
-    before = harness.load_study(copied.suite, results=copied.results).table()
-    for path in copied.runs.glob("*/record.json"):
-        if store.load(copied.runs, path.parent.name).tuning:
-            path.unlink()
-    after = harness.load_study(copied.suite, results=copied.results).table()
-    assert after == before.replace("1 diverged", "1 of unknown status")
-
-
 def other_choice(run: Run) -> str:
     """Change the stored choice of softmax to its other point, as if its tuning trials had ended in another way."""
     stored = choices.load(run.runs)
-    suite = harness.load_study(run.suite, results=run.results).suite
+    suite = run.study().suite
     one, other, _ = suite.tuning.rows[0].candidates
     was = next(each for each in stored if one.trial.id in each.valid_ppl)
     new = other if was.trial == one.trial.id else one
@@ -157,53 +149,43 @@ def other_choice(run: Run) -> str:
     return f"{new.point['train.lr']:g}"
 
 
-def test_records_that_contradict_the_stored_choice_are_a_warning_that_says_what_to_do(copied, capsys):
+def test_another_choice_than_the_records_give_is_a_warning_and_refused_by_an_import(copied, run, tmp_path, capsys):
     lr = other_choice(copied)
-    study = harness.load_study(copied.suite, results=copied.results)
-    assert f"{study.rows[0].tuned['train.lr']:g}" == lr
+    assert f"{copied.study().rows[0].tuned['train.lr']:g}" == lr
     warning = capsys.readouterr().err
     assert "softmax lstm markov: the stored choice is lr" in warning
     assert f"remove {copied.runs / 'tuning.json'} to use the other one" in warning
-
-
-def test_an_import_refuses_another_choice_unless_it_replaces(copied, run, tmp_path):
-    other_choice(copied)
     export_records(run.results, tmp_path / "records.zip")
+    export_records(copied.results, tmp_path / "contradiction.zip")
     before = (copied.runs / "tuning.json").read_bytes()
     with pytest.raises(RecordError, match="holds another choice of 'softmax lstm markov'; nothing was imported"):
         import_records(tmp_path / "records.zip", copied.results)
     assert (copied.runs / "tuning.json").read_bytes() == before
     import_records(tmp_path / "records.zip", copied.results, replacing=True)
     assert choices.load(copied.runs) == choices.load(run.runs)
-
-
-def test_an_export_whose_choice_contradicts_its_records_is_refused(copied, tmp_path):
-    other_choice(copied)
-    export_records(copied.results, tmp_path / "records.zip")
     with pytest.raises(RecordError, match="the choice of 'softmax lstm markov' contradicts the record of trial"):
-        import_records(tmp_path / "records.zip", tmp_path / "there")
+        import_records(tmp_path / "contradiction.zip", tmp_path / "there")
     assert not (tmp_path / "there" / "runs").exists()
 
 
 def forged(run: Run, **changes) -> None:
     """Replace the stored choice of softmax by one with a valid checksum that the plan does not give."""
-    made = [
-        each.model_copy(update=changes if each.row.startswith("softmax") else {}) for each in choices.load(run.runs)
-    ]
-    sealed.save(choices.Tuning(suite="tuned", choices=tuple(made)), run.runs / choices.FILE_NAME)
+    softmax, mos = sorted(choices.load(run.runs), key=lambda each: each.row, reverse=True)
+    made = choices.Tuning(suite="tuned", choices=(softmax.model_copy(update=changes), mos))
+    sealed.save(made, run.runs / choices.FILE_NAME)
 
 
 @pytest.mark.guards("choice-of-plan")
 @pytest.mark.parametrize("point", [{"train.momentum": 0.5}, {"train.lr": 7.5}, {}])
 def test_a_stored_point_that_is_not_of_its_trial_does_not_count(copied, point, tmp_path, capsys):
-    before = harness.load_study(copied.suite, results=copied.results).table()
+    before = copied.study().table()
     forged(copied, point=point)
     export_records(copied.results, tmp_path / "records.zip")
     there = tmp_path / "there"
     import_records(tmp_path / "records.zip", there)
     for results in (copied.results, there):
         capsys.readouterr()
-        assert harness.load_study(copied.suite, results=results).table() == before  # the choice that the records give
+        assert copied.study(results).table() == before  # the choice that the records give
         warned = capsys.readouterr().err
         assert warned.count("\n") == 1
         assert "tuning.json, softmax lstm markov: the stored choice does not count: it is trial" in warned
@@ -225,20 +207,24 @@ def test_a_perplexity_of_0_or_less_is_refused_in_a_stored_choice_and_in_an_impor
     assert not (tmp_path / "there" / "runs").exists()
 
 
-def test_a_damaged_choice_does_not_count(copied, capsys):
+def test_a_damaged_choice_does_not_count_and_a_whole_one_does_without_the_tuning_records(copied, capsys):
     place = copied.runs / "tuning.json"
-    before = harness.load_study(copied.suite, results=copied.results).table()
+    before = copied.study().table()
     place.write_text(place.read_text().replace('"row": "softmax', '"row": "sofmax'))
-    assert harness.load_study(copied.suite, results=copied.results).table() == before  # from the records
+    assert copied.study().table() == before  # from the records
     assert "the checksum does not fit the content" in capsys.readouterr().err
     copied()
     assert choices.load(copied.runs)
+    for each in copied.records():
+        if each.tuning:
+            (copied.runs / each.id / "record.json").unlink()
+    after = copied.study().table()
+    assert after == before.replace("1 diverged", "1 of unknown status")
 
 
 def fail(run: Run, head: str, lr: float, status: str) -> None:
     """Save another record of a tuning trial, one that failed, and forget the choices."""
-    kept = [store.load(run.runs, path.parent.name) for path in run.runs.glob("*/record.json")]
-    (was,) = [each for each in kept if each.tuning and (each.spec.head.name, each.spec.train.lr) == (head, lr)]
+    (was,) = [each for each in run.records() if each.tuning and (each.spec.head.name, each.spec.train.lr) == (head, lr)]
     changes = {"status": status, "metrics": {}, "certificate": None, "weights_sha256": None, "message": "it failed"}
     store.save(was.model_copy(update=changes), run.runs)
     (run.runs / choices.FILE_NAME).unlink(missing_ok=True)
@@ -247,7 +233,7 @@ def fail(run: Run, head: str, lr: float, status: str) -> None:
 @pytest.mark.guards("tuning-failed")
 @pytest.mark.parametrize("status", ["oom", "error", "timeout"])
 def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failure_of_the_run(copied, status):
-    worse = {0.5, 1.0} - {harness.load_study(copied.suite, results=copied.results).rows[1].tuned["train.lr"]}
+    worse = {0.5, 1.0} - {copied.study().rows[1].tuned["train.lr"]}
     fail(copied, "mos", *worse, status)
     study = copied()
     assert not all_ok(study)
@@ -263,9 +249,8 @@ def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failur
 def test_tuning_trials_that_are_run_again_choose_again(copied):
     other_choice(copied)
     copied(only=("head=softmax,seed=9",), force=True)
-    study = harness.load_study(copied.suite, results=copied.results)
     assert 1.5 not in [ppl for each in choices.load(copied.runs) for ppl in each.valid_ppl.values()]
-    assert all_ok(study)
+    assert all_ok(copied.study())
 
 
 def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):
@@ -286,7 +271,7 @@ def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp
     first = SUITE.replace("epochs: 1, seed: 9", "epochs: 2, seed: 9").replace(", 1.0e+30", "")
     run.suite.write_text(first)
     run(only=("head=softmax",))
-    was = {path.parent.name for path in run.runs.glob("*/record.json") if store.load(run.runs, path.parent.name).tuning}
+    was = {each.id for each in run.records() if each.tuning}
     run.suite.write_text(first.replace("seed: 9", "seed: 5").replace("seeds: [1]", "seeds: [9]"))
     study = run(only=("head=softmax",))
     (record,) = study.records.values()
@@ -301,13 +286,3 @@ def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp
     run(only=("head=softmax",))
     assert "does not count" not in run.warned
     assert "trials to run" not in run.shown
-
-
-def test_the_history_tells_tuning_trials_from_those_of_the_table(run):
-    rows = history.of_trials(run.results, "tuned", pytest.fail)
-    assert sorted((row.seed, row.tuning) for row in rows) == [(1, False)] * 2 + [(9, True)] * 6
-    assert {row.token_scores for row in rows if row.tuning} == {None}
-    out = io.StringIO()
-    Console(file=out, width=250).print(*history_tables.trials(rows, None), sep="\n")
-    lines = [line for line in out.getvalue().splitlines() if any(row.id in line for row in rows)]
-    assert [sum(word in line for line in lines) for word in ("ok, tuning", "diverged, tuning", "tuning")] == [4, 2, 6]

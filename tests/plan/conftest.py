@@ -46,16 +46,13 @@ class OnlyUnset(nn.Module):
         self.output = nn.Linear(dims.d_embed, dims.vocab_size)
 
 
-class UpTo100(nn.Module):
-    """A head with a width of at most 100, E d_latent + d_latent V scalars."""
+class UpTo100(OwnWidth):
+    """The same with a width of at most 100."""
 
     def __init__(self, dims, embedding, *, d_latent: int | None = None):
-        super().__init__()
-        width = 10 if d_latent is None else d_latent
-        if width > 100:
+        if d_latent is not None and d_latent > 100:
             raise TypeError("too wide")
-        self.latent = nn.Linear(dims.d_embed, width, bias=False)
-        self.output = nn.Linear(width, dims.vocab_size, bias=False)
+        super().__init__(dims, embedding, d_latent=10 if d_latent is None else d_latent)
 
 
 class OwnModelWidth(nn.Module):

@@ -142,25 +142,18 @@ def test_a_suite_with_mixtures_has_the_controls_or_is_named_here_and_says_so(sui
     assert ("Controls left out: " in header(path)) == (suite.name in LEFT_OUT)
 
 
-def test_a_decay_has_a_fixed_horizon_but_for_long_trainings_and_the_suites_named_here(suite):
+def test_a_decay_has_a_fixed_horizon_but_for_long_trainings_and_the_suites_named_here(suite, path):
     train = (*suite.tuning_trials, *suite.trials)[0].train
     fixed = train.schedule is not None and train.schedule.plateau is None
     plateau_of_a_paper = train.schedule is not None and not fixed and train.epochs >= LONG
     assert (fixed or plateau_of_a_paper) == (suite.name not in NO_FIXED_HORIZON)
-
-
-@pytest.mark.parametrize("name", ["ptb_low_rank", "ptb_spectrum"])
-def test_a_short_plateau_of_ours_is_said(name):
-    (place,) = (path for path in SUITES if path.stem == name)
-    assert re.search("plateau, which +never lowered the rate within two epochs", header(place))
+    if suite.name in ("ptb_low_rank", "ptb_spectrum"):  # a short plateau of ours
+        assert re.search("plateau, which +never lowered the rate within two epochs", header(path))
 
 
 def test_all_heads_start_alike_or_the_suite_says_which_do_not(suite, path):
-    starts = {
-        start(trial)
-        for trial in (*suite.tuning_trials, *suite.trials)
-        if not trial.is_ngram and trial.head.name != "adaptive"
-    }
+    trials = [trial for trial in (*suite.tuning_trials, *suite.trials) if not trial.is_ngram]
+    starts = {start(trial) for trial in trials if trial.head.name != "adaptive"}
     differ = len(starts) > 1 and suite.name not in ("gpt2_sizes", "ground_truth_pytorch")  # sizes; tied and untied
     assert differ == (re.search("ha(s|ve) no output bias", header(path)) is not None)
 

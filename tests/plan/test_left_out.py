@@ -27,13 +27,11 @@ def test_five_lines_are_a_suite(write):
     assert suite.table.baseline == "softmax"
 
 
-@pytest.mark.parametrize("written", ["", "name: null\n"])
-def test_the_name_is_that_of_the_file(tmp_path, written):
+def test_the_name_is_that_of_the_file(tmp_path):
     path = tmp_path / "mine_2.yaml"
-    path.write_text(written + MINIMAL)
-    assert load(path).name == "mine_2"
-    path.write_text("name: other\n" + MINIMAL)
-    assert load(path).name == "other"
+    for written, name in (("", "mine_2"), ("name: null\n", "mine_2"), ("name: other\n", "other")):
+        path.write_text(written + MINIMAL)
+        assert load(path).name == name
     assert load(path, ("name=third",)).name == "third"
 
 
@@ -52,29 +50,21 @@ def test_a_file_name_that_cannot_be_a_name_is_said(tmp_path, name):
 @pytest.mark.parametrize(
     ("heads", "baseline"),
     [
-        ("[softmax, mos]", "softmax"),
-        ("[mos, softmax]", "softmax"),
-        ("[softmax: {projection: true}, softmax]", "softmax"),
-        ("[softmax: {projection: true}, mos]", None),
+        *[("[softmax, mos]", "softmax"), ("[mos, softmax]", "softmax")],
+        *[("[softmax: {projection: true}, softmax]", "softmax"), ("[softmax: {projection: true}, mos]", None)],
         ("[softmax: {projection: [true, false]}]", "softmax(projection=False)"),
         ("[softmax: {tie_weights: true}, mos]", "softmax(tie_weights=True)"),
         ("[softmax: {tie_weights: [true, false]}, mos]", None),
         ("[softmax: {tie_weights: [true, false]}, softmax: {bias: false}]", None),
-        ("[softmax, softmax: {tie_weights: true}, mos]", "softmax"),
-        ("[mos, moc]", None),
-        ("[softmax]", None),
+        *[("[softmax, softmax: {tie_weights: true}, mos]", "softmax"), ("[mos, moc]", None), ("[softmax]", None)],
     ],
 )
 def test_the_baseline_is_the_plain_softmax_where_there_is_one(write, heads, baseline):
     assert load(write(with_heads(heads))).table.baseline == baseline
 
 
-@pytest.mark.parametrize(("written", "baseline"), [("null", None), ("mos", "mos")])
-def test_a_suite_can_name_another_baseline_or_none(write, written, baseline):
-    assert load(write(f"{MINIMAL}table: {{baseline: {written}}}\n")).table.baseline == baseline
-
-
-def test_other_settings_of_the_table_leave_the_default(write):
-    assert load(write(f"{MINIMAL}table: {{shape: heads}}\n")).table.baseline == "softmax"
+def test_a_suite_can_name_another_baseline_or_none_and_other_settings_leave_the_default(write):
+    for table, baseline in (("baseline: null", None), ("baseline: mos", "mos"), ("shape: heads", "softmax")):
+        assert load(write(f"{MINIMAL}table: {{{table}}}\n")).table.baseline == baseline
     with pytest.raises(SuiteError, match="'softmax' is not a head of this suite"):
         load(write(f"{with_heads('[mos, moc]')}table: {{baseline: softmax}}\n"))

@@ -9,29 +9,14 @@ from torch import nn
 from harness.plan import load
 from harness.registry import HEADS
 
-EIGHT_MISTAKES = """\
-name: small
-version: 1
-extra: 2
-corpora:
-  - mrkov: {vocab_size: 12, num_tokens: 400}
-backbones:
-  - lstm: {d_model: 8, num_layers: 1.5, dropout: high}
-heads:
-  - sofmax
-  - mos: {num_mixture: 2}
-train:
-  optimizer: adam
-  lr: 0.01
-  epochs: -2
-  batch_size: 4
-  seq_len: 7
-seeds: []
-"""
+EIGHT_MISTAKES = [
+    *[("version: 1", "version: 1\nextra: 2"), ("markov", "mrkov"), ("1, dropout: 0.1", "1.5, dropout: high")],
+    *[("- softmax", "- sofmax"), ("num_mixtures", "num_mixture"), ("epochs: 2", "epochs: -2"), ("[1, 2]", "[]")],
+]
 
 
 def test_eight_mistakes_are_reported_at_once_each_at_its_line_and_column(problems):
-    assert problems(EIGHT_MISTAKES) == [
+    assert problems(changed(*EIGHT_MISTAKES)) == [
         "3:1: extra: unknown key 'extra'; did you mean 'train'?",
         "5:5: corpora.0.mrkov: unknown corpus 'mrkov'; did you mean 'markov'? "
         "(known: embedded, enwik8, hub, markov, ptb, ptb_char, spamlang, text, text8, wikitext103, wikitext2)",
@@ -39,20 +24,17 @@ def test_eight_mistakes_are_reported_at_once_each_at_its_line_and_column(problem
         '7:50: backbones.0.lstm.dropout: expected a valid number, got "high"',
         f"9:5: heads.0: unknown head 'sofmax'; did you mean 'softmax'? (known: {', '.join(HEADS.names())})",
         "10:11: heads.1.mos.num_mixture: unknown parameter 'num_mixture' of head 'mos'; did you mean 'num_mixtures'?",
-        "14:11: train.epochs: expected greater than or equal to 0, got -2",
-        "17:8: seeds: must not be empty",
+        "11:44: train.epochs: expected greater than or equal to 0, got -2",
+        "12:8: seeds: must not be empty",
     ]
 
 
 @pytest.mark.parametrize(
     "replacement",
     [
-        ("num_mixtures: 2", f"num_mixtures: 0x{'f' * 5_000}"),
-        ("[1, 2]", f"[0x{'f' * 5_000}]"),
-        ("name: small", 'name: "\\ud800"'),
-        ("vocab_size: 12", "vocab_size: 9999999999999999999"),
-        ("d_model: 8", "d_model: 9999999999999999999"),
-        ("corpora:", "corpora: {}\nx:"),
+        *[("num_mixtures: 2", f"num_mixtures: 0x{'f' * 5_000}"), ("[1, 2]", f"[0x{'f' * 5_000}]")],
+        *[("name: small", 'name: "\\ud800"'), ("vocab_size: 12", "vocab_size: 9999999999999999999")],
+        *[("d_model: 8", "d_model: 9999999999999999999"), ("corpora:", "corpora: {}\nx:")],
     ],
 )
 def test_extreme_values_are_sentences_and_no_traceback(replacement, problems):
@@ -62,61 +44,40 @@ def test_extreme_values_are_sentences_and_no_traceback(replacement, problems):
 
 
 @pytest.mark.parametrize("annotation", ["Nowhere", nn.Module], ids=["name that does not exist", "class of no YAML"])
-def test_head_with_an_annotation_nobody_understands_is_a_sentence(annotation, problems, monkeypatch):
-    class Odd(nn.Module):
+def test_head_with_an_annotation_nobody_understands_is_a_sentence(annotation, problems, layered, monkeypatch):
+    class Odd(HEADS.get("layered")):
         def __init__(self, dims, embedding, *, size=1):
-            super().__init__()
+            super().__init__(dims, embedding)
 
     Odd.__init__.__annotations__["size"] = annotation
-    HEADS.names()  # discover before the table is changed
     monkeypatch.setitem(HEADS._classes, "odd", Odd)
     (problem,) = problems(changed(("- softmax", "- odd: {size: 2}"), ("baseline: softmax", "baseline: odd")))
     assert problem.startswith("8:")
 
 
 def test_grid_is_expanded_in_the_order_of_the_file(write):
-    suite = load(
-        write(
-            changed(
-                (
-                    "mos: {num_mixtures: 2}",
-                    "mos: {dropout: [0.1, 0.2], num_mixtures: [3, 2]}",
-                ),
-                ("[1, 2]", "[9, 4]"),
-            )
-        )
-    )
+    grid = "mos: {dropout: [0.1, 0.2], num_mixtures: [3, 2]}"
+    suite = load(write(changed(("mos: {num_mixtures: 2}", grid), ("[1, 2]", "[9, 4]"))))
     # corpora x backbones x heads x seeds; within a head the axes in the order of the constructor, values in the file's.
     points = [(3, 0.1), (3, 0.2), (2, 0.1), (2, 0.2)]
     heads = ["softmax"] + [f"mos(num_mixtures={k}, dropout={rate})" for k, rate in points]
-    assert [str(trial) for trial in suite.trials] == [
-        f"{head} lstm markov seed={seed}" for head in heads for seed in (9, 4)
-    ]
+    labels = [f"{head} lstm markov seed={seed}" for head in heads for seed in (9, 4)]
+    assert [str(trial) for trial in suite.trials] == labels
     assert len({trial.id for trial in suite.trials}) == 10
 
 
 def test_lists_and_mappings_of_a_parameter_that_takes_them_are_a_grid(write, layered):
-    grid = "layered: {components: [[15, 5], {top: 3}, {top: 2, second: 1}]}"
+    values = ["[15, 5]", "{top: 3}", "{top: 2, second: 1}"]
+    grid = f"layered: {{components: [{', '.join(values)}]}}"
     suite = load(write(changed(("mos: {num_mixtures: 2}", grid), ("[1, 2]", "[1]"))))
-    assert [str(trial.head) for trial in suite.trials[1:]] == [
-        "layered(components=[15, 5])",
-        "layered(components={top: 3})",
-        "layered(components={top: 2, second: 1})",
-    ]
+    assert [str(trial.head) for trial in suite.trials[1:]] == [f"layered(components={value})" for value in values]
 
 
 def test_corpora_come_before_backbones(write):
-    suite = load(
-        write(
-            changed(
-                ("num_tokens: 400", "num_tokens: [400, 500]"),
-                ("  - lstm: {d_model: 8", "  - lstm: {d_model: [8, 6]"),
-                ("  - mos: {num_mixtures: 2}\n", ""),
-                ("[1, 2]", "[1]"),
-            )
-        )
-    )
-    order = [(trial.corpus.params["num_tokens"], trial.backbone.params["d_model"]) for trial in suite.trials]
+    widths = ("  - lstm: {d_model: 8", "  - lstm: {d_model: [8, 6]")
+    text = changed(("num_tokens: 400", "num_tokens: [400, 500]"), widths, ("[1, 2]", "[1]"))
+    trials = load(write(text.replace("  - mos: {num_mixtures: 2}\n", ""))).trials
+    order = [(trial.corpus.params["num_tokens"], trial.backbone.params["d_model"]) for trial in trials]
     assert order == [(400, 8), (400, 6), (500, 8), (500, 6)]
 
 
@@ -127,18 +88,15 @@ def test_parameter_counts_are_those_of_the_formula(write):
     assert [suite.params[trial.id] for trial in suite.trials] == [(780, 108)] * 2 + [(940, 268)] * 2
 
 
-def test_text_path_is_relative_to_the_suite_file(write, tmp_path, monkeypatch):
+def test_text_path_is_relative_to_the_suite_file(write, problems, tmp_path, monkeypatch):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "own.txt").write_text("a b c d\n" * 20)
     monkeypatch.chdir("/")
     text = changed(("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "text: {path: texts/own.txt}"))
     (trial, *_) = load(write(text)).trials
     assert Path(trial.corpus.params["path"]) == (tmp_path / "texts" / "own.txt").resolve()
-
-
-def test_missing_text_is_reported_at_its_corpus(problems, tmp_path):
-    text = changed(("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "text: {path: own.txt}"))
-    assert problems(text) == [f"4:5: corpora.0: {(tmp_path / 'own.txt').resolve()}: no such file or folder"]
+    missing = (tmp_path / "texts" / "other.txt").resolve()
+    assert problems(text.replace("own", "other")) == [f"4:5: corpora.0: {missing}: no such file or folder"]
 
 
 def test_loading_builds_no_tensor_of_the_models(write):
@@ -147,16 +105,30 @@ def test_loading_builds_no_tensor_of_the_models(write):
     assert suite.params[suite.trials[0].id][0] > 10**11
 
 
-@pytest.mark.parametrize(
-    ("replacement", "expected"),
-    [
-        (("[1, 2]", str(list(range(5_001)))), "1:1: expands to more than 10000 trials"),
-        (
-            ("num_mixtures: 2", f"num_mixtures: {list(range(1, 10_002))}"),
-            "9:5: heads.1: a grid of more than 10000 points",
-        ),
-    ],
-    ids=["seeds", "grid"],
-)
-def test_a_suite_of_too_many_trials_is_refused_before_they_are_made(replacement, expected, problems):
-    assert problems(changed(replacement)) == [expected]
+def test_a_suite_of_too_many_trials_is_refused_before_they_are_made(problems):
+    assert problems(changed(("[1, 2]", str(list(range(5_001)))))) == ["1:1: expands to more than 10000 trials"]
+    grid = f"num_mixtures: {list(range(1, 10_002))}"
+    assert problems(changed(("num_mixtures: 2", grid))) == ["9:5: heads.1: a grid of more than 10000 points"]
+
+
+# values that the command line changes
+
+
+def test_overrides_are_applied_and_recorded(write):
+    overrides = ("train.epochs=3", "seeds=[7]", "heads.1.mos.num_mixtures=[4, 5]", "train.clip=0.5", "train.lr=1e-3")
+    suite = load(write(SMALL), overrides)
+    heads = ("softmax", "mos(num_mixtures=4)", "mos(num_mixtures=5)")
+    assert [str(trial) for trial in suite.trials] == [f"{head} lstm markov seed=7" for head in heads]
+    train = suite.trials[0].train
+    assert (train.epochs, train.clip, train.lr) == (3, 0.5, 0.001)
+    before = ["2", "[1, 2]", "2", None, "0.01"]
+    assert suite.overrides == tuple((*text.split("="), old) for text, old in zip(overrides, before, strict=True))
+
+
+@pytest.mark.parametrize("cuda_graph", ["on", "off"])
+def test_an_override_that_changes_no_trial_is_no_change(write, cuda_graph):
+    path = write(SMALL)
+    assert load(path).trials[0].train.epochs == 2
+    loaded = load(path, ("train.epochs=5", "train.epochs=2", "resources.cpus=2", f"train.cuda_graph={cuda_graph}"))
+    assert loaded.overrides == load(path, ("train.epochs=2",)).overrides == ()
+    assert [trial.id for trial in loaded.trials] == [trial.id for trial in load(path).trials]

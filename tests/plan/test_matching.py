@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 from handmade import MATCHED_VOCAB, matched_suite
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.plan import expansion, load
+from harness.plan.expansion import MAX_GAP, closest_width
 
-pytestmark = pytest.mark.usefixtures("wide_heads")
 SUITES = Path(__file__).parents[2] / "suites"
 V = MATCHED_VOCAB
 
@@ -35,52 +37,39 @@ def widths(suite) -> dict[str, int]:
 @pytest.fixture
 def built(monkeypatch):
     """The models that a search asked for, in order."""
-    asked = []
-
-    def counting(*model):
-        asked.append(model)
-        return count(*model)
-
-    count = expansion.count
-    monkeypatch.setattr(expansion, "count", counting)
+    asked, count = [], expansion.count
+    monkeypatch.setattr(expansion, "count", lambda *model: asked.append(model) or count(*model))
     return asked
 
 
-# the width
+def test_width_is_the_one_with_the_nearest_total(write):
+    suite, target = load(write(matched_suite())), lstm_softmax(250)
+    for num_mixtures in (2, 15):
+        expected = nearest_of(lambda d, k=num_mixtures: lstm_mos(d, k), target)
+        assert expected < 250
+        assert widths(suite)[f"mos(num_mixtures={num_mixtures})"] == expected
+        trial = next(trial for trial in suite.trials if trial.head.params.get("num_mixtures") == num_mixtures)
+        total, head = suite.params[trial.id]
+        assert total == lstm_mos(expected, num_mixtures)
+        assert head == total - V * expected - 8 * expected * expected - 8 * expected
+        assert abs(total - target) <= 0.005 * target
 
 
-@pytest.mark.parametrize("num_mixtures", [2, 15])
-def test_width_is_the_one_with_the_nearest_total(write, num_mixtures):
-    target = lstm_softmax(250)
-    expected = nearest_of(lambda d: lstm_mos(d, num_mixtures), target)
-    assert expected < 250
-    suite = load(write(matched_suite()))
-    assert widths(suite)[f"mos(num_mixtures={num_mixtures})"] == expected
-    (total, head), *_ = (
-        suite.params[trial.id] for trial in suite.trials if trial.head.params.get("num_mixtures") == num_mixtures
-    )
-    assert total == lstm_mos(expected, num_mixtures)
-    assert head == total - V * expected - 8 * expected * expected - 8 * expected
-    assert abs(total - target) <= 0.005 * target
-
-
-def test_reference_head_keeps_its_trials(write):
+def test_reference_head_keeps_its_trials_and_the_others_are_those_whose_width_is_written_by_hand(write):
     plain, matched = load(write(matched_suite(match=""))), load(write(matched_suite()))
     assert [trial.id for trial in matched.trials[:2]] == [trial.id for trial in plain.trials[:2]]
     assert matched.trials[0].backbone.params["d_model"] == 250
     assert not {trial.id for trial in matched.trials[2:]} & {trial.id for trial in plain.trials[2:]}
-
-
-def test_matched_trial_is_the_trial_whose_width_is_written_by_hand(write):
-    suite = load(write(matched_suite()))
-    width = widths(suite)["mos(num_mixtures=2)"]
+    width = widths(matched)["mos(num_mixtures=2)"]
     by_hand = load(write(matched_suite(("d_model: 250", f"d_model: {width}"), ("[2, 15]", "2"), match="")))
-    assert suite.trials[2:4] == by_hand.trials[2:4]
+    assert matched.trials[2:4] == by_hand.trials[2:4]
+    asked = load(write(matched_suite(match="")), ("match.params=softmax", "match.vary=d_model"))
+    assert asked.trials == matched.trials
+    assert [key for key, _, _ in asked.overrides] == ["match.params", "match.vary"]
 
 
 def test_width_that_the_file_leaves_at_its_default_is_varied_and_written_out(write):
-    # the lstm's default is 200
-    suite = load(write(matched_suite(("d_model: 250, ", ""))))
+    suite = load(write(matched_suite(("d_model: 250, ", ""))))  # the lstm's default is 200
     assert "d_model" not in suite.trials[0].backbone.params
     expected = nearest_of(lambda d: lstm_mos(d, 15), lstm_softmax(200))
     assert suite.trials[-1].backbone.params["d_model"] == expected
@@ -121,29 +110,19 @@ def test_widths_that_cannot_be_built_are_passed_over(write):
     assert widths(suite)["mos(num_mixtures=15)"] == expected
 
 
-def test_head_with_a_width_of_its_own_keeps_the_backbone(write):
+@pytest.mark.usefixtures("wide_heads")
+def test_head_with_a_width_of_its_own_keeps_the_backbone(write, built):
     text = matched_suite(("mos: {num_mixtures: [2, 15]}", "own"), match="match: {params: softmax, vary: d_latent}\n")
     suite = load(write(text))
     own = suite.trials[-1]
     # softmax V 250 + V = 1255000 against d_latent (250 + V): 1255000 / 5250 = 239.05
     assert own.head.params == {"d_latent": 239}
     assert own.backbone == suite.trials[0].backbone
-
-
-def test_search_from_an_unset_width_starts_at_the_embeddings(write, built):
-    text = matched_suite(("mos: {num_mixtures: [2, 15]}", "own"), match="match: {params: softmax, vary: d_latent}\n")
-    load(write(text))
-    assert built[0][2].params == {"d_latent": 250}
-
-
-def test_width_below_an_embedding_that_is_too_wide_is_found(write):
+    assert built[0][2].params == {"d_latent": 250}  # from an unset width the search starts at the embeddings'
     text = matched_suite(("mos: {num_mixtures: [2, 15]}", "narrow"), match="match: {params: 2178000, vary: d_latent}\n")
-    suite = load(write(text.replace("  - softmax\n", "")))
+    (narrow, _) = load(write(text.replace("  - softmax\n", ""))).trials
     # embedding and LSTM: V 250 + 8 250 250 + 8 250 = 1752000; the head 5250 d_latent: 426000 / 5250 = 81.14
-    assert suite.trials[0].head.params == {"d_latent": 81}
-
-
-# the reference
+    assert narrow.head.params == {"d_latent": 81}  # below an embedding that is too wide
 
 
 PROJECTED = [("  - softmax\n", "  - softmax\n  - softmax: {projection: true}\n")]
@@ -154,27 +133,22 @@ def lstm_projected(d: int) -> int:
     return lstm_softmax(d) + d * d + d
 
 
-@pytest.mark.parametrize(
-    ("params", "target"),
-    [("softmax", lstm_softmax(250)), ("softmax(projection=True)", lstm_projected(250))],
-)
-def test_reference_is_the_head_that_the_plan_prints_so(write, params, target):
+REFERENCES = {
+    "softmax": lstm_softmax(250),
+    "softmax(projection=True)": lstm_projected(250),
+    "'mos(num_mixtures=15)'": lstm_mos(250, 15),  # a point of a grid
+}
+
+
+@pytest.mark.parametrize("params", REFERENCES)
+def test_reference_is_the_head_that_the_plan_prints_so(write, params):
     suite = load(write(matched_suite(*PROJECTED, match=f"match: {{params: {params}, vary: d_model}}\n")))
     assert widths(suite) == {
-        "softmax": nearest_of(lstm_softmax, target),
-        "softmax(projection=True)": nearest_of(lstm_projected, target),
-        "mos(num_mixtures=2)": nearest_of(lambda d: lstm_mos(d, 2), target),
-        "mos(num_mixtures=15)": nearest_of(lambda d: lstm_mos(d, 15), target),
+        "softmax": nearest_of(lstm_softmax, REFERENCES[params]),
+        "softmax(projection=True)": nearest_of(lstm_projected, REFERENCES[params]),
+        "mos(num_mixtures=2)": nearest_of(lambda d: lstm_mos(d, 2), REFERENCES[params]),
+        "mos(num_mixtures=15)": nearest_of(lambda d: lstm_mos(d, 15), REFERENCES[params]),
     }
-
-
-def test_point_of_a_grid_is_a_reference(write):
-    suite = load(write(matched_suite(match="match: {params: 'mos(num_mixtures=15)', vary: d_model}\n")))
-    assert widths(suite)["mos(num_mixtures=15)"] == 250
-    assert widths(suite)["softmax"] == nearest_of(lstm_softmax, lstm_mos(250, 15))
-
-
-# the search's cost
 
 
 def test_target_out_of_reach_is_refused_after_tens_of_builds(problems, built):
@@ -196,15 +170,6 @@ def test_each_model_is_solved_once_in_tens_of_builds(write, built):
     assert len(built) == alone
 
 
-# the command line
-
-
-def test_matching_is_asked_for_on_the_command_line(write):
-    asked = load(write(matched_suite(match="")), ("match.params=softmax", "match.vary=d_model"))
-    assert asked.trials == load(write(matched_suite())).trials
-    assert [key for key, _, _ in asked.overrides] == ["match.params", "match.vary"]
-
-
 def test_matched_suite_of_the_repository_agrees_everywhere():
     suite = load(SUITES / "ptb_matched.yaml")
     assert len(suite.trials) == 2 * 7 * 3
@@ -215,3 +180,43 @@ def test_matched_suite_of_the_repository_agrees_everywhere():
     assert totals["transformer_encoder", "softmax"] == 2_000_000 + 4 * 242_000 + 2_010_000
     for (backbone, _), total in totals.items():
         assert abs(total / totals[backbone, "softmax"] - 1) <= 0.005
+
+
+# the search for a width
+
+
+@given(
+    target=st.integers(1, 10**6),
+    start=st.integers(1, 300),
+    step=st.sampled_from([1, 2, 4, 7, 32]),
+    slope=st.integers(0, 500),
+)
+def test_search_finds_what_trying_all_widths_finds(target, start, step, slope):
+    def total(width: int) -> int | None:
+        return width * width + slope * width + 17 if width % step == 0 else None
+
+    found = closest_width(total, target, start)
+    assert found % step == 0
+    nearest = min(abs(total(width) - target) for width in range(step, 1100, step))
+    assert abs(total(found) - target) == nearest
+
+
+def test_search_ends_below_a_largest_width_where_it_does_not_count_and_where_none_can_be_built():
+    # as of a rank that the model's width bounds
+    assert closest_width(lambda width: 10 * width if width <= 300 else None, 10_000, 200) == 300
+    assert closest_width(lambda width: 5_000, 5_000, 8) == 8
+    assert closest_width(lambda width: None, 5_000, 8) is None
+
+
+def test_search_for_widths_that_can_be_built_ends_and_builds_none_twice():
+    asked = []
+
+    def count_at(width: int) -> int | None:
+        asked.append(width)
+        return width if width % 32 == 0 else None
+
+    assert closest_width(lambda width: asked.append(width), 10**9, 50_000) is None
+    assert len(asked) <= 16 * MAX_GAP  # 50,000 can be halved 15 times
+    asked.clear()
+    assert closest_width(count_at, 1_000, 48) == 992
+    assert len(set(asked)) == len(asked)

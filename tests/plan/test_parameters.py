@@ -6,30 +6,14 @@ from typing import Literal
 
 import pytest
 
-from harness.plan.parameters import (
-    REQUIRED,
-    Parameter,
-    axis,
-    checked,
-    is_place,
-    is_width,
-    parameters,
-    resolved,
-)
+from harness.plan.parameters import REQUIRED, Parameter, axis, checked, is_place, is_width, parameters, resolved
 
 
 class Example:
     def __init__(
-        self,
-        dims,
-        positional: int = 3,
-        *,
-        size: int,
-        rate: float = 0.5,
-        kind: Literal["tanh", "none"] = "tanh",
-        widths: list[int] | None = None,
-        path: Path = Path("here"),
-    ):
+        self, dims, positional: int = 3, *, size: int, rate: float = 0.5, kind: Literal["tanh", "none"] = "tanh",
+        widths: list[int] | None = None, path: Path = Path("here"),
+    ):  # fmt: skip
         pass
 
 
@@ -45,39 +29,21 @@ def test_parameters_are_the_keyword_only_ones_in_order():
     assert list(known) == ["size", "rate", "kind", "widths", "path"]
     assert known["size"] == Parameter("size", int, REQUIRED)
     assert known["rate"] == Parameter("rate", float, 0.5)
-
-
-def test_class_without_parameters_takes_none():
     assert parameters(type("Bare", (), {"__init__": lambda self, dims: None})) == {}
 
 
 def test_resolved_puts_given_values_over_defaults():
-    given = {"size": 4, "rate": 0.1}
-    assert resolved(Example, given) == {
-        "rate": 0.1,
-        "kind": "tanh",
-        "widths": None,
-        "path": Path("here"),
-        "size": 4,
-    }
+    expected = {"rate": 0.1, "kind": "tanh", "widths": None, "path": Path("here"), "size": 4}
+    assert resolved(Example, {"size": 4, "rate": 0.1}) == expected
 
 
 @pytest.mark.parametrize(
     ("annotation", "value", "expected"),
     [
-        (int, 7, 7),
-        (float, 7, 7.0),
-        (float, 0.5, 0.5),
-        (bool, True, True),
-        (str, "7", "7"),
-        (Literal["tanh", "none"], "none", "none"),
-        (list[int], [1, 2], [1, 2]),
-        (list[float], [1, 2.5], [1.0, 2.5]),
-        (tuple[int, ...], [1, 2], (1, 2)),
-        (int | None, None, None),
-        (float | None, 2, 2.0),
-        (Path, "a/b", Path("a/b")),
-        (COUNTS, [15, 5], (15, 5)),
+        *[(int, 7, 7), (float, 7, 7.0), (float, 0.5, 0.5), (bool, True, True), (str, "7", "7")],
+        *[(Literal["tanh", "none"], "none", "none"), (list[int], [1, 2], [1, 2])],
+        *[(list[float], [1, 2.5], [1.0, 2.5]), (tuple[int, ...], [1, 2], (1, 2)), (int | None, None, None)],
+        *[(float | None, 2, 2.0), (Path, "a/b", Path("a/b")), (COUNTS, [15, 5], (15, 5))],
         (COUNTS, {"top": 15, "second": 5}, {"top": 15, "second": 5}),
         (dict[Literal["log_epsilon"], float] | None, {"log_epsilon": 1}, {"log_epsilon": 1.0}),
     ],
@@ -90,21 +56,14 @@ def test_value_of_the_right_type_comes_back_in_the_parameters_own_type(annotatio
 @pytest.mark.parametrize(
     ("annotation", "value", "sentence"),
     [
-        (int, "7", 'expected a valid integer, got "7"'),
-        (int, 7.0, "expected a valid integer, got 7.0"),
-        (int, 7.5, "expected a valid integer, got 7.5"),
-        (int, True, "expected a valid integer, got true"),
-        (int, None, "expected a valid integer, got null"),
-        (float, "0.5", 'expected a valid number, got "0.5"'),
-        (float, True, "expected a valid number, got true"),
-        (float, math.nan, "expected a finite number, got NaN"),
-        (float, math.inf, "expected a finite number, got Infinity"),
-        (bool, 1, "expected a valid boolean, got 1"),
-        (bool, "yes", 'expected a valid boolean, got "yes"'),
-        (str, 7, "expected a valid string, got 7"),
+        *[(int, "7", 'expected a valid integer, got "7"'), (int, 7.0, "expected a valid integer, got 7.0")],
+        *[(int, 7.5, "expected a valid integer, got 7.5"), (int, True, "expected a valid integer, got true")],
+        *[(int, None, "expected a valid integer, got null"), (float, "0.5", 'expected a valid number, got "0.5"')],
+        *[(float, True, "expected a valid number, got true"), (float, math.nan, "expected a finite number, got NaN")],
+        *[(float, math.inf, "expected a finite number, got Infinity"), (bool, 1, "expected a valid boolean, got 1")],
+        *[(bool, "yes", 'expected a valid boolean, got "yes"'), (str, 7, "expected a valid string, got 7")],
         (Literal["tanh", "none"], "relu", "expected 'tanh' or 'none', got \"relu\""),
-        (list[int], [1, "b"], 'expected a valid integer, got "b"'),
-        (list[int], 3, "expected a list, got 3"),
+        *[(list[int], [1, "b"], 'expected a valid integer, got "b"'), (list[int], 3, "expected a list, got 3")],
         (COUNTS, 5, "expected a mapping or a list, got 5"),
         (COUNTS, [15, "x"], 'expected a valid integer, got "x"'),
         (COUNTS, {"top": 1.5}, "expected a valid integer, got 1.5"),
@@ -121,25 +80,15 @@ def test_value_of_another_type_is_a_sentence_with_what_was_expected_and_found(an
 @pytest.mark.parametrize(
     ("annotation", "value", "values"),
     [
-        (int, 3, [3]),
-        (int, [3, 4], [3, 4]),
-        (int, [], []),
-        (Literal["a", "b"], ["a", "b"], ["a", "b"]),
-        (float | None, [0.5, None], [0.5, None]),
-        (list[int], [1, 2], [[1, 2]]),
-        (list[int], [], [[]]),
-        (list[int], [[1, 2], [3]], [[1, 2], [3]]),
-        (list[int] | None, [1, 2], [[1, 2]]),
-        (list[int] | None, [[1], [2]], [[1], [2]]),
-        (list[int] | None, None, [None]),
-        (tuple[int, ...], [1, 2], [[1, 2]]),
-        (tuple[int, int], [[1, 2], [3, 4]], [[1, 2], [3, 4]]),
-        (COUNTS, [15, 5], [[15, 5]]),
-        (COUNTS, [[15, 5], [20]], [[15, 5], [20]]),
+        *[(int, 3, [3]), (int, [3, 4], [3, 4]), (int, [], []), (Literal["a", "b"], ["a", "b"], ["a", "b"])],
+        *[(float | None, [0.5, None], [0.5, None]), (list[int], [1, 2], [[1, 2]]), (list[int], [], [[]])],
+        *[(list[int], [[1, 2], [3]], [[1, 2], [3]]), (list[int] | None, [1, 2], [[1, 2]])],
+        *[(list[int] | None, [[1], [2]], [[1], [2]]), (list[int] | None, None, [None])],
+        *[(tuple[int, ...], [1, 2], [[1, 2]]), (tuple[int, int], [[1, 2], [3, 4]], [[1, 2], [3, 4]])],
+        *[(COUNTS, [15, 5], [[15, 5]]), (COUNTS, [[15, 5], [20]], [[15, 5], [20]])],
         (COUNTS, {"top": 3}, [{"top": 3}]),
         (COUNTS, [{"top": 3}, {"top": 2, "second": 1}], [{"top": 3}, {"top": 2, "second": 1}]),
-        (COUNTS, [{"top": 3}, [2, 1]], [{"top": 3}, [2, 1]]),
-        (COUNTS | None, [{"top": 3}], [{"top": 3}]),
+        *[(COUNTS, [{"top": 3}, [2, 1]], [{"top": 3}, [2, 1]]), (COUNTS | None, [{"top": 3}], [{"top": 3}])],
         (dict[str, float] | None, [None, {"a": 1.0}], [None, {"a": 1.0}]),
         (list[dict[str, int]], [{"a": 1}, {"a": 2}], [[{"a": 1}, {"a": 2}]]),
     ],
@@ -148,45 +97,26 @@ def test_list_is_an_axis_unless_the_parameter_itself_takes_one(annotation, value
     assert axis(of(annotation), value) == values
 
 
-@pytest.mark.parametrize(
-    ("annotation", "expected"),
-    [(Path, True), (Path | None, True), (str, False), (Literal["Path"], False), (list[int], False)],
-)
-def test_paths_are_places(annotation, expected):
-    assert is_place(of(annotation)) is expected
+def test_paths_are_places():
+    kinds = {Path: True, Path | None: True, str: False, Literal["Path"]: False, list[int]: False}
+    assert {kind: is_place(of(kind)) for kind in kinds} == kinds
 
 
-@pytest.mark.parametrize(
-    ("parameter", "expected"),
-    [
-        (Parameter("d_model", int, 200), True),
-        (Parameter("d_embed", int | None, None), True),
-        (Parameter("num_layers", int, 2), False),
-        (Parameter("window", int, 2), False),
-        (Parameter("d_rate", float, 0.5), False),
-        (Parameter("bad_d_", int, 1), False),
-        *(
-            (Parameter("d_x", kind, 1), False)
-            for kind in (bool, int | float, int | str, list[int], Literal[1, 2], COUNTS)
-        ),
-    ],
-)
-def test_a_width_is_a_whole_number_whose_name_begins_with_d(parameter, expected):
-    assert is_width(parameter) is expected
+def test_a_width_is_a_whole_number_whose_name_begins_with_d():
+    assert is_width(Parameter("d_model", int, 200))
+    assert is_width(Parameter("d_embed", int | None, None))
+    for name in ("num_layers", "window", "bad_d_"):
+        assert not is_width(Parameter(name, int, 2))
+    for kind in (float, bool, int | float, int | str, list[int], Literal[1, 2], COUNTS):
+        assert not is_width(Parameter("d_x", kind, 1))
 
 
-@pytest.mark.parametrize(
-    ("parameter", "text"),
-    [
-        (Parameter("size", int, REQUIRED), "size: int"),
-        (Parameter("rate", float, 0.5), "rate: float = 0.5"),
-        (Parameter("kind", Literal["a", "b"], "a"), "kind: Literal['a', 'b'] = 'a'"),
-        (Parameter("widths", list[int], REQUIRED), "widths: list[int]"),
-        (Parameter("clip", float | None, None), "clip: float | None = None"),
-    ],
-)
-def test_parameter_reads_like_its_signature(parameter, text):
-    assert str(parameter) == text
+def test_parameter_reads_like_its_signature():
+    assert str(Parameter("size", int, REQUIRED)) == "size: int"
+    assert str(Parameter("rate", float, 0.5)) == "rate: float = 0.5"
+    assert str(Parameter("kind", Literal["a", "b"], "a")) == "kind: Literal['a', 'b'] = 'a'"
+    assert str(Parameter("widths", list[int], REQUIRED)) == "widths: list[int]"
+    assert str(Parameter("clip", float | None, None)) == "clip: float | None = None"
 
 
 def test_annotation_that_cannot_be_understood_is_a_sentence():

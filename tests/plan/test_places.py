@@ -25,36 +25,33 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_name_is_a_file_in_suites(folder):
+def test_a_name_is_a_file_in_suites_unless_there_is_a_file_that_is_called_so(folder):
     assert suite_file("quick") == suite_file("suites/quick.yaml")
     assert load("plain").name == "plain"
     assert [trial.id for trial in load("quick").trials] == [trial.id for trial in load("suites/plain.yaml").trials]
     assert load("plain").path.as_posix() == "suites/plain.yaml"
     assert suite_file("other").as_posix() == "suites/quick.yaml"  # by its key, as `harness list suites` shows it
-
-
-def test_a_file_comes_before_a_name_and_a_folder_does_not(folder):
     (folder / "plain").mkdir()  # as a folder of results may be called
     assert suite_file("plain").as_posix() == "suites/plain.yaml"
     (folder / "quick").write_text(TEXT)
     assert suite_file("quick").as_posix() == "quick"
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("quik", "no suite 'quik': there is no file quik and no suites/quik.yaml; did you mean 'quick'?"),
-        ("zzz", "no suite 'zzz': there is no file zzz and no suites/zzz.yaml"),
-        ("suites/quik.yaml", "suites/quik.yaml: no such file; did you mean 'quick'?"),
-        ("quick.yaml", "quick.yaml: no such file; did you mean 'quick'?"),
-        ("../quick", "../quick: no such file; did you mean 'quick'?"),
-    ],
-)
-def test_what_is_neither_is_one_sentence(folder, given, message):
+NEITHER = {
+    "quik": "no suite 'quik': there is no file quik and no suites/quik.yaml; did you mean 'quick'?",
+    "zzz": "no suite 'zzz': there is no file zzz and no suites/zzz.yaml",
+    "suites/quik.yaml": "suites/quik.yaml: no such file; did you mean 'quick'?",
+    "quick.yaml": "quick.yaml: no such file; did you mean 'quick'?",
+    "../quick": "../quick: no such file; did you mean 'quick'?",
+}
+
+
+@pytest.mark.parametrize("given", NEITHER)
+def test_what_is_neither_is_one_sentence(folder, given):
     with pytest.raises(SuiteError) as caught:
         load(given)
     hint = "`harness list suites` shows those that there are, `harness new suite NAME` writes a new one"
-    assert caught.value.problems == [f"{message}; {hint}"]
+    assert caught.value.problems == [f"{NEITHER[given]}; {hint}"]
 
 
 def test_the_name_of_a_suite_is_found_in_its_file(folder):
@@ -71,34 +68,30 @@ def test_the_suites_of_a_folder_are_known_by_the_key_name_else_by_the_file(folde
     (suites / "notes.txt").write_text("name: notes\n")
     assert name_of(suites / "quick.yaml") == "other"
     assert name_of(suites / "broken.yaml") == "broken"
-    assert list(suites_in(suites).items()) == [
-        ("broken", suites / "broken.yaml"),
-        ("number", suites / "number.yaml"),
-        ("other", suites / "quick.yaml"),
-        ("plain", suites / "plain.yaml"),
-    ]
+    files = {"broken": "broken", "number": "number", "other": "quick", "plain": "plain"}
+    assert list(suites_in(suites).items()) == [(name, suites / f"{file}.yaml") for name, file in files.items()]
     assert suites_in(folder / "none") == {}
 
 
-@pytest.mark.parametrize(("copy", "expected"), [("aaa", "aaa"), ("other", "other"), ("zzz", "quick")])
-def test_of_two_files_with_one_name_the_one_that_is_called_so_counts(folder, copy, expected):
+def test_of_two_files_with_one_name_the_one_that_is_called_so_counts(folder):
     suites = folder / "suites"
-    (suites / f"{copy}.yaml").write_text(f"name: other\n{TEXT}")
-    assert suites_in(suites)["other"] == suites / f"{expected}.yaml"
+    for copy, expected in (("zzz", "quick"), ("aaa", "aaa"), ("other", "other")):  # else the first
+        (suites / f"{copy}.yaml").write_text(f"name: other\n{TEXT}")
+        assert suites_in(suites)["other"] == suites / f"{expected}.yaml"
 
 
 @pytest.mark.parametrize(
     "command", [["plan"], ["table"], ["run", "--only", "seed=7"], ["report"], ["diff", "a", "b", "--suite"]]
 )
 def test_every_command_that_takes_a_suite_takes_a_name(folder, harness, command):
-    done = (
-        harness(*command[:1], *command[1:], "plain")
-        if command[0] == "diff"
-        else harness(command[0], "plain", *command[1:])
-    )
+    first, *more = command
+
+    def with_suite(name: str):
+        return harness(*command, name) if first == "diff" else harness(first, name, *more)
+
+    done, wrong = with_suite("plain"), with_suite("plane")
     assert "no such file" not in done.err
     assert "no suite" not in done.err
-    wrong = harness(*command, "plane") if command[0] == "diff" else harness(command[0], "plane", *command[1:])
     assert (wrong.code, "no suite 'plane'" in wrong.err) == (2, True)
 
 

@@ -5,23 +5,18 @@ import shutil
 
 import huggingface_hub
 import pytest
+from handmade import changed
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2Model
 from transformers.utils import logging
 
 from harness.plan import load
 
-SUITE = """\
-name: small
-version: 1
-corpora:
-  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
-backbones:
-  - gpt2: {weights: pretrained, path: one, dropout: 0}
-heads: [softmax]
-train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1]
-"""
+PRETRAINED = [
+    ("lstm: {d_model: 8, num_layers: 1, dropout: 0.1}", "gpt2: {weights: pretrained, path: one, dropout: 0}"),
+    *[("  - mos: {num_mixtures: 2}\n", ""), ("[1, 2]", "[1]")],
+]
+SUITE = changed(*PRETRAINED)
 
 
 @pytest.fixture
@@ -35,16 +30,15 @@ def one(tmp_path):
 
 
 def trial(write, *replacements, overrides=()):
-    text = SUITE
-    for old, new in replacements:
-        assert old in text
-        text = text.replace(old, new)
-    suite = load(write(text), overrides)
+    suite = load(write(changed(*PRETRAINED, *replacements)), overrides)
     return suite, suite.trials[0]
 
 
 def test_a_trial_is_known_by_what_its_weights_are_and_not_by_where(write, one):
     suite, first = trial(write)
+    # counted without reading weights: V d + 32 d + L (12 d^2 + 13 d) + 2 d, and the head's V d + V
+    head = 12 * 16 + 12
+    assert suite.params[first.id] == (12 * 16 + 32 * 16 + 3 * (12 * 256 + 13 * 16) + 2 * 16 + head, head)
     shutil.copytree(one, one.with_name("two"))
     copied, second = trial(write, ("path: one", "path: two"))
     assert first.id == second.id
@@ -57,13 +51,6 @@ def test_a_trial_is_known_by_what_its_weights_are_and_not_by_where(write, one):
     save_file(tensors, place)
     assert trial(write, ("path: one", "path: two"))[1].id != first.id
     assert trial(write, ("dropout: 0", "dropout: 0.1"))[1].id != first.id
-
-
-def test_parameters_are_counted_without_reading_weights(write, one):
-    # V d + 32 d + L (12 d^2 + 13 d) + 2 d, and the head's V d + V
-    suite, first = trial(write)
-    head = 12 * 16 + 12
-    assert suite.params[first.id] == (12 * 16 + 32 * 16 + 3 * (12 * 256 + 13 * 16) + 2 * 16 + head, head)
 
 
 def test_random_weights_and_their_defaults_leave_ids_as_they_were(write):
@@ -87,7 +74,7 @@ def test_public_weights_are_planned_without_them(write, monkeypatch):
 
 
 def test_a_matched_width_keeps_the_content(write, one):
-    text = SUITE.replace("[softmax]", "[softmax, mos: {num_mixtures: 2}]")
+    text = SUITE.replace("  - softmax\n", "  - softmax\n  - mos: {num_mixtures: 2}\n")
     suite = load(write(text + "match: {params: softmax, vary: d_embed}\n"))
     assert {str(each.backbone) for each in suite.trials} < suite.contents.keys()
     plain = load(write(text))
@@ -102,50 +89,44 @@ def with_config(**values):
     return change
 
 
-@pytest.mark.parametrize(
-    ("replacement", "spoil", "expected"),
-    [
-        (
-            ("path: one", "path: none"),
-            None,
-            "6:39: backbones.0.gpt2.path: path: {0}/none/config.json does not exist",
-        ),
-        (
-            ("path: one", "path: one"),
-            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-            "6:39: backbones.0.gpt2.path: path: {0}/one holds pytorch_model.bin, a pickle, which can run code when it "
-            "is read, and no model.safetensors; convert it where you trust it: "
-            "GPT2LMHeadModel.from_pretrained(folder).save_pretrained(another)",
-        ),
-        (
-            ("vocab_size: 12", "vocab_size: 13"),
-            None,
-            "6:21: backbones.0.gpt2.weights: weights: their vocabulary has 12 entries, the corpus 13",
-        ),
-        (
-            ("path: one", "path: one"),
-            with_config(n_layer=4),
-            "6:39: backbones.0.gpt2.path: path: {0}/one has no tensor h.3.ln_1.weight in its safetensors",
-        ),
-        (
-            ("dropout: 0", "num_heads: 4"),
-            None,
-            "6:55: backbones.0.gpt2.num_heads: num_heads: the weights have 2, got 4",
-        ),
-        (
-            ("weights: pretrained", "weights: random"),
-            None,
-            "6:35: backbones.0.gpt2.path: path is for pretrained weights: add weights: pretrained, or remove path",
-        ),
-        (  # the vocabulary is the corpus' to say: no word of the weights'
-            ("branching: 3", "branching: 0"),
-            None,
-            "4:58: corpora.0.markov.branching: branching (default 8) must be from 1 to vocab_size = 12, got 0",
-        ),
-    ],
-)
-def test_mistakes_are_located(problems, one, tmp_path, replacement, spoil, expected):
+def pickled(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+MISTAKES = [  # a text of the suite, what replaces it, what is done to the folder of weights, what is said
+    ("path: one", "path: none", None, "6:39: backbones.0.gpt2.path: path: {0}/none/config.json does not exist"),
+    (
+        *("path: one", "path: one", pickled),
+        "6:39: backbones.0.gpt2.path: path: {0}/one holds pytorch_model.bin, a pickle, which can run code when it "
+        "is read, and no model.safetensors; convert it where you trust it: "
+        "GPT2LMHeadModel.from_pretrained(folder).save_pretrained(another)",
+    ),
+    (
+        *("vocab_size: 12", "vocab_size: 13", None),
+        "6:21: backbones.0.gpt2.weights: weights: their vocabulary has 12 entries, the corpus 13",
+    ),
+    (
+        *("path: one", "path: one", with_config(n_layer=4)),
+        "6:39: backbones.0.gpt2.path: path: {0}/one has no tensor h.3.ln_1.weight in its safetensors",
+    ),
+    (
+        *("dropout: 0", "num_heads: 4", None),
+        "6:55: backbones.0.gpt2.num_heads: num_heads: the weights have 2, got 4",
+    ),
+    (
+        *("weights: pretrained", "weights: random", None),
+        "6:35: backbones.0.gpt2.path: path is for pretrained weights: add weights: pretrained, or remove path",
+    ),
+    (  # the vocabulary is the corpus' to say: no word of the weights'
+        *("branching: 3", "branching: 0", None),
+        "4:58: corpora.0.markov.branching: branching (default 8) must be from 1 to vocab_size = 12, got 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "spoil", "expected"), MISTAKES)
+def test_mistakes_are_located(problems, one, tmp_path, old, new, spoil, expected):
     if spoil is not None:
         spoil(one)
-    assert replacement[0] in SUITE
-    assert problems(SUITE.replace(*replacement)) == [expected.format(tmp_path)]
+    assert old in SUITE
+    assert problems(SUITE.replace(old, new)) == [expected.format(tmp_path)]

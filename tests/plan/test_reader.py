@@ -16,43 +16,34 @@ bb:
 """
 
 
-@pytest.mark.parametrize(
-    ("place", "key", "value"),
-    [
-        (("a",), (1, 1), (1, 4)),
-        (("bb",), (2, 1), (3, 3)),
-        (("bb", "c"), (3, 3), (3, 8)),
-        (("bb", "d"), (4, 3), (4, 6)),
-        (("bb", "d", 0), None, (4, 7)),
-        (("bb", "d", 1), None, (4, 11)),
-        (("bb", "d", 1, "e"), (4, 12), (4, 15)),
-        (("bb", "f"), (5, 3), (6, 5)),
-        (("bb", "f", 1), None, (7, 9)),
-    ],
-)
-def test_line_and_column_of_keys_and_values_are_known(write, place, key, value):
-    _, source = read(write(TEXT))
-    assert (source.keys.get(place), source.values[place]) == (key, value)
+PLACES = {  # of a value -> line and column of its key, and its own
+    ("a",): ((1, 1), (1, 4)),
+    ("bb",): ((2, 1), (3, 3)),
+    ("bb", "c"): ((3, 3), (3, 8)),
+    ("bb", "d"): ((4, 3), (4, 6)),
+    ("bb", "d", 0): (None, (4, 7)),
+    ("bb", "d", 1): (None, (4, 11)),
+    ("bb", "d", 1, "e"): ((4, 12), (4, 15)),
+    ("bb", "f"): ((5, 3), (6, 5)),
+    ("bb", "f", 1): (None, (7, 9)),
+}
 
 
-def test_data_is_plain(write):
-    data, _ = read(write(TEXT))
+def test_data_is_plain_and_line_and_column_of_keys_and_values_are_known(write):
+    data, source = read(write(TEXT))
+    assert {place: (source.keys.get(place), source.values[place]) for place in PLACES} == PLACES
     assert data == {"a": 1, "bb": {"c": "word", "d": [10, {"e": 2.5}], "f": ["x", "y"]}}
     assert [type(value) for value in (data, data["a"], data["bb"], data["bb"]["c"])] == [dict, int, dict, str]
     assert [type(value) for value in (data["bb"]["d"], data["bb"]["d"][1]["e"])] == [list, float]
 
 
-def test_problem_is_located_at_key_or_value_or_the_nearest_place_around(write):
+def test_problem_is_located_at_key_or_value_or_the_nearest_place_that_the_file_has_or_a_set_made(write):
     path = write(TEXT)
     _, source = read(path)
     assert source.problem(("bb", "c"), "wrong") == f"{path}:3:8: bb.c: wrong"
     assert source.problem(("bb", "c"), "wrong", at_key=True) == f"{path}:3:3: bb.c: wrong"
     assert source.problem(("bb", "c", "unknown"), "wrong") == f"{path}:3:8: bb.c.unknown: wrong"
     assert source.problem((), "wrong") == f"{path}:1:1: wrong"
-
-
-def test_nearest_place_is_one_that_the_file_has_or_a_set_made(write):
-    _, source = read(write(TEXT))
     source.overridden["match", "vary", "x"] = "match.vary.x=1"
     assert source.nearest_place(("bb", "c", "str")) == ("bb", "c")
     assert source.nearest_place(("match", "vary", "x", "int")) == ("match", "vary", "x")
@@ -61,27 +52,14 @@ def test_nearest_place_is_one_that_the_file_has_or_a_set_made(write):
     assert source.nearest_place(("table",)) == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1e-3", 0.001),
-        ("7e0", 7.0),
-        ("010", 10),
-        ("no", "no"),
-        ("yes", "yes"),
-        ("true", True),
-        ("null", None),
-        ("''", ""),
-        ("2020-01-02", "2020-01-02"),
-        ("&x true", True),
-        ("&x 5", 5),
-        ("&x 1.5", 1.5),
-        ("&x word", "word"),
-    ],
-)
-def test_scalars_are_yaml_1_2(write, text, value):
+SCALARS = {"1e-3": 0.001, "7e0": 7.0, "010": 10, "no": "no", "yes": "yes", "true": True, "null": None, "''": ""}
+SCALARS |= {"2020-01-02": "2020-01-02", "&x true": True, "&x 5": 5, "&x 1.5": 1.5, "&x word": "word"}
+
+
+@pytest.mark.parametrize("text", SCALARS)
+def test_scalars_are_yaml_1_2(write, text):
     found = read(write(f"a: {text}\n"))[0]["a"]
-    assert (found, type(found)) == (value, type(value))
+    assert (found, type(found)) == (SCALARS[text], type(SCALARS[text]))
 
 
 def test_alias_stands_for_the_whole_value(write):
@@ -112,24 +90,19 @@ def test_mistake_is_reported_once_at_its_own_line_and_column(problems, text, pro
 def test_suite_may_have_256_kib_and_no_more(write, problems):
     head = "a: 1\n#"
     assert read(write(head + "x" * (MAX_BYTES - len(head))))[0] == {"a": 1}
-    assert problems(head + "x" * (MAX_BYTES - len(head) + 1), call=read) == [
-        "1:1: larger than 256 KiB, the limit for a suite file"
-    ]
-
-
-def test_alias_bomb_is_refused(problems):
-    rows = ["x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
-    rows += [f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]" for i in range(1, 9)]  # 10**9 values
-    (problem,) = problems("\n".join(rows), call=read)
-    assert problem.endswith("expands to more than 12000 values")
+    larger = problems(head + "x" * (MAX_BYTES - len(head) + 1), call=read)
+    assert larger == ["1:1: larger than 256 KiB, the limit for a suite file"]
 
 
 @pytest.mark.guards("suite-aliases")
 def test_aliases_count_as_often_as_they_are_named(write, problems):
     ones = f"a: &a [{', '.join(['1'] * 199)}]\n"  # 200 values
     assert len(read(write(f"{ones}b: [{', '.join(['*a'] * 58)}]\n"))[0]["b"]) == 58
-    (problem,) = problems(f"{ones}b: [{', '.join(['*a'] * 60)}]\n", call=read)
-    assert problem.endswith("expands to more than 12000 values")
+    bomb = ["x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    bomb += [f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]" for i in range(1, 9)]  # 10**9 values
+    for text in (f"{ones}b: [{', '.join(['*a'] * 60)}]\n", "\n".join(bomb)):
+        (problem,) = problems(text, call=read)
+        assert problem.endswith("expands to more than 12000 values")
 
 
 def test_20_levels_are_read_and_21_refused(write, problems):
@@ -138,15 +111,11 @@ def test_20_levels_are_read_and_21_refused(write, problems):
         assert isinstance(data, dict | list)
         data = data["a"] if isinstance(data, dict) else data[0]
     assert data == []
-    (problem,) = problems(f"a: {'[' * 21}0{']' * 21}\n", call=read)
-    assert problem.startswith("1:")
-    assert problem.endswith(": nested more than 20 deep")
-
-
-@pytest.mark.parametrize("text", ["a: " + "[" * 10_000 + "]" * 10_000, "a: " + "[\n" * 10_000, "a: " + "{b: " * 10_000])
-def test_ten_thousand_brackets_are_one_sentence(problems, text):
-    (problem,) = problems(text, call=read)
-    assert problem.endswith(": nested more than 20 deep")
+    deep = [f"a: {'[' * 21}0{']' * 21}\n", "a: " + "[" * 10_000 + "]" * 10_000, "a: " + "[\n" * 10_000]
+    for text in (*deep, "a: " + "{b: " * 10_000):
+        (problem,) = problems(text, call=read)
+        assert problem.endswith(": nested more than 20 deep")
+    assert problems(deep[0], call=read)[0].startswith("1:")
 
 
 @pytest.mark.guards("suite-alias-of-itself")
@@ -157,26 +126,21 @@ def test_alias_of_itself_is_refused(problems, text):
     assert problem.endswith(": an alias that contains itself")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"a: \x00\n",
-        b"\xff\xfea\x00:\x00",
-        b"a: \xff\n",
-        b"a: !!int x\n",
-        b"a: !!bool x\n",
-        b"a: !!timestamp x\n",
-        b"a: 2020-13-45\n",
-        b"a: '\n",
-        b"a: [1,\n",
-        b"a: @x\n",
-        b"<<: 3\n",
-        b"? [a]\n: 1\n",
-        b"%YAML 9.9\n---\na: 1\n",
-        b"a: " + b"9" * 5_000,
-        b"\x80\x81\x82",
-    ],
-)
+NO_YAML = [
+    b"\x00\n",
+    b"\xff\n",
+    b"!!int x\n",
+    b"!!bool x\n",
+    b"!!timestamp x\n",
+    b"2020-13-45\n",
+    b"'\n",
+    b"[1,\n",
+    b"@x\n",
+]
+NO_TEXT = [b"\xff\xfea\x00:\x00", b"<<: 3\n", b"? [a]\n: 1\n", b"%YAML 9.9\n---\na: 1\n", b"\x80\x81\x82"]
+
+
+@pytest.mark.parametrize("content", [*(b"a: " + value for value in (*NO_YAML, b"9" * 5_000)), *NO_TEXT])
 def test_what_is_no_yaml_is_a_sentence_and_no_traceback(write, content):
     path = write(content)
     with pytest.raises(SuiteError) as caught:
@@ -192,47 +156,30 @@ def test_tags_run_nothing(write, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-def test_missing_file_is_a_sentence(tmp_path):
-    with pytest.raises(SuiteError, match=r"none\.yaml: no such file$"):
-        read(tmp_path / "none.yaml")
+def test_what_is_no_text_file_is_a_sentence(write, tmp_path):
+    latin = write("a: caf\u00e9\n".encode("latin-1"))
+    for path, sentence in (
+        (tmp_path / "none.yaml", r"none\.yaml: no such file$"),
+        (tmp_path, "cannot be read as UTF-8 text"),
+        (latin, r"suite\.yaml: cannot be read as UTF-8 text \(byte 7\)$"),
+    ):
+        with pytest.raises(SuiteError, match=sentence):
+            read(path)
 
 
-def test_directory_is_a_sentence(tmp_path):
-    with pytest.raises(SuiteError, match="cannot be read as UTF-8 text"):
-        read(tmp_path)
-
-
-def test_file_that_is_not_utf8_is_a_sentence(write):
-    with pytest.raises(SuiteError, match=r"suite\.yaml: cannot be read as UTF-8 text \(byte 7\)$"):
-        read(write("a: caf\u00e9\n".encode("latin-1")))
-
-
-@pytest.mark.parametrize(
-    ("text", "key", "value"),
-    [
-        ("a=1", "a", 1),
-        ("train.lr=1e-3", "train.lr", 0.001),
-        ("a=[1, b]", "a", [1, "b"]),
-        ("a={b: null}", "a", {"b": None}),
-        ("a=b=c", "a", "b=c"),
-        ("a=", "a", None),
-        ("a='1'", "a", "1"),
-    ],
-)
-def test_assignment_is_a_key_and_a_yaml_value(text, key, value):
-    found = assignment(text)
-    assert found == (key, value)
-    assert type(found[1]) is type(value)
+def test_assignment_is_a_key_and_a_yaml_value():
+    values = {"a=1": 1, "a=1e-3": 0.001, "a=[1, b]": [1, "b"], "a={b: null}": {"b": None}, "a=b=c": "b=c", "a='1'": "1"}
+    for text, value in {**values, "a=": None}.items():
+        key, found = assignment(text)
+        assert (key, found, type(found)) == ("a", value, type(value))
+    assert assignment("train.lr=1") == ("train.lr", 1)
 
 
 @pytest.mark.parametrize("text", ["a", "=1", "a=[", "a=b: c: d", "a=2020-13-45", "a=" + "[" * 30 + "]" * 30])
-def test_what_is_no_assignment_is_a_sentence(text):
+def test_what_is_no_assignment_or_value_is_a_sentence(text):
     with pytest.raises(SuiteError) as caught:
         assignment(text)
     (problem,) = caught.value.problems
     assert problem.startswith(f"--set {text}: ")
-
-
-def test_value_that_is_no_yaml_is_a_value_error():
     with pytest.raises(ValueError, match=r"^'\[1, 2' cannot be read: "):
         value_of("[1, 2")

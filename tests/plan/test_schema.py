@@ -2,6 +2,7 @@
 
 import ast
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import jsonschema
@@ -32,24 +33,19 @@ def suites_of_the_tests() -> list[str]:
     return found
 
 
-def problems(text: str, write) -> list[str]:
-    data, _ = read(write(text))
-    return [error.message for error in VALIDATOR.iter_errors(data)]
+def problems(path: Path) -> list[str]:
+    return [error.message for error in VALIDATOR.iter_errors(read(path)[0])]
 
 
 def test_the_committed_file_is_the_schema_of_the_code():
+    jsonschema.Draft202012Validator.check_schema(suite_schema())
     committed = (ROOT / "suites" / "schema.json").read_text(encoding="utf-8")
     assert committed == schema_text(), "write it again: harness schema > suites/schema.json"
 
 
-def test_the_schema_is_a_schema():
-    jsonschema.Draft202012Validator.check_schema(suite_schema())
-
-
 @pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
 def test_every_suite_of_the_repository_fits_and_names_the_schema(path):
-    data, _ = read(path)
-    assert [error.message for error in VALIDATOR.iter_errors(data)] == []
+    assert problems(path) == []
     assert path.read_text(encoding="utf-8").startswith(f"{MODELINE}\n")
 
 
@@ -59,12 +55,10 @@ def test_every_suite_of_the_tests_that_can_be_loaded_fits(write):
     assert len(texts) > 10
     accepted = 0
     for text in texts:
-        try:
+        with suppress(HarnessError):  # a suite with mistakes, or one that needs other files
             load(write(text))
-        except HarnessError:  # a suite with mistakes, or one that needs other files
-            continue
-        accepted += 1
-        assert problems(text, write) == [], text
+            accepted += 1
+            assert problems(write(text)) == [], text
     assert accepted > 5
 
 
@@ -72,58 +66,50 @@ def test_every_suite_of_the_tests_that_can_be_loaded_fits(write):
     ("old", "new"),
     [
         ("[1, 2]", "[1, 2]\nngrams: [3, {order: 5, cache: true}]"),
-        ("seq_len: 7", "seq_len: 7, deterministic: true"),
-        ("seq_len: 7", "seq_len: 7, deterministic: warn"),
+        *[("seq_len: 7", "seq_len: 7, deterministic: true"), ("seq_len: 7", "seq_len: 7, deterministic: warn")],
         ("{baseline: softmax}", "{baseline: null, compare: benka2021/2}"),
         ("{baseline: softmax}", "{compare: [benka2021/2, benka2021/1]}"),
         ("[1, 2]", "[1, 2]\ntune: {epochs: 1, space: {train.lr: [0.01, 0.1]}}"),
         ("[1, 2]", "[1, 2]\ntune: {trials: 2, epochs: 1, space: {train.lr: {log_uniform: [0.01, 0.1]}}}"),
-        ("[1, 2]", "[1, 2]\nmatch: {params: 1000, vary: d_model}"),
-        ("lr: 0.01", "lr: 1e-2"),
+        *[("[1, 2]", "[1, 2]\nmatch: {params: 1000, vary: d_model}"), ("lr: 0.01", "lr: 1e-2")],
         ("optimizer: adam, ", ""),
     ],
 )
 def test_what_a_suite_may_say_fits(write, old, new):
     assert old in SUITE
-    assert problems(SUITE.replace(old, new), write) == []
+    assert problems(write(SUITE.replace(old, new))) == []
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "word"),
-    [
-        ("epochs: 2", "epoch: 2", "'epoch' was unexpected"),
-        ("version: 1", "verison: 1", "'verison' was unexpected"),
-        ("adam", "adagrad", "'adagrad' is not one of"),
-        ("lr: 0.01", "lr: fast", "'fast' is not of type 'number'"),
-        ("lr: 0.01, ", "", "'lr' is a required property"),
-        ("seeds: [1, 2]\n", "", "is not valid under any of the given schemas"),
-        ("batch_size: 4", "batch_size: 0", "0 is less than the minimum of 1"),
-        ("[softmax, ", "[{softmax: {}, mos: {}}, ", "is not valid under any of the given schemas"),
-        ("[1, 2]", "[1, 2]\ntune: {epochs: 1, space: {train.lr: {grid: [1]}}}", "is not valid under any"),
-    ],
-)
+MISTAKES = [
+    ("epochs: 2", "epoch: 2", "'epoch' was unexpected"),
+    ("version: 1", "verison: 1", "'verison' was unexpected"),
+    ("adam", "adagrad", "'adagrad' is not one of"),
+    ("lr: 0.01", "lr: fast", "'fast' is not of type 'number'"),
+    ("lr: 0.01, ", "", "'lr' is a required property"),
+    ("seeds: [1, 2]\n", "", "is not valid under any of the given schemas"),
+    ("batch_size: 4", "batch_size: 0", "0 is less than the minimum of 1"),
+    ("[softmax, ", "[{softmax: {}, mos: {}}, ", "is not valid under any of the given schemas"),
+    ("[1, 2]", "[1, 2]\ntune: {epochs: 1, space: {train.lr: {grid: [1]}}}", "is not valid under any"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "word"), MISTAKES)
 def test_a_mistake_does_not_fit(write, old, new, word):
     assert old in SUITE
-    found = problems(SUITE.replace(old, new), write)
+    found = problems(write(SUITE.replace(old, new)))
     assert any(word in each for each in found), found
 
 
 def test_every_key_has_a_description():
     schema = suite_schema()
     nodes = [schema, *schema["$defs"].values(), *schema["$defs"]["Axis"]["anyOf"]]
-    without = [
-        name
-        for node in nodes
-        for name, key in node.get("properties", {}).items()
-        if len(key.get("description", "")) < 10
-    ]
+    keys = [(name, key) for node in nodes for name, key in node.get("properties", {}).items()]
+    without = [name for name, key in keys if len(key.get("description", "")) < 10]
     assert [name for name in without if name not in ("step", "plateau", "warmup", "after", "factor")] == []
 
 
 def test_a_description_is_the_docstrings_and_of_the_nearest_class():
     assert descriptions(TrainFile)["clip"] == "the largest 2-norm of the whole gradient, or None for no limit."
     assert descriptions(TrainFile)["lr"] == descriptions(TrainSpec)["lr"]
-    assert descriptions(TrainFile)["tokens"].startswith(
-        "the number of targets to train on, in all epochs together. It "
-    )
+    assert descriptions(TrainFile)["tokens"].startswith("the number of targets to train on, in all epochs together. ")
     assert descriptions(SuiteFile)["seeds"] == "one trial of each combination for each seed."

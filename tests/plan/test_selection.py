@@ -1,25 +1,20 @@
 """--only: commas ask for all, repeats for any, and a default counts like a written value."""
 
 import pytest
+from handmade import changed
 
 from harness.errors import SuiteError
 from harness.plan import load, select
 from harness.plan.selection import choices, facts_of, key_texts
 
-SUITE = """\
-name: small
-version: 1
-corpora:
-  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
-backbones:
-  - lstm: {d_model: [8, 6], num_layers: 1, dropout: 0.1}
-heads:
-  - softmax
-  - mos
-  - mos: {num_mixtures: 2, dropout: 0.2}
-train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [0, 1]
-"""
+SUITE = changed(
+    *[
+        ("d_model: 8", "d_model: [8, 6]"),
+        ("  - mos: {num_mixtures: 2}", "  - mos\n  - mos: {num_mixtures: 2, dropout: 0.2}"),
+    ],
+    ("[1, 2]", "[0, 1]"),
+    ("table: {baseline: softmax}\n", ""),
+)
 
 
 @pytest.fixture
@@ -67,10 +62,8 @@ LAYERED = SUITE.replace("  - softmax\n", "  - layered: {components: [[15, 5], [2
 @pytest.mark.parametrize(
     ("only", "picks"),
     [
-        ("components=[15, 5]", [(15, 5)]),
-        ("components=[15,5],seed=1", [(15, 5)]),
-        ("seed=1,head.components=[20],head=layered", [(20,)]),
-        ("components={top: 3}", [{"top": 3}]),
+        *[("components=[15, 5]", [(15, 5)]), ("components=[15,5],seed=1", [(15, 5)])],
+        *[("seed=1,head.components=[20],head=layered", [(20,)]), ("components={top: 3}", [{"top": 3}])],
         ("components={second: 1, top: 2},seed=0", [{"top": 2, "second": 1}]),
         ("widths=[1, 2]", [(15, 5), (20,), {"top": 3}, {"top": 2, "second": 1}]),
     ],
@@ -87,68 +80,54 @@ def test_list_or_mapping_that_no_trial_has_picks_nothing(write, layered, only):
         select(load(write(LAYERED)).trials, (only,))
 
 
-def test_id_picks_one_trial(trials):
+def test_an_id_picks_one_trial_and_conditions_that_overlap_pick_a_trial_once(trials):
     assert select(trials, (f"id={trials[3].id}",)) == (trials[3],)
-
-
-def test_conditions_that_overlap_pick_a_trial_once(trials):
     assert select(trials, ("seed=1", "head=mos", "seed=0")) == trials
-
-
-@pytest.mark.parametrize(
-    ("only", "message"),
-    [
-        ("num_mixture=2", "no trial has 'num_mixture'; did you mean 'num_mixtures'?"),
-        ("hed=mos", "no trial has 'hed'; did you mean 'head'?"),
-        ("head=mos,", "expected key=value"),
-        ("", "expected key=value"),
-        ("train.lr=1", "no trial has 'train.lr'"),
-        ("softmax.bias=true", "no trial has 'softmax.bias'"),
-        ("head", "expected key=value"),
-    ],
-)
-def test_unknown_key_is_an_error_with_the_nearest_one(trials, only, message):
-    with pytest.raises(SuiteError) as caught:
-        select(trials, ("head=mos", only))
-    (problem,) = caught.value.problems
-    assert problem.startswith(f"--only {only}: {message}")
-
-
-@pytest.mark.parametrize(
-    ("only", "reason"),
-    [
-        ("head=mixtape", "head is softmax, mos"),
-        ("head=mos,num_mixtures=3,seed=7", "num_mixtures is 10, 2"),
-        ("head=softmax,num_mixtures=2", "each of its values occurs, but not in one trial"),
-        ("seed=7", "seed is 0, 1"),
-        ("head=[", "head is softmax, mos"),
-        ("seed=", "seed is 0, 1"),
-    ],
-)
-def test_condition_that_picks_nothing_is_an_error_with_the_values_there_are(trials, only, reason):
-    with pytest.raises(SuiteError) as caught:
-        select(trials, ("head=mos", only))
-    assert caught.value.problems == [f"--only {only}: no trial of the suite meets this condition; {reason}"]
-
-
-def test_an_id_that_is_not_there_is_an_error(trials):
     with pytest.raises(SuiteError, match="--only id=2020-13-45: no trial of the suite meets this condition; id is "):
         select(trials, ("id=2020-13-45",))
 
 
-def test_an_unknown_key_lists_the_keys_with_their_values(trials):
+UNKNOWN = {
+    "num_mixture=2": "no trial has 'num_mixture'; did you mean 'num_mixtures'?",
+    "hed=mos": "no trial has 'hed'; did you mean 'head'?",
+    "train.lr=1": "no trial has 'train.lr'",
+    "softmax.bias=true": "no trial has 'softmax.bias'",
+    **dict.fromkeys(("head=mos,", "", "head"), "expected key=value"),
+}
+NONE = {
+    "head=mixtape": "head is softmax, mos",
+    "head=mos,num_mixtures=3,seed=7": "num_mixtures is 10, 2",
+    "head=softmax,num_mixtures=2": "each of its values occurs, but not in one trial",
+    "head=[": "head is softmax, mos",
+    **dict.fromkeys(("seed=7", "seed="), "seed is 0, 1"),
+}
+
+
+def refused(trials, *only: str) -> str:
     with pytest.raises(SuiteError) as caught:
-        select(trials, ("hed=mos",))
-    message = str(caught.value)
+        select(trials, only)
+    (problem,) = caught.value.problems
+    return problem
+
+
+def test_unknown_key_is_an_error_with_the_nearest_one_and_those_there_are_with_their_values(trials):
+    for only, message in UNKNOWN.items():
+        assert refused(trials, "head=mos", only).startswith(f"--only {only}: {message}")
+    message = refused(trials, "hed=mos")
     assert "(keys: backbone" not in message  # it has one value
-    assert "(keys: head: softmax, mos; seed: 0, 1; " in message
-    assert "; d_model: 8, 6; " in message
-    assert "; num_mixtures: 10, 2; " in message
+    for part in ("(keys: head: softmax, mos; seed: 0, 1; ", "; d_model: 8, 6; ", "; num_mixtures: 10, 2; "):
+        assert part in message
     assert "; with one value: corpus: markov, backbone: lstm, " in message
     assert ", vocab_size: 12, " in message
 
 
-def test_every_choice_is_a_condition_and_they_name_every_trial(trials):
+@pytest.mark.parametrize("only", NONE)
+def test_condition_that_picks_nothing_is_an_error_with_the_values_there_are(trials, only):
+    expected = f"--only {only}: no trial of the suite meets this condition; {NONE[only]}"
+    assert refused(trials, "head=mos", only) == expected
+
+
+def test_every_choice_is_a_condition_and_they_name_every_trial(trials, write):
     found = choices(facts_of(trials))
     assert found["head.dropout"] == ["0.0", "0.2"]  # the backbone has a dropout, too
     assert found["dropout"] == ["0.1", "0.0", "0.2"]
@@ -159,9 +138,7 @@ def test_every_choice_is_a_condition_and_they_name_every_trial(trials):
         chosen = [select(trials, (f"{key}={value}",)) for value in values]
         if key in ("head", "seed", "d_model", "corpus"):
             assert sum(map(len, chosen)) == len(trials)
-
-
-def test_a_key_of_many_values_is_cut(write):
+    # a key of many values is cut
     many = load(write(SUITE.replace("seeds: [0, 1]", f"seeds: {list(range(30))}"))).trials
     seeds = ", ".join(map(str, range(20)))
     assert f"seed: {seeds} and 10 more" in key_texts(choices(facts_of(many)))

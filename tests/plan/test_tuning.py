@@ -34,6 +34,8 @@ def test_a_range_is_drawn_from_scrambled_sobol_points():
     assert drawn == pytest.approx(expected, rel=5e-4)  # four significant digits
     assert [f"{value:.4g}" for value in drawn] == [f"{value:.4g}" for value in expected]
     assert len(set(drawn)) == 6
+    tune = TuneSpec(trials=64, epochs=1, space={"train.lr": {"uniform": [1.00004, 1.00006]}})
+    assert {point["train.lr"] for point in points(tune)} <= {1.00004, 1.00006}  # within; four digits would be 1.000
 
 
 def test_each_axis_that_is_no_list_is_a_dimension():
@@ -51,34 +53,27 @@ def test_each_axis_that_is_no_list_is_a_dimension():
         assert [point["head.gate"] for point in cell] == ["abc"[int(3 * u)] for u in us[:, 1]]
 
 
-def test_a_drawn_number_stays_within_its_range():
-    tune = TuneSpec(trials=64, epochs=1, space={"train.lr": {"uniform": [1.00004, 1.00006]}})
-    assert {point["train.lr"] for point in points(tune)} <= {1.00004, 1.00006}  # four digits would be 1.000
-
-
 @pytest.mark.parametrize(
     ("values", "ordered"),
     [
-        ({"uniform": [0, 1]}, True),
-        ({"log_uniform": [1, 2]}, True),
-        ([0.5, 1, 2], True),
-        ([0.5, 1], False),
-        (["a", "b", "c"], False),
-        ([1, None, 2], False),
-        ([0, True, 2], False),
-        ({"choice": [0.5, 1, 2]}, False),
+        *[({"uniform": [0, 1]}, True), ({"log_uniform": [1, 2]}, True), ([0.5, 1, 2], True), ([0.5, 1], False)],
+        *[(["a", "b", "c"], False), ([1, None, 2], False), ([0, True, 2], False), ({"choice": [0.5, 1, 2]}, False)],
     ],
 )
 def test_ranges_and_lists_of_three_numbers_are_in_an_order(values, ordered):
     assert Axis.model_validate(values).ordered is ordered
 
 
+def test_the_space_has_one_way_for_each_key():
+    with pytest.raises(ValidationError, match="expected a list, or a mapping with one of"):
+        TuneSpec(trials=1, epochs=1, space={"train.lr": {"uniform": [1.0, 2.0], "choice": [1]}})
+
+
 def test_all_rows_have_the_same_points_without_what_does_not_apply(write):
     suite = plan.load(write(tuned()))
     softmax, mos = suite.tuning.rows
-    assert [each.point["train.lr"] for each in softmax.candidates] == [
-        each.point["train.lr"] for each in mos.candidates
-    ]
+    of_rows = [[each.point["train.lr"] for each in row.candidates] for row in (softmax, mos)]
+    assert of_rows[0] == of_rows[1]
     assert {key for each in softmax.candidates for key in each.point} == {"train.lr"}
     assert len(mos.candidates) == 5
     for each in mos.candidates:
@@ -86,11 +81,10 @@ def test_all_rows_have_the_same_points_without_what_does_not_apply(write):
         assert (each.trial.seed, each.trial.train.epochs) == (7, 1)
         assert [(trial.seed, trial.train.epochs) for trial in each.finals] == [(1, 2), (2, 2)]
     assert suite.trials == ()
-
-
-def test_points_that_are_equal_without_a_key_are_tried_once(write):
-    suite = plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.1, 0.2], head.dropout: [0, 0.1, 0.2]}}")))
-    assert [len(row.candidates) for row in suite.tuning.rows] == [2, 6]
+    equal_without_a_key = plan.load(
+        write(tuned("{epochs: 1, space: {train.lr: [0.1, 0.2], head.dropout: [0, 0.1, 0.2]}}"))
+    )
+    assert [len(row.candidates) for row in equal_without_a_key.tuning.rows] == [2, 6]
 
 
 def test_a_trial_of_the_table_is_the_one_that_a_suite_with_these_values_has(write):
@@ -101,17 +95,17 @@ def test_a_trial_of_the_table_is_the_one_that_a_suite_with_these_values_has(writ
     assert all(suite.params[trial.id] == by_hand.params[trial.id] for trial in finals)
 
 
-@pytest.mark.parametrize(
-    ("override", "space"),
-    [
-        ("train.lr=[0.5, 0.25]", {"train.lr": [0.5, 0.25]}),
-        ("train.lr.1=0.25", {"train.lr": [0.03, 0.25]}),
-        ("head.dropout=[0, 0.5]", {"train.lr": [0.03, 0.1], "head.dropout": [0, 0.5]}),  # a new key
-    ],
-)
-def test_set_names_a_key_of_the_space_which_has_a_dot_itself(override, space, write):
+SETS = {  # a value of the command line -> the space
+    "train.lr=[0.5, 0.25]": {"train.lr": [0.5, 0.25]},
+    "train.lr.1=0.25": {"train.lr": [0.03, 0.25]},
+    "head.dropout=[0, 0.5]": {"train.lr": [0.03, 0.1], "head.dropout": [0, 0.5]},  # a new key
+}
+
+
+@pytest.mark.parametrize("override", SETS)
+def test_set_names_a_key_of_the_space_which_has_a_dot_itself(override, write):
     given = plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.03, 0.1]}}")), (f"tune.space.{override}",))
-    in_the_file = plan.load(write(tuned(f"{{epochs: 1, space: {json.dumps(space)}}}")))
+    in_the_file = plan.load(write(tuned(f"{{epochs: 1, space: {json.dumps(SETS[override])}}}")))
     assert [trial.id for trial in given.tuning_trials] == [trial.id for trial in in_the_file.tuning_trials]
     assert given.tuning.spec.space == in_the_file.tuning.spec.space
 
@@ -122,7 +116,7 @@ def suite(write):
     return plan.load(write(tuned()))
 
 
-def test_the_lowest_perplexity_is_chosen_and_the_first_of_equal_ones(suite):
+def test_the_lowest_perplexity_is_chosen_the_first_of_equal_ones_and_its_trials_are_those_of_the_table(suite):
     row = suite.tuning.rows[0]
     ids = [trial.id for trial in row.tuning_trials]
     found = dict(zip(ids, [9.0, None, 8.0, 8.0, 8.5], strict=True))
@@ -131,16 +125,12 @@ def test_the_lowest_perplexity_is_chosen_and_the_first_of_equal_ones(suite):
     assert row.choice({trial: ppl for trial, ppl in found.items() if trial != ids[4]}) is None
     lost = row.choice(dict.fromkeys(ids))
     assert (lost.trial, lost.point) == (None, {})
-
-
-def test_the_trials_of_the_table_are_those_of_the_chosen_points(suite):
-    row = suite.tuning.rows[1]
-    ids = [trial.id for trial in row.tuning_trials]
-    choice = row.choice(dict(zip(ids, [9.0, 7.0, 8.0, 8.0, 8.5], strict=True)))
+    mos = suite.tuning.rows[1]
+    choice = mos.choice(dict(zip([trial.id for trial in mos.tuning_trials], [9.0, 7.0, 8.0, 8.0, 8.5], strict=True)))
     completed = with_choices(suite, [None, choice])
-    assert completed.trials == row.candidates[1].finals
+    assert completed.trials == mos.candidates[1].finals
     assert completed.compared("head", completed.trials[0]).params == {"num_mixtures": 2}
-    assert with_choices(suite, [row.choice(dict.fromkeys(ids)), None]).trials == ()
+    assert with_choices(suite, [lost, None]).trials == ()
     assert row_labels(suite) == ["softmax", "mos(num_mixtures=2)"]
 
 
@@ -152,18 +142,10 @@ def test_a_condition_selects_the_tuning_of_its_rows(suite):
     assert [trial.head.name for trial in suite.tuning.rows[0].tuning_trials] == ["softmax"] * 5
     choices = [row.choice({trial.id: 9.0 for trial in row.tuning_trials}) for row in suite.tuning.rows]
     completed = with_choices(suite, choices)
-    assert [(each.head.name, each.seed) for each in chosen_trials(completed, ("seed=2",))] == [
-        ("softmax", 2),
-        ("mos", 2),
-    ]
+    assert [f"{each.head.name} {each.seed}" for each in chosen_trials(completed, ("seed=2",))] == ["softmax 2", "mos 2"]
     assert chosen_trials(completed, ("seed=7",)) == ()
     with pytest.raises(SuiteError, match="no trial has 'haed'"):
         chosen_trials(completed, ("haed=mos",))
-
-
-def test_the_space_has_one_way_for_each_key():
-    with pytest.raises(ValidationError, match="expected a list, or a mapping with one of"):
-        TuneSpec(trials=1, epochs=1, space={"train.lr": {"uniform": [1.0, 2.0], "choice": [1]}})
 
 
 def train(epochs: float, **schedule) -> TrainSpec:
@@ -192,22 +174,21 @@ def test_epochs_are_tuned_with_trials_of_their_length_and_scaled_schedules(write
     assert [step.after for step in steps] == [1, 2, 4]
     assert [rate(step, epochs) for step, epochs in zip(steps, lengths, strict=True)] == pytest.approx([1 / 16] * 3)
     assert made.tuning.budget == made.tuning.final_budget == "2 to 8 epochs"
-
-
-def test_without_epochs_a_tuning_trial_is_as_long_as_those_that_follow(write):
-    made = plan.load(write(tuned("{seed: 7, space: {train.lr: [1, 2]}}")))
+    made = plan.load(
+        write(tuned("{seed: 7, space: {train.lr: [1, 2]}}"))
+    )  # without epochs: as long as those that follow
     found = [(each.trial.train, each.finals[0].train) for row in made.tuning.rows for each in row.candidates]
     assert all(short == whole and short.epochs == 2 for short, whole in found)
     assert made.tuning.budget == "2 epochs"
 
 
-@pytest.mark.parametrize(("epochs", "after"), [(20, 7), (13, 5), (6, 2), (3, 1), (2, 1)])
-def test_a_shortened_step_ends_at_the_same_share_of_the_first_rate(epochs, after):
+def test_a_shortened_step_ends_at_the_same_share_of_the_first_rate():
     whole = train(39.0, step={"after": 14, "factor": 0.9})
-    short = rescaled(whole, epochs)
-    assert short.epochs == epochs
-    assert short.schedule.step.after == after  # 14 * epochs / 39, rounded: 7.2, 4.7, 2.2, 1.1, 0.7
-    assert rate(short.schedule.step, epochs) == pytest.approx(0.9**25, rel=1e-4)  # factors have six digits
+    for epochs, after in {20: 7, 13: 5, 6: 2, 3: 1, 2: 1}.items():
+        short = rescaled(whole, epochs)
+        assert short.epochs == epochs
+        assert short.schedule.step.after == after  # 14 * epochs / 39, rounded: 7.2, 4.7, 2.2, 1.1, 0.7
+        assert rate(short.schedule.step, epochs) == pytest.approx(0.9**25, rel=1e-4)  # factors have six digits
 
 
 def test_a_shortened_warmup_and_what_has_no_horizon():
