@@ -12,10 +12,11 @@ import oracles
 import pytest
 import rounding
 import torch
+from small_heads import make, randomise, states
 from torch import nn
 
 from harness.heads.nce import UnigramNoise
-from harness.protocols import HeadDims, Hidden
+from harness.protocols import Hidden
 from harness.registry import HEADS
 
 B, T, V = 2, 4, 9
@@ -110,14 +111,6 @@ SWITCHES = {"bias": "output.bias", "prior_bias": "prior.bias", "projection": "fa
 variants = pytest.mark.parametrize(("name", "params", "widths"), VARIANTS, ids=str)
 
 
-def randomise(head):
-    """Every parameter normal, the slopes of plif moderately around 1."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.copy_(0.8 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-
-
 @contextlib.contextmanager
 def default_float64():
     """A buffer in torch's default type (nce's log q) is then as exact as the loops."""
@@ -129,16 +122,13 @@ def default_float64():
 
 
 def build(name, params, widths):
-    torch.manual_seed(0)
-    layer_dims, d_embed = widths
-    dims = HeadDims(vocab_size=V, layer_dims=layer_dims, d_embed=d_embed, token_counts=torch.tensor(TOKEN_COUNTS))
+    given = {"vocab_size": V, "layer_dims": widths[0], "counts": torch.tensor(TOKEN_COUNTS)}
     with default_float64():
-        embedding = nn.Embedding(V, d_embed)
-        head = HEADS.get(name)(dims, embedding, **params).eval()
-    randomise(head)
+        embedding = nn.Embedding(V, widths[1])
+        head = randomise(make(name, embedding=embedding, **given, **params), 0.8, seed=1)
     tied = any(parameter is embedding.weight for parameter in head.parameters())
     assert tied == params.get("tie_weights", False)
-    return head, Hidden(tuple(torch.randn(B, T, D, dtype=torch.float64, requires_grad=True) for D in layer_dims))
+    return head, Hidden(tuple(layer.requires_grad_() for layer in states(B, T, widths=widths[0]).layers))
 
 
 class Case:
@@ -184,16 +174,12 @@ def test_every_head_of_ours_has_an_oracle_and_a_variant():
 
 
 @variants
-def test_log_probs_equal_the_loops(name, params, widths):
+def test_log_probs_and_nll_equal_the_loops(name, params, widths):
     of = case(name, params, widths)
-    torch.testing.assert_close(of.head(of.hidden).log_probs(), of.expected, rtol=0, atol=1e-9)
-
-
-@variants
-def test_nll_is_the_loops_at_the_targets(name, params, widths):
-    of = case(name, params, widths)
-    picked = of.expected.gather(-1, TARGETS[..., None])[..., 0]
-    torch.testing.assert_close(of.head(of.hidden).nll(TARGETS), -picked, rtol=0, atol=1e-9)
+    distribution, picked = of.head(of.hidden), of.expected.gather(-1, TARGETS[..., None])[..., 0]
+    torch.testing.assert_close(distribution.log_probs(), of.expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(distribution.nll(TARGETS), -picked, rtol=0, atol=1e-9)
+    torch.testing.assert_close(distribution.mean_nll(TARGETS), -picked.mean(), rtol=0, atol=1e-9)
 
 
 @variants
@@ -281,19 +267,26 @@ def grid():
     return torch.linspace(-31, 33, 50, dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("name", "params"), [("gss", {}), ("gss", {"c": 2.0, "k": 0.5})], ids=str)
-def test_the_bent_logits_equal_the_formula(name, params):
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("gss", {}),
+        ("gss", {"c": 2.0, "k": 0.5}),
+        ("plif", {"num_pieces": 8}),
+        ("plif", {"num_pieces": 3, "bound": 7.0}),
+    ],
+    ids=str,
+)
+def test_the_mapped_logits_equal_the_formula(name, params):
     # a softmax would hide a constant added to all of them; above 20, torch's softplus is off by 2e-9
     head, _ = build(name, params, EQUAL)
-    expected = [oracles.gss_logit(z, params.get("c", -1.5), params.get("k", 2.5)) for z in grid() / 2]
-    torch.testing.assert_close(head.phi(grid() / 2), torch.stack(expected), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize(("name", "params"), [("plif", {"num_pieces": 8}), ("plif", {"num_pieces": 3, "bound": 7.0})])
-def test_the_piecewise_linear_logits_equal_the_formula(name, params):
-    head, _ = build(name, params, EQUAL)
-    expected = [oracles.plif_logit(z, head.raw_slope, params.get("bound", 20.0)) for z in grid()]
-    torch.testing.assert_close(head.phi(grid()), torch.stack(expected), rtol=0, atol=1e-9)
+    if name == "gss":
+        logits = grid() / 2
+        expected = [oracles.gss_logit(z, params.get("c", -1.5), params.get("k", 2.5)) for z in logits]
+    else:
+        logits = grid()
+        expected = [oracles.plif_logit(z, head.raw_slope, params.get("bound", 20.0)) for z in logits]
+    torch.testing.assert_close(head.phi(logits), torch.stack(expected), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["softmax", "mos"])

@@ -4,26 +4,17 @@ import math
 
 import pytest
 import rounding
+import small_heads
 import torch
-from handmade import count
+from small_heads import V, load, states
 from torch import nn
 
-from harness.heads.nce import NoiseContrastiveSoftmax, UnigramNoise
-from harness.protocols import HeadDims, Hidden
-
-V, D, E = 11, 4, 6
-COUNTS = torch.arange(1, V + 1)
+from harness.heads.nce import UnigramNoise
+from harness.protocols import Hidden
 
 
-def make(*, layer_dims=(E,), d_embed=E, vocab_size=V, counts=COUNTS, **params):
-    torch.manual_seed(0)
-    dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=d_embed, token_counts=counts)
-    return NoiseContrastiveSoftmax(dims, nn.Embedding(vocab_size, d_embed), **params)
-
-
-def states():
-    generator = torch.Generator().manual_seed(1)
-    return Hidden((torch.randn(2, 3, E, dtype=torch.float64, generator=generator),))
+def make(**given):
+    return small_heads.make("nce", **{"dtype": None, **given})
 
 
 @pytest.fixture
@@ -72,13 +63,6 @@ def test_the_alias_table_draws_each_word_with_exactly_its_probability(counts):
     assert torch.equal(noise.keep < 1, has_alias)  # a full column has none, and one without is full
 
 
-def test_words_that_never_occur_are_floored():
-    # 3 of 5 words, at 1e-10 of 1
-    log_q = UnigramNoise(torch.tensor([5, 0, 0, 1, 0])).log_q
-    assert log_q[1].item() == pytest.approx(math.log(1e-10), abs=1e-5)
-    assert log_q[0].item() == pytest.approx(math.log(5 / 6), abs=1e-6)
-
-
 def test_samples_have_the_frequencies_of_the_counts():
     counts = [50, 1, 0, 30, 19]
     torch.manual_seed(0)
@@ -112,25 +96,19 @@ def test_a_column_keeps_its_word_below_its_height_by_draws_of_the_tables_type_an
 
 def test_the_loss_of_a_token_is_the_hand_calculation(float64):
     # facet 2, W = (1, 0, -1), b = (.1, .2, .3): z = (2.1, .2, -1.7); q = (1/2, 1/4, 1/4); k = 2; lnZ = 1.5
-    dims = HeadDims(vocab_size=3, layer_dims=(1,), d_embed=1, token_counts=torch.tensor([2, 1, 1]))
-    head = NoiseContrastiveSoftmax(dims, nn.Embedding(3, 1), num_noise=2, log_normaliser=1.5)
-    with torch.no_grad():
-        head.output.weight.copy_(torch.tensor([[1.0], [0.0], [-1.0]]))
-        head.output.bias.copy_(torch.tensor([0.1, 0.2, 0.3]))
-    distribution = head(Hidden((torch.tensor([[[2.0]]]),)))
+    given = {"vocab_size": 3, "layer_dims": (1,), "embedding": 1, "counts": torch.tensor([2, 1, 1])}
+    given |= {"num_noise": 2, "log_normaliser": 1.5}
+    matrix, hidden = {"output__weight": [[1.0], [0.0], [-1.0]]}, Hidden((torch.tensor([[[2.0]]]),))
+    head = load(make(**given), **matrix, output__bias=[0.1, 0.2, 0.3])
 
     def from_data(z, kq):  # the logistic function of s - log(k q)
         return 1 / (1 + math.exp(-(z - 1.5 - math.log(kq))))
 
-    expected = (
-        -math.log(from_data(2.1, 2 / 2)) - math.log(1 - from_data(-1.7, 2 / 4)) - math.log(1 - from_data(0.2, 2 / 4))
-    )
-    found = distribution.contrast(torch.tensor([0]), torch.tensor([2, 1]))
-    assert found.tolist() == pytest.approx([expected], abs=1e-12)
-    without = NoiseContrastiveSoftmax(dims, nn.Embedding(3, 1), bias=False, num_noise=2, log_normaliser=1.5)
-    with torch.no_grad():
-        without.output.weight.copy_(torch.tensor([[1.0], [0.0], [-1.0]]))
-    found = without(Hidden((torch.tensor([[[2.0]]]),))).contrast(torch.tensor([2]), torch.tensor([0, 0]))
+    noise = math.log(1 - from_data(-1.7, 2 / 4)) + math.log(1 - from_data(0.2, 2 / 4))
+    found = head(hidden).contrast(torch.tensor([0]), torch.tensor([2, 1]))
+    assert found.tolist() == pytest.approx([-math.log(from_data(2.1, 2 / 2)) - noise], abs=1e-12)
+    without = load(make(**given, bias=False), **matrix)
+    found = without(hidden).contrast(torch.tensor([2]), torch.tensor([0, 0]))
     expected = -math.log(from_data(-2.0, 2 / 4)) - 2 * math.log(1 - from_data(2.0, 2 / 2))
     assert found.tolist() == pytest.approx([expected], abs=1e-12)
 
@@ -213,44 +191,6 @@ def test_without_token_counts_it_evaluates_and_refuses_to_train():
     assert distribution.mean_nll(targets).isfinite()
     with pytest.raises(RuntimeError, match=r"nce needs HeadDims\.token_counts"):
         distribution.training_loss(targets)
-
-
-@pytest.mark.parametrize(
-    # softmax's: HEADS.md section 5, "+0"
-    ("params", "expected"),
-    [
-        ({}, V * E + V),
-        ({"bias": False}, V * E),
-        ({"projection": True}, V * E + V + D * E + E),
-        ({"tie_weights": True}, V * E + V),
-    ],
-)
-def test_parameters_are_softmaxs(params, expected):
-    assert count(make(layer_dims=(9, D if params.get("projection") else E), **params)) == expected
-
-
-def test_matrices_are_xavier_uniform_and_tied_ones_the_embedding():
-    head = make(layer_dims=(9, 40), d_embed=60, vocab_size=400, counts=None, projection=True)
-    for matrix in (head.output.weight, head.facet.weight):
-        bound = math.sqrt(6 / sum(matrix.shape))
-        assert 0.98 * bound < matrix.abs().max() <= bound
-        assert matrix.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
-    embedding = nn.Embedding(V, E)
-    dims = HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E)
-    assert NoiseContrastiveSoftmax(dims, embedding, tie_weights=True).output.weight is embedding.weight
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"num_noise": 0}, "num_noise must be at least 1, got 0"),
-        ({"num_noise": -1}, "num_noise must be at least 1, got -1"),
-        ({"layer_dims": (E, D)}, "projection: the top layer has width 4, the output embedding 6"),
-    ],
-)
-def test_bad_parameters_are_refused(params, message):
-    with pytest.raises(ValueError, match=message):
-        make(**params)
 
 
 def test_one_noise_word_is_accepted():

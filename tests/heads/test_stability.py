@@ -5,10 +5,11 @@ import math
 import oracles
 import pytest
 import rounding
+import small_heads
 import torch
-from torch import nn
+from small_heads import randomise
 
-from harness.protocols import HeadDims, Hidden
+from harness.protocols import Hidden
 from harness.registry import HEADS
 
 B, T, V, E, LAYER_DIMS = 2, 3, 6, 4, (3, 5, 4)
@@ -30,22 +31,15 @@ BFLOAT16 = 2**-8  # likewise 2 roundings of 2^-9, of facets and logits; what com
 every_head = pytest.mark.parametrize("name", list(PARAMS))
 
 
-def make(name, *, vocab_size=V, layer_dims=LAYER_DIMS, dtype=torch.float32, **params):
+def make(name, *, layer_dims=LAYER_DIMS, dtype=torch.float32, **params):
     """A head whose parameters are all normal, of standard deviation 1/2."""
-    generator = torch.Generator().manual_seed(0)
-    counts = torch.arange(1, vocab_size + 1)
-    dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=E, token_counts=counts)
-    head = HEADS.get(name)(dims, nn.Embedding(vocab_size, E), **(PARAMS[name] | params)).to(dtype).eval()
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
-    return head
+    given = {"vocab_size": V, "embedding": E, **PARAMS[name], **params}
+    return randomise(small_heads.make(name, layer_dims=layer_dims, dtype=dtype, **given), 0.5, dtype=torch.float32)
 
 
 def states(shape=(B, T), *, layer_dims=LAYER_DIMS, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(1)
-    layers = [torch.randn(*shape, D, generator=generator).to(dtype) for D in layer_dims]
-    return Hidden(tuple(layer.requires_grad_() for layer in layers))
+    layers = small_heads.states(*shape, widths=layer_dims, dtype=torch.float32).layers
+    return Hidden(tuple(layer.to(dtype).requires_grad_() for layer in layers))
 
 
 def words(shape=(B, T), vocab_size=V):
