@@ -1,4 +1,4 @@
-"""Direct Output Connection: which layer feeds which component, dropout, balance loss."""
+"""Direct Output Connection: dropout and balance loss."""
 
 import pytest
 import torch
@@ -12,29 +12,6 @@ WIDTHS = (3, 4, 5)  # bottom to top
 
 def doc(*components, layer_dims=WIDTHS, **params):
     return make("doc", components=components, layer_dims=layer_dims, **params)
-
-
-def test_components_read_their_layers_from_the_top_down():
-    head, hidden = doc(2, 0, 1), states(widths=WIDTHS)
-    facets = head(hidden).facets_NFE.view(2, 3, 3, E)
-    top, third = head.latents
-    torch.testing.assert_close(facets[:, :, :2].flatten(2), torch.tanh(top(hidden.layers[2])), rtol=0, atol=1e-12)
-    torch.testing.assert_close(facets[:, :, 2], torch.tanh(third(hidden.layers[0])), rtol=0, atol=1e-12)
-
-
-def test_the_gate_sees_the_top_layer_only():
-    head, hidden = doc(2, 1, 1), states(widths=WIDTHS)
-    before = head(hidden).log_prior_NK
-    torch.testing.assert_close(before.view(2, 3, 4), head.prior(hidden.layers[2]).log_softmax(-1), rtol=0, atol=1e-12)
-    lower = Hidden((hidden.layers[0] + 1, hidden.layers[1] + 1, hidden.layers[2]))
-    assert torch.equal(head(lower).log_prior_NK, before)
-
-
-def test_one_component_has_no_gate_and_nothing_to_balance():
-    head = doc(0, 1)
-    assert head.prior is None
-    assert head(states(widths=WIDTHS)).log_prior_NK is None
-    assert head(states(widths=WIDTHS)).aux_loss == 0
 
 
 def test_dropout_acts_in_training_only_and_scales_what_it_keeps():

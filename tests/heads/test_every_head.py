@@ -6,8 +6,10 @@ import re
 import pytest
 import torch
 from handmade import count
-from small_heads import D, E, V, assert_fills, assert_independent, assert_scaled, make, states
+from small_heads import D, E, V, assert_fills, assert_independent, assert_scaled, load, make, states
 from torch import nn
+
+from harness.protocols import Hidden
 
 DOC, POSTER, MFS = (3, 4, 5), (3, 4, 6, 5), (3, 4, 6)  # widths of the layers, bottom to top
 OUTPUT = V * E + V
@@ -210,9 +212,37 @@ def test_dropout_acts_in_training_only_and_scales_what_it_keeps(name, num_mixtur
     assert_scaled(head.train()(hidden).facets_NFE, evaluated, 0.2, masks=evaluated.numel())
 
 
-def test_dropout_masks_of_mos_are_independent_over_positions_rows_components_and_units():
-    kept = make("mos", num_mixtures=3, dropout=0.5).train()(states(20, 30)).facets_NFE.view(20, 30, 3, E) != 0
-    assert_independent(kept)
+@pytest.mark.parametrize("name", ["mos", "moc"])
+def test_dropout_masks_are_independent_over_positions_rows_components_and_units(name):
+    if name == "mos":
+        assert_independent(
+            make(name, num_mixtures=3, dropout=0.5).train()(states(20, 30)).facets_NFE.view(20, 30, 3, E) != 0
+        )
+        return
+    # facets 1/1000 and 1, mixed half and half, doubled where kept: a / 1000 + b, with a and b 1 where kept and 0 else
+    latent = {"latent__weight": 0.0, "latent__bias": [math.atanh(0.001)] * E + [100.0] * E}  # tanh: 0.001 and 1
+    head = load(make(name, num_mixtures=2, dropout=0.5).train(), **latent, prior__weight=0.0)
+    mixed = 1000 * head(states(20, 30)).facets_NFE.view(20, 30, E)
+    second = mixed > 500
+    first = mixed - 1000 * second > 0.5
+    torch.testing.assert_close(mixed, first.double() + 1000 * second, rtol=0, atol=1e-3)
+    assert_independent(torch.stack([first, second], dim=2))
+
+
+@pytest.mark.parametrize("name", ["moc"])
+def test_bfloat16_states_give_bfloat16_facets_and_normalised_probabilities(name):
+    distribution = make(name, num_mixtures=3, dtype=torch.bfloat16)(Hidden((states().layers[-1].bfloat16(),)))
+    assert distribution.facets_NFE.dtype == torch.bfloat16
+    sums = distribution.log_probs().double().exp().sum(-1)
+    torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mos"])
+@pytest.mark.parametrize("gate", ["constant", "static"])
+def test_a_gate_without_context_starts_even_at_every_position(name, gate):
+    log_prior = make(name, num_mixtures=4, gate=gate)(states()).log_prior_NK
+    expected = torch.full((6, 4), -math.log(4), dtype=torch.float64)
+    torch.testing.assert_close(log_prior, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["softmax", "mos"])

@@ -6,7 +6,6 @@ layer of the hidden states has other content.
 
 import contextlib
 import functools
-import math
 
 import oracles
 import pytest
@@ -319,32 +318,3 @@ def test_noise_is_the_unigram_floored_and_normalised(counts):
     # sums over the words, and logarithms of down to -23
     torch.testing.assert_close(noise.log_q, expected, rtol=0, atol=rounding.bound(len(counts) + 25))
     assert noise.log_q.exp().sum().item() == pytest.approx(1, rel=0, abs=rounding.bound(len(counts) + 5))
-
-
-@pytest.mark.parametrize("counts", COUNTS, ids=str)
-def test_the_alias_table_gives_every_word_its_probability(counts):
-    # a word has its own share of its column, and the rest of the columns whose alias it is
-    with default_float64():
-        noise = UnigramNoise(torch.tensor(counts))
-    mass = [sum((1 - noise.keep[c]) for c in range(len(counts)) if noise.alias[c] == x) for x in range(len(counts))]
-    shares = torch.stack([noise.keep[x] + mass[x] for x in range(len(counts))]) / len(counts)
-    torch.testing.assert_close(shares, torch.tensor(oracles.log_unigram(counts)).double().exp(), rtol=0, atol=1e-6)
-
-
-def test_noise_words_follow_the_token_counts():
-    # each count is binomial: within 5 standard deviations of n q, and none of the word that never occurs (n q = 2e-5)
-    num = 200_000
-    torch.manual_seed(0)
-    drawn = torch.bincount(UnigramNoise(torch.tensor(TOKEN_COUNTS)).sample(num), minlength=V)
-    for count, times in zip(TOKEN_COUNTS, drawn.tolist(), strict=True):
-        q = count / sum(TOKEN_COUNTS)
-        assert abs(times - num * q) <= 5 * math.sqrt(num * q * (1 - q))
-
-
-def test_nce_averages_its_losses_with_the_tokens_weights():
-    distribution = case("nce", {}, EQUAL).head(case("nce", {}, EQUAL).hidden)
-    weight = torch.tensor([[0.0, 1.0, 2.0, 0.5], [0.5, 1.0, 3.0, 0.0]], dtype=torch.float64)
-    torch.manual_seed(3)
-    losses = distribution.contrast(TARGETS.reshape(-1), distribution.noise.sample(100)).view(B, T)
-    torch.manual_seed(3)
-    torch.testing.assert_close(distribution.training_loss(TARGETS, weight), (weight * losses).sum() / 8.0)

@@ -1,20 +1,14 @@
-"""Multi-facet softmax: the input block on visible values, its query, its partitions."""
+"""Multi-facet softmax: the input block on visible values."""
 
 import math
 
 import pytest
 import torch
-from small_heads import E, V, make, states
+from small_heads import E, make, states
 
 from harness.protocols import Hidden
 
 WIDTHS = (3, 4, 6)  # bottom to top
-
-
-def parts(K, H, w, P):
-    """The head of (#S, layers, window, #P)."""
-    given = {"num_mixtures": K, "num_input_layers": H, "window": w, "num_partitions": P}
-    return make("mfs", layer_dims=WIDTHS, **given)
 
 
 LAYERS = Hidden(
@@ -52,27 +46,6 @@ def test_nothing_of_the_future_enters(t):
         layer[:, t + 1 :] += 1
     before, after = head(hidden).log_probs(), head(later).log_probs()
     assert torch.equal(before[:, : t + 1], after[:, : t + 1])
-
-
-def test_query_is_the_top_state_and_a_tanh_gelu_of_the_block():
-    head, hidden = parts(2, 2, 1, 1), states(2, 4, widths=WIDTHS)
-    read = head.block(head.input_block(hidden))
-    gelu = 0.5 * read * (1 + torch.tanh(math.sqrt(2 / math.pi) * (read + 0.044715 * read**3)))
-    query = torch.cat([hidden.layers[-1], gelu], dim=-1)
-    distribution, prior = head(hidden), head.prior(query).log_softmax(-1).flatten(0, 1)
-    expected = torch.stack([facet(query) for facet in head.facets], dim=2).flatten(0, 1)
-    torch.testing.assert_close(distribution.facets_NFE, expected, rtol=0, atol=1e-9)
-    torch.testing.assert_close(distribution.log_prior_NK, prior, rtol=0, atol=1e-9)
-
-
-def test_word_x_of_the_first_softmax_is_scored_by_facet_x_mod_p_and_only_the_first_is_partitioned():
-    head, hidden = parts(1, 1, 0, 4), states(widths=WIDTHS)
-    facets = [facet(hidden.layers[-1]) for facet in head.facets]
-    logits = torch.stack([facets[x % 4] @ head.output.weight[x] for x in range(V)], dim=-1)
-    assert head.prior is None
-    torch.testing.assert_close(head(hidden).log_probs(), logits.log_softmax(-1), rtol=0, atol=1e-12)
-    assert parts(3, 1, 0, 4)(hidden).partitions == (4, 1, 1)
-    assert parts(1, 1, 0, 1)(hidden).partitions == (1,)
 
 
 @pytest.mark.parametrize(("layers", "expected"), [(1, 1), (2, 2), (3, 3), (5, 3)])

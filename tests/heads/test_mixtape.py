@@ -51,32 +51,10 @@ def test_gates_are_a_tree_of_three_sigmoids(odds, expected):
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64).expand_as(found), rtol=0, atol=1e-7)
 
 
-def test_gate_scores_add_up_the_words_the_contexts_and_the_bias_part():
-    head, h = make(), torch.tensor([0.5, -1.0, 2.0, 0.25], dtype=torch.float64)
-    torch.nn.init.normal_(head.gate_bias)
-    for r in range(3):
-        scores = []
-        for i in range(3):
-            hidden = [math.tanh((head.gate_hidden.weight[i * G + g] @ h).item()) for g in range(G)]
-            by_word = sum(head.gate_word[r, g].item() * hidden[g] for g in range(G))
-            scores.append(by_word + (head.gate_context.weight[i] @ h).item() + head.gate_bias[r, i].item())
-        s, left, right = (1 / (1 + math.exp(-score)) for score in scores)
-        expected = [s * left, s * (1 - left), (1 - s) * right, (1 - s) * (1 - right)]
-        assert head.gates(h.view(1, 1, D))[0, 0, r].tolist() == pytest.approx(expected, abs=1e-12)
-
-
 def leaf(head, k):
     """A head whose every word takes its k-th facet, to 1e-13."""
     root, left, right = [(1, 1, 0), (1, -1, 0), (-1, 0, 1), (-1, 0, -1)][k]
     return set_gates(head, [30.0 * root, 30.0 * left, 30.0 * right])
-
-
-@pytest.mark.parametrize("k", range(4))
-def test_each_leaf_of_the_tree_weights_its_facet(k):
-    head, hidden = leaf(make(), k), tops()
-    facet = torch.tanh(hidden.layers[-1] @ head.latent.weight[k * E : (k + 1) * E].T)
-    expected = (facet @ head.output.weight.T + head.output.bias).log_softmax(-1)
-    torch.testing.assert_close(head(hidden).log_probs(), expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(

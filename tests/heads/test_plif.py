@@ -36,20 +36,11 @@ def test_the_map_adds_up_the_slopes_from_the_lower_bound_on_pieces_of_width_2_bo
     assert found == pytest.approx(list(points.values()), rel=0, abs=1e-6)
 
 
-def test_the_gradient_of_the_map_is_the_slope_of_the_piece():
-    z = torch.tensor([-5.0, -1.5, -0.5, 0.5, 1.5, 5.0], dtype=torch.float64, requires_grad=True)
-    with_slopes([1, 2, 3, 4], bound=2.0).phi(z).sum().backward()
-    expected = torch.tensor([1, 1, 2, 3, 4, 4], dtype=torch.float64)
-    torch.testing.assert_close(z.grad, expected, rtol=0, atol=1e-6)
-
-
 def test_without_noise_it_starts_as_a_softmax():
     # slope 1 everywhere: phi(z) = z + bound, and a softmax does not see a shift
     z = torch.linspace(-30, 30, 61, dtype=torch.float64)
-    head, hidden = make(noise=0.0, bound=20.0, dtype=torch.float64), small_heads.states()
+    head = make(noise=0.0, bound=20.0, dtype=torch.float64)
     torch.testing.assert_close(head.phi(z), z + 20, rtol=0, atol=1e-5)
-    logits = hidden.layers[-1] @ head.output.weight.T + head.output.bias
-    torch.testing.assert_close(head(hidden).log_probs(), logits.log_softmax(-1), rtol=0, atol=1e-6)
 
 
 def test_slopes_start_around_one_with_the_noise_given(monkeypatch):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from handmade import count
 from torch import nn
 
 from harness import plan
@@ -88,8 +89,7 @@ def head_parameters(name, layer_dims, d_embed, vocab_size=10_000, **params):
     """Parameters of a head with its own output matrix, counted without allocating."""
     with on_meta():
         dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=d_embed)
-        head = HEADS.get(name)(dims, nn.Embedding(vocab_size, d_embed), **params)
-    return sum(parameter.numel() for parameter in head.parameters())
+        return count(HEADS.get(name)(dims, nn.Embedding(vocab_size, d_embed), **params))
 
 
 def test_yangs_mos_on_ptb_has_a_gate_without_bias_on_the_lstms_width():
@@ -107,6 +107,14 @@ def test_takases_doc_adds_the_second_layers_components_to_yangs_mos():
     mos = head_parameters("mos", (960, 960, 620), 280, num_mixtures=15)
     expected = 960 * 5 * 280 + 5 * 280 + 620 * 5
     assert head_parameters("doc", (960, 960, 620), 280) - mos == expected == 1_348_500
+
+
+@pytest.mark.parametrize(("width", "added"), [(200, 404_000), (300, 906_000)])
+def test_ten_mixtures_add_what_the_seed_paper_counts(width, added):
+    # Benka et al. (2021): "nearly 1M added parameters" is 0.906M at width 300; 0.404M at the printed 200
+    mos = head_parameters("mos", (width,), width, num_mixtures=10)
+    assert mos - head_parameters("softmax", (width,), width) == added
+    assert added == 10 * width * width + 10 * width + 10 * width  # A_k, a_k, C
 
 
 @pytest.mark.parametrize(
