@@ -53,30 +53,33 @@ def oracle_log_probs(facets, scores, weight, bias, partitions, logit_map, log_ep
     return torch.stack(rows).view(B, T, V)
 
 
+@pytest.mark.parametrize("log_epsilon", [None, 0.05])
 @pytest.mark.parametrize(("partitions", "logit_map", "with_bias"), CASES)
-def test_log_probs_and_nll_equal_the_loops_in_float64(partitions, logit_map, with_bias):
-    facets, scores, weight, bias = make(partitions, with_bias)
-    mixture = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions, logit_map=LOGIT_MAPS[logit_map])
-    expected = oracle_log_probs(facets, scores, weight, bias, partitions, logit_map)
-    expected_nll = -expected.gather(-1, targets()[..., None])[..., 0]
+def test_it_equals_the_loops_in_float64_and_its_gradients_autograd_through_them(
+    partitions, logit_map, with_bias, log_epsilon
+):
+    given = make(partitions, with_bias)
+    facets, scores, weight, bias = given
+    options = {"partitions": partitions, "logit_map": LOGIT_MAPS[logit_map], "log_epsilon": log_epsilon}
+    mixture = Mixture(facets, log_prior(scores), weight, bias, **options)
+    expected = oracle_log_probs(*given, partitions, logit_map)
+    if log_epsilon is not None:
+        expected = (expected.exp() + log_epsilon).log()
+        by_loops = oracle_log_probs(*given, partitions, logit_map, log_epsilon)
+        torch.testing.assert_close(by_loops, expected, rtol=0, atol=1e-12)
+    nll = -expected.gather(-1, targets()[..., None])[..., 0]
     torch.testing.assert_close(mixture.log_probs(), expected, rtol=0, atol=1e-9)
-    torch.testing.assert_close(mixture.nll(targets()), expected_nll, rtol=0, atol=1e-9)
-    torch.testing.assert_close(mixture.mean_nll(targets()), expected_nll.mean(), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize(("partitions", "logit_map", "with_bias"), CASES)
-def test_gradients_of_the_weighted_mean_equal_autograd_through_the_loops(partitions, logit_map, with_bias):
-    inputs = make(partitions, with_bias)
-    facets, scores, weight, bias = inputs
+    torch.testing.assert_close(mixture.nll(targets()), nll, rtol=0, atol=1e-9)
+    torch.testing.assert_close(mixture.mean_nll(targets()), nll.mean(), rtol=0, atol=1e-9)
     token_weight = torch.tensor([[0.0, 1.0, 2.0], [0.5, 1.0, 3.0]], dtype=torch.float64)
-    mixture = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions, logit_map=LOGIT_MAPS[logit_map])
-    picked = oracle_log_probs(facets, scores, weight, bias, partitions, logit_map).gather(-1, targets()[..., None])
-    expected = -(token_weight * picked[..., 0]).sum() / 7.5
-    wanted = [tensor for tensor in inputs if tensor is not None]
-    ours = torch.autograd.grad(mixture.mean_nll(targets(), token_weight), wanted)
-    theirs = torch.autograd.grad(expected, wanted)
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    inputs = [tensor for tensor in given if tensor is not None]
+    for ours, theirs in (
+        (mixture.mean_nll(targets()), nll.mean()),
+        (mixture.mean_nll(targets(), token_weight), (token_weight * nll).sum() / 7.5),
+    ):
+        gradients = (torch.autograd.grad(loss, inputs, retain_graph=True) for loss in (ours, theirs))
+        for a, b in zip(*gradients, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
 
 def test_float32_agrees_with_the_loops_to_1e_5():
@@ -130,29 +133,6 @@ def test_any_increasing_function_may_bend_the_logits():
     mixture = Mixture(facets, None, weight, logit_map=lambda z: z**3)
     torch.testing.assert_close(mixture.log_probs()[0, 0].exp(), torch.tensor([1 / 8, 2 / 8, 5 / 8]).double())
     assert mixture.nll(torch.tensor([[2]])).item() == pytest.approx(math.log(8 / 5), abs=1e-12)
-
-
-@pytest.mark.parametrize("partitions", [(1,), (4,), (1, 1, 1), (2, 3)])
-def test_log_epsilon_adds_to_every_probability(partitions):
-    facets, scores, weight, bias = make(partitions, True)
-    exact = oracle_log_probs(facets, scores, weight, bias, partitions, "identity")
-    expected = (exact.exp() + 0.05).log()
-    at_targets = expected.gather(-1, targets()[..., None])[..., 0]
-    mixture = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions, log_epsilon=0.05)
-    torch.testing.assert_close(mixture.log_probs(), expected, rtol=0, atol=1e-9)
-    torch.testing.assert_close(mixture.nll(targets()), -at_targets, rtol=0, atol=1e-9)
-    torch.testing.assert_close(mixture.mean_nll(targets()), -at_targets.mean(), rtol=0, atol=1e-9)
-    inputs = (facets, scores, weight, bias)
-    theirs = torch.autograd.grad(-at_targets.mean(), inputs)
-    for a, b in zip(torch.autograd.grad(mixture.mean_nll(targets()), inputs), theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
-
-
-def test_the_loops_add_log_epsilon_too():
-    facets, scores, weight, bias = make((1, 1), True)
-    args = (facets, scores, weight, bias, (1, 1), "identity")
-    expected = (oracle_log_probs(*args).exp() + 0.05).log()
-    torch.testing.assert_close(oracle_log_probs(*args, log_epsilon=0.05), expected, rtol=0, atol=1e-12)
 
 
 def test_log_epsilon_is_the_floor_of_a_probability():
