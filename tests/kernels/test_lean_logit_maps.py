@@ -23,7 +23,7 @@ def test_softmax_and_sigsoftmax_have_names():
 
 
 @pytest.mark.parametrize(("c", "k"), [(0.0, 2.0), (-1.5, 2.5), (2.0, 0.5), (1.0, 1.0)])
-def test_a_bend_is_its_formula_far_below_c_too(c, k):
+def test_a_bend_is_its_formula_far_below_c_too_and_its_slope_the_derivative(c, k):
     # z - (k - 1) log(1 + e^(c - z)), with log(1 + e^x) = x + log(1 + e^-x); e^-25 is 1e-11, of which
     # half must show: rounding is at most 5e-13 there
     for z in (c - 100.0, c - 25.0, c - 1.0, c, c + 1.0, c + 25.0):
@@ -31,10 +31,6 @@ def test_a_bend_is_its_formula_far_below_c_too(c, k):
         expected = z - (k - 1) * (max(x, 0) + math.log1p(math.exp(-abs(x))))
         value = Bend(c=c, k=k)(torch.tensor(z, dtype=torch.float64)).item()
         assert value == pytest.approx(expected, rel=0, abs=rounding.bound(4, abs(z) + abs(k - 1) * (abs(x) + 1)))
-
-
-@pytest.mark.parametrize(("c", "k"), [(0.0, 2.0), (-1.5, 2.5), (2.0, 0.5)])
-def test_its_slope_is_its_derivative(c, k):
     z = torch.linspace(-9, 9, 37, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(Bend(c=c, k=k)(z).sum(), z)
     torch.testing.assert_close(Bend(c=c, k=k).slope(z), slope, rtol=0, atol=rounding.bound(4, max(k, 1)))
@@ -74,10 +70,11 @@ def test_a_few_tokens_at_a_time_give_what_all_at_once_give(partitions, phi, prec
 
     def evaluated():
         inputs = [each.clone().requires_grad_() for each in (facets, prior, weight)]
+        mixture = Mixture(*inputs, partitions=partitions, logit_map=phi)
         with using(Products(precision=precision)):
-            nll_BT = Mixture(*inputs[:2], inputs[2], partitions=partitions, logit_map=phi).nll(targets)
+            nll_BT = mixture.nll(targets)
             with torch.no_grad():
-                alone_BT = Mixture(*inputs[:2], inputs[2], partitions=partitions, logit_map=phi).nll(targets)
+                alone_BT = mixture.nll(targets)
             return nll_BT.detach(), alone_BT, *torch.autograd.grad((nll_BT * torch.arange(N)).sum(), inputs)
 
     whole = evaluated()
