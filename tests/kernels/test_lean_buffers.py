@@ -70,42 +70,12 @@ def test_a_rounded_matrix_holds_the_bias_in_two_columns(width):
     assert not matrix[:, width + 2 :].any()
 
 
-@pytest.mark.parametrize(("width", "columns"), [(5, 8), (8, 8), (9, 16)])
-def test_a_rounded_matrix_without_a_bias_is_padded_only(width, columns):
-    made = lean(width, bias=False, precision="bf16")
-    matrix = Buffers(made).matrix_VC
-    assert torch.equal(matrix[:, :width], made.weight_VE.bfloat16())
-    assert matrix.shape == (V, columns)
-    assert not matrix[:, width:].any()
-
-
 def test_in_its_own_type_the_matrix_is_w_itself_and_the_offset_b_or_nothing():
     made = lean()
     assert Buffers(made).matrix_VC is made.weight_VE
     assert Buffers(made).offset_V is made.bias_V
     assert Buffers(lean(bias=False)).offset_V is None
     assert Buffers(lean(bias=False, phi=SIGMOID)).offset_V is None
-
-
-@pytest.mark.parametrize("c", [-1.0, 0.5, 1.0])
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_bend_moves_the_offset(bias, c):
-    made = lean(bias=bias, phi=Bend(c=c, k=3.0))
-    assert torch.equal(Buffers(made).offset_V, made.bias_V - c if bias else torch.full((V,), -c))
-
-
-def test_rows_are_scaled_facets_then_ones_that_the_offset_meets():
-    made = lean(partitions=(1, 1))
-    scale = torch.arange(8.0).view(4, 2, 1)
-    rows = Buffers(made).rows(made.facets_NFE, scale)
-    assert torch.equal(rows[:, :5], made.facets_NFE.flatten(0, 1) * scale.view(8, 1))
-    assert torch.equal(rows[:, 5:], scale.view(8, 1) * torch.tensor([1.0, 1.0, 0.0]))
-
-
-def test_slopes_have_room_beside_the_logits_where_phi_bends_alone():
-    assert Buffers(lean()).slopes == []
-    made = Buffers(lean(partitions=(2,), phi=SIGMOID))
-    assert [slope.shape for slope in made.slopes] == [block.shape for block in made.blocks] == [(4, 1, 6), (4, 1, 5)]
 
 
 @pytest.mark.parametrize(("place", "strides"), [(torch.Tensor, [11, 6, 5]), (SaysCuda, [16, 8, 8])])

@@ -6,7 +6,7 @@ import oracles
 import pytest
 import torch
 
-from harness.distributions import LOGIT_MAPS, BinaryLogLoss, Logits, Mixture, log_prior
+from harness.distributions import LOGIT_MAPS, BinaryLogLoss, Mixture, log_prior
 from harness.kernels import reference, reference_only
 
 B, T, E, V = 2, 3, 4, 9
@@ -90,40 +90,9 @@ def test_float32_agrees_with_the_loops_to_1e_5():
     torch.testing.assert_close(mixture.log_probs().double(), expected, rtol=0, atol=1e-5)
 
 
-def test_a_target_of_probability_below_1e_30_has_an_exact_nll():
-    # One component, two words, logits 0 and 100: nll of the first = log(1 + e^100) = 100 in float64 (e^-100 = 4e-44).
-    mixture = Mixture(torch.ones(1, 1, 1, 1), None, torch.tensor([[0.0], [100.0]]))
-    assert mixture.nll(torch.tensor([[0]])).item() == pytest.approx(100.0, abs=1e-5)
-
-
 def test_log_prior_of_bfloat16_scores_is_normalised_in_float32():
     scores = torch.randn(50, 1, 7, generator=torch.Generator().manual_seed(0)).bfloat16()
     assert (log_prior(scores).exp().sum(-1) - 1).abs().max() < 1e-6
-
-
-def test_logits_is_log_softmax_of_its_scores():
-    # log_softmax([0, ln 2, ln 5]) = [ln 1/8, ln 2/8, ln 5/8]
-    distribution = Logits(torch.tensor([[[0.0, math.log(2), math.log(5)]]], dtype=torch.float64))
-    expected = torch.tensor([[[1 / 8, 2 / 8, 5 / 8]]], dtype=torch.float64).log()
-    torch.testing.assert_close(distribution.log_probs(), expected)
-    assert distribution.mean_nll(torch.tensor([[2]])).item() == pytest.approx(math.log(8 / 5))
-
-
-@pytest.mark.parametrize("kind", ["mixture", "logits"])
-def test_aux_loss_is_added_to_the_training_loss_only(kind):
-    z = torch.zeros(1, 1, 2)
-    distribution = (
-        Logits(z, aux_loss=0.25) if kind == "logits" else Mixture(z.unsqueeze(2), None, torch.eye(2), aux_loss=0.25)
-    )
-    target = torch.tensor([[1]])
-    assert distribution.mean_nll(target).item() == pytest.approx(math.log(2))
-    assert distribution.training_loss(target).item() == pytest.approx(math.log(2) + 0.25)
-
-
-@pytest.mark.parametrize("partitions", [(2,), (1, 1), (1, 1, 1, 1), (0, 3)])
-def test_facets_that_do_not_fit_the_partitions_are_refused(partitions):
-    with pytest.raises(ValueError, match="do not fit"):
-        Mixture(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3), torch.zeros(5, 2), partitions=partitions)
 
 
 def test_any_increasing_function_may_bend_the_logits():
@@ -135,11 +104,13 @@ def test_any_increasing_function_may_bend_the_logits():
     assert mixture.nll(torch.tensor([[2]])).item() == pytest.approx(math.log(8 / 5), abs=1e-12)
 
 
-def test_log_epsilon_is_the_floor_of_a_probability():
-    # p = e^-100 of two words, so nll = -log(e^-100 + 1e-8) = 8 ln 10
-    mixture = Mixture(torch.ones(1, 1, 1, 1), None, torch.tensor([[0.0], [100.0]]), log_epsilon=1e-8)
-    assert mixture.nll(torch.tensor([[0]])).item() == pytest.approx(8 * math.log(10), abs=1e-5)
-    assert mixture.log_probs()[0, 0, 0].item() == pytest.approx(-8 * math.log(10), abs=1e-5)
+def test_a_target_of_probability_below_1e_30_has_an_exact_nll_of_which_log_epsilon_is_the_floor():
+    # two words, logits 0 and 100: nll of the first = log(1 + e^100) = 100 in float64 (e^-100 = 4e-44); with an epsilon
+    # -log(e^-100 + 1e-8) = 8 ln 10
+    for log_epsilon, expected in ((None, 100.0), (1e-8, 8 * math.log(10))):
+        mixture = Mixture(torch.ones(1, 1, 1, 1), None, torch.tensor([[0.0], [100.0]]), log_epsilon=log_epsilon)
+        assert mixture.nll(torch.tensor([[0]])).item() == pytest.approx(expected, abs=1e-5)
+        assert mixture.log_probs()[0, 0, 0].item() == pytest.approx(-expected, abs=1e-5)
 
 
 def binary_log_loss(*probabilities, positions=1, aux_loss=0.0):
