@@ -26,6 +26,7 @@ def sizes_of_one_softmax():
         yield name, {**more, "tie_weights": True}, OUTPUT + pieces
         yield name, {**more, **projection}, OUTPUT + pieces + D * E + E
         yield name, {**more, **projection, "bias": False}, V * E + pieces + D * E + E
+    yield "softmax", {**projection, "d_embed": 3}, D * 3 + 3 + V * 3 + V
 
 
 def sizes_of_mixtures_of_the_top_state():

@@ -106,7 +106,6 @@ VARIANTS = [
     ("mixtape", {"d_gate": 1, "own_gates": 0.0, "tie_weights": True}, UNEQUAL),
     ("mixtape", {"d_gate": 2, "own_gates": 1.0}, EQUAL),
 ]
-SWITCHES = {"bias": "output.bias", "prior_bias": "prior.bias", "projection": "facet.weight"}
 variants = pytest.mark.parametrize(("name", "params", "widths"), VARIANTS, ids=str)
 
 
@@ -203,16 +202,6 @@ def test_float32_equals_the_float64_loops_to_1e_5_of_their_scale(name, params, w
     head = build(name, params, widths)[0].float()
     off = (head(narrow).log_probs().double() - of.expected).abs().max()
     assert off <= 1e-5 * of.expected.abs().max()
-
-
-@variants
-def test_a_switch_adds_or_removes_its_parameter(name, params, widths):
-    of = case(name, params, widths)
-    places = SWITCHES | {"bias": "layers.head.bias"} if name == "adaptive" else SWITCHES
-    switched = {parameter: params[switch] for switch, parameter in places.items() if switch in params}
-    assert switched == {parameter: parameter in of.named for parameter in switched}
-    if name != "adaptive":  # it has no matrix of all words
-        assert of.head.output.in_features == params.get("d_embed", widths[1])
 
 
 def z_term_by_loops(d):

@@ -6,7 +6,7 @@ import pytest
 import rounding
 import small_heads
 import torch
-from small_heads import V, load, states
+from small_heads import V, states
 from torch import nn
 
 from harness.heads.nce import UnigramNoise
@@ -15,14 +15,6 @@ from harness.protocols import Hidden
 
 def make(**given):
     return small_heads.make("nce", **{"dtype": None, **given})
-
-
-@pytest.fixture
-def float64():
-    """What is made meanwhile is made in float64."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 ZIPF = [10**9 // rank for rank in range(1, 2001)]
@@ -97,25 +89,6 @@ def test_a_column_keeps_its_word_below_its_height_by_draws_of_the_tables_type_an
     assert set(settings) == {(torch.float64, noise.keep.device), (2, noise.alias.device)}
 
 
-def test_the_loss_of_a_token_is_the_hand_calculation(float64):
-    # facet 2, W = (1, 0, -1), b = (.1, .2, .3): z = (2.1, .2, -1.7); q = (1/2, 1/4, 1/4); k = 2; lnZ = 1.5
-    given = {"vocab_size": 3, "layer_dims": (1,), "embedding": 1, "counts": torch.tensor([2, 1, 1])}
-    given |= {"num_noise": 2, "log_normaliser": 1.5}
-    matrix, hidden = {"output__weight": [[1.0], [0.0], [-1.0]]}, Hidden((torch.tensor([[[2.0]]]),))
-    head = load(make(**given), **matrix, output__bias=[0.1, 0.2, 0.3])
-
-    def from_data(z, kq):  # the logistic function of s - log(k q)
-        return 1 / (1 + math.exp(-(z - 1.5 - math.log(kq))))
-
-    noise = math.log(1 - from_data(-1.7, 2 / 4)) + math.log(1 - from_data(0.2, 2 / 4))
-    found = head(hidden).contrast(torch.tensor([0]), torch.tensor([2, 1]))
-    assert found.tolist() == pytest.approx([-math.log(from_data(2.1, 2 / 2)) - noise], abs=1e-12)
-    without = load(make(**given, bias=False), **matrix)
-    found = without(hidden).contrast(torch.tensor([2]), torch.tensor([0, 0]))
-    expected = -math.log(from_data(-2.0, 2 / 4)) - 2 * math.log(1 - from_data(2.0, 2 / 2))
-    assert found.tolist() == pytest.approx([expected], abs=1e-12)
-
-
 def test_one_draw_of_num_noise_words_serves_the_whole_batch(monkeypatch):
     head, drawn = make(num_noise=7).double(), []
 
@@ -162,13 +135,6 @@ def test_from_bfloat16_logits_the_rest_is_computed_in_float32():
 def test_noise_is_drawn_anew_for_every_batch():
     head, targets = make().double(), torch.zeros(2, 3, dtype=torch.int64)
     assert head(states()).training_loss(targets) != head(states()).training_loss(targets)
-
-
-@pytest.mark.parametrize(("given", "expected"), [(None, math.log(V)), (9.0, 9.0), (0.0, 0.0)])
-def test_scores_are_taken_to_be_normalised_by_v_unless_set_and_noise_words_are_a_hundred(given, expected):
-    distribution = make(log_normaliser=given).double()(states())
-    assert distribution.log_normaliser == pytest.approx(expected, abs=1e-12)
-    assert distribution.num_noise == 100
 
 
 def test_a_split_without_tokens_is_refused():

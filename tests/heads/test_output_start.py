@@ -11,7 +11,7 @@ from torch import nn
 from harness.distributions import Mixture, output_layer, xavier_uniform_
 from harness.model import build
 from harness.plan.specs import ComponentSpec
-from harness.protocols import HeadDims, Hidden
+from harness.protocols import HeadDims
 from harness.registry import HEADS
 
 V, E, LAYERS = 23, 8, 3
@@ -147,36 +147,38 @@ def test_a_head_of_a_user_that_calls_output_layer_shares_it_and_by_hand_follows_
     assert not torch.equal(made(0), made(1))
 
 
+@pytest.fixture(scope="module")
+def ranged():
+    """The output layer of a softmax that starts in a range, its bias zero or drawn too."""
+    zero, drawn = (
+        started("softmax", {"init_range": RANGE, "init_bias": bias}).head.output for bias in ("zero", "uniform")
+    )
+    assert 0.97 * RANGE < zero.weight.abs().max() <= RANGE
+    assert zero.weight.std().item() == pytest.approx(RANGE / 3**0.5, rel=0.1)  # 184 draws
+    assert zero.weight.mean().item() == pytest.approx(0, abs=4 * RANGE / (3 * zero.weight.numel()) ** 0.5)
+    assert 0.5 * RANGE < drawn.bias.abs().max() <= RANGE
+    assert drawn.bias.min() < 0 < drawn.bias.max()
+    assert not torch.equal(drawn.bias, drawn.weight.flatten()[:V])
+    return drawn
+
+
 @every
-def test_a_range_is_that_of_the_output_matrix_and_the_bias_is_zero(name, params):
+def test_a_range_is_that_of_every_output_matrix_and_the_bias_is_zero_or_drawn_from_it(ranged, name, params):
     params = {**params, "bias": True}
-    head, without = started(name, {**params, "init_range": RANGE}).head, started(name, params).head
-    expected = started("softmax", {"init_range": RANGE}).head.output.weight
-    assert 0.97 * RANGE < expected.abs().max() <= RANGE
-    assert expected.std().item() == pytest.approx(RANGE / 3**0.5, rel=0.1)  # 184 draws
-    assert expected.mean().item() == pytest.approx(0, abs=4 * RANGE / (3 * expected.numel()) ** 0.5)
-    assert torch.equal(head.output.weight, expected)
-    assert not head.output.bias.any()
-    assert_same_others(head, without)
+    without, within = started(name, params).head, {**params, "init_range": RANGE}
+    zero, drawn = started(name, within).head, started(name, {**within, "init_bias": "uniform"}).head
+    assert torch.equal(zero.output.weight, ranged.weight)
+    assert not zero.output.bias.any()
+    assert torch.equal(drawn.output.weight, ranged.weight)
+    assert torch.equal(drawn.output.bias, ranged.bias)
+    assert_same_others(zero, without)
 
 
 @every
-def test_a_bias_may_be_drawn_from_the_range_too(name, params):
-    params = {**params, "bias": True, "init_range": RANGE}
-    zero, drawn = started(name, params).head.output, started(name, {**params, "init_bias": "uniform"}).head.output
-    expected = started("softmax", {"init_range": RANGE, "init_bias": "uniform"}).head.output.bias
-    assert torch.equal(drawn.weight, zero.weight)
-    assert torch.equal(drawn.bias, expected)
-    assert 0.5 * RANGE < expected.abs().max() <= RANGE
-    assert expected.min() < 0 < expected.max()
-    assert not torch.equal(expected, drawn.weight.flatten()[:V])
-
-
-@every
-def test_a_range_of_a_tied_matrix_is_that_of_the_embedding(name, params):
+def test_a_range_of_a_tied_matrix_is_that_of_the_embedding(ranged, name, params):
     model = started(name, {**params, "init_range": RANGE, "tie_weights": True})
     assert model.head.output.weight is model.backbone.embedding.weight
-    assert torch.equal(model.backbone.embedding.weight, started("softmax", {"init_range": RANGE}).head.output.weight)
+    assert torch.equal(model.backbone.embedding.weight, ranged.weight)
 
 
 def test_a_range_scales_one_draw_with_a_bias_or_without():
@@ -218,14 +220,6 @@ def test_nce_may_start_its_bias_at_the_unigram(params):
     model, without = started("nce", {**params, "init_bias": "unigram"}), started("nce", params)
     torch.testing.assert_close(model.head.output.bias.tolist(), expected, rtol=0, atol=1e-5)
     assert torch.equal(model.head.output.weight, without.head.output.weight)
-
-
-def test_nce_at_the_unigram_gives_noise_its_own_probability():
-    # a facet of zeros scores s(x) = b - lnZ = log q(x), so the exact softmax is q itself
-    head = started("nce", {"init_bias": "unigram"}).head.double()
-    q = (COUNTS.double() / COUNTS.sum()).clamp(min=1e-10)
-    zero = Hidden((torch.zeros(1, 1, E, dtype=torch.float64),) * LAYERS)
-    torch.testing.assert_close(head(zero).log_probs()[0, 0].exp(), q / q.sum(), rtol=0, atol=1e-7)
 
 
 def test_nce_without_a_bias_cannot_start_it_and_is_counted_without_the_counts():
