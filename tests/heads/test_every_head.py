@@ -1,5 +1,6 @@
 """What heads have in common, a row for each case: parameters by formula, how matrices start, what is refused."""
 
+import itertools
 import math
 import re
 
@@ -29,7 +30,7 @@ def sizes_of_one_softmax():
     yield "softmax", {**projection, "d_embed": 3}, D * 3 + 3 + V * 3 + V
 
 
-def sizes_of_mixtures_of_the_top_state():
+def sizes_of_mixtures():
     """D K d + K d + D K, and the output matrix and bias; no prior for K = 1."""
     for K in (1, 2, 5):
         given = {"num_mixtures": K, "layer_dims": (9, D)}
@@ -85,17 +86,9 @@ def sizes_of_the_posters_heads():
     plain = V * E + (3 * 13 * E + E) + 6 * ((6 + E) * E + E) + ((6 + E) * 3 + 3)
     for given, more in (({}, 0), ({"bias": True}, V), ({"norm_inputs": True}, 0), ({"tie_weights": True}, 0)):
         yield "mfs", {**given, "layer_dims": MFS}, plain + more
-    parts = (
-        (1, 1, 0, 1),
-        (1, 3, 2, 1),
-        (1, 1, 0, 4),
-        (4, 1, 0, 1),
-        (3, 3, 2, 1),
-        (3, 1, 0, 4),
-        (3, 3, 2, 4),
-        (2, 1, 1, 3),
-    )
-    for K, H, w, P in parts:
+    num_mixtures, layers = (1, 1, 1, 4, 3, 3, 3, 2), (1, 3, 1, 1, 3, 1, 3, 1)
+    windows, partitions = (0, 2, 0, 0, 2, 0, 2, 1), (1, 1, 4, 1, 1, 4, 4, 3)
+    for K, H, w, P in zip(num_mixtures, layers, windows, partitions, strict=True):
         for widths in ((6, 6, 6), MFS, DOC):
             multi_input = H * (w + 1) > 1
             query = widths[-1] + E if multi_input else widths[-1]
@@ -120,13 +113,8 @@ def sizes_of_mixtape():
     yield "mixtape", of_20_words, parts(32, 2)  # by default gates 32 wide for a tenth of the words
 
 
-SIZES = [
-    *sizes_of_one_softmax(),
-    *sizes_of_mixtures_of_the_top_state(),
-    *sizes_of_doc(),
-    *sizes_of_the_posters_heads(),
-    *sizes_of_mixtape(),
-]
+FORMULAS = sizes_of_one_softmax, sizes_of_mixtures, sizes_of_doc, sizes_of_the_posters_heads, sizes_of_mixtape
+SIZES = [row for sizes in FORMULAS for row in sizes()]
 
 
 @pytest.mark.parametrize(("name", "given", "expected"), SIZES, ids=str)
@@ -213,13 +201,14 @@ def test_dropout_acts_in_training_only_and_scales_what_it_keeps(name, num_mixtur
     assert_scaled(head.train()(hidden).facets_NFE, evaluated, 0.2, masks=evaluated.numel())
 
 
-@pytest.mark.parametrize("name", ["mos", "moc"])
+@pytest.mark.parametrize("name", ["mos"])
 def test_dropout_masks_are_independent_over_positions_rows_components_and_units(name):
-    if name == "mos":
-        assert_independent(
-            make(name, num_mixtures=3, dropout=0.5).train()(states(20, 30)).facets_NFE.view(20, 30, 3, E) != 0
-        )
-        return
+    facets_NFE = make(name, num_mixtures=3, dropout=0.5).train()(states(20, 30)).facets_NFE
+    assert_independent(facets_NFE.view(20, 30, 3, E) != 0)
+
+
+@pytest.mark.parametrize("name", ["moc"])
+def test_dropout_masks_of_facets_that_are_mixed_are_independent_too(name):
     # facets 1/1000 and 1, mixed half and half, doubled where kept: a / 1000 + b, with a and b 1 where kept and 0 else
     latent = {"latent__weight": 0.0, "latent__bias": [math.atanh(0.001)] * E + [100.0] * E}  # tanh: 0.001 and 1
     head = load(make(name, num_mixtures=2, dropout=0.5).train(), **latent, prior__weight=0.0)
@@ -269,13 +258,17 @@ def refusals():
     for name in ("mos", "moc", "doc"):
         yield name, {"d_embed": 0}, "d_embed must be at least 1, got 0"
         yield name, {"tie_weights": True, "d_embed": E - 1}, "tie_weights: the embedding has width 6, d_embed is 5"
-    for name, parameter, bad in (
-        *((name, "num_mixtures", bad) for name in ("mos", "moc", "doc_poster") for bad in (0, -1)),
-        *(("mfs", parameter, 0) for parameter in ("num_mixtures", "num_input_layers", "num_partitions")),
-        ("mfs", "num_partitions", -1),
-        *((name, parameter, bad) for name, parameter in AT_LEAST_ONE for bad in (0, -1)),
-    ):
-        yield name, {parameter: bad}, f"{parameter} must be at least 1, got {bad}"
+    at_least_one = {
+        "num_mixtures": ("mos", "moc", "doc_poster", "mfs"),
+        "num_input_layers": ("mfs",),
+        "num_partitions": ("mfs",),
+        "d_gate": ("mixtape",),
+        "num_pieces": ("plif",),
+        "num_noise": ("nce",),
+    }
+    for parameter, names in at_least_one.items():
+        for name, bad in itertools.product(names, (0, -1)):
+            yield name, {parameter: bad}, f"{parameter} must be at least 1, got {bad}"
     for gate in ("constant", "static"):
         told = f"prior_bias is possible for gate 'learned' only, got gate '{gate}'"
         yield "mos", {"prior_bias": True, "gate": gate}, told
@@ -301,14 +294,9 @@ def refusals():
     yield from (("gss", {"k": k}, f"k must be more than 0, got {k}") for k in (0, -0.5, -1))
 
 
-AT_LEAST_ONE = (("mixtape", "d_gate"), ("plif", "num_pieces"), ("nce", "num_noise"))
 WIDTHS = {"doc": DOC, "doc_poster": POSTER, "mfs": MFS}
-USUAL = {
-    "mos": {"num_mixtures": 2},
-    "moc": {"num_mixtures": 2},
-    "doc": {"components": (1, 1)},
-    "plif": {"num_pieces": 8},
-}
+TWO = {"num_mixtures": 2}
+USUAL = {"mos": TWO, "moc": TWO, "doc": {"components": (1, 1)}, "plif": {"num_pieces": 8}}
 
 
 def usual(name, given):
@@ -319,6 +307,9 @@ def usual(name, given):
 def test_bad_parameters_are_refused(name, given, told):
     with pytest.raises(ValueError, match=re.escape(told)):
         make(name, **usual(name, given))
+
+
+GATES = {"prior_bias": True, "gate": "learned"}, {"prior_bias": False, "gate": "constant"}
 
 
 def accepted():
