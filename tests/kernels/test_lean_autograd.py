@@ -13,12 +13,13 @@ from harness.model import build
 from harness.plan.specs import ComponentSpec
 
 V, B, T = 29, 4, 30
+BACKBONE = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1, "dropout": 0.0})
+with_bias_or_without = pytest.mark.parametrize("with_bias", [False, True])
 
 
 def model(dtype=torch.float64, **head):
-    backbone = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1, "dropout": 0.0})
     mos = ComponentSpec(name="mos", params={"num_mixtures": 3, **head})
-    return build(backbone, mos, vocab_size=V, seed=1).to(dtype)
+    return build(BACKBONE, mos, vocab_size=V, seed=1).to(dtype)
 
 
 def batch(seed, rows=B):
@@ -78,7 +79,7 @@ def test_a_second_backward_pass_through_a_kept_graph_gives_the_same():
     assert_equal(grads(built), first, tolerance=0)
 
 
-@pytest.mark.parametrize("with_bias", [False, True])
+@with_bias_or_without
 def test_a_kept_graph_survives_what_is_done_to_the_gradients(with_bias):
     """Leaves everywhere: autograd keeps gradients that nobody else holds, and adds to them in place."""
     inputs, targets = leaves(with_bias)
@@ -93,7 +94,7 @@ def test_a_kept_graph_survives_what_is_done_to_the_gradients(with_bias):
 
 
 @pytest.mark.parametrize("factor", [2.0, 1.0, 0.5, 0.0, -1.0])
-@pytest.mark.parametrize("with_bias", [False, True])
+@with_bias_or_without
 def test_a_factor_of_the_loss_is_one_of_every_gradient(with_bias, factor):
     inputs, targets = leaves(with_bias, torch.float64)
     mixture = Mixture(*inputs)
@@ -128,10 +129,9 @@ def test_an_autocast_around_it_does_not_reach_into_its_sums():
 @pytest.mark.parametrize("head", ["plif", "mos"])
 def test_a_backward_pass_in_a_thread_of_its_own_multiplies_as_the_forward_pass_did(head, precision):
     """Autograd has such a thread for a GPU, and no context variable reaches it. plif is evaluated anew there."""
-    backbone = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1, "dropout": 0.0})
     found = []
     for elsewhere in (False, True):
-        built = build(backbone, ComponentSpec(name=head), vocab_size=V, seed=1)
+        built = build(BACKBONE, ComponentSpec(name=head), vocab_size=V, seed=1)
         with using(Products(precision=precision)), ThreadPoolExecutor(1) as pool:
             value = loss(built, *batch(0))
             pool.submit(value.backward).result() if elsewhere else value.backward()

@@ -34,16 +34,13 @@ class Counted(TorchDispatchMode):
 def mixture(num_tokens, num_mixtures, *, frozen=(), partitions=None, logit_map="identity"):
     generator = torch.Generator().manual_seed(0)
     num_facets = sum(partitions) if partitions else num_mixtures
-    tensors = {
-        "facets": torch.randn(1, num_tokens, num_facets, E, generator=generator),
-        "prior": log_prior(torch.randn(1, num_tokens, num_mixtures, generator=generator)),
-        "weight": torch.randn(V, E, generator=generator),
-    }
-    for name, tensor in tensors.items():
+    facets = torch.randn(1, num_tokens, num_facets, E, generator=generator)
+    prior = log_prior(torch.randn(1, num_tokens, num_mixtures, generator=generator))
+    weight = torch.randn(V, E, generator=generator)
+    for name, tensor in (("facets", facets), ("prior", prior), ("weight", weight)):
         tensor.requires_grad_(name not in frozen)
-    prior = tensors["prior"] if num_mixtures > 1 else None
-    chosen = LOGIT_MAPS[logit_map]
-    made = Mixture(tensors["facets"], prior, tensors["weight"], partitions=partitions, logit_map=chosen)
+    options = {"partitions": partitions, "logit_map": LOGIT_MAPS[logit_map]}
+    made = Mixture(facets, prior if num_mixtures > 1 else None, weight, **options)
     return made, torch.randint(V, (1, num_tokens), generator=generator)
 
 

@@ -7,12 +7,13 @@ import math
 
 import pytest
 import rounding
+import small_heads
 import torch
 from torch import nn
 
 from harness import kernels
 from harness.kernels.products import Products, using
-from harness.protocols import HeadDims, Hidden
+from harness.protocols import Hidden
 from harness.registry import HEADS
 
 B, T, D, V = 4, 40, 24, 307  # 160 tokens: several chunks from K = 2 on
@@ -22,9 +23,7 @@ PARAMS = {
     "mfs": {"num_mixtures": 3, "num_partitions": 4},
     "plif": {"num_pieces": 9},  # with 100,000, float32 falls into other pieces than float64
 }
-ROUNDING = rounding.bound(
-    V + B * T + D, math.sqrt(B * T)
-)  # gradients of 160 tokens cancel to 1 / sqrt(160) of their sum
+ROUNDING = rounding.bound(V + B * T + D, math.sqrt(B * T))  # gradients cancel to 1 / sqrt(160) of their sum
 LEAN = [name for name in HEADS.names() if name not in ("adaptive", "mixtape")]  # they return no mixture
 
 
@@ -42,10 +41,8 @@ VARIANTS = [
 
 
 def build(name, params):
-    torch.manual_seed(0)
-    dims = HeadDims(vocab_size=V, layer_dims=(D, D, D), d_embed=D, token_counts=torch.arange(1, V + 1))
-    embedding = nn.Embedding(V, D)
-    head = HEADS.get(name)(dims, embedding, **params).eval()
+    given = {"vocab_size": V, "layer_dims": (D, D, D), "embedding": D, "dtype": None}
+    head = small_heads.make(name, **given, **params).eval()
     for parameter in head.parameters():  # some start where gradients all but cancel
         nn.init.normal_(parameter, std=0.15)
     hidden = Hidden(tuple(torch.randn(B, T, D) for _ in range(3)))

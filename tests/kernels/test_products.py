@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.kernels import products
 from harness.kernels.products import Precision, Products, Route, current, linear, using
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CPU = torch.device("cpu")
 
 
 def switch():
@@ -73,26 +73,21 @@ def test_every_product_finds_the_switch_on_and_it_is_put_back_after_an_error_too
 
 
 @pytest.mark.parametrize(
-    ("chosen", "expected"),
+    ("chosen", "device", "expected"),
     [
-        (Products(), "ieee"),
-        (Products(precision="bf16"), "ieee"),
-        (Products(precision="tf32"), "tf32"),
-        (Products(precision="tf32", route="onednn"), "tf32"),  # a route of the CPU
+        (Products(), "cuda", "ieee"),
+        (Products(precision="bf16"), "cuda", "ieee"),
+        (Products(precision="tf32"), "cuda", "tf32"),
+        (Products(precision="tf32", route="onednn"), "cuda", "tf32"),  # a route of the CPU
+        (Products(precision="tf32", route="onednn"), "meta", None),
     ],
 )
-def test_a_gpu_multiplies_in_the_precision_that_is_said(chosen, expected):
+def test_a_gpu_multiplies_in_the_precision_that_is_said_and_other_devices_have_no_switch(chosen, device, expected):
     before, cpu = gpu_switches(), switch()
-    with chosen.switched(CUDA):
-        assert gpu_switches() == (expected, expected)
+    with chosen.switched(torch.device(device)):
+        assert gpu_switches() == ((expected, expected) if expected else before)
         assert switch() == cpu
     assert gpu_switches() == before
-
-
-def test_other_devices_have_no_switch():
-    before = switch(), *gpu_switches()
-    with Products(precision="tf32", route="onednn").switched(torch.device("meta")):
-        assert (switch(), *gpu_switches()) == before
 
 
 @pytest.mark.parametrize("chosen", [Products(), Products(precision="tf32"), Products(precision="bf16")])
@@ -130,22 +125,22 @@ def test_bfloat16_products_add_up_in_float32(monkeypatch):
     assert held < 0.5  # 100 products of which none is lost beside 1000: in bfloat16, a quarter of each would be
 
 
-@pytest.mark.parametrize(("cached", "pieces"), [(7 * 700, [7] * 5 + [5]), (699, [1] * 40)])
-def test_the_cpu_adds_bfloat16_products_by_pieces(monkeypatch, cached, pieces):
+@pytest.mark.parametrize(
+    ("cached", "place", "expected"),
+    [
+        (7 * 700, torch.Tensor, [("mm", rows, "none") for rows in [7] * 5 + [5]]),
+        (699, torch.Tensor, [("mm", 1, "none")] * 40),
+        (699, SaysCuda, [("addmm", 40, "none")]),
+    ],
+)
+def test_the_cpu_adds_bfloat16_products_by_pieces_and_a_gpu_to_float32_at_once(monkeypatch, cached, place, expected):
     monkeypatch.setattr(products, "CACHED", cached)
     a, b = pair(torch.bfloat16)
+    out = torch.ones(40, 700).as_subclass(place)
     with Noted() as noted:
-        Products().addmm_(torch.zeros(40, 700), a, b)
-    assert noted.products == [("mm", rows, "none") for rows in pieces]
-
-
-def test_a_gpu_adds_bfloat16_products_to_float32_at_once():
-    a, b = (factor.as_subclass(SaysCuda) for factor in pair(torch.bfloat16))
-    out = torch.ones(40, 700).as_subclass(SaysCuda)
-    with Noted() as noted:
-        Products().addmm_(out, a, b)
-    assert noted.products == [("addmm", 40, "none")]
-    assert error((out - 1).as_subclass(torch.Tensor), a.as_subclass(torch.Tensor), b.as_subclass(torch.Tensor)) < 1e-6
+        Products().addmm_(out, a.as_subclass(place), b.as_subclass(place))
+    assert noted.products == expected
+    assert place is torch.Tensor or error((out - 1).as_subclass(torch.Tensor), a, b) < 1e-6
 
 
 def test_products_are_chosen_within_a_context():
