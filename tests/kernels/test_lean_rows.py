@@ -11,6 +11,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.kernels import rows
 
 
+def test_blocks_may_come_in_any_order():
+    generator, facets = torch.Generator().manual_seed(0), [range(2), range(2, 3), range(3, 4)]
+    blocks = [torch.randn(5, len(f), size, generator=generator) for f, size in zip(facets, (7, 4, 3), strict=True)]
+    target_nK, prior_nK = torch.randn(5, 3, generator=generator), torch.randn(5, 3, generator=generator)
+    given = [0, 1, 2, 2], target_nK, prior_nK.log_softmax(-1), 0.03
+    found = [
+        rows.combine_rows_([blocks[i].clone() for i in order], [facets[i] for i in order], *given)
+        for order in ((0, 1, 2), (1, 0, 2), (2, 1, 0))
+    ]
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_row_without_another_word_leaves_the_target_certain(dtype):
     blocks = [torch.full((2, 1, 1), -math.inf, dtype=dtype), torch.full((2, 1, 3), -math.inf, dtype=dtype)]
