@@ -6,16 +6,16 @@ layer of the hidden states has other content.
 
 import contextlib
 import functools
-import math
 
 import oracles
 import pytest
 import rounding
 import torch
+from small_heads import make, randomise, states
 from torch import nn
 
 from harness.heads.nce import UnigramNoise
-from harness.protocols import HeadDims, Hidden
+from harness.protocols import Hidden
 from harness.registry import HEADS
 
 B, T, V = 2, 4, 9
@@ -106,16 +106,7 @@ VARIANTS = [
     ("mixtape", {"d_gate": 1, "own_gates": 0.0, "tie_weights": True}, UNEQUAL),
     ("mixtape", {"d_gate": 2, "own_gates": 1.0}, EQUAL),
 ]
-SWITCHES = {"bias": "output.bias", "prior_bias": "prior.bias", "projection": "facet.weight"}
 variants = pytest.mark.parametrize(("name", "params", "widths"), VARIANTS, ids=str)
-
-
-def randomise(head):
-    """Every parameter normal, the slopes of plif moderately around 1."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.copy_(0.8 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
 
 
 @contextlib.contextmanager
@@ -129,16 +120,13 @@ def default_float64():
 
 
 def build(name, params, widths):
-    torch.manual_seed(0)
-    layer_dims, d_embed = widths
-    dims = HeadDims(vocab_size=V, layer_dims=layer_dims, d_embed=d_embed, token_counts=torch.tensor(TOKEN_COUNTS))
+    given = {"vocab_size": V, "layer_dims": widths[0], "counts": torch.tensor(TOKEN_COUNTS)}
     with default_float64():
-        embedding = nn.Embedding(V, d_embed)
-        head = HEADS.get(name)(dims, embedding, **params).eval()
-    randomise(head)
+        embedding = nn.Embedding(V, widths[1])
+        head = randomise(make(name, embedding=embedding, **given, **params), 0.8, seed=1)
     tied = any(parameter is embedding.weight for parameter in head.parameters())
     assert tied == params.get("tie_weights", False)
-    return head, Hidden(tuple(torch.randn(B, T, D, dtype=torch.float64, requires_grad=True) for D in layer_dims))
+    return head, Hidden(tuple(layer.requires_grad_() for layer in states(B, T, widths=widths[0]).layers))
 
 
 class Case:
@@ -184,16 +172,12 @@ def test_every_head_of_ours_has_an_oracle_and_a_variant():
 
 
 @variants
-def test_log_probs_equal_the_loops(name, params, widths):
+def test_log_probs_and_nll_equal_the_loops(name, params, widths):
     of = case(name, params, widths)
-    torch.testing.assert_close(of.head(of.hidden).log_probs(), of.expected, rtol=0, atol=1e-9)
-
-
-@variants
-def test_nll_is_the_loops_at_the_targets(name, params, widths):
-    of = case(name, params, widths)
-    picked = of.expected.gather(-1, TARGETS[..., None])[..., 0]
-    torch.testing.assert_close(of.head(of.hidden).nll(TARGETS), -picked, rtol=0, atol=1e-9)
+    distribution, picked = of.head(of.hidden), of.expected.gather(-1, TARGETS[..., None])[..., 0]
+    torch.testing.assert_close(distribution.log_probs(), of.expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(distribution.nll(TARGETS), -picked, rtol=0, atol=1e-9)
+    torch.testing.assert_close(distribution.mean_nll(TARGETS), -picked.mean(), rtol=0, atol=1e-9)
 
 
 @variants
@@ -218,16 +202,6 @@ def test_float32_equals_the_float64_loops_to_1e_5_of_their_scale(name, params, w
     head = build(name, params, widths)[0].float()
     off = (head(narrow).log_probs().double() - of.expected).abs().max()
     assert off <= 1e-5 * of.expected.abs().max()
-
-
-@variants
-def test_a_switch_adds_or_removes_its_parameter(name, params, widths):
-    of = case(name, params, widths)
-    places = SWITCHES | {"bias": "layers.head.bias"} if name == "adaptive" else SWITCHES
-    switched = {parameter: params[switch] for switch, parameter in places.items() if switch in params}
-    assert switched == {parameter: parameter in of.named for parameter in switched}
-    if name != "adaptive":  # it has no matrix of all words
-        assert of.head.output.in_features == params.get("d_embed", widths[1])
 
 
 def z_term_by_loops(d):
@@ -281,19 +255,26 @@ def grid():
     return torch.linspace(-31, 33, 50, dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("name", "params"), [("gss", {}), ("gss", {"c": 2.0, "k": 0.5})], ids=str)
-def test_the_bent_logits_equal_the_formula(name, params):
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("gss", {}),
+        ("gss", {"c": 2.0, "k": 0.5}),
+        ("plif", {"num_pieces": 8}),
+        ("plif", {"num_pieces": 3, "bound": 7.0}),
+    ],
+    ids=str,
+)
+def test_the_mapped_logits_equal_the_formula(name, params):
     # a softmax would hide a constant added to all of them; above 20, torch's softplus is off by 2e-9
     head, _ = build(name, params, EQUAL)
-    expected = [oracles.gss_logit(z, params.get("c", -1.5), params.get("k", 2.5)) for z in grid() / 2]
-    torch.testing.assert_close(head.phi(grid() / 2), torch.stack(expected), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize(("name", "params"), [("plif", {"num_pieces": 8}), ("plif", {"num_pieces": 3, "bound": 7.0})])
-def test_the_piecewise_linear_logits_equal_the_formula(name, params):
-    head, _ = build(name, params, EQUAL)
-    expected = [oracles.plif_logit(z, head.raw_slope, params.get("bound", 20.0)) for z in grid()]
-    torch.testing.assert_close(head.phi(grid()), torch.stack(expected), rtol=0, atol=1e-9)
+    if name == "gss":
+        logits = grid() / 2
+        expected = [oracles.gss_logit(z, params.get("c", -1.5), params.get("k", 2.5)) for z in logits]
+    else:
+        logits = grid()
+        expected = [oracles.plif_logit(z, head.raw_slope, params.get("bound", 20.0)) for z in logits]
+    torch.testing.assert_close(head.phi(logits), torch.stack(expected), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["softmax", "mos"])
@@ -326,32 +307,3 @@ def test_noise_is_the_unigram_floored_and_normalised(counts):
     # sums over the words, and logarithms of down to -23
     torch.testing.assert_close(noise.log_q, expected, rtol=0, atol=rounding.bound(len(counts) + 25))
     assert noise.log_q.exp().sum().item() == pytest.approx(1, rel=0, abs=rounding.bound(len(counts) + 5))
-
-
-@pytest.mark.parametrize("counts", COUNTS, ids=str)
-def test_the_alias_table_gives_every_word_its_probability(counts):
-    # a word has its own share of its column, and the rest of the columns whose alias it is
-    with default_float64():
-        noise = UnigramNoise(torch.tensor(counts))
-    mass = [sum((1 - noise.keep[c]) for c in range(len(counts)) if noise.alias[c] == x) for x in range(len(counts))]
-    shares = torch.stack([noise.keep[x] + mass[x] for x in range(len(counts))]) / len(counts)
-    torch.testing.assert_close(shares, torch.tensor(oracles.log_unigram(counts)).double().exp(), rtol=0, atol=1e-6)
-
-
-def test_noise_words_follow_the_token_counts():
-    # each count is binomial: within 5 standard deviations of n q, and none of the word that never occurs (n q = 2e-5)
-    num = 200_000
-    torch.manual_seed(0)
-    drawn = torch.bincount(UnigramNoise(torch.tensor(TOKEN_COUNTS)).sample(num), minlength=V)
-    for count, times in zip(TOKEN_COUNTS, drawn.tolist(), strict=True):
-        q = count / sum(TOKEN_COUNTS)
-        assert abs(times - num * q) <= 5 * math.sqrt(num * q * (1 - q))
-
-
-def test_nce_averages_its_losses_with_the_tokens_weights():
-    distribution = case("nce", {}, EQUAL).head(case("nce", {}, EQUAL).hidden)
-    weight = torch.tensor([[0.0, 1.0, 2.0, 0.5], [0.5, 1.0, 3.0, 0.0]], dtype=torch.float64)
-    torch.manual_seed(3)
-    losses = distribution.contrast(TARGETS.reshape(-1), distribution.noise.sample(100)).view(B, T)
-    torch.manual_seed(3)
-    torch.testing.assert_close(distribution.training_loss(TARGETS, weight), (weight * losses).sum() / 8.0)

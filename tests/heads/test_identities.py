@@ -4,11 +4,10 @@ import math
 
 import pytest
 import rounding
+import small_heads
 import torch
+from small_heads import load, randomise
 from torch import nn
-
-from harness.protocols import HeadDims, Hidden
-from harness.registry import HEADS
 
 V, E, LAYER_DIMS = 11, 4, (3, 5, 4)
 TOP = {"num_input_layers": 1, "window": 0}  # mfs without Multi-input
@@ -16,27 +15,16 @@ TOP = {"num_input_layers": 1, "window": 0}  # mfs without Multi-input
 
 def make(name, vocab_size=V, d_embed=E, layer_dims=LAYER_DIMS, **params):
     """A head in float64 whose parameters are all standard normal."""
-    generator = torch.Generator().manual_seed(0)
-    counts = torch.arange(1, vocab_size + 1)
-    dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=d_embed, token_counts=counts)
-    head = HEADS.get(name)(dims, nn.Embedding(vocab_size, d_embed), **params).double().eval()
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return head
+    given = {"vocab_size": vocab_size, "embedding": d_embed, "layer_dims": layer_dims}
+    return randomise(small_heads.make(name, **given, **params), 1.0)
 
 
 def states(num=6, layer_dims=LAYER_DIMS):
-    generator = torch.Generator().manual_seed(1)
-    return Hidden(tuple(torch.randn(1, num, D, generator=generator, dtype=torch.float64) for D in layer_dims))
+    return small_heads.states(1, num, widths=layer_dims)
 
 
-def load(head, **tensors):
-    """Overwrite parameters; a name's dots are written as double underscores."""
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            head.get_parameter(name.replace("__", ".")).copy_(tensor)
-    return head
+def of(head):
+    return pytest.mark.parametrize("head", [head])  # so that the mutation script knows whom a test concerns
 
 
 def log_probs(head):
@@ -48,11 +36,15 @@ def assert_same(a, b):
     torch.testing.assert_close(a, b, rtol=0, atol=rounding.bound(30, 70))
 
 
-def output_of(head):
-    return {f"output__{name}": tensor for name, tensor in head.output.named_parameters()}
+def shared(head, *layers):
+    """The parameters of its output layer and of some others, as `load` takes them."""
+    found = {}
+    for layer in ("output", *layers):
+        found |= {f"{layer}__{name}": tensor for name, tensor in head.get_submodule(layer).named_parameters()}
+    return found
 
 
-@pytest.mark.parametrize("head", ["mos"])
+@of("mos")
 def test_one_softmax_mixed_equals_the_softmax_of_its_latent(head):
     mos = make(head, num_mixtures=1)
     latent = torch.tanh(states().layers[-1] @ mos.latent.weight.T + mos.latent.bias)
@@ -60,36 +52,32 @@ def test_one_softmax_mixed_equals_the_softmax_of_its_latent(head):
 
 
 @pytest.mark.parametrize(("mixed", "single"), [("identity", "softmax"), ("sigsoftmax", "sigsoftmax")])
-@pytest.mark.parametrize("head", ["mos"])
+@of("mos")
 def test_one_affine_component_equals_the_single_head_with_projection(head, mixed, single):
     mos = make(head, num_mixtures=1, activation="none", logit_map=mixed)
     facet = {"facet__weight": mos.latent.weight, "facet__bias": mos.latent.bias}
-    assert_same(log_probs(mos), log_probs(load(make(single, projection=True), **facet, **output_of(mos))))
+    assert_same(log_probs(mos), log_probs(load(make(single, projection=True), **facet, **shared(mos))))
 
 
-@pytest.mark.parametrize("head", ["mfs"])
+@of("mfs")
 def test_one_facet_of_the_top_state_equals_softmax_with_projection(head):
     mfs = make(head, num_mixtures=1, **TOP, num_partitions=1)
     facet = {"facet__weight": mfs.facets[0].weight, "facet__bias": mfs.facets[0].bias}
     softmax = make("softmax", projection=True, bias=False)
-    assert_same(log_probs(mfs), log_probs(load(softmax, **facet, **output_of(mfs))))
+    assert_same(log_probs(mfs), log_probs(load(softmax, **facet, **shared(mfs))))
 
 
-@pytest.mark.parametrize("head", ["mfs"])
+@of("mfs")
 def test_facets_of_the_top_state_alone_equal_an_affine_mos(head):
     mfs = make(head, num_mixtures=3, **TOP, num_partitions=1)
-    mos = load(
-        make("mos", num_mixtures=3, activation="none", prior_bias=True, bias=False),
-        latent__weight=torch.cat([facet.weight for facet in mfs.facets]),
-        latent__bias=torch.cat([facet.bias for facet in mfs.facets]),
-        prior__weight=mfs.prior.weight,
-        prior__bias=mfs.prior.bias,
-        **output_of(mfs),
-    )
-    assert_same(log_probs(mfs), log_probs(mos))
+    latent = {
+        f"latent__{part}": torch.cat([getattr(facet, part) for facet in mfs.facets]) for part in ("weight", "bias")
+    }
+    mos = make("mos", num_mixtures=3, activation="none", prior_bias=True, bias=False)
+    assert_same(log_probs(mfs), log_probs(load(mos, **latent, **shared(mfs, "prior"))))
 
 
-@pytest.mark.parametrize("head", ["mfs"])
+@of("mfs")
 def test_equal_facets_of_the_partitions_equal_one_partition(head):
     mfs = make(head, num_mixtures=1, **TOP, num_partitions=3)
     first = {"weight": mfs.facets[0].weight, "bias": mfs.facets[0].bias}
@@ -97,63 +85,53 @@ def test_equal_facets_of_the_partitions_equal_one_partition(head):
         load(mfs.facets[i], **first)
     single = make(head, num_mixtures=1, **TOP, num_partitions=1)
     load(single.facets[0], **first)
-    assert_same(log_probs(mfs), log_probs(load(single, **output_of(mfs))))
+    assert_same(log_probs(mfs), log_probs(load(single, **shared(mfs))))
 
 
 @pytest.mark.parametrize("components", [(3,), (3, 0), {"top": 3}], ids=str)
-@pytest.mark.parametrize("head", ["doc"])
+@of("doc")
 def test_components_of_the_top_layer_alone_equal_mos(head, components):
     doc = make(head, components=components)
     latent = {"latent__weight": doc.latents[0].weight, "latent__bias": doc.latents[0].bias}
-    mos = load(make("mos", num_mixtures=3), **latent, prior__weight=doc.prior.weight, **output_of(doc))
-    assert_same(log_probs(doc), log_probs(mos))
+    assert_same(log_probs(doc), log_probs(load(make("mos", num_mixtures=3), **latent, **shared(doc, "prior"))))
 
 
-@pytest.mark.parametrize("head", ["gss"])
-def test_the_generalised_sigsoftmax_of_slope_one_equals_softmax(head):
-    assert_same(log_probs(make(head, k=1.0, c=0.7)), log_probs(make("softmax")))
-
-
-@pytest.mark.parametrize("head", ["gss"])
-def test_the_generalised_sigsoftmax_of_slope_two_at_zero_equals_sigsoftmax(head):
-    assert_same(log_probs(make(head, c=0.0, k=2.0)), log_probs(make("sigsoftmax")))
+@of("gss")
+@pytest.mark.parametrize(("params", "other"), [({"k": 1.0, "c": 0.7}, "softmax"), ({"k": 2.0, "c": 0.0}, "sigsoftmax")])
+def test_the_generalised_sigsoftmax_of_two_slopes_is_a_known_head(head, params, other):
+    assert_same(log_probs(make(head, **params)), log_probs(make(other)))
 
 
 @pytest.mark.parametrize("bound", [0.5, 20.0])
-@pytest.mark.parametrize("head", ["plif"])
+@of("plif")
 def test_pieces_of_slope_one_equal_softmax(head, bound):
     # softplus(log(e - 1)) = 1, inside the range and beyond it
     plif = load(make(head, num_pieces=8, bound=bound), raw_slope=math.log(math.e - 1) * torch.ones(8).double())
-    assert_same(log_probs(plif), log_probs(load(make("softmax"), **output_of(plif))))
+    assert_same(log_probs(plif), log_probs(load(make("softmax"), **shared(plif))))
 
 
-@pytest.mark.parametrize("head", ["moc"])
+@of("moc")
 def test_equal_facets_mixed_equal_the_softmax_of_one(head):
     moc, one = make(head, num_mixtures=3), make(head, num_mixtures=1)
     load(moc, latent__weight=one.latent.weight.repeat(3, 1), latent__bias=one.latent.bias.repeat(3))
     latent = torch.tanh(states().layers[-1] @ one.latent.weight.T + one.latent.bias)
     expected = (latent @ moc.output.weight.T + moc.output.bias).log_softmax(-1)
     assert_same(log_probs(moc), expected)
-    assert_same(log_probs(load(one, **output_of(moc))), expected)
+    assert_same(log_probs(load(one, **shared(moc))), expected)
 
 
-@pytest.mark.parametrize("head", ["mos"])
-def test_a_constant_gate_equals_a_learned_one_of_zero_weights(head):
-    learned = load(make(head, num_mixtures=3), prior__weight=torch.zeros(3, E))
-    latent = {"latent__weight": learned.latent.weight, "latent__bias": learned.latent.bias}
-    constant = load(make(head, num_mixtures=3, gate="constant"), **latent, **output_of(learned))
-    assert_same(log_probs(constant), log_probs(learned))
+@of("mos")
+@pytest.mark.parametrize("gate", ["constant", "static"])
+def test_a_gate_without_context_equals_a_learned_one_of_zero_weights(head, gate):
+    learned = make(head, num_mixtures=3, prior_bias=gate == "static")
+    load(learned, prior__weight=torch.zeros(3, E))
+    found = load(make(head, num_mixtures=3, gate=gate), **shared(learned, "latent"))
+    if gate == "static":
+        load(found, static_prior=learned.prior.bias)
+    assert_same(log_probs(found), log_probs(learned))
 
 
-@pytest.mark.parametrize("head", ["mos"])
-def test_a_static_gate_equals_a_learned_one_of_zero_weights_and_a_bias(head):
-    learned = load(make(head, num_mixtures=3, prior_bias=True), prior__weight=torch.zeros(3, E))
-    latent = {"latent__weight": learned.latent.weight, "latent__bias": learned.latent.bias}
-    static = load(make(head, num_mixtures=3, gate="static"), **latent, **output_of(learned))
-    assert_same(log_probs(load(static, static_prior=learned.prior.bias)), log_probs(learned))
-
-
-@pytest.mark.parametrize("head", ["nce"])
+@of("nce")
 def test_nce_evaluates_as_a_softmax(head):
     targets = torch.tensor([[0, 10, 3, 3, 1, 7]])
     nce, softmax = make(head)(states()), make("softmax")(states())
@@ -168,7 +146,7 @@ def rows(tensor, order, width=1):
     return tensor.view(len(order), width, -1)[order].reshape(tensor.shape).clone()
 
 
-@pytest.mark.parametrize("head", ["mos"])
+@of("mos")
 def test_permuting_the_mixtures_changes_nothing(head):
     mos, order = make(head, num_mixtures=3, prior_bias=True), [2, 0, 1]
     before = log_probs(mos)
@@ -178,7 +156,7 @@ def test_permuting_the_mixtures_changes_nothing(head):
     assert_same(log_probs(mos), before)
 
 
-@pytest.mark.parametrize("head", ["doc"])
+@of("doc")
 def test_permuting_the_components_of_a_layer_changes_nothing(head):
     doc, order = make(head, components=(2, 3)), [2, 0, 1]
     before = log_probs(doc)
@@ -189,7 +167,7 @@ def test_permuting_the_components_of_a_layer_changes_nothing(head):
     assert_same(log_probs(doc), before)
 
 
-@pytest.mark.parametrize("head", ["mfs"])
+@of("mfs")
 def test_permuting_the_components_without_partitions_changes_nothing(head):
     mfs, order = make(head, num_mixtures=4, num_partitions=2), [0, 3, 1, 2]
     before = log_probs(mfs)

@@ -5,12 +5,13 @@ import math
 
 import pytest
 import torch
+from handmade import count
 from torch import nn
 
 from harness.distributions import Mixture, output_layer, xavier_uniform_
 from harness.model import build
 from harness.plan.specs import ComponentSpec
-from harness.protocols import HeadDims, Hidden
+from harness.protocols import HeadDims
 from harness.registry import HEADS
 
 V, E, LAYERS = 23, 8, 3
@@ -36,7 +37,10 @@ OWN_START = [  # heads whose W is Xavier-uniform
 COPIED = [("mfs", {"num_partitions": 1}), ("mfs", {}), ("doc_poster", {}), ("softmax", {"start": "embedding"})]
 WITH_BIAS = [(name, {**params, "bias": True}) for name, params in [*OWN_START, *COPIED] if "start" not in params]
 RANGE = 0.125
+UNIFORM = "init_bias: 'uniform' needs an init_range, and a head with a bias"
 EVERY = [*OWN_START, *COPIED[:-1]]  # without the start 'embedding', which contradicts a range
+own_start = pytest.mark.parametrize(("name", "params"), OWN_START, ids=str)
+every = pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
 
 
 def started(name: str, params: dict, seed: int = 1, vocab_size: int = V):
@@ -47,9 +51,14 @@ def started(name: str, params: dict, seed: int = 1, vocab_size: int = V):
     return build(backbone, head, vocab_size=vocab_size, seed=seed, token_counts=counts)
 
 
-def others(head: nn.Module) -> dict[str, torch.Tensor]:
+def assert_same_others(first: nn.Module, second: nn.Module):
     """What a head has beside its output layer."""
-    return {key: value for key, value in head.named_parameters() if not key.startswith("output.")}
+    one, two = (
+        {key: value for key, value in head.named_parameters() if not key.startswith("output.")}
+        for head in (first, second)
+    )
+    assert one.keys() == two.keys()
+    assert all(torch.equal(value, two[key]) for key, value in one.items())
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +71,12 @@ def test_every_head_of_ours_is_listed():
     assert {name for name, _ in [*OWN_START, *COPIED]} | {"adaptive"} == ours  # it has no matrix of all words
 
 
-@pytest.mark.parametrize(("name", "params"), OWN_START, ids=str)
-def test_every_head_starts_with_the_same_output_matrix(softmax, name, params):
-    assert torch.equal(started(name, params).head.output.weight, softmax.weight)
+@own_start
+def test_every_head_starts_with_the_same_output_matrix_which_the_seed_decides(softmax, name, params):
+    first, again, other = started(name, params), started(name, params), started(name, params, seed=2)
+    assert torch.equal(first.head.output.weight, softmax.weight)
+    assert all(torch.equal(one, two) for one, two in zip(first.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(first.head.output.weight, other.head.output.weight)
 
 
 @pytest.mark.parametrize(("name", "params"), WITH_BIAS, ids=str)
@@ -83,7 +95,7 @@ def test_a_tied_head_has_the_same_output_bias_and_leaves_the_embedding(softmax, 
 def test_a_head_that_starts_as_the_embedding_has_a_copy_of_it(name, params):
     model = started(name, params)
     assert torch.equal(model.head.output.weight, model.backbone.embedding.weight)
-    assert model.head.output.weight is not model.backbone.embedding.weight
+    assert model.head.output.weight.data_ptr() != model.backbone.embedding.weight.data_ptr()
 
 
 @pytest.mark.parametrize(("name", "params"), [*OWN_START, *COPIED], ids=str)
@@ -97,15 +109,7 @@ def test_no_other_draw_of_a_head_depends_on_the_output_layer(name, params, chang
         "tied": {"params": {**params, "tie_weights": True}},
     }[change]
     first, second = started(name, params).head, started(name, **other).head
-    assert others(first).keys() == others(second).keys()
-    assert all(torch.equal(value, others(second)[key]) for key, value in others(first).items())
-
-
-@pytest.mark.parametrize(("name", "params"), OWN_START, ids=str)
-def test_another_seed_has_another_output_layer_and_the_same_seed_the_same_model(name, params):
-    first, again, other = started(name, params), started(name, params), started(name, params, seed=2)
-    assert all(torch.equal(one, two) for one, two in zip(first.parameters(), again.parameters(), strict=True))
-    assert not torch.equal(first.head.output.weight, other.head.output.weight)
+    assert_same_others(first, second)
 
 
 def test_a_narrower_output_matrix_is_drawn_by_its_own_width():
@@ -129,78 +133,70 @@ class OtherHead(nn.Module):
         return Mixture(self.second(self.first(hidden.layers[-1]))[:, :, None], None, self.output.weight)
 
 
-def test_a_head_of_a_user_that_calls_output_layer_shares_it(softmax, monkeypatch):
+def test_a_head_of_a_user_that_calls_output_layer_shares_it_and_by_hand_follows_torchs_seed(softmax, monkeypatch):
+    def made(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return OtherHead(HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E), nn.Embedding(V, E)).output.weight
+
     HEADS.names()
     monkeypatch.setitem(HEADS._classes, "other_head", OtherHead)
     output = started("other_head", {}).head.output
     assert torch.equal(output.weight, softmax.weight)
     assert torch.equal(output.bias, softmax.bias)
+    assert torch.equal(made(0), made(0))
+    assert not torch.equal(made(0), made(1))
 
 
-def test_a_head_built_by_hand_follows_torchs_seed():
-    def made(seed: int) -> nn.Linear:
-        torch.manual_seed(seed)
-        return OtherHead(HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E), nn.Embedding(V, E)).output
+@pytest.fixture(scope="module")
+def ranged():
+    """The output layer of a softmax that starts in a range, its bias zero or drawn too."""
+    zero, drawn = (
+        started("softmax", {"init_range": RANGE, "init_bias": bias}).head.output for bias in ("zero", "uniform")
+    )
+    assert 0.97 * RANGE < zero.weight.abs().max() <= RANGE
+    assert zero.weight.std().item() == pytest.approx(RANGE / 3**0.5, rel=0.1)  # 184 draws
+    assert zero.weight.mean().item() == pytest.approx(0, abs=4 * RANGE / (3 * zero.weight.numel()) ** 0.5)
+    assert 0.5 * RANGE < drawn.bias.abs().max() <= RANGE
+    assert drawn.bias.min() < 0 < drawn.bias.max()
+    assert not torch.equal(drawn.bias, drawn.weight.flatten()[:V])
+    return drawn
 
-    assert torch.equal(made(0).weight, made(0).weight)
-    assert not torch.equal(made(0).weight, made(1).weight)
 
-
-@pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
-def test_a_range_is_that_of_the_output_matrix_and_the_bias_is_zero(name, params):
+@every
+def test_a_range_is_that_of_every_output_matrix_and_the_bias_is_zero_or_drawn_from_it(ranged, name, params):
     params = {**params, "bias": True}
-    head, without = started(name, {**params, "init_range": RANGE}).head, started(name, params).head
-    expected = started("softmax", {"init_range": RANGE}).head.output.weight
-    assert 0.97 * RANGE < expected.abs().max() <= RANGE
-    assert expected.std().item() == pytest.approx(RANGE / 3**0.5, rel=0.1)  # 184 draws
-    assert expected.mean().item() == pytest.approx(0, abs=4 * RANGE / (3 * expected.numel()) ** 0.5)
-    assert torch.equal(head.output.weight, expected)
-    assert not head.output.bias.any()
-    assert others(head).keys() == others(without).keys()
-    assert all(torch.equal(value, others(without)[key]) for key, value in others(head).items())
+    without, within = started(name, params).head, {**params, "init_range": RANGE}
+    zero, drawn = started(name, within).head, started(name, {**within, "init_bias": "uniform"}).head
+    assert torch.equal(zero.output.weight, ranged.weight)
+    assert not zero.output.bias.any()
+    assert torch.equal(drawn.output.weight, ranged.weight)
+    assert torch.equal(drawn.output.bias, ranged.bias)
+    assert_same_others(zero, without)
 
 
-@pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
-def test_a_bias_may_be_drawn_from_the_range_too(name, params):
-    params = {**params, "bias": True, "init_range": RANGE}
-    zero, drawn = started(name, params).head.output, started(name, {**params, "init_bias": "uniform"}).head.output
-    expected = started("softmax", {"init_range": RANGE, "init_bias": "uniform"}).head.output.bias
-    assert torch.equal(drawn.weight, zero.weight)
-    assert torch.equal(drawn.bias, expected)
-    assert 0.5 * RANGE < expected.abs().max() <= RANGE
-    assert expected.min() < 0 < expected.max()
-    assert not torch.equal(expected, drawn.weight.flatten()[:V])
-
-
-@pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
-def test_a_range_of_a_tied_matrix_is_that_of_the_embedding(name, params):
+@every
+def test_a_range_of_a_tied_matrix_is_that_of_the_embedding(ranged, name, params):
     model = started(name, {**params, "init_range": RANGE, "tie_weights": True})
     assert model.head.output.weight is model.backbone.embedding.weight
-    assert torch.equal(model.backbone.embedding.weight, started("softmax", {"init_range": RANGE}).head.output.weight)
+    assert torch.equal(model.backbone.embedding.weight, ranged.weight)
 
 
-def test_a_range_scales_one_draw():
+def test_a_range_scales_one_draw_with_a_bias_or_without():
     one, two = (started("softmax", {"init_range": r}).head.output.weight for r in (RANGE, 2 * RANGE))
     torch.testing.assert_close(two, 2 * one, rtol=0, atol=1e-7)
+    without = started("softmax", {"init_range": RANGE, "bias": False}).head.output
+    assert without.bias is None
+    assert torch.equal(without.weight, one)
 
 
-def test_without_a_bias_a_range_gives_the_same_matrix():
-    output = started("softmax", {"init_range": RANGE, "bias": False}).head.output
-    assert output.bias is None
-    assert torch.equal(output.weight, started("softmax", {"init_range": RANGE}).head.output.weight)
-
-
-@pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
+@every
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
         ({"init_range": 0.0}, "init_range must be more than 0, got 0.0"),
         ({"init_range": -0.1}, "init_range must be more than 0, got -0.1"),
-        ({"init_bias": "uniform"}, "init_bias: 'uniform' needs an init_range, and a head with a bias"),
-        (
-            {"init_bias": "uniform", "init_range": 0.1, "bias": False},
-            "init_bias: 'uniform' needs an init_range, and a head with a bias",
-        ),
+        ({"init_bias": "uniform"}, UNIFORM),
+        ({"init_bias": "uniform", "init_range": 0.1, "bias": False}, UNIFORM),
     ],
 )
 def test_a_start_that_cannot_be_is_refused(name, params, given, sentence):
@@ -226,20 +222,8 @@ def test_nce_may_start_its_bias_at_the_unigram(params):
     assert torch.equal(model.head.output.weight, without.head.output.weight)
 
 
-def test_nce_at_the_unigram_gives_noise_its_own_probability():
-    # a facet of zeros scores s(x) = b - lnZ = log q(x), so the exact softmax is q itself
-    head = started("nce", {"init_bias": "unigram"}).head.double()
-    q = (COUNTS.double() / COUNTS.sum()).clamp(min=1e-10)
-    zero = Hidden((torch.zeros(1, 1, E, dtype=torch.float64),) * LAYERS)
-    torch.testing.assert_close(head(zero).log_probs()[0, 0].exp(), q / q.sum(), rtol=0, atol=1e-7)
-
-
-def test_nce_without_a_bias_cannot_start_it():
+def test_nce_without_a_bias_cannot_start_it_and_is_counted_without_the_counts():
     with pytest.raises(ValueError, match=r"^init_bias: 'unigram' needs a head with a bias$"):
         started("nce", {"init_bias": "unigram", "bias": False})
-
-
-def test_nce_is_counted_without_the_counts_of_its_bias():
     dims = HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E)
-    head = HEADS.get("nce")(dims, nn.Embedding(V, E), init_bias="unigram")
-    assert sum(p.numel() for p in head.parameters()) == V * E + V
+    assert count(HEADS.get("nce")(dims, nn.Embedding(V, E), init_bias="unigram")) == V * E + V

@@ -8,7 +8,6 @@ tests/system/triton_interpreted.py.
 import contextlib
 import os
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -26,8 +25,15 @@ from harness.records import record
 CPU = torch.device("cpu")
 CASES = {case.name: case for case in planted.CASES}
 PRECISIONS = ["fp32", "tf32", "bf16"]
-anything = {"what": "a kernel", "fits": lambda mixture, gradients: True}
-for_evaluation = {"what": "a kernel", "fits": lambda mixture, gradients: not gradients}
+
+
+def for_training(combine=rows.combine_rows_):
+    return by_rows("rows", combine=combine, what="a kernel", fits=lambda mixture, gradients: True)
+
+
+def for_evaluation(log_sum_exp):
+    what, fits = "a kernel", lambda mixture, gradients: not gradients
+    return by_log_sums("log_sum_exp", log_sum_exp=log_sum_exp, what=what, fits=fits)
 
 
 def log_sum_exp(rows_RE, weight_VE, bias_V, *, precision):
@@ -45,7 +51,7 @@ def faulty(before=lambda blocks: None, after=lambda result, blocks: result):
         before(blocks)
         return after(rows.combine_rows_(blocks, *rest), blocks)
 
-    return by_rows("rows", combine=combine, **anything)
+    return for_training(combine)
 
 
 def forget_the_last_odd_column(blocks):
@@ -85,6 +91,10 @@ def nearly_certain_is_below_0(result, blocks):
 
 def of_bfloat16(blocks):
     return blocks[0].dtype == torch.bfloat16
+
+
+def in_parts(blocks):
+    return len(blocks) > 1
 
 
 def tried(form, name, precision="fp32", *, gradients=True, z_loss=0.0) -> str:
@@ -127,16 +137,8 @@ FAULTS = {
     "a gradient only": (faulty(after=scaled("scale", 1.01)), "three components", "the gradient of"),
     "the target's gradient only": (faulty(after=scaled("rest", 1.01)), "three components", "the gradient of"),
     "the prior's gradient only": (faulty(after=scaled("share", 1.0001)), "three components", "gradient of the prior"),
-    "partitions only": (
-        faulty(after=scaled("nll", 1.0001, lambda blocks: len(blocks) > 1)),
-        "partitions 4, 1, 1",
-        "nll is wrong",
-    ),
-    "few of many tokens": (
-        faulty(after=of_the_second_half),
-        "more tokens than are compared",
-        "nll is wrong",
-    ),
+    "partitions only": (faulty(after=scaled("nll", 1.0001, in_parts)), "partitions 4, 1, 1", "nll is wrong"),
+    "few of many tokens": (faulty(after=of_the_second_half), "more tokens than are compared", "nll is wrong"),
 }
 
 
@@ -152,43 +154,30 @@ def test_a_fault_of_bfloat16_only_is_refused_there():
     assert "the gradient of" in tried(form, "many words", "bf16")
 
 
+def off_in(wrong):
+    """A factor in one precision only."""
+    return lambda *rows, precision: log_sum_exp(*rows, precision="fp32") * (1.0001 if precision == wrong else 1)
+
+
 WRONG_SUMS = {
-    "factor": (lambda *given, precision: 1.0001 * log_sum_exp(*given, precision=precision), "one component", "fp32"),
-    "last words": (lambda h, W, b, precision: log_sum_exp(h, W[:8192], b, precision=precision), "many words", "fp32"),
-    "last word": (
-        lambda h, W, b, precision: log_sum_exp(h, W[:-1], b, precision=precision),
-        "three components",
-        "fp32",
-    ),
-    "bias": (
-        lambda h, W, b, precision: log_sum_exp(h, W, None, precision=precision),
-        "three components with bias",
-        "fp32",
-    ),
-    "tf32 only": (
-        lambda *given, precision: log_sum_exp(*given, precision="fp32") * (1.0001 if precision == "tf32" else 1),
-        "one component",
-        "tf32",
-    ),
-    "bf16 only": (
-        lambda *given, precision: log_sum_exp(*given, precision="fp32") * (1.0001 if precision == "bf16" else 1),
-        "one component",
-        "bf16",
-    ),
+    "factor": (lambda h, W, b, **kw: 1.0001 * log_sum_exp(h, W, b, **kw), "one component", "fp32"),
+    "last words": (lambda h, W, b, **kw: log_sum_exp(h, W[:8192], b, **kw), "many words", "fp32"),
+    "last word": (lambda h, W, b, **kw: log_sum_exp(h, W[:-1], b, **kw), "three components", "fp32"),
+    "bias": (lambda h, W, b, **kw: log_sum_exp(h, W, None, **kw), "three components with bias", "fp32"),
+    "tf32 only": (off_in("tf32"), "one component", "tf32"),
+    "bf16 only": (off_in("bf16"), "one component", "bf16"),
 }
 
 
 @pytest.mark.parametrize(("wrong", "name", "precision"), WRONG_SUMS.values(), ids=WRONG_SUMS)
 def test_a_wrong_kernel_for_evaluation_is_refused(wrong, name, precision):
-    form = by_log_sums("log_sum_exp", log_sum_exp=wrong, **for_evaluation)
-    assert "nll is wrong" in tried(form, name, precision, gradients=False)
+    assert "nll is wrong" in tried(for_evaluation(wrong), name, precision, gradients=False)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.logit_map is None])
 def test_a_kernel_for_evaluation_that_computes_what_it_says_agrees(name, precision):
-    form = by_log_sums("log_sum_exp", log_sum_exp=log_sum_exp, **for_evaluation)
-    assert tried(form, name, precision, gradients=False) == ""
+    assert tried(for_evaluation(log_sum_exp), name, precision, gradients=False) == ""
 
 
 def tf32(x, *, nearest):
@@ -233,17 +222,18 @@ def test_a_log_normaliser_below_the_targets_logit_is_rounding():
     def too_low(rows_RE, weight_VE, bias_V, *, precision):
         return log_sum_exp(rows_RE, weight_VE, bias_V, precision=precision) - 1.9e-5
 
-    form = by_log_sums("log_sum_exp", log_sum_exp=too_low, **for_evaluation)
+    form = for_evaluation(too_low)
     with torch.no_grad(), using(Choice(forms=[form])):
         assert mixture.nll(torch.tensor([[0]])).item() == 0
         assert mixture.nll(torch.tensor([[1]])).item() == pytest.approx(96, abs=1e-4)
 
 
-def test_evaluation_by_log_sums_takes_bfloat16():
+@pytest.mark.parametrize("by_log_sums", [True, False])
+def test_the_logit_of_a_bfloat16_target_is_not_rounded(by_log_sums):
     # logits 0 and -64.5 * 1.0078125 = -65.00390625, which is -65 in bfloat16; the normaliser is 1
     facets, weight = (torch.tensor(values).bfloat16() for values in ([[[[1.0078125]]]], [[0.0], [-64.5]]))
-    form = by_log_sums("log_sum_exp", log_sum_exp=lambda *given, precision: torch.zeros(1), **for_evaluation)
-    with using(Choice(forms=[form])):
+    form = for_evaluation(lambda *given, precision: torch.zeros(1))
+    with using(Choice(forms=[form])) if by_log_sums else contextlib.nullcontext():
         nll = Mixture(facets, None, weight).nll(torch.tensor([[1]]))
     assert nll.dtype == torch.float32
     assert nll.item() == 65.00390625
@@ -292,12 +282,6 @@ def asked(name="three components with bias"):
     return [loss.detach(), *torch.autograd.grad(loss, given)]
 
 
-def test_on_the_cpu_nothing_is_checked(counted):
-    with using(Choice()):
-        asked()
-    assert counted == []
-
-
 @pytest.mark.parametrize(("installed", "first"), [(True, ["log_sum_exp", "rows"]), (False, [])])
 def test_a_gpu_with_triton_is_asked_for_its_kernels_first(monkeypatch, installed, first):
     monkeypatch.setattr(forms, "has_triton", lambda: installed)
@@ -320,9 +304,11 @@ def test_what_tritons_kernels_are_not_made_for_is_left_to_torch(monkeypatch, cas
     assert not forms.LOG_SUMS.fits(mixture, True)
 
 
-def test_each_shape_is_checked_once_in_each_use_before_it_counts(counted):
-    right = by_rows("rows", combine=rows.combine_rows_, **anything)
-    with using(on_cpu(right)) as _:
+def test_each_shape_is_checked_once_in_each_use_before_it_counts_and_on_the_cpu_none(counted):
+    with using(Choice()):
+        asked()
+    assert counted == []
+    with using(on_cpu(for_training())):
         for _ in range(2):
             asked()
         with torch.no_grad():
@@ -333,9 +319,8 @@ def test_each_shape_is_checked_once_in_each_use_before_it_counts(counted):
 
 
 def test_each_evaluation_checks_the_nll_again_with_fewer_tokens(counted):
-    right = by_rows("rows", combine=rows.combine_rows_, **anything)
     mixture, targets_N = planted.batch(CASES["more tokens than are compared"], CPU)
-    with using(on_cpu(right)):
+    with using(on_cpu(for_training())):
         asked("more tokens than are compared")
         with torch.no_grad():
             for _ in range(3):
@@ -375,19 +360,16 @@ def raising(error):
     def combine(*given):
         raise error
 
-    return by_rows("rows", combine=combine, **anything)
+    return for_training(combine)
 
 
-def test_what_raises_is_left_out_with_its_first_line():
+@pytest.mark.guards("form-out-of-memory")
+def test_what_raises_is_left_out_with_its_first_line_but_want_of_memory_says_nothing_of_a_form():
     form = raising(RuntimeError("CUDA error: misaligned address\nCompile with TORCH_USE_CUDA_DSA"))
     with using(on_cpu(form, log=lambda sentence: None)):
         asked()
         left_out = choice.current().left_out
     assert left_out == {"rows": "it raised RuntimeError: CUDA error: misaligned address"}
-
-
-@pytest.mark.guards("form-out-of-memory")
-def test_want_of_memory_says_nothing_of_a_form():
     current = on_cpu(raising(torch.OutOfMemoryError("CUDA out of memory")))
     with using(current), pytest.raises(torch.OutOfMemoryError):
         asked()
@@ -403,7 +385,7 @@ def test_a_form_is_written_down_while_it_is_tried(counted):
         yield
         events.append("done")
 
-    with using(on_cpu(by_rows("rows", combine=rows.combine_rows_, **anything), trying=trying)):
+    with using(on_cpu(for_training(), trying=trying)):
         asked()
         asked()
     assert events == ["rows", "done"]
@@ -450,20 +432,11 @@ def test_a_check_changes_neither_gradients_nor_random_streams():
 
 @pytest.mark.parametrize("N", [1, 2])
 def test_a_batch_of_a_token_or_two_is_enough(N):
-    mixture, targets_N = planted.batch(replace_tokens(CASES["three components"], N), CPU)
-    assert fault_of(LEAN, mixture, targets_N) == ""
-
-
-def replace_tokens(case, N):
-    return case._replace(N=N)
+    assert fault_of(LEAN, *planted.batch(CASES["three components"]._replace(N=N), CPU)) == ""
 
 
 def test_facets_of_zero_have_no_certain_word():
     mixture, targets_N = planted.batch(CASES["one component"], CPU)
     zero = mixture.changed(facets_NFE=torch.zeros_like(mixture.facets_NFE).requires_grad_())
     assert fault_of(LEAN, zero, targets_N) == ""
-    assert fault_of(replace(LEAN, nll=partial(_off_by, EQUATIONS.nll)), zero, targets_N) != ""
-
-
-def _off_by(nll, *given):
-    return nll(*given) + 1e-3
+    assert fault_of(replace(LEAN, nll=lambda *given: EQUATIONS.nll(*given) + 1e-3), zero, targets_N) != ""

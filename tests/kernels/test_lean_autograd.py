@@ -13,12 +13,13 @@ from harness.model import build
 from harness.plan.specs import ComponentSpec
 
 V, B, T = 29, 4, 30
+BACKBONE = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1, "dropout": 0.0})
+with_bias_or_without = pytest.mark.parametrize("with_bias", [False, True])
 
 
 def model(dtype=torch.float64, **head):
-    backbone = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1, "dropout": 0.0})
     mos = ComponentSpec(name="mos", params={"num_mixtures": 3, **head})
-    return build(backbone, mos, vocab_size=V, seed=1).to(dtype)
+    return build(BACKBONE, mos, vocab_size=V, seed=1).to(dtype)
 
 
 def batch(seed, rows=B):
@@ -31,6 +32,11 @@ def loss(built, tokens, targets):
     return distribution.mean_nll(targets)
 
 
+def combined(built, tokens, targets):
+    distribution, _ = built(Segment(tokens, tokens))
+    return 3 * distribution.mean_nll(targets) - 0.5 * distribution.mean_nll(targets.flip(0))
+
+
 def grads(built):
     return [parameter.grad.clone() for parameter in built.parameters()]
 
@@ -40,27 +46,22 @@ def assert_equal(found, expected, tolerance=1e-12):
         torch.testing.assert_close(a, b, rtol=0, atol=tolerance)
 
 
+def leaves(with_bias, dtype=torch.float32):
+    """Facets, log-priors, W and perhaps b, for which autograd keeps gradients, and targets."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(1, 6, 2, 8), (1, 6, 2), (7, 8), *([(7,)] if with_bias else [])]
+    made = [torch.randn(*shape, generator=generator, dtype=dtype, requires_grad=True) for shape in shapes]
+    return made, torch.randint(7, (1, 6), generator=generator)
+
+
 @pytest.mark.parametrize("tie_weights", [False, True])
-def test_accumulation_over_batches_equals_the_reference(tie_weights):
+@pytest.mark.parametrize("of_a_batch", [loss, combined], ids=["one loss", "two losses of one graph and a factor"])
+def test_accumulation_over_batches_equals_the_reference(of_a_batch, tie_weights):
     lean, plain = (model(tie_weights=tie_weights) for _ in range(2))
     for seed in range(3):
-        loss(lean, *batch(seed)).backward()
+        of_a_batch(lean, *batch(seed)).backward()
         with kernels.reference_only():
-            loss(plain, *batch(seed)).backward()
-    assert_equal(grads(lean), grads(plain))
-
-
-def test_two_losses_of_one_graph_and_a_factor():
-    lean, plain = model(), model()
-    tokens, targets = batch(0)
-
-    def combined(built):
-        distribution, _ = built(Segment(tokens, tokens))
-        return 3 * distribution.mean_nll(targets) - 0.5 * distribution.mean_nll(targets.flip(0))
-
-    combined(lean).backward()
-    with kernels.reference_only():
-        combined(plain).backward()
+            of_a_batch(plain, *batch(seed)).backward()
     assert_equal(grads(lean), grads(plain))
 
 
@@ -78,44 +79,38 @@ def test_a_second_backward_pass_through_a_kept_graph_gives_the_same():
     assert_equal(grads(built), first, tolerance=0)
 
 
-@pytest.mark.parametrize("with_bias", [False, True])
+@with_bias_or_without
 def test_a_kept_graph_survives_what_is_done_to_the_gradients(with_bias):
     """Leaves everywhere: autograd keeps gradients that nobody else holds, and adds to them in place."""
-    generator = torch.Generator().manual_seed(0)
-    shapes = [(1, 6, 2, 8), (1, 6, 2), (7, 8), *([(7,)] if with_bias else [])]
-    leaves = [torch.randn(*shape, generator=generator, requires_grad=True) for shape in shapes]
-    mixture = Mixture(leaves[0], leaves[1].log_softmax(-1), *leaves[2:])
-    value = mixture.mean_nll(torch.randint(7, (1, 6), generator=generator))
+    inputs, targets = leaves(with_bias)
+    value = Mixture(inputs[0], inputs[1].log_softmax(-1), *inputs[2:]).mean_nll(targets)
     value.backward(retain_graph=True)
-    first = [leaf.grad.clone() for leaf in leaves]
+    first = [leaf.grad.clone() for leaf in inputs]
     for _ in range(2):
-        for leaf in leaves:
+        for leaf in inputs:
             leaf.grad.zero_()
         value.backward(retain_graph=True)
-        assert_equal([leaf.grad for leaf in leaves], first, tolerance=0)
+        assert_equal([leaf.grad for leaf in inputs], first, tolerance=0)
 
 
 @pytest.mark.parametrize("factor", [2.0, 1.0, 0.5, 0.0, -1.0])
-@pytest.mark.parametrize("with_bias", [False, True])
+@with_bias_or_without
 def test_a_factor_of_the_loss_is_one_of_every_gradient(with_bias, factor):
-    generator = torch.Generator().manual_seed(0)
-    shapes = [(1, 6, 2, 8), (1, 6, 2), (7, 8), *([(7,)] if with_bias else [])]
-    leaves = [torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    mixture = Mixture(*leaves)
-    targets = torch.randint(7, (1, 6), generator=generator)
-    found = torch.autograd.grad(factor * mixture.mean_nll(targets), leaves)
+    inputs, targets = leaves(with_bias, torch.float64)
+    mixture = Mixture(*inputs)
+    found = torch.autograd.grad(factor * mixture.mean_nll(targets), inputs)
     with kernels.reference_only():
-        expected = torch.autograd.grad(mixture.mean_nll(targets), leaves)
+        expected = torch.autograd.grad(mixture.mean_nll(targets), inputs)
     assert_equal(found, [factor * gradient for gradient in expected])
 
 
 def test_a_graph_is_used_once_unless_kept_and_never_differentiated_twice():
-    tensor = torch.randn(1, 5, 1, 4, requires_grad=True)
-    value = Mixture(tensor, None, torch.randn(7, 4)).mean_nll(torch.zeros(1, 5, dtype=torch.long))
+    tensor, targets = torch.randn(1, 5, 1, 4, requires_grad=True), torch.zeros(1, 5, dtype=torch.long)
+    mixture = Mixture(tensor, None, torch.randn(7, 4))
+    value = mixture.mean_nll(targets)
     value.backward()
     with pytest.raises(RuntimeError, match="second time"):
         value.backward()
-    mixture, targets = Mixture(tensor, None, torch.randn(7, 4)), torch.zeros(1, 5, dtype=torch.long)
     for value in (mixture.mean_nll(targets), mixture.nll(targets).sum()):
         with pytest.raises(RuntimeError, match="no second derivative"):
             torch.autograd.grad(value, tensor, create_graph=True)
@@ -124,9 +119,7 @@ def test_a_graph_is_used_once_unless_kept_and_never_differentiated_twice():
 def test_an_autocast_around_it_does_not_reach_into_its_sums():
     built = model(torch.float32)
     tokens, targets = batch(0)
-    plain = loss(built, tokens, targets)
-    hidden = built.backbone(tokens)
-    head = built.head(hidden)
+    plain, head = loss(built, tokens, targets), built.head(built.backbone(tokens))
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(head.mean_nll(targets), plain)
 
@@ -136,10 +129,9 @@ def test_an_autocast_around_it_does_not_reach_into_its_sums():
 @pytest.mark.parametrize("head", ["plif", "mos"])
 def test_a_backward_pass_in_a_thread_of_its_own_multiplies_as_the_forward_pass_did(head, precision):
     """Autograd has such a thread for a GPU, and no context variable reaches it. plif is evaluated anew there."""
-    backbone = ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1, "dropout": 0.0})
     found = []
     for elsewhere in (False, True):
-        built = build(backbone, ComponentSpec(name=head), vocab_size=V, seed=1)
+        built = build(BACKBONE, ComponentSpec(name=head), vocab_size=V, seed=1)
         with using(Products(precision=precision)), ThreadPoolExecutor(1) as pool:
             value = loss(built, *batch(0))
             pool.submit(value.backward).result() if elsewhere else value.backward()

@@ -1,4 +1,6 @@
-"""What the lean evaluation allocates: the matrix of the products, the rows that it meets, blocks, chunks and sums."""
+"""Which facets score which words, by hand, and what the lean evaluation allocates: the matrix of the products, the rows
+that it meets, blocks, chunks and sums.
+"""
 
 import pytest
 import torch
@@ -6,7 +8,7 @@ from handmade import SaysCuda
 
 from harness.kernels import chunked
 from harness.kernels.chunked import Buffers, Lean, Needs, Sums, tokens_per_chunk
-from harness.kernels.mixture import Bend, identity
+from harness.kernels.mixture import Bend, Layout, Slice, identity
 from harness.kernels.products import Products
 
 N, V = 4, 11
@@ -14,14 +16,7 @@ SIGMOID = Bend(c=0.0, k=2.0)
 
 
 def lean(
-    width=5,
-    *,
-    partitions=(1,),
-    bias=True,
-    logit_map=identity,
-    precision="fp32",
-    dtype=torch.float32,
-    place=torch.Tensor,
+    width=5, *, partitions=(1,), bias=True, precision="fp32", dtype=torch.float32, place=torch.Tensor, phi=identity
 ):
     generator = torch.Generator().manual_seed(0)
 
@@ -35,9 +30,32 @@ def lean(
         bias_V=normal(V) if bias else None,
         targets_N=torch.tensor([0, 10, 3, 3]),
         partitions=partitions,
-        logit_map=logit_map,
+        logit_map=phi,
         products=Products(precision=precision),
     )
+
+
+@pytest.mark.parametrize(
+    ("partitions", "plain", "slices"),
+    [
+        ((1,), True, [Slice(0, 1)]),
+        ((1, 1, 1), True, [Slice(0, 3)]),
+        ((2,), False, [Slice(0, 1, 0, 2), Slice(1, 2, 1, 2)]),
+        ((1, 2), False, [Slice(0, 1), Slice(1, 2, 0, 2), Slice(2, 3, 1, 2)]),
+        ((2, 1, 1), False, [Slice(0, 1, 0, 2), Slice(1, 2, 1, 2), Slice(2, 4)]),
+        ((1, 1, 2, 1), False, [Slice(0, 2), Slice(2, 3, 0, 2), Slice(3, 4, 1, 2), Slice(4, 5)]),
+    ],
+)
+def test_neighbours_of_one_facet_share_a_slice_and_a_layout_without_partitions_is_plain(partitions, plain, slices):
+    assert Layout(partitions).slices == slices
+    assert Layout(partitions).plain == plain
+
+
+def test_owners_are_the_facets_that_score_the_target_and_where_it_is():
+    # components of facets 0, 1 to 3 and 4 to 5: target 7 belongs to 7 mod 3 = 1 and 7 mod 2 = 1
+    owners = Layout((1, 3, 2)).owners(torch.tensor([0, 7, 5]))
+    assert owners.tolist() == [[0, 1, 4], [0, 2, 5], [0, 3, 5]]
+    assert Layout((1, 3)).owners(torch.tensor([0, 7], device="meta")).device.type == "meta"
 
 
 @pytest.mark.parametrize("width", [5, 6, 7, 8])
@@ -52,44 +70,12 @@ def test_a_rounded_matrix_holds_the_bias_in_two_columns(width):
     assert not matrix[:, width + 2 :].any()
 
 
-@pytest.mark.parametrize(("width", "columns"), [(5, 8), (8, 8), (9, 16)])
-def test_a_rounded_matrix_without_a_bias_is_padded_only(width, columns):
-    made = lean(width, bias=False, precision="bf16")
-    assert torch.equal(Buffers(made).matrix_VC[:, :width], made.weight_VE.bfloat16())
-    assert Buffers(made).matrix_VC.shape == (V, columns)
-    assert not Buffers(made).matrix_VC[:, width:].any()
-
-
-def test_in_its_own_type_the_matrix_is_w_itself():
+def test_in_its_own_type_the_matrix_is_w_itself_and_the_offset_b_or_nothing():
     made = lean()
     assert Buffers(made).matrix_VC is made.weight_VE
     assert Buffers(made).offset_V is made.bias_V
-
-
-@pytest.mark.parametrize("c", [-1.0, 0.5, 1.0])
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_bend_moves_the_offset(bias, c):
-    made = lean(bias=bias, logit_map=Bend(c=c, k=3.0))
-    assert torch.equal(Buffers(made).offset_V, made.bias_V - c if bias else torch.full((V,), -c))
-
-
-def test_nothing_is_added_where_there_is_nothing_to_add():
     assert Buffers(lean(bias=False)).offset_V is None
-    assert Buffers(lean(bias=False, logit_map=SIGMOID)).offset_V is None
-
-
-def test_rows_are_scaled_facets_then_ones_that_the_offset_meets():
-    made = lean(partitions=(1, 1))
-    scale = torch.arange(8.0).view(4, 2, 1)
-    rows = Buffers(made).rows(made.facets_NFE, scale)
-    assert torch.equal(rows[:, :5], made.facets_NFE.flatten(0, 1) * scale.view(8, 1))
-    assert torch.equal(rows[:, 5:], scale.view(8, 1) * torch.tensor([1.0, 1.0, 0.0]))
-
-
-def test_slopes_have_room_beside_the_logits_where_phi_bends_alone():
-    assert Buffers(lean()).slopes == []
-    made = Buffers(lean(partitions=(2,), logit_map=SIGMOID))
-    assert [slope.shape for slope in made.slopes] == [block.shape for block in made.blocks] == [(4, 1, 6), (4, 1, 5)]
+    assert Buffers(lean(bias=False, phi=SIGMOID)).offset_V is None
 
 
 @pytest.mark.parametrize(("place", "strides"), [(torch.Tensor, [11, 6, 5]), (SaysCuda, [16, 8, 8])])

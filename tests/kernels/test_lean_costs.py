@@ -34,16 +34,13 @@ class Counted(TorchDispatchMode):
 def mixture(num_tokens, num_mixtures, *, frozen=(), partitions=None, logit_map="identity"):
     generator = torch.Generator().manual_seed(0)
     num_facets = sum(partitions) if partitions else num_mixtures
-    tensors = {
-        "facets": torch.randn(1, num_tokens, num_facets, E, generator=generator),
-        "prior": log_prior(torch.randn(1, num_tokens, num_mixtures, generator=generator)),
-        "weight": torch.randn(V, E, generator=generator),
-    }
-    for name, tensor in tensors.items():
+    facets = torch.randn(1, num_tokens, num_facets, E, generator=generator)
+    prior = log_prior(torch.randn(1, num_tokens, num_mixtures, generator=generator))
+    weight = torch.randn(V, E, generator=generator)
+    for name, tensor in (("facets", facets), ("prior", prior), ("weight", weight)):
         tensor.requires_grad_(name not in frozen)
-    prior = tensors["prior"] if num_mixtures > 1 else None
-    chosen = LOGIT_MAPS[logit_map]
-    made = Mixture(tensors["facets"], prior, tensors["weight"], partitions=partitions, logit_map=chosen)
+    options = {"partitions": partitions, "logit_map": LOGIT_MAPS[logit_map]}
+    made = Mixture(facets, prior if num_mixtures > 1 else None, weight, **options)
     return made, torch.randint(V, (1, num_tokens), generator=generator)
 
 
@@ -56,9 +53,8 @@ def operations(evaluate):
 @pytest.mark.parametrize("num_mixtures", [1, 5])
 @pytest.mark.parametrize("logit_map", ["identity", "sigsoftmax"])
 def test_training_costs_three_products_and_evaluation_one(num_mixtures, logit_map):
-    N = 200
-    made, targets = mixture(N, num_mixtures, logit_map=logit_map)
-    one = 2 * N * num_mixtures * V * E
+    made, targets = mixture(200, num_mixtures, logit_map=logit_map)
+    one = 2 * 200 * num_mixtures * V * E
     assert operations(lambda: made.mean_nll(targets).backward()) == 3 * one
     assert operations(lambda: made.nll(targets).sum().backward()) == 4 * one
     with torch.no_grad():
@@ -66,19 +62,20 @@ def test_training_costs_three_products_and_evaluation_one(num_mixtures, logit_ma
         assert operations(lambda: made.nll(targets)) == one
 
 
-def test_partitions_cost_no_product_more():
-    N = 200
-    made, targets = mixture(N, 3, partitions=(4, 1, 1))
-    assert operations(lambda: made.mean_nll(targets).backward()) == 3 * 2 * N * 3 * V * E
-
-
 @pytest.mark.parametrize(
-    ("frozen", "products"), [(["weight"], 2), (["facets"], 2), (["facets", "weight"], 1), (["prior"], 3)]
+    ("given", "products"),
+    [
+        ({"partitions": (4, 1, 1)}, 3),
+        ({"frozen": ["weight"]}, 2),
+        ({"frozen": ["facets"]}, 2),
+        ({"frozen": ["facets", "weight"]}, 1),
+        ({"frozen": ["prior"]}, 3),
+    ],
+    ids=str,
 )
-def test_frozen_inputs_cost_nothing(frozen, products):
-    N, K = 200, 3
-    made, targets = mixture(N, K, frozen=frozen)
-    assert operations(lambda: made.mean_nll(targets).backward()) == products * 2 * N * K * V * E
+def test_frozen_inputs_cost_nothing_and_partitions_no_product_more(given, products):
+    made, targets = mixture(200, 3, **given)
+    assert operations(lambda: made.mean_nll(targets).backward()) == products * 2 * 200 * 3 * V * E
 
 
 def test_a_trained_bias_on_a_frozen_matrix_costs_its_own_column_alone():

@@ -1,5 +1,6 @@
 """Statistics of a token against the dense distribution in float64, over several chunks, at odd sizes."""
 
+import contextlib
 import math
 
 import pytest
@@ -36,12 +37,21 @@ def flat(found):
     return type(found)(*(values.flatten(0, 1) for values in found))
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
+@pytest.mark.parametrize(
+    ("evaluation", "dtype", "tolerance"),
+    [
+        (contextlib.nullcontext, torch.float64, 1e-12),
+        (contextlib.nullcontext, torch.float32, 2e-5),
+        (reference_only, torch.float64, 1e-12),
+    ],
+    ids=["lean", "lean in float32", "plain equations"],
+)
 @pytest.mark.parametrize("case", CASES)
-def test_statistics_equal_those_of_the_dense_distribution(case, dtype, tolerance):
+def test_statistics_equal_those_of_the_dense_distribution(case, evaluation, dtype, tolerance):
     partitions, logit_map, *rest = case
     *inputs, _, _ = tensors(partitions, *rest, dtype=dtype)
-    found = mixture(*inputs, partitions, logit_map, log_epsilon=0.01).statistics()
+    with evaluation():
+        found = mixture(*inputs, partitions, logit_map, log_epsilon=0.01).statistics()
     assert found.entropy.shape == (1, rest[2])
     assert found.log_normaliser.shape == (1, rest[2], len(partitions))
     assert not any(values.requires_grad for values in found)
@@ -61,42 +71,24 @@ def test_a_few_tokens_at_a_time_give_the_same(case, monkeypatch):
         assert torch.equal(found.top, whole.top)
 
 
-@pytest.mark.parametrize("case", CASES[:1] + CASES[4:9])
-def test_the_plain_equations_give_the_same(case):
-    partitions, logit_map, *rest = case
-    *inputs, _, _ = tensors(partitions, *rest)
-    with reference_only():
-        found = mixture(*inputs, partitions, logit_map, log_epsilon=0.01).statistics()
-    assert_statistics(flat(found), *dense(inputs, partitions, logit_map), 1e-12)
-
-
-def test_a_map_that_the_lean_form_does_not_know_gives_the_same():
+def test_a_map_that_the_lean_form_does_not_know_and_logits_give_the_same():
     *inputs, _, _ = tensors((1, 1), True, True, 150, 9)
     facets, scores, weight, bias = inputs
     found = Mixture(facets[None], log_prior(scores)[None], weight, bias, logit_map=lambda z: 0.5 * z).statistics()
     assert_statistics(flat(found), *dense([0.5 * facets, scores, weight, 0.5 * bias], (1, 1), "identity"), 1e-12)
-
-
-def test_logits_give_the_same():
     *inputs, _, _ = tensors((1,), True, False, 30, 9)
-    log_z, p = dense(inputs, (1,), "identity")
     facets, _, weight, bias = inputs
-    z = facets[:, 0] @ weight.T + bias
-    assert_statistics(flat(Logits(z[None]).statistics()), log_z, p, 1e-12)
-
-
-def test_logits_of_impossible_words():
-    found = Logits(torch.tensor([[[0.0, 0.0, -math.inf]]])).statistics()
+    found = Logits((facets[:, 0] @ weight.T + bias)[None]).statistics()
+    assert_statistics(flat(found), *dense(inputs, (1,), "identity"), 1e-12)
+    found = Logits(torch.tensor([[[0.0, 0.0, -math.inf]]])).statistics()  # an impossible word
     assert [found.entropy.item(), found.top_logp.item()] == pytest.approx([math.log(2), -math.log(2)], abs=1e-6)
 
 
 @pytest.mark.parametrize("num_words", [1, 3, 4, 5, 8, 11])
-def test_the_largest_value_is_found_at_its_first_place(num_words):
-    generator = torch.Generator().manual_seed(num_words)
-    values = torch.randint(3, (40, num_words), generator=generator).float()  # many ties
-    largest, place = token_statistics._largest(values)
-    for row, m, at in zip(values.tolist(), largest.tolist(), place.tolist(), strict=True):
-        assert (m, at) == (max(row), row.index(max(row)))
+def test_of_equally_probable_words_the_first_is_the_top(num_words):
+    values = torch.randint(3, (40, num_words), generator=torch.Generator().manual_seed(num_words)).float()  # many ties
+    found = Mixture(values[None, :, None], None, torch.eye(num_words)).statistics()
+    assert found.top[0].tolist() == [row.index(max(row)) for row in values.tolist()]
 
 
 @pytest.mark.parametrize("num_mixtures", [1, 2])

@@ -77,25 +77,21 @@ def test_a_worker_takes_the_handed_route_without_timing_it(monkeypatch):
     assert products.checked_route("onednn") == expected
 
 
-def test_a_probe_is_kept_for_the_machine(monkeypatch, cache):
+def test_a_probe_is_kept_for_the_machine_and_made_again_when_asked(monkeypatch, cache):
     planted(monkeypatch, speedup=3.0)
     first = products.load_probe()
-    monkeypatch.setattr(products, "measure", lambda: pytest.fail("measured again"))
-    assert products.load_probe() == first
-    assert products.chosen_route() == first.route
+    planted(monkeypatch, speedup=4.0)
+    with monkeypatch.context() as context:
+        context.setattr(products, "measure", lambda: pytest.fail("measured again"))
+        assert products.load_probe() == first
+        assert products.chosen_route() == first.route
     (kept,) = cache.iterdir()
-    assert json.loads(kept.read_text())["speedup"] == first.speedup
+    assert json.loads(kept.read_text())["speedup"] == first.speedup == 3.0
+    assert products.load_probe(again=True) != first
+    assert products.load_probe() == products.measure()
 
 
-def test_another_torch_is_measured_anew(monkeypatch, cache):
-    planted(monkeypatch)
-    products.load_probe()
-    monkeypatch.setattr(torch, "__version__", "9.9.9")
-    products.load_probe()
-    assert len(list(cache.iterdir())) == 2
-
-
-def test_a_processor_of_the_same_name_that_can_do_more_is_measured_anew(monkeypatch, cache, tmp_path):
+def test_another_torch_or_a_processor_of_the_same_name_that_can_do_more_is_measured_anew(monkeypatch, cache, tmp_path):
     planted(monkeypatch)
     for number, flags in enumerate(("flags\t\t: fpu avx512f", "flags\t\t: fpu avx512f amx_bf16", "nothing of it")):
         monkeypatch.setattr(products, "CPUINFO", tmp_path / str(number))
@@ -104,29 +100,20 @@ def test_a_processor_of_the_same_name_that_can_do_more_is_measured_anew(monkeypa
     assert len(list(cache.iterdir())) == 3
     monkeypatch.setattr(products, "CPUINFO", tmp_path / "none")
     assert products.probe_file() in cache.iterdir()
-
-
-def test_a_probe_is_made_again_when_asked_and_kept(monkeypatch):
-    planted(monkeypatch, speedup=3.0)
+    monkeypatch.setattr(torch, "__version__", "9.9.9")
     products.load_probe()
-    planted(monkeypatch, speedup=4.0)
-    assert products.load_probe() != products.load_probe(again=True)
-    assert products.load_probe() == products.measure()
+    assert len(list(cache.iterdir())) == 4
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"route": "onednn"}', '{"cpu": 1, "route": "x", "nonsense": 2}'])
-def test_a_spoilt_file_is_measured_over(monkeypatch, cache, content):
+def test_a_spoilt_file_is_measured_over_and_a_cache_that_cannot_be_written_costs_that_only(monkeypatch, cache, content):
     planted(monkeypatch, speedup=2.5)
     first = products.load_probe()
     (kept,) = cache.iterdir()
     kept.write_text(content)
     assert products.load_probe() == first
     assert json.loads(kept.read_text())["speedup"] == first.speedup
-
-
-def test_a_cache_that_cannot_be_written_costs_a_measurement_only(monkeypatch, cache):
-    planted(monkeypatch)
-    cache.write_text("a file where the folder should be")
+    monkeypatch.setattr(products, "CACHE", kept)  # a file where the folder should be
     assert products.load_probe() == products.measure()
 
 

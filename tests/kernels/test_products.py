@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.kernels import products
 from harness.kernels.products import Precision, Products, Route, current, linear, using
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CPU = torch.device("cpu")
 
 
 def switch():
@@ -56,55 +56,38 @@ def test_products_of_float32_are_float32_on_every_exact_route(exact_route):
     assert error(out - 1, a, b) < 2e-6
 
 
-def test_the_switch_is_on_within_a_product_alone():
-    before, seen = switch(), []
-    chosen = Products(route="onednn")
-    with chosen.switched(CPU):
-        seen.append(switch())
-        chosen.mm(*pair())
-        seen.append(switch())  # a product within leaves it on
-    assert seen == ["bf16", "bf16"]
-    assert switch() == before
-
-
-def test_every_product_finds_the_switch_on():
-    a, b = pair()
-    chosen = Products(route="onednn")
+def test_every_product_finds_the_switch_on_and_it_is_put_back_after_an_error_too():
+    before, chosen, (a, b) = switch(), Products(route="onednn"), pair()
     with Noted() as noted:
         chosen.mm(a, b)
         chosen.mm_(torch.empty(40, 700), a, b)
         chosen.addmm_(torch.zeros(40, 700), a, b)
-    assert noted.products == [("mm", 40, "bf16"), ("mm", 40, "bf16"), ("addmm_", 40, "bf16")]
+        assert switch() == before
+        with chosen.switched(CPU):
+            chosen.mm(a, b)
+            assert switch() == "bf16"  # a product within leaves it on
+    assert noted.products == [(name, 40, "bf16") for name in ("mm", "mm", "addmm_", "mm")]
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        chosen.mm(torch.ones(2, 3), torch.ones(2, 3))
+    assert switch() == before
 
 
 @pytest.mark.parametrize(
-    ("chosen", "expected"),
+    ("chosen", "device", "expected"),
     [
-        (Products(), "ieee"),
-        (Products(precision="bf16"), "ieee"),
-        (Products(precision="tf32"), "tf32"),
-        (Products(precision="tf32", route="onednn"), "tf32"),  # a route of the CPU
+        (Products(), "cuda", "ieee"),
+        (Products(precision="bf16"), "cuda", "ieee"),
+        (Products(precision="tf32"), "cuda", "tf32"),
+        (Products(precision="tf32", route="onednn"), "cuda", "tf32"),  # a route of the CPU
+        (Products(precision="tf32", route="onednn"), "meta", None),
     ],
 )
-def test_a_gpu_multiplies_in_the_precision_that_is_said(chosen, expected):
+def test_a_gpu_multiplies_in_the_precision_that_is_said_and_other_devices_have_no_switch(chosen, device, expected):
     before, cpu = gpu_switches(), switch()
-    with chosen.switched(CUDA):
-        assert gpu_switches() == (expected, expected)
+    with chosen.switched(torch.device(device)):
+        assert gpu_switches() == ((expected, expected) if expected else before)
         assert switch() == cpu
     assert gpu_switches() == before
-
-
-def test_other_devices_have_no_switch():
-    before = switch(), *gpu_switches()
-    with Products(precision="tf32", route="onednn").switched(torch.device("meta")):
-        assert (switch(), *gpu_switches()) == before
-
-
-def test_the_switch_is_put_back_after_an_error():
-    before = switch()
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        Products(route="onednn").mm(torch.ones(2, 3), torch.ones(2, 3))
-    assert switch() == before
 
 
 @pytest.mark.parametrize("chosen", [Products(), Products(precision="tf32"), Products(precision="bf16")])
@@ -121,18 +104,13 @@ def test_the_default_route_is_float32_whatever_torch_was_allowed(chosen, allowed
         torch.backends.mkldnn.matmul.fp32_precision = torchs
 
 
-def test_what_enters_products():
-    single, double, half = (torch.empty(0, dtype=d) for d in (torch.float32, torch.float64, torch.bfloat16))
-    assert [Products(precision="bf16").dtype(x) for x in (single, double, half)] == [
-        half.dtype,
-        double.dtype,
-        half.dtype,
-    ]
-    assert [Products(precision="tf32").dtype(x) for x in (single, double, half)] == [
-        single.dtype,
-        double.dtype,
-        half.dtype,
-    ]
+def test_what_may_be_asked_for_and_what_then_enters_products():
+    assert get_args(Precision) == ("fp32", "tf32", "bf16")
+    assert get_args(Route) == ("default", "onednn")
+    single, double, half = (torch.empty(0, dtype=dtype) for dtype in (torch.float32, torch.float64, torch.bfloat16))
+    for precision, of_single in (("bf16", half.dtype), ("tf32", single.dtype)):
+        chosen = Products(precision=precision)
+        assert [chosen.dtype(x) for x in (single, double, half)] == [of_single, double.dtype, half.dtype]
 
 
 def test_bfloat16_products_add_up_in_float32(monkeypatch):
@@ -147,27 +125,22 @@ def test_bfloat16_products_add_up_in_float32(monkeypatch):
     assert held < 0.5  # 100 products of which none is lost beside 1000: in bfloat16, a quarter of each would be
 
 
-@pytest.mark.parametrize(("cached", "pieces"), [(7 * 700, [7] * 5 + [5]), (699, [1] * 40)])
-def test_the_cpu_adds_bfloat16_products_by_pieces(monkeypatch, cached, pieces):
+@pytest.mark.parametrize(
+    ("cached", "place", "expected"),
+    [
+        (7 * 700, torch.Tensor, [("mm", rows, "none") for rows in [7] * 5 + [5]]),
+        (699, torch.Tensor, [("mm", 1, "none")] * 40),
+        (699, SaysCuda, [("addmm", 40, "none")]),
+    ],
+)
+def test_the_cpu_adds_bfloat16_products_by_pieces_and_a_gpu_to_float32_at_once(monkeypatch, cached, place, expected):
     monkeypatch.setattr(products, "CACHED", cached)
     a, b = pair(torch.bfloat16)
+    out = torch.ones(40, 700).as_subclass(place)
     with Noted() as noted:
-        Products().addmm_(torch.zeros(40, 700), a, b)
-    assert noted.products == [("mm", rows, "none") for rows in pieces]
-
-
-def test_a_gpu_adds_bfloat16_products_to_float32_at_once():
-    a, b = (factor.as_subclass(SaysCuda) for factor in pair(torch.bfloat16))
-    out = torch.ones(40, 700).as_subclass(SaysCuda)
-    with Noted() as noted:
-        Products().addmm_(out, a, b)
-    assert noted.products == [("addmm", 40, "none")]
-    assert error((out - 1).as_subclass(torch.Tensor), a.as_subclass(torch.Tensor), b.as_subclass(torch.Tensor)) < 1e-6
-
-
-def test_what_may_be_asked_for():
-    assert get_args(Precision) == ("fp32", "tf32", "bf16")
-    assert get_args(Route) == ("default", "onednn")
+        Products().addmm_(out, a.as_subclass(place), b.as_subclass(place))
+    assert noted.products == expected
+    assert place is torch.Tensor or error((out - 1).as_subclass(torch.Tensor), a, b) < 1e-6
 
 
 def test_products_are_chosen_within_a_context():
@@ -191,44 +164,44 @@ def test_with_beta_0_it_does_not_matter_what_was_there(dtype, place):
     assert out.tolist() == [[0.0, 2.0, 4.0, 6.0], [8.0, 10.0, 12.0, 14.0]]
 
 
-def layer(dtype=torch.float32):
-    """x (2, 3, 5), weight (7, 5) and bias (7,) that ask for gradients, and an upstream gradient."""
+def layer(dtype=torch.float32, leaves=3):
+    """x (2, 3, 5), weight (7, 5) and bias (7,), or the first two, that ask for gradients, and an upstream gradient."""
     generator = torch.Generator().manual_seed(0)
     shapes = (2, 3, 5), (7, 5), (7,), (2, 3, 7)
-    *leaves, upstream = (torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes)
-    return [leaf.requires_grad_() for leaf in leaves], upstream
+    *made, upstream = (torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes)
+    return [leaf.requires_grad_() for leaf in made[:leaves]], upstream
 
 
-@pytest.mark.parametrize("with_bias", [False, True])
+with_bias_or_without = pytest.mark.parametrize("leaves", [2, 3], ids=["no bias", "bias"])
+
+
+@with_bias_or_without
 @pytest.mark.parametrize(
     ("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.float64), ("bf16", torch.bfloat16)]
 )
-def test_a_linear_map_that_is_not_rounded_is_torchs(precision, dtype, with_bias):
-    leaves, upstream = layer(dtype)
-    leaves = leaves if with_bias else leaves[:2]
+def test_a_linear_map_that_is_not_rounded_is_torchs(precision, dtype, leaves):
+    given, upstream = layer(dtype, leaves)
     with using(Products(precision=precision)):
-        found = linear(*leaves)
-        gradients = torch.autograd.grad(found, leaves, upstream)
-    expected = functional.linear(*leaves)
-    assert torch.equal(found, expected)
-    for a, b in zip(gradients, torch.autograd.grad(expected, leaves, upstream), strict=True):
-        assert torch.equal(a, b)
+        found = linear(*given)
+        gradients = torch.autograd.grad(found, given, upstream)
+    expected = functional.linear(*given)
+    theirs = torch.autograd.grad(expected, given, upstream)
+    assert all(torch.equal(a, b) for a, b in zip((found, *gradients), (expected, *theirs), strict=True))
 
 
-@pytest.mark.parametrize("with_bias", [False, True])
+@with_bias_or_without
 @pytest.mark.parametrize(("precision", "entered"), [("bf16", torch.bfloat16), ("tf32", torch.float32)])
-def test_a_linear_map_is_multiplied_in_the_precision_of_the_moment(precision, entered, with_bias):
-    leaves, upstream = layer()
-    leaves = leaves if with_bias else leaves[:2]
+def test_a_linear_map_is_multiplied_in_the_precision_of_the_moment(precision, entered, leaves):
+    given, upstream = layer(leaves=leaves)
     with using(Products(precision=precision)):
-        found = linear(*leaves)
-    x, weight, above = (t.detach().to(entered) for t in (leaves[0].flatten(0, 1), leaves[1], upstream.flatten(0, 1)))
+        found = linear(*given)
+    x, weight, above = (t.detach().to(entered) for t in (given[0].flatten(0, 1), given[1], upstream.flatten(0, 1)))
     product = (x @ weight.t()).float().view(2, 3, 7)
     assert found.dtype == torch.float32
-    assert torch.equal(found, product + leaves[2] if with_bias else product)
-    gradients = torch.autograd.grad(found, leaves, upstream)  # as the forward pass did
+    assert torch.equal(found, product + given[2] if leaves == 3 else product)
+    gradients = torch.autograd.grad(found, given, upstream)  # as the forward pass did
     expected = [(above @ weight).float().view(2, 3, 5), (above.t() @ x).float(), upstream.sum((0, 1))]
-    for a, b in zip(gradients, expected[: len(leaves)], strict=True):
+    for a, b in zip(gradients, expected[:leaves], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
 
 
@@ -244,7 +217,7 @@ def test_a_linear_map_of_no_rows_has_no_rows(precision):
 
 
 def test_a_linear_map_takes_the_route_of_the_moment_there_and_back():
-    (x, weight, _), upstream = layer()
+    (x, weight), upstream = layer(leaves=2)
     with Noted() as noted:
         with using(Products(precision="tf32", route="onednn")):
             found = linear(x, weight)

@@ -6,7 +6,7 @@ import oracles
 import pytest
 import torch
 
-from harness.distributions import LOGIT_MAPS, BinaryLogLoss, Logits, Mixture, log_prior
+from harness.distributions import LOGIT_MAPS, BinaryLogLoss, Mixture, log_prior
 from harness.kernels import reference, reference_only
 
 B, T, E, V = 2, 3, 4, 9
@@ -53,30 +53,33 @@ def oracle_log_probs(facets, scores, weight, bias, partitions, logit_map, log_ep
     return torch.stack(rows).view(B, T, V)
 
 
+@pytest.mark.parametrize("log_epsilon", [None, 0.05])
 @pytest.mark.parametrize(("partitions", "logit_map", "with_bias"), CASES)
-def test_log_probs_and_nll_equal_the_loops_in_float64(partitions, logit_map, with_bias):
-    facets, scores, weight, bias = make(partitions, with_bias)
-    mixture = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions, logit_map=LOGIT_MAPS[logit_map])
-    expected = oracle_log_probs(facets, scores, weight, bias, partitions, logit_map)
-    expected_nll = -expected.gather(-1, targets()[..., None])[..., 0]
+def test_it_equals_the_loops_in_float64_and_its_gradients_autograd_through_them(
+    partitions, logit_map, with_bias, log_epsilon
+):
+    given = make(partitions, with_bias)
+    facets, scores, weight, bias = given
+    options = {"partitions": partitions, "logit_map": LOGIT_MAPS[logit_map], "log_epsilon": log_epsilon}
+    mixture = Mixture(facets, log_prior(scores), weight, bias, **options)
+    expected = oracle_log_probs(*given, partitions, logit_map)
+    if log_epsilon is not None:
+        expected = (expected.exp() + log_epsilon).log()
+        by_loops = oracle_log_probs(*given, partitions, logit_map, log_epsilon)
+        torch.testing.assert_close(by_loops, expected, rtol=0, atol=1e-12)
+    nll = -expected.gather(-1, targets()[..., None])[..., 0]
     torch.testing.assert_close(mixture.log_probs(), expected, rtol=0, atol=1e-9)
-    torch.testing.assert_close(mixture.nll(targets()), expected_nll, rtol=0, atol=1e-9)
-    torch.testing.assert_close(mixture.mean_nll(targets()), expected_nll.mean(), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize(("partitions", "logit_map", "with_bias"), CASES)
-def test_gradients_of_the_weighted_mean_equal_autograd_through_the_loops(partitions, logit_map, with_bias):
-    inputs = make(partitions, with_bias)
-    facets, scores, weight, bias = inputs
+    torch.testing.assert_close(mixture.nll(targets()), nll, rtol=0, atol=1e-9)
+    torch.testing.assert_close(mixture.mean_nll(targets()), nll.mean(), rtol=0, atol=1e-9)
     token_weight = torch.tensor([[0.0, 1.0, 2.0], [0.5, 1.0, 3.0]], dtype=torch.float64)
-    mixture = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions, logit_map=LOGIT_MAPS[logit_map])
-    picked = oracle_log_probs(facets, scores, weight, bias, partitions, logit_map).gather(-1, targets()[..., None])
-    expected = -(token_weight * picked[..., 0]).sum() / 7.5
-    wanted = [tensor for tensor in inputs if tensor is not None]
-    ours = torch.autograd.grad(mixture.mean_nll(targets(), token_weight), wanted)
-    theirs = torch.autograd.grad(expected, wanted)
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    inputs = [tensor for tensor in given if tensor is not None]
+    for ours, theirs in (
+        (mixture.mean_nll(targets()), nll.mean()),
+        (mixture.mean_nll(targets(), token_weight), (token_weight * nll).sum() / 7.5),
+    ):
+        gradients = (torch.autograd.grad(loss, inputs, retain_graph=True) for loss in (ours, theirs))
+        for a, b in zip(*gradients, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
 
 def test_float32_agrees_with_the_loops_to_1e_5():
@@ -87,40 +90,9 @@ def test_float32_agrees_with_the_loops_to_1e_5():
     torch.testing.assert_close(mixture.log_probs().double(), expected, rtol=0, atol=1e-5)
 
 
-def test_a_target_of_probability_below_1e_30_has_an_exact_nll():
-    # One component, two words, logits 0 and 100: nll of the first = log(1 + e^100) = 100 in float64 (e^-100 = 4e-44).
-    mixture = Mixture(torch.ones(1, 1, 1, 1), None, torch.tensor([[0.0], [100.0]]))
-    assert mixture.nll(torch.tensor([[0]])).item() == pytest.approx(100.0, abs=1e-5)
-
-
 def test_log_prior_of_bfloat16_scores_is_normalised_in_float32():
     scores = torch.randn(50, 1, 7, generator=torch.Generator().manual_seed(0)).bfloat16()
     assert (log_prior(scores).exp().sum(-1) - 1).abs().max() < 1e-6
-
-
-def test_logits_is_log_softmax_of_its_scores():
-    # log_softmax([0, ln 2, ln 5]) = [ln 1/8, ln 2/8, ln 5/8]
-    distribution = Logits(torch.tensor([[[0.0, math.log(2), math.log(5)]]], dtype=torch.float64))
-    expected = torch.tensor([[[1 / 8, 2 / 8, 5 / 8]]], dtype=torch.float64).log()
-    torch.testing.assert_close(distribution.log_probs(), expected)
-    assert distribution.mean_nll(torch.tensor([[2]])).item() == pytest.approx(math.log(8 / 5))
-
-
-@pytest.mark.parametrize("kind", ["mixture", "logits"])
-def test_aux_loss_is_added_to_the_training_loss_only(kind):
-    z = torch.zeros(1, 1, 2)
-    distribution = (
-        Logits(z, aux_loss=0.25) if kind == "logits" else Mixture(z.unsqueeze(2), None, torch.eye(2), aux_loss=0.25)
-    )
-    target = torch.tensor([[1]])
-    assert distribution.mean_nll(target).item() == pytest.approx(math.log(2))
-    assert distribution.training_loss(target).item() == pytest.approx(math.log(2) + 0.25)
-
-
-@pytest.mark.parametrize("partitions", [(2,), (1, 1), (1, 1, 1, 1), (0, 3)])
-def test_facets_that_do_not_fit_the_partitions_are_refused(partitions):
-    with pytest.raises(ValueError, match="do not fit"):
-        Mixture(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3), torch.zeros(5, 2), partitions=partitions)
 
 
 def test_any_increasing_function_may_bend_the_logits():
@@ -132,34 +104,13 @@ def test_any_increasing_function_may_bend_the_logits():
     assert mixture.nll(torch.tensor([[2]])).item() == pytest.approx(math.log(8 / 5), abs=1e-12)
 
 
-@pytest.mark.parametrize("partitions", [(1,), (4,), (1, 1, 1), (2, 3)])
-def test_log_epsilon_adds_to_every_probability(partitions):
-    facets, scores, weight, bias = make(partitions, True)
-    exact = oracle_log_probs(facets, scores, weight, bias, partitions, "identity")
-    expected = (exact.exp() + 0.05).log()
-    at_targets = expected.gather(-1, targets()[..., None])[..., 0]
-    mixture = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions, log_epsilon=0.05)
-    torch.testing.assert_close(mixture.log_probs(), expected, rtol=0, atol=1e-9)
-    torch.testing.assert_close(mixture.nll(targets()), -at_targets, rtol=0, atol=1e-9)
-    torch.testing.assert_close(mixture.mean_nll(targets()), -at_targets.mean(), rtol=0, atol=1e-9)
-    inputs = (facets, scores, weight, bias)
-    theirs = torch.autograd.grad(-at_targets.mean(), inputs)
-    for a, b in zip(torch.autograd.grad(mixture.mean_nll(targets()), inputs), theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
-
-
-def test_the_loops_add_log_epsilon_too():
-    facets, scores, weight, bias = make((1, 1), True)
-    args = (facets, scores, weight, bias, (1, 1), "identity")
-    expected = (oracle_log_probs(*args).exp() + 0.05).log()
-    torch.testing.assert_close(oracle_log_probs(*args, log_epsilon=0.05), expected, rtol=0, atol=1e-12)
-
-
-def test_log_epsilon_is_the_floor_of_a_probability():
-    # p = e^-100 of two words, so nll = -log(e^-100 + 1e-8) = 8 ln 10
-    mixture = Mixture(torch.ones(1, 1, 1, 1), None, torch.tensor([[0.0], [100.0]]), log_epsilon=1e-8)
-    assert mixture.nll(torch.tensor([[0]])).item() == pytest.approx(8 * math.log(10), abs=1e-5)
-    assert mixture.log_probs()[0, 0, 0].item() == pytest.approx(-8 * math.log(10), abs=1e-5)
+def test_a_target_of_probability_below_1e_30_has_an_exact_nll_of_which_log_epsilon_is_the_floor():
+    # two words, logits 0 and 100: nll of the first = log(1 + e^100) = 100 in float64 (e^-100 = 4e-44); with an epsilon
+    # -log(e^-100 + 1e-8) = 8 ln 10
+    for log_epsilon, expected in ((None, 100.0), (1e-8, 8 * math.log(10))):
+        mixture = Mixture(torch.ones(1, 1, 1, 1), None, torch.tensor([[0.0], [100.0]]), log_epsilon=log_epsilon)
+        assert mixture.nll(torch.tensor([[0]])).item() == pytest.approx(expected, abs=1e-5)
+        assert mixture.log_probs()[0, 0, 0].item() == pytest.approx(-expected, abs=1e-5)
 
 
 def binary_log_loss(*probabilities, positions=1, aux_loss=0.0):

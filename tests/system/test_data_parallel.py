@@ -40,6 +40,7 @@ TRANSFORMER = ComponentSpec(
 CASES = {  # Adam's eps: its default makes whole steps of the rounding of a gradient that is zero, a key's bias'
     "lstm softmax": (LSTM, ComponentSpec(name="softmax"), {"clip": 0.2}),
     "lstm mos": (LSTM, ComponentSpec(name="mos", params={"num_mixtures": 3}), {"momentum": 0.5}),
+    "lstm mos tied": (LSTM, ComponentSpec(name="mos", params={"num_mixtures": 3, "tie_weights": True}), {}),
     "lstm mos with a z-loss": (LSTM, ComponentSpec(name="mos", params={"num_mixtures": 3}), {"z_loss": 0.1}),
     "lstm mos in parts": (LSTM, ComponentSpec(name="mos", params={"num_mixtures": 3}), {"accumulation": 2}),
     "transformer mfs": (TRANSFORMER, ComponentSpec(name="mfs", params={"num_partitions": 2, "window": 1}), {}),

@@ -1,0 +1,347 @@
+"""What heads have in common, a row for each case: parameters by formula, how matrices start, what is refused."""
+
+import itertools
+import math
+import re
+
+import pytest
+import torch
+from handmade import count
+from small_heads import D, E, V, assert_fills, assert_independent, assert_scaled, load, make, states
+from torch import nn
+
+from harness.protocols import Hidden
+
+DOC, POSTER, MFS = (3, 4, 5), (3, 4, 6, 5), (3, 4, 6)  # widths of the layers, bottom to top
+OUTPUT = V * E + V
+SINGLE = ("softmax", "sigsoftmax", "gss", "nce", "plif")
+EPSILON = "expected a log_epsilon between 0 and 1"
+
+
+def sizes_of_one_softmax():
+    """A softmax's; c and k of gss are numbers; plif has a slope for each piece."""
+    for name, more in [*((name, {}) for name in SINGLE[:-1]), *(("plif", {"num_pieces": M}) for M in (1, 8))]:
+        pieces, projection = more.get("num_pieces", 0), {"projection": True, "layer_dims": (9, D)}
+        yield name, more, OUTPUT + pieces
+        yield name, {**more, "bias": False}, V * E + pieces
+        yield name, {**more, "tie_weights": True}, OUTPUT + pieces
+        yield name, {**more, **projection}, OUTPUT + pieces + D * E + E
+        yield name, {**more, **projection, "bias": False}, V * E + pieces + D * E + E
+    yield "softmax", {**projection, "d_embed": 3}, D * 3 + 3 + V * 3 + V
+
+
+def sizes_of_mixtures():
+    """D K d + K d + D K, and the output matrix and bias; no prior for K = 1."""
+    for K in (1, 2, 5):
+        given = {"num_mixtures": K, "layer_dims": (9, D)}
+        facets, prior, prior_bias = D * K * E + K * E, *((D * K, K) if K > 1 else (0, 0))
+        for name in ("mos", "moc"):
+            yield name, given, facets + prior + OUTPUT
+            yield name, {**given, "prior_bias": True}, facets + prior + prior_bias + OUTPUT
+            yield name, {**given, "bias": False}, facets + prior + V * E
+            yield name, {**given, "d_embed": 3}, D * K * 3 + K * 3 + prior + V * 3 + V
+        yield "mos", {**given, "gate": "constant"}, facets + OUTPUT
+        yield "mos", {**given, "gate": "static"}, facets + prior_bias + OUTPUT
+
+
+def sizes_of_doc():
+    """A_m and a_m of each layer's components, D J for the gate; no gate for J = 1. By default Takase's (15, 5)."""
+
+    def layer(width, J):
+        return J * (width * E + E)
+
+    for components, expected in (
+        ((1,), layer(5, 1)),
+        ((4,), layer(5, 4) + 5 * 4),
+        ((3, 2), layer(5, 3) + layer(4, 2) + 5 * 5),
+        ([3, 2], layer(5, 3) + layer(4, 2) + 5 * 5),
+        ((1, 0, 2), layer(5, 1) + layer(3, 2) + 5 * 3),
+        ((0, 1), layer(4, 1)),
+        ((0, 0, 2), layer(3, 2) + 5 * 2),
+        ({"top": 3, "second": 2}, layer(5, 3) + layer(4, 2) + 5 * 5),
+        ({"third": 2, "top": 1}, layer(5, 1) + layer(3, 2) + 5 * 3),
+        ({"second": 1}, layer(4, 1)),
+    ):
+        yield "doc", {"components": components, "layer_dims": DOC}, expected + OUTPUT
+        yield "doc", {"components": components, "layer_dims": DOC, "bias": False}, expected + V * E
+    yield "doc", {"layer_dims": DOC}, layer(5, 15) + layer(4, 5) + 5 * 20 + OUTPUT
+    narrow = 2 * (5 * 3 + 3) + (4 * 3 + 3) + 5 * 3 + V * 3 + V
+    yield "doc", {"components": (2, 1), "layer_dims": DOC, "d_embed": 3}, narrow
+
+
+def sizes_of_the_posters_heads():
+    """doc_poster: a facet D_l d + d for each layer, the gate g K + K with g the widths' sum. mfs: with the layers' own
+    widths, (w + 1) sum_l D_l in the place of I d. No gate for K = 1.
+    """
+    two = (6 * E + E) + (5 * E + E) + (6 + 5) * 2 + 2 + V * E
+    for given, expected in (
+        ({}, (4 * E + E) + (6 * E + E) + (5 * E + E) + (4 + 6 + 5) * 3 + 3 + V * E),
+        ({"num_mixtures": 1}, 5 * E + E + V * E),
+        ({"num_mixtures": 2}, two),
+        ({"num_mixtures": 4}, (3 + 4 + 6 + 5) * E + 4 * E + (3 + 4 + 6 + 5) * 4 + 4 + V * E),
+        ({"num_mixtures": 2, "bias": True}, two + V),
+        ({"num_mixtures": 2, "tie_weights": True}, two),
+    ):
+        yield "doc_poster", {**given, "layer_dims": POSTER}, expected
+    plain = V * E + (3 * 13 * E + E) + 6 * ((6 + E) * E + E) + ((6 + E) * 3 + 3)
+    for given, more in (({}, 0), ({"bias": True}, V), ({"norm_inputs": True}, 0), ({"tie_weights": True}, 0)):
+        yield "mfs", {**given, "layer_dims": MFS}, plain + more
+    num_mixtures, layers = (1, 1, 1, 4, 3, 3, 3, 2), (1, 3, 1, 1, 3, 1, 3, 1)
+    windows, partitions = (0, 2, 0, 0, 2, 0, 2, 1), (1, 1, 4, 1, 1, 4, 4, 3)
+    for K, H, w, P in zip(num_mixtures, layers, windows, partitions, strict=True):
+        for widths in ((6, 6, 6), MFS, DOC):
+            multi_input = H * (w + 1) > 1
+            query = widths[-1] + E if multi_input else widths[-1]
+            block = (w + 1) * sum(widths[-H:]) * E + E if multi_input else 0
+            gate = query * K + K if K > 1 else 0
+            given = {"num_mixtures": K, "num_input_layers": H, "window": w, "num_partitions": P, "layer_dims": widths}
+            yield "mfs", given, V * E + block + (P + K - 1) * (query * E + E) + gate
+
+
+def sizes_of_mixtape():
+    """H 4 E D; U 3 d_gate D; u 3 D; v d_gate and e 3 for each gate, of which there are R + 1; W and b."""
+
+    def parts(d_gate, R, V=20):
+        return 4 * E * D + 3 * d_gate * D + 3 * D + (R + 1) * (d_gate + 3) + V * E + V
+
+    of_20_words = {"layer_dims": (9, D), "vocab_size": 20}
+    for own_gates, R in ((0.0, 0), (0.1, 2), (0.13, 3), (0.5, 10), (1.0, 20)):  # R: own_gates V to the nearest
+        given = {"d_gate": 3, "own_gates": own_gates, **of_20_words}
+        yield "mixtape", given, parts(3, R)
+        yield "mixtape", {**given, "bias": False}, parts(3, R) - 20
+        yield "mixtape", {**given, "tie_weights": True}, parts(3, R)
+    yield "mixtape", of_20_words, parts(32, 2)  # by default gates 32 wide for a tenth of the words
+
+
+FORMULAS = sizes_of_one_softmax, sizes_of_mixtures, sizes_of_doc, sizes_of_the_posters_heads, sizes_of_mixtape
+SIZES = [row for sizes in FORMULAS for row in sizes()]
+
+
+@pytest.mark.parametrize(("name", "given", "expected"), SIZES, ids=str)
+def test_parameters_follow_the_formulas_of_heads_md(name, given, expected):
+    assert count(make(name, **given)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "matrices", "near"),
+    [
+        *((name, {"projection": True}, "output facet", (0.98, 0.05)) for name in SINGLE),
+        *((name, {"num_mixtures": 20}, "output latent prior", (0.98, 0.05)) for name in ("mos", "moc")),
+        ("doc", {"components": (4, 2)}, "output latents.0 latents.1 prior", (0.98, 0.1)),
+        ("mixtape", {"d_gate": 20}, "output latent gate_hidden gate_context", (0.95, 0.15)),
+    ],
+)
+def test_matrices_start_xavier_uniform(name, params, matrices, near):
+    head = make(name, layer_dims=(9, 30, 40), embedding=60, vocab_size=400, dtype=None, **params)
+    for matrix in matrices.split():
+        weight = head.get_submodule(matrix).weight
+        assert_fills(weight, math.sqrt(6 / sum(weight.shape)), nearly=near[0], rel=near[1])
+
+
+def assert_torchs_default(layers):
+    for layer in layers:
+        assert_fills(layer.weight, 1 / math.sqrt(layer.in_features))
+        assert 0 < layer.bias.abs().max() <= 1 / math.sqrt(layer.in_features)
+
+
+TOP = {"num_input_layers": 1, "window": 0}  # mfs without Multi-input
+with_facets = pytest.mark.parametrize(("name", "given"), [("mfs", {}), ("mfs", TOP), ("doc_poster", {})], ids=str)
+
+
+@with_facets
+def test_facets_of_the_embeddings_width_start_as_their_state_with_noise_on_all_but_the_last(name, given):
+    head = make(name, layer_dims=(40, 40, 40), embedding=40, dtype=None, **given)
+    *noisy, last = head.facets
+    state = torch.eye(*last.weight.shape)  # [identity | 0]
+    assert torch.equal(last.weight, state)
+    noises = [(facet.weight - state).detach() for facet in noisy]
+    for noise in noises:
+        assert 4.9e-5 < noise.max().item() <= 5.01e-5  # 1e-4 (U(0, 1) - 0.5), on 1: rounded to 6e-8
+        assert -5.01e-5 <= noise.min().item() < -4.9e-5
+        assert abs(noise.mean().item()) < 5 * 1e-4 / math.sqrt(12 * noise.numel())
+    assert not torch.equal(*noises[:2])
+    assert not any(facet.bias.any() for facet in head.facets)
+    assert_torchs_default([head.prior, *([head.block] if (name, given) == ("mfs", {}) else [])])
+    only = make(name, num_mixtures=1, **given, **({"num_partitions": 1} if name == "mfs" else {})).facets[0].weight
+    assert torch.equal(only, torch.eye(*only.shape, dtype=torch.float64))
+
+
+@with_facets
+def test_facets_of_another_width_the_block_and_the_gate_keep_torchs_default(name, given):
+    head = make(name, layer_dims=(30, 60, 40), embedding=60, vocab_size=7, dtype=None, **given)
+    facets = list(head.facets)
+    if name == "doc_poster":
+        state = facets.pop(1)  # of the layer whose width is the embedding's
+        assert (state.weight - torch.eye(60)).abs().max() <= 5.01e-5
+        assert not state.bias.any()
+    assert_torchs_default([*facets, head.prior, *([head.block] if (name, given) == ("mfs", {}) else [])])
+
+
+@pytest.mark.parametrize("name", ["mfs", "doc_poster"])
+@pytest.mark.parametrize("draw", [0.0, 1.0])
+def test_the_noise_of_a_facet_spans_half_a_ten_thousandth_to_either_side(monkeypatch, name, draw):
+    monkeypatch.setattr(torch, "rand_like", lambda tensor: torch.full_like(tensor, draw))
+    alone = {"num_partitions": 1, **TOP} if name == "mfs" else {}
+    first = make(name, layer_dims=(E, E), num_mixtures=2, **alone).facets[0].weight
+    expected = torch.eye(E, dtype=torch.float64) + 1e-4 * (draw - 0.5)
+    torch.testing.assert_close(first.detach(), expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(("name", "params"), [("doc", {"components": (1, 1)}), ("doc_poster", {"num_mixtures": 2})])
+def test_fewer_layers_than_a_head_was_built_for_are_an_error(name, params):
+    with pytest.raises(ValueError, match="zip"):
+        make(name, layer_dims=(5, 5), **params)(states(widths=(5,)))
+
+
+@pytest.mark.parametrize(("name", "num_mixtures"), [("mos", 3), ("moc", 1)])  # one facet is dropped as it is, not mixed
+def test_dropout_acts_in_training_only_and_scales_what_it_keeps(name, num_mixtures):
+    head, hidden = make(name, num_mixtures=num_mixtures, dropout=0.2), states(20, 30)
+    evaluated = head.eval()(hidden).facets_NFE
+    assert torch.equal(evaluated, make(name, num_mixtures=num_mixtures)(hidden).facets_NFE)
+    assert_scaled(head.train()(hidden).facets_NFE, evaluated, 0.2, masks=evaluated.numel())
+
+
+@pytest.mark.parametrize("name", ["mos"])
+def test_dropout_masks_are_independent_over_positions_rows_components_and_units(name):
+    facets_NFE = make(name, num_mixtures=3, dropout=0.5).train()(states(20, 30)).facets_NFE
+    assert_independent(facets_NFE.view(20, 30, 3, E) != 0)
+
+
+@pytest.mark.parametrize("name", ["moc"])
+def test_dropout_masks_of_facets_that_are_mixed_are_independent_too(name):
+    # facets 1/1000 and 1, mixed half and half, doubled where kept: a / 1000 + b, with a and b 1 where kept and 0 else
+    latent = {"latent__weight": 0.0, "latent__bias": [math.atanh(0.001)] * E + [100.0] * E}  # tanh: 0.001 and 1
+    head = load(make(name, num_mixtures=2, dropout=0.5).train(), **latent, prior__weight=0.0)
+    mixed = 1000 * head(states(20, 30)).facets_NFE.view(20, 30, E)
+    second = mixed > 500
+    first = mixed - 1000 * second > 0.5
+    torch.testing.assert_close(mixed, first.double() + 1000 * second, rtol=0, atol=1e-3)
+    assert_independent(torch.stack([first, second], dim=2))
+
+
+@pytest.mark.parametrize("name", ["moc"])
+def test_bfloat16_states_give_bfloat16_facets_and_normalised_probabilities(name):
+    distribution = make(name, num_mixtures=3, dtype=torch.bfloat16)(Hidden((states().layers[-1].bfloat16(),)))
+    assert distribution.facets_NFE.dtype == torch.bfloat16
+    sums = distribution.log_probs().double().exp().sum(-1)
+    torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mos"])
+@pytest.mark.parametrize("gate", ["constant", "static"])
+def test_a_gate_without_context_starts_even_at_every_position(name, gate):
+    log_prior = make(name, num_mixtures=4, gate=gate)(states()).log_prior_NK
+    expected = torch.full((6, 4), -math.log(4), dtype=torch.float64)
+    torch.testing.assert_close(log_prior, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["softmax", "mos"])
+@pytest.mark.parametrize("loss", ["nll", "binary"])
+def test_training_minimises_the_chosen_loss_and_evaluation_the_likelihood(name, loss):
+    # W = 0: p = 1/V for every word, whatever the gate; binary: log V - (V - 1) log(1 - 1/V)
+    expected = {"nll": math.log(V), "binary": math.log(V) - (V - 1) * math.log(1 - 1 / V)}
+    head, targets = make(name, bias=False, loss=loss), torch.tensor([[0, 4, V - 1], [2, 2, 2]])
+    nn.init.zeros_(head.output.weight)
+    distribution = head(states())
+    assert distribution.training_loss(targets).item() == pytest.approx(expected[loss], abs=1e-12)
+    assert distribution.mean_nll(targets).item() == pytest.approx(math.log(V), abs=1e-12)
+
+
+def refusals():
+    """(head, what it is made with, the sentence)."""
+    projection = "projection: the top layer has width 4, the output embedding 6"
+    yield from ((name, {"layer_dims": (E, D)}, projection) for name in SINGLE)
+    yield from ((name, {"compat": {"log_epsilon": 0.0}}, EPSILON) for name in ("softmax", "sigsoftmax", "mos"))
+    for name in ("mos", "moc", "doc", "mixtape"):
+        for dropout in (1.0, 1.5, -0.1):
+            yield name, {"dropout": dropout}, f"dropout must be in [0, 1), got {dropout}"
+    for name in ("mos", "moc", "doc"):
+        yield name, {"d_embed": 0}, "d_embed must be at least 1, got 0"
+        yield name, {"tie_weights": True, "d_embed": E - 1}, "tie_weights: the embedding has width 6, d_embed is 5"
+    at_least_one = {
+        "num_mixtures": ("mos", "moc", "doc_poster", "mfs"),
+        "num_input_layers": ("mfs",),
+        "num_partitions": ("mfs",),
+        "d_gate": ("mixtape",),
+        "num_pieces": ("plif",),
+        "num_noise": ("nce",),
+    }
+    for parameter, names in at_least_one.items():
+        for name, bad in itertools.product(names, (0, -1)):
+            yield name, {parameter: bad}, f"{parameter} must be at least 1, got {bad}"
+    for gate in ("constant", "static"):
+        told = f"prior_bias is possible for gate 'learned' only, got gate '{gate}'"
+        yield "mos", {"prior_bias": True, "gate": gate}, told
+    for components, told in (
+        ((), "at least 1 in total, got ()"),
+        ({}, "at least 1 in total, got ()"),
+        ((0, 0), "at least 1 in total, got (0, 0)"),
+        ({"second": 0}, "at least 1 in total, got (0, 0)"),
+        ((2, -1), "at least 0 each, and at least 1 in total, got (2, -1)"),
+        ((1, 1, 1, 1), "components: 4 layers are named, but the backbone has 3"),
+    ):
+        yield "doc", {"components": components}, told
+    too_deep = {"components": {"third": 1}, "layer_dims": (4, 5)}
+    yield "doc", too_deep, "components: 3 layers are named, but the backbone has 2"
+    yield "doc", {"balance_weight": -0.1}, "balance_weight must be at least 0, got -0.1"
+    yield "doc_poster", {"num_mixtures": 5}, "num_mixtures: 5 layers are read, but the backbone has 4"
+    yield "mfs", {"window": -1}, "window must be at least 0, got -1"
+    yield "mfs", {"num_input_layers": 4}, "num_input_layers: 4 are read, but the backbone has 3"
+    yield "mfs", {"num_partitions": V + 1}, "num_partitions must be at most V = 11, got 12"
+    yield from (("mixtape", {"own_gates": R}, f"own_gates must be in [0, 1], got {R}") for R in (-0.1, 1.1))
+    yield from (("plif", {"bound": bound}, f"bound must be more than 0, got {bound}") for bound in (0.0, -1.0))
+    yield "plif", {"noise": -0.1}, "noise must be at least 0, got -0.1"
+    yield from (("gss", {"k": k}, f"k must be more than 0, got {k}") for k in (0, -0.5, -1))
+
+
+WIDTHS = {"doc": DOC, "doc_poster": POSTER, "mfs": MFS}
+TWO = {"num_mixtures": 2}
+USUAL = {"mos": TWO, "moc": TWO, "doc": {"components": (1, 1)}, "plif": {"num_pieces": 8}}
+
+
+def usual(name, given):
+    return {"layer_dims": WIDTHS.get(name, (9, E)), **USUAL.get(name, {}), **given}
+
+
+@pytest.mark.parametrize(("name", "given", "told"), list(refusals()), ids=str)
+def test_bad_parameters_are_refused(name, given, told):
+    with pytest.raises(ValueError, match=re.escape(told)):
+        make(name, **usual(name, given))
+
+
+GATES = {"prior_bias": True, "gate": "learned"}, {"prior_bias": False, "gate": "constant"}
+
+
+def accepted():
+    for name in ("mos", "moc", "doc"):
+        yield from ((name, given) for given in ({"dropout": 0.0}, {"dropout": 0.99}, {"d_embed": 1}))
+        yield name, {"tie_weights": True, "d_embed": E}
+    for name, values in {
+        "mos": [
+            {"num_mixtures": 1},
+            {"prior_bias": True, "gate": "learned"},
+            {"prior_bias": False, "gate": "constant"},
+        ],
+        "moc": [{"num_mixtures": 1}],
+        "doc": [
+            *({"components": components} for components in ((1, 1, 1), (1,), {"top": 1, "second": 0, "third": 1})),
+            {"components": {"top": 2}, "layer_dims": (5,)},
+            {"components": {"second": 1}, "layer_dims": (4, 5)},
+            {"balance_weight": 0.0},
+        ],
+        "doc_poster": [{"num_mixtures": 1}, {"num_mixtures": 4}],
+        "mfs": [
+            *({parameter: 1} for parameter in ("num_mixtures", "num_input_layers", "num_partitions")),
+            *({"num_input_layers": 3}, {"num_partitions": V}, {"window": 0}),
+        ],
+        "mixtape": [{"d_gate": 1}, {"own_gates": 0.0}, {"own_gates": 1.0}, {"dropout": 0.0}, {"dropout": 0.99}],
+        "plif": [{"num_pieces": 1}, {"bound": 0.5}, {"noise": 0.0}, {"noise": 0.1}],
+    }.items():
+        yield from ((name, given) for given in values)
+
+
+@pytest.mark.parametrize(("name", "given"), list(accepted()), ids=str)
+def test_values_at_the_bounds_are_accepted(name, given):
+    head = make(name, **usual(name, given))
+    widths = usual(name, given)["layer_dims"]
+    assert head(states(widths=widths)).log_probs().shape == (2, 3, V)
