@@ -57,9 +57,10 @@ def killed_before_record():
     def killed(record, runs):
         raise Interrupted
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "save", killed)
-        yield
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 class Halves:

@@ -1,22 +1,31 @@
-"""Optimizers: AdamW of transformers and momentum that is reset, against loops in float64."""
+"""Optimizers: what they are given by a suite, and AdamW of transformers against a loop in float64."""
 
 import math
 
-import handmade
 import pytest
 import torch
-from small import CORPUS, TOKENS, V
+from small import spec
 
-from harness.model import build
-from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.training.optimizers import make_optimizer
 
-SETTINGS = {"lr": 0.01, "epochs": 2, "batch_size": 4, "seq_len": 5}
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "expected"),
+    [
+        ({"optimizer": "sgd", "momentum": 0.5}, torch.optim.SGD, {"lr": 0.5, "momentum": 0.5, "weight_decay": 0.0}),
+        ({"optimizer": "adam", "betas": (0.8, 0.9), "eps": 1e-6}, torch.optim.Adam, {"betas": (0.8, 0.9), "eps": 1e-6}),
+        ({"optimizer": "adamw", "weight_decay": 0.01}, torch.optim.AdamW, {"weight_decay": 0.01, "eps": 1e-8}),
+    ],
+)
+def test_optimizers_take_the_suites_settings(settings, kind, expected):
+    optimizer = make_optimizer(torch.nn.ParameterList([start()]), spec(**settings))
+    assert type(optimizer) is kind
+    assert {key: optimizer.param_groups[0][key] for key in expected} == expected
 
 
-def gradients(steps, scale=1.0):
+def gradients(steps):
     draws = torch.Generator().manual_seed(3)
-    return [scale * torch.randn(3, generator=draws, dtype=torch.float64) for _ in range(steps)]
+    return [torch.randn(3, generator=draws, dtype=torch.float64) for _ in range(steps)]
 
 
 def stepped(optimizer, parameter, given):
@@ -33,9 +42,10 @@ def start(dtype=torch.float64):
     return torch.nn.Parameter(torch.tensor([0.5, -1.5, 2.0], dtype=dtype))
 
 
-def adamw(parameter, **changes):
-    settings = {"optimizer": "adamw_huggingface", "betas": (0.8, 0.95), "eps": 1e-2, "weight_decay": 0.1}
-    return make_optimizer(torch.nn.ParameterList([parameter]), TrainSpec(**{**SETTINGS, **settings, **changes}))
+def adamw(parameter, eps=1e-2, weight_decay=0.1):
+    settings = {"optimizer": "adamw_huggingface", "lr": 0.01, "betas": (0.8, 0.95)}
+    train = spec(**settings, eps=eps, weight_decay=weight_decay)
+    return make_optimizer(torch.nn.ParameterList([parameter]), train)
 
 
 def test_adamw_of_transformers_equals_a_loop_in_float64():
@@ -68,30 +78,3 @@ def test_its_state_goes_on_from_a_saved_one_with_equal_bits():
     again = adamw(cut)
     again.load_state_dict({"state": first.state_dict()["state"], "param_groups": again.state_dict()["param_groups"]})
     assert torch.equal(stepped(again, cut, gradients(10)[4:])[-1], expected)
-
-
-@pytest.mark.parametrize("reset", [False, True])
-def test_momentum_that_is_reset_equals_a_loop_whose_epochs_begin_without(reset, tmp_path):
-    lstm, softmax = ComponentSpec(name="lstm", params={"d_model": 6, "dropout": 0.0}), ComponentSpec(name="softmax")
-    settings = {**SETTINGS, "optimizer": "sgd", "momentum": 0.9, "lr": 0.1}
-    # blocks carry no state: 16 blocks of 5 tokens in 4 segments, the first token of each no target
-    train = TrainSpec(**settings, reset_momentum=reset, batching="blocks")
-    trained = build(lstm, softmax, vocab_size=V, seed=1)
-    handmade.training(trained, CORPUS, train, tmp_path).fit()
-    ours = build(lstm, softmax, vocab_size=V, seed=1)
-    weights = list(ours.parameters())
-    velocity = [torch.zeros_like(each) for each in weights]
-    for _ in range(2):
-        if reset:
-            velocity = [torch.zeros_like(each) for each in weights]
-        for rows in TOKENS[:80].view(16, 5).split(4):
-            hidden = ours.backbone(rows[:, :-1], None).layers[-1]
-            logits = hidden @ ours.head.output.weight.T + ours.head.output.bias
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
-            slopes = torch.autograd.grad(loss, weights)
-            velocity = [0.9 * v + g for v, g in zip(velocity, slopes, strict=True)]
-            with torch.no_grad():
-                for weight, v in zip(weights, velocity, strict=True):
-                    weight -= 0.1 * v
-    for a, b in zip(trained.parameters(), weights, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
