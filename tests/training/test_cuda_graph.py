@@ -102,22 +102,16 @@ def eager_step(backbone: ComponentSpec, train: TrainSpec) -> EagerStep:
     return EagerStep(model, make_optimizer(model, train), train)
 
 
-def epoch_of(segments, train: TrainSpec, number: int) -> Epoch:
-    return Epoch(number=number, segments=segments, seed=1, shuffle=train.shuffle)
-
-
-def steps_before(epoch, schedule):
-    """What is called before a step of an epoch."""
-    return lambda done: schedule.before_step((epoch - 1) * STEPS + done)
-
-
-def trained(step, optimizer, train: TrainSpec) -> list[float]:
-    """The mean losses of three epochs, each after a validation no better than the one before."""
+def trained(step, optimizer, train: TrainSpec, segments=SEGMENTS, device="cpu", epochs=3) -> list[float]:
+    """The mean losses of epochs, each after a validation no better than the one before."""
     schedule, losses = make_schedule(optimizer, train, segments=STEPS), []
-    for epoch in (1, 2, 3):
-        clock, before_step = Clock(torch.device("cpu")), steps_before(epoch, schedule)
-        losses.append(train_epoch(step, epoch_of(SEGMENTS, train, epoch), clock, before_step=before_step))
-        schedule.after_epoch(epoch, 1.0)
+    settings = {"segments": segments, "seed": 1, "shuffle": train.shuffle}
+    for number in range(1, epochs + 1):
+        clock, epoch = Clock(torch.device(device)), Epoch(**settings, number=number)
+        before_step = partial(lambda begun, done: schedule.before_step(begun + done), (number - 1) * STEPS)
+        losses.append(train_epoch(step, epoch, clock, before_step=before_step))
+        assert len(clock.milliseconds) == STEPS
+        schedule.after_epoch(number, 1.0)
     return losses
 
 
@@ -149,6 +143,13 @@ CASES = {
 }
 
 
+MODELS = {
+    "lstm": (LSTM, {"momentum": 0.9, "clip": 1.0}),
+    "lstm, adam": (LSTM, {"optimizer": "adam", "lr": 0.01}),
+    "transformer, adam": (TRANSFORMER, {"optimizer": "adam", "lr": 0.05}),
+}
+
+
 @pytest.mark.parametrize(("backbone", "changes", "replays"), CASES.values(), ids=CASES)
 def test_a_graph_trains_to_the_same_bits(backbone, changes, replays):
     train, tapes = spec(**changes), []
@@ -162,41 +163,41 @@ def test_a_graph_trains_to_the_same_bits(backbone, changes, replays):
         assert not torch.equal(ours, untrained)
 
 
-@pytest.mark.parametrize("changes", [{"momentum": 0.9}, {"optimizer": "adam"}], ids=str)
+def held(step: EagerStep) -> list[torch.Tensor]:
+    """What a graph must leave as it was."""
+    return [step.model.running, *state_of(step)]
+
+
+def count_calls(module, given):
+    module.running.add_(1)
+
+
+@pytest.mark.parametrize("by", ["recorded", "checked"])
 @pytest.mark.parametrize("steps", [0, 2])
-def test_recording_leaves_everything_as_it_was_and_where_it_was(changes, steps):
-    step = eager_step(LSTM, spec(**changes))
+@pytest.mark.parametrize("name", MODELS)
+def test_a_graph_leaves_everything_as_it_was_and_where_it_was(name, steps, by):
+    backbone, changes = MODELS[name]
+    step, replays = eager_step(backbone, spec(**changes)), []
     step.model.register_buffer("running", torch.ones(2))
     step.model.register_forward_pre_hook(count_calls)
     for segment in SEGMENTS[:steps]:
         step(segment)
     torch.manual_seed(11)
-    held = [*state_of(step), step.model.running]
-    values, generator = [each.detach().clone() for each in held], torch.get_rng_state()
-    places = [each.data_ptr() for each in held]
-    GraphStep(step, SEGMENTS[0], taped([]))
-    after = [*state_of(step), step.model.running]
-    assert step.model.running.tolist() == [1.0 + steps] * 2
+    generator, before = torch.get_rng_state(), held(step)
+    values, places = [each.detach().clone() for each in before], [each.data_ptr() for each in before]
+    if by == "recorded":
+        GraphStep(step, SEGMENTS[0], taped([]))
+    else:
+        made = graphed(step, SEGMENTS[0], log=pytest.fail, record=lambda work: lambda: (replays.append(1), work()))
+        assert isinstance(made, GraphStep)
+        assert len(replays) == (3 if backbone is LSTM else 4)  # the first step has no state to carry yet
+    after = held(step)
+    assert all(map(torch.equal, after, values))
+    assert [each.data_ptr() for each in after][: len(places)] == places
     assert torch.equal(torch.get_rng_state(), generator)
-    assert all(parameter.grad is None for parameter in step.parameters)
-    if steps:
-        assert [each.data_ptr() for each in after] == places
-        assert all(map(torch.equal, after, values))
-    else:  # an optimiser that has not stepped has no state, or one of zeros
-        assert all(map(torch.equal, step.parameters, values))
-        assert not any(each.any() for each in after[len(step.parameters) : -1])
-
-
-def count_calls(module, args):
-    module.running.add_(1)
-
-
-def test_recording_that_fails_leaves_everything_as_it_was():
-    step = eager_step(LSTM, spec(optimizer="adam"))
-    values = [each.detach().clone() for each in step.parameters]
-    with pytest.raises(RuntimeError, match="no graph"):
-        GraphStep(step, SEGMENTS[0], failing)
-    assert all(map(torch.equal, step.parameters, values))
+    assert not any(each.any() for each in after[len(values) :])  # an optimiser that has not stepped: none, or zeros
+    assert all(each.grad is None for each in step.parameters)
+    assert [float(group["lr"]) for group in step.optimizer.param_groups] == pytest.approx([spec(**changes).lr])
 
 
 def failing(work):
@@ -208,18 +209,14 @@ def as_it_is(work):
     return work
 
 
-def test_auto_falls_back_on_the_eager_step_and_says_why():
-    step, logged = eager_step(LSTM, spec()), []
+def test_a_graph_that_cannot_be_had_is_an_error_where_it_is_demanded_and_changes_nothing():
+    step, logged = eager_step(LSTM, spec(optimizer="adam")), []
+    values = [each.detach().clone() for each in step.parameters]
     assert graphed(step, SEGMENTS[0], log=logged.append, record=failing) is step
-    assert logged == [
-        "training steps are eager: they cannot be captured as a CUDA graph (RuntimeError: no graph)",
-    ]
-
-
-def test_on_fails_where_a_graph_cannot_be_had():
-    step = eager_step(LSTM, spec(cuda_graph="on"))
+    assert logged == ["training steps are eager: they cannot be captured as a CUDA graph (RuntimeError: no graph)"]
+    assert all(map(torch.equal, step.parameters, values))
     with pytest.raises(RuntimeError, match="no graph"):
-        graphed(step, SEGMENTS[0], log=lambda text: None, record=failing)
+        graphed(eager_step(LSTM, spec(cuda_graph="on")), SEGMENTS[0], log=pytest.fail, record=failing)
 
 
 @pytest.mark.parametrize(
@@ -324,21 +321,16 @@ def that_does_nothing(work):
     return lambda: None
 
 
-FAULTS = {
-    without_advancing_the_random_stream: "the random stream",
-    with_masks_of_its_recording: "",
-    of_stale("inputs"): "",
-    of_stale("targets"): "",
-    without_the_carried_state: "",
-    at_the_rate_of_its_recording: "",
-    without_an_update: "",
-    that_does_nothing: "",
-}
-MODELS = {
-    "lstm": (LSTM, {"momentum": 0.9, "clip": 1.0}),
-    "lstm, adam": (LSTM, {"optimizer": "adam", "lr": 0.01}),
-    "transformer, adam": (TRANSFORMER, {"optimizer": "adam", "lr": 0.05}),
-}
+FAULTS = [
+    without_advancing_the_random_stream,
+    with_masks_of_its_recording,
+    of_stale("inputs"),
+    of_stale("targets"),
+    without_the_carried_state,
+    at_the_rate_of_its_recording,
+    without_an_update,
+    that_does_nothing,
+]
 
 
 @pytest.mark.guards("graph-random-stream")
@@ -353,25 +345,8 @@ def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, record):
         return
     assert made is step
     assert logged[0].startswith("training steps are eager: after ")
-    assert f"{FAULTS[record]} of a CUDA graph is not that of eager steps" in logged[0]
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_check_leaves_everything_as_it_was(name):
-    backbone, changes = MODELS[name]
-    step = eager_step(backbone, spec(**changes))
-    for segment in SEGMENTS[:2]:
-        step(segment)
-    torch.manual_seed(11)
-    values, generator = [each.detach().clone() for each in state_of(step)], torch.get_rng_state()
-    replays = []
-    made = graphed(step, SEGMENTS[0], log=pytest.fail, record=lambda work: lambda: (replays.append(1), work()))
-    assert len(replays) == (3 if backbone is LSTM else 4)  # the first step has no state to carry yet
-    assert isinstance(made, GraphStep)
-    assert all(map(torch.equal, state_of(step), values))
-    assert torch.equal(torch.get_rng_state(), generator)
-    assert all(each.grad is None for each in step.parameters)
-    assert [float(group["lr"]) for group in step.optimizer.param_groups] == pytest.approx([spec(**changes).lr])
+    what = "the random stream" if record is without_advancing_the_random_stream else ""
+    assert f"{what} of a CUDA graph is not that of eager steps" in logged[0]
 
 
 @pytest.mark.guards("graph-left-out")
@@ -416,15 +391,9 @@ class Odd(nn.Module):
 @pytest.mark.parametrize(
     ("carry", "message"),
     [
-        (
-            lambda state: (torch.zeros(2), 1),
-            "the state of the backbone has a value of type int; a CUDA graph needs tensors",
-        ),
+        (lambda state: (torch.zeros(2), 1), "the state of the backbone has a value of type int; a CUDA graph needs"),
         (lambda state: {"memory": torch.zeros(2)}, "a value of type dict"),
-        (
-            lambda state: torch.zeros(1) if state is None else torch.cat([state, state]),
-            r"the carried state grows from \(1,\) to \(2,\)",
-        ),
+        (lambda state: torch.zeros(1 if state is None else 2), r"the carried state grows from \(1,\) to \(2,\)"),
     ],
 )
 def test_a_state_that_no_buffer_holds_is_no_graph(carry, message):
@@ -472,43 +441,9 @@ def test_a_recorded_graph_keeps_the_memory_that_it_was_recorded_with(monkeypatch
     assert inputs() is None
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize(("backbone", "changes", "replays"), CASES.values(), ids=CASES)
-def test_a_captured_step_trains_as_the_eager_one(backbone, changes, replays):
-    train, losses, weights = spec(**changes), [], []
-    for capture in (False, True):
-        made = eager_step(backbone, train)
-        made.model.cuda()
-        step = EagerStep(made.model, make_optimizer(made.model, train), train)
-        used = GraphStep(step, on_gpu(SEGMENTS)[0], captured) if capture else step
-        schedule = make_schedule(step.optimizer, train, segments=STEPS)
-        for epoch in (1, 2, 3):
-            clock = Clock(torch.device("cuda"))
-            before_step = steps_before(epoch, schedule)
-            losses.append(train_epoch(used, epoch_of(on_gpu(SEGMENTS), train, epoch), clock, before_step=before_step))
-            assert len(clock.milliseconds) == STEPS
-            schedule.after_epoch(epoch, 1.0)
-        weights.append([each.detach().cpu() for each in step.parameters])
-    assert losses[:3] == pytest.approx(losses[3:], rel=1e-6)
-    for eager, graph in zip(*weights, strict=True):
-        torch.testing.assert_close(graph, eager, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_after_a_capture_that_fails_training_goes_on_eagerly_with_the_same_masks():
-    train, losses = spec(), []
-    for waits in (False, True):
-        made = eager_step(LSTM, train)
-        made.model.cuda()
-        step = EagerStep(made.model, make_optimizer(made.model, train), train)
-        if waits:  # for the device, which no capture allows
-            hook = made.model.head.register_forward_hook(lambda module, given, result: torch.ones(1).cuda().item())
-            used = graphed(step, on_gpu(SEGMENTS)[0], log=lambda said: None)
-            hook.remove()
-            assert used is step
-        clock = Clock(torch.device("cuda"))
-        losses.append(train_epoch(step, epoch_of(on_gpu(SEGMENTS), train, 1), clock))
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+def gpu_step(backbone: ComponentSpec, train: TrainSpec) -> EagerStep:
+    model = eager_step(backbone, train).model.cuda()
+    return EagerStep(model, make_optimizer(model, train), train)
 
 
 def on_gpu(segments: Segments) -> Segments:
@@ -516,3 +451,28 @@ def on_gpu(segments: Segments) -> Segments:
     return replace(
         segments, cut=lambda units: Segment(*(each.cuda() for each in (cut(units).inputs, cut(units).targets)))
     )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize(("backbone", "changes", "replays"), CASES.values(), ids=CASES)
+def test_a_captured_step_trains_as_the_eager_one(backbone, changes, replays):
+    train, segments = spec(**changes), on_gpu(SEGMENTS)
+    step, recorded = gpu_step(backbone, train), gpu_step(backbone, train)
+    losses = trained(step, step.optimizer, train, segments, "cuda")
+    graph = GraphStep(recorded, segments[0], captured)
+    assert trained(graph, recorded.optimizer, train, segments, "cuda") == pytest.approx(losses, rel=1e-6)
+    for ours, theirs in zip(recorded.parameters, step.parameters, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_after_a_capture_that_fails_training_goes_on_eagerly_with_the_same_masks():
+    train, segments, losses = spec(), on_gpu(SEGMENTS), []
+    for waits in (False, True):
+        step = gpu_step(LSTM, train)
+        if waits:  # for the device, which no capture allows
+            hook = step.model.head.register_forward_hook(lambda module, given, result: torch.ones(1).cuda().item())
+            assert graphed(step, segments[0], log=lambda reason: None) is step
+            hook.remove()
+        losses += trained(step, step.optimizer, train, segments, "cuda", epochs=1)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
