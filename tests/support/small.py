@@ -1,6 +1,7 @@
 """A small text and model, and settings to train it: what the tests of training share."""
 
 import torch
+from torch import nn
 
 from harness.corpora.corpus import Corpus
 from harness.model import LanguageModel, build
@@ -29,3 +30,18 @@ def spec(**changes) -> TrainSpec:
 def model(backbone: ComponentSpec = LSTM, head: ComponentSpec = SOFTMAX, seed: int = 1) -> LanguageModel:
     """A model at its start."""
     return build(backbone, head, vocab_size=V, seed=seed)
+
+
+class Plain:
+    """A distribution with the members that one must have, and no others."""
+
+    aux_loss = 0.0
+    training_loss = mean_nll = nll = log_probs = None
+
+
+class Bare(nn.Module):
+    """A head whose distribution is that."""
+
+    def forward(self, hidden):
+        """See harness.protocols."""
+        return Plain()

@@ -4,12 +4,13 @@ import math
 
 import pytest
 import torch
+from small import Bare
+from small import spec as small_spec
 from torch import nn
 
 from harness.distributions import Logits
 from harness.errors import ExecutionError
 from harness.model import LanguageModel
-from harness.plan.specs import TrainSpec
 from harness.protocols import Hidden
 from harness.training.evaluation import calibration
 
@@ -32,23 +33,8 @@ class Identity(nn.Module):
         return Logits(hidden.layers[-1])
 
 
-class Plain:
-    """The members that a distribution must have, and no others."""
-
-    aux_loss = 0.0
-    training_loss = mean_nll = nll = log_probs = None
-
-
-class Bare(nn.Module):
-    """A head whose distribution has no statistics."""
-
-    def forward(self, hidden):
-        return Plain()
-
-
 def spec(**changes):
-    settings = {"optimizer": "sgd", "lr": 1.0, "epochs": 1, "batch_size": 2, "seq_len": 4, "eval_batch_size": 3}
-    return TrainSpec(**{**settings, **changes}).evaluation
+    return small_spec(**{"batch_size": 2, "seq_len": 4, "eval_batch_size": 3, **changes}).evaluation
 
 
 def model_of(probabilities, head=None):
@@ -62,7 +48,7 @@ def by_loop(probabilities, pairs):
     for before, target in pairs:
         p = probabilities[before]
         confidence = max(p)
-        place = max(b for b in range(15) if confidence > b / 15 - 1e-9 and confidence > b / 15)
+        place = max(b for b in range(15) if confidence > b / 15)
         bins[place].append((confidence, p.index(confidence) == target))
         entropies.append(-sum(x * math.log(x) for x in p))
     total = sum(map(len, bins))

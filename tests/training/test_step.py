@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from small import Bare
 from torch import nn
 
 from harness.corpora.batching import Segment, training_segments
@@ -58,23 +59,18 @@ def test_a_step_multiplies_in_the_trials_precision_by_the_route_around_it(precis
     assert step.model.backbone.seen == [Products(precision=precision, route="onednn")]
 
 
-def test_the_state_is_carried_without_its_graph_until_the_epoch_ends():
-    step = step_of()
-    step.begin_epoch()
-    for _ in range(3):
-        step(Segment(TOKENS, TOKENS))
-    step.begin_epoch()
-    step(Segment(TOKENS, TOKENS))
+@pytest.mark.parametrize(("shuffle", "expected"), [(False, [None, 1.0, 2.0, None]), (True, [None] * 4)])
+def test_the_state_is_carried_without_its_graph_until_the_epoch_ends_but_not_where_segments_are_shuffled(
+    shuffle, expected
+):
+    step = step_of(shuffle=shuffle)
+    for steps in (3, 1):
+        step.begin_epoch()
+        for _ in range(steps):
+            step(Segment(TOKENS, TOKENS))
     states = step.model.backbone.states
-    assert [None if state is None else state[0].item() for state in states] == [None, 1.0, 2.0, None]
+    assert [None if state is None else state[0].item() for state in states] == expected
     assert not any(state[0].requires_grad for state in states if state is not None)
-
-
-def test_shuffled_segments_carry_nothing():
-    step = step_of(shuffle=True)
-    step(Segment(TOKENS, TOKENS))
-    step(Segment(TOKENS, TOKENS))
-    assert step.model.backbone.states == [None, None]
 
 
 def test_the_loss_is_summed_over_tokens_since_the_epoch_began():
@@ -106,20 +102,10 @@ def test_a_z_loss_is_in_the_loss_and_in_the_update(accumulation):
     torch.testing.assert_close(weight.double(), rows - 0.5 * gradient, rtol=0, atol=1e-6)  # lr 0.5
 
 
-class Plain:
-    """The members that a distribution must have, and no others."""
-
-    aux_loss = 0.0
-    training_loss = mean_nll = nll = log_probs = None
-
-
 def test_a_distribution_that_takes_no_z_loss_is_a_sentence_before_training():
     refuse_z_loss(step_of().model)
-    backbone = Counting()
-    bare = nn.Module()
-    bare.forward = lambda hidden: Plain()
     with pytest.raises(ExecutionError, match=r"train\.z_loss: head returns a Plain, which has no attribute z_loss"):
-        refuse_z_loss(LanguageModel(backbone, bare))
+        refuse_z_loss(LanguageModel(Counting(), Bare()))
 
 
 class OwnLoss(Mixture):
@@ -145,25 +131,18 @@ def test_a_training_loss_that_ignores_the_z_loss_is_a_sentence_before_training(w
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "devices", "message"),
     [
-        ({"precision": "tf32"}, "train.precision is tf32, which only a GPU has"),
-        ({"cuda_graph": "on"}, "train.cuda_graph is on, but the trials run on the CPU"),
+        ({"precision": "tf32"}, {"cpu"}, "train.precision is tf32, which only a GPU has"),
+        ({"cuda_graph": "on"}, {"cpu"}, "train.cuda_graph is on, but the trials run on the CPU"),
+        ({"cuda_graph": "on", "data_parallel": 2}, {"cpu", "cuda"}, "cuda_graph is on, and the steps of 2 workers are"),
+        ({"cuda_graph": "auto", "data_parallel": 2}, {}, ""),
     ],
 )
-def test_what_only_a_gpu_can_do_is_refused_on_the_cpu(changes, message):
-    train = TrainSpec(**{**SETTINGS, **changes})
-    with pytest.raises(ExecutionError, match=message):
-        refuse_unfit(train, "cpu")
-    refuse_unfit(train, "cuda")
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_several_workers_have_no_graph(device):
-    train = TrainSpec(**{**SETTINGS, "cuda_graph": "on", "data_parallel": 2})
-    with pytest.raises(ExecutionError, match=r"cuda_graph is on, and the steps of 2 workers are eager: set it to auto"):
-        refuse_unfit(train, device)
-    refuse_unfit(train.model_copy(update={"cuda_graph": "auto"}), device)
+def test_what_a_device_or_several_workers_cannot_do_is_refused(changes, devices, message):
+    for device in ("cpu", "cuda"):
+        with pytest.raises(ExecutionError, match=message) if device in devices else nullcontext():
+            refuse_unfit(TrainSpec(**{**SETTINGS, **changes}), device)
 
 
 class KeptStates(LanguageModel):
