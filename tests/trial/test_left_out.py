@@ -25,8 +25,7 @@ FAULTY = by_rows("rows", "a planted kernel", combine=wrong, fits=LEAN.fits)
 
 @pytest.fixture
 def given(tiny_suite, tmp_path):
-    spec = plan.load(tiny_suite).trials[0]
-    return task(spec, runs=tmp_path)
+    return task(plan.load(tiny_suite).trials[0], tmp_path)
 
 
 @pytest.fixture
@@ -35,16 +34,12 @@ def checked_here(monkeypatch):
     monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(FAULTY, *FORMS), devices=("cpu",)))
 
 
-def trained(given):
-    return run.run(given)
-
-
 def test_a_wrong_form_is_left_out_of_the_trial_whose_weights_are_the_same_and_whose_record_says_so(
     given, tmp_path, request
 ):
-    expected = trained(given)
+    expected = run.run(given)
     request.getfixturevalue("checked_here")
-    found = trained(task(given.spec, runs=tmp_path / "again"))
+    found = run.run(task(given.spec, runs=tmp_path / "again"))
     assert found.weights_sha256 == expected.weights_sha256
     assert expected.environment.switched_off == ()
     (sentence,) = found.environment.switched_off
@@ -54,9 +49,9 @@ def test_a_wrong_form_is_left_out_of_the_trial_whose_weights_are_the_same_and_wh
 
 def test_a_resumed_trial_leaves_out_what_its_checkpoint_names(given, checked_here, monkeypatch):
     with interrupted_before(18):
-        trained(given)
+        run.run(given)
     monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(FAULTY, *FORMS)))  # nothing is checked now
-    found = trained(given)
+    found = run.run(given)
     assert found.environment.sessions == 2
     (sentence,) = found.environment.switched_off
     assert sentence == (
@@ -71,7 +66,7 @@ def test_a_part_that_ended_the_attempt_before_for_silence_is_left_out_and_the_tr
     never_left = sessions.trying(given.folder, "graph")
     never_left.__enter__()
     (given.folder / sessions.STUCK).write_text("where it was")
-    found = trained(given)
+    found = run.run(given)
     assert found.status == "ok"
     assert "CUDA graph of the training step, since an attempt ended" in found.environment.switched_off[0]
     del never_left

@@ -1,21 +1,18 @@
 """A trial that starts from pretrained weights: it begins as they are, and waits where they have changed."""
 
 import math
-from functools import partial
 
-import handmade
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
+from trained import loaded, ran
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
-from harness import plan
 from harness.corpora.synthetic import Markov
 from harness.errors import CorpusError
 from harness.records import store
-from harness.trial.run import run
 
 SUITE = """\
 name: started
@@ -33,32 +30,28 @@ seeds: [1]
 
 @pytest.fixture
 def model(tmp_path):
-    """A GPT-2 for 12 words in the folder saved/, far from uniform."""
+    """A GPT-2 for 12 words in the folder suites/saved/, far from uniform."""
     logging.disable_progress_bar()
     torch.manual_seed(0)
     sizes = {"vocab_size": 12, "n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 64}
     model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None, initializer_range=0.5)).eval()
-    model.save_pretrained(tmp_path / "saved")
+    model.save_pretrained(tmp_path / "suites" / "saved")
     return model
 
 
 @pytest.mark.guards("weights-as-planned")
 def test_an_untrained_trial_scores_as_transformers_does_and_changed_weights_wait(tmp_path, model):
-    (tmp_path / "suite.yaml").write_text(SUITE)
-    suite = plan.load(tmp_path / "suite.yaml")
+    suite, place = loaded(tmp_path, SUITE), tmp_path / "suites" / "saved" / "model.safetensors"
     (spec,) = suite.trials
-    runs = tmp_path / "runs"
-    setting = partial(handmade.task, runs=runs, contents=suite.contents)
-    place = tmp_path / "saved" / "model.safetensors"
     whole = place.read_bytes()
     tensors = load_file(place)
     tensors["transformer.ln_f.bias"][0] += 1
     save_file(tensors, place)
     with pytest.raises(CorpusError, match="has changed since the trials were planned; run the command again"):
-        run(setting(spec=spec))
-    assert store.load(runs, spec.id) is None
+        ran(spec, tmp_path, contents=suite.contents)
+    assert store.load(tmp_path, spec.id) is None
     place.write_bytes(whole)
-    record = run(setting(spec=spec))
+    record = ran(spec, tmp_path, contents=suite.contents)
     assert record.status == "ok", record.message
     test = Markov(vocab_size=12, num_tokens=400, branching=3).load(tmp_path).test
     with torch.no_grad():

@@ -1,13 +1,12 @@
 """What the attempts before mean for the next one: deaths of workers are counted, silence is a timeout."""
 
-from functools import partial
+from dataclasses import replace
 
 import handmade
 import pytest
 from handmade import interrupted_before
 
 from harness import plan
-from harness.records import store
 from harness.trial import sessions
 from harness.trial.run import run
 
@@ -15,19 +14,8 @@ STEPS = 15
 
 
 @pytest.fixture
-def spec(tiny_suite):
-    return plan.load(tiny_suite).trials[0]
-
-
-@pytest.fixture
-def setting(tmp_path):
-    return partial(handmade.task, runs=tmp_path, driver="this run")
-
-
-def cut_off(spec, setting, at: int) -> None:
-    """An attempt that ends before a step as if its process had died."""
-    with interrupted_before(at):
-        run(setting(spec=spec))
+def task(tiny_suite, tmp_path):
+    return handmade.task(plan.load(tiny_suite).trials[0], tmp_path, driver="this run")
 
 
 @pytest.mark.guards("deaths-counted", "deaths-forgiven")
@@ -40,33 +28,31 @@ def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_th
 
 
 @pytest.mark.guards("curve-of-failed-trial", "two-deaths")
-def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_the_curve_so_far(
-    spec, setting, monkeypatch
-):
+def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_the_curve_so_far(task):
     for steps in (STEPS + 3, 2):
-        cut_off(spec, setting, steps)
-    record = run(setting(spec=spec))
+        with interrupted_before(steps):
+            run(task)
+    record = run(task)
     assert (record.status, record.environment.retries) == ("error", 2)
     assert record.message == "WorkerDied: the worker died 2 times after 0 steps of epoch 2"
     assert [point.epoch for point in record.curve] == [1]
 
 
 @pytest.mark.guards("stuck-is-timeout")
-def test_hang_whose_process_the_watchdog_ended_is_a_timeout(spec, setting):
-    folder = store.folder(setting.keywords["runs"], spec.id)
-    sessions.begin(folder, setting.keywords["driver"], (1, 0))
-    (folder / sessions.STUCK).write_text("where it was")
-    record = run(setting(spec=spec))
-    assert record.status == "timeout"
-    assert "where it was" in (folder / "trial.log").read_text()
-    assert not (folder / sessions.STUCK).exists()
+def test_hang_whose_process_the_watchdog_ended_is_a_timeout(task):
+    sessions.begin(task.folder, task.driver, (1, 0))
+    (task.folder / sessions.STUCK).write_text("where it was")
+    assert run(task).status == "timeout"
+    assert "where it was" in (task.folder / "trial.log").read_text()
+    assert not (task.folder / sessions.STUCK).exists()
 
 
 @pytest.mark.guards("fresh-only-once")
-def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(spec, setting, monkeypatch):
-    anew = partial(setting, fresh=True)
-    cut_off(spec, anew, STEPS + 3)
-    assert run(anew(spec=spec)).environment.sessions == 2
+def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(task):
+    anew = replace(task, fresh=True)
+    with interrupted_before(STEPS + 3):
+        run(anew)
+    assert run(anew).environment.sessions == 2
 
 
 @pytest.mark.guards("ended-with-part")
