@@ -1,25 +1,13 @@
 """Corpora and weights are made ready before trials start, and are what the plan was made with where trials run."""
 
 import pytest
+from disturbed import suite_text
 from torch import nn
+from trained import loaded
 
 from harness.errors import CorpusError, WeightsError
-from harness.plan import load
 from harness.registry import BACKBONES
 from harness.trial.setup import fetch_sources, load_planned
-
-SUITE = """\
-name: small
-version: 1
-corpora:
-  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
-backbones:
-  - stored: {d_model: [4, 8]}
-  - lstm: {d_model: 8, num_layers: 1}
-heads: [softmax]
-train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2]
-"""
 
 
 class Stored(nn.Module):
@@ -51,9 +39,7 @@ def planned(tmp_path, monkeypatch):
     BACKBONES.names()  # discover before the table is changed
     monkeypatch.setitem(BACKBONES._classes, "stored", Stored)
     monkeypatch.setattr(Stored, "fetched", [], raising=False)
-    path = tmp_path / "suite.yaml"
-    path.write_text(SUITE)
-    return load(path)
+    return loaded(tmp_path, suite_text("softmax", backbones="backbones: [{stored: {d_model: [4, 8]}}, lstm]"))
 
 
 @pytest.mark.parametrize("fault", [OSError("no network, says the hub"), ValueError("another content")])
