@@ -4,8 +4,10 @@ import torch
 from torch import nn
 
 from harness.corpora.corpus import Corpus
+from harness.distributions import Logits
 from harness.model import LanguageModel, build
 from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.protocols import Hidden
 
 V = 7
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.0})
@@ -32,6 +34,26 @@ def model(backbone: ComponentSpec = LSTM, head: ComponentSpec = SOFTMAX, seed: i
     return build(backbone, head, vocab_size=V, seed=seed)
 
 
+class Bigram(nn.Module):
+    """A backbone whose state of a place is the logits of the next token, by this one only."""
+
+    def __init__(self, vocab_size: int):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, vocab_size)
+
+    def forward(self, tokens, state=None):
+        """See harness.protocols."""
+        return Hidden((self.embedding(tokens),))
+
+
+class Identity(nn.Module):
+    """A head whose logits are the last layer's states."""
+
+    def forward(self, hidden):
+        """See harness.protocols."""
+        return Logits(hidden.layers[-1])
+
+
 class Plain:
     """A distribution with the members that one must have, and no others."""
 
@@ -45,3 +67,11 @@ class Bare(nn.Module):
     def forward(self, hidden):
         """See harness.protocols."""
         return Plain()
+
+
+def bigram(logits_VV: torch.Tensor, head: nn.Module | None = None) -> LanguageModel:
+    """A model of the logits of the next token by the last."""
+    backbone = Bigram(len(logits_VV))
+    with torch.no_grad():
+        backbone.embedding.weight.copy_(logits_VV)
+    return LanguageModel(backbone, head or Identity())

@@ -4,33 +4,13 @@ import math
 
 import pytest
 import torch
-from small import Bare
+from small import Bare, bigram
 from small import spec as small_spec
-from torch import nn
 
-from harness.distributions import Logits
 from harness.errors import ExecutionError
-from harness.model import LanguageModel
-from harness.protocols import Hidden
 from harness.training.evaluation import calibration
 
 V = 5
-
-
-class Bigram(nn.Module):
-    """A backbone whose state for the next token is a row of a table."""
-
-    def __init__(self, table_VV):
-        super().__init__()
-        self.embedding = nn.Embedding.from_pretrained(table_VV)
-
-    def forward(self, tokens, state=None):
-        return Hidden((self.embedding(tokens),))
-
-
-class Identity(nn.Module):
-    def forward(self, hidden):
-        return Logits(hidden.layers[-1])
 
 
 def spec(**changes):
@@ -38,8 +18,7 @@ def spec(**changes):
 
 
 def model_of(probabilities, head=None):
-    table = torch.tensor(probabilities, dtype=torch.float64).log().float()
-    return LanguageModel(Bigram(table), head or Identity())
+    return bigram(torch.tensor(probabilities, dtype=torch.float64).log(), head)
 
 
 def by_loop(probabilities, pairs):
@@ -73,14 +52,6 @@ def test_the_error_and_the_entropy_equal_a_loop_over_the_scored_tokens(settings)
         "test_calibration_error": pytest.approx(error, abs=1e-6),
         "test_entropy": pytest.approx(entropy, abs=1e-6),
     }
-
-
-def test_by_hand():
-    # always word 1 with probability 0.8; the targets are 1, 1, 0, 1: right in 3 of 4, so |0.75 - 0.8|
-    table = [[0.05, 0.8, 0.05, 0.05, 0.05]] * V
-    found = calibration(model_of(table), torch.tensor([4, 1, 1, 0, 1]), spec(eval_batch_size=1))
-    assert found["test_calibration_error"] == pytest.approx(0.05, abs=1e-6)
-    assert found["test_entropy"] == pytest.approx(-0.8 * math.log(0.8) - 0.2 * math.log(0.05), abs=1e-6)
 
 
 @pytest.mark.parametrize(("p", "same_bin"), [(0.39, True), (0.41, False)])

@@ -131,16 +131,3 @@ def test_all_generators_are_restored_also_after_an_error():
         draws()
         raise ValueError
     assert draws() == first
-
-
-def test_a_step_that_is_not_resumable_has_no_checkpoint_within_an_epoch(tmp_path):
-    positions = []
-
-    def prepare(step, segment, parts):
-        step.resumable = False
-        return step
-
-    again = training(tmp_path, pace=CheckpointSpec(minutes=1e-9), prepare=prepare)
-    again.host.save = lambda position, parts: positions.append(position)
-    again.fit()
-    assert positions == [(2, 0), (3, 0), (4, 0)]

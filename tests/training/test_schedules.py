@@ -129,11 +129,6 @@ def used_rates(train, folder) -> list[float]:
     return rates
 
 
-def test_training_follows_a_step_schedule(tmp_path):
-    train = spec(lr=0.5, epochs=4, schedule={"step": {"after": 2, "factor": 0.5}})
-    assert used_rates(train, tmp_path) == [0.5] * 8 + [0.25] * 4 + [0.125] * 4
-
-
 @pytest.mark.parametrize(
     "way",
     [{"plateau": {"factor": 0.25}}, {"step": {"after": 1, "factor": 0.25}}, {"warmup": {"steps": 4}}],

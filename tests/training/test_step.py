@@ -1,17 +1,18 @@
-"""The eager step: in which precision it multiplies, the state it carries, and what a device cannot do."""
+"""The eager step: the z-loss, what a device cannot do, states that a model has kept.
+
+Its state, its loss and its epochs are compared with a loop in test_loop.py, its precision in tests/trial/test_run.py.
+"""
 
 from contextlib import nullcontext
 
 import pytest
 import torch
-from small import Bare
+from small import Bare, bigram
 from torch import nn
 
 from harness.corpora.batching import Segment, training_segments
 from harness.distributions import Logits, Mixture
 from harness.errors import ExecutionError
-from harness.kernels import products
-from harness.kernels.products import Products
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.protocols import Hidden
@@ -22,76 +23,11 @@ SETTINGS = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 2, "seq_le
 TOKENS = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
 
-class Counting(nn.Module):
-    """A backbone whose state counts the segments, and a head that notes under which products it runs."""
-
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.seen, self.states = nn.Embedding(3, 3), [], []
-
-    def forward(self, tokens, state=None):
-        self.states.append(state)
-        count = torch.zeros(()) if state is None else state[0]
-        return Hidden((self.embedding(tokens),), (count + self.embedding.weight.sum() * 0 + 1,))
-
-    def head(self):
-        def forward(hidden):
-            self.seen.append(products.current())
-            return Logits(hidden.layers[-1])
-
-        module = nn.Module()
-        module.forward = forward
-        return module
-
-
-def step_of(**changes) -> EagerStep:
-    backbone = Counting()
-    model = LanguageModel(backbone, backbone.head())
-    return EagerStep(model, torch.optim.SGD(model.parameters(), lr=0.5), TrainSpec(**{**SETTINGS, **changes}))
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_step_multiplies_in_the_trials_precision_by_the_route_around_it(precision):
-    step = step_of(precision=precision)
-    with products.using(Products(route="onednn")):
-        step(Segment(TOKENS, TOKENS))
-        assert products.current() == Products(route="onednn")
-    assert step.model.backbone.seen == [Products(precision=precision, route="onednn")]
-
-
-@pytest.mark.parametrize(("shuffle", "expected"), [(False, [None, 1.0, 2.0, None]), (True, [None] * 4)])
-def test_the_state_is_carried_without_its_graph_until_the_epoch_ends_but_not_where_segments_are_shuffled(
-    shuffle, expected
-):
-    step = step_of(shuffle=shuffle)
-    for steps in (3, 1):
-        step.begin_epoch()
-        for _ in range(steps):
-            step(Segment(TOKENS, TOKENS))
-    states = step.model.backbone.states
-    assert [None if state is None else state[0].item() for state in states] == expected
-    assert not any(state[0].requires_grad for state in states if state is not None)
-
-
-def test_the_loss_is_summed_over_tokens_since_the_epoch_began():
-    step = step_of()
-    with torch.no_grad():
-        step.model.backbone.embedding.weight.zero_()
-    step.optimizer.param_groups[0]["lr"] = 0.0
-    for _ in range(2):
-        step.begin_epoch()
-        step(Segment(TOKENS, TOKENS))
-        step(Segment(TOKENS[:, :1], TOKENS[:, :1]))
-        # uniform over 3 words: ln 3 = 1.0986123 nats for each of 6 + 2 tokens
-        assert step.loss_sum.item() == pytest.approx(8 * 1.0986123, rel=1e-6)
-
-
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_a_z_loss_is_in_the_loss_and_in_the_update(accumulation):
-    step = step_of(z_loss=0.5, accumulation=accumulation)
-    weight = step.model.backbone.embedding.weight
-    with torch.no_grad():
-        weight.copy_(torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [-1.0, 3.0, 1.0]]))
+    model = bigram(torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [-1.0, 3.0, 1.0]]))
+    train, weight = TrainSpec(**SETTINGS, z_loss=0.5, accumulation=accumulation), model.backbone.embedding.weight
+    step = EagerStep(model, torch.optim.SGD(model.parameters(), lr=0.5), train)
     rows = weight.detach().double().requires_grad_()
     log_z = [torch.log(sum(torch.exp(z) for z in rows[x])) for x in TOKENS.flatten()]
     loss = sum(lz - rows[x, x] + 0.5 * lz**2 for lz, x in zip(log_z, TOKENS.flatten(), strict=True)) / 6
@@ -103,9 +39,9 @@ def test_a_z_loss_is_in_the_loss_and_in_the_update(accumulation):
 
 
 def test_a_distribution_that_takes_no_z_loss_is_a_sentence_before_training():
-    refuse_z_loss(step_of().model)
+    refuse_z_loss(bigram(torch.eye(3)))
     with pytest.raises(ExecutionError, match=r"train\.z_loss: head returns a Plain, which has no attribute z_loss"):
-        refuse_z_loss(LanguageModel(Counting(), Bare()))
+        refuse_z_loss(bigram(torch.eye(3), Bare()))
 
 
 class OwnLoss(Mixture):
@@ -123,7 +59,7 @@ def test_a_training_loss_that_ignores_the_z_loss_is_a_sentence_before_training(w
     monkeypatch.setattr(OwnLoss, "with_z", with_z)
     head = nn.Module()
     head.forward = lambda hidden: OwnLoss(torch.ones(1, 2, 1, 3), None, torch.eye(3))
-    model, before = LanguageModel(Counting(), head), torch.get_rng_state()
+    model, before = bigram(torch.eye(3), head), torch.get_rng_state()
     told = r"train\.z_loss: head returns a OwnLoss, whose training_loss ignores z_loss .*; add the term, or leave"
     with nullcontext() if with_z else pytest.raises(ExecutionError, match=told):
         refuse_z_loss(model)

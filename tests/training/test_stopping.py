@@ -10,6 +10,7 @@ from trained import Halves, before_steps
 
 from harness.corpora.corpus import Corpus
 from harness.machine.stop_request import Interrupted, StopRequest
+from harness.plan.suite_file import CheckpointSpec
 from harness.registry import HEADS
 from harness.training import loop
 from harness.training.checkpoint import Checkpoints
@@ -99,9 +100,9 @@ def test_a_request_by_the_report_of_an_epochs_end_saves_the_end_of_the_epoch(epo
     assert saved(tmp_path) == (epoch + 1, 0)
 
 
-def test_a_step_that_is_not_resumable_leaves_the_checkpoint_before(tmp_path, monkeypatch):
-    stop = StopRequest()
+def test_a_step_that_is_not_resumable_has_no_checkpoint_within_an_epoch(tmp_path, monkeypatch):
+    stop, always_due = StopRequest(), CheckpointSpec(minutes=1e-9)
     monkeypatch.setattr(EagerStep, "resumable", False)
     with before_steps(lambda number: number == STEPS + 1 and stop.ask()), pytest.raises(Interrupted):
-        training(tmp_path, stop=stop).fit()
+        training(tmp_path, stop=stop, pace=always_due).fit()
     assert saved(tmp_path) == (2, 0)

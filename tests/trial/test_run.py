@@ -85,6 +85,8 @@ def test_a_perplexity_that_no_record_may_hold_is_a_trial_that_diverged(execute, 
         (RuntimeError("planted\nsecond line"), "error"),
         (torch.OutOfMemoryError("CUDA out of memory"), "oom"),
         (MemoryError(), "oom"),
+        (RuntimeError("CUDA error: out of memory"), "oom"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "oom"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"), "oom"),
     ],
 )
