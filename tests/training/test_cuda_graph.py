@@ -10,6 +10,7 @@ import inspect
 import weakref
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -39,6 +40,7 @@ LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 2, "dropou
 TRANSFORMER = ComponentSpec(
     name="transformer_encoder", params={"d_model": 6, "num_layers": 1, "num_heads": 2, "d_ff": 5}
 )
+ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 HALVED = {"plateau": {"factor": 0.5}}
 
 
@@ -96,16 +98,23 @@ class Readout(nn.Linear):
         return Logits(super().forward(hidden.layers[-1]))
 
 
-def eager_step(backbone: ComponentSpec, train: TrainSpec) -> EagerStep:
+def eager_step(backbone: ComponentSpec, train: TrainSpec, device="cpu") -> EagerStep:
     torch.manual_seed(3)
-    model = LanguageModel(build_backbone(backbone, V), Readout(6, V))
+    model = LanguageModel(build_backbone(backbone, V), Readout(6, V)).to(device)
     return EagerStep(model, make_optimizer(model, train), train)
 
 
-def trained(step, optimizer, train: TrainSpec, segments=SEGMENTS, device="cpu", epochs=3) -> list[float]:
+def segments_on(device: str) -> Segments:
+    cut = SEGMENTS.cut
+    return replace(
+        SEGMENTS, cut=lambda units: Segment(*(each.to(device) for each in (cut(units).inputs, cut(units).targets)))
+    )
+
+
+def trained(step, optimizer, train: TrainSpec, device="cpu", epochs=3) -> list[float]:
     """The mean losses of epochs, each after a validation no better than the one before."""
     schedule, losses = make_schedule(optimizer, train, segments=STEPS), []
-    settings = {"segments": segments, "seed": 1, "shuffle": train.shuffle}
+    settings = {"segments": segments_on(device), "seed": 1, "shuffle": train.shuffle}
     for number in range(1, epochs + 1):
         clock, epoch = Clock(torch.device(device)), Epoch(**settings, number=number)
         before_step = partial(lambda begun, done: schedule.before_step(begun + done), (number - 1) * STEPS)
@@ -150,17 +159,23 @@ MODELS = {
 }
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
 @pytest.mark.parametrize(("backbone", "changes", "replays"), CASES.values(), ids=CASES)
-def test_a_graph_trains_to_the_same_bits(backbone, changes, replays):
+def test_a_graph_trains_as_the_eager_step_without_a_gpu_to_the_same_bits(backbone, changes, replays, device):
     train, tapes = spec(**changes), []
-    eager, recorded = eager_step(backbone, train), eager_step(backbone, train)
-    graph = GraphStep(recorded, SEGMENTS[0], taped(tapes))
-    assert trained(graph, recorded.optimizer, train) == trained(eager, eager.optimizer, train)
-    assert tapes[0].replays == 3 * replays
-    before = eager_step(backbone, train)
-    for ours, theirs, untrained in zip(state_of(recorded), state_of(eager), before.parameters, strict=False):
-        assert torch.equal(ours, theirs)
-        assert not torch.equal(ours, untrained)
+    eager, recorded, untrained = (eager_step(backbone, train, device) for _ in range(3))
+    graph = GraphStep(recorded, segments_on(device)[0], taped(tapes) if device == "cpu" else captured)
+    found = trained(graph, recorded.optimizer, train, device)
+    expected = trained(eager, eager.optimizer, train, device)
+    assert not any(map(torch.equal, eager.parameters, untrained.parameters))
+    if device == "cpu":
+        assert found == expected
+        assert tapes[0].replays == 3 * replays
+        assert all(map(torch.equal, state_of(recorded), state_of(eager)))
+    else:
+        assert found == pytest.approx(expected, rel=1e-6)
+        for ours, theirs in zip(recorded.parameters, eager.parameters, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def held(step: EagerStep) -> list[torch.Tensor]:
@@ -234,85 +249,75 @@ def test_the_step_follows_the_setting_and_the_device(mode, record, kind):
 
 
 # A graph counts only after it agreed with eager steps. A recording is the step's own work here, done again by each
-# replay; the faults are planted around it.
+# replay; around the replay a fault is planted, which knows what was so when the work was recorded.
 
 
-def owner(work) -> GraphStep:
-    """The step whose work is recorded."""
-    return inspect.getclosurevars(work).nonlocals["self"]
+@contextlib.contextmanager
+def without_advancing_the_random_stream(step, recorded):
+    before = torch.get_rng_state()
+    yield
+    torch.set_rng_state(before)
 
 
-def without_advancing_the_random_stream(work):
+@contextlib.contextmanager
+def with_masks_of_its_recording(step, recorded):
+    torch.rand(1)
+    after = torch.get_rng_state()
+    torch.set_rng_state(recorded.generator)
+    yield
+    torch.set_rng_state(after)
+
+
+@contextlib.contextmanager
+def of_stale_inputs(step, recorded):
+    step._segment.inputs.copy_(recorded.inputs)
+    yield
+
+
+@contextlib.contextmanager
+def of_stale_targets(step, recorded):
+    step._segment.targets.copy_(recorded.targets)
+    yield
+
+
+@contextlib.contextmanager
+def without_the_carried_state(step, recorded):
+    for tensor in tensors_of(step._carried):
+        tensor.zero_()
+    yield
+
+
+@contextlib.contextmanager
+def at_the_rate_of_its_recording(step, recorded):
+    (group,) = step._eager.optimizer.param_groups
+    wanted = float(group["lr"])
+    group["lr"].fill_(recorded.rate)
+    yield
+    group["lr"].fill_(wanted)
+
+
+@contextlib.contextmanager
+def without_an_update(step, recorded):
+    before = [each.detach().clone() for each in step._eager.parameters]
+    yield
+    with torch.no_grad():
+        for each, value in zip(step._eager.parameters, before, strict=True):
+            each.copy_(value)
+
+
+def with_fault(fault, work):
+    """A recording whose replays have the fault."""
+    step = inspect.getclosurevars(work).nonlocals["self"]
+    recorded = SimpleNamespace(
+        generator=torch.get_rng_state(),
+        inputs=step._segment.inputs.clone(),
+        targets=step._segment.targets.clone(),
+        rate=float(step._eager.optimizer.param_groups[0]["lr"]),
+    )
+
     def replay():
-        before = torch.get_rng_state()
-        work()
-        torch.set_rng_state(before)
-
-    return replay
-
-
-def with_masks_of_its_recording(work):
-    recorded = torch.get_rng_state()
-
-    def replay():
-        torch.rand(1)
-        after = torch.get_rng_state()
-        torch.set_rng_state(recorded)
-        work()
-        torch.set_rng_state(after)
-
-    return replay
-
-
-def of_stale(name):
-    """A replay that reads what the buffer held when it was recorded."""
-
-    def record(work):
-        buffer = getattr(owner(work)._segment, name)
-        recorded = buffer.clone()
-
-        def replay():
-            buffer.copy_(recorded)
+        with fault(step, recorded):
             work()
-
-        return replay
-
-    return record
-
-
-def without_the_carried_state(work):
-    carried = tensors_of(owner(work)._carried)
-
-    def replay():
-        for tensor in carried:
-            tensor.zero_()
-        work()
-
-    return replay
-
-
-def at_the_rate_of_its_recording(work):
-    (group,) = owner(work)._eager.optimizer.param_groups
-    recorded = float(group["lr"])
-
-    def replay():
-        wanted = float(group["lr"])
-        group["lr"].fill_(recorded)
-        work()
-        group["lr"].fill_(wanted)
-
-    return replay
-
-
-def without_an_update(work):
-    weights = owner(work)._eager.parameters
-
-    def replay():
-        before = [each.detach().clone() for each in weights]
-        work()
-        with torch.no_grad():
-            for each, value in zip(weights, before, strict=True):
-                each.copy_(value)
 
     return replay
 
@@ -324,28 +329,29 @@ def that_does_nothing(work):
 FAULTS = [
     without_advancing_the_random_stream,
     with_masks_of_its_recording,
-    of_stale("inputs"),
-    of_stale("targets"),
+    of_stale_inputs,
+    of_stale_targets,
     without_the_carried_state,
     at_the_rate_of_its_recording,
     without_an_update,
-    that_does_nothing,
+    None,
 ]
 
 
 @pytest.mark.guards("graph-random-stream")
-@pytest.mark.parametrize("record", FAULTS)
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", MODELS)
-def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, record):
+def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, fault):
     backbone, changes = MODELS[name]
     step, logged = eager_step(backbone, spec(**changes)), []
+    record = that_does_nothing if fault is None else partial(with_fault, fault)
     made = graphed(step, SEGMENTS[0], log=logged.append, record=record)
-    if backbone is TRANSFORMER and record is without_the_carried_state:  # it carries none
+    if backbone is TRANSFORMER and fault is without_the_carried_state:  # it carries none
         assert isinstance(made, GraphStep)
         return
     assert made is step
     assert logged[0].startswith("training steps are eager: after ")
-    what = "the random stream" if record is without_advancing_the_random_stream else ""
+    what = "the random stream" if fault is without_advancing_the_random_stream else ""
     assert f"{what} of a CUDA graph is not that of eager steps" in logged[0]
 
 
@@ -441,38 +447,14 @@ def test_a_recorded_graph_keeps_the_memory_that_it_was_recorded_with(monkeypatch
     assert inputs() is None
 
 
-def gpu_step(backbone: ComponentSpec, train: TrainSpec) -> EagerStep:
-    model = eager_step(backbone, train).model.cuda()
-    return EagerStep(model, make_optimizer(model, train), train)
-
-
-def on_gpu(segments: Segments) -> Segments:
-    cut = segments.cut
-    return replace(
-        segments, cut=lambda units: Segment(*(each.cuda() for each in (cut(units).inputs, cut(units).targets)))
-    )
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize(("backbone", "changes", "replays"), CASES.values(), ids=CASES)
-def test_a_captured_step_trains_as_the_eager_one(backbone, changes, replays):
-    train, segments = spec(**changes), on_gpu(SEGMENTS)
-    step, recorded = gpu_step(backbone, train), gpu_step(backbone, train)
-    losses = trained(step, step.optimizer, train, segments, "cuda")
-    graph = GraphStep(recorded, segments[0], captured)
-    assert trained(graph, recorded.optimizer, train, segments, "cuda") == pytest.approx(losses, rel=1e-6)
-    for ours, theirs in zip(recorded.parameters, step.parameters, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@ON_A_GPU
 def test_after_a_capture_that_fails_training_goes_on_eagerly_with_the_same_masks():
-    train, segments, losses = spec(), on_gpu(SEGMENTS), []
+    train, losses = spec(), []
     for waits in (False, True):
-        step = gpu_step(LSTM, train)
+        step = eager_step(LSTM, train, "cuda")
         if waits:  # for the device, which no capture allows
             hook = step.model.head.register_forward_hook(lambda module, given, result: torch.ones(1).cuda().item())
-            assert graphed(step, segments[0], log=lambda reason: None) is step
+            assert graphed(step, segments_on("cuda")[0], log=lambda reason: None) is step
             hook.remove()
-        losses += trained(step, step.optimizer, train, segments, "cuda", epochs=1)
+        losses += trained(step, step.optimizer, train, "cuda", epochs=1)
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
