@@ -7,11 +7,13 @@ with. What a CUDA graph would freeze, a number of Python's or a tensor made anew
 import contextlib
 import gc
 import inspect
+import random
 import weakref
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from small import TOKENS
@@ -134,6 +136,7 @@ CASES = {
     "lstm": (LSTM, {}, 2),
     "lstm, clip and momentum": (LSTM, {"clip": 0.05, "momentum": 0.9, "weight_decay": 0.01}, 2),
     "lstm, plateau": (LSTM, {"schedule": HALVED}, 2),
+    "lstm, step": (LSTM, {"schedule": {"step": {"after": 1, "factor": 0.5}}}, 2),
     "lstm, shuffled": (LSTM, {"shuffle": True, "optimizer": "adam", "lr": 0.01}, 3),
     "lstm, in parts": (LSTM, {"accumulation": 2, "clip": 0.05}, 2),
     "transformer, in parts": (TRANSFORMER, {"accumulation": 4}, 3),
@@ -180,11 +183,12 @@ def test_a_graph_trains_as_the_eager_step_without_a_gpu_to_the_same_bits(backbon
 
 def held(step: EagerStep) -> list[torch.Tensor]:
     """What a graph must leave as it was."""
-    return [step.model.running, *state_of(step)]
+    return [*step.model.buffers(), *state_of(step)]
 
 
 def count_calls(module, given):
     module.running.add_(1)
+    module.unsaved.add_(1)
 
 
 @pytest.mark.parametrize("by", ["recorded", "checked"])
@@ -194,11 +198,12 @@ def test_a_graph_leaves_everything_as_it_was_and_where_it_was(name, steps, by):
     backbone, changes = MODELS[name]
     step, replays = eager_step(backbone, spec(**changes)), []
     step.model.register_buffer("running", torch.ones(2))
+    step.model.register_buffer("unsaved", torch.ones(2), persistent=False)
     step.model.register_forward_pre_hook(count_calls)
     for segment in SEGMENTS[:steps]:
         step(segment)
     torch.manual_seed(11)
-    generator, before = torch.get_rng_state(), held(step)
+    drawn, before = generators(), held(step)
     values, places = [each.detach().clone() for each in before], [each.data_ptr() for each in before]
     if by == "recorded":
         GraphStep(step, SEGMENTS[0], taped([]))
@@ -209,7 +214,7 @@ def test_a_graph_leaves_everything_as_it_was_and_where_it_was(name, steps, by):
     after = held(step)
     assert all(map(torch.equal, after, values))
     assert [each.data_ptr() for each in after][: len(places)] == places
-    assert torch.equal(torch.get_rng_state(), generator)
+    assert generators() == drawn
     assert not any(each.any() for each in after[len(values) :])  # an optimiser that has not stepped: none, or zeros
     assert all(each.grad is None for each in step.parameters)
     assert [float(group["lr"]) for group in step.optimizer.param_groups] == pytest.approx([spec(**changes).lr])
@@ -217,7 +222,13 @@ def test_a_graph_leaves_everything_as_it_was_and_where_it_was(name, steps, by):
 
 def failing(work):
     work()
+    random.random()
+    np.random.rand()
     raise RuntimeError("no graph\nof this step")
+
+
+def generators() -> list:
+    return [random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()]
 
 
 def as_it_is(work):
@@ -226,10 +237,11 @@ def as_it_is(work):
 
 def test_a_graph_that_cannot_be_had_is_an_error_where_it_is_demanded_and_changes_nothing():
     step, logged = eager_step(LSTM, spec(optimizer="adam")), []
-    values = [each.detach().clone() for each in step.parameters]
+    values, before = [each.detach().clone() for each in step.parameters], generators()
     assert graphed(step, SEGMENTS[0], log=logged.append, record=failing) is step
     assert logged == ["training steps are eager: they cannot be captured as a CUDA graph (RuntimeError: no graph)"]
     assert all(map(torch.equal, step.parameters, values))
+    assert generators() == before
     with pytest.raises(RuntimeError, match="no graph"):
         graphed(eager_step(LSTM, spec(cuda_graph="on")), SEGMENTS[0], log=pytest.fail, record=failing)
 

@@ -192,6 +192,7 @@ def test_divergence_names_epoch_step_learning_rate_and_clip(loss, step, settings
                 self.loss_sum += loss  # the weights stay finite
 
     def prepare(step, segment, parts):
+        assert torch.equal(segment.inputs, columns(1)[0][0])
         return Planted(step.model, step.optimizer, step.train)
 
     with pytest.raises(Diverged) as caught:
@@ -213,21 +214,3 @@ def test_a_large_finite_training_loss_is_none(tmp_path):
     ours = build(LSTM, head, vocab_size=V, seed=1, token_counts=torch.ones(V))
     done, _ = trained(spec(epochs=1, lr=1e-6), tmp_path, built=ours)
     assert 8000 < done.fitted.curve[0].train_loss < math.inf
-
-
-def test_training_goes_on_with_the_step_that_is_prepared_of_the_first_segment(tmp_path):
-    given, called = [], []
-
-    class Counted(EagerStep):
-        def __call__(self, segment):
-            called.append(tuple(segment.inputs.shape))
-            super().__call__(segment)
-
-    def prepare(step, segment, parts):
-        given.append(segment)
-        return Counted(step.model, step.optimizer, step.train)
-
-    done, _ = trained(spec(epochs=1), tmp_path, prepare=prepare)
-    assert called == [(4, 5), (4, 5), (4, 5), (4, 4)]
-    assert torch.equal(given[0].inputs, columns(1)[0][0])
-    assert not done.fitted.graphed

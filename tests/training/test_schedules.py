@@ -129,28 +129,6 @@ def used_rates(train, folder) -> list[float]:
     return rates
 
 
-@pytest.mark.parametrize(
-    "way",
-    [{"plateau": {"factor": 0.25}}, {"step": {"after": 1, "factor": 0.25}}, {"warmup": {"steps": 4}}],
-    ids=str,
-)
-def test_the_learning_rate_is_a_tensor_that_the_schedule_changes_in_place_and_the_update_obeys(way):
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    optimizer = make_optimizer(torch.nn.ParameterList([parameter]), spec(schedule=way))
-    schedule = make_schedule(optimizer, spec(schedule=way), segments=4)
-    rate = optimizer.param_groups[0]["lr"]
-    schedule.before_step(1)  # a quarter of the warm-up
-    if "warmup" not in way:
-        schedule.after_epoch(1, 1.0)
-        if "plateau" in way:
-            schedule.after_epoch(2, 1.0)
-    assert optimizer.param_groups[0]["lr"] is rate
-    assert rate.item() == 2.0
-    parameter.grad = torch.ones(1)
-    optimizer.step()
-    assert parameter.item() == -2.0
-
-
 def test_each_group_is_warmed_up_to_its_own_rate():
     optimizer = make_optimizer(torch.nn.ParameterList([torch.zeros(1)]), spec(schedule={"warmup": {"steps": 4}}))
     other = {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": torch.tensor(2.0), "initial_lr": 2.0}

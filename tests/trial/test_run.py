@@ -106,12 +106,6 @@ def test_a_failure_inside_a_trial_is_its_status_and_what_was_measured_is_kept(er
     assert record.metrics["params_total"] > record.metrics["params_head"] > 0
 
 
-def test_ctrl_c_is_not_swallowed(execute, monkeypatch):
-    before_heads(monkeypatch, lambda head: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        execute()
-
-
 @pytest.mark.guards("cannot-be-saved")
 def test_a_trial_that_cannot_be_saved_when_it_is_asked_to_stop_says_so(tiny_suite, tmp_path, monkeypatch):
     def full(self, *_):
