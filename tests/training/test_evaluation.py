@@ -1,17 +1,18 @@
-"""Evaluation: exact sums, counting rules, unigram, and that batching and segmenting change nothing they should not."""
+"""Evaluation: sums, counting rules, unigram, batching and segmenting; calibration; against loops over tokens."""
 
 import math
 from itertools import pairwise
 
 import pytest
 import torch
-from small import Bigram, Identity, bigram, spec
+from small import Bare, Bigram, Identity, bigram, spec
 
 from harness.corpora.corpus import Corpus, TextSize
+from harness.errors import ExecutionError
 from harness.model import LanguageModel
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
-from harness.training.evaluation import Score, evaluate, references, text_scores, unigram_ppl
+from harness.training.evaluation import Score, calibration, evaluate, references, text_scores, unigram_ppl
 
 
 class Average(Bigram):
@@ -193,3 +194,55 @@ def test_each_token_is_kept_at_its_place_with_its_offset(changes, offsets, unsco
     assert kept.offset_N[scored].tolist() == offsets
     assert set(kept.offset_N[sorted(unscored)].tolist()) == {-1}
     assert found.num_scored == len(scored)
+
+
+def model_of(probabilities, head=None):
+    return bigram(torch.tensor(probabilities, dtype=torch.float64).log(), head)
+
+
+def by_loop(probabilities, pairs):
+    bins = [[] for _ in range(15)]
+    entropies = []
+    for before, target in pairs:
+        p = probabilities[before]
+        confidence = max(p)
+        place = max(b for b in range(15) if confidence > b / 15)
+        bins[place].append((confidence, p.index(confidence) == target))
+        entropies.append(-sum(x * math.log(x) for x in p))
+    total = sum(map(len, bins))
+    error = sum(abs(sum(right for _, right in b) - sum(c for c, _ in b)) for b in bins) / total
+    return error, sum(entropies) / total
+
+
+def random_table():
+    generator = torch.Generator().manual_seed(0)
+    return (3 * torch.randn(5, 5, generator=generator, dtype=torch.float64)).softmax(-1).tolist()
+
+
+@pytest.mark.parametrize("settings", [{}, {"seq_len": 7, "eval_batch_size": 1}, {"batching": "blocks"}], ids=str)
+def test_the_error_and_the_entropy_equal_a_loop_over_the_scored_tokens(settings):
+    tokens = torch.randint(5, (60,), generator=torch.Generator().manual_seed(1))
+    pairs = list(zip(tokens[:-1].tolist(), tokens[1:].tolist(), strict=True))
+    if settings.get("batching") == "blocks":
+        pairs = [pair for i, pair in enumerate(pairs, start=1) if i % 4]  # the first token of a block is no target
+    error, entropy = by_loop(random_table(), pairs)
+    found = calibration(model_of(random_table()), tokens, eval_spec(**settings))
+    assert found == {
+        "test_calibration_error": pytest.approx(error, abs=1e-6),
+        "test_entropy": pytest.approx(entropy, abs=1e-6),
+    }
+
+
+@pytest.mark.parametrize(("p", "same_bin"), [(0.39, True), (0.41, False)])
+def test_a_bin_is_a_fifteenth_wide(p, same_bin):
+    # rows with confidence p and 0.36, one right and one wrong; 6/15 = 0.4 divides the bins
+    table = [[p, *[(1 - p) / 4] * 4], [0.36, *[0.16] * 4], *[[0.2] * 5] * 3]
+    found = calibration(model_of(table), torch.tensor([0, 0, 1, 2]), eval_spec(eval_batch_size=1, eval_batches=1))
+    # the tokens' contexts are 0, 0, 1: confidences p, p, 0.36; right, wrong, wrong
+    expected = abs(1 - 2 * p - 0.36) / 3 if same_bin else (abs(1 - 2 * p) + 0.36) / 3
+    assert found["test_calibration_error"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_distribution_without_statistics_is_a_sentence():
+    with pytest.raises(ExecutionError, match=r"measure\.calibration: head returns a Plain, which has no method"):
+        calibration(model_of(random_table(), Bare()), torch.zeros(25, dtype=torch.long), eval_spec())

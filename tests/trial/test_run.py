@@ -1,10 +1,11 @@
-"""A trial from spec to record: statuses, repeatability, and that the numbers mean what they should."""
+"""A trial from spec to record: statuses, repeatability, routes, and that the numbers mean what they should."""
 
 import signal
 from pathlib import Path
 
 import pytest
 import torch
+from onednn import sitecustomize as onednn
 from trained import before_steps, ran
 
 from harness import plan
@@ -163,3 +164,33 @@ def test_what_each_test_token_costs_is_kept_beside_the_record_unless_the_suite_w
     assert kept.count.tolist() == [corpus.train.tolist().count(token) for token in corpus.test.tolist()]
     without = execute(number=0, measure=MeasureSpec(token_nll=False))
     assert sidecars.TOKEN_NLL.load(tmp_path, without) is None
+
+
+@pytest.fixture
+def both(tiny_suite, tmp_path):
+    """The records of a mixture by the route of oneDNN and by the default one."""
+
+    def both():
+        spec = plan.load(tiny_suite, ("train.epochs=1",)).trials[2]
+        return [ran(spec, tmp_path / route, route=route) for route in ("onednn", "default")]
+
+    return both
+
+
+@pytest.mark.parametrize("machine", ["inexact", "absent"])
+def test_a_route_that_is_not_exact_here_is_not_taken(machine, both, monkeypatch):
+    onednn.imitate(machine, monkeypatch.setattr)
+    handed, default = both()
+    assert handed.status == default.status == "ok"
+    assert handed.environment.matmul_route == default.environment.matmul_route == "default"
+    assert (handed.weights_sha256, handed.metrics["test_ppl"]) == (default.weights_sha256, default.metrics["test_ppl"])
+
+
+def test_rounded_products_would_have_changed_the_weights(both, monkeypatch):
+    """Else the test above could not fail. The certificate may notice them, too: log_probs and nll round differently."""
+    onednn.imitate("inexact", monkeypatch.setattr)
+    monkeypatch.setattr(products, "checked_route", lambda route: route)
+    rounded, exact = both()
+    assert rounded.status in ("ok", "invalid")
+    assert exact.status == "ok"
+    assert rounded.weights_sha256 != exact.weights_sha256

@@ -1,12 +1,19 @@
-"""What the attempts before mean for the next one: deaths of workers are counted, silence is a timeout."""
+"""What the attempts before mean for the next one: deaths count, silence is a timeout, parts for GPUs are left out.
+
+Forms of the loss are checked on the CPU here, with a planted fault.
+"""
 
 from dataclasses import replace
+from functools import partial
 
 import handmade
 import pytest
 from handmade import interrupted_before
 
 from harness import plan
+from harness.kernels import rows
+from harness.kernels.choice import Choice
+from harness.kernels.forms import FORMS, LEAN, by_rows
 from harness.trial import sessions
 from harness.trial.run import run
 
@@ -76,3 +83,55 @@ def test_a_part_that_an_attempt_ended_with_is_left_out_by_all_that_follow_and_it
 def test_an_attempt_of_an_older_version_is_read(tmp_path):
     (tmp_path / sessions.FILE_NAME).write_text('{"driver": "a", "position": [1, 0], "deaths": 1, "retries": 1}')
     assert sessions.begin(tmp_path, "a", (1, 0)).deaths == 2
+
+
+def wrong(*given):
+    result = rows.combine_rows_(*given)
+    return result._replace(scale=1.01 * result.scale)
+
+
+FAULTY = by_rows("rows", "a planted kernel", combine=wrong, fits=LEAN.fits)
+
+
+@pytest.fixture
+def checked_here(monkeypatch):
+    """Trials check their forms on the CPU, the planted one first."""
+    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(FAULTY, *FORMS), devices=("cpu",)))
+
+
+def test_a_wrong_form_is_left_out_of_the_trial_whose_weights_are_the_same_and_whose_record_says_so(
+    task, tmp_path, request
+):
+    expected = run(task)
+    request.getfixturevalue("checked_here")
+    found = run(handmade.task(task.spec, runs=tmp_path / "again"))
+    assert found.weights_sha256 == expected.weights_sha256
+    assert expected.environment.switched_off == ()
+    (sentence,) = found.environment.switched_off
+    assert sentence.startswith("Left out on this device: a planted kernel, since the gradient of the")
+    assert sentence in (tmp_path / "again" / task.id / "trial.log").read_text()
+
+
+def test_a_resumed_trial_leaves_out_what_its_checkpoint_names(task, checked_here, monkeypatch):
+    with interrupted_before(18):
+        run(task)
+    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(FAULTY, *FORMS)))  # nothing is checked now
+    found = run(task)
+    assert found.environment.sessions == 2
+    (sentence,) = found.environment.switched_off
+    assert sentence == (
+        "Left out on this device: a planted kernel, since it was left out before the trial was resumed; torch's own "
+        "operations run instead"
+    )
+    assert found.environment.changed == ()
+
+
+def test_a_part_that_ended_the_attempt_before_for_silence_is_left_out_and_the_trial_goes_on(task):
+    sessions.begin(task.folder, task.driver, (1, 0))
+    never_left = sessions.trying(task.folder, "graph")
+    never_left.__enter__()
+    (task.folder / sessions.STUCK).write_text("where it was")
+    found = run(task)
+    assert found.status == "ok"
+    assert "CUDA graph of the training step, since an attempt ended" in found.environment.switched_off[0]
+    del never_left
