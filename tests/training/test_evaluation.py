@@ -130,27 +130,16 @@ def test_windows_by_a_stride_equal_a_loop_over_windows(seq_len, stride, eval_bat
 
 
 @pytest.mark.parametrize("kind", [Average, Sum])
-@pytest.mark.parametrize("eval_batch_size", [1, 3, 10])
-def test_blocks_equal_a_loop_over_blocks_without_carried_state(kind, eval_batch_size):
+@pytest.mark.parametrize(("rows", "batches"), [(1, None), (3, None), (10, None), (2, 2), (2, 100)])
+def test_blocks_equal_a_loop_over_all_or_the_first_blocks_without_carried_state(kind, rows, batches):
     model, expected = causal(kind), []
-    for begin in range(0, 23, 5):  # the last has 3 tokens
+    for begin in range(0, 23, 5)[: None if batches is None else rows * batches]:  # the last block has 3 tokens
         block = TEXT[begin : begin + 5]
         expected += [nll(model, block[:at], block[at]) for at in range(1, len(block))]
-    assert len(expected) == 4 * 4 + 2
-    found = score(model, TEXT, seq_len=5, batching="blocks", eval_batch_size=eval_batch_size)
-    assert found.num_scored == 18
+    assert len(expected) == (16 if batches == 2 else 4 * 4 + 2)
+    found = score(model, TEXT, seq_len=5, batching="blocks", eval_batch_size=rows, eval_batches=batches)
+    assert found.num_scored == len(expected)
     assert found.nll_sum == pytest.approx(sum(expected), rel=1e-9)
-
-
-def test_eval_batches_score_the_first_ones_only():
-    model, expected = causal(), 0.0
-    for begin in range(0, 20, 5):
-        expected += sum(nll(model, TEXT[begin:at], TEXT[at]) for at in range(begin + 1, begin + 5))
-    settings = {"seq_len": 5, "batching": "blocks", "eval_batch_size": 2}
-    found = score(model, TEXT, **settings, eval_batches=2)
-    assert found.num_scored == 16
-    assert found.nll_sum == pytest.approx(expected, rel=1e-9)
-    assert score(model, TEXT, **settings, eval_batches=100).num_scored == 18
 
 
 def test_a_memory_map_scores_as_the_same_tokens_in_memory():

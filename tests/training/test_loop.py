@@ -60,11 +60,7 @@ LOOPS = {  # settings of training -> the segments of an epoch, whether their sta
     "blocks": ({"epochs": 1.5, "batching": "blocks"}, blocks, False),
     "shuffled blocks": ({"epochs": 1.5, "batching": "blocks", "shuffle": True}, shuffled_blocks, False),
     "momentum": ({"lr": 0.1, "momentum": 0.9, "batching": "blocks"}, blocks, False),
-    "momentum reset": (
-        {"lr": 0.1, "momentum": 0.9, "batching": "blocks", "reset_momentum": True},
-        blocks,
-        False,
-    ),
+    "momentum reset": ({"lr": 0.1, "momentum": 0.9, "batching": "blocks", "reset_momentum": True}, blocks, False),
 }
 
 

@@ -149,7 +149,9 @@ def apart(one: EagerStep, other: EagerStep) -> float:
 @pytest.mark.parametrize("parts", [2, 3, 6])
 @pytest.mark.parametrize("head", ["softmax", "mos", "mfs"])
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_parts_make_the_update_and_the_loss_of_the_undivided_batch(backbone, head, parts, dtype, atol):
+def test_parts_make_the_clipped_update_the_loss_and_the_state_of_the_undivided_batch(
+    backbone, head, parts, dtype, atol
+):
     whole, divided = (trained(step_of(backbone, head, number, dtype)) for number in (1, parts))
     assert apart(divided, whole) <= atol
     assert apart(whole, step_of(backbone, head, 1, dtype)) > 0.01
@@ -164,41 +166,6 @@ def test_parts_make_the_update_and_the_loss_of_the_undivided_batch(backbone, hea
 def test_losses_that_couple_rows_are_of_each_part_by_itself(head):
     whole, divided = (trained(step_of("transformer_encoder", head, parts)) for parts in (1, 3))
     assert apart(divided, whole) > 1e-5
-
-
-def test_each_part_carries_its_rows_of_the_state():
-    whole, divided = trained(step_of("lstm", "softmax", 1)), trained(step_of("lstm", "softmax", 3))
-    parts, state = divided.state_dict()["carried"], whole.state_dict()["carried"]
-    assert len(parts) == 3
-    rows = lambda carried: [tensor for layer in carried for tensor in layer]  # noqa: E731
-    for joined, expected in zip(zip(*map(rows, parts), strict=True), rows(state), strict=True):
-        dim = next(d for d in range(expected.dim()) if joined[0].shape[d] != expected.shape[d])
-        torch.testing.assert_close(torch.cat(joined, dim), expected, rtol=0, atol=1e-12)
-        assert not expected.requires_grad
-
-
-def test_the_gradient_is_clipped_once_by_its_whole_norm():
-    # opposite gradients of two rows: each is large, their mean is nothing
-    class Linear(torch.nn.Module):
-        head_name = both_names = "head linear"
-
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(()))
-
-        def forward(self, segment, state):
-            loss = self.weight * segment.inputs.double().mean()
-            return type("Loss", (), {"training_loss": lambda self, targets: loss})(), None
-
-        def from_the_right(self):
-            return None
-
-    train = TrainSpec(optimizer="sgd", lr=1.0, epochs=1, batch_size=2, seq_len=1, clip=1.0, accumulation=2)
-    model = Linear()
-    step = EagerStep(model, torch.optim.SGD(model.parameters(), lr=1.0), train)
-    rows = torch.tensor([[7], [-6]])
-    step(Segment(rows, rows))
-    assert model.weight.item() == pytest.approx(-0.5)  # (7 - 6) / 2, within the clip; clipped apart it would be 0
 
 
 def test_rows_that_do_not_divide_are_refused():

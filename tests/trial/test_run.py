@@ -1,23 +1,30 @@
-"""A trial from spec to record: statuses, repeatability, routes, and that the numbers mean what they should."""
+"""A trial from spec to record: statuses, routes, that the numbers mean what they should; what its workers' ends mean.
+
+The further workers of a data-parallel trial: tests/system/test_data_parallel.py.
+"""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
+import handmade
 import pytest
 import torch
 from onednn import sitecustomize as onednn
 from trained import before_steps, ran
 
 from harness import plan
-from harness.errors import StorageError
+from harness.errors import CorpusError, StorageError
 from harness.kernels import products
 from harness.kernels.products import Products
 from harness.plan.suite_file import MeasureSpec
 from harness.records import metrics, sidecars, store
 from harness.registry import HEADS
 from harness.training.checkpoint import BEST, Checkpoints, load_weights, weights_sha256
+from harness.training.data_parallel import LostWorker
 from harness.training.evaluation import Score
 from harness.trial.log import LOG_NAME
+from harness.trial.run import Ended, Failed, run, settle
 from harness.trial.setup import load_planned
 
 
@@ -194,3 +201,42 @@ def test_rounded_products_would_have_changed_the_weights(both, monkeypatch):
     assert rounded.status in ("ok", "invalid")
     assert exact.status == "ok"
     assert rounded.weights_sha256 != exact.weights_sha256
+
+
+@pytest.fixture
+def task(tiny_suite, tmp_path):
+    """That of a trial whose workers were ended."""
+    spec = plan.load(tiny_suite, ("train.data_parallel=2",)).trials[0]
+    return handmade.task(spec, tmp_path, executor="ray")
+
+
+def test_the_record_of_the_first_worker_stands_whatever_others_raised(task):
+    record = run(task)
+    settle(task, {0: Ended("ended"), 1: Failed("oom", "MemoryError", "")})
+    assert store.load(task.runs, task.id) == record
+    with pytest.raises(LostWorker):  # it is the one to be replaced
+        settle(replace(task, replaces=store.digest(record)), {1: RuntimeError("killed")})
+
+
+def test_what_a_further_worker_raised_is_the_record_with_its_trace_in_the_log(task):
+    settle(task, {0: LostWorker("gone"), 1: Failed("oom", "MemoryError: planted", "Traceback: here")})
+    record = store.load(task.runs, task.id)
+    assert (record.status, record.message) == ("oom", "MemoryError: planted")
+    assert "worker 1 of 2:\nTraceback: here" in (task.folder / "trial.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("failures", "fault", "message"),
+    [
+        ({0: StorageError("a full disk"), 1: LostWorker("gone")}, StorageError, "a full disk"),
+        ({0: CorpusError("no corpus"), 1: LostWorker("gone")}, CorpusError, "no corpus"),
+        # a lost worker is for others to follow
+        ({}, LostWorker, "the workers could not be started"),
+        ({0: LostWorker("gone"), 1: RuntimeError("the actor died")}, LostWorker, "actor died"),
+    ],
+    ids=str,
+)
+def test_what_is_no_fault_of_the_trial_leaves_no_record(task, failures, fault, message):
+    with pytest.raises(fault, match=message):
+        settle(task, failures)
+    assert store.load(task.runs, task.id) is None
