@@ -6,7 +6,7 @@ from itertools import count
 import handmade
 import pytest
 import torch
-from small import LSTM, TOKENS, V, model, spec, tokens
+from small import LSTM, SOFTMAX, TOKENS, V, model, spec, tokens
 
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
@@ -102,6 +102,22 @@ def test_sgd_equals_a_hand_written_loop(name, tmp_path):
     assert [point.epoch for point in curve] == ([1, 1.5] if train.epochs == 1.5 else [1, 2, 3])
     assert {each.epochs for each in reports} == {train.epochs}
     assert len(done.clocks.train.milliseconds) == sum(steps)
+
+
+@pytest.mark.guards("dropout-stream")
+def test_the_backbones_dropout_masks_are_the_same_under_every_head_in_every_step(tmp_path):
+    backbone = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.5})
+    zeroed = []
+    for head in (SOFTMAX, ComponentSpec(name="mos", params={"num_mixtures": 3, "dropout": 0.5})):
+        built, seen = model(backbone, head), []
+        for dropout in (built.backbone.embedding_dropout, built.backbone.dropout):
+            dropout.register_forward_hook(
+                lambda m, a, output, seen=seen: seen.append(output == 0) if m.training else None
+            )
+        trained(spec(epochs=1), tmp_path, built=built)
+        zeroed.append(seen)
+    assert len(zeroed[0]) == len(zeroed[1]) == 8
+    assert all(map(torch.equal, *zeroed))
 
 
 def test_shifted_columns_begin_where_the_seed_says_and_only_where_it_is_asked_for():
