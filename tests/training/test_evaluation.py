@@ -148,6 +148,11 @@ def test_a_memory_map_scores_as_the_same_tokens_in_memory():
         assert score(causal(), mapped, **changes) == score(causal(), TEXT, **changes)
 
 
+def test_a_stride_is_refused_where_the_backbone_carries_state():
+    with pytest.raises(ExecutionError, match=r"^train\.eval_stride is for backbones without state: .* leave eval_stride"):
+        score(causal(Sum), TEXT, eval_stride=2)
+
+
 def test_the_summed_loss_is_divided_by_words_bytes_and_characters_of_a_text_that_is_all_scored():
     tokens, score = torch.tensor([0, 1]), Score(nll_sum=10.0, num_scored=7, num_counted=7)
     size = TextSize(words=4, characters=20, bytes=25)
