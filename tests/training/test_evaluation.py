@@ -149,7 +149,9 @@ def test_a_memory_map_scores_as_the_same_tokens_in_memory():
 
 
 def test_a_stride_is_refused_where_the_backbone_carries_state():
-    with pytest.raises(ExecutionError, match=r"^train\.eval_stride is for backbones without state: .* leave eval_stride"):
+    with pytest.raises(
+        ExecutionError, match=r"^train\.eval_stride is for backbones without state: .* eval_stride out$"
+    ):
         score(causal(Sum), TEXT, eval_stride=2)
 
 
