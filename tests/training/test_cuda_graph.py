@@ -281,15 +281,12 @@ def with_masks_of_its_recording(step, recorded):
 
 
 @contextlib.contextmanager
-def of_stale_inputs(step, recorded):
-    step._segment.inputs.copy_(recorded.inputs)
+def of_stale_inputs(step, recorded, name="inputs"):
+    getattr(step._segment, name).copy_(getattr(recorded, name))
     yield
 
 
-@contextlib.contextmanager
-def of_stale_targets(step, recorded):
-    step._segment.targets.copy_(recorded.targets)
-    yield
+of_stale_targets = partial(of_stale_inputs, name="targets")
 
 
 @contextlib.contextmanager
